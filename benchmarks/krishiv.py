@@ -25,8 +25,8 @@ from krishiv_py import (
     lit,
 )
 from krishiv_py import sum as total
-from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.connectors.sink import Sink
@@ -82,7 +82,7 @@ def windowed(keys: KeyedStream, job: Job) -> WindowedStream:
     return keys.windowed_by(SlidingWindows.of(job.size_ms).grace(job.grace_ms))
 
 
-def pipeline(stream: Stream, job: Job) -> AggregatedStream:
+def pipeline(stream: Stream, job: Job) -> ResultStream:
     """A job that is more than a window."""
     if job.kind == "stages":
         inner = keyed(stream, job).tumbling_window(job.size_ms).agg(count(col("*")), total(col("amount")))
@@ -105,7 +105,7 @@ def pipeline(stream: Stream, job: Job) -> AggregatedStream:
     ).as_plan()
 
 
-def plan(stream: Stream, task: Task, late_rule: str) -> AggregatedStream:
+def plan(stream: Stream, task: Task, late_rule: str) -> ResultStream:
     """The whole job."""
     job = task.job
     if job.pipeline:
@@ -131,7 +131,7 @@ def stream(task: Task, late_rule: str) -> None:
     opened.stop()
 
 
-def run(result: AggregatedStream, sink: Sink, task: Task) -> list[dict[str, Any]]:
+def run(result: ResultStream, sink: Sink, task: Task) -> list[dict[str, Any]]:
     """A query to the end of its input, or until it is told to stop; what Spark says of its last micro-batches."""
     batches = Batches.available_now() if task.to_the_end else Batches.every(int(task.trigger)) if int(task.trigger) else None
     query = result.start(sink, checkpoint=str(task.checkpoint), batches=batches)

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py import (
-    AggregatedStream,
     Batches,
     MultiSourceWatermarkSpec,
     ParquetSink,
+    ResultStream,
     Session,
     Stream,
     WatermarkSpec,
@@ -53,7 +53,7 @@ class CounterSource(Source):
         yield pa.RecordBatch.from_arrays([name, pa.array(at), pa.array(value)], schema=self.schema)
 
 
-def per_ten_seconds(stream: Stream) -> AggregatedStream:
+def per_ten_seconds(stream: Stream) -> ResultStream:
     """Count and sum by partition; rows that are more than 300 ms out of order are late."""
     lags = MultiSourceWatermarkSpec.new()
     for name in CounterSource.watermark_sources:

@@ -6,10 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from krishiv_py import AggregatedStream, Batches, ParquetSink, Session, SideOutputLateEventHandler, Stream, avg, count
+from krishiv_py import Batches, ParquetSink, ResultStream, Session, SideOutputLateEventHandler, Stream, avg, count
 
 
-def means(readings: Stream, late_folder: str) -> AggregatedStream:
+def means(readings: Stream, late_folder: str) -> ResultStream:
     return (
         readings.watermark("at", "10 seconds")
         .key_by("sensor")

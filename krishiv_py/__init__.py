@@ -7,19 +7,16 @@ aggregates; Python's own are then ``builtins.sum``, ``builtins.min`` and ``built
 import krishiv_py.numpy_sorts  # before anything else loads NumPy
 import krishiv_py.windows  # noqa: F401  # for krishiv_py.windows.tumbling(...) behind a plain import
 from krishiv_py import calls
-from krishiv_py.api.joins.joined import JoinedStream
 from krishiv_py.api.lateness import RowClass, SourceTracker, classify
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.outputs import Output
 from krishiv_py.api.query import Query, QueryStatus
 from krishiv_py.api.results.changes import Emit, Retract, changes, fold, table_view
-from krishiv_py.api.results.rows import RowStream
-from krishiv_py.api.results.stream import ResultStream
 from krishiv_py.api.runner import BoundedResult
-from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.lookback import LookBackStream
 from krishiv_py.api.stages.panes import PaneStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.api.stages.untimed import KeyedUntimedStream
@@ -99,7 +96,6 @@ from krishiv_py.version import __version__ as __version__
 __all__ = [
     "AggCall",
     "AggregateOverflowError",
-    "AggregatedStream",
     "Aggregator",
     "Batches",
     "BoundedResult",
@@ -119,7 +115,6 @@ __all__ = [
     "ForeachBatchSink",
     "IcebergSink",
     "Interval",
-    "JoinedStream",
     "JsonSink",
     "KafkaSink",
     "KeyedStream",
@@ -151,7 +146,6 @@ __all__ = [
     "ResultStream",
     "Retract",
     "RowClass",
-    "RowStream",
     "SchemaError",
     "Sender",
     "SenderClosedError",

@@ -15,7 +15,8 @@ from krishiv_py.api.query import Query
 from krishiv_py.api.ranged_sources import RangedSources
 from krishiv_py.api.session_options import DurabilityProfile, SessionOptions
 from krishiv_py.api.sources import FileSources
-from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.results import ResultStream
+from krishiv_py.api.stages.running import RunMethods
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.connectors.sink import Sink
@@ -267,8 +268,8 @@ class Session(FileSources, RangedSources, OtherStreams):
             a_text(name, "name", "pass a text, or None for a generated name")
         return self._runner.start(_one_plan(named), tuple(o.sink for o in named.values()), checkpoint, when, name)
 
-    def collect(self, streams: Iterable[AggregatedStream | Stream | TimedStream]) -> list[pa.Table]:
-        """The results of several pipelines over a finite input, which is read once (:meth:`AggregatedStream.collect`).
+    def collect(self, streams: Iterable[RunMethods]) -> list[pa.Table]:
+        """The results of several pipelines over a finite input, which is read once (:meth:`Stream.collect`).
 
         `streams` branch from one stream value and share one clock, as the outputs of :meth:`start` do. Gives a table for each.
 
@@ -293,7 +294,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         """Register `sink` under the `name` that ``INSERT INTO`` has for it in :meth:`sql_outputs`."""
         self._sql.register_sink(name, sink)
 
-    def sql(self, text: str) -> AggregatedStream | None:
+    def sql(self, text: str) -> Stream | ResultStream | None:
         """Plan the query in `text` over registered streams, or, with SET, make a setting for the next one (SEMANTICS §2.6)."""
         return self._sql.sql(text)
 
@@ -301,7 +302,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         """Plan the ``INSERT INTO name SELECT ...`` statements in `text`, for :meth:`start`: ``start(sql_outputs(text))``."""
         return self._sql.sql_outputs(text)
 
-    def read_state(self, checkpoint: str, stream: AggregatedStream | Iterable[Output], stage: str | None = None) -> pa.Table:
+    def read_state(self, checkpoint: str, stream: RunMethods | Iterable[Output], stage: str | None = None) -> pa.Table:
         """The state a query keeps in its `checkpoint`, running or not, as a table (SEMANTICS §6.5).
 
         `stream` is the plan the query was started with, or the list of its outputs; it says how to read the state, of its
@@ -314,9 +315,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         PlanError
             For what is neither, and for a name that no stage has.
         """
-        if isinstance(stream, (Stream, TimedStream)):
-            stream = stream.as_plan()
-        if not isinstance(stream, AggregatedStream) and (isinstance(stream, (str, bytes)) or not isinstance(stream, Iterable)):
+        if not isinstance(stream, RunMethods) and (isinstance(stream, (str, bytes)) or not isinstance(stream, Iterable)):
             raise PlanError(
                 message(
                     "not an aggregated stream",
@@ -328,7 +327,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         folder = a_text(checkpoint, "checkpoint", "pass the folder of the checkpoint")
         if stage is not None:
             a_text(stage, "stage", "pass the name of a stage, or None for the last one")
-        if isinstance(stream, AggregatedStream):
+        if isinstance(stream, RunMethods):
             return self._runner.read_state(stream.plan(), folder, stage)
         return self._runner.read_state(_one_plan(named_outputs(stream, "session.read_state")), folder, stage)
 

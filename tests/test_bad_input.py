@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from krishiv_py import WatermarkSpec, col, collect_list, count, count_distinct, max, min, percentile, sum
-from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.errors import ColumnError, DurationError, ExpressionError, OrderError, PlanError, SchemaError
 from krishiv_py.plan.durations import MAX_TIME_MS, MAX_TIME_US
 from krishiv_py.testing import Driver, stream_of
@@ -26,7 +26,7 @@ def keyed(schema: str = SCHEMA) -> KeyedStream:
     return stream_of(schema).watermark("at", 5_000).key_by("user")
 
 
-def per_minute(schema: str = "user string, at bigint") -> AggregatedStream:
+def per_minute(schema: str = "user string, at bigint") -> ResultStream:
     return keyed(schema).tumbling_window("1 minute").agg(count())
 
 
@@ -258,7 +258,7 @@ def test_a_step_called_too_early_says_what_comes_first(call: Callable[[Any], Any
 
 def test_a_stream_is_keyed_once() -> None:
     with pytest.raises(OrderError, match="keyed already"):
-        keyed().key_by("amount")
+        keyed().key_by("amount")  # type: ignore[attr-defined]
 
 
 def test_keys_and_watermark_come_in_either_order() -> None:

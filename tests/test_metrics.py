@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from krishiv_py import (
-    AggregatedStream,
     MemorySink,
     MultiSourceWatermarkSpec,
+    ResultStream,
     Session,
     StateTtlConfig,
     Stream,
@@ -31,7 +31,7 @@ DDL = "user string, at bigint"
 Samples = dict[tuple[str, tuple[str, ...]], float]
 
 
-def judged(stream: Stream) -> AggregatedStream:
+def judged(stream: Stream) -> ResultStream:
     """The example of SEMANTICS §4.1: W = 200, L = 60, F = 60."""
     keyed = stream.watermark("at", 0).key_by("user").allowed_lateness(60).future_tolerance(60, reference="watermark")
     return keyed.tumbling_window(1_000).agg(count())

@@ -17,10 +17,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from pyspark.errors import AnalysisException
 
 from krishiv_py import (
-    AggregatedStream,
     JsonSink,
     ParquetSink,
     Progress,
+    ResultStream,
     Session,
     SideOutputLateEventHandler,
     Stream,
@@ -77,7 +77,7 @@ PLANTED = (
 SCHEMA = "user string, at bigint, url string"
 
 
-def files(address: str, options: tuple[tuple[str, str], ...] = ()) -> AggregatedStream:
+def files(address: str, options: tuple[tuple[str, str], ...] = ()) -> ResultStream:
     schema = as_schema(SCHEMA)
     stream = Stream(FileSource(address, "parquet", schema, bounded=True, options=options), schema, NoRunner())
     return stream.watermark("at", 100).key_by("user").tumbling_window(1_000).agg(count())

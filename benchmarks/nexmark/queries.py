@@ -26,13 +26,12 @@ from krishiv_py import (
 from krishiv_py import max as largest
 from krishiv_py import min as smallest
 from krishiv_py import sum as total
-from krishiv_py.api.results.stream import ResultStream
-from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.plan.aggregates.calls import AggCall
 
-Plan: TypeAlias = "Stream | ResultStream | AggregatedStream"
+Plan: TypeAlias = "Stream | ResultStream"
 
 LAG = "4 s"
 EVER = "36500 days"

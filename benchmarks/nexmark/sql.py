@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from benchmarks.nexmark.generator import STREAMS
 from benchmarks.nexmark.queries import Streams
-from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py import ResultStream, Stream
 from krishiv_py.sql import SqlContext
 
 PARTS = ("price < 10000", "price >= 10000 AND price < 1000000", "price >= 1000000")
@@ -67,7 +67,7 @@ TEXTS: dict[str, str] = {
 }
 
 
-def planned(name: str, streams: Streams) -> AggregatedStream:
+def planned(name: str, streams: Streams) -> Stream | ResultStream:
     """The query of a text over streams."""
     context = SqlContext()
     for stream in STREAMS:

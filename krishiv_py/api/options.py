@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pyarrow as pa
@@ -12,6 +12,7 @@ from krishiv_py.api.planning import evaluate
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.shown import ShownInALine, said_of, some
 from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.lazy import lazy
 from krishiv_py.plan.after_watermark import without_mark
 from krishiv_py.plan.checks import a_number, one_of
 from krishiv_py.plan.draft import Draft
@@ -33,6 +34,12 @@ from krishiv_py.plan.options.window_trigger import WindowTrigger
 from krishiv_py.plan.stages import only_results
 from krishiv_py.redaction import shown_text
 
+if TYPE_CHECKING:
+    from krishiv_py.api.stages import results
+    from krishiv_py.api.stages.results import ResultStream
+else:  # which are streams with options, too
+    results = lazy("krishiv_py.api.stages.results")
+
 
 @attrs.frozen(eq=False, repr=False)
 class OptionMethods(ShownInALine):
@@ -44,28 +51,24 @@ class OptionMethods(ShownInALine):
     @property
     def keys(self) -> tuple[str, ...]:
         """The key columns; none for one global key."""
-        return self.draft.keys
+        return self._optional().keys
 
     @property
     def options(self) -> QueryOptions:
         """The options in force."""
-        return self.draft.options
+        return self._optional().options
 
     @property
     def late_handler(self) -> LateEventHandler:
         """Who takes late rows."""
-        return self.draft.late_handler
+        return self._optional().late_handler
+
+    def _optional(self) -> Draft:
+        """Return the draft that options belong to."""
+        return self.draft
 
     def _said(self) -> list[str]:
         return [some(self._row_schema().names) if self.draft.window is None else "", *said_of(self.draft)]
-
-    def _named_columns(self) -> tuple[str, ...]:
-        """The columns that somebody knows of, where others go along unseen; empty where nobody told."""
-        return ()
-
-    def _shows_time(self) -> bool:
-        """Return whether results have the event time as a column: not that of a stage before, unless its author named it."""
-        return not self.draft.hides_time
 
     def _row_schema(self) -> pa.Schema:
         """The schema of rows after the stateless steps."""
@@ -77,8 +80,12 @@ class OptionMethods(ShownInALine):
     def _with(self, **changes: Any) -> Self:
         return attrs.evolve(self, draft=attrs.evolve(self.draft, **changes))
 
+    def _results(self, stage: Draft) -> ResultStream:
+        """Return the checked results of a `stage` made of this stream."""
+        return results.results_of(stage, self.runner)
+
     def _told(self, **options: Any) -> Self:
-        return self._with(told=attrs.evolve(self.draft.told, **options))
+        return self._with(told=attrs.evolve(self._optional().told, **options))
 
     def preset(self, name: PresetName) -> Self:
         """Set the switches of a system: lateness, late rule, emission, touching sessions, start of the watermark.
@@ -182,7 +189,7 @@ class OptionMethods(ShownInALine):
         if reference is not None:
             one_of(reference, "reference", ("watermark", "clock"))
         future_us = to_us(tolerance, "tolerance", allow_zero=True)
-        if action != "warn" and only_results(self.draft.input):
+        if action != "warn" and only_results(self._optional().input):
             raise PlanError(
                 message(
                     "results of a stage are never too far ahead",

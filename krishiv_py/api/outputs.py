@@ -15,13 +15,10 @@ from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_text
 
 if TYPE_CHECKING:
-    from krishiv_py.api.stages import aggregated, timed
-    from krishiv_py.api.stages import stream as stages
+    from krishiv_py.api.stages import running
     from krishiv_py.planner.physical import Engine, PhysicalPlan
 else:  # which has .to(), and so needs this module
-    aggregated = lazy("krishiv_py.api.stages.aggregated")
-    stages = lazy("krishiv_py.api.stages.stream")
-    timed = lazy("krishiv_py.api.stages.timed")
+    running = lazy("krishiv_py.api.stages.running")
 
 
 def _a_sink(given: Sink | BatchConsumer) -> Sink:
@@ -34,7 +31,7 @@ class Output:
 
     Attributes
     ----------
-    stream : AggregatedStream
+    stream : Stream, TimedStream or ResultStream
         The pipeline.
     sink : Sink
         Where its results go.
@@ -47,12 +44,12 @@ class Output:
         For what is no pipeline or no sink, and for a name that is no text.
     """
 
-    stream: aggregated.AggregatedStream
+    stream: running.RunMethods
     sink: Sink = attrs.field(converter=_a_sink)
     name: str | None = None
 
     def __attrs_post_init__(self) -> None:
-        if not isinstance(self.stream, aggregated.AggregatedStream):
+        if not isinstance(self.stream, running.RunMethods):
             raise PlanError(
                 message("not a pipeline", shown(self.stream), "there is nothing to run", "write stream.to(sink, name=...)")
             )
@@ -90,7 +87,7 @@ def named_outputs(outputs: Iterable[Output], what: str) -> dict[str, Output]:
 def _no_pipeline(given: object, what: str) -> PlanError:
     """The error for `given` instead of a list of pipelines; a stream is called by its stage."""
     stage = type(given).__name__
-    whole = isinstance(given, stages.Stream | timed.TimedStream | aggregated.AggregatedStream)
+    whole = isinstance(given, running.RunMethods)
     unfinished = not whole and stage.endswith("Stream")
     hint = f"write {what}([per_minute, rest])"
     hint += "; behind keys come a window and .agg(...), behind a window .agg(...)" if unfinished else ""
@@ -115,10 +112,9 @@ def named_plans(streams: object, what: str, engine: Engine | None = None) -> lis
     listed = list(streams) if isinstance(streams, Iterable) and not isinstance(streams, (str, bytes)) else [streams]
     found: list[tuple[str, PhysicalPlan]] = []
     for number, given in enumerate(listed, 1):
-        stream = given.as_plan() if isinstance(given, stages.Stream | timed.TimedStream) else given
-        if listed == [streams] or not isinstance(stream, aggregated.AggregatedStream):
+        if listed == [streams] or not isinstance(given, running.RunMethods):
             raise _no_pipeline(given, what)
-        found.append((f"output {number}", stream.plan(engine)))
+        found.append((f"output {number}", given.plan(engine)))
     if not found:
         raise PlanError(message(f"{what} got no pipeline", "0 pipelines", "there is nothing to run", f"write {what}([stream])"))
     return found

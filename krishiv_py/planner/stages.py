@@ -116,7 +116,8 @@ def stages_for(node: WindowAggregate, handler: LateEventHandler, late: LateColum
         With what, got, consequence and hint, for everything that cannot run.
     """
     graph = _Graph()
-    graph.add(node, handler, late or handler.wants, (), shown=late is not None)
+    wanted = _shown(handler) if late == "shown" else late or handler.wants
+    graph.add(node, handler, wanted, (), shown=late is not None)
     found = tuple(graph.stages)
     if sum(1 for stage in found if stage.read) == 1:  # one clock, however many ways lead to it
         found = tuple(attrs.evolve(stage, path="") for stage in found)

@@ -7,7 +7,7 @@ from typing import Any
 from sqlglot import expressions as sg
 
 from krishiv_py.api.outputs import Output
-from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.connectors.sink import Sink
@@ -96,7 +96,7 @@ class SqlContext:
         self._sinks[a_text(name, "name", hint).lower()] = name, as_sink(sink, "results")
 
     @quiet_parser()
-    def sql(self, text: str) -> AggregatedStream | None:
+    def sql(self, text: str) -> Stream | ResultStream | None:
         """Plan a query, or make a setting for the next one (SEMANTICS §2.6).
 
         Parameters
@@ -107,8 +107,8 @@ class SqlContext:
 
         Returns
         -------
-        AggregatedStream or None
-            The plan of a query, to be run or given options as if built step by step; None for SET.
+        Stream or ResultStream or None
+            The query, to be run or given options as if built step by step: rows, or results of windows and joins; None for SET.
 
         Raises
         ------
@@ -189,7 +189,7 @@ class SqlContext:
             raise
         return list(found.values())
 
-    def _planned(self, tree: Query) -> AggregatedStream:
+    def _planned(self, tree: Query) -> Stream | ResultStream:
         """The plan of a query, which has used up what was set for it."""
         env = Env(dict(self._tables), self._set.get("watermark.lag"), self._set.get("deduplication.within"))
         found = plan(tree, env)
@@ -197,7 +197,7 @@ class SqlContext:
         self._set.clear()  # a query that was refused did not use it up
         return found
 
-    def _check_used(self, env: Env, found: AggregatedStream, text: str) -> None:
+    def _check_used(self, env: Env, found: Stream | ResultStream, text: str) -> None:
         if env.lag_us is not None and found.plan().keeps_nothing:
             del self._set["watermark.lag"]
             raise PlanError(

@@ -9,8 +9,7 @@ import attrs
 import pyarrow as pa
 from sqlglot import expressions as sg
 
-from krishiv_py.api.results.stream import ResultStream
-from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.expressions.expr import Alias, Col, Expr, Field, col
@@ -30,10 +29,10 @@ from krishiv_py.sql.text.statements import Query, check_select, clause_of, no_gr
 _DISTINCT: Final = "write SELECT DISTINCT ... FROM (SELECT ... GROUP BY ...)"
 
 
-def plan(tree: Query, env: Env) -> AggregatedStream:
+def plan(tree: Query, env: Env) -> Stream | ResultStream:
     """The plan of a statement."""
     found = rows_of(tree, env, top=True)
-    if isinstance(found, AggregatedStream):
+    if isinstance(found, ResultStream):
         return found
     if found.ranking is not None:
         raise found.ranking.unbounded()
@@ -53,10 +52,10 @@ def plan(tree: Query, env: Env) -> AggregatedStream:
     shown = (*found.visible, *found.panes)
     if stream.schema.names != [c.actual for c in shown] or any(c.actual != c.name for c in shown):
         stream = stream.select(*(Alias(col(c.actual), c.name) for c in shown if c.actual is not None))
-    return stream.as_plan()
+    return stream.as_plan() if isinstance(stream, ResultStream) else stream
 
 
-def rows_of(tree: Query, env: Env, *, top: bool = False) -> Rows | AggregatedStream:
+def rows_of(tree: Query, env: Env, *, top: bool = False) -> Rows | ResultStream:
     """What a query gives: rows, or at the `top` a plan that nothing is added to."""
     if isinstance(tree, sg.Select):
         tree = with_named_windows(tree)

@@ -8,19 +8,17 @@ from typing import Any
 import pyarrow as pa
 
 from krishiv_py.api.outputs import named_plans
-from krishiv_py.api.stages.aggregated import AggregatedStream
-from krishiv_py.api.stages.stream import Stream
-from krishiv_py.api.stages.timed import TimedStream
+from krishiv_py.api.stages.running import RunMethods
 from krishiv_py.connectors.sinks.memory import MemorySink
 from krishiv_py.testing.driver import Driver
 
 
-def collect(streams: Iterable[AggregatedStream | Stream | TimedStream], *batches: Any) -> list[pa.Table]:
+def collect(streams: Iterable[RunMethods], *batches: Any) -> list[pa.Table]:
     """The results of several pipelines over the same rows, as :meth:`krishiv_py.Session.collect` gives them.
 
     Parameters
     ----------
-    streams : iterable of AggregatedStream, Stream or TimedStream
+    streams : iterable of Stream, TimedStream or ResultStream
         Pipelines that branch from one stream value.
     *batches : list of dict or RecordBatch or Table or mapping
         Micro-batches, as :meth:`Driver.send` takes them; the input ends after the last one.

@@ -10,9 +10,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.api.outputs import Output
-from krishiv_py.api.stages.aggregated import AggregatedStream
-from krishiv_py.api.stages.stream import Stream
-from krishiv_py.api.stages.timed import TimedStream
+from krishiv_py.api.stages.running import RunMethods
 from krishiv_py.connectors.lookup_table import tables_age_by
 from krishiv_py.display.html import query_html
 from krishiv_py.engine.closing import closed_key, closing_stages
@@ -50,7 +48,7 @@ class Driver:
 
     Parameters
     ----------
-    stream : AggregatedStream, or iterable of Output
+    stream : Stream, TimedStream or ResultStream, or iterable of Output
         The pipeline, with or without a session. Its late handler gets the late rows; it can write them to any sink that needs
         no Spark. Several outputs, ``[a.to(sink), b.to(other)]``, run as one query.
     sink : Sink, optional
@@ -80,7 +78,7 @@ class Driver:
 
     def __init__(
         self,
-        stream: AggregatedStream | Stream | TimedStream | Iterable[Output],
+        stream: RunMethods | Iterable[Output],
         *,
         sink: AnySink | None = None,
         idle_batches: bool = True,

@@ -9,7 +9,7 @@ from typing import NoReturn
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.running import RunMethods
 from krishiv_py.connectors.fit import FILE, MisfitError, lacking
 from krishiv_py.connectors.parquet_columns import explained, file_columns, open_parquet
 from krishiv_py.errors import PlanError, SourceError, message, shown, told
@@ -17,12 +17,12 @@ from krishiv_py.testing.driver import Driver
 from krishiv_py.testing.output import StepOutput
 
 
-def replay(stream: AggregatedStream, files: Iterable[str | os.PathLike[str]], *, close: bool = True) -> StepOutput:
+def replay(stream: RunMethods, files: Iterable[str | os.PathLike[str]], *, close: bool = True) -> StepOutput:
     """Run a stream over parquet files, one micro-batch a file, as a query with ``max_files_per_batch=1`` took them.
 
     Parameters
     ----------
-    stream : AggregatedStream
+    stream : Stream, TimedStream or ResultStream
         The pipeline, made of :func:`stream_of` with the columns of the files.
     files : iterable of str or os.PathLike
         The files, in the order in which they came. They are read as ``read_parquet`` reads them (docs/sources.md).

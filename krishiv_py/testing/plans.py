@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from krishiv_py.api.outputs import Output, named_outputs
-from krishiv_py.api.stages.aggregated import AggregatedStream
-from krishiv_py.api.stages.stream import Stream
-from krishiv_py.api.stages.timed import TimedStream
+from krishiv_py.api.stages.running import RunMethods
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.in_process.outputs import AnySink
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.several import several
 
 
-def run_by_driver(
-    given: AggregatedStream | Stream | TimedStream | Iterable[Output], sink: AnySink | None
-) -> tuple[PhysicalPlan, list[AnySink | None]]:
+def run_by_driver(given: RunMethods | Iterable[Output], sink: AnySink | None) -> tuple[PhysicalPlan, list[AnySink | None]]:
     """The plan, and a sink for each of its outputs.
 
     Raises
@@ -24,10 +20,8 @@ def run_by_driver(
     PlanError
         For what is no pipeline, for outputs that cannot be one query, and for a `sink` beside those of outputs.
     """
-    if isinstance(given, (Stream, TimedStream)):
-        given = given.as_plan()
-    if isinstance(given, AggregatedStream):
-        return _plan_of(given), [sink]
+    if isinstance(given, RunMethods):
+        return given.plan("driver", late="shown"), [sink]
     if not isinstance(given, Iterable) or isinstance(given, (str, bytes)):
         raise PlanError(
             message(
@@ -47,9 +41,5 @@ def run_by_driver(
                 "leave sink out: .to(sink)",
             )
         )
-    plan = several([(name, _plan_of(output.stream)) for name, output in outputs.items()])
+    plan = several([(name, output.stream.plan("driver", late="shown")) for name, output in outputs.items()])
     return plan, [output.sink for output in outputs.values()]
-
-
-def _plan_of(stream: AggregatedStream) -> PhysicalPlan:
-    return stream.plan("driver", late="rows" if stream.late_handler.wants == "rows" else "shown")

@@ -20,7 +20,7 @@ from krishiv_py import (
     SideOutputLateEventHandler,
     count,
 )
-from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.connectors import Sink
 from krishiv_py.testing import Driver, stream_of
 from tests.connectors.sinks import CsvSink, SparkJsonSink, SqliteSink
@@ -28,7 +28,7 @@ from tests.connectors.sinks import CsvSink, SparkJsonSink, SqliteSink
 SENT = ([{"at": 1}, {"at": 12}], [{"at": 2}], [{"at": 35}, {"at": 3}])
 
 
-def plan(late: Sink | None = None) -> AggregatedStream:
+def plan(late: Sink | None = None) -> ResultStream:
     stream = stream_of("at bigint").watermark("at", 0).tumbling_window(10).agg(count())
     return stream if late is None else stream.with_late_event_handler(SideOutputLateEventHandler(late))
 

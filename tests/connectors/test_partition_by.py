@@ -121,7 +121,7 @@ def test_what_cannot_be_a_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_driver_writes_folders(tmp_path: Path) -> None:
-    stream = stream_of("n bigint, user string").filter("n > 0").as_plan()
+    stream = stream_of("n bigint, user string").filter("n > 0")
     driver = Driver(stream, sink=ParquetSink(tmp_path / "out", partition_by="user"))
     driver.send([{"n": 1, "user": "a"}, {"n": 0, "user": "b"}, {"n": 2, "user": "c"}])
     assert sorted(path.parent.name for path in (tmp_path / "out").rglob("part-*")) == ["user=a", "user=c"]

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from krishiv_py import AggregatedStream, Stream, count
+from krishiv_py import ResultStream, Stream, count
 from krishiv_py.api.runner import NoRunner
 from krishiv_py.connectors import Planned, Source
 from krishiv_py.connectors.ranges import node_of
@@ -47,7 +47,7 @@ def stream(source: Source) -> Stream:
     return Stream(node, node.schema, NoRunner())
 
 
-def windows(rows: Stream) -> AggregatedStream:
+def windows(rows: Stream) -> ResultStream:
     """A count for each ten seconds."""
     return rows.watermark("at", "1 s").tumbling_window("10 s").late_rule("event").agg(count())
 

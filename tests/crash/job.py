@@ -20,9 +20,8 @@ from krishiv_py import (
     sum,
     windows,
 )
-from krishiv_py.api.results.rows import RowStream
-from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from tests.crash.tables import Counted, looked_up, reloaded
 
@@ -35,7 +34,7 @@ KINDS = ("tumbling", "session", "lookback", "stages", "arrival", "dedup", *JOINS
 RENAMED = {"user": "customer", "at": "seen", "amount": "price"}
 
 
-def joined(left: Stream, right: Stream, kind: str, late: LateEventHandler) -> RowStream:
+def joined(left: Stream, right: Stream, kind: str, late: LateEventHandler) -> ResultStream:
     """The input met with itself, or results of both sides; the right side lags more, and few of its rows take part."""
     one = left.watermark("at", 1_000)
     other = right.filter("amount < 20").rename(**RENAMED).watermark("seen", 2_000)
@@ -45,7 +44,7 @@ def joined(left: Stream, right: Stream, kind: str, late: LateEventHandler) -> Ro
         sums = other.key_by("customer").tumbling_window(1_000).agg(count(), sum("price"))
         return once.interval_join(sums, on, lower=-200, upper=1_000, how="full")
     if kind == "interval":
-        met: RowStream = one.interval_join(other, on, lower=-200, upper=100, how="full")
+        met: ResultStream = one.interval_join(other, on, lower=-200, upper=100, how="full")
     elif kind == "asof":
         met = one.asof_join(other, on, direction="nearest", tolerance=300)
     else:
@@ -53,7 +52,7 @@ def joined(left: Stream, right: Stream, kind: str, late: LateEventHandler) -> Ro
     return met.allowed_lateness(500).with_late_event_handler(late)
 
 
-def plan(read: Callable[[], Stream], kind: str, late: LateEventHandler) -> AggregatedStream | RowStream:
+def plan(read: Callable[[], Stream], kind: str, late: LateEventHandler) -> ResultStream:
     """One operator of each kind, and a chain of three; `late` takes the rows that are late in the first stage."""
     if kind in JOINS:
         return joined(read(), read(), kind, late)
@@ -65,7 +64,7 @@ def plan(read: Callable[[], Stream], kind: str, late: LateEventHandler) -> Aggre
     return windowed(timed.key_by("user").with_late_event_handler(late), kind)
 
 
-def windowed(keyed: KeyedStream, kind: str) -> AggregatedStream:
+def windowed(keyed: KeyedStream, kind: str) -> ResultStream:
     """An aggregation over windows."""
     if kind == "stages":
         second = keyed.tumbling_window(1_000).agg(count(), max("at")).filter("count > 1").key_by("user")

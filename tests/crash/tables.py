@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from krishiv_py import LateEventHandler, Output, ParquetSink, collect_list, count, sum
-from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors import OutputBatch, TableSink
 
@@ -38,7 +38,7 @@ def names() -> pa.Table:
     return pa.table({"tier": pa.array([0, 1, 1, 2, 3, 4, 5], pa.int64()), "name": ["a", "b", "b2", "c", "d", "a", "b"]})
 
 
-def looked_up(read: Callable[[], Stream], late: LateEventHandler) -> AggregatedStream:
+def looked_up(read: Callable[[], Stream], late: LateEventHandler) -> ResultStream:
     """A table that travels with the plan, by when its rows are valid; behind windows one that a function loads."""
     priced = read().lookup_join(prices(), {"user": "code"}, at="at", validity=("since", "until"))
     keyed = priced.watermark("at", 2_000).key_by("tier").with_late_event_handler(late)

@@ -28,7 +28,7 @@ from krishiv_py import (
     count,
     sum,
 )
-from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.connectors.staging import Publisher
 from krishiv_py.errors import KrishivError
 from krishiv_py.plan.durations import UNSET
@@ -88,7 +88,7 @@ class Trial:
     home: Path
     plan: str
 
-    def opened(self) -> tuple[AggregatedStream, Sender]:
+    def opened(self) -> tuple[ResultStream, Sender]:
         """The pipeline, and who feeds its memory stream."""
         stream, sender = self.session.memory_stream(SCHEMA, spool=str(self.home / "spool"))
         late = SideOutputLateEventHandler(ParquetSink(str(self.home / "late")))

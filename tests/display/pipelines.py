@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from krishiv_py import AggregatedStream, MemorySink, SideOutputLateEventHandler, Stream
+from krishiv_py import MemorySink, ResultStream, SideOutputLateEventHandler, Stream
 from krishiv_py.testing import Driver, stream_of
 
 SCHEMA = pa.schema([("user", pa.string()), ("at", pa.int64())])
@@ -34,7 +34,7 @@ class Run:
     watermarks_us: list[int]
 
 
-def run(stream: AggregatedStream, batches: list[pa.Table]) -> Run:
+def run(stream: ResultStream, batches: list[pa.Table]) -> Run:
     """Send the batches, then the end of input."""
     driver = Driver(stream.with_late_event_handler(SideOutputLateEventHandler(MemorySink())))
     outputs, watermarks = [], []

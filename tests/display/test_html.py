@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pyarrow as pa
 import pytest
 
-from krishiv_py import AggregatedStream, Progress, avg, count
+from krishiv_py import Progress, ResultStream, avg, count
 from krishiv_py.display.html import query_html, rows_html, session_html
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.testing import Driver, stream_of
@@ -16,7 +16,7 @@ from krishiv_py.testing import Driver, stream_of
 EVIL = "<script>alert('&\"')</script>"
 
 
-def sessions() -> AggregatedStream:
+def sessions() -> ResultStream:
     readings = stream_of("sensor string, at bigint, celsius double").filter("celsius > -60")
     return readings.watermark("at", "10 s").key_by("sensor").session_window("5 min").agg(count(), avg("celsius").alias("mean"))
 

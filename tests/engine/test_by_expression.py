@@ -220,7 +220,7 @@ def test_what_cannot_be_is_refused_at_the_call(change: Change, error: type[Excep
 
 def test_a_checkpoint_knows_what_a_key_is_computed_by() -> None:
     def noted(key: Any, gap: Any = 5) -> dict[str, str]:
-        plan: kv.AggregatedStream = timed().key_by(key).session_window(gap).agg(count())
+        plan: kv.ResultStream = timed().key_by(key).session_window(gap).agg(count())
         return plan.plan().fingerprint
 
     one, other = noted(SITE.alias("site")), noted(col("url").lower().alias("site"))

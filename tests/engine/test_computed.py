@@ -162,7 +162,7 @@ def test_sql_computes_in_the_same_place() -> None:
         f"SELECT user, tumble_start({ten}) AS window_start, tumble_end({ten}) AS window_end, SUM(n) / COUNT(*) AS mean, "
         f"COALESCE(MAX(n), 0) AS top FROM events GROUP BY user, tumble({ten})"
     )
-    assert made is not None
+    assert isinstance(made, kv.ResultStream)
     built = keyed().tumbling_window(10).agg(mean=kv.sum("n") / count(), top=coalesce(kv.max("n"), 0))
     assert made.explain() == built.explain()
     retracting = made.allowed_lateness(100).emit("retractions")

@@ -29,7 +29,6 @@ from krishiv_py import (
     max,
     sum,
 )
-from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.testing import Driver, stream_of
 
 DDL = "user string, at bigint, amount bigint"
@@ -37,7 +36,7 @@ FIRST, SECOND, THIRD, LAG = 1_000, 3_000, 12_000, 2_000
 Rows = list[dict[str, Any]]
 
 
-def chain() -> AggregatedStream:
+def chain() -> ResultStream:
     """Counts a second, their sums and lists in three seconds, all users in twelve."""
     first = stream_of(DDL).watermark("at", LAG).key_by("user").tumbling_window(FIRST).agg(count(), sum("amount"))
     second = first.key_by("user").tumbling_window(SECOND).agg(sum("count").alias("n"), collect_list("sum_amount").alias("sums"))

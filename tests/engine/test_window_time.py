@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pytest
 
-from krishiv_py import AggregatedStream, ResultStream, SlidingWindows, col, count, max
+from krishiv_py import ResultStream, SlidingWindows, col, count, max
 from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Driver, collect, stream_of
 
@@ -17,7 +17,7 @@ ROWS = [{"user": "ab"[n % 2], "at": 10 * n, "ts": T0 + dt.timedelta(seconds=n)} 
 ROWS_OF = stream_of("user string, at bigint, ts timestamp_ntz")
 
 
-def per_user(column: str = "at", size: str | int = 40) -> AggregatedStream:
+def per_user(column: str = "at", size: str | int = 40) -> ResultStream:
     return ROWS_OF.watermark(column, 0).key_by("user").tumbling_window(size).agg(count())
 
 

@@ -74,8 +74,8 @@ CALLS: list[tuple[type[KrishivError], str, Callable[[], object]]] = [
         lambda: ROWS.interval_join(WINDOWED, on="k", lower=0, upper=1),
     ),
     (PlanError, r"list of pipelines \(got: one KeyedStream\).*Hint: .*\.agg\(", lambda: collect([ANYTHING.key_by("k")])),
-    (PlanError, r"list of pipelines \(got: one AggregatedStream\).*Hint: write collect\(\[", lambda: collect(COUNTED)),
-    (OrderError, r"got: an AggregatedStream", lambda: COUNTED.agg(count())),
+    (PlanError, r"list of pipelines \(got: one ResultStream\).*Hint: write collect\(\[", lambda: collect(COUNTED)),
+    (OrderError, r"got: a ResultStream", lambda: COUNTED.agg(count())),
 ]
 
 

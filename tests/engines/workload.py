@@ -13,8 +13,8 @@ import pyarrow as pa
 
 import krishiv_py as kv
 from krishiv_py import SlidingWindows, TimeIntervalWindowOptions, col, lit
-from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.errors import ExpressionError
 from krishiv_py.plan.aggregates.calls import AggCall
@@ -121,10 +121,10 @@ class Workload:
     aggs: tuple[AggCall, ...]
     cases: tuple[Case, ...]
 
-    def plan(self, stream: Stream, handler: kv.LateEventHandler) -> AggregatedStream:
+    def plan(self, stream: Stream, handler: kv.LateEventHandler) -> ResultStream:
         """The query over a stream of the schema."""
         keyed = stream.watermark("at", "20 s").key_by(*(key_name(t) for t in KEY_TYPES)).with_late_event_handler(handler)
-        plan: AggregatedStream = WINDOWS[self.window](keyed).agg(*self.aggs)
+        plan: ResultStream = WINDOWS[self.window](keyed).agg(*self.aggs)
         return plan
 
 

@@ -76,7 +76,7 @@ def windowed() -> WindowedStream:
     return timed().key_by("user").tumbling_window(10_000)
 
 
-def aggregated() -> kv.AggregatedStream:
+def aggregated() -> kv.ResultStream:
     """A whole pipeline."""
     return windowed().agg(count())
 
@@ -346,7 +346,7 @@ def _stages() -> Iterator[Call]:
     yield Call("Stream.split", lambda: stream().split, {"conditions": "at > 3"})
     yield Call("Stream.to", lambda: stream().to, {"sink": kv.MemorySink(), "name": "x"})
     yield Call("Output", lambda: kv.Output, {"stream": aggregated(), "sink": kv.MemorySink(), "name": "x"})
-    yield Call("AggregatedStream.to", lambda: aggregated().to, {"sink": kv.MemorySink(), "name": "x"})
+    yield Call("ResultStream.to", lambda: aggregated().to, {"sink": kv.MemorySink(), "name": "x"})
     yield Call("Driver, several outputs", lambda: lambda outputs: Driver(outputs), {"outputs": [stream().to(kv.MemorySink())]})
     yield Call("Driver.state", lambda: Driver(aggregated()).state, {"stage": None})
     yield Call("Session.start", lambda: kv.Session(None).start, {"outputs": []})  # type: ignore[arg-type]
@@ -388,7 +388,7 @@ def _stages() -> Iterator[Call]:
     same = {"right": timed(), "on": "user", "window": windows.tumbling(5), "how": "full", "suffixes": ("", "_right")}
     yield Call("window_join", lambda: timed().window_join, same)
     yield Call("lookup_join", lambda: stream().lookup_join, {"table": pa.table({"user": ["a"], "city": ["b"]}), "on": "user"})
-    yield Call("JoinedStream.explain", lambda: timed().interval_join(**other).explain, {})
+    yield Call("ResultStream.explain", lambda: timed().interval_join(**other).explain, {})
     yield Call("WindowedStream.agg", lambda: windowed().agg, {"aggs": count()})
     yield Call("WindowedStream.collect_with_aggs", lambda: windowed().collect_with_aggs, {"aggs": [count()]})
     yield Call("LookBackStream.pairs", lambda: timed().lookback_window(5).pairs, {})
@@ -403,12 +403,12 @@ def _stages() -> Iterator[Call]:
     yield Call("Driver.close_key", lambda: bounded_sessions().close_key, {"key": "a", "stage": None})
     yield Call("Driver.close_windows_up_to", lambda: driver().close_windows_up_to, {"to": 5})
     yield Call("Driver.try_add", lambda: bounded_sessions().try_add, {"row": dict(ROWS[0])})
-    yield Call("AggregatedStream.run", lambda: aggregated().run, {})
-    yield Call("AggregatedStream.collect", lambda: aggregated().collect, {})
-    yield Call("AggregatedStream.collect_with_aggs", lambda: aggregated().collect_with_aggs, {"aggs": [count()]})
-    yield Call("AggregatedStream.start", lambda: aggregated().start, {"sink": kv.MemorySink()})
+    yield Call("ResultStream.run", lambda: aggregated().run, {})
+    yield Call("ResultStream.collect", lambda: aggregated().collect, {})
+    yield Call("ResultStream.collect_with_aggs", lambda: aggregated().collect_with_aggs, {"aggs": [count()]})
+    yield Call("ResultStream.start", lambda: aggregated().start, {"sink": kv.MemorySink()})
     handed = {"checkpoint": "x", "watermark": 0, "clean": False, "batches": kv.Batches.available_now(), "name": "x"}
-    yield Call("AggregatedStream.to_dataframe", lambda: aggregated().to_dataframe, handed)
+    yield Call("ResultStream.to_dataframe", lambda: aggregated().to_dataframe, handed)
 
 
 class Kept(kv.PaneHandler):

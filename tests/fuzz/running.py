@@ -16,8 +16,8 @@ from krishiv_py import (
     WatermarkSpec,
     count,
 )
-from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.untimed import KeyedUntimedStream
 from krishiv_py.api.stages.windowed import WindowedStream
@@ -39,11 +39,11 @@ ROWS: Final[list[dict[str, Any]]] = [
 ]
 
 
-def completed(found: object) -> AggregatedStream | None:
+def completed(found: object) -> ResultStream | None:
     """A whole pipeline that uses what was found; None where there is none."""
     start = stream_of(SCHEMA)
     timed = start.watermark("at", 0)
-    if isinstance(found, AggregatedStream):
+    if isinstance(found, ResultStream):
         return found
     if isinstance(found, WindowedStream):
         return found.agg(count())
@@ -60,7 +60,7 @@ def completed(found: object) -> AggregatedStream | None:
     return _with_value(start, timed, found)
 
 
-def _with_value(start: Stream, timed: KeyedStream, found: object) -> AggregatedStream | None:
+def _with_value(start: Stream, timed: KeyedStream, found: object) -> ResultStream | None:
     if isinstance(found, WatermarkSpec):
         return completed(start.with_watermark(found, "at"))
     if isinstance(found, MultiSourceWatermarkSpec):
@@ -76,7 +76,7 @@ def _with_value(start: Stream, timed: KeyedStream, found: object) -> AggregatedS
     return None
 
 
-def run(stream: AggregatedStream) -> None:
+def run(stream: ResultStream) -> None:
     """Two batches, a moved clock, an explicit watermark and the end, on the driver; and all its texts."""
     stream.explain()
     stream._repr_html_()

@@ -31,7 +31,7 @@ STAGES = (
     WindowedStream,
     LookBackStream,
     PaneStream,
-    krishiv_py.AggregatedStream,
+    krishiv_py.ResultStream,
 )
 MADE_BY_THE_LIBRARY = {
     "LateRows",
@@ -54,8 +54,6 @@ MADE_BY_THE_LIBRARY = {
     "OptionMethods",
     "QueryStatus",
     "RowClass",
-    "RowStream",
-    "JoinedStream",
     "WindowTrigger",
     "Emit",
     "Retract",

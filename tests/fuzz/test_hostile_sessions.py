@@ -41,7 +41,7 @@ class NoSpark:
     def rescale(self, checkpoint: str, tasks: int) -> None:
         """Nothing."""
 
-    def read_state(self, stream: kv.AggregatedStream, checkpoint: str, stage: str | None) -> None:
+    def read_state(self, stream: kv.ResultStream, checkpoint: str, stage: str | None) -> None:
         """Nothing."""
 
 

@@ -18,8 +18,8 @@ import pytest
 
 import krishiv_py
 from krishiv_py import errors
-from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.api.stages.untimed import KeyedUntimedStream
@@ -29,7 +29,7 @@ from krishiv_py.session import Session
 PACKAGE = Path(krishiv_py.__file__).parent
 ROOT = PACKAGE.parent
 FILES = sorted(PACKAGE.rglob("*.py"))
-STAGES = (Session, Stream, KeyedUntimedStream, TimedStream, KeyedStream, WindowedStream, AggregatedStream)
+STAGES = (Session, Stream, KeyedUntimedStream, TimedStream, KeyedStream, WindowedStream, ResultStream)
 
 
 def relative(path: Path) -> str:

@@ -31,7 +31,7 @@ from krishiv_py import (
     count,
     sum,
 )
-from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors import Planned, Source
 from krishiv_py.disk.settings import known_settings, use
@@ -54,7 +54,7 @@ def rows(n: int, first: int = 0) -> list[dict[str, Any]]:
     return [{"user": f"u{i % 3}", "at": i * 1_000, "amount": i} for i in range(first, first + n)]
 
 
-def per_minute(stream: Stream) -> AggregatedStream:
+def per_minute(stream: Stream) -> ResultStream:
     """Counts and sums by user and minute."""
     return stream.watermark("at", 5_000).key_by("user").tumbling_window(60_000).agg(count(), sum("amount").alias("sum"))
 

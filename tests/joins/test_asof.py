@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krishiv_py.api.joins.joined import JoinedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.kernels.joins import sides
 from krishiv_py.kernels.state import keyed_log, span_log
 from krishiv_py.plan.joins.asof import AsofType, Direction
@@ -31,7 +31,7 @@ class Plan:
     restarts: set[int]
     idle_batches: bool
 
-    def joined(self) -> JoinedStream:
+    def joined(self) -> ResultStream:
         left = stream_of(LEFT).watermark("at", self.lags["left"])
         right = stream_of(RIGHT).watermark("seen", self.lags["right"])
         joined = left.asof_join(right, "key", direction=self.direction, tolerance=self.tolerance, how=self.how)

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from krishiv_py.api.joins.joined import JoinedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.testing import Driver, stream_of
 from tests.kernels.state.test_cost import CountingStore
 
 BATCHES, ROWS, FEW, MANY = 24, 10, 50_000, 5_000_000
-KINDS: dict[str, Callable[[Any, Any], JoinedStream]] = {
+KINDS: dict[str, Callable[[Any, Any], ResultStream]] = {
     "interval": lambda left, right: left.interval_join(right, "user", lower=-50_000, upper=50_000, how="full"),
     "as-of": lambda left, right: left.asof_join(right, "user", direction="nearest", tolerance=50_000),
 }

@@ -11,7 +11,7 @@ import pytest
 
 import krishiv_py as kv
 from krishiv_py import windows
-from krishiv_py.api.joins.joined import JoinedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.testing import Driver, stream_of
 
 LEFT, RIGHT = "id bigint, user string, at timestamp", "rid bigint, customer string, seen bigint, note string"
@@ -31,7 +31,7 @@ SENDS: list[tuple[str, list[dict[str, Any]]]] = [
     ),
     ("left", [{"id": 30, "user": "b", "at": BEGIN + 39 * SECOND}]),
 ]
-KINDS: dict[str, Callable[[Any, Any], JoinedStream]] = {
+KINDS: dict[str, Callable[[Any, Any], ResultStream]] = {
     "full": lambda left, right: left.interval_join(right, {"user": "customer"}, lower="-4 s", upper="2 s", how="full"),
     "nearest": lambda left, right: left.asof_join(right, {"user": "customer"}, direction="nearest", tolerance="5 s"),
     "windows": lambda left, right: left.window_join(
@@ -41,7 +41,7 @@ KINDS: dict[str, Callable[[Any, Any], JoinedStream]] = {
 }
 
 
-def joined(left: Any, right: Any, kind: str, late: kv.MemorySink) -> JoinedStream:
+def joined(left: Any, right: Any, kind: str, late: kv.MemorySink) -> ResultStream:
     """The sides have times of other kinds and other lags."""
     plan = KINDS[kind](left.watermark("at", "3 s"), right.watermark("seen", "1 s"))
     return plan.allowed_lateness("1 s").with_late_event_handler(kv.SideOutputLateEventHandler(late))

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py import SlidingWindows, windows
-from krishiv_py.api.joins.sides import rows_of
 from krishiv_py.testing import Driver, StepOutput, stream_of
 from tests.reference import pipeline_joins as joins
 from tests.reference import pipelines as ref
@@ -62,7 +61,7 @@ class Made:
     @property
     def time(self) -> str:
         """The event-time column."""
-        rows: Any = rows_of(self.stream)
+        rows: Any = self.stream
         return str(rows.draft.input.column)
 
 

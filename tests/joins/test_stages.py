@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from krishiv_py import count
-from krishiv_py.api.joins.joined import JoinedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.testing import Driver, StepOutput, stream_of
 from tests.reference import joined_stages as ref
 from tests.reference.joins import How
@@ -58,10 +58,10 @@ class Plan:
     restarts: set[int]
     idle_batches: bool
 
-    def joined(self) -> JoinedStream:
+    def joined(self) -> ResultStream:
         left = self.sides[0].stream(LEFT, "key", "at")
         right = self.sides[1].stream(RIGHT, "other", "seen")
-        joined: JoinedStream = left.interval_join(
+        joined: ResultStream = left.interval_join(
             right, {"key": "other"}, lower=self.lower, upper=self.upper, how=self.how
         ).allowed_lateness(self.lateness)
         return joined
@@ -138,3 +138,12 @@ def test_results_are_those_of_rows_one_by_one(plan: Plan) -> None:
         assert shown(out, plan) == sorted(map(repr, wanted.results))
         assert late(out) == sorted(wanted.late)
     assert driver.progress.open_rows == 0
+
+
+def test_keyed_results_show_the_event_time_that_a_step_named() -> None:
+    counts = stream_of("k string, at bigint").watermark("at", 0).key_by("k").tumbling_window(10).agg(count())
+    other = stream_of("k string, seen bigint").watermark("seen", 0)
+    named = counts.select("k", "count", "window_time")
+    for results, shown in ((named, True), (named.key_by("k"), True), (counts, False), (counts.key_by("k"), False)):
+        joined = results.interval_join(other, "k", lower=0, upper=5)
+        assert ("window_time" in joined.schema.names) == shown

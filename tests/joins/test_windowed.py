@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from krishiv_py import windows
-from krishiv_py.api.joins.joined import JoinedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.testing import Driver, stream_of
 from tests.joins.test_interval import LEFT, RIGHT, inputs, sent
 from tests.reference.joins import Clock, How, Row, Side, WindowJoin
@@ -30,7 +30,7 @@ class Plan:
     restarts: set[int]
     idle_batches: bool
 
-    def joined(self) -> JoinedStream:
+    def joined(self) -> ResultStream:
         left = stream_of(LEFT).watermark("at", self.lags["left"])
         right = stream_of(RIGHT).watermark("seen", self.lags["right"])
         joined = left.window_join(right, "key", window=windows.hopping(self.size, self.slide), how=self.how)

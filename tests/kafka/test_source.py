@@ -17,10 +17,10 @@ from confluent_kafka import Producer
 from prometheus_client import CollectorRegistry
 
 from krishiv_py import (
-    AggregatedStream,
     Batches,
     MemorySink,
     ParquetSink,
+    ResultStream,
     Session,
     SideOutputLateEventHandler,
     Stream,
@@ -62,7 +62,7 @@ def hostile(number: int) -> list[bytes | None]:
     ]
 
 
-def per_second(stream: Stream) -> AggregatedStream:
+def per_second(stream: Stream) -> ResultStream:
     """Counts and sums."""
     return stream.watermark("at", 200).key_by("user").tumbling_window("1 s").agg(count(), sum("amount"))
 
@@ -178,7 +178,7 @@ def drifting(broker: Broker, name: str, *, imported: bool) -> int:
     return len([row for rows in parts.values() for row in rows])
 
 
-def windows(stream: Stream) -> AggregatedStream:
+def windows(stream: Stream) -> ResultStream:
     """Count by the minute, with a lag of 10 s."""
     return stream.watermark("at", "10 s").key_by("user").tumbling_window("1 minute").late_rule("event").agg(count())
 

@@ -21,7 +21,7 @@ from krishiv_py import (
     max,
     sum,
 )
-from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors import Sink
 
@@ -75,7 +75,7 @@ class Places:
         )
 
 
-def plan(rows: Stream, late: LateEventHandler) -> AggregatedStream:
+def plan(rows: Stream, late: LateEventHandler) -> ResultStream:
     """Sessions that rows may still change, and merge: results are withdrawn."""
     keyed = rows.watermark("at", LAG_MS).key_by("user").allowed_lateness(LATENESS_MS).emit("retractions")
     return keyed.session_window(GAP_MS).agg(count(), sum("amount"), max("at")).with_late_event_handler(late)

@@ -22,7 +22,7 @@ from krishiv_py import (
     count,
     sum,
 )
-from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.session import Session
 from krishiv_py.testing import Driver, stream_of
@@ -39,7 +39,7 @@ rows = st.fixed_dictionaries(
 )
 
 
-def pipelines(stream: Stream) -> dict[str, AggregatedStream]:
+def pipelines(stream: Stream) -> dict[str, ResultStream | Stream]:
     """Windows, a chain of which two share the first stage, deduplication, and rows as they are; all follow every row."""
     timed = stream.watermark("at", 5)
     inner = timed.key_by("user").tumbling_window(5).agg(count(), sum("amount"))
@@ -51,7 +51,7 @@ def pipelines(stream: Stream) -> dict[str, AggregatedStream]:
         "wider": inner.tumbling_window(20).agg(sum("sum_amount").alias("total")),
         "behind": behind,
         "once": timed.drop_duplicates("user", within=7),
-        "raw": stream.filter("amount > 3").as_plan(),
+        "raw": stream.filter("amount > 3"),
     }
 
 
@@ -120,7 +120,7 @@ def test_stages_that_differ_run_each() -> None:
         assert [output.stage for output in driver.plan.outputs] == [1, 2]
 
 
-def steps_behind(stage: AggregatedStream) -> dict[str, Any]:
+def steps_behind(stage: ResultStream) -> dict[str, Any]:
     """The results of one stage as they are, and behind steps of several kinds."""
     return {
         "plain": stage,
@@ -133,7 +133,7 @@ def steps_behind(stage: AggregatedStream) -> dict[str, Any]:
     }
 
 
-def staged(stream: Stream, kind: str) -> AggregatedStream:
+def staged(stream: Stream, kind: str) -> ResultStream:
     keyed = stream.watermark("at", 5).key_by("user")
     if kind == "deduplicated":
         return stream.select("user", "at", n="amount").watermark("at", 5).drop_duplicates("user", within=7).allowed_lateness(3)
@@ -237,7 +237,7 @@ def test_the_clock_follows_the_rows_of_all_outputs() -> None:
     }
 
 
-def counted(stream: Stream, **options: Any) -> AggregatedStream:
+def counted(stream: Stream, **options: Any) -> ResultStream:
     return stream.watermark("at", 5).tumbling_window(10, **options).agg(count())
 
 
@@ -258,9 +258,7 @@ def test_what_cannot_be_one_query_says_so() -> None:
     begun = stream.with_watermark(WatermarkSpec.fixed_lag_ms(5, initial=0), "at").tumbling_window(10).agg(count())
     assert "their watermarks differ" in refused(counted(stream).to(sink), begun.to(MemorySink()))
     assert "two outputs go to one sink" in refused(counted(stream).to(sink), counted(stream).to(sink))
-    assert "two outputs have one name" in refused(
-        counted(stream).to(sink, name="x"), stream.as_plan().to(MemorySink(), name="x")
-    )
+    assert "two outputs have one name" in refused(counted(stream).to(sink, name="x"), stream.to(MemorySink(), name="x"))
     assert "0 outputs" in refused()
     assert "takes a list of outputs" in refused(counted(stream))
     with pytest.raises(PlanError, match="have sinks of their own"):

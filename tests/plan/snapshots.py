@@ -30,7 +30,7 @@ class Half(kv.WindowTrigger):
         return windows.new_rows >= self.part * windows.rows
 
 
-PLANS: Final[dict[str, Callable[[], kv.AggregatedStream]]] = {
+PLANS: Final[dict[str, Callable[[], kv.ResultStream | kv.Stream]]] = {
     "tumbling": lambda: KEYED.tumbling_window("1 min").agg(*AGGS),
     "tumbling_retractions_ttl": lambda: (
         KEYED.allowed_lateness("1 min")
@@ -63,7 +63,7 @@ PLANS: Final[dict[str, Callable[[], kv.AggregatedStream]]] = {
         .with_state_ttl(kv.StateTtlConfig("5 min"))
         .drop_duplicates("url", within="10 min", duplicates="side_output")
     ),
-    "rows": lambda: ROWS.filter("amount > 0").select("user", cents="amount * 100").as_plan(),
+    "rows": lambda: ROWS.filter("amount > 0").select("user", cents="amount * 100"),
     "distinct": lambda: KEYED.windowed_by(kv.SlidingWindows.of("10 s")).agg(*AGGS),
     "two_stages": lambda: (
         KEYED.tumbling_window("1 s")

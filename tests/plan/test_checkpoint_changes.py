@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import krishiv_py as kv
-from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.planner.fingerprint import differences, fingerprint
@@ -26,7 +26,7 @@ def planned(
     """A plan with something changed before its window."""
     timed = stream_of(DDL).with_watermark(kv.WatermarkSpec.fixed_lag_ms(how.get("lag", 5), initial=how.get("initial")), at)
     keyed = timed.key_by("user").emit(how.get("emit", "updates"))
-    plan: AggregatedStream = window(change(keyed)).agg(kv.count(), kv.sum("n"))
+    plan: ResultStream = window(change(keyed)).agg(kv.count(), kv.sum("n"))
     return plan.plan(late="count").spec
 
 

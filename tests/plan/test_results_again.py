@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from krishiv_py import OrderError, count
+from krishiv_py import OrderError, Trigger, count
 from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Driver, stream_of
 
@@ -37,9 +37,21 @@ def test_steps_come_behind_those_that_are_there(plan: Any) -> None:
 
 
 @pytest.mark.parametrize("plan", [built, written])
-def test_an_option_between_steps_is_refused(plan: Any) -> None:
-    with pytest.raises(OrderError, match="options came between steps over results"):
-        plan().emit("updates").filter("n < 9")
+def test_an_option_between_steps_is_one_of_the_stage(plan: Any) -> None:
+    for again in (plan().emit("updates").filter("n < 9"), plan().filter("n < 9").as_plan().emit("updates")):
+        driver = Driver(again.as_plan().trigger(Trigger.on_every_element()))
+        names = ["k", "n"]
+        assert driver.send([{"k": k, "at": 1} for k in "abbb"]).results.select(names).to_pylist() == [
+            {"k": "b", "n": n} for n in (2, 3)
+        ]
+        assert driver.send([{"k": "a", "at": 2}]).results.select(names).to_pylist() == [{"k": "a", "n": 2}]
+
+
+def test_results_that_were_withdrawn_can_be_final_again() -> None:
+    retracting = stream_of("k string, at bigint").watermark("at", 0).tumbling_window(9).agg(count()).emit("retractions")
+    picked = retracting.select(twice="count * 2").as_plan()
+    assert picked.schema.names == ["twice", "op"]
+    assert picked.emit("final").schema.names == ["twice"]
 
 
 def test_a_preset_that_withdraws_results_is_named_where_a_step_leaves_out_which() -> None:

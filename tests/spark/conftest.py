@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from krishiv_py import AggregatedStream, Sender, Session, Stream, count, sum
+from krishiv_py import ResultStream, Sender, Session, Stream, count, sum
 
 DDL = "user string, at bigint, amount bigint"
 
@@ -19,7 +19,7 @@ def row(user: str | None, at: int | None, amount: int | None = 1) -> dict[str, A
     return {"user": user, "at": at, "amount": amount}
 
 
-def per_second(stream: Stream, lag: int = 100) -> AggregatedStream:
+def per_second(stream: Stream, lag: int = 100) -> ResultStream:
     """Tumbling windows of a second."""
     return stream.watermark("at", lag).key_by("user").tumbling_window(1_000).agg(count(), sum("amount"))
 

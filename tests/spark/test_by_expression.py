@@ -19,10 +19,10 @@ SENDS = [
 SITE = col("url").split("/")[0].lower()
 
 
-def per_site(stream: Any, late: kv.MemorySink, key: Any = SITE) -> kv.AggregatedStream:
+def per_site(stream: Any, late: kv.MemorySink, key: Any = SITE) -> kv.ResultStream:
     rows = stream.watermark("at", 20).drop_duplicates(col("v") % 16, within=50)
     firsts = rows.filter("gap IS NOT NULL").key_by(key.alias("site")).session_window(col("gap") * 8)
-    plan: kv.AggregatedStream = firsts.agg(
+    plan: kv.ResultStream = firsts.agg(
         kv.count(),
         kv.sum(col("v") * 2).alias("s"),
         kv.max_by(col("url"), -col("v")),

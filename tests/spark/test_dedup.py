@@ -21,9 +21,9 @@ SENDS = [
 COUNTED = ("rows", "late", "duplicates")
 
 
-def passing(stream: Any, late: kv.MemorySink | None = None) -> kv.RowStream:
+def passing(stream: Any, late: kv.MemorySink | None = None) -> kv.ResultStream:
     handler = kv.SideOutputLateEventHandler(kv.MemorySink() if late is None else late)
-    rows: kv.RowStream = stream.watermark("at", "2 s").drop_duplicates("id", within="20 s", duplicates="side_output")
+    rows: kv.ResultStream = stream.watermark("at", "2 s").drop_duplicates("id", within="20 s", duplicates="side_output")
     return rows.allowed_lateness("1 s").with_late_event_handler(handler)
 
 
@@ -66,8 +66,8 @@ def test_the_engines_agree_over_a_restart(session: kv.Session, tmp_path: Path) -
 
 @pytest.mark.parametrize("engine", ["driver", "bounded", "streaming"])
 def test_windows_over_rows_that_passed(engine: str, request: pytest.FixtureRequest) -> None:
-    def per_window(stream: Any) -> kv.AggregatedStream:
-        rows: kv.RowStream = stream.watermark("at", "2 s").drop_duplicates("id", within="20 s")
+    def per_window(stream: Any) -> kv.ResultStream:
+        rows: kv.ResultStream = stream.watermark("at", "2 s").drop_duplicates("id", within="20 s")
         return rows.tumbling_window("10 s").agg(kv.count(), kv.sum("n"))
 
     wanted = [(0, 6, 9), (10_000, 2, 211), (40_000, 1, 201)]

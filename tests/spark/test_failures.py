@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from krishiv_py import (
-    AggregatedStream,
     ForeachBatchSink,
     LateRows,
     MemorySink,
     Pane,
     PaneHandler,
+    ResultStream,
     Sender,
     Session,
     SideOutputLateEventHandler,
@@ -82,7 +82,7 @@ def windows(stream: Stream) -> Any:
     return stream.watermark("at", 100).key_by("user")
 
 
-PLANS: list[tuple[Callable[[Stream], AggregatedStream], Sink | None, type[KrishivError], list[str]]] = [
+PLANS: list[tuple[Callable[[Stream], ResultStream], Sink | None, type[KrishivError], list[str]]] = [
     (
         lambda s: per_second(s.map_batches(broken, SCHEMA)),
         None,
@@ -115,7 +115,7 @@ PLANS: list[tuple[Callable[[Stream], AggregatedStream], Sink | None, type[Krishi
 
 @pytest.mark.parametrize(("plan", "sink", "kind", "said"), PLANS)
 def test_the_heart_comes_out_everywhere(
-    memory: Memory, plan: Callable[[Stream], AggregatedStream], sink: Sink | None, kind: type[KrishivError], said: list[str]
+    memory: Memory, plan: Callable[[Stream], ResultStream], sink: Sink | None, kind: type[KrishivError], said: list[str]
 ) -> None:
     stream, sender = memory()
     sender.send([row("a", 10, 2**62), row("a", 20, 2**62), row("a", 30, 2**62), row("a", 5_000)])

@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
-from krishiv_py import AggregatedStream, Batches, Sender, Session, Stream, count, sum
+from krishiv_py import Batches, ResultStream, Sender, Session, Stream, count, sum
 from krishiv_py.connectors.sink import OutputBatch
 from krishiv_py.errors import CheckpointError, PlanError
 from krishiv_py.spark.frames.folder import HandOver, ResultTimes, folder_below
@@ -25,7 +25,7 @@ from tests.spark.conftest import DDL, per_second, row
 Memory = Callable[[], tuple[Stream, Sender]]
 
 
-def chain(stream: Stream) -> AggregatedStream:
+def chain(stream: Stream) -> ResultStream:
     """Windows of a second by user, and sums of five."""
     return per_second(stream, 0).key_by("user").tumbling_window(5_000).agg(sum("count").alias("n"))
 

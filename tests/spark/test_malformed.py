@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from krishiv_py import AggregatedStream, Batches, MemorySink, Session, SideOutputLateEventHandler, Stream
+from krishiv_py import Batches, MemorySink, ResultStream, Session, SideOutputLateEventHandler, Stream
 from krishiv_py.errors import PlanError, SourceError
 from tests.spark.conftest import DDL, found, per_second, row
 from tests.spark.test_files import write
@@ -18,7 +18,7 @@ CSV = b"user,at,amount\na,10,1\nb,20\nc,x,1\nd,40,1\n"
 ASIDE = ["malformed_file", "malformed_line", "malformed_text", "reason"]
 
 
-def to_the_side(stream: Stream) -> AggregatedStream:
+def to_the_side(stream: Stream) -> ResultStream:
     """Whole late rows, in memory."""
     return per_second(stream).with_late_event_handler(SideOutputLateEventHandler(MemorySink()))
 
@@ -91,7 +91,7 @@ def test_files_in_batches_are_replayed_as_a_query_took_them(session: Session, tm
         write(tmp_path / f"in/{(n * 5) % 7}/x{n}", *[row("ab"[t % 2], t, n) for t in batch], at_s=1_000 + n // 2)
     (tmp_path / "in/empty").write_bytes(b"")
 
-    def plan(streaming: bool) -> AggregatedStream:
+    def plan(streaming: bool) -> ResultStream:
         read = session.read_parquet(tmp_path / "in", DDL, streaming=streaming, max_files_per_batch=limit)
         return to_the_side(read).allowed_lateness(500).emit("updates")
 

@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 from krishiv_py import (
-    AggregatedStream,
     Batches,
     MemorySink,
+    ResultStream,
     Sender,
     Session,
     SideOutputLateEventHandler,
@@ -71,7 +71,7 @@ def test_the_lag_of_a_frame_is_taken(session: Session) -> None:
         stream.watermark("t").tumbling_window("1 s").agg(count()).to_dataframe()
 
 
-def chained(stream: Stream, late: MemorySink) -> AggregatedStream:
+def chained(stream: Stream, late: MemorySink) -> ResultStream:
     """Windows of a second, and how many rows two of them have."""
     first = stream.watermark("at", "1 s").tumbling_window("1 s").agg(count(), sum("n"))
     return first.with_late_event_handler(SideOutputLateEventHandler(late)).tumbling_window("2 s").agg(sum("count"))

@@ -44,9 +44,7 @@ class Steps(Source):
             PUBLISHED.setdefault("ahead", []).append(PUBLISHED.get("fast", [0])[-1] - position * self.step)
 
 
-def both(
-    streams: dict[str, Any], session: kv.Session, drift: int | None = 2_000, idle: str | None = None
-) -> kv.AggregatedStream:
+def both(streams: dict[str, Any], session: kv.Session, drift: int | None = 2_000, idle: str | None = None) -> kv.ResultStream:
     spec = kv.MultiSourceWatermarkSpec.new(max_drift=drift, idle_timeout=idle)
     for name in streams:
         spec = spec.source(name, kv.WatermarkSpec.fixed_lag(0))

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from krishiv_py import (
-    AggregatedStream,
     MemorySink,
     ParquetSink,
+    ResultStream,
     Session,
     SideOutputLateEventHandler,
     SlidingWindows,
@@ -56,11 +56,11 @@ def batches(seeded: random.Random) -> list[list[dict[str, Any]]]:
     return [[row(seeded.choice(users), s + seeded.randrange(-700, 900), n) for n in range(25)] for s in starts]
 
 
-def asked(keyed: KeyedStream, kind: str, late: ParquetSink) -> AggregatedStream:
+def asked(keyed: KeyedStream, kind: str, late: ParquetSink) -> ResultStream:
     """The plan of a kind."""
     windowed: Any = KINDS[kind](keyed)
     ordered = () if kind.endswith("order-free") else (collect_list("amount"),)  # such sessions are combined before the shuffle
-    plan: AggregatedStream = windowed.agg(count(), sum("amount"), max("at"), *ordered)
+    plan: ResultStream = windowed.agg(count(), sum("amount"), max("at"), *ordered)
     return plan.with_late_event_handler(SideOutputLateEventHandler(late))
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from krishiv_py import (
-    AggregatedStream,
     Batches,
     MemorySink,
     MultiSourceWatermarkSpec,
+    ResultStream,
     Session,
     SideOutputLateEventHandler,
     Stream,
@@ -66,7 +66,7 @@ def test_a_union_of_files_is_replayed_as_a_query_took_it(
 ) -> None:
     filled(tmp_path)
 
-    def plan(streaming: bool) -> AggregatedStream:
+    def plan(streaming: bool) -> ResultStream:
         streams: dict[str, Any] = {}
         for name, limit in LIMITS.items():
             read = session.read_json if name == "two" else session.read_parquet
@@ -74,7 +74,7 @@ def test_a_union_of_files_is_replayed_as_a_query_took_it(
             streams[name] = read(tmp_path / name, DDL, **options)
         streams["one"] = streams["one"].filter("amount <> 4")
         keyed = marked(session.union(streams)).key_by("user")
-        windows: AggregatedStream = keyed.tumbling_window(1_000).agg(count(), sum("amount"))
+        windows: ResultStream = keyed.tumbling_window(1_000).agg(count(), sum("amount"))
         late = SideOutputLateEventHandler(MemorySink())
         return windows.with_late_event_handler(late).allowed_lateness(500).emit("updates")
 
@@ -99,11 +99,11 @@ def test_features_on_arrival_are_the_same_online_offline_and_without_spark(sessi
             at_s=2_000 + n,
         )
 
-    def features(stream: Stream) -> AggregatedStream:
+    def features(stream: Stream) -> ResultStream:
         keyed = stream.watermark("at", 700).key_by("user").lookback_window(1_500, emit="arrival", with_row=True)
         return keyed.agg(count(), sum("amount"), collect_list("amount").alias("seen"))
 
-    def read(streaming: bool) -> AggregatedStream:
+    def read(streaming: bool) -> ResultStream:
         return features(session.read_parquet(tmp_path / "archive", DDL, streaming=streaming, max_files_per_batch=1))
 
     query = read(True).start(MemorySink(), batches=Batches.available_now())

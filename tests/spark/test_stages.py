@@ -21,7 +21,6 @@ from krishiv_py import (
     max,
     sum,
 )
-from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.testing import Driver, stream_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -32,7 +31,7 @@ BATCHES = [
 ]
 
 
-def chain(stream: Stream, late: MemorySink | None = None) -> AggregatedStream:
+def chain(stream: Stream, late: MemorySink | None = None) -> ResultStream:
     """Three stages: by user and second, by user in five seconds, all users in ten."""
     first = stream.watermark("at", 1_000).key_by("user").tumbling_window(1_000).agg(count(), sum("amount"))
     if late is not None:

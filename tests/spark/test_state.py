@@ -9,13 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from krishiv_py import AggregatedStream, MemorySink, Session, Stream, Trigger, avg, collect_list, count, sum
+from krishiv_py import MemorySink, ResultStream, Session, Stream, Trigger, avg, collect_list, count, sum
 from krishiv_py.errors import CheckpointError
 from krishiv_py.testing import Driver
 from tests.spark.conftest import DDL, found, per_second, row
 
 
-def plan(stream: Stream, kind: str) -> AggregatedStream:
+def plan(stream: Stream, kind: str) -> ResultStream:
     keyed = stream.watermark("at", 500).key_by("user")
     windowed = {
         "tumbling": keyed.tumbling_window(1_000),

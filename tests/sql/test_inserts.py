@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from krishiv_py import MemorySink, OrderError, PlanError
+from krishiv_py import MemorySink, OrderError, PlanError, ResultStream
 from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Driver, stream_of
 
@@ -33,7 +33,7 @@ def test_pane_columns_go_along_where_the_stream_asks_for_them() -> None:
         made.sql(f"SELECT n AS pane_index FROM ({inner})")
     made.register("plain", stream_of("who string, at bigint").watermark("at", 0))
     behind = made.sql(f"{inner.replace('events', 'plain')} HAVING COUNT(*) > 0")
-    assert behind is not None
+    assert isinstance(behind, ResultStream)
     with pytest.raises(OrderError, match=r"with_pane\(\) behind"):
         behind.with_pane()
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from krishiv_py import SideOutputLateEventHandler, avg, col, count, max, sum, windows
-from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.connectors.sinks.memory import MemorySink
 from krishiv_py.errors import OrderError, PlanError
 from krishiv_py.planner.fingerprint import fingerprint
@@ -168,7 +168,7 @@ def run(stream: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(("text", "built"), PAIRS)
 def test_a_query_is_the_plan_of_the_builder(text: str, built: Callable[[], Any]) -> None:
     found, stream = context().sql(text), built()
-    expected = stream if isinstance(stream, AggregatedStream) else stream.as_plan()
+    expected = stream.as_plan() if isinstance(stream, ResultStream) else stream
     assert found is not None
     assert fingerprint(found.spec()) == fingerprint(expected.spec())
     assert found.schema == expected.schema
@@ -219,7 +219,7 @@ def test_each_stream_of_a_union_has_its_lag() -> None:
         "SELECT id, COUNT(*) AS n FROM (SELECT id, bt FROM b UNION ALL SELECT lower(id), bt FROM b WHERE y > 1) GROUP BY id, {}"
     )
     found = context().sql(text.format("tumble(bt, INTERVAL '1' MINUTE)"))
-    assert found is not None
+    assert isinstance(found, ResultStream)
     assert [spec.lag_us for _, spec in found.node.input.spec.sources] == [7_000_000, 7_000_000]  # type: ignore[union-attr]
 
 
@@ -233,7 +233,7 @@ def test_options_of_a_registered_stream_go_along_and_late_ones_are_refused_where
     assert found is not None and found.late_handler is handler and found.schema.names == ["id", "n", "op"]
     made.register("a", stream)
     plain = made.sql(having)
-    assert plain is not None
+    assert isinstance(plain, ResultStream)
     with pytest.raises(OrderError, match=r"withdrawn .*for SQL, on the stream that is registered"):
         plain.emit("retractions")
     rows = made.sql("SELECT id FROM a")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -272,8 +273,13 @@ def test_what_cannot_be_registered_is_refused_there(register: Any) -> None:
 def test_the_parser_says_nothing_beside_the_error(
     text: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: context().sql(text),
+        lambda: stream_of("at bigint").filter(text),
+        lambda: stream_of(text),
+    )
     with caplog.at_level(logging.DEBUG, "sqlglot"):
-        for call in (lambda: context().sql(text), lambda: stream_of("at bigint").filter(text), lambda: stream_of(text)):
+        for call in calls:
             with pytest.raises(KrishivError):
                 call()
         assert caplog.records == []

@@ -10,19 +10,20 @@ import pyarrow.compute as pc
 import pytest
 
 import krishiv_py as kv
-from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.api.stages.results import ResultStream
+from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.errors import PlanError
 from krishiv_py.testing import Driver, stream_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "conjunctions.py"
 
 
-def timed(schema: str = "at bigint") -> KeyedStream:
+def timed(schema: str = "at bigint") -> TimedStream:
     return stream_of(schema).watermark("at", 0)
 
 
-def outcome(stream: AggregatedStream, rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def outcome(stream: ResultStream, rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     """All results over these rows, in order of firing."""
     driver = Driver(stream)
     outs = [driver.send(rows), driver.close()]

@@ -21,7 +21,7 @@ from krishiv_py import (
     fold,
     sum,
 )
-from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors import Sink
 from krishiv_py.testing import Driver, stream_of
@@ -39,7 +39,7 @@ SENDS = [
 KEY = ["user", "window_start", "window_end"]
 
 
-def plan(rows: Stream, late: Sink) -> AggregatedStream:
+def plan(rows: Stream, late: Sink) -> ResultStream:
     """Sessions, which are withdrawn when they grow, and rows that are too late."""
     keyed = rows.watermark("at", 0).key_by("user").allowed_lateness(1_000).emit("retractions")
     return keyed.session_window(200).agg(count(), sum("amount")).with_late_event_handler(SideOutputLateEventHandler(late))

@@ -96,6 +96,8 @@ ILLEGAL = {
     "start needs aggregates": 'stream.watermark("at", 0).tumbling_window(1).start(None)',
     "the driver needs aggregates": 'Driver(stream.watermark("at", 0).tumbling_window(1))',
     "steps that make other rows come before time": 'stream.watermark("at", 0).map_batches(lambda batch: batch)',
+    "a stream is keyed once": 'timed.key_by("user").key_by("user")',
+    "results have their aggregates": "timed.tumbling_window(1).agg(count()).agg(count())",
     "a window is chosen once": 'stream.watermark("at", 0).tumbling_window(1).tumbling_window(1)',
     "a watermark is set once": 'stream.watermark("at", 0).watermark("at", 0)',
     "a window is a value": "timed.window(5)",

@@ -11,7 +11,6 @@ import pyarrow as pa
 from krishiv_py.api.computed import keys_of, visible, with_computed
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.planning import check, evaluate
-from krishiv_py.api.results.follow import FollowMethods
 from krishiv_py.errors import OrderError, PlanError, message, shown
 from krishiv_py.plan.checks import known_column
 from krishiv_py.plan.draft import Draft
@@ -40,7 +39,6 @@ def sides_of(left: OptionMethods, right: object, on: On | None, where: str, *, l
     PlanError
         For keys that are missing, told twice or do not fit.
     """
-    right = rows_of(right)
     if not _joins(right):
         if isinstance(right, OptionMethods) and right.draft.window is not None:
             raise OrderError(
@@ -78,21 +76,16 @@ def sides_of(left: OptionMethods, right: object, on: On | None, where: str, *, l
     return one, other
 
 
-def rows_of(stream: object) -> object:
-    """A side of a join as a stream of rows: of an aggregated stream its results."""
-    return stream.results() if isinstance(stream, FollowMethods) else stream
-
-
 def _side(stream: OptionMethods, *, shows_time: bool = False) -> Side:
     mark, schema = stream.draft.input, stream._row_schema()
     source = source_of(mark)
     if not isinstance(source, StageOutput):
-        return Side(mark, schema, stream.keys)
+        return Side(mark, schema, stream.draft.keys)
     check.check_followed(source.stage)
     window = source.stage.window
-    own = (window.result_time == "row" and not window.hides_time) or shows_time or source.time_column in stream._named_columns()
+    own = (window.result_time == "row" and not window.hides_time) or shows_time or not stream.draft.hides_time
     time = () if own else (source.time_column,)
-    return Side(mark, schema, stream.keys, (*time, *in_order_of(schema.names)))
+    return Side(mark, schema, stream.draft.keys, (*time, *in_order_of(schema.names)))
 
 
 def _computed(sides: list[Side], on: object, where: str) -> On:
@@ -116,13 +109,13 @@ def _computed(sides: list[Side], on: object, where: str) -> On:
 def _keys(
     left: OptionMethods, right: OptionMethods, on: On | None, schemas: tuple[pa.Schema, pa.Schema], where: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    told = left.keys, right.keys
+    told = left.draft.keys, right.draft.keys
     if on is None:
-        if not (left.keys and right.keys):
+        if not (told[0] and told[1]):
             raise PlanError(
                 message(
                     f"{where} has no key",
-                    f"left {list(left.keys)}, right {list(right.keys)}",
+                    f"left {list(told[0])}, right {list(told[1])}",
                     "every row would meet every other",
                     'write on="user", or .key_by("user") on both streams',
                 )

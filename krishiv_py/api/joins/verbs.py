@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 
-from krishiv_py.api.joins.joined import JoinedStream
-from krishiv_py.api.joins.sides import On, Sides, checked_suffixes, merged_draft, rows_of, sides_of, whole_ticks
+from krishiv_py.api.joins.sides import On, Sides, checked_suffixes, merged_draft, sides_of, whole_ticks
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.checks import a_number, one_of
@@ -21,10 +20,10 @@ from krishiv_py.plan.windows.fixed import HoppingWindow
 from krishiv_py.plan.windows.ticks import finer_than_ms
 
 if TYPE_CHECKING:
-    from krishiv_py.api.stages.aggregated import AggregatedStream
+    from krishiv_py.api.stages.results import ResultStream
 
 Suffixes: TypeAlias = "tuple[str, str]"
-JoinSide: TypeAlias = "JoinMethods | AggregatedStream"
+JoinSide: TypeAlias = "JoinMethods"
 """What can be the right side of a join."""
 
 
@@ -43,13 +42,13 @@ class JoinMethods(OptionMethods):
         suffixes: Suffixes | None = None,
         idle_timeout: Duration | None = None,
         max_rows_per_key: int | None = None,
-    ) -> JoinedStream:
+    ) -> ResultStream:
         """Join with another stream: rows of equal key meet when ``left + lower <= right <= left + upper`` (SEMANTICS §9.1).
 
         Parameters
         ----------
-        right : TimedStream or KeyedStream or AggregatedStream
-            The other stream, with a watermark of its own; or the results of a stage.
+        right : TimedStream or KeyedStream
+            The other stream, with a watermark of its own; results of a stage have one.
         on : str or Expr or list or dict, optional
             The key columns: of one name on both sides, or left names with right ones. Or expressions: one for both sides, or a
             pair with one for each, ``on=(col("a").lower(), col("b").lower())``; results have the left one's alias or text.
@@ -71,7 +70,7 @@ class JoinMethods(OptionMethods):
 
         Returns
         -------
-        JoinedStream
+        ResultStream
             Results have the keys, the columns of the left and of the right side, and ``join_time``, the later of both times.
             ``"semi"`` and ``"anti"`` give keys and left columns only.
 
@@ -124,13 +123,13 @@ class JoinMethods(OptionMethods):
         how: AsofType = "left",
         suffixes: Suffixes | None = None,
         idle_timeout: Duration | None = None,
-    ) -> JoinedStream:
+    ) -> ResultStream:
         """Join every row with the row of another stream that is nearest in time (SEMANTICS §9.2).
 
         Parameters
         ----------
-        right : TimedStream or KeyedStream or AggregatedStream
-            The other stream, with a watermark of its own; or the results of a stage.
+        right : TimedStream or KeyedStream
+            The other stream, with a watermark of its own; results of a stage have one.
         on : str or list of str or dict, optional
             The key columns, as in :meth:`interval_join`.
         direction : {"backward", "forward", "nearest"}
@@ -148,7 +147,7 @@ class JoinMethods(OptionMethods):
 
         Returns
         -------
-        JoinedStream
+        ResultStream
             Results have the keys and the columns of the left and of the right side. Their event time is that of the left row.
 
         Raises
@@ -196,13 +195,13 @@ class JoinMethods(OptionMethods):
         how: JoinType = "inner",
         suffixes: Suffixes | None = None,
         idle_timeout: Duration | None = None,
-    ) -> JoinedStream:
+    ) -> ResultStream:
         """Join with another stream: rows of equal key meet in every window that holds both (SEMANTICS §9.3).
 
         Parameters
         ----------
-        right : TimedStream or KeyedStream or AggregatedStream
-            The other stream, with a watermark of its own; or the results of a stage.
+        right : TimedStream or KeyedStream
+            The other stream, with a watermark of its own; results of a stage have one.
         on : str or list of str or dict, optional
             The key columns, as in :meth:`interval_join`.
         window : TumblingWindow or HoppingWindow
@@ -218,7 +217,7 @@ class JoinMethods(OptionMethods):
 
         Returns
         -------
-        JoinedStream
+        ResultStream
             Results have the keys, ``window_start`` and ``window_end``, and the columns of the left and of the right side
             (``"semi"`` and ``"anti"``: of the left one). They come once their window is final.
 
@@ -257,10 +256,9 @@ class JoinMethods(OptionMethods):
         columns = named(*found, checked_suffixes(suffixes), taken=bounds)
         return self._joined(right, found, WindowJoin(columns, how, window), idle_timeout)
 
-    def _joined(self, right: object, sides: Sides, join: Join, idle_timeout: Duration | None) -> JoinedStream:
+    def _joined(self, right: object, sides: Sides, join: Join, idle_timeout: Duration | None) -> ResultStream:
         idle_us = None if idle_timeout is None else to_us(idle_timeout, "idle_timeout")
         merged = both(*sides, join.sides, idle_us)
-        other = rows_of(right)
-        assert isinstance(other, OptionMethods)
-        draft = merged_draft(self.draft, other.draft)
-        return JoinedStream(attrs.evolve(draft, input=merged.input, keys=merged.keys, window=join), self.runner)
+        assert isinstance(right, OptionMethods)
+        draft = merged_draft(self.draft, right.draft)
+        return self._results(attrs.evolve(draft, input=merged.input, keys=merged.keys, window=join))

@@ -40,7 +40,7 @@ def alone(
     asked = time.of != "row" and (time.shown or any(time.name in _read(step) for step in steps))
     hidden = kept - {"op", *((time.name,) if asked or time.of == "row" else ())}
     found: list[Prefix] = [_timed(time, results)] if asked else []
-    found += [_without(step, hidden) for step in steps]
+    found += [without(step, hidden) for step in steps]
     if (asked or time.of == "row") and not time.shown:
         found.append(Project(Node(), tuple((n, col(n)) for n in names)))
     return tuple(found)
@@ -60,7 +60,7 @@ def _read(step: Prefix) -> frozenset[str]:
     return step.function.reads if isinstance(step.function, lookup.Lookup) else frozenset()
 
 
-def _without(step: Prefix, hidden: set[str]) -> Prefix:
+def without(step: Prefix, hidden: set[str]) -> Prefix:
     """A step that does not hand on `hidden` columns."""
     if isinstance(step, Filter):
         return step

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import attrs
 
 from krishiv_py.api.computed import keys_of, visible, with_computed
 from krishiv_py.api.options import OptionMethods
-from krishiv_py.api.results.rows import RowStream
 from krishiv_py.plan.dedup import Duplicates, deduplication, passing
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.nodes import Project
+
+if TYPE_CHECKING:
+    from krishiv_py.api.stages.results import ResultStream
 
 
 @attrs.frozen(eq=False, repr=False)
 class DedupMethods(OptionMethods):
     """A stage whose duplicates can be dropped."""
 
-    def drop_duplicates(self, *columns: str | Expr, within: Duration, duplicates: Duplicates = "count") -> RowStream:
+    def drop_duplicates(self, *columns: str | Expr, within: Duration, duplicates: Duplicates = "count") -> ResultStream:
         """Let the first row of each identity pass, and drop the rows that repeat it (SEMANTICS §8).
 
         A row passes in the micro-batch in which it arrives, with all its columns. It is a duplicate when a row with the same
@@ -37,7 +41,7 @@ class DedupMethods(OptionMethods):
 
         Returns
         -------
-        RowStream
+        ResultStream
             The rows that pass, with their columns as they came. They can be run, or be windowed in a further stage.
 
         Raises
@@ -65,8 +69,8 @@ class DedupMethods(OptionMethods):
         names, computed = keys_of(once, visible(schema), "drop_duplicates")
         own = tuple(self.draft.input.input.computes) if isinstance(self.draft.input.input, Project) else ()
         hidden = (*own, *(name for name, _ in computed))
-        identity = names or self.keys or tuple(f.name for f in passing(schema))
+        identity = names or self.draft.keys or tuple(f.name for f in passing(schema))
         window = deduplication(within, duplicates, hidden)
-        window = attrs.evolve(window, hides_time=not self._shows_time())
+        window = attrs.evolve(window, hides_time=self.draft.hides_time)
         mark = with_computed(self.draft.input, schema, computed)
-        return RowStream(attrs.evolve(self.draft, input=mark, keys=identity, window=window), self.runner)
+        return self._results(attrs.evolve(self.draft, input=mark, keys=identity, window=window))

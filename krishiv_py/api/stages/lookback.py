@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import attrs
 import pyarrow as pa
 
 from krishiv_py.api.planning import evaluate
-from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.aggregates.collections import collect_list
@@ -17,17 +18,20 @@ from krishiv_py.plan.handed_on import without_order
 from krishiv_py.plan.schema import require_columns
 from krishiv_py.plan.windows.lookback import MATCHES, LookBackWindow, checked_condition, pair_fields
 
+if TYPE_CHECKING:
+    from krishiv_py.api.stages.results import ResultStream
+
 
 @attrs.frozen(eq=False, repr=False)
 class LookBackStream(WindowedStream):
     """Rows grouped by key, each with the rows in its look-back window (SEMANTICS §3.4)."""
 
-    def matches(self) -> AggregatedStream:
+    def matches(self) -> ResultStream:
         """List, for every row, the other rows of its key in its window.
 
         Returns
         -------
-        AggregatedStream
+        ResultStream
             Results have the key columns, ``window_start`` and ``window_end``, ``row`` (the row itself, a struct of all its
             columns) and ``matches`` (a list of such structs in order of time; ties in order of arrival). Rows of equal time
             see each other. Look-back windows list earlier rows only; ``two_sided=True`` lists both sides.
@@ -42,7 +46,7 @@ class LookBackStream(WindowedStream):
         """
         return self._rows(attrs.evolve(self._look_back, output="matches"))
 
-    def pairs(self, condition: Expr | str | None = None) -> AggregatedStream:
+    def pairs(self, condition: Expr | str | None = None) -> ResultStream:
         """List every two rows of a key that are within the window size of each other, once.
 
         A pair is emitted when the watermark has passed its later row (and the allowed lateness, with ``emit("final")``). With
@@ -56,7 +60,7 @@ class LookBackStream(WindowedStream):
 
         Returns
         -------
-        AggregatedStream
+        ResultStream
             Results have the columns of both rows, ``left_*`` and ``right_*``.
 
         Examples
@@ -80,7 +84,7 @@ class LookBackStream(WindowedStream):
         assert isinstance(self.window, LookBackWindow)
         return self.window
 
-    def _rows(self, window: LookBackWindow) -> AggregatedStream:
+    def _rows(self, window: LookBackWindow) -> ResultStream:
         """A plan over whole rows; they travel as one aggregate input."""
         switches = [name for name in ("with_row", "exclude_self") if getattr(window, name)]
         if switches:
@@ -93,4 +97,4 @@ class LookBackStream(WindowedStream):
                 )
             )
         rows = collect_list(StructOf(tuple(without_order(self._row_schema()).names))).alias(MATCHES)
-        return self._aggregated(window, (rows,))
+        return self._results(attrs.evolve(self.draft, window=window, aggs=(rows,)))

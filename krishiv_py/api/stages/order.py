@@ -25,11 +25,12 @@ def needs(first: str, *names: str) -> Callable[[C], C]:
 
 
 def instead(ways: Mapping[str, str]) -> Callable[[C], C]:
-    """Class decorator: calling a name of `ways` says what to write on this stage instead; own methods are left alone."""
+    """Class decorator: calling a name of `ways` says what to write on this stage instead; its methods are left alone."""
 
     def decorate(cls: C) -> C:
         for name, way in ways.items():
-            if not hasattr(cls, name):
+            given = getattr(cls, name, None)
+            if given is None or (name not in vars(cls) and GUARD in getattr(given, "__dict__", ())):  # of a class above
                 setattr(cls, name, _guard(name, f".{name}() is not a step of this stage", cls.__name__, way))
         return cls
 
@@ -182,6 +183,7 @@ ON_TIMED: Final = {
     **_MARKED,
     **_AGGREGATE,
     **_COUNTS,
+    "key_by": "the stream is keyed already; name all key columns in one key_by",
     **dict.fromkeys(_KEYS, 'write .key_by("user_id"); windows follow it'),
     **dict.fromkeys(_WINDOWINGS, _WINDOW_CALL),
 }
@@ -217,7 +219,7 @@ ON_RESULTS: Final = {
     **dict.fromkeys(("agg", *_AGGREGATE, *_COUNTS), _ONE_AGG),
     "top_rows": 'a further window of the same size ranks results: write .tumbling_window("1 minute").top_rows(3, "total"); '
     'for rows write .top_rows(3, "amount") instead of .agg(...)',
-    "split": 'write .filter(...) for each part: one.filter("n > 3"), one.filter("n <= 3 OR n IS NULL")',
+    "split": 'part results with .filter(...) for each part: one.filter("n > 3"), one.filter("n <= 3 OR n IS NULL")',
     "toPandas": "write .to_pandas()",
     "toDF": "write .to_dataframe()",
     "to_df": "write .to_dataframe()",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.stages.aggregated import AggregatedStream, aggregated
-from krishiv_py.api.stages.windowed import WindowedStream
+from krishiv_py.api.stages.windowed import WindowedStream, aggregated
 from krishiv_py.errors import OrderError, PlanError, message, shown
 from krishiv_py.plan.aggregates.collections import collect_list
 from krishiv_py.plan.expressions.expr import Expr, Func, col, lit
@@ -17,6 +16,9 @@ from krishiv_py.plan.handed_on import without_order
 from krishiv_py.plan.schema import as_schema
 from krishiv_py.plan.windows.pane_handlers import Pane, PaneHandler, Submitted, handlers_of
 from krishiv_py.plan.windows.panes import PaneWindow, TimeIntervalWindowOptions
+
+if TYPE_CHECKING:
+    from krishiv_py.api.stages.results import ResultStream
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -36,7 +38,7 @@ class PaneStream(WindowedStream):
         window_initial_full: Callable[[Pane], Submitted] | None = None,
         window_trigger: Callable[[Pane], Submitted] | None = None,
         window_close: Callable[[Pane], Submitted] | None = None,
-    ) -> AggregatedStream:
+    ) -> ResultStream:
         """Tell handlers every event of every pane, in SPL's order.
 
         Parameters
@@ -56,7 +58,7 @@ class PaneStream(WindowedStream):
 
         Returns
         -------
-        AggregatedStream
+        ResultStream
             One result per trigger, with the column ``tuples``: the partition's tuples as a list of structs, by event time,
             and those of `aggs`. With `submits` one result per submitted tuple: keys, ``window_start``, ``window_end``, its
             columns, ``pane_timing`` and ``pane_index`` (null but for triggers).
@@ -107,7 +109,7 @@ class PaneStream(WindowedStream):
         whole = Func("named_struct", tuple(e for name in names for e in (lit(name), col(name))))
         tuples = collect_list(whole).alias("tuples")
         draft = aggregated(attrs.evolve(self.draft, window=window), self._row_schema(), [tuples, *further])
-        return AggregatedStream(draft, self.runner)
+        return self._results(draft)
 
     def get_window_data(self, *_: object) -> NoReturn:
         """Not possible, as in SPL: the window manages panes, and has no storage of its own.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pyarrow as pa
@@ -15,9 +15,8 @@ from krishiv_py.api.joins.lookup import LookupKeys, LookupType, looked_up
 from krishiv_py.api.planning import evaluate
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.shown import ShownInALine, some
-from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.order import JOINS, ON_ROWS, WINDOWS, instead, needs
-from krishiv_py.api.stages.plain import RunMethods, rows_of
+from krishiv_py.api.stages.running import RunMethods, plan_of_rows
 from krishiv_py.api.stages.timed import TimedStream, by_clock, partitions_of, timed
 from krishiv_py.api.stages.unnested import unnested
 from krishiv_py.api.stages.untimed import KeyedUntimedStream
@@ -28,9 +27,12 @@ from krishiv_py.plan.expressions.case import coalesce
 from krishiv_py.plan.expressions.expr import Expr, col, lit
 from krishiv_py.plan.expressions.facts import name_of
 from krishiv_py.plan.nodes import BatchFunction, Filter, MapBatches, Node, Prefix, Project, root_of
-from krishiv_py.plan.options.late import LateEventHandler, UnaskedLateEventHandler, a_late_handler
+from krishiv_py.plan.options.late import LateColumns, LateEventHandler, UnaskedLateEventHandler, a_late_handler
 from krishiv_py.plan.options.watermarks import PARTITION_IDLE, AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.schema import as_schema, checked, left_out, require_columns
+
+if TYPE_CHECKING:
+    from krishiv_py.planner.physical import Engine, PhysicalPlan
 
 
 @instead(ON_ROWS)
@@ -52,9 +54,9 @@ class Stream(RunMethods, ShownInALine):
     def _counting(self) -> LateEventHandler:
         return UnaskedLateEventHandler() if self.told_late is None else self.told_late
 
-    def as_plan(self) -> AggregatedStream:
-        """The rows behind the steps, as a plan that can be run."""
-        return rows_of(self.node, self.late_handler, self.runner)
+    def plan(self, engine: Engine | None = None, late: LateColumns | None = None) -> PhysicalPlan:
+        """Return what an `engine` runs: the rows as they are. `late` overrides what the handler wants of malformed input."""
+        return plan_of_rows(self.node, self.late_handler, engine, late)
 
     def with_late_event_handler(self, handler: LateEventHandler) -> Stream:
         """Pass malformed input, and late rows of a window behind, to `handler` instead of only counting them (§4.3)."""

@@ -9,9 +9,8 @@ import pyarrow as pa
 
 from krishiv_py.api.computed import keys_of, with_computed
 from krishiv_py.api.runner import Runner
-from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
-from krishiv_py.api.stages.plain import RunMethods, rows_of
+from krishiv_py.api.stages.running import RunMethods, plan_of_rows
 from krishiv_py.errors import ColumnError, DurationError, OrderError, PlanError, message, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.after_watermark import filtered_after, keeping_mark, without_marked
@@ -19,7 +18,7 @@ from krishiv_py.plan.checks import column_name, known_column
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.expressions.expr import Col, Expr, col
 from krishiv_py.plan.nodes import AssignWatermark, Filter, Node, Project, UnionSource, prefix_of, source_of
-from krishiv_py.plan.options.late import LateEventHandler, UnaskedLateEventHandler
+from krishiv_py.plan.options.late import LateColumns, LateEventHandler, UnaskedLateEventHandler
 from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.running.by_clock import BatchTime, ProcessingTime
@@ -27,6 +26,7 @@ from krishiv_py.plan.schema import time_kind
 
 if TYPE_CHECKING:
     from krishiv_py.api.stages import stream
+    from krishiv_py.planner.physical import Engine, PhysicalPlan
 else:  # which makes streams of this kind
     stream = lazy("krishiv_py.api.stages.stream")
 
@@ -37,8 +37,11 @@ class TimedStream(RunMethods, KeyedStream):
 
     schema: pa.Schema
 
-    def as_plan(self) -> AggregatedStream:
-        """The rows as they are, as a plan that can be run; none is late, for no window follows."""
+    def plan(self, engine: Engine | None = None, late: LateColumns | None = None) -> PhysicalPlan:
+        """Return what an `engine` runs: the rows as they are, none of which is late, for no window follows.
+
+        `late` overrides what the late handler wants of malformed input.
+        """
         if self.draft.told != ToldOptions():
             raise OrderError(
                 message(
@@ -48,7 +51,8 @@ class TimedStream(RunMethods, KeyedStream):
                     "leave them out, or add the window they are for",
                 )
             )
-        return rows_of(without_marked(self.draft.input.input, self.schema.names), self.late_handler, self.runner)
+        rows = without_marked(self.draft.input.input, self.schema.names)
+        return plan_of_rows(rows, self.late_handler, engine, late)
 
     def filter(self, condition: Expr | str) -> TimedStream:
         """Keep rows for which `condition` (an expression or SQL text) is true; null is not true (SEMANTICS §2.7).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -10,20 +10,48 @@ import pyarrow as pa
 
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.planning import evaluate
-from krishiv_py.api.stages.aggregated import AggregatedStream, aggregated
 from krishiv_py.api.stages.order import ON_WINDOWED, RESULTS, instead, needs
-from krishiv_py.plan.aggregates.calls import AggCall
+from krishiv_py.errors import PlanError, message, shown
 from krishiv_py.plan.aggregates.counting import count
+from krishiv_py.plan.aggregates.outputs import outputs
 from krishiv_py.plan.aggregates.ranked import Then, bottom_k, top_k
 from krishiv_py.plan.aggregates.user import Reduce, udaf
-from krishiv_py.plan.checks import a_switch
+from krishiv_py.plan.checks import a_switch, column_name
+from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.expressions.expr import Expr, col
 from krishiv_py.plan.expressions.facts import name_of
+from krishiv_py.plan.handed_on import without_order
 from krishiv_py.plan.schema import RESERVED
 from krishiv_py.plan.windows import Window
 
 if TYPE_CHECKING:
-    from krishiv_py.api.results.stream import ResultStream
+    from krishiv_py.api.stages.results import ResultStream
+
+
+def _checked(item: object) -> Expr:
+    if not isinstance(item, Expr):
+        hint = 'pass calls such as count() or sum("x"), or expressions of them: (sum("x") / count()).alias("mean")'
+        raise PlanError(message("not an aggregate", shown(item), "the window would have no such result", hint))
+    return item
+
+
+def aggregated(
+    draft: Draft, rows: pa.Schema, aggs: Sequence[Expr | Sequence[Expr]], named: Mapping[str, Expr] | None = None
+) -> Draft:
+    """Return a draft with the columns `aggs`, varargs or one list, and the `named` ones, over the `rows` of its window."""
+    items: list[Expr] = []
+    for given in aggs:
+        listed = given if isinstance(given, Iterable) and not isinstance(given, (str, Expr)) else [given]
+        items += map(_checked, listed)
+    items += [_checked(item).alias(column_name(name, "agg")) for name, item in (named or {}).items()]
+    if not items:
+        raise PlanError(
+            message("agg() got no aggregate", "0 aggregates", "a window would have no result", "write .agg(count())")
+        )
+    assert draft.window is not None
+    rows = without_order(rows)
+    calls, output = outputs(items, draft.keys, rows.names, draft.window.carried(draft.keys, rows))
+    return attrs.evolve(draft, aggs=calls, output=output)
 
 
 @instead(ON_WINDOWED)
@@ -41,10 +69,7 @@ class WindowedStream(OptionMethods):
         assert self.draft.window is not None
         return self.draft.window
 
-    def _aggregated(self, window: Window, aggs: tuple[AggCall, ...]) -> AggregatedStream:
-        return AggregatedStream(attrs.evolve(self.draft, window=window, aggs=aggs), self.runner)
-
-    def agg(self, *aggs: Expr | Sequence[Expr], **named: Expr) -> AggregatedStream:
+    def agg(self, *aggs: Expr | Sequence[Expr], **named: Expr) -> ResultStream:
         """Aggregate every window.
 
         Parameters
@@ -75,7 +100,7 @@ class WindowedStream(OptionMethods):
         >>> driver.close().results.to_pylist()
         [{'user': 'a', 'mean': 1.7, 'total': 5, 'size': 'many'}, {'user': 'b', 'mean': 4.0, 'total': 4, 'size': 'one'}]
         """
-        return AggregatedStream(aggregated(self.draft, self._row_schema(), aggs, named), self.runner)
+        return self._results(aggregated(self.draft, self._row_schema(), aggs, named))
 
     def top_rows(
         self, k: int, by: Expr | str, *columns: Expr | str, rank: str = "rank", smallest: bool = False, then: Then = ()
@@ -123,13 +148,13 @@ class WindowedStream(OptionMethods):
             names = self._row_schema().names
             call = ranked(k, by, *(n for n in names if n.lower() not in taken and not n.startswith(RESERVED)), then=then)
         name = f"{RESERVED}ranked"
-        return self.agg(call.alias(name)).results().unnest(name, rank=rank)
+        return self.agg(call.alias(name)).unnest(name, rank=rank)
 
-    def count(self) -> AggregatedStream:
+    def count(self) -> ResultStream:
         """Count the rows of every window, as ``.agg(count())`` does (KIP-450)."""
         return self.agg(count())
 
-    def reduce(self, column: Expr | str, function: Callable[[Any, Any], Any]) -> AggregatedStream:
+    def reduce(self, column: Expr | str, function: Callable[[Any, Any], Any]) -> ResultStream:
         """Combine the values of every window two by two (KIP-450).
 
         Parameters
@@ -142,7 +167,7 @@ class WindowedStream(OptionMethods):
 
         Returns
         -------
-        AggregatedStream
+        ResultStream
             Results have a column ``reduce_`` and the name of the column, of its type; null where all values are.
 
         Raises

@@ -8,7 +8,7 @@ import attrs
 import pyarrow as pa
 from sqlglot import expressions as sg
 
-from krishiv_py.api.results.stream import ResultStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.errors import DurationError, message
 from krishiv_py.sql.scope import Column, Rows
 from krishiv_py.sql.text.windows import interval_us

@@ -9,8 +9,7 @@ import attrs
 import pyarrow as pa
 from sqlglot import expressions as sg
 
-from krishiv_py.api.joins.joined import JoinedStream
-from krishiv_py.api.results.stream import ResultStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.errors import ColumnError, PlanError, message
@@ -206,7 +205,7 @@ def _copies(keys: list[tuple[str, str]], streams: _Streams, how: How) -> tuple[d
     return renamed, streams
 
 
-def _made(left: TimedStream, right: TimedStream, on: dict[str, str], found: Sides) -> tuple[JoinedStream, WindowCall | None]:
+def _made(left: TimedStream, right: TimedStream, on: dict[str, str], found: Sides) -> tuple[ResultStream, WindowCall | None]:
     conditions, how = found.conditions, found.how
     if found.version is not None:
         return _as_of(left, right, on, found, found.version), None
@@ -236,7 +235,7 @@ def _made(left: TimedStream, right: TimedStream, on: dict[str, str], found: Side
     return left.interval_join(right, on, lower=lower, upper=upper, how=how), None
 
 
-def _as_of(left: TimedStream, right: TimedStream, on: dict[str, str], found: Sides, version: sg.Expression) -> JoinedStream:
+def _as_of(left: TimedStream, right: TimedStream, on: dict[str, str], found: Sides, version: sg.Expression) -> ResultStream:
     conditions, how, text = found.conditions, found.how, version.sql("spark")
     time = found.left.resolved(version)
     if not isinstance(time, sg.Column) or time.name not in found.left.times:

@@ -7,8 +7,7 @@ from typing import Final
 import attrs
 from sqlglot import expressions as sg
 
-from krishiv_py.api.results.stream import ResultStream
-from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.results import ResultStream, results_of
 from krishiv_py.errors import PlanError, message
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.counting import count
@@ -108,7 +107,7 @@ class _Made:
         return next((k.column for k in self.keys if k.node == node), None)
 
 
-def grouped(tree: sg.Select, rows: Rows, where: Expr | None, lag_us: int | None, *, top: bool) -> Rows | AggregatedStream:
+def grouped(tree: sg.Select, rows: Rows, where: Expr | None, lag_us: int | None, *, top: bool) -> Rows | ResultStream:
     """The results of a query that groups; `top` if nothing reads them but the user."""
     grouping = read(tree, rows)
     stream = rows.stream if where is None else rows.stream.filter(where)
@@ -135,7 +134,7 @@ def grouped(tree: sg.Select, rows: Rows, where: Expr | None, lag_us: int | None,
     plain = tuple((o.name, o.direct) for o in outputs)
     if top and having is None and not any("window_time" in columns_of(o.expr) for o in outputs):
         columns = tuple((o.name, o.expr) for o in outputs)
-        return found if plain == own else attrs.evolve(found, draft=attrs.evolve(found.draft, output=columns))
+        return found if plain == own else results_of(attrs.evolve(found.stage, output=columns), found.runner)
     results = found.results()
     panes = tuple(Column(None, n, n, hidden=True) for n in PANES if n in results.schema.names)
     if having is not None:

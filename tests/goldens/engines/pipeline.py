@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 import krishiv_py as kv
-from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.windowed import WindowedStream
 from tests.goldens.cases import Case, Key, LateRow, Result, Row, Written
@@ -32,7 +32,7 @@ AGGS = [
 ]
 
 
-def pipeline(case: Case, stream: Stream) -> AggregatedStream:
+def pipeline(case: Case, stream: Stream) -> ResultStream:
     """The case as its user would write it, on this project's side of the dialect."""
     keyed = _timed(case, stream)
     if case.allowed_lateness_ms:

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from krishiv_py import (
-    AggregatedStream,
     LateRows,
     Pane,
     PaneHandler,
+    ResultStream,
     SlidingWindows,
     TimeIntervalWindowOptions,
     Trigger,
@@ -77,7 +77,7 @@ WINDOWS: dict[str, Callable[[KeyedStream], Any]] = {
     "distinct": lambda s: s.windowed_by(SlidingWindows.of(10).grace(1_000)),
     "panes": lambda s: s.time_interval_window(TimeIntervalWindowOptions(0.01)),
 }
-FIRING: dict[str, Callable[[AggregatedStream], AggregatedStream]] = {
+FIRING: dict[str, Callable[[ResultStream], ResultStream]] = {
     "by watermark": lambda s: s,
     "retracting": lambda s: s.emit("retractions"),
     "row by row": lambda s: s.trigger(Trigger.on_every_element()),

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from krishiv_py import col, collect_list, count, last
-from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.arrays import large, picking
@@ -127,7 +127,7 @@ def test_a_batch_of_more_than_two_gibibytes_of_text(window: str) -> None:
     stream = stream_of(SCHEMA)
     timed = stream.watermark("at", "5 seconds")
     keyed = timed.key_by("user")
-    plans: dict[str, AggregatedStream | Stream | TimedStream] = {
+    plans: dict[str, ResultStream | Stream | TimedStream] = {
         "tumbling": keyed.tumbling_window("1 hour").agg(last("text")),
         "session": keyed.session_window("100 seconds").agg(last("text")),
         "look-back": keyed.lookback_window("1 second").agg(last("text"), count()),

@@ -80,7 +80,7 @@ def by_the_clock(trigger: kv.Trigger) -> kv.Trigger:
     return kv.Trigger(attrs.evolve(trigger.early.trigger, period=1_000), trigger.on_time, trigger.late)
 
 
-def at_each_step(stream: kv.AggregatedStream, steps: list[ref.Step]) -> list[list[fixed.Line]]:
+def at_each_step(stream: kv.ResultStream, steps: list[ref.Step]) -> list[list[fixed.Line]]:
     """What the driver writes if every step comes two seconds after the one before it."""
     driver = Driver(stream)
     log = []

@@ -11,7 +11,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.testing import Driver, stream_of
 from tests import reference as ref
@@ -39,7 +39,7 @@ class Query:
     accumulation: Any = "accumulating"
     pane: bool = True
 
-    def stream(self, *aggs: AggCall) -> AggregatedStream:
+    def stream(self, *aggs: AggCall) -> ResultStream:
         """The query in krishiv_py, with pane columns."""
         keyed = stream_of(SCHEMA).watermark("at", self.lag).key_by("key").allowed_lateness(self.lateness)
         keyed = keyed.late_rule(self.late_rule).emit(self.emit).trigger(self.trigger).accumulation(self.accumulation)

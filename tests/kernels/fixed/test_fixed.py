@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.kernels.windows.fixed import plain as fixed
 from krishiv_py.testing import Driver, stream_of
 
@@ -41,13 +41,13 @@ def rows(draw: st.DrawFn, times: st.SearchStrategy[int | None] = TIMES) -> list[
     return [{"key": key, "at": at, "id": number} for number, (key, at) in enumerate(found)]
 
 
-def hopping(size: int, slide: int, offset: int = 0, lag: int = 0, rule: Any = "event", lateness: int = 0) -> AggregatedStream:
+def hopping(size: int, slide: int, offset: int = 0, lag: int = 0, rule: Any = "event", lateness: int = 0) -> ResultStream:
     keyed = stream_of("key string, at bigint, id bigint").watermark("at", lag).key_by("key").late_rule(rule)
     windowed = keyed.allowed_lateness(lateness).emit("final").hopping_window(size, slide, offset, allow_gaps=True)
     return windowed.agg(kv.collect_list("id").alias("ids"))
 
 
-def run(stream: AggregatedStream, batches: Sequence[Sequence[Row]]) -> tuple[Fired, list[int], Driver, list[int]]:
+def run(stream: ResultStream, batches: Sequence[Sequence[Row]]) -> tuple[Fired, list[int], Driver, list[int]]:
     """What fired, the late rows, the driver, and the ends in the order of their firing."""
     driver = Driver(stream)
     outs = [driver.send(list(batch)) for batch in batches] + [driver.close()]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.errors import DurationError, PlanError
 from krishiv_py.testing import Driver, stream_of
 from tests import reference as ref
@@ -64,7 +64,7 @@ configs = st.builds(
 )
 
 
-def stream(config: ref.PaneConfig, handler: kv.PaneHandler | None) -> AggregatedStream:
+def stream(config: ref.PaneConfig, handler: kv.PaneHandler | None) -> ResultStream:
     period = None if config.period is None else ms(config.period)
     options = kv.TimeIntervalWindowOptions(ms(config.duration), period, config.discard_age, config.offset)
     keyed = stream_of("key string, at bigint, value bigint").watermark("at", 0).key_by("key").time_interval_window(options)

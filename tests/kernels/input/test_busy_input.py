@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.testing import Driver, stream_of
 from tests import reference as ref
@@ -35,7 +35,7 @@ WINDOWS: dict[str, Any] = {
 TRIGGERS = {"default": kv.Trigger(), "rows": kv.Trigger(early=2, late=1)}
 
 
-def plan(kind: str, size: int, lateness: int, rule: Any, emit: Any, trigger: str) -> AggregatedStream:
+def plan(kind: str, size: int, lateness: int, rule: Any, emit: Any, trigger: str) -> ResultStream:
     keyed: KeyedStream = stream_of(SCHEMA).watermark("t", 2).key_by("k").allowed_lateness(lateness).late_rule(rule).emit(emit)
     if trigger != "default":
         keyed = keyed.trigger(TRIGGERS[trigger])
@@ -44,7 +44,7 @@ def plan(kind: str, size: int, lateness: int, rule: Any, emit: Any, trigger: str
     return windowed.agg(collected.alias("values"))
 
 
-def outcome(stream: AggregatedStream, steps: list[ref.Step], *, idle_batches: bool) -> tuple[Counter[Any], Counter[Any]]:
+def outcome(stream: ResultStream, steps: list[ref.Step], *, idle_batches: bool) -> tuple[Counter[Any], Counter[Any]]:
     """What stands at the end of the log, and the rows that were refused."""
     driver = Driver(stream, idle_batches=idle_batches)
     standing: Counter[Any] = Counter()

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.errors import DurationError, PlanError
 from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests import reference as ref
 
 
-def counted(action: Any = "warn", reference: Any = None, tolerance: Any = 60) -> AggregatedStream:
+def counted(action: Any = "warn", reference: Any = None, tolerance: Any = 60) -> ResultStream:
     timed = stream_of("at bigint").watermark("at", 0).future_tolerance(tolerance, action, reference)
     return timed.tumbling_window(10).agg(kv.count())
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.errors import DurationError, PlanError
 from krishiv_py.planner.fingerprint import uses_ledger
 from krishiv_py.runtime.clock.heartbeats import period_us
@@ -123,7 +123,7 @@ def test_words_say_that_it_follows_the_clock() -> None:
     driver.send([{"at": 5_000}])
     assert "when no row has come for 30 s of processing time" in driver.why_not_fired(10_000)
     stream = driver._stream
-    assert isinstance(stream, AggregatedStream)
+    assert isinstance(stream, ResultStream)
     assert "with the clock after 30 s without rows" in stream.explain()
     spec = several(1_000, None)
     timed = stream_of("source string, at bigint").with_watermark(spec, "at", source_column="source")

@@ -160,7 +160,7 @@ def test_what_has_no_meaning_is_refused() -> None:
     with pytest.raises(PlanError, match=r"processing_time.*Hint: give every side an event time"):
         timed.interval_join(timed, on="user", lower=0, upper=1, suffixes=("", "_r"))
     with pytest.raises(PlanError, match="no processing time"):
-        Driver(timed.as_plan())
+        Driver(timed)
     with pytest.raises(OrderError, match="before"):
         timed.map_batches(lambda batch: batch)  # type: ignore[attr-defined]
     for wrong in (3, None, ""):

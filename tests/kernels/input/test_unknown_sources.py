@@ -26,9 +26,9 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-def plan(spec: kv.MultiSourceWatermarkSpec = SPEC, stream: Any = None) -> kv.AggregatedStream:
+def plan(spec: kv.MultiSourceWatermarkSpec = SPEC, stream: Any = None) -> kv.ResultStream:
     source = stream_of("s string, at bigint") if stream is None else stream
-    found: kv.AggregatedStream = source.with_watermark(spec, "at", source_column="s").tumbling_window(10).agg(kv.count())
+    found: kv.ResultStream = source.with_watermark(spec, "at", source_column="s").tumbling_window(10).agg(kv.count())
     return found
 
 

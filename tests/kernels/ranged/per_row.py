@@ -13,8 +13,8 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult, WindowOperator
 from krishiv_py.kernels.state.store import Bucket
@@ -126,7 +126,7 @@ class Sleeper:
         return self.operator.state(bucket)
 
 
-def observed(plan: Plan, windowed: Callable[[KeyedStream], AggregatedStream]) -> tuple[list[Seen], list[Seen]]:
+def observed(plan: Plan, windowed: Callable[[KeyedStream], ResultStream]) -> tuple[list[Seen], list[Seen]]:
     """What the driver writes and refuses, step by step, going through a restart, or a sleep, now and then."""
     keyed = stream_of("key string, at bigint, value bigint").watermark("at", plan.lag).key_by("key")
     if plan.lateness:

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import settings
 
 from krishiv_py import collect_list, collect_set, count, first, last, max, min, sum
-from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.testing import Driver
 from tests import reference as ref
@@ -83,7 +83,7 @@ def of_reference(config: ref.Config, steps: list[ref.Step]) -> Seen:
     return seen
 
 
-def of_driver(stream: AggregatedStream, steps: list[ref.Step], seed: int) -> Seen:
+def of_driver(stream: ResultStream, steps: list[ref.Step], seed: int) -> Seen:
     """The driver's answer, restarted now and then; what aggregates say of one result must fit together."""
     rng = np.random.default_rng(seed)
     driver = Driver(stream)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.api.stages.aggregated import AggregatedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests import reference as ref
 from tests.kernels.firing.rules import asked_of
@@ -33,7 +33,7 @@ class Query:
     trigger: kv.Trigger = field(default_factory=kv.Trigger.on_every_element)
     accumulation: Any = "accumulating"
 
-    def stream(self) -> AggregatedStream:
+    def stream(self) -> ResultStream:
         """The query in krishiv_py, with pane columns."""
         keyed = stream_of("key string, at bigint, value bigint, gap bigint").watermark("at", self.lag).key_by("key")
         keyed = keyed.allowed_lateness(self.lateness).late_rule(self.late_rule).emit(self.emit).trigger(self.trigger)

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels.input.prepare import Prepare
@@ -70,7 +70,7 @@ def lines(table: pa.Table) -> Counter[Line]:
     return Counter(tuple(tuple(v) if isinstance(v, list) else v for v in row.values()) for row in kept.to_pylist())
 
 
-def check_every_step(plan: AggregatedStream, steps: list[ref.Step], *, sleeps: bool = False) -> int:
+def check_every_step(plan: ResultStream, steps: list[ref.Step], *, sleeps: bool = False) -> int:
     """State after every step is what an end of input would fire, or was fired and may change; counts the first.
 
     Through restarts, or with an operator that `sleeps` while nothing is due.

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.kernels.state.chunk_tiers import Runs
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.wrappers.ttl import Expiring, _Clock, _Touches
@@ -143,7 +143,7 @@ def model(batches: list[list[tuple[str, int]]], ttl: int, size: int) -> tuple[li
     st.integers(1, 90),
 )
 def test_against_plain_dictionaries(emit: Any, batches: list[list[tuple[str, int]]], ttl: int, size: int) -> None:
-    stream: AggregatedStream = keyed(ttl=ttl).emit(emit).tumbling_window(size).agg(kv.count())
+    stream: ResultStream = keyed(ttl=ttl).emit(emit).tumbling_window(size).agg(kv.count())
     driver = Driver(stream)
     out = [p for rows in batches for p in pairs(driver.send([{"key": k, "at": at} for k, at in rows]).results)]
     out += pairs(driver.close().results)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.api.stages.aggregated import AggregatedStream
 from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.planner.warnings import warnings
 from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests.kernels.ranged.per_row import Sleeper
@@ -21,7 +21,7 @@ KINDS = ("session", "capped", "count", "lookback", "distinct")
 CLOCKS = ("event", "processing")
 
 
-def windowed(keyed: KeyedStream, kind: str, size: int) -> AggregatedStream:
+def windowed(keyed: KeyedStream, kind: str, size: int) -> ResultStream:
     if kind == "session":
         return keyed.session_window(size).agg(kv.count())
     if kind == "capped":
@@ -33,7 +33,7 @@ def windowed(keyed: KeyedStream, kind: str, size: int) -> AggregatedStream:
     return keyed.windowed_by(kv.SlidingWindows.of(size)).agg(kv.count())
 
 
-def query(kind: str, clock: Any, ttl: int, size: int) -> AggregatedStream:
+def query(kind: str, clock: Any, ttl: int, size: int) -> ResultStream:
     keyed = stream_of("key string, at bigint").watermark("at", 0).key_by("key")
     return windowed(keyed.with_state_ttl(kv.StateTtlConfig(ttl, clock)), kind, size)
 

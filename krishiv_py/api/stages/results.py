@@ -1,0 +1,448 @@
+"""The results of a stage: rows with event time, for steps over them or a further stage with its own keys and windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar, final
+
+import attrs
+import pyarrow as pa
+from typing_extensions import Self
+
+from krishiv_py.api.joins.lookup import LookupKeys, LookupType, looked_up
+from krishiv_py.api.planning import check, physical, stages
+from krishiv_py.api.results.alone import ResultTime, alone, carries, without
+from krishiv_py.api.results.keeping import KeepingColumns, reserved
+from krishiv_py.api.runner import Runner
+from krishiv_py.api.shown import said_of, some
+from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.api.stages.order import ON_RESULTS, instead
+from krishiv_py.api.stages.stream import Stream
+from krishiv_py.api.stages.timed import TimedStream
+from krishiv_py.api.stages.unnested import unnested
+from krishiv_py.api.stages.windowed import WindowedStream, aggregated
+from krishiv_py.errors import OrderError, PlanError, message, shown
+from krishiv_py.plan.draft import Draft
+from krishiv_py.plan.durations import Duration, to_us
+from krishiv_py.plan.expressions.expr import Expr, col
+from krishiv_py.plan.handed_on import in_order_of
+from krishiv_py.plan.nodes import (
+    AssignWatermark,
+    BatchFunction,
+    Filter,
+    MapBatches,
+    Node,
+    Prefix,
+    Project,
+    StageOutput,
+    WindowAggregate,
+    prefix_of,
+    source_of,
+)
+from krishiv_py.plan.options.late import LateColumns, UnaskedLateEventHandler
+from krishiv_py.plan.options.told import ToldOptions
+from krishiv_py.plan.options.watermarks import WatermarkSpec
+from krishiv_py.plan.windows import Window
+
+if TYPE_CHECKING:
+    from krishiv_py.planner.physical import Engine, PhysicalPlan
+    from krishiv_py.planner.stages import StagePlan
+
+S = TypeVar("S", bound=WindowedStream)
+
+
+@final
+@instead(ON_RESULTS)
+@attrs.frozen(eq=False, repr=False, slots=False)
+class ResultStream(TimedStream):
+    """The results of windows, of a join or of deduplication, as rows with event time and watermark.
+
+    It can be run as it is. Steps such as :meth:`filter` give another one (HAVING). Keys, windows and joins make a further
+    stage in the same query, whose watermark follows from this one, so that no result is late there (SEMANTICS §7). A stage
+    that another follows gives final results.
+
+    The event time of a result is the column ``window_time``: the end of its window less one unit of the time column. Rows of
+    look-back windows, joins and deduplication have their own time (SEMANTICS §7.1).
+
+    An option that is set first, such as :meth:`emit`, belongs to the stage whose results these are. One behind a step, or
+    behind :meth:`results`, belongs to the stage that follows. The plan was checked when the results were made, so a run cannot
+    fail because of it.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        The columns: keys, ``window_start``, ``window_end``, aggregates, ``op`` for retractions; for joins and deduplication
+        those of the rows.
+    stage : Draft
+        The stage whose results these are.
+    node : WindowAggregate
+        Its logical plan, without the steps.
+    """
+
+    stage: Draft
+    node: WindowAggregate
+    _alone: pa.Schema
+    """The columns of results that no step and no stage follows."""
+    _of_stage: bool = True
+    """Whether options still belong to the stage before."""
+
+    def _said(self) -> list[str]:
+        return said_of(self.stage) if self._of_stage else [some(self.schema.names), *said_of(self.draft)]
+
+    def _optional(self) -> Draft:
+        return self.stage if self._of_stage else self.draft
+
+    def _with(self, **changes: Any) -> Self:
+        if not self._of_stage:
+            return super()._with(**changes)
+        found = results_of(attrs.evolve(self.stage, **changes), self.runner)
+        if not self._steps:
+            return found
+        node: Node = found._output
+        for step in self._steps:
+            kept = step if "op" in found._output.schema.names else without(step, {"op"})
+            node = attrs.evolve(kept, input=node)
+        only_filters = all(isinstance(step, Filter) for step in self._steps)
+        return found._over(node, found.schema.names if only_filters else self.schema.names).as_plan()
+
+    @property
+    def _node(self) -> Node:
+        return self.draft.input.input
+
+    @property
+    def _output(self) -> StageOutput:
+        found = source_of(self.draft.input)
+        assert isinstance(found, StageOutput)
+        return found
+
+    @property
+    def _steps(self) -> tuple[Prefix, ...]:
+        return prefix_of(self.draft.input)
+
+    @property
+    def result_time(self) -> str | None:
+        """What the event time of results is: ``"row"`` for a column of their own, else how it follows from their window."""
+        return self.node.window.result_time
+
+    @property
+    def _kept(self) -> tuple[str, ...]:
+        """Columns that go along although nobody named them."""
+        full, time = self._row_schema().names, self._output.time_column
+        op = ("op",) if "op" in full and self.node.options.emit_mode == "retractions" else ()
+        return (*op, *([time] if time in full else []), *in_order_of(full))
+
+    def _over(self, node: Node, names: Sequence[str]) -> ResultStream:
+        """The rows of a `node` over these results, whose columns with these `names` can be named further."""
+        draft = attrs.evolve(self.draft, input=attrs.evolve(self.draft.input, input=node))
+        draft = attrs.evolve(draft, hides_time=self._output.time_column not in names)
+        found = attrs.evolve(self, draft=draft, of_stage=False)
+        full = found._row_schema()
+        return attrs.evolve(found, schema=pa.schema([full.field(n) for n in names if n in full.names]))
+
+    def _via(self, change: Callable[[Stream], Stream]) -> ResultStream:
+        """Steps that `change` makes of rows, with the columns that go along."""
+        full, kept = self._row_schema(), self._kept
+        time = self._output.time_column
+        usable = pa.schema([f for f in full if f.name in self.schema.names or f.name == time])
+        made = change(Stream(self._node, usable, self.runner))
+        names = [n for n in made.schema.names if n != time or time in self.schema.names or _names(made.node, time)]
+        step = made.node
+        if isinstance(step, Project):
+            computed = dict(step.columns)
+            for name in kept:
+                if name in computed and not carries(name, computed[name], {name}):
+                    raise reserved(name)
+            step = attrs.evolve(step, columns=(*step.columns, *((n, col(n)) for n in kept if n not in computed)))
+        assert isinstance(step, (Project, Filter))
+        return self._over(step, names)
+
+    def select(self, *columns: str | Expr, **named: Expr | str) -> ResultStream:
+        """Keep and compute columns, as :meth:`Stream.select` does; the event time goes along.
+
+        Parameters
+        ----------
+        *columns : str or Expr
+            Column names, or expressions under the name of their alias or column.
+        **named : Expr or str
+            Expressions, or SQL text, by output name.
+        """
+        return self._via(lambda rows: rows.select(*columns, **named))
+
+    def filter(self, condition: Expr | str) -> ResultStream:
+        """Keep results for which `condition` (an expression or SQL text) is true, as HAVING does in SQL."""
+        return self._via(lambda rows: rows.filter(condition))
+
+    def with_column(self, name: str, value: Expr | str) -> ResultStream:
+        """Add, or replace, the column `name` by `value`, an expression or SQL text."""
+        return self._via(lambda rows: rows.with_column(name, value))
+
+    def rename(self, **names: str) -> ResultStream:
+        """Rename columns; `names` are old names with the new ones as values."""
+        return self._via(lambda rows: rows.rename(**names))
+
+    def drop(self, *columns: str) -> ResultStream:
+        """Leave `columns` out."""
+        return self._via(lambda rows: rows.drop(*columns))
+
+    def map_batches(self, function: BatchFunction, schema: pa.Schema | str | None = None) -> ResultStream:
+        """Apply a function to every Arrow batch of results.
+
+        Parameters
+        ----------
+        function : callable
+            ``RecordBatch -> RecordBatch`` (or a ``Table`` or frame) with one row for each row; it is pickled to the workers.
+        schema : pyarrow.Schema or str, optional
+            Schema of what it returns; by default that of what it gets.
+        """
+        full = self._row_schema()
+        shown = pa.schema([f for f in self.schema if f.name in full.names])
+        plain = Stream(self._node, shown, self.runner).map_batches(function, schema)
+        assert isinstance(plain.node, MapBatches)
+        kept = tuple(n for n in self._kept if n not in plain.schema.names)
+        keeping = KeepingColumns(function, tuple(shown.names), kept)
+        step = MapBatches(self._node, keeping, pa.schema([*plain.schema, *(full.field(n) for n in kept)]))
+        return self._over(step, plain.schema.names)
+
+    def unnest(self, column: str, *, rank: str | None = None, outer: bool = False) -> ResultStream:
+        """Give one row for each item of a list, as :func:`~krishiv_py.top_k` makes it.
+
+        Parameters
+        ----------
+        column : str
+            A column of lists. The fields of structs become columns, other items keep its name. A result with an empty list
+            gives no row.
+        rank : str, optional
+            A column for the place of an item in its list, ``int64``, from 1 on.
+        outer : bool, default False
+            Keep a result whose list is empty or null, with nulls.
+
+        Raises
+        ------
+        ColumnError
+            For a column that does not exist, or has no lists.
+        SchemaError
+            For columns of one name.
+
+        Examples
+        --------
+        >>> from krishiv_py import top_k
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> best = stream_of("at bigint, n bigint").watermark("at", 0).tumbling_window(10).agg(top_k(2, "n").alias("top"))
+        >>> driver = Driver(best.unnest("top", rank="place").select("n", "place"))
+        >>> _ = driver.send([{"at": 1, "n": 5}, {"at": 2, "n": 7}, {"at": 3, "n": 6}])
+        >>> driver.close().results.to_pylist()
+        [{'n': 7, 'place': 1}, {'n': 6, 'place': 2}]
+        """
+        return self._unnested(column, rank, outer)
+
+    def _unnested(self, column: str, rank: str | None, outer: bool, spread: bool = True) -> ResultStream:
+        full = self._row_schema()
+        named = pa.schema([f for f in self.schema if f.name in full.names])
+        function, schema = unnested(named, column, rank, outer, spread)
+        for name in (n for n in self._kept if n in schema.names and n not in named.names):
+            raise reserved(name)
+        hidden = [full.field(n) for n in self._kept if n not in schema.names]
+        return self._over(MapBatches(self._node, function, pa.schema([*schema, *hidden])), schema.names)
+
+    def lookup_join(
+        self,
+        table: Any,
+        on: LookupKeys,
+        *,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        how: LookupType = "left",
+        validity: tuple[str, str] | None = None,
+        at: str | None = None,
+        reload: Duration | None = None,
+    ) -> ResultStream:
+        """See :meth:`Stream.lookup_join`: add columns of a table to results.
+
+        Raises
+        ------
+        PlanError
+            With `reload` behind ``emit("retractions")``: a result could be withdrawn with other values than it was given with.
+        """
+        if reload is not None and self.node.options.emit_mode == "retractions":
+            raise PlanError(
+                message(
+                    "results that may be withdrawn cannot be looked up in a table that changes",
+                    f"reload={shown(reload)}",
+                    "a result would be withdrawn with other values than it was given with",
+                    'leave `reload` out, or emit("final")',
+                )
+            )
+        full, time = self._row_schema(), self._output.time_column
+        usable = pa.schema([f for f in full if f.name in self.schema.names or f.name == time])
+        function, schema = looked_up(usable, table, on, columns, how, validity, at, reload)
+        found = list(schema)[len(usable) :]
+        step = MapBatches(self._node, function, pa.schema([*full, *found]))
+        return self._over(step, [*self.schema.names, *(f.name for f in found)])
+
+    def watermark(self, column: str, lag: Duration) -> TimedStream:
+        """Let the next stage wait `lag` longer than the stage before makes it.
+
+        Parameters
+        ----------
+        column : str
+            The event time of results: ``window_time``, or the rows' own.
+        lag : int or timedelta or str
+            How much the watermark stays behind; ``int`` is milliseconds.
+        """
+        own = self.node.window.row_time(self.node.input.column)
+        if not isinstance(column, str) or column not in (self._output.time_column, own):
+            raise PlanError(
+                message(
+                    "results have the event time of their stage",
+                    shown(column),
+                    "another one could go against the watermark, and rows be lost",
+                    f"write .watermark({self._output.time_column!r}, lag), or leave it out",
+                )
+            )
+        self._check_followed()
+        spec = WatermarkSpec(to_us(lag, "lag", allow_zero=True))
+        return attrs.evolve(self, draft=attrs.evolve(self.draft, input=attrs.evolve(self.draft.input, spec=spec)))
+
+    def key_by(self, *keys: str | Expr, **named: Expr | str) -> KeyedStream:
+        """Group results by `keys`, columns or expressions, and `named` ones, for a further stage."""
+        self._check_followed()
+        return super().key_by(*keys, **named)
+
+    def _windowed(self, window: Window, stage: type[S]) -> S:
+        self._check_followed()
+        return super()._windowed(window, stage)
+
+    def _check_followed(self) -> None:
+        check.check_followed(self._output.stage)
+
+    def collect_with_aggs(self, aggs: Sequence[Expr]) -> pa.Table:
+        """:meth:`collect` with other aggregates, `aggs`, over the same windows.
+
+        Raises
+        ------
+        OrderError
+            For results of joins and deduplication, and behind steps over results.
+        """
+        if self.node.window.gives_rows or self._steps:
+            raise OrderError(
+                message(
+                    ".collect_with_aggs() is not a step of this stage",
+                    f"a {type(self).__name__}",
+                    "its results are rows, and no window says which of them belong together",
+                    "call .tumbling_window(...) or another window first, or .collect() for the rows",
+                )
+            )
+        return results_of(aggregated(self.stage, self.spec().row_schema, [aggs]), self.runner).collect()
+
+    def results(self) -> ResultStream:
+        """Return the results as the rows of a further stage, to which all options that follow belong.
+
+        Steps, keys, windows and joins need no such call: they make a further stage of the results by themselves.
+        """
+        return self._over(self._node, self.schema.names)
+
+    def as_plan(self) -> ResultStream:
+        """Return the results, steps over them included, so that options that follow belong to the stage before.
+
+        Raises
+        ------
+        OrderError
+            When options of a further stage were set, but no window followed.
+        """
+        self._check_told()
+        return attrs.evolve(self, of_stage=True, schema=self._stages[-1].layout.result_schema)
+
+    def _check_told(self) -> None:
+        if self.draft.told != ToldOptions():
+            raise OrderError(
+                message(
+                    "options were set for a further stage, and no window follows",
+                    "options behind the results",
+                    "they would have no effect",
+                    "set options of the stage before its steps: .agg(...).emit(...).filter(...)",
+                )
+            )
+
+    @cached_property
+    def _stages(self) -> tuple[StagePlan, ...]:
+        """The stages that run, the last one with the steps over its results."""
+        node = self.node
+        if steps := self._steps:
+            window, time = node.window, self._output.time_column
+            names = (*self.schema.names, *(n for n in self._kept if n == "op" and n not in self.schema.names))
+            own = ResultTime(time, window.result_time, window.after_us, time in self.schema.names)
+            node = attrs.evolve(node, after=alone(steps, own, self._alone, names, set(self._kept)))
+        found = stages.stages_for(node, self.stage.late_handler)
+        if node.after and node.options.emit_mode == "retractions" and "op" not in found[-1].layout.result_schema.names:
+            preset = None if self.stage.told.emit is not None else self.stage.told.preset
+            raise OrderError(
+                message(
+                    "steps over results left out what says which results are withdrawn"
+                    if preset
+                    else "steps over results came before the option, and left out what says which results are withdrawn",
+                    f"preset({preset!r}), which withdraws results, and nothing else was said"
+                    if preset
+                    else 'emit("retractions") behind .select(...) or HAVING',
+                    "withdrawn results would look like valid ones",
+                    'write it behind .agg(...): .agg(...).emit("retractions").select(...), or .emit("final"); '
+                    "for SQL, on the stream that is registered",
+                )
+            )
+        return found
+
+    def with_pane(self) -> ResultStream:
+        """See :meth:`WindowedStream.with_pane`.
+
+        Raises
+        ------
+        OrderError
+            Behind steps over results that have left the columns out.
+        """
+        found = super().with_pane()
+        if found._of_stage and not {"pane_timing", "pane_index"} <= set(found.schema.names):
+            raise OrderError(
+                message(
+                    "steps over results came before the option, and left its columns out",
+                    "with_pane() behind .select(...) or HAVING",
+                    "pane_timing and pane_index would not be shown",
+                    "set it behind .agg(...): .agg(...).with_pane().filter(...); for SQL, on the stream that is registered",
+                )
+            )
+        return found
+
+    def plan(self, engine: Engine | None = None, late: LateColumns | None = None) -> PhysicalPlan:
+        """Return what an `engine` runs; `late` overrides what the late handlers want of a late row."""
+        self._check_told()
+        found = self._stages
+        node = found[-1].node
+        if late is not None:
+            found = stages.stages_for(node, self.stage.late_handler, late)
+        return physical.PhysicalPlan(node, found, engine)
+
+
+def results_of(stage: Draft, runner: Runner) -> ResultStream:
+    """Return the checked results of a `stage` that has its window and what it computes.
+
+    Raises
+    ------
+    PlanError
+        For a plan that cannot run, with what, got, consequence and hint.
+    """
+    node = stage.node()
+    checked = stages.stages_for(node, stage.late_handler)  # the call that was wrong raises the error
+    alone = checked[-1].layout.result_schema
+    followed = attrs.evolve(stage, told=attrs.evolve(stage.told, emit=stage.told.emit or "final"))
+    before = attrs.evolve(followed.node(), hands_on=True)
+    schema, time = stages.handed_on(before)
+    output = StageOutput(before, stage.late_handler, schema, time, source_of(before).bounded)
+    own = before.window.result_time == "row" and not before.window.hides_time
+    hides = time not in alone.names or not own
+    draft = Draft(AssignWatermark(output, time, WatermarkSpec(0)), UnaskedLateEventHandler(), hides_time=hides)
+    found = ResultStream(draft, runner, alone, stage, node, alone)
+    object.__setattr__(found, "_stages", checked)
+    return found
+
+
+def _names(node: Node, name: str) -> bool:
+    """Whether a step was asked for a column by its author."""
+    return isinstance(node, Project) and node.picks and name in dict(node.columns)

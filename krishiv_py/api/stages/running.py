@@ -1,0 +1,189 @@
+"""What can be done with every stream whose rows are results: run it, start it, show its plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from krishiv_py.api.outputs import Output
+from krishiv_py.api.planning import explain, physical, stages
+from krishiv_py.api.query import Query
+from krishiv_py.api.runner import BoundedResult, Runner
+from krishiv_py.connectors.sink import Sink
+from krishiv_py.connectors.sinks.foreach_batch import BatchConsumer
+from krishiv_py.connectors.sinks.known import as_sink
+from krishiv_py.display.html import plan_html
+from krishiv_py.display.progress import Show
+from krishiv_py.display.text import plan_text
+from krishiv_py.plan.checks import a_text
+from krishiv_py.plan.draft import Draft
+from krishiv_py.plan.durations import Duration
+from krishiv_py.plan.nodes import Node, Untimed
+from krishiv_py.plan.options.batches import Batches, told_batches
+from krishiv_py.plan.options.handed import handed
+from krishiv_py.plan.options.late import LateColumns, LateEventHandler
+from krishiv_py.plan.options.watermarks import WatermarkSpec
+from krishiv_py.plan.passed_on import RowsAsTheyAre
+
+if TYPE_CHECKING:
+    from krishiv_py.kernels.spec import OperatorSpec
+    from krishiv_py.planner.physical import Engine, PhysicalPlan
+
+
+def plan_of_rows(node: Node, handler: LateEventHandler, engine: Engine | None, late: LateColumns | None) -> PhysicalPlan:
+    """Return the plan of the rows of a `node` as they are: no watermark is needed, and no row is late (SEMANTICS §7.4)."""
+    rows = Draft(Untimed(node, "", WatermarkSpec(0)), handler, window=RowsAsTheyAre()).node()
+    return physical.PhysicalPlan(rows, stages.stages_for(rows, handler, late), engine)
+
+
+class RunMethods:
+    """Runs a stream.
+
+    Of a stream without windows every row behind the steps is a result, in the micro-batch in which it arrives. No watermark is
+    needed, no row is late, and nothing is kept. Malformed input goes to the late handler.
+    """
+
+    __slots__ = ()
+    runner: Runner
+
+    def plan(self, engine: Engine | None = None, late: LateColumns | None = None) -> PhysicalPlan:
+        """Return what an `engine` runs; `late` overrides what the late handlers want of a late row."""
+        raise NotImplementedError
+
+    def spec(self) -> OperatorSpec:
+        """Return the operator specification of the checked plan."""
+        return self.plan().spec
+
+    def run(self, *, progress: Show = False) -> BoundedResult:
+        """Run over a finite input as one Spark batch job and return results, late rows and counters.
+
+        The end of the input fires every window. Late rows are the same as in a streaming query over the same batches: those
+        of a memory stream, and of files read with ``max_files_per_batch`` (docs/sources.md). Otherwise all input is one batch.
+
+        Parameters
+        ----------
+        progress : bool or None
+            Whether to show the number of finished Spark tasks on standard error, and at the end rows and late rows. None shows
+            them if standard error is a terminal and tqdm (the extra ``progress``) is installed.
+
+        Raises
+        ------
+        PlanError
+            For a source that never ends: use :meth:`start`.
+        MissingExtraError
+            For ``progress=True`` without tqdm.
+        """
+        return self.runner.run_bounded(self.plan("bounded"), progress)
+
+    def collect(self, *, progress: Show = False) -> pa.Table:
+        """The results of :meth:`run`, with the same `progress`."""
+        return self.run(progress=progress).table
+
+    def to_pandas(self) -> Any:
+        """:meth:`collect` as a pandas DataFrame (pandas must be installed)."""
+        return self.collect().to_pandas()
+
+    def to_dataframe(
+        self,
+        *,
+        checkpoint: str | None = None,
+        watermark: Duration | None = None,
+        clean: bool = False,
+        batches: Batches | None = None,
+        name: str | None = None,
+    ) -> Any:
+        """A Spark DataFrame of the results, for use in plain Spark. It is streaming if the source is streaming.
+
+        Without a `checkpoint` the frame is a part of the Spark query that reads it. Late rows are then dropped and counted per
+        Spark task only, and no watermark of Spark's can follow: a query has one, the minimum of all.
+
+        With a `checkpoint` a query of its own starts and hands its results over (docs/outputs.md, "Continuing in Spark"): those
+        of any plan that :meth:`start` takes, chains, joins and late outputs included. The frame has one more column,
+        ``window_time``, the event time of results as a timestamp. Every operator of Spark's can follow.
+
+        Parameters
+        ----------
+        checkpoint : str, optional
+            Folder from which the query that hands results over can restart. Restart it together with the query that reads.
+        watermark : int or timedelta or str, optional
+            Let the frame have a watermark on ``window_time``: that of the results (SEMANTICS §7.2), less this much. It goes on
+            also where no result comes, to the end of input. Without it, write ``.withWatermark("window_time", ...)``.
+        clean : bool
+            Delete what the query that reads the frame has read. No other query can read it then.
+        batches : Batches, optional
+            When micro-batches are planned. With ``Batches.available_now()`` this call waits until all input is handed over.
+        name : str, optional
+            Name of the query among ``session.queries``.
+
+        Raises
+        ------
+        PlanError
+            For options without a checkpoint, and for a watermark where results have no event time.
+        """
+        return self.runner.to_dataframe(self.plan(), handed(checkpoint, watermark, clean, batches, name))
+
+    def start(
+        self,
+        sink: Sink | BatchConsumer,
+        *,
+        checkpoint: str | None = None,
+        batches: Batches | None = None,
+        name: str | None = None,
+        trigger: Batches | None = None,
+    ) -> Query:
+        """Start an unbounded query.
+
+        Parameters
+        ----------
+        sink : Sink or callable
+            Where results go; a callable gets ``(dataframe, batch_id)``.
+        checkpoint : str, optional
+            Folder from which the query can restart. Without one, a temporary folder is used (profile ``dev-local`` only).
+        batches : Batches, optional
+            When micro-batches are planned; as fast as possible by default.
+        name : str, optional
+            Name for logs and metrics.
+        trigger : Batches, optional
+            The old name of `batches`.
+
+        Raises
+        ------
+        PlanError
+            For a sink that implements no interface of :mod:`krishiv_py.connectors`: its rows would be lost.
+        CheckpointError
+            When the checkpoint belongs to another plan; names what changed.
+        """
+        target = as_sink(sink, "results")
+        when = told_batches(batches, trigger)
+        if checkpoint is not None:
+            a_text(checkpoint, "checkpoint", "pass a folder as text, or None for a temporary one")
+        if name is not None:
+            a_text(name, "name", "pass a text, or None for a generated name")
+        return self.runner.start(self.plan("streaming"), (target,), checkpoint, when, name)
+
+    def to(self, sink: Sink | BatchConsumer, *, name: str | None = None) -> Output:
+        """Say where the results go, for a query with several outputs: ``session.start([a.to(...), b.to(...)])``.
+
+        Parameters
+        ----------
+        sink : Sink or callable
+            Where results go; a callable gets ``(dataframe, batch_id)``.
+        name : str, optional
+            What the output is called; by default ``output 1`` and so on, by its place.
+
+        Raises
+        ------
+        PlanError
+            For what is no sink, and for a name that is no text.
+        """
+        self.plan()  # says what is wrong with it
+        return Output(self, sink, name)
+
+    def explain(self) -> str:
+        """The logical, checked and physical plan as text, with the route, its reason, and warnings."""
+        return plan_text(explain.explain(self.plan()))
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the plan, with its route and warnings."""
+        return plan_html(explain.explain(self.plan()))
