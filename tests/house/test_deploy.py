@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import kubernetes_validate
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
+
+from krishiv_py.cli.main import parser
+from krishiv_py.cli.run import load
 
 MANIFEST = Path(__file__).parents[2] / "deploy" / "kubernetes.yaml"
 OBJECTS = list(yaml.safe_load_all(MANIFEST.read_text()))
@@ -76,3 +84,43 @@ def test_an_executor_without_its_variables_is_no_silent_start(tmp_path: Path) ->
     lacking = {name: value for name, value in EXECUTOR.items() if name != "SPARK_DRIVER_URL"}
     done = entered(tmp_path, "executor", **lacking)
     assert done.returncode != 0 and "SPARK_DRIVER_URL" in done.stderr and not done.stdout
+
+
+UNIT = MANIFEST.with_name("orders.service")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_the_unit_is_one_that_systemd_takes() -> None:
+    done = subprocess.run(["systemd-analyze", "verify", str(UNIT)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("file", ["orders.service", "Containerfile.in-process"])
+def test_the_command_of_an_example_is_one_that_krishiv_takes(file: str) -> None:
+    """The arguments behind ``krishiv run`` are parsed, and the job is in the folder."""
+    text = MANIFEST.with_name(file).read_text()
+    if file == "orders.service":
+        [line] = [line for line in text.splitlines() if line.startswith("ExecStart=")]
+        given = line.partition(" run ")[2].split()
+    else:
+        given = json.loads(text[text.index('["/opt/job') :].replace("\\\n", ""))
+    parsed = parser().parse_args(["run", *given])
+    assert (parsed.engine, parsed.profile, parsed.metrics_port) == ("in-process", "single-node-durable", 9000)
+    path, _, function = parsed.job.partition(":")
+    assert callable(load(f"{MANIFEST.with_name(Path(path).name)}:{function}")[1])
+
+
+def test_the_job_of_the_examples_runs(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    rows = [{"user": "a", "at": at, "amount": 2} for at in (0, 1_000, 80_000)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in/a.parquet")
+    done = subprocess.run(
+        [sys.executable, "-m", "krishiv_py", "run", f"{MANIFEST.with_name('orders.py')}:orders", "--until-idle"],
+        env={**os.environ, "JOB_FOLDER": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    [written] = (tmp_path / "out").glob("*.parquet")
+    assert pq.read_table(written).select(["count", "sum_amount"]).to_pylist() == [{"count": 2, "sum_amount": 4}]

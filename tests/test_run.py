@@ -1,0 +1,222 @@
+"""``krishiv run``: a job from its file to its exit code, without Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from krishiv_py import MemorySink, Session, count
+from krishiv_py.cli.main import main
+from krishiv_py.metrics import serve
+from krishiv_py.testing.servers import free_ports
+
+JOBS = """
+import os, sys
+from krishiv_py import ParquetSink, count
+from helper import LAG
+
+HOME = os.path.dirname(__file__)
+
+def per_minute(session):
+    orders = session.read_parquet(f"{HOME}/in", "user string, at bigint", streaming=True)
+    return orders.watermark("at", LAG).key_by("user").tumbling_window(60_000).agg(count())
+
+def orders(session):
+    return per_minute(session).to(ParquetSink(f"{HOME}/out"))
+
+def two(session):
+    stream = per_minute(session)
+    return [stream.to(ParquetSink(f"{HOME}/a"), name="a"), stream.to(ParquetSink(f"{HOME}/b"), name="b")]
+
+def fails(session):
+    def broken(batch):
+        raise RuntimeError("of the user")
+    stream = session.read_parquet(f"{HOME}/in", "user string, at bigint", streaming=True).map_batches(broken)
+    return stream.watermark("at", 0).tumbling_window(60_000).agg(count()).to(ParquetSink(f"{HOME}/out"))
+
+def plan(session):
+    return per_minute(session)
+
+def nothing(session):
+    return []
+
+def cannot(session):
+    return 1 / 0
+
+def columns(session):
+    return per_minute(session).filter("nothing > 1").to(ParquetSink(f"{HOME}/out"))
+
+def without_spark(session):
+    assert not [m for m in sys.modules if m.split(".")[0] in ("pyspark", "py4j")]
+    return orders(session)
+
+CONSTANT = 5
+"""
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> str:
+    """A file of jobs beside a folder with orders."""
+    (tmp_path / "helper.py").write_text("LAG = 5_000\n")
+    (tmp_path / "jobs.py").write_text(JOBS)
+    (tmp_path / "in").mkdir()
+    orders(tmp_path, 0, 90)
+    return str(tmp_path / "jobs.py")
+
+
+def orders(home: Path, first: int, number: int) -> None:
+    """Write a file of orders, one each second."""
+    rows = pa.table({"user": ["a"] * number, "at": pa.array(range(first * 1_000, (first + number) * 1_000, 1_000), pa.int64())})
+    pq.write_table(rows, home / f"in/{first:06d}.parquet")
+
+
+def counted(folder: Path) -> list[int]:
+    """The counts of all windows."""
+    return sorted(n for file in folder.glob("*.parquet") for n in pq.read_table(file)["count"].to_pylist())
+
+
+def krishiv(*arguments: str) -> list[str]:
+    """Return the command in a process of its own."""
+    return [sys.executable, "-m", "krishiv_py", "run", *arguments]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run it."""
+    return subprocess.run(krishiv(*arguments), capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_a_scheduler_runs_what_is_there_and_goes_on_later(jobs: str, tmp_path: Path) -> None:
+    arguments = f"{jobs}:without_spark", "--until-idle", "--checkpoint", str(tmp_path / "checkpoint")
+    first = run(*arguments)
+    assert first.returncode == 0, first.stderr
+    assert counted(tmp_path / "out") == [60]
+    assert [line.split(" ", 1)[1].split(" after ")[0] for line in first.stderr.splitlines()] == [
+        "without_spark: started",
+        "without_spark, batch 0: 90 rows, watermark 1970-01-01T00:01:24Z, no late rows; ended",
+    ]
+    assert first.stdout == ""
+    orders(tmp_path, 90, 90)
+    assert run(*arguments).returncode == 0
+    assert counted(tmp_path / "out") == [60, 60]
+
+
+def test_a_checkpoint_of_a_program_goes_on(jobs: str, tmp_path: Path) -> None:
+    checkpoint = str(tmp_path / "checkpoint")
+    assert main(["run", f"{jobs}:orders", "--until-idle", "--checkpoint", checkpoint, "--profile", "single-node-durable"]) == 0
+    orders(tmp_path, 90, 90)
+    with Session.in_process() as session:
+        stream = session.read_parquet(tmp_path / "in", "user string, at bigint", streaming=True)
+        plan = stream.watermark("at", 5_000).key_by("user").tumbling_window(60_000).agg(count())
+        query = plan.start(MemorySink(), checkpoint=checkpoint)
+        query.process_all_available()
+        assert query.results()["count"].to_pylist() == [60]
+
+
+def test_several_outputs(jobs: str, tmp_path: Path) -> None:
+    assert main(["run", f"{jobs}:two", "--until-idle"]) == 0
+    assert counted(tmp_path / "a") == counted(tmp_path / "b") == [60]
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        ("jobs.py:none", "no function none"),
+        ("jobs.py:CONSTANT", "no function CONSTANT"),
+        ("jobs.py", "it names no function"),
+        ("jobs.py:", "it names no function"),
+        ("other.py:orders", "no file"),
+        ("no_such_module:orders", "ModuleNotFoundError"),
+        ("broken.py:orders", "SyntaxError"),
+        ("jobs.py:plan", "returned no outputs"),
+        ("jobs.py:nothing", "returned no outputs"),
+        ("jobs.py:cannot", "ZeroDivisionError"),
+        ("jobs.py:columns", "Hint: "),
+    ],
+)
+def test_what_cannot_be_started_has_code_2(
+    jobs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], job: str, said: str
+) -> None:
+    (tmp_path / "broken.py").write_text("def orders(:\n")
+    assert main(["run", f"{tmp_path}/{job}" if ".py" in job else job, "--until-idle"]) == 2
+    shown = capsys.readouterr().err
+    assert said in shown and "krishiv run: " in shown
+
+
+def test_options_that_fit_nothing_have_code_2(jobs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job, checkpoint = f"{jobs}:orders", str(tmp_path / "checkpoint")
+    assert main(["run", job, "--master", "local[2]"]) == 2
+    assert main(["run", job, "--every", "soon"]) == 2
+    assert main(["run", job, "--profile", "single-node-durable"]) == 2
+    assert main(["run", job, "--until-idle", "--checkpoint", checkpoint]) == 0
+    assert main(["run", f"{jobs}:two", "--until-idle", "--checkpoint", checkpoint]) == 2
+    (port,) = free_ports(1)
+    with Session.in_process() as session:
+        stream, _ = session.memory_stream("at bigint")
+        held = stream.watermark("at", 0).tumbling_window(10).agg(count()).start(MemorySink())
+        with serve(port, [held]):
+            assert main(["run", job, "--metrics-port", str(port)]) == 2
+    assert capsys.readouterr().err.count("krishiv run: ") == 5
+    for wrong in (["--engine", "flink"], ["--metrics-port", "0"], ["--until-idle", "--every", "1 min"], ["--config", "a"]):
+        with pytest.raises(SystemExit, match="2"):
+            main(["run", job, *wrong])
+
+
+def test_a_query_that_fails_has_code_1(jobs: str) -> None:
+    done = run(f"{jobs}:fails", "--until-idle")
+    assert done.returncode == 1
+    assert "failed after" in done.stderr and "of the user" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("number", "code", "said"), [(signal.SIGTERM, 143, "SIGTERM"), (signal.SIGINT, 130, "stopped")])
+def test_a_signal_finishes_the_batch_in_hand(jobs: str, tmp_path: Path, number: signal.Signals, code: int, said: str) -> None:
+    (port,) = free_ports(1)
+    checkpoint = str(tmp_path / "checkpoint")
+    arguments = f"{jobs}:orders", "--checkpoint", checkpoint, "--metrics-port", str(port), "--name", "nightly"
+    with subprocess.Popen(krishiv(*arguments), stderr=subprocess.PIPE, text=True) as process:
+        try:
+            for _ in range(200):
+                try:
+                    with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
+                        ready = json.load(answer)
+                    break
+                except OSError:  # not there yet, or not ready
+                    time.sleep(0.05)
+            assert ready["queries"] == [{"query": "nightly", "state": "running", "last_batch": 0}]
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as answer:
+                assert answer.status == 200
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+                assert b'krishiv_window_rows_total{operator="window-aggregate",query="nightly"} 90.0' in answer.read()
+            process.send_signal(number)
+            _, shown = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert process.returncode == code
+    assert said in shown and "Traceback" not in shown
+    orders(tmp_path, 90, 90)
+    assert run(*arguments, "--until-idle").returncode == 0
+    assert counted(tmp_path / "out") == [60, 60]
+
+
+def test_a_terminal_has_a_progress_line(jobs: str) -> None:
+    pytest.importorskip("tqdm")
+    ours, theirs = pty.openpty()
+    try:
+        done = subprocess.run(krishiv(f"{jobs}:orders", "--until-idle"), stderr=theirs, check=False, timeout=60)
+        shown = os.read(ours, 1 << 16).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert done.returncode == 0
+    assert "\r" in shown and "orders, batch 0" in shown and "started" not in shown
