@@ -24,8 +24,12 @@ def too_long(column: pa.Array | pa.ChunkedArray) -> bool:
 
 
 def too_much(rows: pa.Table) -> bool:
-    """Whether rows are to be worked on in parts."""
-    return bool(rows.nbytes > WHOLE_BYTES)
+    """Whether rows are to be worked on in parts.
+
+    What each array takes is not added up where that cannot be: of a few rows, adding up is more than the rest of the work.
+    """
+    arrays = rows.num_columns * rows.num_rows  # at the most, without those that are empty; none takes more than all buffers
+    return bool(arrays * rows.get_total_buffer_size() > WHOLE_BYTES and rows.nbytes > WHOLE_BYTES)
 
 
 def by_groups(rows: pa.Table, ids: Ints, n: int) -> Iterator[tuple[pa.Table, Ints, int]]:

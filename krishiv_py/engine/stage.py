@@ -159,7 +159,9 @@ class Packing:
 
     def chunks(self) -> list[pa.Table]:
         """The rows that wait, combined: a table, or several where they are too much for one; none if there are none."""
-        rows, self._rows, self._waiting, self._bytes = self._rows, [], 0, 0
+        rows, size, self._rows, self._waiting, self._bytes = self._rows, self._bytes, [], 0, 0
+        if rows and size < _CHUNK_BYTES:
+            return [self._stage.operator.combine(pa.concat_tables(rows))]
         parts = portions(np.array([table.nbytes for table in rows], np.int64), _CHUNK_BYTES)
         return [self._stage.operator.combine(pa.concat_tables(rows[low:high])) for low, high in parts]
 

@@ -14,7 +14,6 @@ from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.in_process.batch import ProcessBatch, Sent
 from krishiv_py.in_process.stage import ProcessStage
 from krishiv_py.kernels.input.clocks import Clocks
-from krishiv_py.kernels.input.malformed import late_output
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.planner.physical import PhysicalPlan
 
@@ -98,9 +97,7 @@ class Core:
         done = batch.run(sent, self.clocks, lambda: self._settled(now_us), waits=waits)
         self.before = batch.reached.every
         shown = self._early(now_us, begun_us) if snapshot else {}
-        late = [
-            late_output(s.stage.layout, [t for d in found for t in d.late]) for s, found in zip(self.stages, done, strict=True)
-        ]
+        late = [stage.late_of(found) for stage, found in zip(self.stages, done, strict=True)]
         results = {o.name: batch.leaving(o, shown.get(o.stage, [])) for o in self.plan.outputs}
         output_of_batch = BatchOutput(results, late)
         publish(self.batch_id, output_of_batch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -17,8 +17,11 @@ from krishiv_py.engine.loop import NO_ROWS
 from krishiv_py.engine.notes import FIRINGS, count, none_counted
 from krishiv_py.engine.snapshot import as_if_ended
 from krishiv_py.engine.stage import BatchDone, Packed, Stage
+from krishiv_py.kernels.firing.asked import asked_by
+from krishiv_py.kernels.input.malformed import late_output
 from krishiv_py.kernels.input.prepare import refused
 from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.state_table import keys_held
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.sorted_map import Pages
@@ -61,6 +64,17 @@ class ProcessStage:
     open_rows: int = 0
     left: dict[str, int] = attrs.field(factory=dict)
     """Rows that went to outputs, by name."""
+    _wakeup: tuple[int | None, int | None] | None = None
+    """The watermark and the processing time at which the operator wants to be woken, since the last step of this run."""
+    _nothing: BatchDone | None = None
+    """What a step gives that has nothing to do."""
+    _asked: bool = attrs.field(init=False)
+    """Whether a user's trigger says when windows fire."""
+    _no_late_rows: pa.Table = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._asked = asked_by(self.spec.options.trigger) is not None
+        self._no_late_rows = late_output(self.stage.layout, [])
 
     @classmethod
     def of(cls, plan: StagePlan) -> ProcessStage:
@@ -101,11 +115,36 @@ class ProcessStage:
         """Count what was done."""
         count(self.counters, done.counters)
         self.open_windows, self.open_rows = done.step.open_windows, done.step.open_rows
+        self._wakeup = done.step.wakeup_us, done.step.wakeup_now_us
+
+    def late_of(self, found: Sequence[BatchDone]) -> pa.Table:
+        """The late rows of a batch."""
+        late = [table for done in found for table in done.late]
+        return late_output(self.stage.layout, late) if late else self._no_late_rows
+
+    def resting(self, moment: Moment) -> BatchDone | None:
+        """What a step without rows gives that has nothing to do, so that none is made; None where there may be something.
+
+        The last step of an operator says when it has to be woken. On Spark buckets rest by the same rule.
+        """
+        if self._wakeup is None or self._asked:
+            return None
+        wakeup_us, wakeup_now_us = self._wakeup
+        if wakeup_now_us is not None or (wakeup_us is not None and wakeup_us <= moment.watermark_us):
+            return None
+        if self._nothing is None:
+            none = self.stage.layout.result_schema.empty_table()
+            self._nothing = BatchDone(none, [], {}, StepResult(none, wakeup_us, 0, 0, 0), moment)
+        return self._nothing
 
     def step(self, read: Packed, moment: Moment, batch_id: int) -> BatchDone:
         """Take rows that were `read` from a source, and fire."""
+        moment = moment.at(self.plan.times)
+        rests = self.resting(moment) if read is NO_ROWS else None
+        if rests is not None:
+            return rests
         with at_step(self.spec.name, STEP, batch_id):
-            done = self.stage.step(self.bucket(moment.now_us or 0), read, moment.at(self.plan.times))
+            done = self.stage.step(self.bucket(moment.now_us or 0), read, moment)
         self.account(done)
         return done
 
@@ -114,6 +153,10 @@ class ProcessStage:
         moment = moment.at(self.plan.times)
         judged = attrs.evolve(self.handed, now_us=moment.now_us)
         packed = self._packed(before, read, judged, batch_id)
+        rests = None if packed.chunks or packed.late or packed.notes else self.resting(moment)
+        if rests is not None:
+            self.handed = attrs.evolve(moment, before=None)
+            return [rests]
         with at_step(self.spec.name, STEP, batch_id):
             found = list(follow(self.stage, self.bucket(moment.now_us or 0), packed, judged, moment))
         self.handed = attrs.evolve(moment, before=None)

@@ -26,16 +26,23 @@ class Stamped:
 
 def stamp(column: pa.Array, kind: TimeKind) -> Stamped:
     """Read an event-time column."""
-    null = column.is_null().to_numpy(zero_copy_only=False)
-    raw = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    numbers = column.cast(pa.int64())
+    if column.null_count:
+        null = column.is_null().to_numpy(zero_copy_only=False)
+        numbers = numbers.fill_null(0)
+    else:
+        null = np.zeros(len(column), np.bool_)
+    raw = numbers.to_numpy(zero_copy_only=False)
     unit = "ms" if kind == "bigint_ms" else column.type.unit
     if unit == "ns":
         raw = raw // 1_000  # the microsecond a time lies in
     us = _US_PER.get(unit, 1)
     bound = MAX_TIME_MS if kind == "bigint_ms" else MAX_TIME_US // us
-    outside = (raw > bound) | (raw < -bound)
-    if outside.any():
+    if len(raw) and (raw.min() < -bound or raw.max() > bound):
+        outside = (raw > bound) | (raw < -bound)
         raw = np.where(outside, 0, raw)
+    else:
+        outside = np.zeros(len(raw), np.bool_)
     return Stamped(raw if us == 1 else raw * us, null, outside)
 
 

@@ -16,7 +16,7 @@ from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.evaluate import apply_prefix, evaluate, evaluate_where
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.spans import Spans, spans_of
-from krishiv_py.kernels.columns.times import gap_lengths, stamp
+from krishiv_py.kernels.columns.times import Stamped, gap_lengths, stamp
 from krishiv_py.kernels.input.lateness import beyond, classify, floor_watermark, late_by_event, late_by_window
 from krishiv_py.kernels.input.sources import unknown_sources
 from krishiv_py.kernels.input.watermark import ONLY
@@ -40,6 +40,8 @@ COUNTERS = (
     "unknown_source",
     "malformed",
 )
+_JUDGED = tuple(name for name in COUNTERS if name != "malformed")
+"""What rows are counted by once they are rows."""
 _REFUSED = {
     "late": ("late",),
     "null_time": ("null_time",),
@@ -92,6 +94,11 @@ class Prepare:
     def __init__(self, spec: OperatorSpec) -> None:
         self.spec = spec
         self.layout = Layout(spec)
+        self._no_late_rows = self.layout.late_schema.empty_table()
+        grid = spec.window.grid
+        own_rules = spec.kept_column is not None or self.layout.gap_column is not None or spec.window.assigner is not None
+        self._judged_by_time = not own_rules and (grid is None or not grid.has_gaps)
+        """Whether a row with a time and a key is refused for its time alone."""
 
     def __call__(
         self,
@@ -122,6 +129,8 @@ class Prepare:
         if not spec.time_column:
             return self._untimed(rows)
         stamped = stamp(rows.column(spec.time_column), spec.time_kind)
+        if self._judged_by_time and self._all_taken(rows, stamped, watermark_us, begun_us, results=results):
+            return self._taken(rows, stamped.times, watermark_us)
         usable = ~(stamped.null | stamped.out_of_range)
         times = stamped.times
         reasons = np.zeros(len(times), np.int64)  # 0 = accepted, else 1 + index into LATE_REASONS, 5 = unassigned
@@ -186,12 +195,36 @@ class Prepare:
             latest_late_us = int(times[reasons == 4].max())
         return Prepared(accepted, refused, counters, maxima, ahead_by_source, latest_late_us)
 
+    def _all_taken(
+        self, rows: pa.RecordBatch, stamped: Stamped, watermark_us: int, begun_us: int | None, *, results: bool
+    ) -> bool:
+        """Whether the smallest and the largest time say that no row is refused, and none is ahead: the common case."""
+        spec, times = self.spec, stamped.times
+        if not len(times) or stamped.null.any() or stamped.out_of_range.any():
+            return False
+        if watermark_us != UNSET and times.min() <= floor_watermark(watermark_us, spec.options.allowed_lateness_us):
+            return False
+        if not results and self._ahead(times.max(keepdims=True), watermark_us, begun_us).any():
+            return False
+        if spec.options.null_keys == "side_output" and any(rows.column(key).null_count for key in spec.keys):
+            return False
+        return unknown_sources(spec, rows) is None
+
+    def _taken(self, rows: pa.RecordBatch, times: Ints, watermark_us: int) -> Prepared:
+        """Rows that are all accepted."""
+        every = np.ones(len(times), np.bool_)
+        counters = dict.fromkeys(_JUDGED, 0)
+        counters["rows"] = len(times)
+        counters["mildly_late"] = 0 if watermark_us == UNSET else int(np.count_nonzero(times < watermark_us))
+        accepted = self._accepted(rows, times, None, every, watermark_us, None)
+        return Prepared(accepted, self._no_late_rows, counters, self._maxima(rows, times, every))
+
     def _untimed(self, rows: pa.RecordBatch) -> Prepared:
         """Rows that need no event time: none is refused."""
         n, layout = rows.num_rows, self.layout
         columns = [pa.array(np.zeros(n, np.int64)), *(rows.column(name) for name in layout.own)]
         taken = pa.Table.from_arrays(columns, schema=layout.row_schema)
-        return Prepared(taken, layout.late_schema.empty_table(), {"rows": n}, {})
+        return Prepared(taken, self._no_late_rows, {"rows": n}, {})
 
     def maxima(self, batch: pa.RecordBatch, watermark_us: int, now_us: int, begun_us: int | None = None) -> dict[str, int]:
         """Largest usable event time by source, without judging or reducing the rows."""
@@ -305,6 +338,8 @@ class Prepare:
 
     def _refused(self, rows: pa.RecordBatch, times: Ints, reasons: Ints, watermark_us: int) -> pa.Table:
         wanted = np.flatnonzero((reasons > 0) & (reasons < _DROPPED))
+        if not len(wanted):
+            return self._no_late_rows
         picked = pa.array(wanted)
         kept = [rows.column(n).take(picked) for n in self.spec.late_columns]
         labels = pa.DictionaryArray.from_arrays(pa.array(reasons[wanted] - 1, pa.int8()), self.layout.reasons)

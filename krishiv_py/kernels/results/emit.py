@@ -22,6 +22,7 @@ class Emitter:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.schema = layout.result_schema
+        self.none = self.schema.empty_table()
         self._timed = not layout.spec.window.numbered  # bounds of count windows are row numbers
         self._with_op = "op" in self.schema.names[len(layout.key_names) + 2 + len(layout.kernels) + len(layout.own) :]
 
@@ -60,7 +61,7 @@ class Emitter:
 
     def concat(self, tables: list[pa.Table]) -> pa.Table:
         """All results of a step."""
-        return pa.concat_tables(tables) if tables else self.schema.empty_table()
+        return pa.concat_tables(tables) if tables else self.none
 
     def by_end(self, tables: list[pa.Table]) -> list[pa.Table]:
         """Results in ascending order of the ends of their windows (SEMANTICS §5.1); of one window in the order given."""
