@@ -42,6 +42,8 @@ class Groups:
 def _plain(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     if not isinstance(array, pa.ChunkedArray):
         return array
+    if array.num_chunks == 1:
+        return array.chunk(0)
     combined = array.combine_chunks()
     return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
 
@@ -86,7 +88,7 @@ def _codes_of_parts(column: pa.ChunkedArray) -> tuple[Ints, int]:
 
 def _densify(codes: Ints, bound: int) -> Groups:
     n_rows = len(codes)
-    if bound <= 4 * n_rows + _DENSE_SLACK:
+    if bound <= 4 * n_rows + min(64 * n_rows, _DENSE_SLACK):  # filling a large table for a few rows takes longer than sorting
         slot = np.full(bound, -1, np.int64)
         slot[codes[::-1]] = np.arange(n_rows - 1, -1, -1, dtype=np.int64)
         present = np.flatnonzero(slot >= 0)
@@ -102,7 +104,7 @@ def group(columns: list[pa.Array | pa.ChunkedArray | Ints], n_rows: int) -> Grou
     if n_rows == 0:
         none = np.empty(0, np.int64)
         return Groups(none, none, 0)
-    if not columns:
+    if not columns or n_rows == 1:
         return Groups(np.zeros(n_rows, np.int64), np.zeros(1, np.int64), 1)
     codes, bound = codes_of(columns[0])
     for column in columns[1:]:

@@ -16,6 +16,9 @@ def split(table: pa.Table, numbers: Ints) -> Iterator[tuple[int, pa.Table]]:
     """The rows of every number, numbers ascending; rows keep their order."""
     if not len(numbers):
         return
+    if numbers.min() == numbers.max():
+        yield int(numbers[0]), table
+        return
     order = stable_order(numbers)
     ordered = numbers[order]
     cuts = (np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist()

@@ -241,6 +241,8 @@ def fit_batch(batch: pa.RecordBatch, schema: pa.Schema, rule: Rule) -> pa.Record
     MisfitError
         For what the rule does not take.
     """
+    if batch.schema.equals(schema, check_metadata=True) and all(field.nullable for field in schema):
+        return batch
     if not schema.names:  # rows without columns are counted
         return batch.select([])
     found = []

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
+
+import attrs
 
 from krishiv_py.errors import KrishivError, own_type, told
 
@@ -19,10 +19,18 @@ def located(problem: BaseException, operator: str, step: str, batch: int | None 
     return own_type(type(problem))(f"{where}: {said}")
 
 
-@contextmanager
-def at_step(operator: str, step: str, batch: int) -> Iterator[None]:
-    """Let an error of ours from the body name where it was met; others pass as they are."""
-    try:
-        yield
-    except KrishivError as problem:
-        raise located(problem, operator, step, batch) from problem
+@attrs.frozen
+class AtStep:
+    """Lets an error of ours from the body of a ``with`` name where it was met; others pass as they are."""
+
+    operator: str
+    step: str
+    batch: int
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
+        """Name the place."""
+        if isinstance(problem, KrishivError):
+            raise located(problem, self.operator, self.step, self.batch) from problem

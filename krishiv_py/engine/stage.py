@@ -20,6 +20,7 @@ from krishiv_py.kernels.results.contract import StepResult, WindowOperator
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
 
+_FEW_BYTES: Final = 1 << 14
 _CHUNK_BYTES: Final = 1 << 28
 """More is not combined at once: memory for it is needed several times over, and no text column may reach 2 GiB."""
 
@@ -145,7 +146,8 @@ class Packing:
         if prepared.rows.num_rows:
             self._rows.append(prepared.rows)
             self._waiting += prepared.rows.num_rows
-            self._bytes += prepared.rows.nbytes
+            size = prepared.rows.get_total_buffer_size()  # of a few rows what they take of it is not worth counting
+            self._bytes += size if size <= _FEW_BYTES else prepared.rows.nbytes
         return prepared.maxima
 
     def full(self, rows: int) -> bool:

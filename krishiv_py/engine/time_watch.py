@@ -45,6 +45,8 @@ def unlikely(time_us: int, kind: TimeKind, column: str) -> str | None:
     >>> unlikely(1_000_000, "bigint_ms", "at") is None
     True
     """
+    if not any(_FROM * unit <= time_us < _TO * unit for unit in (1_000, 1_000_000_000)):
+        return None
     known = not column.startswith(RESERVED)  # a join of streams has two columns, and calls the time by a name of its own
     column = column if known else "at"
     year = 1970 + int(time_us / _YEAR_US)
@@ -118,6 +120,7 @@ class TimeWatch:
         """Look at the largest times of a batch; those of results and of the clock have the right unit."""
         spec = self.plan.stages[stage].spec
         if spec.watermark.by_clock or not any(number == stage for read in self.plan.reads for number, _ in read.takers):
+            self._doubted.add(stage)
             return
         problem = next(filter(None, (unlikely(t, spec.time_kind, spec.time_column) for t in maxima)), None)
         if problem is not None:

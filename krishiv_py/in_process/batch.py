@@ -9,7 +9,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.malformed import in_columns
-from krishiv_py.engine.failures import PREPARE, STEP, at_step
+from krishiv_py.engine.failures import PREPARE, STEP, AtStep
 from krishiv_py.engine.loop import NO_ROWS
 from krishiv_py.engine.stage import BatchDone, Packed, Stage
 from krishiv_py.engine.time_watch import TimeWatch
@@ -88,7 +88,7 @@ class ProcessBatch:
     def leaving(self, output: OutputPlan, early: Sequence[pa.Table]) -> pa.Table:
         """What leaves by an output: what its stage has given, then `early` results of it."""
         given = [*(d.results for d in self.done[output.stage]), *early]
-        with at_step(self.plan.stages[output.stage].spec.name, STEP, self.batch_id):
+        with AtStep(self.plan.stages[output.stage].spec.name, STEP, self.batch_id):
             return output.of(pa.concat_tables(given))
 
     def _reached(self, number: int, moment: Moment) -> int:
@@ -96,7 +96,7 @@ class ProcessBatch:
 
     def _packed(self, number: int, sent: Sent, clocks: Clocks) -> Packed:
         stage = self.plan.stages[number]
-        with at_step(stage.spec.name, PREPARE, self.batch_id):
+        with AtStep(stage.spec.name, PREPARE, self.batch_id):
             if not sent:
                 return NO_ROWS
             moment = self.moment.at(stage.times)

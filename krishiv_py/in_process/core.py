@@ -60,7 +60,8 @@ class Core:
 
     def moment(self, now_us: int, begun_us: int | None) -> Moment:
         """What is in force, for a batch that begins now."""
-        return attrs.evolve(self.in_force, now_us=now_us, begun_us=begun_us, before=self.before)
+        now = self.in_force
+        return Moment(now.watermark_us, now_us, now.asks, now.others, begun_us, self.before)
 
     def stepped(self, now_us: int) -> Moment:
         """What was in force in the last step, for who changes the state between two batches."""

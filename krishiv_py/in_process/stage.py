@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from krishiv_py.engine.chain import as_rows, follow, packed_results, stepping
 from krishiv_py.engine.closing import CLOSED, forget, key_dropping
-from krishiv_py.engine.failures import PREPARE, STEP, at_step
+from krishiv_py.engine.failures import PREPARE, STEP, AtStep
 from krishiv_py.engine.loop import NO_ROWS
 from krishiv_py.engine.notes import FIRINGS, count, none_counted
 from krishiv_py.engine.snapshot import as_if_ended
@@ -26,6 +26,7 @@ from krishiv_py.kernels.results.state_table import keys_held
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.sorted_map import Pages
 from krishiv_py.kernels.state.store import Bucket, MemoryStore, Meta, stored
+from krishiv_py.plan.dedup import Deduplication
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.running.progress import Progress
 from krishiv_py.planner.stages import StagePlan
@@ -68,12 +69,16 @@ class ProcessStage:
     """The watermark and the processing time at which the operator wants to be woken, since the last step of this run."""
     _nothing: BatchDone | None = None
     """What a step gives that has nothing to do."""
-    _asked: bool = attrs.field(init=False)
-    """Whether a user's trigger says when windows fire."""
+    _rests: bool = attrs.field(init=False)
+    """Whether nothing is to be done before the operator wants to be woken: a user's trigger may say otherwise, and what is
+    remembered of duplicates is shown by the watermark."""
     _no_late_rows: pa.Table = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._asked = asked_by(self.spec.options.trigger) is not None
+        spec = self.spec
+        self._rests = (
+            asked_by(spec.options.trigger) is None and spec.options.ttl is None and not isinstance(spec.window, Deduplication)
+        )
         self._no_late_rows = late_output(self.stage.layout, [])
 
     @classmethod
@@ -127,7 +132,7 @@ class ProcessStage:
 
         The last step of an operator says when it has to be woken. On Spark buckets rest by the same rule.
         """
-        if self._wakeup is None or self._asked:
+        if self._wakeup is None or not self._rests:
             return None
         wakeup_us, wakeup_now_us = self._wakeup
         if wakeup_now_us is not None or (wakeup_us is not None and wakeup_us <= moment.watermark_us):
@@ -143,7 +148,7 @@ class ProcessStage:
         rests = self.resting(moment) if read is NO_ROWS else None
         if rests is not None:
             return rests
-        with at_step(self.spec.name, STEP, batch_id):
+        with AtStep(self.spec.name, STEP, batch_id):
             done = self.stage.step(self.bucket(moment.now_us or 0), read, moment)
         self.account(done)
         return done
@@ -157,7 +162,7 @@ class ProcessStage:
         if rests is not None:
             self.handed = attrs.evolve(moment, before=None)
             return [rests]
-        with at_step(self.spec.name, STEP, batch_id):
+        with AtStep(self.spec.name, STEP, batch_id):
             found = list(follow(self.stage, self.bucket(moment.now_us or 0), packed, judged, moment))
         self.handed = attrs.evolve(moment, before=None)
         for done in found:
@@ -165,7 +170,7 @@ class ProcessStage:
         return found
 
     def _packed(self, before: Mapping[int, pa.Table], read: Packed, judged: Moment, batch_id: int) -> Packed:
-        with at_step(self.spec.name, PREPARE, batch_id):
+        with AtStep(self.spec.name, PREPARE, batch_id):
             came = ((b.spec, before[b.after]) for b in self.plan.inputs if b.after is not None and b.after in before)
             given = [as_rows(spec, results) for spec, results in came if results.num_rows]
             return packed_results(self.stage, given, judged, read)
@@ -174,7 +179,7 @@ class ProcessStage:
         """What it would give if the input ended now; `before` is what the stages before would give."""
         judged = attrs.evolve(self.handed, now_us=now_us)
         packed = self._packed(before, NO_ROWS, judged, batch_id)
-        with at_step(self.spec.name, STEP, batch_id):
+        with AtStep(self.spec.name, STEP, batch_id):
             return as_if_ended(self.stage, self.bucket(now_us), judged, packed)
 
     def progress(self, batch_id: int, watermark_us: int, sources_us: dict[str, int]) -> Progress:

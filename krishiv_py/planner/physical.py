@@ -91,7 +91,7 @@ class PhysicalPlan:
     parts: tuple[PhysicalPlan, ...] = ()
     named: tuple[OutputPlan, ...] = ()
 
-    @property
+    @cached_property
     def outputs(self) -> tuple[OutputPlan, ...]:
         """The results that leave the query."""
         return self.named or (OutputPlan("results", len(self.stages) - 1, self.stage.layout.result_schema),)
@@ -113,7 +113,7 @@ class PhysicalPlan:
         """By what sinks know the late rows of a stage, in a query with this `mark`: two stages may share a table."""
         return mark if number == self.last else f"{mark}-{self.stages[number].spec.name}"
 
-    @property
+    @cached_property
     def roots(self) -> tuple[int, ...]:
         """The numbers of the stages that read a source."""
         return tuple(n for n, stage in enumerate(self.stages) if stage.read)

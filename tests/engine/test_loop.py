@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from krishiv_py import count, sum
-from krishiv_py.engine.failures import at_step
+from krishiv_py.engine.failures import AtStep
 from krishiv_py.engine.loop import micro_batch
 from krishiv_py.engine.notes import Notes, Report
 from krishiv_py.engine.stage import BatchDone, Packed, Stage
@@ -114,7 +114,7 @@ def test_notes_and_reports_travel_whole() -> None:
 
 def test_a_failure_names_operator_step_and_batch_and_keeps_its_kind() -> None:
     named = r"^operator per-minute, window step, batch 3: broken$"
-    with pytest.raises(AggregateOverflowError, match=named), at_step("per-minute", "window step", 3):
+    with pytest.raises(AggregateOverflowError, match=named), AtStep("per-minute", "window step", 3):
         raise AggregateOverflowError("broken")
-    with pytest.raises(KeyError), at_step("per-minute", "window step", 3):
+    with pytest.raises(KeyError), AtStep("per-minute", "window step", 3):
         raise KeyError("not ours")

@@ -58,14 +58,15 @@ def told_where(where: Callable[[int], str]) -> Iterator[None]:
         raise problem.told(place) from problem.__cause__
 
 
-@contextmanager
-def too_long_told(aggregate: str) -> Iterator[None]:
-    """Let the body say which aggregate it is that makes a value of more than Arrow can count the bytes of."""
-    try:
-        yield
-    except pa.ArrowInvalid as problem:
-        if not any(words in str(problem) for words in ("offset overflow", "overflowed binary array")):
-            raise
+def blame_too_long(aggregate: str, problem: pa.ArrowInvalid) -> None:
+    """Say which aggregate it is that makes a value of more than Arrow can count the bytes of, if that is the problem.
+
+    Raises
+    ------
+    OperatorError
+        When it is.
+    """
+    if any(words in str(problem) for words in ("offset overflow", "overflowed binary array")):
         hint = "collect a part of it, such as an id, use shorter windows, or more keys"
         raise OperatorError(
             message(f"{aggregate!r} of one window is too long", "more than 2 GiB", "no column can hold it", hint)

@@ -65,7 +65,7 @@ class IntSum(AggKernel):
 
     def _total(self, values: pa.Array, ids: Ints, n: int) -> list[pa.Array]:
         kept, groups, _ = valid_rows(values, ids)
-        numeric = numbers(pc.cast(kept, pa.int64()))
+        numeric = numbers(kept if kept.type == pa.int64() else pc.cast(kept, pa.int64()))
         total = np.zeros(n, np.int64)
         np.add.at(total, groups, numeric)
         wraps = np.zeros(n, np.int32)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import attrs
 import numpy as np
 
@@ -75,13 +77,15 @@ class FixedAssigner:
         numbers, _ = expand(low, np.maximum(high + 1, low))
         return numbers * slide + offset
 
-    def next_end(self, slices: Ints, after: int) -> int | None:
-        """The smallest end beyond `after` among the windows over these slices."""
-        low, high = self._numbers(slices)
+    def next_end(self, slices: Iterable[int], after: int) -> int | None:
+        """The smallest end beyond `after` among the windows over these few slices."""
         size, slide, offset = self.grid.size_us, self.grid.slide_us, self.grid.offset_us
-        number = np.maximum(low, (after - size - offset) // slide + 1)
-        number = number[number <= high]
-        return int(number.min()) * slide + offset + size if len(number) else None
+        least, found = (after - size - offset) // slide + 1, None
+        for place in slices:
+            number = max((place - offset - size) // slide + 1, least)
+            if number <= (place - offset) // slide and (found is None or number < found):
+                found = number
+        return None if found is None else found * slide + offset + size
 
     def _numbers(self, times: Ints) -> tuple[Ints, Ints]:
         """The first and the last window of every time, by their place on the grid."""

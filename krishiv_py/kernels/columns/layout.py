@@ -12,7 +12,7 @@ import pyarrow as pa
 from krishiv_py.arrays.large import by_groups, joined, too_much
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.aggregates import AggKernel, Rows, kernel_for
-from krishiv_py.kernels.aggregates.failed import first_of, told_where, too_long_told
+from krishiv_py.kernels.aggregates.failed import blame_too_long, first_of, told_where
 from krishiv_py.kernels.columns.evaluate import expr_type, step_schema
 from krishiv_py.kernels.columns.handed_on import handed_fields
 from krishiv_py.kernels.columns.place import TIME as TIME  # beside the other names of columns
@@ -169,9 +169,12 @@ class Layout:
         out: list[pa.Array] = []
         with self._told(rows, first_of(ids)):
             for call, kernel, at in zip(self.spec.aggs, self.kernels, self.input_of, strict=True):
-                with too_long_told(call.output_name):
+                try:
                     values = None if at is None else whole(rows[f"a{at}"])
                     out += kernel.create(Rows(values, times, ids, n))
+                except pa.ArrowInvalid as problem:
+                    blame_too_long(call.output_name, problem)
+                    raise
         return out
 
     def merge(self, partials: pa.Table, ids: Ints, n: int) -> list[pa.Array]:
@@ -184,8 +187,11 @@ class Layout:
         out: list[pa.Array] = []
         with self._told(partials, first_of(ids)):
             for call, kernel, names in zip(self.spec.aggs, self.kernels, self.partial_names, strict=True):
-                with too_long_told(call.output_name):
+                try:
                     out += kernel.merge([whole(partials[x]) for x in names], ids, n)
+                except pa.ArrowInvalid as problem:
+                    blame_too_long(call.output_name, problem)
+                    raise
         return out
 
     def finish(self, partials: pa.Table, bounds: Bounds | None = None) -> list[pa.Array]:
@@ -234,5 +240,7 @@ def merges_only(spec: OperatorSpec) -> bool:
 
 def whole(column: pa.ChunkedArray) -> pa.Array:
     """A column as one array."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
     combined = column.combine_chunks()
     return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined

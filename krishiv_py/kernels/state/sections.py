@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import attrs
 
@@ -22,11 +22,23 @@ class Section:
     @classmethod
     def of(cls: type[S], bucket: Bucket) -> S:
         """What a bucket has of it; defaults for what was never stored."""
-        return cls(**{f.name: bucket.meta[f.name] for f in attrs.fields(cls) if f.name in bucket.meta})
+        meta = bucket.meta
+        return cls(**{name: meta[name] for name in _names(cls) if name in meta})
 
     def store(self, bucket: Bucket) -> None:
         """Write it back; call it at the end of a step."""
-        bucket.meta.update({f.name: getattr(self, f.name) for f in attrs.fields(type(self))})
+        for name in _names(type(self)):
+            bucket.meta[name] = getattr(self, name)
+
+
+_NAMES: Final[dict[type, tuple[str, ...]]] = {}
+
+
+def _names(section: type[Section]) -> tuple[str, ...]:
+    """The fields of a section, looked up once: each step reads and writes some."""
+    if section not in _NAMES:
+        _NAMES[section] = tuple(field.name for field in attrs.fields(section))
+    return _NAMES[section]
 
 
 @attrs.define

@@ -81,7 +81,7 @@ class FixedOperator:
         slices = self.assigner.slices(rows[TIME].to_numpy())
         groups = group([rows[k] for k in self.layout.key_names] + [slices], rows.num_rows)
         first = pa.array(groups.first)
-        keys = [pick(rows[k], first) for k in self.layout.key_names]
+        keys = [pick(rows[k].chunk(0) if rows[k].num_chunks == 1 else rows[k], first) for k in self.layout.key_names]
         arrays = [pa.array(slices[groups.first]), *keys, *self.layout.create(rows, groups.ids, groups.n)]
         return pa.Table.from_arrays(arrays + self.counts(rows, groups), schema=self.chunk_schema)
 
@@ -182,6 +182,8 @@ class FixedOperator:
         return [starts[a:b] for a, b in portions(counts[high] - counts[low], _FIRE_ROWS)]
 
     def _fire(self, runs: Runs, due: Due) -> list[pa.Table]:
+        if due.to_us <= due.from_us:
+            return []
         starts = self.windows_of(runs.between(due.from_us - self.window.size_us, due.to_us), due.from_us, due.to_us)
         out = []
         for portion in self.portions_of(runs, starts) if starts else ():
@@ -263,21 +265,25 @@ class FixedOperator:
 
     def _forget(self, runs: Runs, horizon: int) -> None:
         past = max(horizon, UNSET // 2) - self.window.size_us + self.window.slide_us
-        names = np.array(runs.between(2 * UNSET, past), np.int64)
-        for name in names[self.assigner.last_end(names) <= horizon].tolist():
+        found = runs.between(2 * UNSET, past)
+        names = np.array(found, np.int64)
+        for name in names[self.assigner.last_end(names) <= horizon].tolist() if found else ():
             runs.drop(name)
 
     def _wakeup(self, runs: Runs, watermark_us: int) -> int | None:
         """The next watermark at which a window fires or a slice is over."""
         watermark_us = max(watermark_us, UNSET // 2)
-        fires, over = (self.next_end(runs, watermark_us - wait) for wait in (0, self.patience.keep_us))
-        moments = [m for m in (fires, None if over is None else over + self.patience.keep_us) if m is not None]
+        fires, keep_us = self.next_end(runs, watermark_us), self.patience.keep_us
+        if not keep_us:
+            return fires
+        over = self.next_end(runs, watermark_us - keep_us)
+        moments = [m for m in (fires, None if over is None else over + keep_us) if m is not None]
         return min(moments, default=None)
 
     def next_end(self, runs: Runs, after: int) -> int | None:
         """The next end of a window: at most two slices begin within a slide, so the first few names are enough."""
         names = runs.between(after - self.window.size_us, 2 * END_OF_TIME, most=4)
-        return self.assigner.next_end(np.array(names, np.int64), after)
+        return self.assigner.next_end(names, after)
 
     def _open(self, runs: Runs) -> int:
         return runs.counted(lambda names: len(self.windows_of(names, UNSET, END_OF_TIME)))
