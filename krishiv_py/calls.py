@@ -16,7 +16,7 @@ from types import FunctionType
 from typing import Any, Final, TypeVar
 
 from krishiv_py.data_model import refuse_new, refuse_operators
-from krishiv_py.errors import CallError, KrishivError, PlanError, SchemaError, message, of_a_user, shown
+from krishiv_py.errors import CallError, KrishivError, PlanError, SchemaError, of_a_user, shown
 
 C = TypeVar("C", bound=type)
 
@@ -184,7 +184,7 @@ def _problem(
     takes = ", ".join(map(_parameter, parameters)) or "no arguments"
     what, near = _misfit(parameters, args, kwargs)
     hint = f"write {_EXAMPLES[name]}" if name in _EXAMPLES else f"it takes ({takes})"
-    return CallError(message(f"{name}() {what}", given or "no arguments", "nothing was done", f"{near}{hint}"))
+    return CallError(f"{name}() {what}", got=given or "no arguments", hint=f"{near}{hint}")
 
 
 def _misfit(parameters: list[inspect.Parameter], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, str]:

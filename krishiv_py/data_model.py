@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 from typing import Any, Final, NoReturn
 
-from krishiv_py.errors import CallError, message, shown
+from krishiv_py.errors import CallError, shown
 
 _BINARY: Final = {
     **{"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@"},
@@ -75,7 +75,7 @@ def _refusing(name: str, written: str) -> Any:
         cls = type(self)
         got = written.format(x=cls.__name__, other=shown(args[0]) if args else "")
         called = getattr(cls, "_called", None) or _article(cls.__name__)
-        raise CallError(message(f"{called} has no {_operation(name)}", got, "nothing was done", _hint(cls, name, args)))
+        raise CallError(f"{called} has no {_operation(name)}", got=got, hint=_hint(cls, name, args))
 
     refuse.__name__ = name
     refuse.__dict__.update(__refuses__=True, __checked__=True)
@@ -92,7 +92,7 @@ def _formatted(self: Any, spec: str) -> str:
     cls = type(self).__name__
     got = f"f'{{{cls}:{spec}}}'"
     hint = "write {x!s:" + spec + "} for its text"
-    raise CallError(message(f"{_article(cls)} has no format of its own", got, "nothing was done", hint))
+    raise CallError(f"{_article(cls)} has no format of its own", got=got, hint=hint)
 
 
 _formatted.__dict__["__refuses__"] = True
@@ -108,10 +108,10 @@ def _new(cls: Any, *args: Any, **kwargs: Any) -> Any:
             what = "is a base class"
             hint = f"write class My{name}({name}): with {wanted}; help({name}) says of each what it does"
         hint = _MADE_BY.get(cls.__name__, hint)
-        raise CallError(message(f"{cls.__name__} {what}", got, "nothing was made", hint))
+        raise CallError(f"{cls.__name__} {what}", got=got, hint=hint)
     if cls.__init__ is object.__init__ and (args or kwargs):
         given = ", ".join([*map(shown, args), *(f"{name}={shown(value)}" for name, value in kwargs.items())])
-        raise CallError(message(f"{cls.__name__}() takes no arguments", given, "nothing was made", f"write {cls.__name__}()"))
+        raise CallError(f"{cls.__name__}() takes no arguments", got=given, hint=f"write {cls.__name__}()")
     return object.__new__(cls)
 
 

@@ -1,6 +1,6 @@
 """The exceptions of krishiv_py.
 
-Every error says what is wrong, which value was given, what follows from it, and a hint::
+Every error says what is wrong, which value was given, and a hint; what follows from it only where that is news::
 
     KrishivError
     ├── PlanError                      a pipeline that is not valid (also ValueError)
@@ -41,16 +41,38 @@ _LONGEST_SHOWN: Final = 200
 _LONGEST_TOLD: Final = 2_000
 _LONGEST_SECRET: Final = 2_100
 """How many characters more may have to be looked at to see that one is: see the rules of :mod:`krishiv_py.redaction`."""
+_NOT_GIVEN: Final = object()
 _OWN = __file__.rpartition("errors.py")[0]
 _STANDARD = (traceback.__file__ or "").rpartition("traceback.py")[0]
 _FOREIGN = re.compile(r"(?:^|[/\\])(?:pyspark(?:\.zip)?|py4j|pyarrow|pandas|numpy)[/\\]|^<")
 
 
 class KrishivError(Exception):
-    """Base of all errors raised by krishiv_py. Their texts show no secrets."""
+    """Base of all errors raised by krishiv_py. Their texts show no secrets.
 
-    def __init__(self, *args: object) -> None:
-        super().__init__(*(redacted(a) if isinstance(a, str) else a for a in args))
+    Parameters
+    ----------
+    what:
+        The fault, without a full stop.
+    got:
+        The value that was given.
+    then:
+        The consequence, only where the reader would not guess it.
+    hint:
+        What to write instead, so that it can be followed as it is.
+
+    Examples
+    --------
+    >>> print(PlanError("`lag` is negative", got=-5, hint="pass 0 or more"))
+    `lag` is negative (got: -5). Hint: pass 0 or more.
+    """
+
+    def __init__(self, *what: object, got: object = _NOT_GIVEN, then: str = "", hint: str = "") -> None:
+        parts = what
+        if got is not _NOT_GIVEN or then or hint:
+            given = "" if got is _NOT_GIVEN else f" (got: {got})"
+            parts = (f"{what[0]}{given}{f': {then}' if then else ''}.{f' Hint: {hint}.' if hint else ''}",)
+        super().__init__(*(redacted(a) if isinstance(a, str) else a for a in parts))
 
 
 class PlanError(KrishivError, ValueError):
@@ -130,11 +152,6 @@ def own_type(kind: type[BaseException]) -> type[KrishivError]:
     return OperatorError if found is KrishivError else found
 
 
-def message(what: str, got: object, consequence: str, hint: str) -> str:
-    """Compose the four parts every error of this library has."""
-    return f"{what} (got: {got}): {consequence}. Hint: {hint}."
-
-
 def shown(value: object) -> str:
     """A value for an error text: its ``repr``, cut where it is long, its type where it cannot be shown."""
     try:
@@ -195,7 +212,7 @@ def missing_extra(package: str, extra: str, consequence: str) -> MissingExtraErr
     """A :class:`MissingExtraError` for a `package` that the `extra` of that name installs."""
     wheel = f"krishiv_py-{__version__}-py3-none-any.whl[{extra}]"
     hint = f'install the extra {extra}: pip install ".[{extra}]" in a clone, or pip install "{wheel}" with a built wheel'
-    return MissingExtraError(message(f"{package} is not installed", "no such module", consequence, hint))
+    return MissingExtraError(f"{package} is not installed", got="no such module", then=consequence, hint=hint)
 
 
 def require_extra(what: str, modules: Iterable[str], extra: str, consequence: str) -> None:

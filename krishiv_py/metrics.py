@@ -52,7 +52,7 @@ from weakref import WeakKeyDictionary
 import attrs
 
 from krishiv_py import calls
-from krishiv_py.errors import PlanError, message, missing_extra
+from krishiv_py.errors import PlanError, missing_extra
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.running.progress import Progress
 from krishiv_py.redaction import redacted
@@ -411,9 +411,7 @@ def serve(port: int, queries: Iterable[Observed], *, host: str = "127.0.0.1") ->
         return Served(ThreadingHTTPServer((host, port), Handler))
     except (OSError, OverflowError, TypeError) as problem:
         hint = "pass a port from 1 to 65535 that nobody listens on, or 0 for a free one"
-        raise PlanError(
-            message("metrics cannot be served", f"{host}:{port}: {problem}", "nobody can scrape", hint)
-        ) from problem
+        raise PlanError("metrics cannot be served", got=f"{host}:{port}: {problem}", hint=hint) from problem
 
 
 calls.checked_face(globals())

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from krishiv_py.disk.checksums import missing, sealed_parquet
 from krishiv_py.disk.folders import create, locked, sync, take_name
-from krishiv_py.errors import CheckpointError, SenderClosedError, SpoolError, message
+from krishiv_py.errors import CheckpointError, SenderClosedError, SpoolError
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.running.control import Control
@@ -93,12 +93,10 @@ class ReplayLog:
         """
         if self.first():
             raise CheckpointError(
-                message(
-                    f"the first sends of {self.folder} were trimmed",
-                    f"{self.first()} of them",
-                    "their rows would be missing",
-                    "go on from a checkpoint that has read them",
-                )
+                f"the first sends of {self.folder} were trimmed",
+                got=f"{self.first()} of them",
+                then="their rows would be missing",
+                hint="go on from a checkpoint that has read them",
             )
         return self._present()
 
@@ -252,12 +250,9 @@ class ReplayLog:
         foreign = sorted(name for name, folder in seen if folder or not _NAME.fullmatch(name))
         if foreign:
             raise CheckpointError(
-                message(
-                    f"{self.folder}/{foreign[0]} was written by no sender",
-                    "a folder" if dict(seen)[foreign[0]] else "another name than twelve digits and .parquet",
-                    "it would not be read, and it is not known what it should be",
-                    "keep nothing else in the folder of a memory stream; read other files with read_parquet()",
-                )
+                f"{self.folder}/{foreign[0]} was written by no sender",
+                got="a folder" if dict(seen)[foreign[0]] else "another name than twelve digits and .parquet",
+                hint="keep nothing else in the folder of a memory stream; read other files with read_parquet()",
             )
         return sorted(int(name[:12]) for name, _ in seen)
 
@@ -265,12 +260,10 @@ class ReplayLog:
 def _unwritten(folder: str, what: str, problem: OSError) -> SpoolError:
     reason = problem.strerror or str(problem)
     error = SpoolError(
-        message(
-            f"{what}: the rows could not be written to {folder}",
-            reason,
-            "nothing of this send was kept; earlier ones are",
-            "see to room and rights there, and send the rows again",
-        )
+        f"{what}: the rows could not be written to {folder}",
+        got=reason,
+        then="nothing of this send was kept; earlier ones are",
+        hint="see to room and rights there, and send the rows again",
     )
     error.errno = problem.errno
     return error

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from krishiv_py.errors import SenderClosedError, SpoolError, message
+from krishiv_py.errors import SenderClosedError, SpoolError
 from krishiv_py.lazy import lazy
 from krishiv_py.lingering import Lingering
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, time_point_us
@@ -195,12 +195,10 @@ class Sender:
             return
         if self._lingering is not None:
             raise SpoolError(
-                message(
-                    f"{what} in a process that was forked",
-                    f"a sender with `linger` of process {self._pid}",
-                    "the thread that writes its rows is in that process only",
-                    "call memory_stream() after the fork, with the same spool",
-                )
+                f"{what} in a process that was forked",
+                got=f"a sender with `linger` of process {self._pid}",
+                then="the thread that writes its rows is in that process only",
+                hint="call memory_stream() after the fork, with the same spool",
             )
         self._lock, self._pid = threading.Lock(), os.getpid()
 

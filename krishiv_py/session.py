@@ -24,7 +24,7 @@ from krishiv_py.connectors.sinks.foreach_batch import BatchConsumer
 from krishiv_py.deprecation import deprecated
 from krishiv_py.disk.folders import private_folder
 from krishiv_py.display.html import session_html
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import PROFILES, a_number, a_text, file_name, one_of
 from krishiv_py.plan.durations import Duration, to_us
@@ -148,14 +148,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         """
         one_of(profile, "profile", PROFILES)
         if not isinstance(url, str) or not url.startswith(("sc://", "local")):
-            raise PlanError(
-                message(
-                    "not a Spark Connect address",
-                    shown(url),
-                    "there is no server to talk to",
-                    'write Session.connect("sc://host:15002")',
-                )
-            )
+            raise PlanError("not a Spark Connect address", got=shown(url), hint='write Session.connect("sc://host:15002")')
         return cls(runtime.SparkRunner(remote.session(url), profile, owned=True))
 
     @classmethod
@@ -163,9 +156,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         """A session over your own `spark` session, which keeps running after :meth:`stop`, with a durability `profile`."""
         one_of(profile, "profile", PROFILES)
         if not hasattr(spark, "readStream"):
-            raise PlanError(
-                message("not a SparkSession", type(spark).__name__, "there is nothing to run on", "pass a SparkSession")
-            )
+            raise PlanError("not a SparkSession", got=type(spark).__name__, hint="pass a SparkSession")
         return cls(runtime.SparkRunner(spark, profile, owned=False))
 
     @property
@@ -209,17 +200,15 @@ class Session(FileSources, RangedSources, OtherStreams):
             a_number(max_batch_rows, "max_batch_rows", 1, "pass a positive whole number, or None for no limit")
             if not linger_us:
                 got, hint = shown(max_batch_rows), 'write linger="50 ms", too'
-                raise PlanError(message("`max_batch_rows` needs linger", got, "each send is a micro-batch", hint))
+                raise PlanError("`max_batch_rows` needs linger", got=got, then="each send is a micro-batch", hint=hint)
         a_text(name, "name", 'write memory_stream(schema, name="events")')
         given = a_text(spool, "spool", "pass a folder") if spool is not None else self._runner.folder("spool")
         if "://" in given:
             raise PlanError(
-                message(
-                    "the spool of a memory stream needs a file system",
-                    shown(given),
-                    "HDFS and object stores have no locks, and do not keep the order of what is sent",
-                    "give a folder of this machine, or a mounted one; the checkpoint and all outputs may be on s3a://, gs:// or hdfs://",
-                )
+                "the spool of a memory stream needs a file system",
+                got=shown(given),
+                then="HDFS and object stores have no locks, and do not keep the order of what is sent",
+                hint="give a folder of this machine, or a mounted one; checkpoint and outputs may be on s3a://, gs:// or hdfs://",
             )
         folder = str(Path(given).absolute())
         private_folder(folder)
@@ -317,12 +306,9 @@ class Session(FileSources, RangedSources, OtherStreams):
         """
         if not isinstance(stream, RunMethods) and (isinstance(stream, (str, bytes)) or not isinstance(stream, Iterable)):
             raise PlanError(
-                message(
-                    "not an aggregated stream",
-                    shown(stream),
-                    "the state cannot be read without its plan",
-                    "pass the stream the query was started with, or the list of its outputs",
-                )
+                "not an aggregated stream",
+                got=shown(stream),
+                hint="pass the stream the query was started with, or the list of its outputs",
             )
         folder = a_text(checkpoint, "checkpoint", "pass the folder of the checkpoint")
         if stage is not None:
@@ -370,7 +356,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         time from a file that both see.
         """
         if not callable(clock):
-            raise PlanError(message("a clock is a function", shown(clock), "no time is told", "pass one without arguments"))
+            raise PlanError("a clock is a function", got=shown(clock), hint="pass one without arguments")
         self._runner.clock = clock
 
     def stop(self) -> None:

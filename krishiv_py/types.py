@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from krishiv_py.errors import SchemaError, message
+from krishiv_py.errors import SchemaError
 
 MAX_DECIMAL_DIGITS: Final = 38
 _UNFIT: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
@@ -209,7 +209,7 @@ def _nested(type_: pa.DataType) -> pa.DataType:
 
 def unfit(type_: object, hint: str) -> SchemaError:
     """What is raised for a type no column of a stream can have."""
-    return SchemaError(message("no column can have this type", type_, "not every engine could hand it on", hint))
+    return SchemaError("no column can have this type", got=type_, hint=hint)
 
 
 _SPARK: Final = {

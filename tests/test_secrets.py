@@ -177,7 +177,7 @@ def test_every_error_of_ours(text: str) -> None:
     classes = [c for c in vars(own).values() if isinstance(c, type) and issubclass(c, own.KrishivError)]
     assert len(classes) > 10
     for kind in classes:
-        problem = kind(own.message("a thing", text, "nothing works", f"see {text}"))
+        problem = kind("a thing", got=text, then="nothing works", hint=f"see {text}")
         for shown in (problem, pickle.loads(pickle.dumps(problem)), copy.copy(problem)):
             assert WORD not in str(shown) and WORD not in repr(shown) and "nothing works" in str(shown)
     with pytest.raises(PlanError) as caught:

@@ -9,7 +9,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.api.planning import evaluate
-from krishiv_py.errors import ColumnError, PlanError, message, shown
+from krishiv_py.errors import ColumnError, PlanError, shown
 from krishiv_py.plan.after_watermark import keeping_mark
 from krishiv_py.plan.checks import column_name, expression, known_column
 from krishiv_py.plan.expressions.expr import Col, Expr, col
@@ -47,22 +47,12 @@ def keys_of(items: Sequence[str | Expr], schema: pa.Schema, where: str, named: d
             computed.append((name, _computable(item, name, schema, where)))
         else:
             raise PlanError(
-                message(
-                    "keys are column names or expressions",
-                    shown(item),
-                    "rows cannot be grouped",
-                    f'pass them one by one: .{where}("user_id", col("url").split("/")[0].alias("site"))',
-                )
+                "keys are column names or expressions",
+                got=shown(item),
+                hint=f'pass them one by one: .{where}("user_id", col("url").split("/")[0].alias("site"))',
             )
         if name.lower() in (n.lower() for n in names):
-            raise PlanError(
-                message(
-                    "a key column is named twice",
-                    name,
-                    "it would appear twice in results",
-                    "name it once, or give one another name with .alias",
-                )
-            )
+            raise PlanError("a key column is named twice", got=name, hint="name it once, or give one another name with .alias")
         names.append(name)
     if computed:
         checked(pa.schema([*schema, *((n, evaluate.expr_type(e, schema)) for n, e in computed)]))
@@ -76,31 +66,21 @@ def _computable(expr: Expr, name: str, schema: pa.Schema, where: str) -> Expr:
     _no_constant(expr, where)
     if name.lower() in (n.lower() for n in schema.names):
         raise ColumnError(
-            message(
-                f"{where}: the key has the name of a column",
-                f"{expr!r} is called {name!r}",
-                "one would hide the other",
-                f'give it a name of its own: .alias("{name}_key")',
-            )
+            f"{where}: the key has the name of a column",
+            got=f"{expr!r} is called {name!r}",
+            hint=f'give it a name of its own: .alias("{name}_key")',
         )
     type_ = evaluate.expr_type(expr, schema)
     if not is_key_type(type_):
-        raise ColumnError(
-            message(
-                f"{where}: {expr!r} cannot be a key",
-                type_,
-                "only plain values can be grouped",
-                "take a field or an element of it, or cast it",
-            )
-        )
+        raise ColumnError(f"{where}: {expr!r} cannot be a key", got=type_, hint="take a field or an element of it, or cast it")
     return expr
 
 
 def _no_constant(expr: Expr, where: str) -> None:
     if not columns_of(expr):
-        raise PlanError(message(f"{where}: a constant is no key", repr(expr), "all rows would be in one group", "leave it out"))
+        raise PlanError(f"{where}: a constant is no key", got=repr(expr), hint="leave it out")
     if "*" in columns_of(expr):
-        raise PlanError(message(f'{where} takes no col("*")', repr(expr), "rows as such have no value", "name a column"))
+        raise PlanError(f'{where} takes no col("*")', got=repr(expr), hint="name a column")
 
 
 def with_computed(mark: AssignWatermark, rows: pa.Schema, computed: Sequence[Named]) -> AssignWatermark:

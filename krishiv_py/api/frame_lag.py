@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from krishiv_py.errors import DurationError, message, shown
+from krishiv_py.errors import DurationError, shown
 from krishiv_py.plan.expressions.expr import Col
 from krishiv_py.plan.nodes import FrameSource, MapBatches, Node, Project, chain
 
@@ -34,11 +34,8 @@ def known_lag_us(node: Node, column: str) -> int:
     found = frame_lag_us(node, column) if isinstance(column, str) else None
     if found is None:
         raise DurationError(
-            message(
-                "the watermark has no `lag`",
-                shown(column),
-                "it is not known how far rows may be out of order",
-                'write .watermark("event_time", "5 s"); only a column of a DataFrame with .withWatermark(...) brings its own',
-            )
+            "the watermark has no `lag`",
+            got=shown(column),
+            hint='write .watermark("event_time", "5 s"); only a column of a DataFrame with .withWatermark(...) brings its own',
         )
     return found

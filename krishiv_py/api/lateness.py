@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_text
 from krishiv_py.plan.durations import UNSET, Duration, TimePoint, show_instant, time_point_us, to_us
@@ -133,12 +133,12 @@ class SourceTracker:
     def triggerable_windows(self, windows: Iterable[tuple[TimePoint, TimePoint]]) -> list[tuple[TimePoint, TimePoint]]:
         """Those of the `windows`, pairs of start and end, that the watermark has reached: ``end <= W``, in their order."""
         if isinstance(windows, str) or not isinstance(windows, Iterable):
-            raise PlanError(message("not windows", shown(windows), "none can be due", "pass pairs of start and end"))
+            raise PlanError("not windows", got=shown(windows), hint="pass pairs of start and end")
         return [w for w in windows if time_point_us(_end(w), "window_end") <= self._tracker.current]
 
 
 def _end(window: object) -> TimePoint:
     if not isinstance(window, tuple) or len(window) != 2:
-        raise PlanError(message("a window is a pair of start and end", shown(window), "it is never due", "pass (0, 60_000)"))
+        raise PlanError("a window is a pair of start and end", got=shown(window), hint="pass (0, 60_000)")
     end: TimePoint = window[1]
     return end

@@ -11,7 +11,7 @@ from typing_extensions import Self
 from krishiv_py.api.planning import evaluate
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.shown import ShownInALine, said_of, some
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.after_watermark import without_mark
 from krishiv_py.plan.checks import a_number, one_of
@@ -145,12 +145,9 @@ class OptionMethods(ShownInALine):
         if not isinstance(trigger, Trigger):
             own = isinstance(trigger, WindowTrigger)
             raise PlanError(
-                message(
-                    "not a Trigger",
-                    shown(trigger),
-                    "it is not known when windows fire",
-                    "wrap it: Trigger.when(...)" if own else "pass Trigger.on_count(100) or another",
-                )
+                "not a Trigger",
+                got=shown(trigger),
+                hint="wrap it: Trigger.when(...)" if own else "pass Trigger.on_count(100) or another",
             )
         return self._told(trigger=trigger)
 
@@ -191,12 +188,10 @@ class OptionMethods(ShownInALine):
         future_us = to_us(tolerance, "tolerance", allow_zero=True)
         if action != "warn" and only_results(self._optional().input):
             raise PlanError(
-                message(
-                    "results of a stage are never too far ahead",
-                    f"future_tolerance(..., {action!r}) behind it",
-                    "no row would be refused: only clocks of sources are wrong",
-                    "write it before the first window: .watermark(...).future_tolerance(...).key_by(...)",
-                )
+                "results of a stage are never too far ahead",
+                got=f"future_tolerance(..., {action!r}) behind it",
+                then="no row would be refused: only clocks of sources are wrong",
+                hint="write it before the first window: .watermark(...).future_tolerance(...).key_by(...)",
             )
         return self._told(future_us=future_us, future_action=action, future_reference=reference)
 
@@ -217,11 +212,7 @@ class OptionMethods(ShownInALine):
     def with_state_ttl(self, config: StateTtlConfig) -> Self:
         """Drop and count the state of keys without new rows for the time in `config` (SEMANTICS §6.1)."""
         if not isinstance(config, StateTtlConfig):
-            raise PlanError(
-                message(
-                    "not a StateTtlConfig", shown(config), "no time to live is known", "pass StateTtlConfig(ttl_ms=3_600_000)"
-                )
-            )
+            raise PlanError("not a StateTtlConfig", got=shown(config), hint="pass StateTtlConfig(ttl_ms=3_600_000)")
         return self._told(ttl=config)
 
     def with_late_event_handler(self, handler: LateEventHandler) -> Self:

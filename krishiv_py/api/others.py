@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.union import union_of
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import a_switch, a_text
 
 
@@ -37,17 +37,13 @@ class OtherStreams:
     def rate(self, rows_per_second: int = 1) -> Stream:
         """Spark's generator: `rows_per_second` rows of ``timestamp`` and ``value``, for trying things out."""
         if isinstance(rows_per_second, bool) or not isinstance(rows_per_second, int) or rows_per_second < 1:
-            raise PlanError(
-                message("`rows_per_second` is no rate", shown(rows_per_second), "no row would come", "use 1 or more")
-            )
+            raise PlanError("`rows_per_second` is no rate", got=shown(rows_per_second), hint="use 1 or more")
         return self.from_dataframe(self.spark.readStream.format("rate").option("rowsPerSecond", rows_per_second).load())
 
     def from_dataframe(self, frame: Any) -> Stream:
         """A stream over the Spark DataFrame `frame`, streaming or not."""
         if not hasattr(frame, "isStreaming"):
-            raise PlanError(
-                message("not a Spark DataFrame", type(frame).__name__, "there are no rows", "pass a Spark DataFrame")
-            )
+            raise PlanError("not a Spark DataFrame", got=type(frame).__name__, hint="pass a Spark DataFrame")
         return self._runner.frame_stream(frame)
 
     def table(self, name: str, *, streaming: bool = False) -> Stream:

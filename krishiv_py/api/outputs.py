@@ -10,7 +10,7 @@ import attrs
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.foreach_batch import BatchConsumer
 from krishiv_py.connectors.sinks.known import as_sink
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_text
 
@@ -50,9 +50,7 @@ class Output:
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.stream, running.RunMethods):
-            raise PlanError(
-                message("not a pipeline", shown(self.stream), "there is nothing to run", "write stream.to(sink, name=...)")
-            )
+            raise PlanError("not a pipeline", got=shown(self.stream), hint="write stream.to(sink, name=...)")
         if self.name is not None:
             a_text(self.name, "name", "pass what the output is called, or None for its place")
 
@@ -73,14 +71,10 @@ def named_outputs(outputs: Iterable[Output], what: str) -> dict[str, Output]:
             raise _no_outputs(what, output)
         name = output.name or f"output {number}"
         if name in found:
-            raise PlanError(
-                message("two outputs have one name", name, "they could not be told apart", "name them: .to(sink, name=...)")
-            )
+            raise PlanError("two outputs have one name", got=name, hint="name them: .to(sink, name=...)")
         found[name] = output
     if not found:
-        raise PlanError(
-            message(f"{what} got no output", "0 outputs", "there is nothing to run", f"write {what}([stream.to(sink)])")
-        )
+        raise PlanError(f"{what} got no output", got="0 outputs", hint=f"write {what}([stream.to(sink)])")
     return found
 
 
@@ -92,12 +86,7 @@ def _no_pipeline(given: object, what: str) -> PlanError:
     hint = f"write {what}([per_minute, rest])"
     hint += "; behind keys come a window and .agg(...), behind a window .agg(...)" if unfinished else ""
     return PlanError(
-        message(
-            f"{what} takes a list of pipelines",
-            f"one {stage}" if whole or unfinished else shown(given),
-            "there is nothing to run",
-            hint,
-        )
+        f"{what} takes a list of pipelines", got=f"one {stage}" if whole or unfinished else shown(given), hint=hint
     )
 
 
@@ -116,16 +105,13 @@ def named_plans(streams: object, what: str, engine: Engine | None = None) -> lis
             raise _no_pipeline(given, what)
         found.append((f"output {number}", given.plan(engine)))
     if not found:
-        raise PlanError(message(f"{what} got no pipeline", "0 pipelines", "there is nothing to run", f"write {what}([stream])"))
+        raise PlanError(f"{what} got no pipeline", got="0 pipelines", hint=f"write {what}([stream])")
     return found
 
 
 def _no_outputs(what: str, got: object) -> PlanError:
     return PlanError(
-        message(
-            f"{what} takes a list of outputs",
-            shown(got),
-            "nobody says where results go",
-            "end each stream with .to(sink): [per_minute.to(sink), rest.to(other)]",
-        )
+        f"{what} takes a list of outputs",
+        got=shown(got),
+        hint="end each stream with .to(sink): [per_minute.to(sink), rest.to(other)]",
     )

@@ -10,7 +10,7 @@ import pyarrow as pa
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.display.html import rows_html
 from krishiv_py.display.progress import Show
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.plan.options.batches import Batches
 from krishiv_py.plan.options.handed import Handed
 from krishiv_py.plan.running.counters import Counters
@@ -77,12 +77,9 @@ class NoRunner:
 
     def _refuse(self, what: str) -> NoReturn:
         raise PlanError(
-            message(
-                f"{what} needs a session",
-                "a stream made without one",
-                "there is nothing to run it on",
-                "use krishiv_py.testing.Driver, or make the stream from a Session",
-            )
+            f"{what} needs a session",
+            got="a stream made without one",
+            hint="use krishiv_py.testing.Driver, or make the stream from a Session",
         )
 
     def run_bounded(self, plan: PhysicalPlan, progress: Show = False) -> BoundedResult:

@@ -10,7 +10,7 @@ from typing_extensions import Self
 
 from krishiv_py.disk.files import says_where
 from krishiv_py.disk.stores.options import HADOOP, spark_settings
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.plan.checks import ENGINES, PROFILES, a_text, one_of, setting
 from krishiv_py.redaction import shown_settings, shown_text
 
@@ -105,6 +105,6 @@ class SessionOptions:
         if given:
             hint = 'leave it out, or write .engine("spark")'
             raise PlanError(
-                message("options of Spark for a session in process", ", ".join(given), "nothing would follow them", hint)
+                "options of Spark for a session in process", got=", ".join(given), then="nothing would follow them", hint=hint
             )
         return found

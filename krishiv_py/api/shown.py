@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from krishiv_py.api.stages.order import GUARD
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.plan.aggregates.outputs import computed
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import show_us
@@ -36,12 +36,9 @@ class ShownInALine:
 
     def __reduce__(self) -> NoReturn:
         raise PlanError(
-            message(
-                f"{type(self).__name__} cannot be pickled",
-                "a plan that belongs to its session",
-                "no other process has that session",
-                "send a function that builds the pipeline: def pipeline(stream): return stream.watermark(...)",
-            )
+            f"{type(self).__name__} cannot be pickled",
+            got="a plan that belongs to its session",
+            hint="send a function that builds the pipeline: def pipeline(stream): return stream.watermark(...)",
         )
 
     def __dir__(self) -> list[str]:

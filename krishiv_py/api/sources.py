@@ -12,7 +12,7 @@ from krishiv_py.api.stages.stream import Stream
 from krishiv_py.disk.files import arrow_reads, is_local_path
 from krishiv_py.disk.folders import absolute
 from krishiv_py.disk.listing import hidden
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import a_number, a_switch, one_of, setting
 from krishiv_py.plan.names import encodable
 from krishiv_py.plan.nodes import FileFormat, FileSource
@@ -203,12 +203,9 @@ class FileSources:
         for taken in settings:
             if taken.lower() in ("mode", "columnnameofcorruptrecord", "badrecordspath"):
                 raise PlanError(
-                    message(
-                        f"the option {taken!r} would drop input in silence",
-                        settings[taken],
-                        "no row may vanish",
-                        'use on_malformed="fail" or "side_output"',
-                    )
+                    f"the option {taken!r} would drop input in silence",
+                    got=settings[taken],
+                    hint='use on_malformed="fail" or "side_output"',
                 )
         columns = as_schema(schema) if schema is not None else None
         found = self._runner.located(name, streaming)
@@ -236,12 +233,12 @@ def _after_read(after_read: AfterRead, archive: PathLike | None, path: str, *, s
     if (archive is None) == (after_read == "archive"):
         got = f"after_read={after_read!r}, archive={shown(archive)}"
         hint = 'pass after_read="archive" and archive="/a/folder", or neither'
-        raise PlanError(message('`archive` is the folder of after_read="archive"', got, "it is not clear what to do", hint))
+        raise PlanError('`archive` is the folder of after_read="archive"', got=got, hint=hint)
     if after_read != "keep" and (not streaming or not arrow_reads(path)):
         elsewhere = path, "use s3a://, gs://, hdfs:// or a folder of this machine"
         got, hint = elsewhere if streaming else ("streaming=False", "pass streaming=True")
         what = "files are moved or removed only when a streaming query whose batches the library plans has read them"
-        raise PlanError(message(what, got, "they would stay where they are", f"{hint}, or leave after_read out"))
+        raise PlanError(what, got=got, then="they would stay where they are", hint=f"{hint}, or leave after_read out")
     if archive is None:
         return after_read, None
     folder = absolute(checked_path(archive)).rstrip("/")
@@ -253,10 +250,10 @@ def _after_read(after_read: AfterRead, archive: PathLike | None, path: str, *, s
         and not any(map(hidden, inside.split("/")))
     ):
         hint = f"use a folder elsewhere, or a hidden one: {os.path.join(path, '_archive')}"
-        raise PlanError(message("the archive lies in the folder that is read", folder, "files would be read again", hint))
+        raise PlanError("the archive lies in the folder that is read", got=folder, then="files would be read again", hint=hint)
     if is_local_path(folder) != is_local_path(absolute(path)):
         hint = "use a folder on the file system of the files"
-        raise PlanError(message("files are moved within one file system only", folder, "they could not be archived", hint))
+        raise PlanError("files are moved within one file system only", got=folder, hint=hint)
     return after_read, folder
 
 
@@ -269,4 +266,4 @@ def checked_path(path: object) -> str:
     hint = 'pass a folder, a file or a pattern such as "events/*.parquet"'
     if isinstance(path, (list, tuple, set)):
         hint += "; of several folders make one stream with session.union({...})"
-    raise PlanError(message("`path` is no path", shown(path), "there is nothing to read", hint))
+    raise PlanError("`path` is no path", got=shown(path), hint=hint)

@@ -12,7 +12,7 @@ import pyarrow.json as json
 import pyarrow.parquet as pq
 
 from krishiv_py.display.lag import aligned, lateness_profile
-from krishiv_py.errors import PlanError, SourceError, message
+from krishiv_py.errors import PlanError, SourceError
 
 _READERS = {
     ".parquet": pq.read_table,
@@ -69,15 +69,11 @@ def _rows(file: Path) -> pa.Table:
     reader = _READERS.get(file.suffix.lower())
     if reader is None:
         got, known = file.suffix or "no suffix", ", ".join(_READERS)
-        raise PlanError(
-            message("not a known kind of file", got, "its rows cannot be read", f"pass a file that ends in {known}")
-        )
+        raise PlanError("not a known kind of file", got=got, hint=f"pass a file that ends in {known}")
     try:
         table: pa.Table = reader(file)
     except (OSError, pa.ArrowException) as problem:
         raise SourceError(
-            message(
-                "the file cannot be read", f"{file}: {str(problem).splitlines()[0]}", "there are no rows", "pass another file"
-            )
+            "the file cannot be read", got=f"{file}: {str(problem).splitlines()[0]}", hint="pass another file"
         ) from problem
     return table

@@ -24,7 +24,7 @@ from krishiv_py.api.outputs import Output
 from krishiv_py.api.query import Query
 from krishiv_py.display.progress import drawn, of_query, shown
 from krishiv_py.ending import EXIT_CODE
-from krishiv_py.errors import KrishivError, PlanError, message
+from krishiv_py.errors import KrishivError, PlanError
 from krishiv_py.errors import shown as shown_value
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import ENGINES, PROFILES
@@ -139,7 +139,7 @@ def _query(session: Session, made: object, name: str, given: argparse.Namespace,
     outputs = [output for output in listed if isinstance(output, Output)]
     if not outputs or len(outputs) < len(listed):
         got = shown_value(made)
-        raise PlanError(message(f"the job {given.job} returned no outputs", got, "there is nothing to run", _CONTRACT))
+        raise PlanError(f"the job {given.job} returned no outputs", got=got, hint=_CONTRACT)
     if len(outputs) == 1 and outputs[0].name is None:
         [only] = outputs  # as the same pipeline in a program: checkpoints of one go on in the other
         return only.stream.start(only.sink, checkpoint=given.checkpoint, batches=when, name=name)
@@ -241,4 +241,4 @@ def _module(where: str, job: str) -> ModuleType:
 
 
 def _no_job(job: str, got: str, hint: str) -> PlanError:
-    return PlanError(message(f"the job {job} cannot be loaded", got, "there is nothing to run", hint))
+    return PlanError(f"the job {job} cannot be loaded", got=got, hint=hint)

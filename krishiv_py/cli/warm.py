@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from krishiv_py.connectors.sinks.memory import MemorySink
-from krishiv_py.errors import EnvironmentSetupError, KrishivError, message, told
+from krishiv_py.errors import EnvironmentSetupError, KrishivError, told
 from krishiv_py.plan.aggregates.counting import count
 from krishiv_py.session import Session
 from krishiv_py.spark.setup.class_archive import SWITCH, archive_path, checksum, checksum_path, running_jvm
@@ -47,12 +47,9 @@ def warm(*, again: bool = True) -> Path:
                 _make(final, Path(folder, "classes.jsa"))
     except OSError as problem:
         raise EnvironmentSetupError(
-            message(
-                "the class archive cannot be kept",
-                told(problem),
-                "sessions start as before",
-                "set XDG_CACHE_HOME to a folder of yours with 200 MB to spare",
-            )
+            "the class archive cannot be kept",
+            got=told(problem),
+            hint="set XDG_CACHE_HOME to a folder of yours with 200 MB to spare",
         ) from problem
     return final
 
@@ -78,12 +75,9 @@ def _make(final: Path, made: Path) -> None:
     )
     if run.returncode or not made.is_file():
         raise EnvironmentSetupError(
-            message(
-                "the class archive could not be made",
-                (run.stderr.strip().splitlines() or ["no file was written"])[-1],
-                "sessions start as before",
-                "see that the small pipeline of examples/quickstart.py runs, and that the disk has 200 MB",
-            )
+            "the class archive could not be made",
+            got=(run.stderr.strip().splitlines() or ["no file was written"])[-1],
+            hint="see that the small pipeline of examples/quickstart.py runs, and that the disk has 200 MB",
         )
     made.chmod(0o600)
     said = checksum(made)

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.errors import SchemaError, message, shown
+from krishiv_py.errors import SchemaError, shown
 from krishiv_py.types import normal_type, type_text
 
 Path: TypeAlias = tuple[str, ...]
@@ -62,7 +62,7 @@ class MisfitError(ValueError):
 
     def error(self, consequence: str) -> SchemaError:
         """Return it as an error of the schema."""
-        return SchemaError(message(self.what, self.got, consequence, self.hint))
+        return SchemaError(self.what, got=self.got, then=consequence, hint=self.hint)
 
 
 def same_kind(values: pa.Array, wanted: pa.DataType) -> pa.Array:

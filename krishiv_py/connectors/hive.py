@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.connectors.years import check_years, not_written
-from krishiv_py.errors import SchemaError, message, shown, unknown_column
+from krishiv_py.errors import SchemaError, shown, unknown_column
 from krishiv_py.types import type_text
 
 NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -45,16 +45,15 @@ def check_partitions(sink: str, names: Sequence[str], schema: pa.Schema) -> None
             raise unknown_column(name, schema.names, f"`partition_by` of {sink}")
         if not _fits(schema.field(name).type):
             raise SchemaError(
-                message(
-                    f"`partition_by` of {sink} is a column that has no name as a folder",
-                    f"{name} is {type_text(schema.field(name).type)}",
-                    "its values could not be read again",
-                    "use text, whole numbers, decimals, booleans, dates or times; cast it, or take the day of it",
-                )
+                f"`partition_by` of {sink} is a column that has no name as a folder",
+                got=f"{name} is {type_text(schema.field(name).type)}",
+                hint="use text, whole numbers, decimals, booleans, dates or times; cast it, or take the day of it",
             )
     if names and len(names) == len(schema.names):
         hint = "leave one column out"
-        raise SchemaError(message(f"`partition_by` of {sink} has all columns", ", ".join(names), "files would be empty", hint))
+        raise SchemaError(
+            f"`partition_by` of {sink} has all columns", got=", ".join(names), then="files would be empty", hint=hint
+        )
 
 
 def _fits(kind: pa.DataType) -> bool:

@@ -21,7 +21,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.frames import arrow_table
-from krishiv_py.errors import RAISED, SourceError, message, told
+from krishiv_py.errors import RAISED, SourceError, told
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.running.progress import TableVersion
 from krishiv_py.types import type_text
@@ -170,7 +170,7 @@ class LookupTable:
             hint = f"let it return a pyarrow.Table with the columns {columns}"
             reason = str(problem) if isinstance(problem, fit.MisfitError) else told(problem)
             what = "the table of a lookup_join cannot be loaded"
-            raise SourceError(message(what, reason, "no row can be looked up", hint)) from problem
+            raise SourceError(what, got=reason, hint=hint) from problem
 
     def __getstate__(self) -> dict[str, Any]:
         """As it travels to the tasks: the table as one Arrow stream."""

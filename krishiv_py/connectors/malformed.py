@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import attrs
 
-from krishiv_py.errors import SourceError, message
+from krishiv_py.errors import SourceError
 
 Told: TypeAlias = "str | int | bytes | None"
 
@@ -51,7 +51,7 @@ class Malformed:
         whole = self.text if self.topic is None else self.value
         unit = "characters" if isinstance(whole, str) else "bytes"
         shown = ("no line" if self.topic is None else "no value") if whole is None else f"{len(whole)} {unit}"
-        return SourceError(message(f"{self.where}: {' '.join(self.problem.split())}", shown, "its rows would be lost", hint))
+        return SourceError(f"{self.where}: {' '.join(self.problem.split())}", got=shown, hint=hint)
 
 
 def in_columns(malformed: Sequence[Malformed]) -> dict[str, list[Told]]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from krishiv_py.connectors.sink import OutputBatch, OutputName, Sink, TableSink
 from krishiv_py.connectors.transactional import turn
-from krishiv_py.errors import RAISED, CheckpointError, KrishivError, OperatorError, cause_of, message, told
+from krishiv_py.errors import RAISED, CheckpointError, KrishivError, OperatorError, cause_of, told
 
 
 @attrs.frozen
@@ -58,7 +58,7 @@ def blamed(sink: Sink, batch_id: int) -> Iterator[None]:
         raise OperatorError(f"the sink {sink.title} failed in batch {batch_id}: {problem}") from problem
     except BaseException as problem:  # noqa: BLE001  # user code: whatever it raises is reported with the batch
         what = f"the sink {sink.title} failed"
-        raise OperatorError(message(what, f"batch {batch_id}", told(problem), f"fix {sink.title}")) from cause_of(problem)
+        raise OperatorError(what, got=f"batch {batch_id}", then=told(problem), hint=f"fix {sink.title}") from cause_of(problem)
 
 
 def check_sink(sink: Sink, output: OutputName, schema: pa.Schema) -> None:
@@ -77,7 +77,7 @@ def check_sink(sink: Sink, output: OutputName, schema: pa.Schema) -> None:
         raise
     except RAISED as problem:
         what = f"the sink {sink.title} cannot be checked"
-        raise OperatorError(message(what, told(problem), "no row would reach it", f"fix {sink.title}.check")) from problem
+        raise OperatorError(what, got=told(problem), hint=f"fix {sink.title}.check") from problem
 
 
 @attrs.define(eq=False)
@@ -113,10 +113,8 @@ class TablePublisher:
                 self.sink.write_tables(batch, tables)
         elif not batch.is_replay:
             raise CheckpointError(
-                message(
-                    f"{self.sink.title} holds batch {self._last} of this query already",
-                    f"batch {batch_id}, which never ran from this checkpoint",
-                    "the checkpoint was restored from an older copy, and its rows would be lost or doubled",
-                    "restore the sink to the same time as the checkpoint, or begin anew with both",
-                )
+                f"{self.sink.title} holds batch {self._last} of this query already",
+                got=f"batch {batch_id}, which never ran from this checkpoint",
+                then="the checkpoint was restored from an older copy, and its rows would be lost or doubled",
+                hint="restore the sink to the same time as the checkpoint, or begin anew with both",
             )

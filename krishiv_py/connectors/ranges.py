@@ -13,7 +13,7 @@ import pyarrow as pa
 from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.source import Planned, Source
-from krishiv_py.errors import RAISED, KrishivError, PlanError, SchemaError, SourceError, cause_of, message, shown, told
+from krishiv_py.errors import RAISED, KrishivError, PlanError, SchemaError, SourceError, cause_of, shown, told
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_switch, a_text, known_column, one_of
 from krishiv_py.plan.nodes import Source as SourceNode
@@ -66,7 +66,7 @@ def node_of(source: Source, name: str | None) -> RangeSource:
         hint = "subclass krishiv_py.connectors.Source, and implement plan(last) and read(planned, columns)"
         if isinstance(source, type) and issubclass(source, Source):
             hint = f"pass an object: {source.__name__}(...)"
-        raise PlanError(message("read_source() takes a source", shown(source), "there are no rows", hint))
+        raise PlanError("read_source() takes a source", got=shown(source), hint=hint)
     schema = as_schema(getattr(source, "schema", None))
     a_switch(source.finite, "finite")
     one_of(source.on_malformed, "on_malformed", ("fail", "side_output"))
@@ -76,24 +76,14 @@ def node_of(source: Source, name: str | None) -> RangeSource:
         or not isinstance(source.poll_seconds, (int, float))
         or not source.poll_seconds > 0
     ):
-        raise PlanError(
-            message(
-                "`poll_seconds` is no time to wait",
-                shown(source.poll_seconds),
-                "the source would be asked without a pause",
-                "state seconds above 0",
-            )
-        )
+        raise PlanError("`poll_seconds` is no time to wait", got=shown(source.poll_seconds), hint="state seconds above 0")
     if source.source_column is not None:
         known_column(source.source_column, schema.names, "source_column")
     if (source.source_column is None) != (not source.watermark_sources):
         raise PlanError(
-            message(
-                "`source_column` and `watermark_sources` belong together",
-                f"{shown(source.source_column)} and {shown(source.watermark_sources)}",
-                "it would not be known which rows are of which source",
-                "state both, or neither",
-            )
+            "`source_column` and `watermark_sources` belong together",
+            got=f"{shown(source.source_column)} and {shown(source.watermark_sources)}",
+            hint="state both, or neither",
         )
     for each in source.watermark_sources:
         a_text(each, "watermark_sources", 'state names such as ("partition-0", "partition-1")')
@@ -124,32 +114,25 @@ def next_ranges(source: Source, name: str, last: str | None) -> NotedRanges | No
         return None
     if not isinstance(found, Planned) or isinstance(found.ranges, str) or not found.ranges:
         raise SourceError(
-            message(
-                f"the source {name} planned no batch",
-                shown(found),
-                "nobody would know what to read",
-                "return Planned(position, ranges) with at least one range, or None if there is nothing",
-            )
+            f"the source {name} planned no batch",
+            got=shown(found),
+            hint="return Planned(position, ranges) with at least one range, or None if there is nothing",
         )
     try:
         noted = NotedRanges(_noted(found.position), tuple(map(_noted, found.ranges)))
     except (TypeError, ValueError) as problem:
         raise SourceError(
-            message(
-                f"the source {name} planned what cannot be noted",
-                f"{shown(found)}: {problem}",
-                "a restart could not go on from it",
-                "use numbers, texts, lists and dicts with texts as keys",
-            )
+            f"the source {name} planned what cannot be noted",
+            got=f"{shown(found)}: {problem}",
+            then="a restart could not go on from it",
+            hint="use numbers, texts, lists and dicts with texts as keys",
         ) from problem
     if last is not None and json.loads(noted.position) == json.loads(last):
         raise SourceError(
-            message(
-                f"the source {name} planned a batch that ends at the position it was given",
-                f"position {last} again, with ranges",
-                "the same rows would be read for ever",
-                f"let {type(source).__name__}.plan give the position after the ranges, or None if there is nothing new",
-            )
+            f"the source {name} planned a batch that ends at the position it was given",
+            got=f"position {last} again, with ranges",
+            then="the same rows would be read for ever",
+            hint=f"let {type(source).__name__}.plan give the position after the ranges, or None if there is nothing new",
         )
     return noted
 
@@ -163,7 +146,7 @@ def _blamed(source: Source, method: str, what: str, position: str | None) -> Ite
         raise
     except RAISED as problem:
         raise SourceError(
-            message(what, f"position {position}", told(problem), f"fix {type(source).__name__}.{method}")
+            what, got=f"position {position}", then=told(problem), hint=f"fix {type(source).__name__}.{method}"
         ) from cause_of(problem)
 
 
@@ -199,7 +182,7 @@ def backlog_of(source: Source, name: str, position: str | None) -> Backlog | Non
         return dict(found)
     hint = "return a whole number from 0, one for each partition by its name, or None where it is not known"
     what = f"the source {name} gave no number of what is waiting"
-    raise SourceError(message(what, shown(found), "nobody can see it", hint))
+    raise SourceError(what, got=shown(found), hint=hint)
 
 
 def _is_size(found: object) -> TypeGuard[int]:
@@ -218,7 +201,7 @@ def partition_of(source: Source, name: str, planned: str) -> str:
         found: object = source.partition_of(json.loads(planned))
     if found is not None and not isinstance(found, str):
         what = f"the source {name} gave no name of a partition"
-        raise SourceError(message(what, shown(found), "a warning could not name it", "return a text, or None"))
+        raise SourceError(what, got=shown(found), hint="return a text, or None")
     return found or ""
 
 
@@ -264,8 +247,11 @@ def read_range(source: Source, name: str, planned: str, schema: pa.Schema) -> It
     except fit.MisfitError as problem:
         kind = SourceError if problem.lacks else SchemaError
         what, got = f"the source {name} cannot be read, range {planned}: {problem.what}", problem.got
-        raise kind(message(what, got, "its rows would be lost", problem.hint)) from None
+        raise kind(what, got=got, hint=problem.hint) from None
     except RAISED as problem:
         raise SourceError(
-            message(f"the source {name} cannot be read", f"range {planned}", told(problem), f"fix {type(source).__name__}.read")
+            f"the source {name} cannot be read",
+            got=f"range {planned}",
+            then=told(problem),
+            hint=f"fix {type(source).__name__}.read",
         ) from problem

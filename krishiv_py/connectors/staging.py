@@ -26,7 +26,7 @@ from krishiv_py.disk.files import file_system, put, sync_files
 from krishiv_py.disk.placing import add_folder, delete_files, delete_folder, move_files
 from krishiv_py.disk.stores.kinds import is_google, is_store, leaves_uploads
 from krishiv_py.disk.stores.uploads import Upload, abort, complete, is_open, open_uploads, upload
-from krishiv_py.errors import OperatorError, PlanError, message
+from krishiv_py.errors import OperatorError, PlanError
 
 STAGING: Final = "_krishiv_staging"
 _NAMED: Final = re.compile("part-([0-9a-f]+)-([0-9]{12})-")
@@ -46,7 +46,7 @@ def writable(folder: str) -> Iterator[None]:
     except (OSError, pa.ArrowException) as problem:
         what, hint = f"the folder {folder} cannot be written", "see to room and rights there, or use another folder"
         got = getattr(problem, "strerror", None) or str(problem)
-        raise PlanError(message(what, got, "the rows of the query would be lost", hint)) from problem
+        raise PlanError(what, got=got, then="the rows of the query would be lost", hint=hint) from problem
 
 
 def staging_of(mark: str, batch_id: int) -> str:
@@ -212,10 +212,8 @@ def _with_partitions(system: pafs.FileSystem, there: list[pafs.FileInfo]) -> lis
 
 def _gone(got: str) -> OperatorError:
     return OperatorError(
-        message(
-            "a file cannot be published: it is gone",
-            got,
-            "the batch is not published, and what was published stays",
-            "see that one query runs from the checkpoint, and start it again: the batch is written again",
-        )
+        "a file cannot be published: it is gone",
+        got=got,
+        then="the batch is not published, and what was published stays",
+        hint="see that one query runs from the checkpoint, and start it again: the batch is written again",
     )

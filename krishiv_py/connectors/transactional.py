@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 import pyarrow as pa
 
 from krishiv_py.connectors.sink import OnRepeat, OutputBatch, Sink, TableSink
-from krishiv_py.errors import CheckpointError, message
+from krishiv_py.errors import CheckpointError
 
 _turns: Final[dict[int, Any]] = {}
 """Locks by identity of the sink, which is pickled and so holds none itself; an entry goes with its sink."""
@@ -85,10 +85,8 @@ def turn(sink: Sink) -> contextlib.AbstractContextManager[object]:
 def written_by_another(sink: str, found: object, batch: OutputBatch) -> CheckpointError:
     """The error for a sink that holds `batch`, or a later one that was `found`: another process wrote it."""
     return CheckpointError(
-        message(
-            f"{sink} holds batch {found} of this query already",
-            f"batch {batch.batch_id} of {batch.output}",
-            "another process writes the same query, and rows would be doubled",
-            "let one query run from a checkpoint",
-        )
+        f"{sink} holds batch {found} of this query already",
+        got=f"batch {batch.batch_id} of {batch.output}",
+        then="another process writes the same query, and rows would be doubled",
+        hint="let one query run from a checkpoint",
     )

@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.errors import OperatorError, message, shown
+from krishiv_py.errors import OperatorError, shown
 
 _DAY_US: Final = 86_400_000_000
 _FIRST_US: Final = -62_135_596_800_000_000
@@ -36,5 +36,5 @@ def check_years(values: pa.Array | pa.ChunkedArray, name: str, where: str) -> No
 def not_written(name: str, where: str, what: str, hint: str) -> OperatorError:
     """The error for a value of a column called `name` that `where` has not."""
     return OperatorError(
-        message(f"a value cannot be written to {where}", f"{what} in {shown(name)}", "the batch is not written", hint)
+        f"a value cannot be written to {where}", got=f"{what} in {shown(name)}", then="the batch is not written", hint=hint
     )

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.errors import CheckpointError, message
+from krishiv_py.errors import CheckpointError
 
 _NOTE: Final = b"krishiv 1 "
 _PARQUET: Final = b"KRISHIV1"
@@ -57,12 +57,12 @@ def unsealed(data: bytes, where: str, way_out: str) -> bytes:
 
 def damaged(where: str, got: object, way_out: str) -> CheckpointError:
     """The error for a file that is not what was written."""
-    return CheckpointError(message(f"{where} is damaged", got, "what it says cannot be trusted", way_out))
+    return CheckpointError(f"{where} is damaged", got=got, hint=way_out)
 
 
 def missing(where: str, way_out: str) -> CheckpointError:
     """The error for a file that is not there."""
-    return CheckpointError(message(f"{where} is missing", "no such file", "what it said is lost", way_out))
+    return CheckpointError(f"{where} is missing", got="no such file", hint=way_out)
 
 
 def sealed_parquet(data: pa.Buffer) -> list[Any]:

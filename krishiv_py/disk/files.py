@@ -16,7 +16,7 @@ from krishiv_py.disk.stores import google, s3
 from krishiv_py.disk.stores.google import add_folder, arrow_google
 from krishiv_py.disk.stores.kinds import is_google, is_store
 from krishiv_py.disk.stores.s3 import arrow_store
-from krishiv_py.errors import EnvironmentSetupError, PlanError, message
+from krishiv_py.errors import EnvironmentSetupError, PlanError
 
 _ENDS: Final = tuple(f".{name}" for name in s3.NAMES)
 _BY_NAME: Final = tuple(google.PREFIX + name for name in google.NAMES)
@@ -41,7 +41,7 @@ def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
             raise _secret_in_path(scheme)
         if not host:
             hint = f"write {'s3a' if 's3' in scheme else 'gs'}://bucket/folder"
-            raise PlanError(message("a path names no bucket", repr(uri), "there is no such place", hint))
+            raise PlanError("a path names no bucket", got=repr(uri), hint=hint)
         system = arrow_store(host) if "s3" in scheme else arrow_google()
         return system, f"{host}{posixpath.normpath(f'/{path}')}".rstrip("/")  # as Hadoop reads it
     if scheme == "hdfs":
@@ -56,17 +56,15 @@ def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
 def _no_system(scheme: str, problem: Exception) -> EnvironmentSetupError:
     got, consequence = str(problem).splitlines()[0], "no file there can be read or written"
     hint = "use s3a://, hdfs://, gs:// or a mounted path"
-    return EnvironmentSetupError(message(f"Arrow cannot reach {scheme}://", got, consequence, hint))
+    return EnvironmentSetupError(f"Arrow cannot reach {scheme}://", got=got, then=consequence, hint=hint)
 
 
 def _secret_in_path(scheme: str) -> PlanError:
     return PlanError(
-        message(
-            "a path holds credentials",
-            f"{scheme}://[redacted]@…",
-            "paths are written into notes, names and errors",
-            'write them into Session.builder().storage_options({"AWS_ACCESS_KEY_ID": ...}), and the path without them',
-        )
+        "a path holds credentials",
+        got=f"{scheme}://[redacted]@…",
+        then="paths are written into notes, names and errors",
+        hint='write them into Session.builder().storage_options({"AWS_ACCESS_KEY_ID": ...}), and the path without them',
     )
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from krishiv_py.disk.files import file_system, is_local_path, read_whole
-from krishiv_py.errors import SourceError, message
+from krishiv_py.errors import SourceError
 
 UNFINISHED: Final = (".tmp", ".inprogress", ".partial", "._copying_")
 """How names of files end that somebody is still writing; they get another name when they are whole."""
@@ -118,12 +118,9 @@ def facts_of(path: str) -> tuple[int, int] | None:
 def _unreadable(path: str, problem: Exception) -> SourceError:
     where = getattr(problem, "filename", None) or path
     return SourceError(
-        message(
-            "a folder cannot be read",
-            f"{where}: {getattr(problem, 'strerror', None) or problem}",
-            "nobody would know which files are missing",
-            "let this user list and enter it (chmod u+rx on folders, u+r on files), or read another path",
-        )
+        "a folder cannot be read",
+        got=f"{where}: {getattr(problem, 'strerror', None) or problem}",
+        hint="let this user list and enter it (chmod u+rx on folders, u+r on files), or read another path",
     )
 
 

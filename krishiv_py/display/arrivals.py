@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.kernels.columns.times import stamp
 from krishiv_py.kernels.input.watermark import ONLY, WatermarkTracker
 from krishiv_py.plan.checks import known_column, microseconds
@@ -60,17 +60,14 @@ def arrivals(
     """Line up micro-batches; for the parameters see :func:`krishiv_py.display.plots.timeline`."""
     if not isinstance(batches, Sequence) or not all(isinstance(b, pa.Table) for b in batches):
         raise PlanError(
-            message(
-                "batches are Arrow tables, one per micro-batch",
-                shown(batches),
-                "there are no rows to draw",
-                "pass [pyarrow.Table.from_pylist(rows), ...]",
-            )
+            "batches are Arrow tables, one per micro-batch",
+            got=shown(batches),
+            hint="pass [pyarrow.Table.from_pylist(rows), ...]",
         )
     if late is not None:
         a_table(late, "late")
     if not batches:
-        raise PlanError(message("no batch to draw", "0 batches", "there is no time axis", "pass the tables as they were sent"))
+        raise PlanError("no batch to draw", got="0 batches", hint="pass the tables as they were sent")
     rows = pa.concat_tables(batches)
     if key is not None:
         known_column(key, rows.column_names, "timeline")
@@ -92,12 +89,9 @@ def a_table(value: object, name: str) -> None:
     """Refuse anything but an Arrow table."""
     if not isinstance(value, pa.Table):
         raise PlanError(
-            message(
-                f"`{name}` is no Arrow table",
-                shown(value),
-                "its rows cannot be drawn",
-                "pass query.results() or run().late, or pyarrow.Table.from_pylist(rows)",
-            )
+            f"`{name}` is no Arrow table",
+            got=shown(value),
+            hint="pass query.results() or run().late, or pyarrow.Table.from_pylist(rows)",
         )
 
 
@@ -119,32 +113,15 @@ def _in_force(
     if (lag is None) == (given is None):
         got = "neither" if lag is None else "both"
         raise PlanError(
-            message(
-                "a timeline takes either `lag` or `watermarks_us`",
-                got,
-                "the watermark cannot be drawn",
-                'pass lag="10 seconds", as in the plan',
-            )
+            "a timeline takes either `lag` or `watermarks_us`", got=got, hint='pass lag="10 seconds", as in the plan'
         )
     if given is not None:
         if isinstance(given, str) or not isinstance(given, Sequence):
-            raise PlanError(
-                message(
-                    "`watermarks_us` is a sequence",
-                    shown(given),
-                    "the watermark cannot be drawn",
-                    "pass whole microseconds, one per batch",
-                )
-            )
+            raise PlanError("`watermarks_us` is a sequence", got=shown(given), hint="pass whole microseconds, one per batch")
         if len(given) != len(edges) - 1:
             got = f"{len(given)} for {len(edges) - 1} batches"
             raise PlanError(
-                message(
-                    "`watermarks_us` needs one watermark per batch",
-                    got,
-                    "rows would meet the wrong one",
-                    "pass the one that was in force in each batch",
-                )
+                "`watermarks_us` needs one watermark per batch", got=got, hint="pass the one that was in force in each batch"
             )
         return tuple(microseconds(us, "watermarks_us", UNSET, END_OF_TIME) for us in given)
     tracker = WatermarkTracker(WatermarkSpec(to_us(lag or 0, "lag", allow_zero=True)))
@@ -168,12 +145,9 @@ def _reasons(
     shared = [name for name in own if name in rows.column_names]
     if time not in shared:
         raise PlanError(
-            message(
-                f"the late rows have no column {time!r}",
-                ", ".join(late.column_names),
-                "they cannot be found among the batches",
-                "collect whole late rows: SideOutputLateEventHandler(MemorySink())",
-            )
+            f"the late rows have no column {time!r}",
+            got=", ".join(late.column_names),
+            hint="collect whole late rows: SideOutputLateEventHandler(MemorySink())",
         )
     met, known = instants(late[watermark], kind)
     tick = 1_000 if kind == "bigint_ms" else 1
@@ -193,12 +167,9 @@ def _reasons(
     lost = sum(map(len, by_row.values()))
     if lost:
         raise PlanError(
-            message(
-                "late rows that came in no batch",
-                f"{lost} of {late.num_rows}",
-                "the picture would not be true",
-                "pass the batches as they were sent, and the lag, or watermarks_us, of the query",
-            )
+            "late rows that came in no batch",
+            got=f"{lost} of {late.num_rows}",
+            hint="pass the batches as they were sent, and the lag, or watermarks_us, of the query",
         )
     return tuple(found)
 

@@ -6,7 +6,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.display.arrivals import a_table, instants, kind_of
-from krishiv_py.errors import ColumnError, PlanError, message
+from krishiv_py.errors import ColumnError, PlanError
 from krishiv_py.plan.checks import known_column
 
 
@@ -40,25 +40,16 @@ def bands(results: pa.Table, key: str | None, label: str | None) -> list[Band]:
         # one window then has several results, and no single label
         names = ", ".join(results.column_names[: results.column_names.index("window_start")])
         raise PlanError(
-            message(
-                "`label` needs the results of one key per panel",
-                f"keys {names}",
-                "a band would show the value of one of them",
-                "pass key=..., or leave the label out",
-            )
+            "`label` needs the results of one key per panel",
+            got=f"keys {names}",
+            then="a band would show the value of one of them",
+            hint="pass key=..., or leave the label out",
         )
     kind = kind_of(results, "window_start")
     starts, usable = instants(results["window_start"], kind)
     ends, _ = instants(results["window_end"], kind)
     if not usable.all():
-        raise ColumnError(
-            message(
-                "windows without bounds",
-                "null or out of range",
-                "they have no place on the time axis",
-                "leave those results out",
-            )
-        )
+        raise ColumnError("windows without bounds", got="null or out of range", hint="leave those results out")
     n = results.num_rows
     keys = [None] * n if key is None else results[key].to_pylist()
     texts = [""] * n if label is None else [_shown(v) for v in results[label].to_pylist()]

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.display.html import shown as escaped
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import known_column
 from krishiv_py.plan.durations import Duration, show_us, to_us
@@ -82,9 +82,7 @@ class LatenessProfile:
         ('3 s', '0 s')
         """
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
-            raise PlanError(
-                message("`share` is no part of the rows", shown(share), "no lag is known", "pass a number from 0 to 1")
-            )
+            raise PlanError("`share` is no part of the rows", got=shown(share), hint="pass a number from 0 to 1")
         return _length(_lag_for(self.lateness_us, share))
 
     def plot(self) -> Figure:
@@ -188,14 +186,7 @@ def lateness_profile(
             tables.require_name(value, name)
             known_column(value, table.column_names, "lateness_profile")
     if batch is not None and arrival is None:
-        raise PlanError(
-            message(
-                "`batch` needs `arrival`",
-                shown(batch),
-                "it is not known which rows came together",
-                "pass arrival=, the column that says when",
-            )
-        )
+        raise PlanError("`batch` needs `arrival`", got=shown(batch), hint="pass arrival=, the column that says when")
     arrived = None if arrival is None else _arrivals(table, arrival)
     if arrived is not None:
         order = np.argsort(arrived, kind="stable")
@@ -240,9 +231,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 def _listed(lags: Any) -> Sequence[Duration]:
     if isinstance(lags, (str, bytes)) or not isinstance(lags, Sequence):
-        raise PlanError(
-            message("`lags` is no list", shown(lags), "it is not known which lags to try", 'pass lags=["5 s", "1 min"]')
-        )
+        raise PlanError("`lags` is no list", got=shown(lags), hint='pass lags=["5 s", "1 min"]')
     return lags
 
 
@@ -256,12 +245,7 @@ def _arrivals(table: pa.Table, name: str) -> Ints:
     if column.null_count or not (_is_instant(column) or pa.types.is_integer(column.type)):
         got = f"{column.null_count} nulls" if column.null_count else str(column.type)
         raise PlanError(
-            message(
-                f"{name!r} does not say when rows arrived",
-                got,
-                "their order is unknown",
-                "pass a column of timestamps or integers without nulls",
-            )
+            f"{name!r} does not say when rows arrived", got=got, hint="pass a column of timestamps or integers without nulls"
         )
     if _is_instant(column):
         return arrivals.instants(column, arrivals.kind_of(table, name))[0]

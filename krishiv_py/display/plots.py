@@ -19,7 +19,7 @@ from krishiv_py.display.bands import Band, bands, in_lanes
 from krishiv_py.display.lag import LatenessProfile
 from krishiv_py.display.tables import RowsLike, as_table, as_tables, late_table, require_name
 from krishiv_py.display.timeaxis import TimeAxis, unit_for
-from krishiv_py.errors import PlanError, message, missing_extra, shown
+from krishiv_py.errors import PlanError, missing_extra, shown
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, Duration
 
 try:
@@ -178,7 +178,7 @@ def lags(profile: LatenessProfile) -> Figure:
     'lag (s)'
     """
     if not isinstance(profile, LatenessProfile):
-        raise PlanError(message("not a LatenessProfile", shown(profile), "nothing can be drawn", "pass lateness_profile(...)"))
+        raise PlanError("not a LatenessProfile", got=shown(profile), hint="pass lateness_profile(...)")
     behind = profile.lateness_us
     unit, us = unit_for(int(behind[-1]) if len(behind) else 0)
     figure = Figure(figsize=(_WIDTH, 3.6), layout="constrained")
@@ -201,16 +201,11 @@ def lags(profile: LatenessProfile) -> Figure:
 def _chosen(came: Arrivals, keys: Sequence[object] | None) -> list[object]:
     if keys is not None:
         if isinstance(keys, str) or not isinstance(keys, Sequence):
-            raise PlanError(message("`keys` is a sequence", shown(keys), "it is not known which keys", 'pass keys=["a", "b"]'))
+            raise PlanError("`keys` is a sequence", got=shown(keys), hint='pass keys=["a", "b"]')
         unknown = [k for k in keys if k not in came.keys]
         if unknown or not 1 <= len(keys) <= _MOST_KEYS:
             raise PlanError(
-                message(
-                    "`keys` cannot be drawn",
-                    repr(list(keys)),
-                    "there is no panel for them",
-                    f"name one to {_MOST_KEYS} keys that are among the rows",
-                )
+                "`keys` cannot be drawn", got=repr(list(keys)), hint=f"name one to {_MOST_KEYS} keys that are among the rows"
             )
         return list(keys)
     refused = Counter(k for k, why in zip(came.keys, came.reasons, strict=True) if why is not None)

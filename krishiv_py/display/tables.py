@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.connectors.frames import of_pandas
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 
 RowsLike: TypeAlias = "pa.Table | pa.RecordBatch | Sequence[dict[str, Any]]"
 """A table, a record batch, a list of dicts, or a pandas DataFrame."""
@@ -53,22 +53,12 @@ def as_tables(batches: Any) -> list[pa.Table]:
     """
     if isinstance(batches, (pa.Table, pa.RecordBatch, dict, str, bytes)) or not isinstance(batches, Sequence):
         raise PlanError(
-            message(
-                "`batches` is no list of batches",
-                type(batches).__name__,
-                "their order would be unknown",
-                "pass a list with one table, or one list of dicts, per micro-batch",
-            )
+            "`batches` is no list of batches",
+            got=type(batches).__name__,
+            hint="pass a list with one table, or one list of dicts, per micro-batch",
         )
     if batches and all(isinstance(b, dict) for b in batches):
-        raise PlanError(
-            message(
-                "`batches` is one batch",
-                "a list of dicts",
-                "what came in which micro-batch is unknown",
-                "pass a list of batches: [first, second]",
-            )
-        )
+        raise PlanError("`batches` is one batch", got="a list of dicts", hint="pass a list of batches: [first, second]")
     tables = [as_table(b, f"batches[{n}]") for n, b in enumerate(batches)]
     schema = next((t.schema for t in tables if t.num_columns), None)
     if schema is None:
@@ -78,12 +68,10 @@ def as_tables(batches: Any) -> list[pa.Table]:
     except (pa.ArrowException, KeyError, ValueError) as problem:
         names = [n for n, t in enumerate(tables) if t.num_columns and not t.schema.equals(schema)]
         raise PlanError(
-            message(
-                "batches with different columns",
-                f"batches {names} differ from the first",
-                str(problem).splitlines()[0],
-                f"give each the columns {', '.join(schema.names)}",
-            )
+            "batches with different columns",
+            got=f"batches {names} differ from the first",
+            then=str(problem).splitlines()[0],
+            hint=f"give each the columns {', '.join(schema.names)}",
         ) from problem
 
 
@@ -100,9 +88,7 @@ def late_table(late: Any) -> pa.Table:
     table = as_table(late, "late")
     names = table.column_names[-3:]
     if [name.removeprefix("late_") for name in names] != ["reason", "watermark", "lateness"]:
-        raise PlanError(
-            message("no table of late rows", ", ".join(table.column_names), "the lateness is unknown", "pass run().late")
-        )
+        raise PlanError("no table of late rows", got=", ".join(table.column_names), hint="pass run().late")
     numbers = table[names[1]].type
     unit = 1_000 if pa.types.is_integer(numbers) or pa.types.is_floating(numbers) else 1  # that of the time column
     try:
@@ -116,15 +102,13 @@ def late_table(late: Any) -> pa.Table:
 def require_name(name: object, what: str) -> None:
     """Refuse what cannot be the name of a column."""
     if not isinstance(name, str):
-        raise PlanError(message(f"`{what}` is no column", shown(name), "nothing can be found by it", "pass its name, a text"))
+        raise PlanError(f"`{what}` is no column", got=shown(name), hint="pass its name, a text")
 
 
 def _refused(what: str, rows: object, consequence: str) -> PlanError:
     return PlanError(
-        message(
-            f"`{what}` is no table of rows",
-            shown(rows),
-            consequence,
-            "pass a pyarrow Table or RecordBatch, a list of dicts, or a pandas DataFrame",
-        )
+        f"`{what}` is no table of rows",
+        got=shown(rows),
+        then=consequence,
+        hint="pass a pyarrow Table or RecordBatch, a list of dicts, or a pandas DataFrame",
     )

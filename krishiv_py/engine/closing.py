@@ -7,7 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from krishiv_py.engine.stage import Stage
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.wrappers.ttl import KeyDropping
@@ -31,11 +31,7 @@ def closing_stages(plan: PhysicalPlan, name: str | None) -> list[int]:
     found = [n for n in plan.roots if not plan.stages[n].keeps_nothing] or [0]
     if len({plan.stages[n].spec.keys for n in found}) > 1:
         keyed = "; ".join(f"{plan.stages[n].spec.name!r}: {list(plan.stages[n].spec.keys)}" for n in found)
-        raise PlanError(
-            message(
-                "the outputs have different keys", keyed, "it is not known whose key this is", "pass stage=..., one of them"
-            )
-        )
+        raise PlanError("the outputs have different keys", got=keyed, hint="pass stage=..., one of them")
     return found
 
 
@@ -73,12 +69,10 @@ def key_dropping(stage: Stage) -> KeyDropping:
     if isinstance(operator, KeyDropping):
         return operator
     raise PlanError(
-        message(
-            "a key cannot be closed here",
-            f"{stage.spec.name}: {stage.spec.window.describe()}",
-            "these windows are kept by their end, and end by themselves",
-            "move the watermark, or use look-back, session or count windows; of several outputs name one: stage=...",
-        )
+        "a key cannot be closed here",
+        got=f"{stage.spec.name}: {stage.spec.window.describe()}",
+        then="these windows are kept by their end, and end by themselves",
+        hint="move the watermark, or use look-back, session or count windows; of several outputs name one: stage=...",
     )
 
 
@@ -87,10 +81,10 @@ def _one_key(stage: Stage, key: Any) -> pa.Table:
     if len(values) != len(fields):
         got = f"{shown(key)}, of {len(values)} columns"
         hint = f"the key columns are {', '.join(stage.spec.keys) or '(none)'}"
-        raise PlanError(message("not a key of this query", got, "nothing can be closed", hint))
+        raise PlanError("not a key of this query", got=got, hint=hint)
     try:
         arrays = [pa.array([v], f.type) for v, f in zip(values, fields, strict=True)]
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeError) as problem:
         hint = ", ".join(f"{n} is {type_text(f.type)}" for n, f in zip(stage.spec.keys, fields, strict=True))
-        raise PlanError(message("not a key of this query", shown(key), "nothing can be closed", hint)) from problem
+        raise PlanError("not a key of this query", got=shown(key), hint=hint) from problem
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))

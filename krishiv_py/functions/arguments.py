@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from krishiv_py.errors import ExpressionError, message, shown
+from krishiv_py.errors import ExpressionError, shown
 from krishiv_py.functions.computing.formats import check_read, pieces_of
 from krishiv_py.functions.computing.jsonpath import json_path
 from krishiv_py.functions.computing.zone_names import zone_of
@@ -28,11 +28,7 @@ def definition_of(name: object) -> Definition:
     found = FUNCTIONS.get(name) if isinstance(name, str) else None
     if found is None:
         known = ", ".join(sorted(FUNCTIONS))
-        raise ExpressionError(
-            message(
-                "unknown function", shown(name), "it cannot be evaluated", f"the functions are: {known}; or use map_batches"
-            )
-        )
+        raise ExpressionError("unknown function", got=shown(name), hint=f"the functions are: {known}; or use map_batches")
     return found
 
 
@@ -59,12 +55,7 @@ def check_arguments(known: Definition, args: Sequence[Any], read_schema: Callabl
         takes = f"{known.by_turns} by turns" if known.by_turns else f"{fewest} arguments"
         takes = takes if known.by_turns or fewest == most else f"{fewest} to {most} arguments"
         raise ExpressionError(
-            message(
-                f"{known.name} takes {takes}",
-                f"{len(args)} arguments",
-                "it cannot be evaluated",
-                f"write {known.name}({', '.join('abc'[:fewest])})",
-            )
+            f"{known.name} takes {takes}", got=f"{len(args)} arguments", hint=f"write {known.name}({', '.join('abc'[:fewest])})"
         )
     for at, arg in enumerate(args):
         _check_elements(known, at, arg)
@@ -83,12 +74,9 @@ def _check_elements(known: Definition, at: int, arg: object) -> None:
     if takes is None or has is None or not takes[0] <= len(has) <= takes[1]:
         wanted = "a value" if takes is None else f"a function of {' or '.join(map(str, range(takes[0], takes[1] + 1)))}"
         raise ExpressionError(
-            message(
-                f"argument {at + 1} of {known.name} is {wanted}",
-                shown(arg),
-                "it cannot be evaluated",
-                "write transform(xs, x -> x + 1), in Python .transform(lambda x: x + 1)",
-            )
+            f"argument {at + 1} of {known.name} is {wanted}",
+            got=shown(arg),
+            hint="write transform(xs, x -> x + 1), in Python .transform(lambda x: x + 1)",
         )
 
 
@@ -100,9 +88,7 @@ def _check_constant(known: Definition, at: int, arg: Any, read_schema: Callable[
         said = "the digits of round" if param.kind == "Digits" else f"argument {at + 1} of {known.name}"
         raise not_constant(said, wanted.said, arg)
     if param.kind == "Whole" and not -_INT <= arg < _INT:
-        raise ExpressionError(
-            message(f"{known.name} takes places of 32 bits", shown(arg), "no text is so long", "pass a smaller one")
-        )
+        raise ExpressionError(f"{known.name} takes places of 32 bits", got=shown(arg), hint="pass a smaller one")
     if param.kind == "Schema":
         read_schema(str(arg))
     elif param.kind in _CHECKS:
@@ -111,27 +97,20 @@ def _check_constant(known: Definition, at: int, arg: Any, read_schema: Callable[
 
 def _check_unit(name: str, unit: str) -> None:
     if unit.lower() not in UNITS:
-        raise ExpressionError(
-            message(f"unknown unit of {name}", shown(unit), "nothing is cut off", f"use one of: {', '.join(UNITS)}")
-        )
+        raise ExpressionError(f"unknown unit of {name}", got=shown(unit), hint=f"use one of: {', '.join(UNITS)}")
 
 
 def _check_added(name: str, unit: str) -> None:
     if unit.lower() not in (*UNITS, "dayofyear"):
-        raise ExpressionError(
-            message(f"unknown unit of {name}", shown(unit), "nothing is added", f"use one of: {', '.join(UNITS)}")
-        )
+        raise ExpressionError(f"unknown unit of {name}", got=shown(unit), hint=f"use one of: {', '.join(UNITS)}")
 
 
 def _check_zone(_name: str, zone: str) -> None:
     if zone_of(zone) is None:
         raise ExpressionError(
-            message(
-                "there is no such time zone",
-                shown(zone),
-                "no clock shows its time",
-                'pass a name such as "Europe/Berlin", or an offset such as "+05:30"',
-            )
+            "there is no such time zone",
+            got=shown(zone),
+            hint='pass a name such as "Europe/Berlin", or an offset such as "+05:30"',
         )
 
 

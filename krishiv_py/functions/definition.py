@@ -20,7 +20,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.arrays.types import Ints
-from krishiv_py.errors import ExpressionError, message, shown
+from krishiv_py.errors import ExpressionError, shown
 
 Value: TypeAlias = "pa.Array | pa.Scalar"
 """An argument that is a column or a constant."""
@@ -188,14 +188,7 @@ class Definition:
 
 def not_constant(what: str, kind: str, got: object) -> ExpressionError:
     """Return the error for an argument that must be a constant and is none."""
-    return ExpressionError(
-        message(
-            f"{what} must be a constant {kind}",
-            shown(got),
-            "the type of a result would depend on the row",
-            f"pass a plain {kind}",
-        )
-    )
+    return ExpressionError(f"{what} must be a constant {kind}", got=shown(got), hint=f"pass a plain {kind}")
 
 
 DEFINED: Final[dict[str, Definition]] = {}

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.errors import ExpressionError, OperatorError, message
+from krishiv_py.errors import ExpressionError, OperatorError
 from krishiv_py.functions.computing.comparing import by_place, compared_order
 from krishiv_py.functions.computing.lists import Lists, listed_in, truths
 from krishiv_py.functions.computing.maps import Maps
@@ -132,12 +132,10 @@ def aggregate(value: Value, start: Value, merge: OfTwo, finish: OfOne | None = N
 def _same_type(start: pa.DataType, merge: Elements, merged: pa.DataType) -> None:
     if start != merged:
         raise ExpressionError(
-            message(
-                "the start of aggregate has another type than what is merged",
-                f"the start is {start}, {merge.text} gives {merged}",
-                "it cannot go on from one to the other",
-                f'cast one of them: lit(0).cast("{merged}"), in text CAST(0 AS ...)',
-            )
+            "the start of aggregate has another type than what is merged",
+            got=f"the start is {start}, {merge.text} gives {merged}",
+            then="it cannot go on from one to the other",
+            hint=f'cast one of them: lit(0).cast("{merged}"), in text CAST(0 AS ...)',
         )
 
 
@@ -160,12 +158,7 @@ def array_sort(value: Value, compare: OfTwo | None = None) -> Value:
         if not is_integer(given.type):
             hint = "write (a, b) -> CASE WHEN a < b THEN -1 WHEN a > b THEN 1 ELSE 0 END"
             raise ExpressionError(
-                message(
-                    "a function that compares gives a whole number",
-                    f"{chosen.text} gives {type_text(given.type)}",
-                    "no order",
-                    hint,
-                )
+                "a function that compares gives a whole number", got=f"{chosen.text} gives {type_text(given.type)}", hint=hint
             )
         if given.null_count:
             raise FaultError("a function that compares gave null for two elements: let it give 0, or a number below or above")

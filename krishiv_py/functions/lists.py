@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.arrays.ranges import expand
-from krishiv_py.errors import ExpressionError, message, shown
+from krishiv_py.errors import ExpressionError, shown
 from krishiv_py.functions.computing import series
 from krishiv_py.functions.computing.checks import require, text
 from krishiv_py.functions.computing.lists import (
@@ -61,7 +61,7 @@ def size(value: Value) -> Value:
 
 def _check_item(name: str, args: tuple[Any, ...]) -> None:
     if isinstance(args[1], int) and args[1] < 0:
-        raise ExpressionError(message("a list has no element below 0", shown(args[1]), "every row would fail", "count from 0"))
+        raise ExpressionError("a list has no element below 0", got=shown(args[1]), hint="count from 0")
 
 
 @function(

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.errors import ExpressionError, message, shown
+from krishiv_py.errors import ExpressionError, shown
 from krishiv_py.functions.computing.checks import is_text, require, text
 from krishiv_py.functions.computing.lists import chained, item_of, turned
 from krishiv_py.functions.computing.patterns import Regex, check_pattern, java_regex, like_regex, replacement
@@ -20,7 +20,7 @@ _LONGEST: Final = 10_000
 
 def _check_length(name: str, args: tuple[Any, ...]) -> None:
     if isinstance(args[1], int) and args[1] > _LONGEST:
-        raise ExpressionError(message(f"{name} takes at most {_LONGEST}", shown(args[1]), "texts would be huge", "pass fewer"))
+        raise ExpressionError(f"{name} takes at most {_LONGEST}", got=shown(args[1]), hint="pass fewer")
 
 
 def _in_case(value: Value, upper: bool) -> Value:
@@ -328,9 +328,7 @@ def rpad(value: Value, length: Whole, by: Text = " ") -> Value:
 
 def _check_part(name: str, args: tuple[Any, ...]) -> None:
     if args[2] == 0:
-        raise ExpressionError(
-            message("split_part counts from 1", "0", "every row would fail", "pass 1, or -1 for the last part")
-        )
+        raise ExpressionError("split_part counts from 1", got="0", hint="pass 1, or -1 for the last part")
 
 
 @function(

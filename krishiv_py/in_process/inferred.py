@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 
 from krishiv_py.disk.files import arrow_reads, file_system
 from krishiv_py.disk.listing import files_at
-from krishiv_py.errors import SourceError, message
+from krishiv_py.errors import SourceError
 from krishiv_py.plan.schema import checked
 from krishiv_py.runtime.reading.located import with_partitions
 
@@ -23,12 +23,9 @@ def inferred(path: tuple[str, bool], kind: str) -> pa.Schema:
     where, literal = path
     if kind != "parquet" or not arrow_reads(where):
         raise SourceError(
-            message(
-                f"{where}: the columns of {kind} files are found out by Spark, and this session has none",
-                "no schema",
-                "the columns are unknown",
-                'pass schema="user string, at timestamp"',
-            )
+            f"{where}: the columns of {kind} files are found out by Spark, and this session has none",
+            got="no schema",
+            hint='pass schema="user string, at timestamp"',
         )
     paths = [file.path for file in files_at(where, literal=literal)]
     if not paths:
@@ -43,4 +40,4 @@ def inferred(path: tuple[str, bool], kind: str) -> pa.Schema:
 
 
 def _unknown(path: str, what: str, got: str) -> SourceError:
-    return SourceError(message(f"{path}: {what}", got, "the columns are unknown", "pass schema=..."))
+    return SourceError(f"{path}: {what}", got=got, hint="pass schema=...")

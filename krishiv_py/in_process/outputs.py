@@ -17,7 +17,7 @@ from krishiv_py.connectors.sinks.foreach_batch import BatchConsumer
 from krishiv_py.connectors.sinks.known import as_sink
 from krishiv_py.connectors.sinks.memory import MemorySink
 from krishiv_py.connectors.staging import Publisher, write_staged
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.kernels.columns.layout import late_names
 from krishiv_py.kernels.input.malformed import late_output_schema
 from krishiv_py.kernels.spec import OperatorSpec
@@ -175,10 +175,7 @@ def _output(sink: Sink, output: OutputOf, *, durable: bool, in_driver: bool) -> 
     rows, attribute = ("results", "results") if output.output == "results" else ("late rows", "late")
     read = f", or read StepOutput.{attribute}" if in_driver else ", or use Session.embedded()"
     raise PlanError(
-        message(
-            f"a {'Driver' if in_driver else 'session in process'} cannot write {rows} to a sink that needs Spark",
-            sink.title,
-            "the sink would stay empty",
-            f"pass MemorySink(), ParquetSink(...), ConsoleSink() or a TableSink{read}",
-        )
+        f"a {'Driver' if in_driver else 'session in process'} cannot write {rows} to a sink that needs Spark",
+        got=sink.title,
+        hint=f"pass MemorySink(), ParquetSink(...), ConsoleSink() or a TableSink{read}",
     )

@@ -14,7 +14,7 @@ from krishiv_py.calls import checked_class
 from krishiv_py.display.progress import Show, of_query, shown
 from krishiv_py.engine.closing import closed_key, closing_stages
 from krishiv_py.engine.stage import Stage
-from krishiv_py.errors import KrishivError, OperatorError, message, own_type, told
+from krishiv_py.errors import KrishivError, OperatorError, own_type, told
 from krishiv_py.in_process.engine import Engine
 from krishiv_py.plan.checks import wait_us
 from krishiv_py.planner.physical import PhysicalPlan
@@ -86,12 +86,9 @@ class ProcessQuery(RunningQuery):
     def _check_other_thread(self, what: str) -> None:
         if threading.current_thread() is self._thread:
             raise OperatorError(
-                message(
-                    f"{what}: a query cannot wait for itself",
-                    "a call from its own sink or handler",
-                    "it would never return",
-                    "call it from another thread",
-                )
+                f"{what}: a query cannot wait for itself",
+                got="a call from its own sink or handler",
+                hint="call it from another thread",
             )
 
     def await_termination(self, timeout: dt.timedelta | str | None = None) -> bool:
@@ -173,5 +170,5 @@ class ProcessQuery(RunningQuery):
         keys = {n: closed_key(Stage(self._plan.stages[n].spec), key) for n in numbers}
         if self.status != "running":
             got, hint = f"{self._name}: {self.status}", "start it again from its checkpoint, and close the key then"
-            raise OperatorError(message("the query does not run", got, "the key stays open", hint))
+            raise OperatorError("the query does not run", got=got, hint=hint)
         self._engine.close_keys(keys)

@@ -21,7 +21,7 @@ from krishiv_py.disk.folders import absolute
 from krishiv_py.disk.hdfs.check import check_hdfs
 from krishiv_py.disk.settings import known_settings, use
 from krishiv_py.display.progress import Show
-from krishiv_py.errors import CheckpointError, PlanError, SessionClosedError, message, shown
+from krishiv_py.errors import CheckpointError, PlanError, SessionClosedError, shown
 from krishiv_py.in_process.bounded import run_bounded
 from krishiv_py.in_process.engine import Engine, kept_state
 from krishiv_py.in_process.inferred import inferred
@@ -74,12 +74,10 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
                     use({**known_settings(), **stores})
                 return cls(own)
         raise PlanError(
-            message(
-                "a session in process is one machine",
-                shown(profile),
-                "its state would be lost with the machine",
-                'write profile="single-node-durable", or .engine("spark") for a cluster',
-            )
+            "a session in process is one machine",
+            got=shown(profile),
+            then="its state would be lost with the machine",
+            hint='write profile="single-node-durable", or .engine("spark") for a cluster',
         )
 
     @property
@@ -213,8 +211,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
     def _alive(self, what: str) -> None:
         if self._stopped or self._forked:
             got = f"a session of process {self._pid}" if self._forked else "a stopped one"
-            text = message(f"{what} on a session that is over", got, "there is nothing to run it on", "make a new session")
-            raise SessionClosedError(text)
+            raise SessionClosedError(f"{what} on a session that is over", got=got, hint="make a new session")
 
 
 class _NoNotes(CheckpointNotes):
@@ -236,21 +233,12 @@ def _check_engine(checkpoint: str) -> None:
     begun = system.get_file_info(f"{root}/metadata").type != pafs.FileType.NotFound
     if begun or system.get_file_info(pafs.FileSelector(f"{root}/state", allow_not_found=True)):
         raise CheckpointError(
-            message(
-                f"the checkpoint {checkpoint} belongs to a query on Spark",
-                "Session.in_process()",
-                "its state is in Spark's state store",
-                "start it with Session.embedded(), or use a new checkpoint",
-            )
+            f"the checkpoint {checkpoint} belongs to a query on Spark",
+            got="Session.in_process()",
+            then="its state is in Spark's state store",
+            hint="start it with Session.embedded(), or use a new checkpoint",
         )
 
 
 def _no_spark(what: str) -> PlanError:
-    return PlanError(
-        message(
-            f"{what} needs Spark",
-            "a session in process",
-            "there is no Spark in this process",
-            "use Session.embedded() for this pipeline",
-        )
-    )
+    return PlanError(f"{what} needs Spark", got="a session in process", hint="use Session.embedded() for this pipeline")

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.engine.stage import Stage
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.in_process.batch import Sent
 from krishiv_py.plan.nodes import FileSource, FrameSource, Source
 from krishiv_py.plan.running.control import Control
@@ -119,4 +119,4 @@ def in_process(source: Source, checkpoint: str, at: int) -> RangeSource:
 
 def _needs_spark(source: Source, what: str, hint: str) -> PlanError:
     got = f"{source.title} {source.detail()}"
-    return PlanError(message(f"{what}, and this session has none", got, "its rows cannot be read in this process", hint))
+    return PlanError(f"{what}, and this session has none", got=got, hint=hint)

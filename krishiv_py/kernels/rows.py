@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
@@ -32,10 +32,5 @@ class RowsOperator:
     def state(self, bucket: Bucket) -> pa.Table:
         """Refused: there is none."""
         raise PlanError(
-            message(
-                "a stream without windows keeps no state",
-                self.layout.spec.window.describe(),
-                "there is nothing to show",
-                "read the results instead",
-            )
+            "a stream without windows keeps no state", got=self.layout.spec.window.describe(), hint="read the results instead"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from krishiv_py.errors import ColumnError, DurationError, ExpressionError, PlanError, message, shown, unknown_column
+from krishiv_py.errors import ColumnError, DurationError, ExpressionError, PlanError, shown, unknown_column
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.durations import to_us
 from krishiv_py.plan.expressions.expr import Expr
@@ -27,34 +27,27 @@ MOST_ROWS: Final = (1 << 31) - 1
 def one_of(value: object, name: str, legal: tuple[str, ...]) -> None:
     """Refuse a switch that has no such position."""
     if not isinstance(value, str) or value not in legal:
-        raise PlanError(
-            message(
-                f"`{name}` has no such setting",
-                shown(value),
-                "the query would have no meaning",
-                f"use one of {', '.join(map(repr, legal))}",
-            )
-        )
+        raise PlanError(f"`{name}` has no such setting", got=shown(value), hint=f"use one of {', '.join(map(repr, legal))}")
 
 
 def a_switch(value: object, name: str) -> bool:
     """`value`, which must be True or False."""
     if not isinstance(value, bool):
-        raise PlanError(message(f"`{name}` is a switch", shown(value), "it cannot be read as on or off", "pass True or False"))
+        raise PlanError(f"`{name}` is a switch", got=shown(value), hint="pass True or False")
     return value
 
 
 def a_text(value: object, name: str, hint: str) -> str:
     """`value`, which must be a text that can be written as UTF-8 and is not empty."""
     if not isinstance(value, str) or not value or not encodable(value):
-        raise PlanError(message(f"`{name}` is no text", shown(value), "it names nothing", hint))
+        raise PlanError(f"`{name}` is no text", got=shown(value), hint=hint)
     return value
 
 
 def a_number(value: object, name: str, least: int, hint: str, *, most: int = MOST_ROWS) -> int:
     """`value`, which must be a whole number from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise PlanError(message(f"`{name}` is out of range", shown(value), f"it counts from {least} to {most:,}", hint))
+        raise PlanError(f"`{name}` is out of range", got=shown(value), then=f"it counts from {least} to {most:,}", hint=hint)
     return value
 
 
@@ -62,14 +55,7 @@ def setting(key: object, value: object) -> tuple[str, str]:
     """A setting of Spark as two texts."""
     name = a_text(key, "key", 'write .config("spark.sql.shuffle.partitions", 4)')
     if not isinstance(value, (str, int)):
-        raise PlanError(
-            message(
-                f"{name!r} has no such value",
-                shown(value),
-                "Spark takes texts, numbers and switches",
-                "pass a text, a whole number, True or False",
-            )
-        )
+        raise PlanError(f"{name!r} has no such value", got=shown(value), hint="pass a text, a whole number, True or False")
     return name, str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -77,14 +63,7 @@ def file_name(value: object) -> str:
     """`value`, which must be a text that can be part of a file's name."""
     name = a_text(value, "name", 'pass a short text such as "checkpoint"')
     if "/" in name or "\0" in name or len(name.encode()) > 200:
-        raise PlanError(
-            message(
-                "`name` cannot be part of a file's name",
-                shown(name),
-                "there would be no such folder",
-                "leave out slashes, and keep it short",
-            )
-        )
+        raise PlanError("`name` cannot be part of a file's name", got=shown(name), hint="leave out slashes, and keep it short")
     return name
 
 
@@ -100,12 +79,10 @@ def wait_us(value: object, name: str) -> int:
     """
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         raise DurationError(
-            message(
-                f"`{name}` has no unit",
-                shown(value),
-                "Spark means seconds, durations here milliseconds",
-                'write "2 s", "200 ms" or a timedelta',
-            )
+            f"`{name}` has no unit",
+            got=shown(value),
+            then="Spark means seconds, durations here milliseconds",
+            hint='write "2 s", "200 ms" or a timedelta',
         )
     return to_us(value, name)  # type: ignore[arg-type]  # refused there if it is neither
 
@@ -113,9 +90,7 @@ def wait_us(value: object, name: str) -> int:
 def column_name(value: object, where: str) -> str:
     """`value`, which must be a text that can name a column."""
     if not isinstance(value, str) or not value or not encodable(value):
-        raise ColumnError(
-            message(f"{where}: a column is named by a text", shown(value), "no column is meant", 'write for instance "user_id"')
-        )
+        raise ColumnError(f"{where}: a column is named by a text", got=shown(value), hint='write for instance "user_id"')
     return value
 
 
@@ -134,11 +109,6 @@ def expression(value: object, where: str) -> Expr:
         return parse.parse_expr(value)
     if not isinstance(value, Expr):
         raise ExpressionError(
-            message(
-                f"{where} takes an expression",
-                shown(value),
-                "nothing can be computed from it",
-                'write col("amount") > 0, or the same as SQL text',
-            )
+            f"{where} takes an expression", got=shown(value), hint='write col("amount") > 0, or the same as SQL text'
         )
     return value

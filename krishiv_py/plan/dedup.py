@@ -13,7 +13,7 @@ from typing import ClassVar, Final, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.plan.checks import one_of
 from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.options.query import QueryOptions
@@ -80,12 +80,10 @@ class Deduplication(Window):
         fires = options.trigger != Trigger() or options.accumulation != "accumulating" or options.pane
         if fires or options.emit_mode != "final":
             raise PlanError(
-                message(
-                    "deduplication knows neither triggers nor emit modes",
-                    options.describe(),
-                    "a row passes once, when it arrives, and is never taken back",
-                    "leave .trigger, .accumulation, .with_pane and .emit out, and presets that set them",
-                )
+                "deduplication knows neither triggers nor emit modes",
+                got=options.describe(),
+                then="a row passes once, when it arrives, and is never taken back",
+                hint="leave .trigger, .accumulation, .with_pane and .emit out, and presets that set them",
             )
 
     def forgets_early(self, ttl_us: int, lateness_us: int) -> str | None:
@@ -114,12 +112,10 @@ def deduplication(within: Duration, duplicates: Duplicates = "count", hidden: tu
     """A checked :class:`Deduplication`."""
     if within is None:
         raise PlanError(
-            message(
-                "drop_duplicates needs a length of time",
-                "within=None",
-                "every row would be kept in state for ever",
-                'write within="10 minutes", as far apart as duplicates can be',
-            )
+            "drop_duplicates needs a length of time",
+            got="within=None",
+            then="every row would be kept in state for ever",
+            hint='write within="10 minutes", as far apart as duplicates can be',
         )
     one_of(duplicates, "duplicates", ("count", "side_output"))
     return Deduplication(to_us(within, "within"), duplicates, hidden)

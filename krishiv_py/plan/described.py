@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from krishiv_py.errors import RAISED, PlanError, message, told
+from krishiv_py.errors import RAISED, PlanError, told
 from krishiv_py.plan.checks import a_text
 
 
@@ -57,16 +57,14 @@ def description_of(brought: Described, what: str) -> Description:
         noted = tuple(sorted((str(key), repr(value)) for key, value in parameters.items()))
     except RAISED as problem:  # user code: whatever it raises is reported with its class
         failed = f"{what} {type(brought).__name__} cannot be described"
-        raise PlanError(message(failed, told(problem), "a checkpoint could not note it", "fix the class")) from problem
+        raise PlanError(failed, got=told(problem), then="a checkpoint could not note it", hint="fix the class") from problem
     for key, text in noted:
         if " at 0x" in text:
             raise PlanError(
-                message(
-                    f"parameter {key!r} of {what} {type(brought).__name__} has no text of its own",
-                    text,
-                    "a checkpoint could not tell whether it changed",
-                    "give its class a __repr__, or override parameters()",
-                )
+                f"parameter {key!r} of {what} {type(brought).__name__} has no text of its own",
+                got=text,
+                then="a checkpoint could not tell whether it changed",
+                hint="give its class a __repr__, or override parameters()",
             )
     return Description(a_text(name, "name", "return a text"), noted)
 
@@ -83,4 +81,4 @@ def told_by(brought: Described, attribute: str, what: str, consequence: str) -> 
         return getattr(brought, attribute)
     except RAISED as problem:  # user code: whatever it raises is reported with its class
         failed = f"{what} {type(brought).__name__} cannot be described"
-        raise PlanError(message(failed, told(problem), consequence, "fix the class")) from problem
+        raise PlanError(failed, got=told(problem), then=consequence, hint="fix the class") from problem

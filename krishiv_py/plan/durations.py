@@ -7,7 +7,7 @@ import numbers
 import re
 from typing import Any, Final, TypeAlias
 
-from krishiv_py.errors import DurationError, message, shown
+from krishiv_py.errors import DurationError, shown
 
 Duration: TypeAlias = "int | dt.timedelta | str"
 """Milliseconds as ``int``, a ``datetime.timedelta``, or a string such as ``"5 seconds"``."""
@@ -51,7 +51,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
 def _bad(name: str, value: object, consequence: str, hint: str) -> DurationError:
-    return DurationError(message(f"`{name}` is not a legal duration", shown(value), consequence, hint))
+    return DurationError(f"`{name}` is not a legal duration", got=shown(value), then=consequence, hint=hint)
 
 
 def _scale(unit: str, value: str, name: str) -> int | None:
@@ -152,9 +152,7 @@ def _read_instant(text: str, name: str) -> dt.datetime:
             raise ValueError(text)
         return dt.datetime.fromisoformat(written[:-1] + "+00:00" if written[-1] in "zZ" else written)
     except ValueError:
-        raise DurationError(
-            message(f"`{name}` is no point in time", shown(text), "it cannot be placed on the time axis", _POINT)
-        ) from None
+        raise DurationError(f"`{name}` is no point in time", got=shown(text), hint=_POINT) from None
 
 
 def time_point_us(value: TimePoint, name: str) -> int:
@@ -166,22 +164,12 @@ def time_point_us(value: TimePoint, name: str) -> int:
         aware = value if value.tzinfo else value.replace(tzinfo=dt.timezone.utc)
         return (aware - _EPOCH) // dt.timedelta(microseconds=1)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise DurationError(
-            message(
-                f"`{name}` is no point in time",
-                shown(value),
-                "it cannot be placed on the time axis",
-                _POINT,
-            )
-        )
+        raise DurationError(f"`{name}` is no point in time", got=shown(value), hint=_POINT)
     if abs(value) > MAX_TIME_MS:
         raise DurationError(
-            message(
-                f"`{name}` is out of the supported range of time",
-                shown(value),
-                "no row can be there",
-                f"pass whole milliseconds since the epoch, at most {MAX_TIME_MS} of them",
-            )
+            f"`{name}` is out of the supported range of time",
+            got=shown(value),
+            hint=f"pass whole milliseconds since the epoch, at most {MAX_TIME_MS} of them",
         )
     return value * 1_000
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from krishiv_py.errors import ExpressionError, message, shown
+from krishiv_py.errors import ExpressionError, shown
 
 _PLAIN: Final = re.compile(r"[^\W\d]\w*")
 _WORDS: Final = frozenset({"None", "True", "False", "nan", "inf"})  # constants are written so
@@ -20,7 +20,7 @@ def quoted(name: str) -> str:
 def checked_name(name: object, what: str) -> str:
     """Refuse what cannot be a name."""
     if not isinstance(name, str) or not name or not encodable(name):
-        raise ExpressionError(message(f"{what} is named by a non-empty text", shown(name), "nothing is meant", 'write "name"'))
+        raise ExpressionError(f"{what} is named by a non-empty text", got=shown(name), hint='write "name"')
     return name
 
 

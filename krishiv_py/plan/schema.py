@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
-from krishiv_py.errors import ColumnError, ExpressionError, SchemaError, message, shown, unknown_column
+from krishiv_py.errors import ColumnError, ExpressionError, SchemaError, shown, unknown_column
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import known_column
 from krishiv_py.plan.expressions.constants import Doubled, Scalar
@@ -52,7 +52,7 @@ def as_schema(schema: object) -> pa.Schema:
     else:
         text = _written(schema)
         hint = f'write "{text}"' if text else "pass a pyarrow.Schema, a Spark StructType or DDL text"
-        raise SchemaError(message("not a schema", shown(schema), "no column is known", hint))
+        raise SchemaError("not a schema", got=shown(schema), hint=hint)
     return checked(found)
 
 
@@ -110,27 +110,16 @@ def _from_spark(field: dict[str, Any]) -> pa.Field:
 def checked(schema: pa.Schema) -> pa.Schema:
     """Refuse empty schemas, duplicate names and names the library needs for itself."""
     if not schema.names:
-        raise SchemaError(message("the schema has no column", "0 columns", "no row can be sent", "name at least one column"))
+        raise SchemaError("the schema has no column", got="0 columns", hint="name at least one column")
     seen: set[str] = set()
     for name in schema.names:
         if name.lower() in seen:
-            raise SchemaError(
-                message(
-                    "two columns share a name (Spark ignores case)", name, "neither can be meant alone", "rename one of them"
-                )
-            )
+            raise SchemaError("two columns share a name (Spark ignores case)", got=name, hint="rename one of them")
         if not encodable(name):
-            raise SchemaError(
-                message("a column name cannot be written as UTF-8", shown(name), "no engine could read it", "rename the column")
-            )
+            raise SchemaError("a column name cannot be written as UTF-8", got=shown(name), hint="rename the column")
         if name.startswith(RESERVED) or name in ("", "*"):
             raise SchemaError(
-                message(
-                    "a column name is reserved",
-                    repr(name),
-                    "it would clash with the library's own",
-                    f"do not start names with {RESERVED}, and call no column '*'",
-                )
+                "a column name is reserved", got=repr(name), hint=f"do not start names with {RESERVED}, and call no column '*'"
             )
         seen.add(name.lower())
     return pa.schema([_normal(f) for f in schema], _notes(left_out(schema)))
@@ -160,12 +149,10 @@ def refuse_left_out(names: Iterable[str], schema: pa.Schema, where: str) -> None
     for name in names:
         if isinstance(name, str) and name in unfit:
             raise ColumnError(
-                message(
-                    f"{where}: column {name!r} has a type no stream can have",
-                    unfit[name],
-                    "it was left out when the stream was made",
-                    "cast it in Spark before from_dataframe",
-                )
+                f"{where}: column {name!r} has a type no stream can have",
+                got=unfit[name],
+                then="it was left out when the stream was made",
+                hint="cast it in Spark before from_dataframe",
             )
 
 
@@ -188,12 +175,7 @@ def found_schema(schema: Any) -> pa.Schema:
             unfit[field["name"]] = kind if isinstance(kind, str) else str(kind.get("type"))
     if not fields:
         raise SchemaError(
-            message(
-                "no column has a type a stream can have",
-                unfit or "0 columns",
-                "there is nothing to read",
-                "cast the columns in Spark before",
-            )
+            "no column has a type a stream can have", got=unfit or "0 columns", hint="cast the columns in Spark before"
         )
     return checked(pa.schema(fields, _notes(unfit)))
 
@@ -208,12 +190,9 @@ def time_kind(schema: pa.Schema, column: str) -> TimeKind:
     if pa.types.is_int64(type_):
         return "bigint_ms"
     raise ColumnError(
-        message(
-            f"column {column!r} cannot be event time",
-            type_text(type_),
-            "rows cannot be placed on the time axis",
-            "use a timestamp, timestamp_ntz or bigint (milliseconds) column, or cast it before",
-        )
+        f"column {column!r} cannot be event time",
+        got=type_text(type_),
+        hint="use a timestamp, timestamp_ntz or bigint (milliseconds) column, or cast it before",
     )
 
 
@@ -229,22 +208,18 @@ def require_columns(expr: Expr, schema: pa.Schema, where: str) -> None:
         column, _, field = name.partition(".")
         if field and column in schema.names and pa.types.is_struct(schema.field(column).type):
             raise ColumnError(
-                message(
-                    f"{where}: there is no column {name!r}",
-                    f"a struct {column!r}",
-                    "here a dot is part of a name",
-                    f'write col("{column}").field("{field}"), or {name} in SQL text',
-                )
+                f"{where}: there is no column {name!r}",
+                got=f"a struct {column!r}",
+                then="here a dot is part of a name",
+                hint=f'write col("{column}").field("{field}"), or {name} in SQL text',
             )
         dotted = {_path(node) for node in walk(expr) if isinstance(node, Field)}
         for found in sorted(n for n in dotted if n.startswith(f"{name}.") and n in schema.names):
             raise ColumnError(
-                message(
-                    f"{where}: there is no column {name!r}",
-                    f"a column {found!r}",
-                    f"{found} is a field of {name!r}",
-                    f"write `{found}` in backquotes, or col({found!r})",
-                )
+                f"{where}: there is no column {name!r}",
+                got=f"a column {found!r}",
+                then=f"{found} is a field of {name!r}",
+                hint=f"write `{found}` in backquotes, or col({found!r})",
             )
         raise unknown_column(name, schema.names, where)
 
@@ -252,12 +227,10 @@ def require_columns(expr: Expr, schema: pa.Schema, where: str) -> None:
 def misplaced(aggregate: Expr, where: str) -> ExpressionError:
     """Return the error for an aggregate where an expression over the columns of one row is needed."""
     return ExpressionError(
-        message(
-            f"{where}: an aggregate is computed from many rows",
-            render(aggregate),
-            "this step sees one row at a time",
-            "call it in .agg(...) of a window, and use its column in a step after that",
-        )
+        f"{where}: an aggregate is computed from many rows",
+        got=render(aggregate),
+        then="this step sees one row at a time",
+        hint="call it in .agg(...) of a window, and use its column in a step after that",
     )
 
 
@@ -277,12 +250,10 @@ def _constants(node: Expr) -> tuple[Scalar, ...]:
 def text_or_column(text: str, column: str, where: str) -> ExpressionError:
     """The error for a `text` in double quotes that is the name of a `column`."""
     return ExpressionError(
-        message(
-            f"{where}: a text in double quotes has the name of a column",
-            f'"{text}"',
-            "double quotes mean a text here, in other systems a column",
-            f"write `{column}` in backquotes for the column, or '{text}' in single quotes for the text",
-        )
+        f"{where}: a text in double quotes has the name of a column",
+        got=f'"{text}"',
+        then="double quotes mean a text here, in other systems a column",
+        hint=f"write `{column}` in backquotes for the column, or '{text}' in single quotes for the text",
     )
 
 
@@ -300,18 +271,15 @@ def unknown_field(name: str, type_: pa.DataType, where: str) -> ExpressionError:
     """The error for a field that a value of `type_` does not have."""
     if not pa.types.is_struct(type_):
         return ExpressionError(
-            message(
-                f"{where} is no struct",
-                f"{name!r} of a {type_text(type_)}",
-                "it has no fields",
-                "name a column of type struct, or in backquotes a column with a dot in its name",
-            )
+            f"{where} is no struct",
+            got=f"{name!r} of a {type_text(type_)}",
+            hint="name a column of type struct, or in backquotes a column with a dot in its name",
         )
     names = [field.name for field in type_]
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"the fields are: {', '.join(names[:20])}"
     found = "two fields" if names.count(name) > 1 else "no field"
-    return ExpressionError(message(f"{where} has {found} {name!r}", type_text(type_), "no value is meant", hint.rstrip("?")))
+    return ExpressionError(f"{where} has {found} {name!r}", got=type_text(type_), hint=hint.rstrip("?"))
 
 
 def is_key_type(type_: pa.DataType) -> bool:
@@ -331,5 +299,5 @@ def check_key_type(
     """
     if not is_key_type(type_):
         raise ColumnError(
-            message(f"column {name!r} cannot be a key", type_text(type_), f"only plain values can be {meant}", hint)
+            f"column {name!r} cannot be a key", got=type_text(type_), then=f"only plain values can be {meant}", hint=hint
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import PlanError, SchemaError, message, unknown_column
+from krishiv_py.errors import PlanError, SchemaError, unknown_column
 from krishiv_py.kernels.columns.evaluate import step_schema
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.after_watermark import without_mark
@@ -54,47 +54,22 @@ def _check_names(node: WindowAggregate, schema: pa.Schema) -> None:
     own = {"window_start", "window_end", "op"} | ({"pane_timing", "pane_index"} if node.options.pane else set())
     for name in outputs:
         if outputs.count(name) > 1:
-            raise PlanError(
-                message(
-                    "two aggregates have one output name", name, "one would hide the other", 'name one with .alias("other")'
-                )
-            )
+            raise PlanError("two aggregates have one output name", got=name, hint='name one with .alias("other")')
         if name in keys:
-            raise PlanError(
-                message(
-                    "an aggregate is named like a key column",
-                    name,
-                    "one would hide the other",
-                    'rename it with .alias("other")',
-                )
-            )
+            raise PlanError("an aggregate is named like a key column", got=name, hint='rename it with .alias("other")')
         if name in own:
-            raise PlanError(
-                message(
-                    "an aggregate is named like a window column",
-                    name,
-                    "one would hide the other",
-                    'rename it with .alias("other")',
-                )
-            )
+            raise PlanError("an aggregate is named like a window column", got=name, hint='rename it with .alias("other")')
     taken = {"window_start", "window_end", "op", "pane_timing", "pane_index", *outputs}
     for name in node.window.carried(node.keys, schema):
         if name.lower() in taken:
             raise PlanError(
-                message(
-                    "a column of the row is named like another of the result",
-                    name,
-                    "one would hide the other",
-                    "rename it before: .rename, or name the aggregate otherwise with .alias",
-                )
+                "a column of the row is named like another of the result",
+                got=name,
+                hint="rename it before: .rename, or name the aggregate otherwise with .alias",
             )
     for key in node.keys:
         if key.lower() in own:
-            raise PlanError(
-                message(
-                    "a key is named like a window column", key, "one would hide the other", ".rename the column before key_by"
-                )
-            )
+            raise PlanError("a key is named like a window column", got=key, hint=".rename the column before key_by")
 
 
 def _check_output(node: WindowAggregate) -> None:
@@ -102,17 +77,10 @@ def _check_output(node: WindowAggregate) -> None:
     names = [name.lower() for name, _ in node.output or ()]
     for name in names:
         if names.count(name) > 1:
-            raise PlanError(
-                message("two result columns have one name", name, "one would hide the other", "name one with AS or .alias")
-            )
+            raise PlanError("two result columns have one name", got=name, hint="name one with AS or .alias")
         if name in own:
             raise PlanError(
-                message(
-                    "a result column has a name of the library's own",
-                    name,
-                    "one would hide the other",
-                    "give it another name with AS or .alias",
-                )
+                "a result column has a name of the library's own", got=name, hint="give it another name with AS or .alias"
             )
 
 
@@ -140,12 +108,10 @@ def _check_whole_rows(node: WindowAggregate, rows: str, output: str) -> None:
     picked = any(isinstance(s, MapBatches) or (isinstance(s, Project) and s.picks) for s in prefix_of(node))
     if unfit and not picked:
         raise SchemaError(
-            message(
-                f"{rows} cannot be whole: columns were left out for their types",
-                unfit,
-                f"{output} would lack them",
-                "pick the columns of the stream: .select(...)",
-            )
+            f"{rows} cannot be whole: columns were left out for their types",
+            got=unfit,
+            then=f"{output} would lack them",
+            hint="pick the columns of the stream: .select(...)",
         )
 
 
@@ -159,33 +125,26 @@ def check_followed(node: WindowAggregate) -> None:
     """
     if node.window.result_time is None:
         raise PlanError(
-            message(
-                "results without event time cannot go into a further stage",
-                node.window.describe(),
-                "the next stage could not place them on the time axis",
-                "end the pipeline here, or use windows by time",
-            )
+            "results without event time cannot go into a further stage",
+            got=node.window.describe(),
+            hint="end the pipeline here, or use windows by time",
         )
     if node.options.emit_mode != "final":
         raise PlanError(
-            message(
-                "results that change cannot go into a further stage",
-                f"emit({node.options.emit_mode!r})",
-                "the next stage would count them more than once",
-                'leave .emit out, or write .emit("final"), on the stage before',
-            )
+            "results that change cannot go into a further stage",
+            got=f"emit({node.options.emit_mode!r})",
+            then="the next stage would count them more than once",
+            hint='leave .emit out, or write .emit("final"), on the stage before',
         )
 
 
 def _check_clock(node: WindowAggregate) -> None:
     if not node.input.spec.by_clock and any(isinstance(step, Project) and asks(step) for step in prefix_of(node)):
         raise PlanError(
-            message(
-                "rows without a window have no processing time",
-                ".processing_time(), and no window behind it",
-                "the column would be null",
-                'add a window, such as .tumbling_window("1 minute"), or leave .processing_time() out',
-            )
+            "rows without a window have no processing time",
+            got=".processing_time(), and no window behind it",
+            then="the column would be null",
+            hint='add a window, such as .tumbling_window("1 minute"), or leave .processing_time() out',
         )
 
 
@@ -218,9 +177,7 @@ def check(node: WindowAggregate, *, late: LateColumns = "count") -> OperatorSpec
     kind = time_kind(schema, node.input.column) if node.input.column else "timestamp"
     _check_keys(node, schema)
     if not node.aggs and not node.window.gives_rows:
-        raise PlanError(
-            message("agg() got no aggregate", "0 aggregates", "a window would have no result", "write .agg(count())")
-        )
+        raise PlanError("agg() got no aggregate", got="0 aggregates", hint="write .agg(count())")
     for call in node.aggs:
         if call.over_us is not None:
             node.window.check_over(call.over_us)

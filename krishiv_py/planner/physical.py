@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.kernels.input.clocks import ClockPlan, ClockSpec, QuietSides
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.nodes import MemorySource, Source, WindowAggregate, root_of
@@ -178,7 +178,7 @@ class PhysicalPlan:
             return max(kept.values(), default=len(self.stages) - 1)
         if not isinstance(name, str) or name not in kept:
             known = f"pass one of {', '.join(map(repr, kept))}" if kept else "its rows pass as they are"
-            raise PlanError(message("no such stage with windows", shown(name), "it has no state", known))
+            raise PlanError("no such stage with windows", got=shown(name), hint=known)
         return kept[name]
 
     def drift_us(self, read: Read) -> int | None:

@@ -11,7 +11,7 @@ from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.folder import folder_of
 from krishiv_py.connectors.tables.keys import KeyedTable
 from krishiv_py.disk.files import file_system, is_local_path
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.plan.nodes import Source
 
 Place: TypeAlias = tuple[str, ...]
@@ -51,22 +51,18 @@ def check_places(
     shared = [id(sink) for sink in (results, *others) if sink is not None and sink.exclusive]
     if len(set(shared)) < len(shared):
         raise PlanError(
-            message(
-                "two outputs go to one sink",
-                results,
-                "the results of one would replace those of the other",
-                "pass a sink of its own to each .to(...)",
-            )
+            "two outputs go to one sink",
+            got=results,
+            then="the results of one would replace those of the other",
+            hint="pass a sink of its own to each .to(...)",
         )
     own = [id(sink) for sink in (late, *further) if sink is not None and sink.exclusive]
     if len(set(own)) < len(own):
         raise PlanError(
-            message(
-                "late rows of two stages go to one sink",
-                late,
-                "those of one stage would replace those of the other",
-                "pass a sink of its own to each handler",
-            )
+            "late rows of two stages go to one sink",
+            got=late,
+            then="those of one stage would replace those of the other",
+            hint="pass a sink of its own to each handler",
         )
     _check_keys([(RESULTS, results), *((RESULTS, sink) for sink in others), *((LATE, aside) for aside in (late, *further))])
     folders = [(RESULTS, folder_of(sink)) for sink in (results, *others)]
@@ -89,12 +85,10 @@ def _check_keys(outputs: Sequence[tuple[str, Sink | None]]) -> None:
         before, key = tables.setdefault(sink.table_id, (what, sink.key))
         if set(key) != set(sink.key):
             raise PlanError(
-                message(
-                    f"{before} and {what} go to one table with different keys",
-                    f"{sink.title}: {_keyed(key)} and {_keyed(sink.key)}",
-                    "rows of one would replace those of the other, or be refused as a second row of a key",
-                    "give each a table of its own, or both the same `key`",
-                )
+                f"{before} and {what} go to one table with different keys",
+                got=f"{sink.title}: {_keyed(key)} and {_keyed(sink.key)}",
+                then="rows of one would replace those of the other, or be refused as a second row of a key",
+                hint="give each a table of its own, or both the same `key`",
             )
 
 
@@ -104,12 +98,10 @@ def _keyed(key: tuple[str, ...]) -> str:
 
 def _one_sink(aside: Sink) -> PlanError:
     return PlanError(
-        message(
-            "results and late rows go to one sink",
-            aside,
-            "the late rows of a batch would replace its results",
-            "pass two: SideOutputLateEventHandler(MemorySink())",
-        )
+        "results and late rows go to one sink",
+        got=aside,
+        then="the late rows of a batch would replace its results",
+        hint="pass two: SideOutputLateEventHandler(MemorySink())",
     )
 
 
@@ -123,12 +115,10 @@ def _check_pair(one: tuple[str, str], other: tuple[str, str]) -> None:
         return
     what = "one folder" if not rest else "folders of which one lies in the other"
     raise PlanError(
-        message(
-            f"{one[0]} and {other[0]} have {what}",
-            f"{one[1]} and {other[1]}",
-            "one would replace the files of the other, or be read with them",
-            "use folders side by side, or an inner one whose name begins with an underscore",
-        )
+        f"{one[0]} and {other[0]} have {what}",
+        got=f"{one[1]} and {other[1]}",
+        then="one would replace the files of the other, or be read with them",
+        hint="use folders side by side, or an inner one whose name begins with an underscore",
     )
 
 

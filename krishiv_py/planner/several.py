@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET
@@ -219,12 +219,9 @@ def _check_common(outputs: Sequence[Named]) -> None:
         together.update(*(sources[name] for name in linked))
     if rest:
         raise PlanError(
-            message(
-                "the outputs of one query have sources in common",
-                f"{rest[0]!r} reads none of the sources of {first!r}",
-                "there would be no reason to publish their batches together",
-                "start two queries",
-            )
+            "the outputs of one query have sources in common",
+            got=f"{rest[0]!r} reads none of the sources of {first!r}",
+            hint="start two queries",
         )
 
 
@@ -245,12 +242,9 @@ def _check_source(outputs: Sequence[Named]) -> None:
     for name, other in sources.items():
         if other is not source:
             raise PlanError(
-                message(
-                    "the outputs of one query read one source",
-                    f"{first!r} reads {source.title} {source.detail()}, {name!r} {other.title} {other.detail()}",
-                    "their batches could not be published together",
-                    "branch from one stream value (session.union(...) makes one of several), or start two queries",
-                )
+                "the outputs of one query read one source",
+                got=f"{first!r} reads {source.title} {source.detail()}, {name!r} {other.title} {other.detail()}",
+                hint="branch from one stream value (session.union(...) makes one of several), or start two queries",
             )
 
 
@@ -261,12 +255,9 @@ def _check_clocks(outputs: Sequence[Named]) -> None:
         for part, value in wanted.items():
             if found[part] != value:
                 raise PlanError(
-                    message(
-                        f"outputs of one query share one clock, and their {part} differ",
-                        f"{first!r} has {value}, {name!r} has {found[part]}",
-                        "rows of one output would be judged by the time of the other",
-                        "give both the same watermark (lags may differ where no `initial` is set), or start two queries",
-                    )
+                    f"outputs of one query share one clock, and their {part} differ",
+                    got=f"{first!r} has {value}, {name!r} has {found[part]}",
+                    hint="give both the same watermark (lags may differ where no `initial` is set), or start two queries",
                 )
 
 

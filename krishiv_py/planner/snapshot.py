@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-from krishiv_py.errors import PlanError, message, users_line
+from krishiv_py.errors import PlanError, users_line
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
@@ -23,12 +23,9 @@ def check_snapshot(plan: PhysicalPlan) -> None:
     several = len(plan.stages) > 1
     if several and all(_has_no_windows(stage.spec) for stage in plan.stages):
         raise PlanError(
-            message(
-                "a snapshot shows open windows, and no stage has any",
-                ", ".join(stage.spec.window.describe() for stage in plan.stages),
-                "there would be nothing to give early",
-                "leave snapshot out",
-            )
+            "a snapshot shows open windows, and no stage has any",
+            got=", ".join(stage.spec.window.describe() for stage in plan.stages),
+            hint="leave snapshot out",
         )
     outputs = {output.stage for output in plan.outputs}
     for number, stage in enumerate(plan.stages):
@@ -44,34 +41,21 @@ def _check_stage(spec: OperatorSpec, *, several: bool, output: bool) -> None:
         return
     if _has_no_windows(spec):
         raise PlanError(
-            message(
-                "a snapshot shows open windows, and rows are in none",
-                spec.window.describe(),
-                "there would be nothing to give early",
-                "leave snapshot out",
-            )
+            "a snapshot shows open windows, and rows are in none", got=spec.window.describe(), hint="leave snapshot out"
         )
     mode = spec.options.emit_mode
     if mode == "retractions":
         raise PlanError(
-            message(
-                "early results of a snapshot do not go into a change log",
-                'emit("retractions")',
-                "nothing would ever take them back",
-                'use emit("final") or emit("updates"), or read query.state()',
-            )
+            "early results of a snapshot do not go into a change log",
+            got='emit("retractions")',
+            hint='use emit("final") or emit("updates"), or read query.state()',
         )
     joins = isinstance(spec.window, WindowJoin)
     if not several and not joins:
         operator_for(spec).state(Bucket(MemoryStore()))
     if spec.window.submits is not None or (several and getattr(spec.window, "handler", None) is not None):
         raise PlanError(
-            message(
-                "a snapshot tells no handler",
-                spec.window.describe(),
-                "the results of this query are what handlers submit",
-                "leave submits out, or read query.state()",
-            )
+            "a snapshot tells no handler", got=spec.window.describe(), hint="leave submits out, or read query.state()"
         )
     if output and mode == "final" and not spec.options.pane:
         hint = "write them to a sink of their own" if joins else "add .with_pane(), and tell them by pane_timing"

@@ -23,7 +23,7 @@ from krishiv_py.disk.checksums import sealed, unsealed
 from krishiv_py.disk.files import file_system, is_local_path, read_whole, write_whole
 from krishiv_py.disk.folders import absolute
 from krishiv_py.disk.settings import Stores
-from krishiv_py.errors import CheckpointError, PlanError, message
+from krishiv_py.errors import CheckpointError, PlanError
 from krishiv_py.kernels.input.malformed import late_output_schema
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import LATE, RESULTS, place_of
@@ -57,22 +57,18 @@ def claim_folder(sink: FolderSink, rows: str, mark: str, checkpoint: str | None)
         note = _noted(system, found.path)
         if note["rows"] != rows:
             raise PlanError(
-                message(
-                    f"{folder} holds the {note['rows']} of another query",
-                    f"{rows} for it",
-                    "whoever reads the folder would take the one for the other",
-                    f"use another folder, or remove {notes} with all that is in {folder}",
-                )
+                f"{folder} holds the {note['rows']} of another query",
+                got=f"{rows} for it",
+                then="whoever reads the folder would take the one for the other",
+                hint=f"use another folder, or remove {notes} with all that is in {folder}",
             )
         other = note["checkpoint"]
         if found.base_name == f"{mark}{_NOTE}" and checkpoint is not None and _is_copy(other, checkpoint):
             raise CheckpointError(
-                message(
-                    "the checkpoint is a copy of another one that is still there",
-                    f"{checkpoint}, of {other}",
-                    f"both would replace each other's files in {folder}",
-                    f"give the copy another output folder, or remove {other} if it was moved",
-                )
+                "the checkpoint is a copy of another one that is still there",
+                got=f"{checkpoint}, of {other}",
+                then=f"both would replace each other's files in {folder}",
+                hint=f"give the copy another output folder, or remove {other} if it was moved",
             )
     with writable(folder):
         write_whole(system, f"{notes}/{mark}{_NOTE}", sealed(json.dumps({"rows": rows, "checkpoint": checkpoint}).encode()))

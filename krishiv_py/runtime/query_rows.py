@@ -8,7 +8,7 @@ import pyarrow as pa
 from krishiv_py.connectors.side_output import side_output
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.known import ReadableSink
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.kernels.input.malformed import late_output_schema
 from krishiv_py.planner.physical import PhysicalPlan
 
@@ -30,12 +30,7 @@ class Kept:
         """
         if not isinstance(self.sink, ReadableSink):
             raise PlanError(
-                message(
-                    f"{what} needs the rows in memory",
-                    "another sink",
-                    "they are not on the driver",
-                    f"start with {wanted}, or read the sink's output",
-                )
+                f"{what} needs the rows in memory", got="another sink", hint=f"start with {wanted}, or read the sink's output"
             )
         found = self.sink.table()
         return self.schema.empty_table() if found is None else found
@@ -66,9 +61,7 @@ class Rows:
             For a name that no output has, for none where there are several, and for rows that are not in memory.
         """
         if output is None and len(self.results) > 1:
-            raise PlanError(
-                message("the query has several outputs", "no name", "their rows are of different kinds", _known(self.results))
-            )
+            raise PlanError("the query has several outputs", got="no name", hint=_known(self.results))
         return _found(self.results, output, "results()", "output").table("results()", "MemorySink()")
 
     def late_rows(self, stage: str | None) -> pa.Table:
@@ -81,7 +74,7 @@ def _found(kept: dict[str, Kept], name: str | None, what: str, of: str) -> Kept:
     if name is None:
         return next(iter(kept.values()))
     if not isinstance(name, str) or name not in kept:
-        raise PlanError(message(f"{what}: no such {of}", shown(name), "it has no rows", _known(kept)))
+        raise PlanError(f"{what}: no such {of}", got=shown(name), hint=_known(kept))
     return kept[name]
 
 

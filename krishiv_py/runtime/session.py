@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from krishiv_py.api.query import Query
 from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.ending import stop_at_end
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.runtime.checkpoint.trimming import trim
 from krishiv_py.runtime.storage.folders import new_folder, remove_leftovers
@@ -61,12 +61,10 @@ class SessionRunner(Generic[Q]):
     def _check_name(self, name: str | None) -> None:
         if name is not None and any(q.name == name and q.status == "running" for q in self.queries):
             raise PlanError(
-                message(
-                    f"a query named {name!r} runs already",
-                    "the name of a running query",
-                    "the two could not be told apart, and might share a checkpoint",
-                    "stop() it first, or start this one under another name; session.queries has the running ones",
-                )
+                f"a query named {name!r} runs already",
+                got="the name of a running query",
+                then="the two could not be told apart, and might share a checkpoint",
+                hint="stop() it first, or start this one under another name; session.queries has the running ones",
             )
 
     def _add(self, query: Q) -> None:
@@ -100,11 +98,4 @@ class SessionRunner(Generic[Q]):
 def check_kept(profile: DurabilityProfile, checkpoint: str | None) -> None:
     """Refuse to run without a checkpoint where the profile promises that a query survives."""
     if checkpoint is None and profile != "dev-local":
-        raise PlanError(
-            message(
-                f"profile {profile!r} needs a checkpoint",
-                "None",
-                "nothing would survive a restart",
-                'pass start(..., checkpoint="...")',
-            )
-        )
+        raise PlanError(f"profile {profile!r} needs a checkpoint", got="None", hint='pass start(..., checkpoint="...")')

@@ -12,7 +12,7 @@ import attrs
 
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.known import ReadableSink
-from krishiv_py.errors import PlanError, message, users_line
+from krishiv_py.errors import PlanError, users_line
 
 _HINT: Final = "pass a new {}() to each query"
 
@@ -42,12 +42,10 @@ def check_free(sink: Sink | None) -> None:
     owner = _owners.get(id(sink)) if sink is not None and sink.exclusive else None
     if sink is not None and owner is not None and owner.running():
         raise PlanError(
-            message(
-                f"the {sink.title} is taken by a running query",
-                f"query {owner.query!r}",
-                "batches of the same number would replace each other's rows",
-                f"{_HINT.format(sink.title)}, or stop that one first",
-            )
+            f"the {sink.title} is taken by a running query",
+            got=f"query {owner.query!r}",
+            then="batches of the same number would replace each other's rows",
+            hint=f"{_HINT.format(sink.title)}, or stop that one first",
         )
 
 

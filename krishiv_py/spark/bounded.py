@@ -18,7 +18,7 @@ from krishiv_py.api.runner import BoundedResult
 from krishiv_py.connectors.lookup_table import as_they_stand
 from krishiv_py.engine.notes import Notes, count, none_counted
 from krishiv_py.engine.time_watch import TimeWatch
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.kernels.input.malformed import late_output, late_output_schema
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.running.counters import summed
@@ -41,12 +41,10 @@ def run(spark: SparkSession, plan: PhysicalPlan, now_us: int, shuffle_files: Shu
     source = plan.source
     if not all(read.source.bounded for read in plan.reads):
         raise PlanError(
-            message(
-                "collect() needs an end",
-                source.detail(),
-                "a streaming source never ends",
-                "use start(sink), or read the same data with streaming=False",
-            )
+            "collect() needs an end",
+            got=source.detail(),
+            then="a streaming source never ends",
+            hint="use start(sink), or read the same data with streaming=False",
         )
     found = Gathered(plan)
     if _nothing_sent(plan):

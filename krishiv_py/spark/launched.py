@@ -11,7 +11,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from krishiv_py.errors import EnvironmentSetupError, message
+from krishiv_py.errors import EnvironmentSetupError
 
 _SLOW: Final = "Python worker failed to connect back"
 """Spark's words where the Python that tells which state an operator keeps did not answer in 10 s; that time is fixed."""
@@ -123,10 +123,7 @@ def patiently(begin: Callable[[], StreamingQuery], name: str) -> StreamingQuery:
                 stacklevel=2,
             )
     raise EnvironmentSetupError(
-        message(
-            "no Python process begins in time on the machine of the Spark Connect server",
-            f"{_ATTEMPTS} attempts, for each of which Spark waits 10 s",
-            "the query does not run",
-            "see what keeps that machine busy, or how long `python -c 'import pyspark.sql.connect'` takes there",
-        )
+        "no Python process begins in time on the machine of the Spark Connect server",
+        got=f"{_ATTEMPTS} attempts, for each of which Spark waits 10 s",
+        hint="see what keeps that machine busy, or how long `python -c 'import pyspark.sql.connect'` takes there",
     ) from last

@@ -20,7 +20,7 @@ from krishiv_py.calls import checked_class
 from krishiv_py.display.progress import Show, of_query, shown
 from krishiv_py.engine.closing import closed_key, closing_stages
 from krishiv_py.engine.stage import Stage
-from krishiv_py.errors import KrishivError, OperatorError, message
+from krishiv_py.errors import KrishivError, OperatorError
 from krishiv_py.plan.checks import wait_us
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.batch import Halt
@@ -251,6 +251,6 @@ class StreamQuery(RunningQuery):
         keys = {n: closed_key(Stage(self._plan.stages[n].spec), key) for n in numbers}
         if self.status != "running":
             got, hint = f"{self._name}: {self.status}", "start it again from its checkpoint, and close the key then"
-            raise OperatorError(message("the query does not run", got, "the key stays open", hint))
+            raise OperatorError("the query does not run", got=got, hint=hint)
         request(self._ledger.notes.checkpoint, keys, durable=self._ledger.notes.durable)
         self._closing.set()

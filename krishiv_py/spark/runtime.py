@@ -19,7 +19,7 @@ from krishiv_py.connectors.sinks.folder import folder_of
 from krishiv_py.disk.folders import absolute
 from krishiv_py.disk.hdfs.check import check_hdfs
 from krishiv_py.display.progress import Show, of_job, shown
-from krishiv_py.errors import PlanError, SessionClosedError, message
+from krishiv_py.errors import PlanError, SessionClosedError
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.nodes import FrameSource, MemorySource
 from krishiv_py.plan.options.batches import Batches
@@ -85,12 +85,10 @@ class SparkRunner(SessionRunner[StreamQuery]):
     def _alive(self, what: str) -> None:
         if self._forked:
             raise SessionClosedError(
-                message(
-                    f"{what} in a process that was forked",
-                    f"a session of process {self._pid}",
-                    "two processes cannot share its connection to Spark",
-                    "start the process before the session (multiprocessing: the method 'spawn'), and make one session in each",
-                )
+                f"{what} in a process that was forked",
+                got=f"a session of process {self._pid}",
+                then="two processes cannot share its connection to Spark",
+                hint="start the process before the session (multiprocessing: the method 'spawn'), and make one session in each",
             )
         require_alive(self.spark, what, stopped=self._stopped)
 
@@ -192,12 +190,10 @@ class SparkRunner(SessionRunner[StreamQuery]):
         """Spread the state of a checkpoint over another number of tasks."""
         if is_connect(self.spark):
             raise PlanError(
-                message(
-                    "session.rescale() needs the driver in this process",
-                    "a Spark Connect session",
-                    "Spark offers it to no other",
-                    "call it from a session of Session.embedded(), builder() or from_spark()",
-                )
+                "session.rescale() needs the driver in this process",
+                got="a Spark Connect session",
+                then="Spark offers it to no other",
+                hint="call it from a session of Session.embedded(), builder() or from_spark()",
             )
         self._alive("rescale()")
         with as_own("session.rescale()"):

@@ -13,7 +13,7 @@ from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.connectors.frames import holds_arrow
 from krishiv_py.connectors.lookup_table import as_table
-from krishiv_py.errors import RAISED, PlanError, message, shown, told
+from krishiv_py.errors import RAISED, PlanError, shown, told
 from krishiv_py.plan.after_watermark import filters_after
 from krishiv_py.plan.durations import Duration, show_us
 from krishiv_py.plan.options.late import LateEventHandler
@@ -55,13 +55,11 @@ class Registered:
         spec = self.spec if lag_us is None else _with_lag(self.spec, lag_us)
         if spec is None:
             raise PlanError(
-                message(
-                    f"no watermark is known for table {self.name!r}",
-                    "no lag",
-                    "no window would ever end",
-                    "SET watermark.lag = INTERVAL '5' SECOND right before the query (it holds for one query), "
-                    f"or register({self.name!r}, ..., lag=5_000)",
-                )
+                f"no watermark is known for table {self.name!r}",
+                got="no lag",
+                then="no window would ever end",
+                hint="SET watermark.lag = INTERVAL '5' SECOND right before the query (it holds for one query), "
+                f"or register({self.name!r}, ..., lag=5_000)",
             )
         names = [f.name for f in self.stream.schema]
         node = stream.node if self.spec is None else filters_after(stream.node, self.stream.node, names)
@@ -94,12 +92,9 @@ def _with_lag(spec: AnyWatermarkSpec | None, lag_us: int) -> AnyWatermarkSpec:
         return WatermarkSpec(lag_us)
     if spec.by_clock:
         raise PlanError(
-            message(
-                "the table goes by the clock, which has no lag",
-                f"SET watermark.lag: {show_us(lag_us)}",
-                "no row is behind it, so there is nothing to wait for",
-                "leave SET watermark.lag out",
-            )
+            "the table goes by the clock, which has no lag",
+            got=f"SET watermark.lag: {show_us(lag_us)}",
+            hint="leave SET watermark.lag out",
         )
     if isinstance(spec, MultiSourceWatermarkSpec):
         return attrs.evolve(spec, sources=tuple((n, attrs.evolve(s, lag_us=lag_us)) for n, s in spec.sources))
@@ -119,7 +114,7 @@ def static(name: str, table: Any) -> Static:
     except RAISED as problem:  # a user's function: whatever it raises is told
         hint = "register a stream, a pyarrow.Table, a frame, a static Spark DataFrame, or a function that returns one of these"
         what = "not a stream or table that can be queried"
-        raise PlanError(message(what, type(table).__name__, told(problem), hint)) from problem
+        raise PlanError(what, got=type(table).__name__, then=told(problem), hint=hint) from problem
     kept = table if callable(table) or hasattr(table, "toArrow") else found  # what can be read once is read here
     return Static(name, kept, checked(found.schema.remove_metadata()))
 
@@ -127,9 +122,7 @@ def static(name: str, table: Any) -> Static:
 def a_name(name: object) -> None:
     """Refuse what cannot name a table."""
     if not isinstance(name, str) or not name:
-        raise PlanError(
-            message("a table is named by a text", shown(name), "no query could name it", 'write register("events", stream)')
-        )
+        raise PlanError("a table is named by a text", got=shown(name), hint='write register("events", stream)')
 
 
 def registered(name: str, stream: Stream | TimedStream, event_time: str | None, lag: Duration | None) -> Registered:
@@ -140,23 +133,17 @@ def registered(name: str, stream: Stream | TimedStream, event_time: str | None, 
         if lag is not None or event_time not in (None, mark.column):
             got = f"event_time={event_time!r}, lag={lag!r}"
             raise PlanError(
-                message(
-                    "this stream has its event time and watermark already",
-                    got,
-                    "there cannot be two",
-                    f"register({name!r}, stream), or pass the stream as it was before .watermark(...)",
-                )
+                "this stream has its event time and watermark already",
+                got=got,
+                hint=f"register({name!r}, stream), or pass the stream as it was before .watermark(...)",
             )
         below = Stream(mark.input, stream.schema, stream.runner)
         return Registered(name, below, mark.column, mark.spec, mark.source_column, stream.draft.told, stream.late_handler)
     if not isinstance(stream, Stream):
         raise PlanError(
-            message(
-                "not a stream that can be queried",
-                type(stream).__name__,
-                "keys and windows come from the query",
-                "register a Stream, or the stream that .watermark(...) returns",
-            )
+            "not a stream that can be queried",
+            got=type(stream).__name__,
+            hint="register a Stream, or the stream that .watermark(...) returns",
         )
     spec = None if lag is None else WatermarkSpec.fixed_lag(lag)
     timed = stream.with_watermark(spec or WatermarkSpec(0), event_time)
@@ -167,14 +154,14 @@ def unknown_table(name: str, known: Iterable[str]) -> PlanError:
     """The error for a table that is not there, with the nearest names."""
     names = list(known)
     hint = _known(name, names, "tables", f"register({name!r}, stream, event_time=..., lag=...) first")
-    return PlanError(message(f"there is no table {name!r}", f"{len(names)} tables", "there is nothing to read", hint))
+    return PlanError(f"there is no table {name!r}", got=f"{len(names)} tables", hint=hint)
 
 
 def unknown_sink(name: str, known: Iterable[str]) -> PlanError:
     """The error for a sink that is not there, with the nearest names."""
     names = list(known)
     hint = _known(name, names, "sinks", f"register_sink({name!r}, sink) first")
-    return PlanError(message(f"there is no sink {name!r}", f"{len(names)} sinks", "rows would go nowhere", hint))
+    return PlanError(f"there is no sink {name!r}", got=f"{len(names)} sinks", hint=hint)
 
 
 def _known(name: str, names: list[str], what: str, first: str) -> str:

@@ -13,7 +13,7 @@ from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.foreach_batch import BatchConsumer
 from krishiv_py.connectors.sinks.known import as_sink
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.plan.checks import a_text
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.sqltext import quiet_parser
@@ -71,7 +71,7 @@ class SqlContext:
             if event_time is not None or lag is not None:
                 got = f"event_time={event_time!r}, lag={lag!r}"
                 hint = f"write register({name!r}, table); validity is told in the query"
-                raise PlanError(message("a table that does not change has no watermark", got, "it would have no effect", hint))
+                raise PlanError("a table that does not change has no watermark", got=got, hint=hint)
             self._tables[str(name).lower()] = static(name, stream)
             return
         found = registered(name, stream, event_time, lag)
@@ -124,7 +124,7 @@ class SqlContext:
             if isinstance(statement, sg.Insert):
                 hint = "write session.start(session.sql_outputs(text)), or leave INSERT INTO out and .start(sink)"
                 raise PlanError(
-                    message("INSERT INTO is for sql_outputs()", text.strip(), "sql() gives a plan without a sink", hint)
+                    "INSERT INTO is for sql_outputs()", got=text.strip(), then="sql() gives a plan without a sink", hint=hint
                 )
             found = self._planned(statement)
         except RecursionError as problem:
@@ -177,11 +177,11 @@ class SqlContext:
                     raise unknown_sink(name, self._sinks)
                 if name.lower() in found:
                     hint = "write one INSERT INTO with UNION ALL, or register the queries' sinks apart"
-                    raise PlanError(message("two queries go to one sink", name, "rows could not be told apart", hint))
+                    raise PlanError("two queries go to one sink", got=name, hint=hint)
                 found[name.lower()] = self._planned(query).to(sink[1], name=sink[0])
             if not found:
                 hint = "write INSERT INTO name SELECT ..."
-                raise PlanError(message("there is no INSERT INTO", text.strip(), "no rows go anywhere", hint))
+                raise PlanError("there is no INSERT INTO", got=text.strip(), hint=hint)
         except RecursionError as problem:
             raise _too_deep(text) from problem
         except PlanError:
@@ -201,27 +201,21 @@ class SqlContext:
         if env.lag_us is not None and found.plan().keeps_nothing:
             del self._set["watermark.lag"]
             raise PlanError(
-                message(
-                    "watermark.lag was set, and the query has no watermark",
-                    text,
-                    "the setting had no effect, and is dropped",
-                    "SET it right before a query with windows, joins or distinct rows; or write the query again",
-                )
+                "watermark.lag was set, and the query has no watermark",
+                got=text,
+                then="the setting had no effect, and is dropped",
+                hint="SET it right before a query with windows, joins or distinct rows; or write the query again",
             )
         if env.within_us is not None and not env.used:
             del self._set["deduplication.within"]
             raise PlanError(
-                message(
-                    "deduplication.within was set, and the query drops no duplicates",
-                    text,
-                    "the setting had no effect, and is dropped",
-                    "write SELECT DISTINCT, or ROW_NUMBER() OVER (PARTITION BY id ORDER BY ts) with rn = 1; or the query again",
-                )
+                "deduplication.within was set, and the query drops no duplicates",
+                got=text,
+                then="the setting had no effect, and is dropped",
+                hint="write SELECT DISTINCT, or ROW_NUMBER() OVER (PARTITION BY id ORDER BY ts) with rn = 1",
             )
 
 
 def _too_deep(text: str) -> PlanError:
     shown = f"{text[:60]}… ({len(text)} characters)"
-    return PlanError(
-        message("the SQL is nested too deeply", shown, "it cannot be read", "compute parts of it in a query in brackets")
-    )
+    return PlanError("the SQL is nested too deeply", got=shown, hint="compute parts of it in a query in brackets")

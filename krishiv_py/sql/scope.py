@@ -12,7 +12,7 @@ from sqlglot import expressions as sg
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
-from krishiv_py.errors import PlanError, message, unknown_column
+from krishiv_py.errors import PlanError, unknown_column
 from krishiv_py.plan.expressions.expr import Col, Expr
 from krishiv_py.plan.expressions.facts import name_of
 from krishiv_py.plan.expressions.parse import expr_of
@@ -81,13 +81,11 @@ class Ranking:
     def unbounded(self) -> PlanError:
         """The error where nobody bounds them."""
         return PlanError(
-            message(
-                "ranks have no bound",
-                self.node.sql("spark"),
-                "every row would have to be kept",
-                "write QUALIFY ROW_NUMBER() OVER (...) <= 3, or a query around it: "
-                f"SELECT * FROM (SELECT ..., ROW_NUMBER() ... AS {self.name}) WHERE {self.name} <= 3",
-            )
+            "ranks have no bound",
+            got=self.node.sql("spark"),
+            then="every row would have to be kept",
+            hint="write QUALIFY ROW_NUMBER() OVER (...) <= 3, or a query around it: "
+            f"SELECT * FROM (SELECT ..., ROW_NUMBER() ... AS {self.name}) WHERE {self.name} <= 3",
         )
 
 
@@ -169,12 +167,9 @@ class Rows:
         time = self.event_time
         if self.table is None or time is None:
             raise PlanError(
-                message(
-                    "the rows have no event time",
-                    f"columns {', '.join(c.name for c in self.visible)}",
-                    "nobody could say when a window is complete",
-                    "select the event time of the table in the inner query, too",
-                )
+                "the rows have no event time",
+                got=f"columns {', '.join(c.name for c in self.visible)}",
+                hint="select the event time of the table in the inner query, too",
             )
         return attrs.evolve(self.table, event_time=time).timed(stream, lag_us)
 
@@ -208,12 +203,9 @@ class Rows:
         tables = sorted({c.table for c in self.columns if c.table is not None})
         known = f"the table is {tables[0]!r}" if len(tables) == 1 else f"the tables are: {', '.join(tables) or '(unnamed)'}"
         return PlanError(
-            message(
-                "this column belongs to no table of the query",
-                node.sql("spark"),
-                "its values are not known",
-                f"{known}; a field of a struct is named by its column: column.field",
-            )
+            "this column belongs to no table of the query",
+            got=node.sql("spark"),
+            hint=f"{known}; a field of a struct is named by its column: column.field",
         )
 
     def check_quotes(self, tree: sg.Expression, also: Iterable[str] = ()) -> None:
@@ -294,27 +286,20 @@ def _only(found: list[Column], node: sg.Column) -> Column:
     if len({(c.actual, c.role) for c in shown}) > 1:
         tables = sorted({c.table for c in shown if c.table is not None})
         hint = f"write {tables[0]}.{shown[0].name}" if tables else "name columns of the inner query apart with AS"
-        raise PlanError(
-            message("several tables have a column of this name", node.sql("spark"), "it is not known which is meant", hint)
-        )
+        raise PlanError("several tables have a column of this name", got=node.sql("spark"), hint=hint)
     return shown[0]
 
 
 def _not_yet(node: sg.Column, column: Column) -> PlanError:
     if column.role == "rank":
         return PlanError(
-            message(
-                "a rank is known only of the rows that are kept",
-                node.sql("spark"),
-                "ranks without a bound would keep every row",
-                f"bound it in WHERE, and by AND only: WHERE {column.name} <= 3",
-            )
+            "a rank is known only of the rows that are kept",
+            got=node.sql("spark"),
+            then="ranks without a bound would keep every row",
+            hint=f"bound it in WHERE, and by AND only: WHERE {column.name} <= 3",
         )
     return PlanError(
-        message(
-            "bounds of windows are known only after grouping",
-            node.sql("spark"),
-            "rows are not in their windows yet",
-            "use them in GROUP BY, SELECT and HAVING of a query that groups by window_start, window_end",
-        )
+        "bounds of windows are known only after grouping",
+        got=node.sql("spark"),
+        hint="use them in GROUP BY, SELECT and HAVING of a query that groups by window_start, window_end",
     )

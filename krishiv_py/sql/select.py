@@ -11,7 +11,7 @@ from sqlglot import expressions as sg
 
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.plan.expressions.expr import Alias, Col, Expr, Field, col
 from krishiv_py.plan.expressions.facts import name_of
 from krishiv_py.plan.names import free
@@ -38,12 +38,10 @@ def plan(tree: Query, env: Env) -> Stream | ResultStream:
         raise found.ranking.unbounded()
     if found.pending:
         raise PlanError(
-            message(
-                "rows of a window function are not grouped",
-                tree.sql("spark"),
-                "a row has no bounds of its own",
-                "add GROUP BY window_start, window_end",
-            )
+            "rows of a window function are not grouped",
+            got=tree.sql("spark"),
+            then="a row has no bounds of its own",
+            hint="add GROUP BY window_start, window_end",
         )
     stream = found.stream
     handler = None if found.table is None else found.table.late_handler
@@ -161,12 +159,10 @@ def mapped(tree: sg.Select, rows: Rows, condition: Expr | None) -> Rows:
     given = {c.role for c in columns if c.actual is None}
     if rows.pending and "rank" not in given and not {"start", "end"} <= given:
         raise PlanError(
-            message(
-                "a window function without the bounds of its windows",
-                tree.sql("spark"),
-                "a row would come once for each of its windows, and no window would be known",
-                "select window_start and window_end, too, or leave the window function out",
-            )
+            "a window function without the bounds of its windows",
+            got=tree.sql("spark"),
+            then="a row would come once for each of its windows, and no window would be known",
+            hint="select window_start and window_end, too, or leave the window function out",
         )
     time = rows.event_time
     result_time = isinstance(stream, ResultStream)
@@ -230,11 +226,7 @@ def _starred(node: sg.Expression, rows: Rows) -> list[Column]:
     found = [c for c in rows.visible if c.table is not None and c.table.lower() == node.table.lower()]
     if not found:
         tables = sorted({c.table for c in rows.visible if c.table})
-        raise PlanError(
-            message(
-                "this is no table of the query", node.sql("spark"), "it has no columns", f"the tables are: {', '.join(tables)}"
-            )
-        )
+        raise PlanError("this is no table of the query", got=node.sql("spark"), hint=f"the tables are: {', '.join(tables)}")
     return found
 
 
@@ -242,9 +234,7 @@ def _distinct(columns: list[Column]) -> None:
     lowered = [c.name.lower() for c in columns]
     for name in lowered:
         if lowered.count(name) > 1:
-            raise PlanError(
-                message("two columns of the result have one name", name, "one would hide the other", "name one with AS")
-            )
+            raise PlanError("two columns of the result have one name", got=name, hint="name one with AS")
 
 
 def _over(tree: sg.Select, rows: Rows, condition: Expr | None, env: Env) -> Rows:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from krishiv_py.connectors.kafka.client import admin_module, kafka
-from krishiv_py.errors import EnvironmentSetupError, message, told
+from krishiv_py.errors import EnvironmentSetupError, told
 from krishiv_py.testing.servers import Jars, free_ports
 
 JARS: Final = Jars(Path(__file__).with_name("kafka_jars.sha256"), "kafka", "KRISHIV_KAFKA_JARS")
@@ -36,7 +36,7 @@ _FLAGS: Final = (
 
 
 def _failed(what: str, got: str, hint: str) -> EnvironmentSetupError:
-    return EnvironmentSetupError(message(what, got, "there is no broker", hint))
+    return EnvironmentSetupError(what, got=got, hint=hint)
 
 
 class Broker:

@@ -16,7 +16,7 @@ from krishiv_py.display.html import query_html
 from krishiv_py.engine.closing import closed_key, closing_stages
 from krishiv_py.engine.notes import FIRINGS
 from krishiv_py.engine.stage import Stage
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.in_process.batch import Sent
 from krishiv_py.in_process.core import Core
 from krishiv_py.in_process.outputs import AnySink, outputs
@@ -86,7 +86,7 @@ class Driver:
         name: str = "driver",
     ) -> None:
         if clock is not None and not isinstance(clock, ManualClock):
-            raise PlanError(message("a Driver takes a ManualClock", shown(clock), "it cannot be moved", "pass ManualClock()"))
+            raise PlanError("a Driver takes a ManualClock", got=shown(clock), hint="pass ManualClock()")
         a_switch(idle_batches, "idle_batches")
         self.name: str = a_text(name, "name", "pass what it is called where several are shown")
         self.clock: ManualClock = ManualClock() if clock is None else clock
@@ -209,7 +209,7 @@ class Driver:
         found = self._clocks.find(source) if isinstance(source, str) else None
         if source is not None and found is None:
             hint = f"the sources are {', '.join(map(repr, known))}" if known != [ONLY] else "leave `source` out"
-            raise PlanError(message("no such source", shown(source), "its watermark cannot be moved", hint))
+            raise PlanError("no such source", got=shown(source), hint=hint)
         clock, named = (None, None) if found is None else found
         self._clocks.advance(clock, time_point_us(to, "to"), named, self.clock.now_us)
         return self._step(None)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from krishiv_py.api.stages.running import RunMethods
 from krishiv_py.connectors.fit import FILE, MisfitError, lacking
 from krishiv_py.connectors.parquet_columns import explained, file_columns, open_parquet
-from krishiv_py.errors import PlanError, SourceError, message, shown, told
+from krishiv_py.errors import PlanError, SourceError, shown, told
 from krishiv_py.testing.driver import Driver
 from krishiv_py.testing.output import StepOutput
 
@@ -57,7 +57,7 @@ def replay(stream: RunMethods, files: Iterable[str | os.PathLike[str]], *, close
     """
     if isinstance(files, (str, os.PathLike)) or not isinstance(files, Iterable):
         hint = "pass them in the order in which they came: sorted(folder.glob('*.parquet'))"
-        raise PlanError(message("replay takes files", shown(files), "their order is unknown", hint))
+        raise PlanError("replay takes files", got=shown(files), hint=hint)
     driver = Driver(stream, idle_batches=False)
     schema = driver.spec.source_schema
     done = [driver.send(_rows(file, schema)) for file in files]
@@ -82,10 +82,10 @@ def _rows(file: str | os.PathLike[str], schema: pa.Schema) -> pa.Table:
     except MisfitError as problem:
         hint = "use the columns of the files in stream_of"
         got = f"{shown(file)}: {explained(problem)}"
-        raise SourceError(message("a file does not fit the stream", got, "its rows would be lost", hint)) from problem
+        raise SourceError("a file does not fit the stream", got=got, hint=hint) from problem
     except (OSError, TypeError, pa.ArrowInvalid) as problem:
         hint = "pass paths of parquet files"
-        raise SourceError(message("a file cannot be replayed", shown(file), told(problem), hint)) from problem
+        raise SourceError("a file cannot be replayed", got=shown(file), then=told(problem), hint=hint) from problem
 
 
 def _missing(name: str, parquet: pq.ParquetFile) -> NoReturn:

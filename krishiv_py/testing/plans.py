@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from krishiv_py.api.outputs import Output, named_outputs
 from krishiv_py.api.stages.running import RunMethods
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.in_process.outputs import AnySink
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.several import several
@@ -23,23 +23,9 @@ def run_by_driver(given: RunMethods | Iterable[Output], sink: AnySink | None) ->
     if isinstance(given, RunMethods):
         return given.plan("driver", late="shown"), [sink]
     if not isinstance(given, Iterable) or isinstance(given, (str, bytes)):
-        raise PlanError(
-            message(
-                "a Driver runs an aggregated stream",
-                shown(given),
-                "there is nothing to run",
-                "end the pipeline with .agg(...)",
-            )
-        )
+        raise PlanError("a Driver runs an aggregated stream", got=shown(given), hint="end the pipeline with .agg(...)")
     outputs = named_outputs(given, "Driver")
     if sink is not None:
-        raise PlanError(
-            message(
-                "outputs have sinks of their own",
-                shown(sink),
-                "nobody says which results are meant",
-                "leave sink out: .to(sink)",
-            )
-        )
+        raise PlanError("outputs have sinks of their own", got=shown(sink), hint="leave sink out: .to(sink)")
     plan = several([(name, output.stream.plan("driver", late="shown")) for name, output in outputs.items()])
     return plan, [output.sink for output in outputs.values()]

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.engine.stage import Stage
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.in_process.batch import Sent
 from krishiv_py.kernels.input.rows import as_batches
 from krishiv_py.plan.nodes import root_of
@@ -60,22 +60,13 @@ class Inlet:
             for name in rows:
                 if name not in self._streams:
                     known = ", ".join(map(repr, self._streams))
-                    raise PlanError(
-                        message("no such stream", shown(name), "its rows have no place", f"the streams are called {known}")
-                    )
+                    raise PlanError("no such stream", got=shown(name), hint=f"the streams are called {known}")
             return [(self._streams[name], part) for name, part in rows.items()]
         if self._whole is None:
             if isinstance(rows, list) and not rows:  # a batch without rows
                 return []
             names = ", ".join(f'"{name}": [...]' for name in self._streams)
-            raise PlanError(
-                message(
-                    "rows of a join belong to one of its sides",
-                    type(rows).__name__,
-                    "no side is named",
-                    f"send {{{names}}}",
-                )
-            )
+            raise PlanError("rows of a join belong to one of its sides", got=type(rows).__name__, hint=f"send {{{names}}}")
         return [(self._whole, rows)]
 
 

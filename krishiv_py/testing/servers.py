@@ -16,7 +16,7 @@ from typing import Final
 
 import attrs
 
-from krishiv_py.errors import EnvironmentSetupError, message, told
+from krishiv_py.errors import EnvironmentSetupError, told
 
 CENTRAL: Final = "https://repo1.maven.org/maven2"
 _LOWEST, _HIGHEST = 10_240, 65_535
@@ -94,7 +94,7 @@ def _read(path: str) -> bytes:
 
 
 def _failed(what: str, got: str, hint: str) -> EnvironmentSetupError:
-    return EnvironmentSetupError(message(what, got, "the server cannot be started", hint))
+    return EnvironmentSetupError(what, got=got, hint=hint)
 
 
 def free_ports(number: int) -> list[int]:

@@ -29,11 +29,8 @@ from krishiv_py.session import Session
 PACKAGE = Path(krishiv_py.__file__).parent
 ROOT = PACKAGE.parent
 FILES = sorted(PACKAGE.rglob("*.py"))
+TREES = {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in FILES}
 STAGES = (Session, Stream, KeyedUntimedStream, TimedStream, KeyedStream, WindowedStream, ResultStream)
-
-
-def relative(path: Path) -> str:
-    return str(path.relative_to(ROOT))
 
 
 @pytest.mark.parametrize("name", ["krishiv_py", "krishiv_py.testing"])
@@ -110,22 +107,20 @@ def checked_names(tree: ast.Module) -> dict[str, str]:
     return {a.asname or a.name: f"{n.module}.{a.name}" for n in imports for a in n.names}
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if " = lazy(" in p.read_text() and p.name != "lazy.py"], ids=relative)
-def test_what_is_loaded_later_is_what_type_checkers_see(path: Path) -> None:
-    tree = ast.parse(path.read_text())
-    found = lazy_names(tree)
-    assert found
-    assert found.items() <= checked_names(tree).items()
-    for module in found.values():
+def test_what_is_loaded_later_is_what_type_checkers_see() -> None:
+    lazy = {file: lazy_names(tree) for file, tree in TREES.items() if not file.endswith("/lazy.py")}
+    assert any(lazy.values())
+    assert [f for f, names in lazy.items() if not names.items() <= checked_names(TREES[f]).items()] == []
+    for module in {module for names in lazy.values() for module in names.values()}:
         importlib.import_module(module)
 
 
-@pytest.mark.parametrize("path", FILES, ids=relative)
-def test_own_package_is_imported_at_the_top_only(path: Path) -> None:
+def test_own_package_is_imported_at_the_top_only() -> None:
     """An import inside a function hides a circle."""
     inside = [
-        node.lineno
-        for function in ast.walk(ast.parse(path.read_text()))
+        f"{file}:{node.lineno}"
+        for file, tree in TREES.items()
+        for function in ast.walk(tree)
         if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
         for node in ast.walk(function)
         if (isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("krishiv_py")))
@@ -134,14 +129,30 @@ def test_own_package_is_imported_at_the_top_only(path: Path) -> None:
     assert inside == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=relative)
-def test_every_module_and_public_definition_has_a_docstring(path: Path) -> None:
-    tree = ast.parse(path.read_text())
-    missing = [] if ast.get_docstring(tree) else ["module"]
-    for node in tree.body:
-        if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and not node.name.startswith("_") and not ast.get_docstring(node):
-            missing.append(node.name)
+def test_every_module_and_public_definition_has_a_docstring() -> None:
+    missing = [file for file, tree in TREES.items() if not ast.get_docstring(tree)]
+    for file, tree in TREES.items():
+        for node in tree.body:
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name[0] != "_" and not ast.get_docstring(node):
+                missing.append(f"{file}: {node.name}")
     assert missing == []
+
+
+def test_every_error_says_what_to_do() -> None:
+    """Its text is made of parts, so that all errors are written in one way, and one of the parts is a hint."""
+    kinds = {n for n, c in vars(errors).items() if inspect.isclass(c) and issubclass(c, errors.KrishivError)}
+    without = []
+    for file, tree in TREES.items():
+        for node in ast.walk(tree):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in kinds and node.args):
+                continue
+            what = node.args[0]
+            if isinstance(what, ast.JoinedStr) and isinstance(what.values[-1], ast.FormattedValue):
+                continue  # it names the place of another error, whose hint it ends with
+            written = isinstance(what, (ast.Constant, ast.JoinedStr)) and "Hint: " not in ast.unparse(what)
+            if written and not any(k.arg == "hint" for k in node.keywords):
+                without.append(f"{file}:{node.lineno}")
+    assert without == []
 
 
 def public() -> Iterator[tuple[str, Any]]:
@@ -168,26 +179,28 @@ def methods(cls: type) -> Iterator[tuple[str, Any]]:
 PUBLIC = dict(public())
 
 
-@pytest.mark.parametrize("name", sorted(PUBLIC))
-def test_public_things_are_documented(name: str) -> None:
-    doc = inspect.getdoc(PUBLIC[name]) or ""
-    assert doc
-    assert doc.splitlines()[0].rstrip().endswith((".", ":", "``", "?"))
+def test_public_things_are_documented() -> None:
+    first = {name: (inspect.getdoc(thing) or "").partition("\n")[0].rstrip() for name, thing in PUBLIC.items()}
+    assert [name for name, line in first.items() if not line.endswith((".", ":", "``", "?"))] == []
 
 
 def parameters(thing: Callable[..., Any]) -> list[str]:
     return [n for n, p in inspect.signature(thing).parameters.items() if n not in ("self", "cls") and not n.startswith("_")]
 
 
-@pytest.mark.parametrize("name", sorted(n for n, t in PUBLIC.items() if inspect.isroutine(t) and parameters(t)))
-def test_parameters_are_documented(name: str) -> None:
-    """Each is named in backquotes or in a numpydoc section, unless another method is referred to."""
-    doc = inspect.getdoc(PUBLIC[name]) or ""
-    if re.search(r"(See|for) :meth:", doc.splitlines()[0]):
-        return
+def undocumented(thing: Callable[..., Any]) -> list[str]:
+    """Return the parameters that are neither in backquotes nor in a numpydoc section, unless another method is referred to."""
+    doc = inspect.getdoc(thing) or ""
+    if re.search(r"(See|for) :meth:", doc.partition("\n")[0]):
+        return []
     section = doc.partition("Parameters\n----------\n")[2]
     named = {p for line in re.findall(r"^(\S.*?) : ", section, re.M) for p in line.replace("*", "").split(", ")}
-    assert [p for p in parameters(PUBLIC[name]) if p not in named and f"`{p}`" not in doc] == []
+    return [p for p in parameters(thing) if p not in named and f"`{p}`" not in doc]
+
+
+def test_parameters_are_documented() -> None:
+    routines = {name: thing for name, thing in PUBLIC.items() if inspect.isroutine(thing)}
+    assert {name: found for name, thing in routines.items() if (found := undocumented(thing))} == {}
 
 
 def drawn_tree(text: str) -> dict[str, str]:
@@ -230,11 +243,13 @@ def test_what_pyspark_asks_for_at_run_time_is_installed_with_the_library() -> No
     assert {"pandas", "protobuf"} <= {re.split(r"[<>=]", line)[0] for line in declared}
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.md")), ids=relative)
-def test_no_line_of_the_docs_is_too_long(path: Path) -> None:
+def test_no_line_of_the_docs_is_too_long() -> None:
     """Outside of tables, whose rows cannot be divided, and of what ``benchmarks.report`` writes."""
-    written = re.sub(r"<!-- figures: begin.*?<!-- figures: end", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
-    assert [line for line in written.splitlines() if len(line) > 160 and not line.startswith("|")] == []
+    long = []
+    for path in sorted((ROOT / "docs").glob("*.md")):
+        written = re.sub(r"<!-- figures: begin.*?<!-- figures: end", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+        long += [(path.name, line) for line in written.splitlines() if len(line) > 160 and not line.startswith("|")]
+    assert long == []
 
 
 KNOWS_KINDS = (
@@ -250,9 +265,12 @@ KNOWS_KINDS = (
 SHARED_OF_WINDOWS = {"base", "grid", "assigner"}
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if not str(p.relative_to(PACKAGE)).startswith(KNOWS_KINDS)], ids=relative)
-def test_a_window_is_asked_and_not_told_apart_by_its_class(path: Path) -> None:
+def test_a_window_is_asked_and_not_told_apart_by_its_class() -> None:
     """Only those who make windows, and the operators of a kind, know the class of a window."""
-    imported = [n.module or "" for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ImportFrom)]
-    of_windows = {m.rpartition(".")[2] for m in imported if m.startswith("krishiv_py.plan.windows.")}
-    assert of_windows <= SHARED_OF_WINDOWS
+    knowing = {}
+    for file, tree in TREES.items():
+        imported = [n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
+        of_windows = {m.rpartition(".")[2] for m in imported if m.startswith("krishiv_py.plan.windows.")} - SHARED_OF_WINDOWS
+        if of_windows and not file.removeprefix("krishiv_py/").startswith(KNOWS_KINDS):
+            knowing[file] = of_windows
+    assert knowing == {}

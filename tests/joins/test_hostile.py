@@ -267,7 +267,7 @@ def test_a_batch_without_rows_names_no_side() -> None:
     assert driver.send([]).results.num_rows == driver.send({}).results.num_rows == 0
     driver.advance_watermark(50)
     assert driver.send([]).watermark_us == 50_000
-    with pytest.raises(PlanError, match=r'no side is named. Hint: send \{"left":'):
+    with pytest.raises(PlanError, match=r'belong to one of its sides \(got: list\)\. Hint: send \{"left":'):
         driver.send([{"key": "a", "at": 1}])
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from krishiv_py.api.planning import evaluate, fit, lookup
 from krishiv_py.connectors.lookup_table import LookupTable, as_table
-from krishiv_py.errors import RAISED, ColumnError, PlanError, SchemaError, SourceError, message, shown, told
+from krishiv_py.errors import RAISED, ColumnError, PlanError, SchemaError, SourceError, shown, told
 from krishiv_py.plan.checks import column_name, known_column, one_of
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.expressions.expr import Col, Expr, col
@@ -44,12 +44,9 @@ def looked_up(
     twice = [name for _, name in picked if name.lower() in taken]
     if twice:
         raise SchemaError(
-            message(
-                "rows have columns of these names already",
-                ", ".join(twice),
-                "one would hide the other",
-                f'name them otherwise: columns={{"{twice[0]}": "{twice[0]}_found"}}',
-            )
+            "rows have columns of these names already",
+            got=", ".join(twice),
+            hint=f'name them otherwise: columns={{"{twice[0]}": "{twice[0]}_found"}}',
         )
     step = lookup.Lookup(found.current, keys, picked, how == "left", valid)
     fields = [found.schema.field(column).with_name(name).with_nullable(True) for column, name in picked]
@@ -61,12 +58,9 @@ def _table(table: Any, reload: Duration | None) -> LookupTable:
     reload_us = None if reload is None else to_us(reload, "reload")
     if reload_us is not None and load is None:
         raise PlanError(
-            message(
-                "a table that is loaded again needs a function that loads it",
-                shown(table),
-                "it would stay as it is",
-                "pass a function that returns a pyarrow.Table, or leave `reload` out",
-            )
+            "a table that is loaded again needs a function that loads it",
+            got=shown(table),
+            hint="pass a function that returns a pyarrow.Table, or leave `reload` out",
         )
     try:
         given = table if load is None else _first(load)
@@ -76,13 +70,10 @@ def _table(table: Any, reload: Duration | None) -> LookupTable:
         found = as_table(given)
     except TypeError as problem:
         raise PlanError(
-            message(
-                "lookup_join takes a table",
-                str(problem),
-                "there is nothing to look rows up in",
-                "pass a pyarrow.Table, a frame of pandas, Polars or DuckDB, a static Spark DataFrame, or a function that "
-                "returns one; streams are joined with .interval_join, .asof_join or .window_join",
-            )
+            "lookup_join takes a table",
+            got=str(problem),
+            hint="pass a pyarrow.Table, a frame of pandas, Polars or DuckDB, a static Spark DataFrame, or a function that "
+            "returns one; streams are joined with .interval_join, .asof_join or .window_join",
         ) from problem
     schema = checked(found.schema.remove_metadata())
     try:
@@ -98,9 +89,7 @@ def _first(load: Callable[[], Any]) -> Any:
         return load()
     except RAISED as problem:  # user code: whatever it raises is reported
         hint = "let it return a pyarrow.Table: it is called here for the columns of the table"
-        raise SourceError(
-            message("the table of a lookup_join cannot be loaded", told(problem), "its columns are not known", hint)
-        ) from problem
+        raise SourceError("the table of a lookup_join cannot be loaded", got=told(problem), hint=hint) from problem
 
 
 def _keys(on: object, rows: pa.Schema, table: pa.Schema) -> tuple[tuple[Expr, Expr], ...]:
@@ -111,12 +100,9 @@ def _keys(on: object, rows: pa.Schema, table: pa.Schema) -> tuple[tuple[Expr, Ex
         one, other = evaluate.expr_type(pair[0], rows), evaluate.expr_type(pair[1], table)
         if one != other:
             raise ColumnError(
-                message(
-                    "the key of rows and table has other types",
-                    f"{_named(pair[0])} is {type_text(one)}, {_named(pair[1])} is {type_text(other)}",
-                    "no row would be found",
-                    f'cast one of them: on=[(col("a").cast("{type_text(other)}"), "b")]',
-                )
+                "the key of rows and table has other types",
+                got=f"{_named(pair[0])} is {type_text(one)}, {_named(pair[1])} is {type_text(other)}",
+                hint=f'cast one of them: on=[(col("a").cast("{type_text(other)}"), "b")]',
             )
         found.append(pair)
     return tuple(found)
@@ -125,7 +111,9 @@ def _keys(on: object, rows: pa.Schema, table: pa.Schema) -> tuple[tuple[Expr, Ex
 def _pairs(on: object) -> list[tuple[object, object]]:
     listed = list(on.items()) if isinstance(on, Mapping) else [on] if isinstance(on, (str, Expr)) else _items(on)
     if not listed:
-        raise PlanError(message("lookup_join has no key", shown(on), "every row would find the whole table", 'write on="user"'))
+        raise PlanError(
+            "lookup_join has no key", got=shown(on), then="every row would find the whole table", hint='write on="user"'
+        )
     if len(listed) == 2 and all(isinstance(e, Expr) for e in listed):  # as for joins of streams: of rows, and of the table
         return [(listed[0], listed[1])]
     return [e if isinstance(e, tuple) else (e, e) for e in listed]
@@ -140,7 +128,7 @@ def _items(on: object) -> list[Any]:
     if isinstance(on, Sequence) and all(map(names, on)):
         return list(on)
     hint = 'write "user", ["user", "shop"], {"user": "customer"}, or for computed keys [(col("user").lower(), "customer")]'
-    raise PlanError(message("`on` names no columns", shown(on), "it is not known which rows are found", hint))
+    raise PlanError("`on` names no columns", got=shown(on), hint=hint)
 
 
 def _key(key: object, schema: pa.Schema, where: str) -> Expr:
@@ -154,13 +142,13 @@ def _key(key: object, schema: pa.Schema, where: str) -> Expr:
     if isinstance(key, Expr):
         key = unnamed(key)
     if not isinstance(key, Expr) or not columns_of(key) or "*" in columns_of(key):
-        raise PlanError(message(f"{where}: a constant is no key", repr(key), "all rows would be in one group", "leave it out"))
+        raise PlanError(f"{where}: a constant is no key", got=repr(key), hint="leave it out")
     require_columns(key, schema, where)
     type_ = evaluate.expr_type(key, schema)
     if not is_key_type(type_):
         hint = 'name a field, [(col("a").field("x"), col("b").field("x"))]' if pa.types.is_struct(type_) else "cast it"
         what, consequence = f"{where}: {key!r} cannot be a key", "only plain values can be compared"
-        raise ColumnError(message(what, type_text(type_), consequence, hint))
+        raise ColumnError(what, got=type_text(type_), then=consequence, hint=hint)
     return key
 
 
@@ -173,7 +161,7 @@ def _listed(names: object) -> list[str]:
     if isinstance(names, Sequence) and all(isinstance(n, str) for n in names):
         return list(names)
     hint = 'write "user", ["user", "shop"], or {"user": "customer"} where the table has other names'
-    raise PlanError(message("columns are named by texts", shown(names), "none is meant", hint))
+    raise PlanError("columns are named by texts", got=shown(names), hint=hint)
 
 
 def _picked(
@@ -194,22 +182,16 @@ def _validity(validity: object, at: str | None, rows: pa.Schema, table: pa.Schem
         return None
     if not isinstance(validity, (tuple, list)) or len(validity) != 2 or at is None:
         raise PlanError(
-            message(
-                "a lookup by time needs the time of rows, and two columns of the table",
-                f"at={shown(at)}, validity={shown(validity)}",
-                "it is not known which row of the table is valid",
-                'write at="event_time", validity=("valid_from", "valid_to")',
-            )
+            "a lookup by time needs the time of rows, and two columns of the table",
+            got=f"at={shown(at)}, validity={shown(validity)}",
+            hint='write at="event_time", validity=("valid_from", "valid_to")',
         )
     starts, ends = (known_column(name, table.names, "lookup_join(validity), table") for name in validity)
     kinds = time_kind(rows, at), time_kind(table, starts), time_kind(table, ends)
     if kinds[1] != kinds[2]:
         raise ColumnError(
-            message(
-                "the bounds of validity have other types",
-                f"{starts!r} is {kinds[1]}, {ends!r} is {kinds[2]}",
-                "they span no time",
-                "cast one of them",
-            )
+            "the bounds of validity have other types",
+            got=f"{starts!r} is {kinds[1]}, {ends!r} is {kinds[2]}",
+            hint="cast one of them",
         )
     return lookup.Validity(at, kinds[0], starts, ends, kinds[1])

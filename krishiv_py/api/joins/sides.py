@@ -11,7 +11,7 @@ import pyarrow as pa
 from krishiv_py.api.computed import keys_of, visible, with_computed
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.planning import check, evaluate
-from krishiv_py.errors import OrderError, PlanError, message, shown
+from krishiv_py.errors import OrderError, PlanError, shown
 from krishiv_py.plan.checks import known_column
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.expressions.expr import Expr
@@ -42,29 +42,20 @@ def sides_of(left: OptionMethods, right: object, on: On | None, where: str, *, l
     if not _joins(right):
         if isinstance(right, OptionMethods) and right.draft.window is not None:
             raise OrderError(
-                message(
-                    "the right side of a join has a window, but no aggregates",
-                    type(right).__name__,
-                    "it has no results that rows could meet",
-                    f"write left.{where}(right.key_by(...).tumbling_window(...).agg(count()), ...), or leave the window out",
-                )
+                "the right side of a join has a window, but no aggregates",
+                got=type(right).__name__,
+                hint=f"write left.{where}(right.key_by(...).tumbling_window(...).agg(count()), ...), or leave the window out",
             )
         if hasattr(right, "watermark"):
             raise OrderError(
-                message(
-                    "the right side of a join has no watermark",
-                    type(right).__name__,
-                    "nobody could say which of its rows are still to come",
-                    f'write left.{where}(right.watermark("event_time", "5 seconds"), ...)',
-                )
+                "the right side of a join has no watermark",
+                got=type(right).__name__,
+                hint=f'write left.{where}(right.watermark("event_time", "5 seconds"), ...)',
             )
         raise PlanError(
-            message(
-                "the right side of a join is no stream with event time",
-                shown(right),
-                "there are no rows to join with",
-                "pass a stream with .watermark(...); tables are joined with .lookup_join(table, ...)",
-            )
+            "the right side of a join is no stream with event time",
+            got=shown(right),
+            hint="pass a stream with .watermark(...); tables are joined with .lookup_join(table, ...)",
         )
     assert isinstance(right, OptionMethods)
     sides = [_side(left, shows_time=left_time), _side(right)]
@@ -113,12 +104,10 @@ def _keys(
     if on is None:
         if not (told[0] and told[1]):
             raise PlanError(
-                message(
-                    f"{where} has no key",
-                    f"left {list(told[0])}, right {list(told[1])}",
-                    "every row would meet every other",
-                    'write on="user", or .key_by("user") on both streams',
-                )
+                f"{where} has no key",
+                got=f"left {list(told[0])}, right {list(told[1])}",
+                then="every row would meet every other",
+                hint='write on="user", or .key_by("user") on both streams',
             )
         return told
     pairs = list(on.items()) if isinstance(on, Mapping) else [(n, n) for n in ([on] if isinstance(on, str) else _listed(on))]
@@ -129,18 +118,13 @@ def _keys(
     for side, keys in zip(("left", "right"), found, strict=True):
         twice = sorted({k for k in keys if keys.count(k) > 1})
         if twice:
-            raise PlanError(
-                message(f"a key of the {side} side is named twice", twice, "it can have one partner", "name it once")
-            )
+            raise PlanError(f"a key of the {side} side is named twice", got=twice, hint="name it once")
     for side, keyed, keys in zip(("left", "right"), told, found, strict=True):
         if keyed and keyed != keys:
             raise PlanError(
-                message(
-                    f"the {side} stream is keyed by other columns than it is joined on",
-                    f"key_by {list(keyed)}, on {list(keys)}",
-                    "two groupings cannot both hold",
-                    "leave `on` out, or leave .key_by out",
-                )
+                f"the {side} stream is keyed by other columns than it is joined on",
+                got=f"key_by {list(keyed)}, on {list(keys)}",
+                hint="leave `on` out, or leave .key_by out",
             )
     return found
 
@@ -149,12 +133,9 @@ def _listed(on: object) -> list[str | Expr]:
     if isinstance(on, Sequence) and all(isinstance(n, (str, Expr)) for n in on):
         return list(on)
     raise PlanError(
-        message(
-            "`on` names no columns",
-            shown(on),
-            "it is not known which rows meet",
-            'write on="user", on=["user", "shop"], on={"user": "customer"}, or on=(col("a").lower(), col("b").lower())',
-        )
+        "`on` names no columns",
+        got=shown(on),
+        hint='write on="user", on=["user", "shop"], on={"user": "customer"}, or on=(col("a").lower(), col("b").lower())',
     )
 
 
@@ -164,9 +145,7 @@ def checked_suffixes(suffixes: object) -> tuple[str, str] | None:
         return None
     if isinstance(suffixes, (tuple, list)) and len(suffixes) == 2 and all(isinstance(s, str) for s in suffixes):
         return suffixes[0], suffixes[1]
-    raise PlanError(
-        message("`suffixes` are two texts", shown(suffixes), "columns would have no names", 'write suffixes=("", "_right")')
-    )
+    raise PlanError("`suffixes` are two texts", got=shown(suffixes), hint='write suffixes=("", "_right")')
 
 
 def whole_ticks(sides: Sides, name: str, bound_us: int) -> None:
@@ -174,12 +153,10 @@ def whole_ticks(sides: Sides, name: str, bound_us: int) -> None:
     types = [s.schema.field(s.mark.column).type for s in sides]
     if all(pa.types.is_int64(t) for t in types) and bound_us % 1_000:
         raise PlanError(
-            message(
-                f"`{name}` is finer than the time columns",
-                f"{bound_us} µs",
-                "both have whole milliseconds",
-                "use bounds of whole milliseconds",
-            )
+            f"`{name}` is finer than the time columns",
+            got=f"{bound_us} µs",
+            then="both have whole milliseconds",
+            hint="use bounds of whole milliseconds",
         )
 
 
@@ -190,11 +167,9 @@ def merged_draft(left: Draft, right: Draft) -> Draft:
     late = one_handler((left.late_handler, right.late_handler), "the sides of a join", hint)
     if ToldOptions() not in (left.told, right.told) and left.told != right.told:
         raise PlanError(
-            message(
-                "both sides of a join have options, and they differ",
-                f"left {left.told}, right {right.told}",
-                "a join has one lateness and one set of options",
-                "set them behind the join: .interval_join(...).allowed_lateness(...)",
-            )
+            "both sides of a join have options, and they differ",
+            got=f"left {left.told}, right {right.told}",
+            then="a join has one lateness and one set of options",
+            hint="set them behind the join: .interval_join(...).allowed_lateness(...)",
         )
     return attrs.evolve(left, told=told, late_handler=late or left.late_handler)

@@ -8,7 +8,7 @@ import attrs
 
 from krishiv_py.api.joins.sides import On, Sides, checked_suffixes, merged_draft, sides_of, whole_ticks
 from krishiv_py.api.options import OptionMethods
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import a_number, one_of
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.joins.asof import ASOF_TYPES, DIRECTIONS, AsofJoin, AsofType, Direction
@@ -98,12 +98,9 @@ class JoinMethods(OptionMethods):
         one_of(how, "how", JOIN_TYPES)
         if bounds[0] > bounds[1]:
             raise PlanError(
-                message(
-                    "`lower` is beyond `upper`",
-                    f"lower={shown(lower)}, upper={shown(upper)}",
-                    "no row of the right side could be within the bounds",
-                    'write for instance lower="-10 minutes", upper="5 minutes": both are added to the time of the left row',
-                )
+                "`lower` is beyond `upper`",
+                got=f"lower={shown(lower)}, upper={shown(upper)}",
+                hint='write for instance lower="-10 minutes", upper="5 minutes": both are added to the time of the left row',
             )
         found = sides_of(self, right, on, "interval_join", left_time=how in ("semi", "anti"))
         for name, bound in zip(("lower", "upper"), bounds, strict=True):
@@ -172,12 +169,10 @@ class JoinMethods(OptionMethods):
         one_of(how, "how", ASOF_TYPES)
         if tolerance is None and direction != "backward":
             raise PlanError(
-                message(
-                    f'direction="{direction}" needs a tolerance',
-                    "None",
-                    "a left row would wait for ever for a partner that may still come",
-                    'write tolerance="10 seconds"',
-                )
+                f'direction="{direction}" needs a tolerance',
+                got="None",
+                then="a left row would wait for ever for a partner that may still come",
+                hint='write tolerance="10 seconds"',
             )
         tolerance_us = None if tolerance is None else to_us(tolerance, "tolerance", allow_zero=True)
         found = sides_of(self, right, on, "asof_join", left_time=True)
@@ -242,12 +237,9 @@ class JoinMethods(OptionMethods):
         one_of(how, "how", JOIN_TYPES)
         if not isinstance(window, HoppingWindow):
             raise PlanError(
-                message(
-                    "a window join takes tumbling or hopping windows",
-                    shown(window),
-                    "it is not known when rows of both sides belong together",
-                    'write window=krishiv_py.windows.tumbling("1 min")',
-                )
+                "a window join takes tumbling or hopping windows",
+                got=shown(window),
+                hint='write window=krishiv_py.windows.tumbling("1 min")',
             )
         found = sides_of(self, right, on, "window_join")
         for name, length in finer_than_ms(window).items():

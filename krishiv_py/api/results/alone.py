@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from krishiv_py.api.planning import lookup, unnest
 from krishiv_py.api.results.keeping import KeepingColumns
-from krishiv_py.errors import OrderError, message
+from krishiv_py.errors import OrderError
 from krishiv_py.plan.expressions.expr import Col, Expr, col
 from krishiv_py.plan.expressions.facts import columns_of
 from krishiv_py.plan.nodes import Filter, MapBatches, Node, Prefix, Project
@@ -77,14 +77,7 @@ def without(step: Prefix, hidden: set[str]) -> Prefix:
 def _timed(time: ResultTime, results: pa.Schema) -> Prefix:
     """A step that adds the event time of results (SEMANTICS §7.1)."""
     if time.of is None:
-        raise OrderError(
-            message(
-                f"{time.name} is not known",
-                "a count window",
-                "windows that go by the number of rows have no event time",
-                "leave it out, or use windows by time",
-            )
-        )
+        raise OrderError(f"{time.name} is not known", got="a count window", hint="leave it out, or use windows by time")
     in_ms = pa.types.is_integer(results.field(_END).type)
     before_us = (1_000 if in_ms else 1) if time.of == "before_end" else time.after_us
     end, before = col(_END), before_us // 1_000 if in_ms else dt.timedelta(microseconds=before_us)

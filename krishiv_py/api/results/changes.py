@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.errors import OperatorError, PlanError, message, shown
+from krishiv_py.errors import OperatorError, PlanError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.windows.value import Window, window_of
 
@@ -81,7 +81,7 @@ def changes(results: pa.Table) -> list[Change]:
     Window(start=0, end=60000)
     """
     if not isinstance(results, pa.Table):
-        raise PlanError(message("changes() reads a table of results", shown(results), "it is no log", "pass query.results()"))
+        raise PlanError("changes() reads a table of results", got=shown(results), hint="pass query.results()")
     rows = results.select([n for n in results.schema.names if n not in _ABOUT]).to_pylist()
     ops = results["op"].to_pylist() if "op" in results.schema.names else ["+I"] * len(rows)
     return [Retract(row) if _op(op).startswith("-") else Emit(row) for op, row in zip(ops, rows, strict=True)]
@@ -90,12 +90,10 @@ def changes(results: pa.Table) -> list[Change]:
 def _op(op: object) -> str:
     if not isinstance(op, str) or op not in _OPS:
         raise PlanError(
-            message(
-                "the column `op` has no such mark",
-                shown(op),
-                "a row of it cannot be read as a change",
-                f"marks are {', '.join(_OPS)}",
-            )
+            "the column `op` has no such mark",
+            got=shown(op),
+            then="a row of it cannot be read as a change",
+            hint=f"marks are {', '.join(_OPS)}",
         )
     return op
 
@@ -122,12 +120,10 @@ def fold(log: Iterable[Change]) -> list[Row]:
     """
     standing: dict[str, list[Row]] = {}
     if isinstance(log, str) or not isinstance(log, Iterable):
-        raise PlanError(
-            message("fold() reads a sequence of changes", shown(log), "there are no changes", "pass changes(results)")
-        )
+        raise PlanError("fold() reads a sequence of changes", got=shown(log), hint="pass changes(results)")
     for change in log:
         if not isinstance(change, (Emit, Retract)):
-            raise PlanError(message("not an Emit or Retract", shown(change), "it changes nothing", "pass changes(results)"))
+            raise PlanError("not an Emit or Retract", got=shown(change), hint="pass changes(results)")
         same = standing.setdefault(repr(change.row), [])  # rows may hold lists, which cannot be keys; repr tells floats apart
         if isinstance(change, Emit):
             same.append(change.row)
@@ -136,14 +132,7 @@ def fold(log: Iterable[Change]) -> list[Row]:
             if not same:
                 del standing[repr(change.row)]
         else:
-            raise OperatorError(
-                message(
-                    "retraction without a matching result",
-                    change.row,
-                    "the log cannot be folded",
-                    "fold it from its beginning",
-                )
-            )
+            raise OperatorError("retraction without a matching result", got=change.row, hint="fold it from its beginning")
     return [row for same in standing.values() for row in same]
 
 
@@ -177,17 +166,17 @@ def table_view(results: pa.Table, by: Sequence[str] | None = None) -> pa.Table:
     """
     if not isinstance(results, pa.Table):
         hint = "pass query.results()"
-        raise PlanError(message("table_view() reads a table of results", shown(results), "it is no log", hint))
+        raise PlanError("table_view() reads a table of results", got=shown(results), hint=hint)
     names = results.schema.names
     if by is not None and (isinstance(by, str) or not isinstance(by, Sequence) or not all(isinstance(n, str) for n in by)):
         hint = f"pass a list of columns: {', '.join(names)}"
-        raise PlanError(message("`by` is a list of columns", shown(by), "no row of the table is named", hint))
+        raise PlanError("`by` is a list of columns", got=shown(by), hint=hint)
     wanted = names[: names.index("window_end") + 1] if by is None and "window_end" in names else list(by or ())
     unknown = [n for n in wanted if n not in names]
     if not wanted or unknown:
         got = ", ".join(map(repr, unknown)) or "no column window_end"
         hint = f"name columns of the results: {', '.join(names)}"
-        raise PlanError(message("which columns name a row of the table?", got, "none is the last of its window", hint))
+        raise PlanError("which columns name a row of the table?", got=got, hint=hint)
     n = results.num_rows
     groups = grouping.group([results[name] for name in wanted], n)
     last = np.zeros(groups.n, np.int64)

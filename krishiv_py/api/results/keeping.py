@@ -6,7 +6,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.frames import arrow_table
-from krishiv_py.errors import PlanError, SchemaError, message
+from krishiv_py.errors import PlanError, SchemaError
 from krishiv_py.plan.nodes import BatchFunction
 
 
@@ -28,12 +28,10 @@ class KeepingColumns:
         table = arrow_table(given)
         if table is None or table.num_rows != batch.num_rows:
             raise SchemaError(
-                message(
-                    "map_batches over results must return one row for each row",
-                    f"{getattr(table, 'num_rows', type(given).__name__)} for {batch.num_rows}",
-                    "the event time of the others would not be known",
-                    "filter with .filter(...), or collect the results and map them then",
-                )
+                "map_batches over results must return one row for each row",
+                got=f"{getattr(table, 'num_rows', type(given).__name__)} for {batch.num_rows}",
+                then="the event time of the others would not be known",
+                hint="filter with .filter(...), or collect the results and map them then",
             )
         for name in self.kept:
             table = table.append_column(batch.schema.field(name), batch.column(name))
@@ -43,10 +41,8 @@ class KeepingColumns:
 def reserved(name: str) -> PlanError:
     """The error for a column of a user's that is called like one of these."""
     return PlanError(
-        message(
-            f"{name} is the library's own column of results",
-            name,
-            "the next stage would take another value for it",
-            "give the new column another name",
-        )
+        f"{name} is the library's own column of results",
+        got=name,
+        then="the next stage would take another value for it",
+        hint="give the new column another name",
     )

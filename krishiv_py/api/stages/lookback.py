@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from krishiv_py.api.planning import evaluate
 from krishiv_py.api.stages.windowed import WindowedStream
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.plan.aggregates.collections import collect_list
 from krishiv_py.plan.checks import expression
 from krishiv_py.plan.expressions.expr import Expr
@@ -89,12 +89,10 @@ class LookBackStream(WindowedStream):
         switches = [name for name in ("with_row", "exclude_self") if getattr(window, name)]
         if switches:
             raise PlanError(
-                message(
-                    f"{switches[0]} goes with aggregates only",
-                    window.describe(),
-                    "matches and pairs tell whole rows, and a row never meets itself",
-                    f"leave {switches[0]} out",
-                )
+                f"{switches[0]} goes with aggregates only",
+                got=window.describe(),
+                then="matches and pairs tell whole rows, and a row never meets itself",
+                hint=f"leave {switches[0]} out",
             )
         rows = collect_list(StructOf(tuple(without_order(self._row_schema()).names))).alias(MATCHES)
         return self._results(attrs.evolve(self.draft, window=window, aggs=(rows,)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn, TypeVar
 
-from krishiv_py.errors import OrderError, message
+from krishiv_py.errors import OrderError
 
 C = TypeVar("C", bound=type)
 
@@ -43,9 +43,7 @@ GUARD: Final = "__krishiv_guard__"
 
 def _guard(name: str, what: str, stage: str, hint: str) -> Callable[..., NoReturn]:
     def guard(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
-        raise OrderError(
-            message(what, f"{'an' if stage[0] in 'AEIOU' else 'a'} {stage}", "the plan would have no meaning", hint)
-        )
+        raise OrderError(what, got=f"{'an' if stage[0] in 'AEIOU' else 'a'} {stage}", hint=hint)
 
     guard.__name__ = name
     guard.__dict__[GUARD] = True

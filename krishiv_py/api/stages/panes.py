@@ -9,7 +9,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.api.stages.windowed import WindowedStream, aggregated
-from krishiv_py.errors import OrderError, PlanError, message, shown
+from krishiv_py.errors import OrderError, PlanError, shown
 from krishiv_py.plan.aggregates.collections import collect_list
 from krishiv_py.plan.expressions.expr import Expr, Func, col, lit
 from krishiv_py.plan.handed_on import without_order
@@ -91,19 +91,14 @@ class PaneStream(WindowedStream):
         schema = None if submits is None else as_schema(submits)
         if schema is not None and further:
             raise PlanError(
-                message(
-                    "aggregates beside submitted tuples have no place",
-                    shown(aggs),
-                    "a result is a tuple that a handler submits",
-                    "leave aggs out, or work them out of pane.data",
-                )
+                "aggregates beside submitted tuples have no place",
+                got=shown(aggs),
+                hint="leave aggs out, or work them out of pane.data",
             )
         taken = {n.lower() for n in (*self.draft.keys, "window_start", "window_end", "pane_timing", "pane_index", "op")}
         clash = [n for n in (schema.names if schema is not None else ()) if n.lower() in taken]
         if clash:
-            raise PlanError(
-                message("a submitted column is named like another", clash[0], "one would hide the other", "name it otherwise")
-            )
+            raise PlanError("a submitted column is named like another", got=clash[0], hint="name it otherwise")
         window = attrs.evolve(self.window, handler=handlers_of(handlers, functions), submits=schema)
         names = without_order(self._row_schema()).names
         whole = Func("named_struct", tuple(e for name in names for e in (lit(name), col(name))))
@@ -120,12 +115,10 @@ class PaneStream(WindowedStream):
             Always.
         """
         raise OrderError(
-            message(
-                "a timeInterval window has no storage of its own",
-                "get_window_data()",
-                "its tuples are in panes, one for each interval",
-                "read pane.data in a handler of .on_events(...), or the state of the query: .state()",
-            )
+            "a timeInterval window has no storage of its own",
+            got="get_window_data()",
+            then="its tuples are in panes, one for each interval",
+            hint="read pane.data in a handler of .on_events(...), or the state of the query: .state()",
         )
 
 
@@ -133,11 +126,6 @@ def checked_options(options: object) -> PaneWindow:
     """The window of SPL's options object."""
     if not isinstance(options, TimeIntervalWindowOptions):
         raise PlanError(
-            message(
-                "not TimeIntervalWindowOptions",
-                shown(options),
-                "no pane is defined",
-                "pass TimeIntervalWindowOptions(interval_duration=10.0)",
-            )
+            "not TimeIntervalWindowOptions", got=shown(options), hint="pass TimeIntervalWindowOptions(interval_duration=10.0)"
         )
     return options.window()

@@ -22,7 +22,7 @@ from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.api.stages.unnested import unnested
 from krishiv_py.api.stages.windowed import WindowedStream, aggregated
-from krishiv_py.errors import OrderError, PlanError, message, shown
+from krishiv_py.errors import OrderError, PlanError, shown
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.expressions.expr import Expr, col
@@ -265,12 +265,10 @@ class ResultStream(TimedStream):
         """
         if reload is not None and self.node.options.emit_mode == "retractions":
             raise PlanError(
-                message(
-                    "results that may be withdrawn cannot be looked up in a table that changes",
-                    f"reload={shown(reload)}",
-                    "a result would be withdrawn with other values than it was given with",
-                    'leave `reload` out, or emit("final")',
-                )
+                "results that may be withdrawn cannot be looked up in a table that changes",
+                got=f"reload={shown(reload)}",
+                then="a result would be withdrawn with other values than it was given with",
+                hint='leave `reload` out, or emit("final")',
             )
         full, time = self._row_schema(), self._output.time_column
         usable = pa.schema([f for f in full if f.name in self.schema.names or f.name == time])
@@ -292,12 +290,10 @@ class ResultStream(TimedStream):
         own = self.node.window.row_time(self.node.input.column)
         if not isinstance(column, str) or column not in (self._output.time_column, own):
             raise PlanError(
-                message(
-                    "results have the event time of their stage",
-                    shown(column),
-                    "another one could go against the watermark, and rows be lost",
-                    f"write .watermark({self._output.time_column!r}, lag), or leave it out",
-                )
+                "results have the event time of their stage",
+                got=shown(column),
+                then="another one could go against the watermark, and rows be lost",
+                hint=f"write .watermark({self._output.time_column!r}, lag), or leave it out",
             )
         self._check_followed()
         spec = WatermarkSpec(to_us(lag, "lag", allow_zero=True))
@@ -325,12 +321,9 @@ class ResultStream(TimedStream):
         """
         if self.node.window.gives_rows or self._steps:
             raise OrderError(
-                message(
-                    ".collect_with_aggs() is not a step of this stage",
-                    f"a {type(self).__name__}",
-                    "its results are rows, and no window says which of them belong together",
-                    "call .tumbling_window(...) or another window first, or .collect() for the rows",
-                )
+                ".collect_with_aggs() is not a step of this stage",
+                got=f"a {type(self).__name__}",
+                hint="call .tumbling_window(...) or another window first, or .collect() for the rows",
             )
         return results_of(aggregated(self.stage, self.spec().row_schema, [aggs]), self.runner).collect()
 
@@ -355,12 +348,10 @@ class ResultStream(TimedStream):
     def _check_told(self) -> None:
         if self.draft.told != ToldOptions():
             raise OrderError(
-                message(
-                    "options were set for a further stage, and no window follows",
-                    "options behind the results",
-                    "they would have no effect",
-                    "set options of the stage before its steps: .agg(...).emit(...).filter(...)",
-                )
+                "options were set for a further stage, and no window follows",
+                got="options behind the results",
+                then="they would have no effect",
+                hint="set options of the stage before its steps: .agg(...).emit(...).filter(...)",
             )
 
     @cached_property
@@ -376,17 +367,15 @@ class ResultStream(TimedStream):
         if node.after and node.options.emit_mode == "retractions" and "op" not in found[-1].layout.result_schema.names:
             preset = None if self.stage.told.emit is not None else self.stage.told.preset
             raise OrderError(
-                message(
-                    "steps over results left out what says which results are withdrawn"
-                    if preset
-                    else "steps over results came before the option, and left out what says which results are withdrawn",
-                    f"preset({preset!r}), which withdraws results, and nothing else was said"
-                    if preset
-                    else 'emit("retractions") behind .select(...) or HAVING',
-                    "withdrawn results would look like valid ones",
-                    'write it behind .agg(...): .agg(...).emit("retractions").select(...), or .emit("final"); '
-                    "for SQL, on the stream that is registered",
-                )
+                "steps over results left out what says which results are withdrawn"
+                if preset
+                else "steps over results came before the option, and left out what says which results are withdrawn",
+                got=f"preset({preset!r}), which withdraws results, and nothing else was said"
+                if preset
+                else 'emit("retractions") behind .select(...) or HAVING',
+                then="withdrawn results would look like valid ones",
+                hint='write it behind .agg(...): .agg(...).emit("retractions").select(...), or .emit("final"); '
+                "for SQL, on the stream that is registered",
             )
         return found
 
@@ -401,12 +390,10 @@ class ResultStream(TimedStream):
         found = super().with_pane()
         if found._of_stage and not {"pane_timing", "pane_index"} <= set(found.schema.names):
             raise OrderError(
-                message(
-                    "steps over results came before the option, and left its columns out",
-                    "with_pane() behind .select(...) or HAVING",
-                    "pane_timing and pane_index would not be shown",
-                    "set it behind .agg(...): .agg(...).with_pane().filter(...); for SQL, on the stream that is registered",
-                )
+                "steps over results came before the option, and left its columns out",
+                got="with_pane() behind .select(...) or HAVING",
+                then="pane_timing and pane_index would not be shown",
+                hint="set it behind .agg(...): .agg(...).with_pane().filter(...); for SQL, on the stream that is registered",
             )
         return found
 

@@ -20,7 +20,7 @@ from krishiv_py.api.stages.running import RunMethods, plan_of_rows
 from krishiv_py.api.stages.timed import TimedStream, by_clock, partitions_of, timed
 from krishiv_py.api.stages.unnested import unnested
 from krishiv_py.api.stages.untimed import KeyedUntimedStream
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import column_name, expression, known_column
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.case import coalesce
@@ -125,9 +125,7 @@ class Stream(RunMethods, ShownInALine):
         [{'at': 2, 'amount': None}]
         """
         if not conditions:
-            raise PlanError(
-                message("split() got no condition", "0 conditions", "all rows are the rest", 'write .split("amount > 100")')
-            )
+            raise PlanError("split() got no condition", got="0 conditions", hint='write .split("amount > 100")')
         parts: list[Stream] = []
         rest = self
         for condition in conditions:
@@ -183,12 +181,7 @@ class Stream(RunMethods, ShownInALine):
         """
         if not callable(function):
             raise PlanError(
-                message(
-                    "map_batches takes a function",
-                    shown(function),
-                    "no batch can be mapped",
-                    "pass a function RecordBatch -> RecordBatch",
-                )
+                "map_batches takes a function", got=shown(function), hint="pass a function RecordBatch -> RecordBatch"
             )
         return self._then(MapBatches(self.node, function, self.schema if schema is None else as_schema(schema)))
 
@@ -325,24 +318,12 @@ class Stream(RunMethods, ShownInALine):
             For several sources: the text column that names the source of every row.
         """
         if not isinstance(spec, (WatermarkSpec, MultiSourceWatermarkSpec)):
-            raise PlanError(
-                message(
-                    "not a WatermarkSpec",
-                    shown(spec),
-                    "the watermark cannot follow the rows",
-                    "pass WatermarkSpec.fixed_lag_ms(5_000)",
-                )
-            )
+            raise PlanError("not a WatermarkSpec", got=shown(spec), hint="pass WatermarkSpec.fixed_lag_ms(5_000)")
         if column is None:
             fitting = [f.name for f in self.schema if pa.types.is_timestamp(f.type)]
             if len(fitting) != 1:
                 raise PlanError(
-                    message(
-                        "which column is the event time?",
-                        fitting or "no timestamp column",
-                        "rows cannot be placed on the time axis",
-                        'pass column="event_time"',
-                    )
+                    "which column is the event time?", got=fitting or "no timestamp column", hint='pass column="event_time"'
                 )
             column = fitting[0]
         return timed(self.node, self.schema, column, spec, source_column, self.runner, self.told_late)

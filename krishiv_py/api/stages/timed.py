@@ -11,7 +11,7 @@ from krishiv_py.api.computed import keys_of, with_computed
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.running import RunMethods, plan_of_rows
-from krishiv_py.errors import ColumnError, DurationError, OrderError, PlanError, message, shown
+from krishiv_py.errors import ColumnError, DurationError, OrderError, PlanError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.after_watermark import filtered_after, keeping_mark, without_marked
 from krishiv_py.plan.checks import column_name, known_column
@@ -44,12 +44,10 @@ class TimedStream(RunMethods, KeyedStream):
         """
         if self.draft.told != ToldOptions():
             raise OrderError(
-                message(
-                    "options were set, and neither window nor .drop_duplicates follows",
-                    "options behind .watermark",
-                    "they would have no effect",
-                    "leave them out, or add the window they are for",
-                )
+                "options were set, and neither window nor .drop_duplicates follows",
+                got="options behind .watermark",
+                then="they would have no effect",
+                hint="leave them out, or add the window they are for",
             )
         rows = without_marked(self.draft.input.input, self.schema.names)
         return plan_of_rows(rows, self.late_handler, engine, late)
@@ -101,12 +99,9 @@ class TimedStream(RunMethods, KeyedStream):
             was = made.get(column)
             if not isinstance(was, Col) or was.name != column:
                 raise OrderError(
-                    message(
-                        f"{column!r} is what the watermark follows",
-                        "a step after .watermark(...) that changes it or leaves it out",
-                        "rows would have no event time",
-                        "keep it as it is, or write the step before .watermark(...)",
-                    )
+                    f"{column!r} is what the watermark follows",
+                    got="a step after .watermark(...) that changes it or leaves it out",
+                    hint="keep it as it is, or write the step before .watermark(...)",
                 )
         return self._over(keeping_mark(after.node), after.schema)
 
@@ -164,33 +159,23 @@ def timed(
     lags = [spec.lag_us] if isinstance(spec, WatermarkSpec) else [s.lag_us for _, s in spec.sources]
     if kind == "bigint_ms" and any(lag % 1_000 for lag in lags):
         raise DurationError(
-            message(
-                "`lag` is finer than the time column",
-                f"{lags} µs",
-                f"{column!r} has whole milliseconds",
-                "use a lag of whole milliseconds",
-            )
+            "`lag` is finer than the time column",
+            got=f"{lags} µs",
+            then=f"{column!r} has whole milliseconds",
+            hint="use a lag of whole milliseconds",
         )
     if isinstance(spec, MultiSourceWatermarkSpec):
         _check_sources(spec, schema, source_column)
         if spec.max_drift_us is not None and not isinstance(source_of(node), UnionSource):
             raise PlanError(
-                message(
-                    "max_drift holds streams of a union back",
-                    f"{source_of(node).title} {source_of(node).detail()}",
-                    "one stream cannot wait for itself",
-                    'leave it out, or write session.union({"a": ..., "b": ...})',
-                )
+                "max_drift holds streams of a union back",
+                got=f"{source_of(node).title} {source_of(node).detail()}",
+                hint='leave it out, or write session.union({"a": ..., "b": ...})',
             )
         _check_union(spec, node, source_column)
     elif source_column is not None:
         raise PlanError(
-            message(
-                "`source_column` without several sources",
-                shown(source_column),
-                "there is only one watermark",
-                "pass a MultiSourceWatermarkSpec",
-            )
+            "`source_column` without several sources", got=shown(source_column), hint="pass a MultiSourceWatermarkSpec"
         )
     assigned = AssignWatermark(node, column, spec, source_column)
     return TimedStream(Draft(assigned, UnaskedLateEventHandler() if late is None else late), runner, schema)
@@ -202,12 +187,10 @@ def by_clock(node: Node, schema: pa.Schema, name: str, runner: Runner, late: Lat
     taken = next((n for n in schema.names if n.lower() == name.lower()), None)
     if taken is not None:
         raise ColumnError(
-            message(
-                "the stream has a column of this name",
-                shown(taken),
-                "it would hide the time of the clock, or be hidden by it",
-                'name it otherwise: .processing_time("arrived"), or write .watermark(...) to go by that column',
-            )
+            "the stream has a column of this name",
+            got=shown(taken),
+            then="it would hide the time of the clock, or be hidden by it",
+            hint='name it otherwise: .processing_time("arrived"), or write .watermark(...) to go by that column',
         )
     step = Project(node, (*((n, col(n)) for n in schema.names), (name, BatchTime())))
     timed_schema = schema.append(pa.field(name, pa.timestamp("us", "UTC")))
@@ -217,31 +200,16 @@ def by_clock(node: Node, schema: pa.Schema, name: str, runner: Runner, late: Lat
 def _check_sources(spec: MultiSourceWatermarkSpec, schema: pa.Schema, source_column: str | None) -> None:
     if not spec.sources and spec.unknown_action != "register":
         raise PlanError(
-            message(
-                "a MultiSourceWatermarkSpec without sources",
-                "0 sources",
-                "the watermark would never move",
-                'add .source("a", WatermarkSpec.fixed_lag_ms(5_000))',
-            )
+            "a MultiSourceWatermarkSpec without sources",
+            got="0 sources",
+            hint='add .source("a", WatermarkSpec.fixed_lag_ms(5_000))',
         )
     if source_column is None:
-        raise PlanError(
-            message(
-                "which column names the source?",
-                "None",
-                "rows could not be told apart by source",
-                'pass source_column="source"',
-            )
-        )
+        raise PlanError("which column names the source?", got="None", hint='pass source_column="source"')
     known_column(source_column, schema.names, "with_watermark(source_column)")
     if not pa.types.is_string(schema.field(source_column).type):
         raise ColumnError(
-            message(
-                f"column {source_column!r} cannot name sources",
-                schema.field(source_column).type,
-                "sources are declared by text",
-                "cast it to string",
-            )
+            f"column {source_column!r} cannot name sources", got=schema.field(source_column).type, hint="cast it to string"
         )
 
 
@@ -263,23 +231,14 @@ def _check_union(spec: MultiSourceWatermarkSpec, node: Node, source_column: str 
     missing, extra = [n for n in declared if n not in sent], [n for n in sent if n not in declared]
     if missing:
         raise PlanError(
-            message(
-                f"no {what} has the name of a declared source",
-                ", ".join(map(repr, missing)),
-                "it would hold the watermark for ever",
-                f"the names are {', '.join(map(repr, sent))}",
-            )
+            f"no {what} has the name of a declared source",
+            got=", ".join(map(repr, missing)),
+            then="it would hold the watermark for ever",
+            hint=f"the names are {', '.join(map(repr, sent))}",
         )
     if extra and spec.unknown_action != "register":
         hint = f'add .source({extra[0]!r}, WatermarkSpec.fixed_lag("5 s"))'
-        raise PlanError(
-            message(
-                f"a {what} is no declared source",
-                ", ".join(map(repr, extra)),
-                "the watermark could not follow its rows",
-                hint,
-            )
-        )
+        raise PlanError(f"a {what} is no declared source", got=", ".join(map(repr, extra)), hint=hint)
 
 
 def _kept(node: Node, column: str) -> bool:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.stages.stream import Stream
-from krishiv_py.errors import PlanError, SchemaError, message, shown
+from krishiv_py.errors import PlanError, SchemaError, shown
 from krishiv_py.plan.checks import a_text, column_name
 from krishiv_py.plan.nodes import UnionSource, source_of
 from krishiv_py.plan.options.late import one_handler
@@ -19,19 +19,14 @@ from krishiv_py.types import type_text, wider
 def union_of(streams: Mapping[str, Stream], source_column: str, runner: Runner) -> Stream:
     """The checked union of `streams` by name."""
     if not isinstance(streams, Mapping) or not streams:
-        raise PlanError(
-            message("a union needs streams by name", shown(streams), "there are no rows", 'pass {"a": stream_a, "b": stream_b}')
-        )
+        raise PlanError("a union needs streams by name", got=shown(streams), hint='pass {"a": stream_a, "b": stream_b}')
     for name, stream in streams.items():
         a_text(name, "name of a stream", 'pass {"a": stream_a, "b": stream_b}')
         if not isinstance(stream, Stream):
             raise PlanError(
-                message(
-                    f"{name!r} is no stream of rows",
-                    type(stream).__name__,
-                    "it cannot be united with others",
-                    "pass streams as they are before .watermark(...)",
-                )
+                f"{name!r} is no stream of rows",
+                got=type(stream).__name__,
+                hint="pass streams as they are before .watermark(...)",
             )
     column_name(source_column, "union(source_column)")
     first = next(iter(streams.values())).schema
@@ -53,14 +48,14 @@ def _other_columns(name: str, schema: pa.Schema, first_name: str, first: pa.Sche
         further = [n for n in schema.names if n not in first.names]
         got = "; ".join([f"without {', '.join(missing)}"] * bool(missing) + [f"with {', '.join(further)}"] * bool(further))
         hint = f"select the columns that all have, in one order: .select({', '.join(map(repr, first.names))})"
-        return SchemaError(message(f"stream {name!r} has other columns than {first_name!r}", got, "they cannot be one", hint))
+        return SchemaError(f"stream {name!r} has other columns than {first_name!r}", got=got, hint=hint)
     unlike = [
         (n, first.field(n).type, schema.field(n).type) for n in first.names if first.field(n).type != schema.field(n).type
     ]
     if not unlike:
         hint = f"write .select({', '.join(map(repr, first.names))}) on it"
         got = ", ".join(schema.names)
-        return SchemaError(message(f"the columns of stream {name!r} are in another order", got, "they cannot be one", hint))
+        return SchemaError(f"the columns of stream {name!r} are in another order", got=got, hint=hint)
     got = ", ".join(
         f"{n!r} is {type_text(one)} in {first_name!r} and {type_text(other)} in {name!r}" for n, one, other in unlike
     )
@@ -72,4 +67,4 @@ def _other_columns(name: str, schema: pa.Schema, first_name: str, first: pa.Sche
                 steps.setdefault(stream, []).append(f'.with_column({column!r}, col({column!r}).cast("{type_text(both)}"))')
     written = "; ".join(f"write {''.join(casts)} on {stream!r}" for stream, casts in steps.items())
     hint = written or "give the columns one type"
-    return SchemaError(message("the streams have columns of other types", got, "they cannot be one", hint))
+    return SchemaError("the streams have columns of other types", got=got, hint=hint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from krishiv_py.api.planning import unnest
-from krishiv_py.errors import ColumnError, message
+from krishiv_py.errors import ColumnError
 from krishiv_py.plan.checks import a_switch, column_name, known_column
 from krishiv_py.plan.nodes import BatchFunction
 from krishiv_py.plan.schema import checked
@@ -18,9 +18,7 @@ def unnested(
     known_column(column, schema.names, "unnest")
     if not pa.types.is_list(schema.field(column).type):
         hint = "name a column of lists, such as that of top_k"
-        raise ColumnError(
-            message(f"column {column!r} has no lists", schema.field(column).type, "there is nothing to unnest", hint)
-        )
+        raise ColumnError(f"column {column!r} has no lists", got=schema.field(column).type, hint=hint)
     function = unnest.Unnest(
         column, None if rank is None else column_name(rank, "unnest(rank)"), a_switch(outer, "outer"), spread
     )

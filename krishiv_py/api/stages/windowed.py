@@ -11,7 +11,7 @@ import pyarrow as pa
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.planning import evaluate
 from krishiv_py.api.stages.order import ON_WINDOWED, RESULTS, instead, needs
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.aggregates.counting import count
 from krishiv_py.plan.aggregates.outputs import outputs
 from krishiv_py.plan.aggregates.ranked import Then, bottom_k, top_k
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def _checked(item: object) -> Expr:
     if not isinstance(item, Expr):
         hint = 'pass calls such as count() or sum("x"), or expressions of them: (sum("x") / count()).alias("mean")'
-        raise PlanError(message("not an aggregate", shown(item), "the window would have no such result", hint))
+        raise PlanError("not an aggregate", got=shown(item), hint=hint)
     return item
 
 
@@ -45,9 +45,7 @@ def aggregated(
         items += map(_checked, listed)
     items += [_checked(item).alias(column_name(name, "agg")) for name, item in (named or {}).items()]
     if not items:
-        raise PlanError(
-            message("agg() got no aggregate", "0 aggregates", "a window would have no result", "write .agg(count())")
-        )
+        raise PlanError("agg() got no aggregate", got="0 aggregates", hint="write .agg(count())")
     assert draft.window is not None
     rows = without_order(rows)
     calls, output = outputs(items, draft.keys, rows.names, draft.window.carried(draft.keys, rows))

@@ -13,7 +13,7 @@ from krishiv_py.api.planning import evaluate
 from krishiv_py.api.stages.lookback import LookBackStream
 from krishiv_py.api.stages.panes import PaneStream, checked_options
 from krishiv_py.api.stages.windowed import WindowedStream
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.schema import require_columns
@@ -74,12 +74,9 @@ class WindowMethods(OptionMethods):
             return self._windowed(checked_options(spec), PaneStream)
         if not isinstance(spec, Window):
             raise PlanError(
-                message(
-                    "not a window",
-                    shown(spec),
-                    "rows would be in no window",
-                    'write .window(krishiv_py.windows.tumbling("1 min")), SlidingWindows.of(10_000) or a WindowAssigner()',
-                )
+                "not a window",
+                got=shown(spec),
+                hint='write .window(krishiv_py.windows.tumbling("1 min")), SlidingWindows.of(10_000) or a WindowAssigner()',
             )
         stage = {"lookback": LookBackStream, "time_interval": PaneStream}.get(spec.kind, WindowedStream)
         return self._windowed(spec, stage)

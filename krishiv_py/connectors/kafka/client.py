@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from krishiv_py.connectors.kafka.kept import Kept
 from krishiv_py.connectors.kafka.settings import Connection
-from krishiv_py.errors import SourceError, message, require_extra
+from krishiv_py.errors import SourceError, require_extra
 
 Place: TypeAlias = tuple[str, int]
 """A topic and one of its partitions."""
@@ -130,7 +130,7 @@ def matching(connection: Connection, pattern: str, within_s: float) -> list[str]
 def _no_topic(connection: Connection, topic: str, error: Any, so: str) -> SourceError:
     got = f"{topic!r} at {connection.servers}: {error.str()}"
     hint = "create it, or see how its name is written and whether you may read it"
-    return NoTopicError(message("a topic cannot be read", got, so, hint))
+    return NoTopicError("a topic cannot be read", got=got, then=so, hint=hint)
 
 
 def _check_partitions(asked: Iterable[Place], there: list[Place]) -> None:
@@ -139,12 +139,10 @@ def _check_partitions(asked: Iterable[Place], there: list[Place]) -> None:
         if (topic, number) not in there:
             n = sum(place[0] == topic for place in there)
             raise SourceError(
-                message(
-                    "a topic has fewer partitions than before: it was deleted and made again",
-                    f"{topic} has {n}, and partition {number} was read",
-                    "its offsets mean other records than those that were read",
-                    "begin with a new checkpoint; what the old topic held and was not read is lost",
-                )
+                "a topic has fewer partitions than before: it was deleted and made again",
+                got=f"{topic} has {n}, and partition {number} was read",
+                then="its offsets mean other records than those that were read",
+                hint="begin with a new checkpoint; what the old topic held and was not read is lost",
             )
 
 

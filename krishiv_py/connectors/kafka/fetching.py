@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from krishiv_py.connectors.kafka.client import NoTopicError, kafka, partitions
 from krishiv_py.connectors.kafka.settings import Connection
-from krishiv_py.errors import SourceError, message
+from krishiv_py.errors import SourceError
 
 CHUNK: Final = 20_000
 """Records that are decoded at a time: more do not stay in the caches of a processor, and cost a quarter more."""
@@ -115,12 +115,10 @@ def records(
                     return
             elif time.monotonic() > until:
                 raise SourceError(
-                    message(
-                        "records of a topic do not come",
-                        f"{where}, offsets {at} to {end}, for {within_s:g} s",
-                        "the batch cannot be finished",
-                        "see to the broker, then start the query again: it goes on with this batch",
-                    )
+                    "records of a topic do not come",
+                    got=f"{where}, offsets {at} to {end}, for {within_s:g} s",
+                    then="the batch cannot be finished",
+                    hint="see to the broker, then start the query again: it goes on with this batch",
                 )
 
 
@@ -190,22 +188,18 @@ def _check(connection: Connection, error: Any, where: str, at: int, end: int) ->
         codes.SASL_AUTHENTICATION_FAILED,
     ):
         raise SourceError(
-            message(
-                "a topic can no longer be read",
-                f"{where}, offset {at}: {connection.clean(error.str())}",
-                "the batch cannot be finished",
-                "put the topic or the right to read it back, then start the query again; or begin with a new checkpoint",
-            )
+            "a topic can no longer be read",
+            got=f"{where}, offset {at}: {connection.clean(error.str())}",
+            then="the batch cannot be finished",
+            hint="put the topic or the right to read it back, then start the query again; or begin with a new checkpoint",
         )
 
 
 def expired(where: str, got: str) -> SourceError:
     """The error for records that are not kept any more."""
     return SourceError(
-        message(
-            f"records of topic {where} are not there any more",
-            got,
-            "they were never read, and are lost",
-            'keep them for longer; on_lost="warn" goes on with what is left',
-        )
+        f"records of topic {where} are not there any more",
+        got=got,
+        then="they were never read, and are lost",
+        hint='keep them for longer; on_lost="warn" goes on with what is left',
     )

@@ -15,7 +15,7 @@ from krishiv_py.connectors.kafka.columns import KeyFormat, Meta, meta_type
 from krishiv_py.connectors.kafka.settings import Connection, Option, brokers, connection
 from krishiv_py.connectors.kafka.source import KafkaSource, OnLost, ValueFormat
 from krishiv_py.connectors.kafka.starting import Told, where
-from krishiv_py.errors import PlanError, SchemaError, SourceError, message, shown, told
+from krishiv_py.errors import PlanError, SchemaError, SourceError, shown, told
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_switch, a_text, one_of, wait_us
 from krishiv_py.plan.options.malformed import OnMalformed
@@ -158,7 +158,7 @@ def _pattern(topics: object) -> str | None:
         re.compile(topics)
     except re.error as problem:
         hint = 'write a regular expression: "^orders-.*"'
-        raise PlanError(message("`topics` is no pattern", shown(topics), told(problem), hint)) from None
+        raise PlanError("`topics` is no pattern", got=shown(topics), then=told(problem), hint=hint) from None
     return topics
 
 
@@ -167,7 +167,7 @@ def _matching(reached: Connection, pattern: str, within_s: float) -> tuple[str, 
     if not found:
         hint = "make a topic first, or see how their names are written and whether you may read them"
         got = f"{pattern} at {reached.servers}"
-        raise SourceError(message("no topic fits the pattern", got, "there is nothing to read", hint))
+        raise SourceError("no topic fits the pattern", got=got, hint=hint)
     return tuple(found)
 
 
@@ -176,10 +176,10 @@ def _topics(topics: object) -> tuple[str, ...]:
     for name in names:
         if a_text(name, "topics", 'pass a name, or a list: ["orders", "payments"]').startswith("^"):
             hint = 'pass one pattern alone: "^(orders|payments)-.*"'
-            raise PlanError(message("`topics` has a pattern in a list", shown(name), "no topic has such a name", hint))
+            raise PlanError("`topics` has a pattern in a list", got=shown(name), hint=hint)
     if not names or len(set(names)) < len(names):
         hint = 'pass a name, or a list of different names: ["orders", "payments"]'
-        raise PlanError(message("`topics` names no topics", shown(topics), "there is nothing to read", hint))
+        raise PlanError("`topics` names no topics", got=shown(topics), hint=hint)
     return tuple(names)
 
 
@@ -209,16 +209,12 @@ def _described(
         of_keys = name == "schema_registry" and key_format == "avro"
         if value is not None and value_format not in _DESCRIBED[name] and not of_keys:
             hint = f"write value_format={_DESCRIBED[name][0]!r}, or leave it out"
-            raise PlanError(message(f"`{name}` is not for such values", f"{value_format=}", "it describes nothing", hint))
+            raise PlanError(f"`{name}` is not for such values", got=f"{value_format=}", hint=hint)
     if value_format == "avro":
         avro_schemas.avro_modules()
         if (avro_schema is None) == (schema_registry is None):
             hint = 'pass schema_registry="http://host:8081", or avro_schema="..." for values without the number of a schema'
-            raise PlanError(
-                message(
-                    "Avro values need one of `schema_registry` and `avro_schema`", "both or none", "no value can be read", hint
-                )
-            )
+            raise PlanError("Avro values need one of `schema_registry` and `avro_schema`", got="both or none", hint=hint)
         if avro_schema is not None:
             avro_schemas.parsed(a_text(avro_schema, "avro_schema", "pass the JSON text of a record schema"))
         if avro_reader_schema is not None:
@@ -232,16 +228,16 @@ def _keys(key: object, key_format: KeyFormat, key_schema: object, avro_key_schem
     """The columns that are decoded from keys."""
     if key_format != "avro" and avro_key_schema is not None:
         hint = 'write key_format="avro", or leave it out'
-        raise PlanError(message("`avro_key_schema` is not for such keys", f"{key_format=}", "it describes nothing", hint))
+        raise PlanError("`avro_key_schema` is not for such keys", got=f"{key_format=}", hint=hint)
     if key_format not in ("json", "avro"):
         if key_schema is not None:
             hint = 'write key_format="avro" or "json", or name one column with key="..."'
-            raise PlanError(message("`key_schema` is not for such keys", f"{key_format=}", "it describes nothing", hint))
+            raise PlanError("`key_schema` is not for such keys", got=f"{key_format=}", hint=hint)
         return pa.schema([])
     if key is not None or key_schema is None:
         got = "key=..." if key is not None else "no key_schema"
         hint = 'leave `key` out, and name the columns: key_schema="customer bigint"'
-        raise PlanError(message(f"{key_format} keys are columns of their own", got, "no column is known", hint))
+        raise PlanError(f"{key_format} keys are columns of their own", got=got, hint=hint)
     columns = as_schema(key_schema)
     if key_format == "avro":
         avro_schemas.avro_modules()
@@ -251,9 +247,7 @@ def _keys(key: object, key_format: KeyFormat, key_schema: object, avro_key_schem
             avro.require_columns(text, None, columns, single=len(columns) == 1, name="avro_key_schema")
         elif registry is None:
             hint = 'pass schema_registry="http://host:8081", or avro_key_schema="..." for keys without the number of a schema'
-            raise PlanError(
-                message("Avro keys need `schema_registry` or `avro_key_schema`", "neither", "no key can be read", hint)
-            )
+            raise PlanError("Avro keys need `schema_registry` or `avro_key_schema`", got="neither", hint=hint)
     return columns
 
 
@@ -263,7 +257,7 @@ def _values(schema: object, value_format: ValueFormat, messages: MessageType | N
         found = pa.schema([pa.field("value", pa.binary())]) if schema is None else as_schema(schema)
         if len(found) != 1 or not pa.types.is_binary(found.field(0).type):
             hint = 'leave `schema` out, or name the column: schema="body binary"'
-            raise SchemaError(message("bytes are one column", shown(found), "a value cannot be parted", hint))
+            raise SchemaError("bytes are one column", got=shown(found), hint=hint)
         return found
     if messages is not None:
         found = as_schema(protobuf.known_columns(messages) if schema is None else schema)
@@ -271,5 +265,5 @@ def _values(schema: object, value_format: ValueFormat, messages: MessageType | N
         return found
     if schema is None:
         hint = 'pass schema="user_id bigint, event_time timestamp"'
-        raise SchemaError(message(f"{value_format} values need a schema", "None", "no column is known", hint))
+        raise SchemaError(f"{value_format} values need a schema", got="None", hint=hint)
     return as_schema(schema)

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from krishiv_py.errors import RAISED, PlanError, SourceError, message, shown, told
+from krishiv_py.errors import RAISED, PlanError, SourceError, shown, told
 from krishiv_py.plan.checks import a_text
 from krishiv_py.redaction import HIDDEN, is_secret, shown_settings, shown_text
 
@@ -117,7 +117,7 @@ class Connection:
         got = f"{self.servers}: {self.clean(said)}"
         if self.oauth is not None and self.oauth.problem:
             what, got, hint = "the function oauth_cb gave no token", f"{got}; {self.oauth.problem}", _TOKEN_HINT
-        return SourceError(message(what, got, so, hint))
+        return SourceError(what, got=got, then=so, hint=hint)
 
 
 def brokers(servers: object) -> str:
@@ -139,7 +139,7 @@ def brokers(servers: object) -> str:
         if not _BROKER.fullmatch(part) or not of_port:
             got = "a text with @" if "@" in address else shown(part)
             hint += ', several separated by commas; user and password belong in options={"sasl.username": ...}'
-            raise PlanError(message("`bootstrap_servers` is no address of a broker", got, "no broker would be found", hint))
+            raise PlanError("`bootstrap_servers` is no address of a broker", got=got, hint=hint)
     return address
 
 
@@ -158,7 +158,7 @@ def check_promise(settings: tuple[tuple[str, str], ...], *, transactions: bool) 
             got, so = f"{name}={value}", "transactions need it"
         else:
             continue
-        raise PlanError(message("the option drops what the sink promises", got, so, "leave it out"))
+        raise PlanError("the option drops what the sink promises", got=got, then=so, hint="leave it out")
 
 
 def connection(servers: object, options: object, *, oauth: bool = False) -> Connection:
@@ -176,12 +176,9 @@ def connection(servers: object, options: object, *, oauth: bool = False) -> Conn
         return Connection(address)
     if not isinstance(options, Mapping):
         raise PlanError(
-            message(
-                "`options` are settings of librdkafka by name",
-                shown(type(options).__name__),
-                "nothing can be set",
-                'write options={"security.protocol": "SSL"}',
-            )
+            "`options` are settings of librdkafka by name",
+            got=shown(type(options).__name__),
+            hint='write options={"security.protocol": "SSL"}',
         )
     found: dict[str, str] = {}
     tokens: TokenCallback | None = None
@@ -189,16 +186,14 @@ def connection(servers: object, options: object, *, oauth: bool = False) -> Conn
         name = a_text(key, "options", 'write options={"security.protocol": "SSL"}')
         if name in OWNED:
             hint = f"use {OWNED[name]}" if OWNED[name].endswith("=") else f"leave it out; {OWNED[name]}"
-            raise PlanError(
-                message(f"the option {name!r} is set by the library", "a value of yours", "rows could be lost", hint)
-            )
+            raise PlanError(f"the option {name!r} is set by the library", got="a value of yours", hint=hint)
         if name == "oauth_cb" and oauth:
             tokens = _tokens(value)
             continue
         if not isinstance(value, (str, int, float)):
             got = type(value).__name__  # the value may be a secret
             hint = "pass a text, a number, True or False"
-            raise PlanError(message(f"the option {name!r} has no such value", got, "librdkafka takes plain settings", hint))
+            raise PlanError(f"the option {name!r} has no such value", got=got, hint=hint)
         found[name] = str(value).lower() if isinstance(value, bool) else str(value)
     if tokens is not None:
         _add_mechanism(found)
@@ -209,7 +204,7 @@ def _tokens(value: object) -> TokenCallback:
     if not callable(value):
         hint = "pass a function that takes one argument and returns (token, seconds since the epoch at which it ends)"
         got = type(value).__name__  # the value may be a secret
-        raise PlanError(message("the option 'oauth_cb' is a function", got, "there would be no token", hint))
+        raise PlanError("the option 'oauth_cb' is a function", got=got, hint=hint)
     return TokenCallback(value)
 
 
@@ -224,4 +219,4 @@ def _add_mechanism(found: dict[str, str]) -> None:
     )
     if wrong is not None:
         hint = 'leave both out, or write "sasl.mechanism": "OAUTHBEARER" and "security.protocol": "SASL_SSL"'
-        raise PlanError(message("the option 'oauth_cb' is for tokens over SASL", wrong, "nobody would call it", hint))
+        raise PlanError("the option 'oauth_cb' is for tokens over SASL", got=wrong, hint=hint)

@@ -16,7 +16,7 @@ from krishiv_py.connectors.kafka.writing import AwayError, Message, Writer
 from krishiv_py.connectors.sink import OnRepeat, OutputBatch, OutputName
 from krishiv_py.connectors.tables.keys import OP, is_log
 from krishiv_py.connectors.transactional import TransactionalSink
-from krishiv_py.errors import OperatorError, PlanError, message
+from krishiv_py.errors import OperatorError, PlanError
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_switch, known_column, one_of, wait_us
 from krishiv_py.types import type_text
@@ -150,10 +150,10 @@ class KafkaSink(TransactionalSink):
         self._upsert = a_switch(upsert, "upsert")
         if self._upsert and not self._key:
             hint = 'name the columns of the key: key=["user", "window_start"]'
-            raise PlanError(message("`upsert` needs a key", "no key", "no row takes the place of another", hint))
+            raise PlanError("`upsert` needs a key", got="no key", hint=hint)
         if format == "arrow" and (key is not None or headers is not None or upsert):
             hint = 'leave `key`, `headers` and `upsert` out, or write one row a value: format="avro"'
-            raise PlanError(message("a value of Arrow is many rows", "a key or headers", "they belong to one row", hint))
+            raise PlanError("a value of Arrow is many rows", got="a key or headers", hint=hint)
         one_of(delivery, "delivery", ("exactly_once", "at_least_once"))
         self.guarantee: Guarantee = delivery
         check_promise(self._connection.settings, transactions=delivery == "exactly_once")
@@ -268,7 +268,7 @@ class KafkaSink(TransactionalSink):
             type_ = schema.field(self._values.column).type
             if not (pa.types.is_string(type_) or pa.types.is_binary(type_)):
                 hint = 'cast it to text, or use format="json"'
-                raise PlanError(message(f"{where}a value is text or binary", type_text(type_), "it has no bytes", hint))
+                raise PlanError(f"{where}a value is text or binary", got=type_text(type_), hint=hint)
         encoding.check_texts(pa.schema([schema.field(n) for n in (*self._key, *(c for _, c in self._headers))]), self.title)
         self._values.check(pa.schema([schema.field(name) for name in self._columns(schema)]), self.title)
 
@@ -304,9 +304,7 @@ class KafkaSink(TransactionalSink):
         keys = encoding.as_bytes(_text(table.column(self._key[0]), self._key[0]))
         if self._upsert and None in keys:
             hint = "name two columns or more, which are written as a JSON object with null"
-            raise OperatorError(
-                message(f"{self.title}: a row has no key", f"null in {self._key[0]!r}", "nothing could take its place", hint)
-            )
+            raise OperatorError(f"{self.title}: a row has no key", got=f"null in {self._key[0]!r}", hint=hint)
         return keys
 
 

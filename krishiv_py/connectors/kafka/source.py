@@ -28,7 +28,7 @@ from krishiv_py.connectors.kafka.sharing import shares as shares
 from krishiv_py.connectors.kafka.starting import Where, resolved
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.source import JsonValue, Planned, Source
-from krishiv_py.errors import SourceError, message
+from krishiv_py.errors import SourceError
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.options.malformed import OnMalformed
 
@@ -185,12 +185,9 @@ class KafkaSource(Source):
             told = dict(self.starting).get(place, "earliest") if isinstance(self.starting, tuple) else self.starting
             if told != "earliest" and at[place] > end:
                 raise SourceError(
-                    message(
-                        "`ending` lies before `starting`",
-                        f"{place[0]}, partition {place[1]}: from offset {at[place]} to {end}",
-                        "there is nothing to read",
-                        "see which of the two is meant otherwise",
-                    )
+                    "`ending` lies before `starting`",
+                    got=f"{place[0]}, partition {place[1]}: from offset {at[place]} to {end}",
+                    hint="see which of the two is meant otherwise",
                 )
 
     def _exist(self, told: Offsets, name: str) -> None:
@@ -199,12 +196,9 @@ class KafkaSource(Source):
         for place, offset in told.items():
             if offset > latest[place]:
                 raise SourceError(
-                    message(
-                        f"`{name}` lies behind the last record",
-                        f"{place[0]}, partition {place[1]}: offset {offset}, and it ends at {latest[place]}",
-                        "it is not known what will be there",
-                        f'use at most {latest[place]}, or "latest"',
-                    )
+                    f"`{name}` lies behind the last record",
+                    got=f"{place[0]}, partition {place[1]}: offset {offset}, and it ends at {latest[place]}",
+                    hint=f'use at most {latest[place]}, or "latest"',
                 )
 
     def _next(self, at: Offsets, ends: Offsets | None, ids: Mapping[str, str], *, always: bool) -> Planned | None:
@@ -249,12 +243,10 @@ class KafkaSource(Source):
         where = f"{place[0]}, partition {place[1]}"
         if back and not gone:
             raise SourceError(
-                message(
-                    "a topic is shorter than what was read of it",
-                    f"{where}: it was known up to offset {needed[place]}, and ends at {to}",
-                    "it was made again, or lost records, and nobody knows which were read",
-                    "begin with a new checkpoint",
-                )
+                "a topic is shorter than what was read of it",
+                got=f"{where}: it was known up to offset {needed[place]}, and ends at {to}",
+                then="it was made again, or lost records, and nobody knows which were read",
+                hint="begin with a new checkpoint",
             )
         if self.on_lost == "fail":
             raise reading.expired(where, f"offset {at[place]} is next, and the first one kept is {to}")
@@ -330,12 +322,10 @@ class KafkaSource(Source):
 
 def _made_again(topic: str, consequence: str) -> SourceError:
     return SourceError(
-        message(
-            "a topic was deleted and made again",
-            topic,
-            consequence,
-            "begin with a new checkpoint; what the old topic held and was not read is lost",
-        )
+        "a topic was deleted and made again",
+        got=topic,
+        then=consequence,
+        hint="begin with a new checkpoint; what the old topic held and was not read is lost",
     )
 
 

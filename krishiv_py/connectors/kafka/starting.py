@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias
 
 from krishiv_py.connectors.kafka.client import Offsets, Place, When, offsets
 from krishiv_py.connectors.kafka.settings import Connection
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.durations import time_point_us
 
 Told: TypeAlias = (
@@ -68,7 +68,7 @@ def _refused(value: object, name: str, consequence: str) -> PlanError:
     hint = (
         'write "earliest", "latest", a time (datetime, or int ms), or offsets: {0: 15, 1: 20}; of several topics {"a": {0: 15}}'
     )
-    return PlanError(message(f"`{name}` is no place in a topic", shown(value), consequence, hint))
+    return PlanError(f"`{name}` is no place in a topic", got=shown(value), then=consequence, hint=hint)
 
 
 def resolved(connection: Connection, told: Where, places: Sequence[Place], name: str, within_s: float) -> Offsets:
@@ -85,12 +85,9 @@ def resolved(connection: Connection, told: Where, places: Sequence[Place], name:
     for place in given:
         if place not in places:
             raise PlanError(
-                message(
-                    f"`{name}` names a partition that does not exist",
-                    f"{place[0]}, partition {place[1]}",
-                    "it would never be read",
-                    f"the topic has {sum(p[0] == place[0] for p in places)} partitions, from 0",
-                )
+                f"`{name}` names a partition that does not exist",
+                got=f"{place[0]}, partition {place[1]}",
+                hint=f"the topic has {sum(p[0] == place[0] for p in places)} partitions, from 0",
             )
     default: When = "earliest" if name == "starting" else "latest"
     words: dict[Place, When] = {p: given.get(p, default) for p in places if isinstance(given.get(p, default), str)}  # type: ignore[misc]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import a_text
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -18,7 +18,7 @@ def a_topic(value: object) -> str:
     text = a_text(value, "topic", hint)
     if not _NAME.fullmatch(text) or text in (".", ".."):
         got, hint = shown(text), "letters A to Z, digits, and . _ -; 249 at most"
-        raise PlanError(message("Kafka has no topics of such a name", got, "rows would have no place", hint))
+        raise PlanError("Kafka has no topics of such a name", got=got, hint=hint)
     return text
 
 
@@ -26,7 +26,7 @@ def key_columns(value: object) -> tuple[str, ...]:
     """The columns of a key, each once."""
     names = () if value is None else (value,) if isinstance(value, str) else value
     if not isinstance(names, (list, tuple)) or len(set(map(str, names))) < len(names):
-        raise PlanError(message("`key` names columns", shown(value), "no key is meant", 'write key="user" or key=["a", "b"]'))
+        raise PlanError("`key` names columns", got=shown(value), hint='write key="user" or key=["a", "b"]')
     return tuple(a_text(name, "key", 'write key="user" or key=["user", "window_start"]') for name in names)
 
 
@@ -36,11 +36,11 @@ def header_columns(value: object) -> tuple[tuple[str, str], ...]:
         return ()
     if not isinstance(value, Mapping):
         hint = 'write headers={"name": "column"}'
-        raise PlanError(message("`headers` are names with columns", shown(value), "no header is meant", hint))
+        raise PlanError("`headers` are names with columns", got=shown(value), hint=hint)
     for name, column in value.items():
         a_text(name, "headers", 'write headers={"name": "column"}')
         a_text(column, "headers", 'write headers={"name": "column"}')
         if name.startswith("krishiv-"):
             hint = "choose a name that does not begin with krishiv-"
-            raise PlanError(message("a header has a name of the library", name, "batches could not be told apart", hint))
+            raise PlanError("a header has a name of the library", got=name, hint=hint)
     return tuple(value.items())

@@ -12,7 +12,7 @@ import attrs
 
 from krishiv_py.connectors.kafka.client import kafka, partitions
 from krishiv_py.connectors.kafka.settings import Connection
-from krishiv_py.errors import RAISED, OperatorError, SourceError, message
+from krishiv_py.errors import RAISED, OperatorError, SourceError
 
 _POLL_S: Final = 0.1
 _CALL_S: Final = 6.0
@@ -293,7 +293,7 @@ class Writer:
         got = f"topic {self.topic} at {self.connection.servers}: {said}"
         seen = "its rows are not visible" if self.transactional else "some of its rows may be there"
         hint = _AGAIN if error is None else _HINTS.get(error.name(), _AGAIN)
-        return kind(message("Kafka did not take a batch", got, seen, hint))
+        return kind("Kafka did not take a batch", got=got, then=seen, hint=hint)
 
 
 def _written(config: dict[str, Any]) -> dict[str, Any]:

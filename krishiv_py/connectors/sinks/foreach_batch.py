@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import attrs
 
 from krishiv_py.connectors.sink import FrameSink, OutputBatch
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 
 BatchConsumer: TypeAlias = Callable[[Any, int], None]
 
@@ -23,12 +23,7 @@ class ForeachBatchSink(FrameSink):
     def _can_be_called(self, _attribute: object, value: object) -> None:
         if not callable(value):
             raise PlanError(
-                message(
-                    "a batch is taken by a function",
-                    shown(value),
-                    "results would go nowhere",
-                    "pass a function of a DataFrame and a batch number",
-                )
+                "a batch is taken by a function", got=shown(value), hint="pass a function of a DataFrame and a batch number"
             )
 
     @property

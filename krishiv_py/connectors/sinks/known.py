@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from krishiv_py.connectors.sink import Delivery, FileSink, FolderSink, FrameSink, OnRepeat, Sink, SparkFileSink, TableSink
 from krishiv_py.connectors.sinks.foreach_batch import BatchConsumer, ForeachBatchSink
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 
 _INTERFACES: Final = (FileSink, TableSink, FrameSink, SparkFileSink)
 _WRITTEN: Final = "ParquetSink, JsonSink, MemorySink, ConsoleSink or ForeachBatchSink(function)"
@@ -50,7 +50,7 @@ def known_sink(value: object, what: str) -> Sink:
     hint = f"use {_WRITTEN}; for a sink of your own subclass {_OWN}"
     if isinstance(value, type) and issubclass(value, Sink):
         hint = f"pass an object: {value.__name__}(...)"
-    raise PlanError(message(f"{what} cannot go to this sink", shown(value), "they would vanish", hint))
+    raise PlanError(f"{what} cannot go to this sink", got=shown(value), hint=hint)
 
 
 def as_sink(value: Sink | BatchConsumer, what: str) -> Sink:
@@ -74,20 +74,10 @@ def described(sink: Sink) -> str:
 def _check_files(sink: FolderSink) -> None:
     path, suffix = getattr(sink, "path", None), getattr(sink, "suffix", None)
     if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
-        raise PlanError(
-            message(
-                f"{sink.title} has no folder",
-                shown(path),
-                "its files would go nowhere",
-                "give it an attribute `path` with the folder",
-            )
-        )
+        raise PlanError(f"{sink.title} has no folder", got=shown(path), hint="give it an attribute `path` with the folder")
     if isinstance(sink, FileSink) and not (isinstance(suffix, str) and suffix.startswith(".") and "/" not in suffix):
         raise PlanError(
-            message(
-                f"{sink.title} has no suffix for its files",
-                shown(suffix),
-                "its files would have no kind",
-                'give the class an attribute such as suffix = ".csv"',
-            )
+            f"{sink.title} has no suffix for its files",
+            got=shown(suffix),
+            hint='give the class an attribute such as suffix = ".csv"',
         )

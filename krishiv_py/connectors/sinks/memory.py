@@ -9,7 +9,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.sink import OnRepeat, OutputBatch, TableSink
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import a_number
 
 
@@ -37,14 +37,7 @@ class MemorySink(TableSink):
         """
         a_number(batch_id, "batch_id", 0, "pass the number of the micro-batch", most=(1 << 63) - 1)
         if not isinstance(tables, list) or not all(isinstance(t, pa.Table) for t in tables):
-            raise PlanError(
-                message(
-                    "a memory sink takes a list of Arrow tables",
-                    shown(tables),
-                    "its rows cannot be read",
-                    "pass for instance [table]",
-                )
-            )
+            raise PlanError("a memory sink takes a list of Arrow tables", got=shown(tables), hint="pass for instance [table]")
         if tables:
             self.tables[batch_id] = tables
         else:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.connectors.tables.keys import OP, is_log, kept
-from krishiv_py.errors import OperatorError, message, shown
+from krishiv_py.errors import OperatorError, shown
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 _GONE: Final = ("-U", "-D")
@@ -73,12 +73,9 @@ def check_marks(op: pa.Array) -> None:
     if not pc.all(known, min_count=0).as_py():
         at = pc.index(known, False).as_py()
         raise OperatorError(
-            message(
-                "a row says of itself no known change",
-                shown(op[at].as_py()),
-                "nobody knows what it does to the table",
-                "the marks are +I, -U, +U, -D; give a column of your own another name than `op`",
-            )
+            "a row says of itself no known change",
+            got=shown(op[at].as_py()),
+            hint="the marks are +I, -U, +U, -D; give a column of your own another name than `op`",
         )
 
 
@@ -122,10 +119,8 @@ def _check_unique(rows: pa.Table, key: Sequence[str], gone: pa.Array, sink: str)
     if len(twice):
         at = keys.slice(int(order[twice[0]]), 1).to_pylist()[0]
         raise OperatorError(
-            message(
-                f"`key` of {sink} does not tell results apart",
-                f"several valid rows of {shown(at)} in one batch",
-                "only one of them would be in the table",
-                "name all columns that make a result what it is: the keys, and window_start and window_end",
-            )
+            f"`key` of {sink} does not tell results apart",
+            got=f"several valid rows of {shown(at)} in one batch",
+            then="only one of them would be in the table",
+            hint="name all columns that make a result what it is: the keys, and window_start and window_end",
         )

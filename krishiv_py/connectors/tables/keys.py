@@ -7,7 +7,7 @@ from typing import Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from krishiv_py.errors import PlanError, SchemaError, message, shown, unknown_column
+from krishiv_py.errors import PlanError, SchemaError, shown, unknown_column
 from krishiv_py.plan.checks import MOST_ROWS, a_number, a_switch, a_text
 
 OP: Final = "op"
@@ -85,7 +85,7 @@ def columns(value: object, name: str) -> tuple[str, ...]:
     hint = f'pass a list of names: {name}=["user", "window_start"]'
     found = [value] if isinstance(value, str) else list(value) if isinstance(value, (list, tuple)) else None
     if found is None or len(set(map(str, found))) < len(found):
-        raise PlanError(message(f"`{name}` is no list of columns", shown(value), "rows would not be told apart", hint))
+        raise PlanError(f"`{name}` is no list of columns", got=shown(value), hint=hint)
     return tuple(a_text(each, name, hint) for each in found)
 
 
@@ -114,17 +114,14 @@ def check_key(sink: str, key: Sequence[str], schema: pa.Schema) -> None:
     for name in columns.names if key else ():
         if name.startswith(OWN):
             what, hint = f"a column of {sink} has a name of the library", "rename it with .alias(...) or .rename(...)"
-            raise SchemaError(message(what, shown(name), "it would be taken for another", hint))
+            raise SchemaError(what, got=shown(name), hint=hint)
     for name in key:
         if name not in columns.names:
             raise unknown_column(name, columns.names, f"`key` of {sink}")
         kind = columns.field(name).type
         if pa.types.is_nested(kind) or pa.types.is_null(kind):
             raise SchemaError(
-                message(
-                    f"`key` of {sink} is a column that cannot be compared",
-                    f"{name} is {kind}",
-                    "rows of one key would not be found",
-                    "name plain columns, such as the keys and window_start",
-                )
+                f"`key` of {sink} is a column that cannot be compared",
+                got=f"{name} is {kind}",
+                hint="name plain columns, such as the keys and window_start",
             )

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import attrs
 
-from krishiv_py.errors import OperatorError, PlanError, message, missing_extra, require_extra
+from krishiv_py.errors import OperatorError, PlanError, missing_extra, require_extra
 from krishiv_py.plan.checks import a_text
 from krishiv_py.redaction import HIDDEN, is_secret, redacted
 
@@ -83,12 +83,9 @@ class Place:
             found = psycopg.conninfo.conninfo_to_dict(text)
         except psycopg.Error:  # whose text quotes what it could not read
             raise PlanError(
-                message(
-                    "`conninfo` cannot be read",
-                    f"a text of {len(text)} characters",
-                    "the database is unknown",
-                    'pass "postgresql://user@host/database" or "host=... dbname=... user=..."; encode signs as URLs need',
-                )
+                "`conninfo` cannot be read",
+                got=f"a text of {len(text)} characters",
+                hint='pass "postgresql://user@host/database" or "host=... dbname=... user=..."; encode signs as URLs need',
             ) from None
         host = found.get("host") or found.get("hostaddr") or "localhost"
         return cls(text, f"{found.get('dbname', 'the default database')} at {host}:{found.get('port', 5432)}")
@@ -107,12 +104,9 @@ class Place:
             return psycopg.connect(self.told, **{k: v for k, v in _DEFAULTS.items() if k not in known})
         except psycopg.Error as problem:
             raise OperatorError(
-                message(
-                    "PostgreSQL cannot be reached",
-                    f"{self.title}: {self.clean(str(problem))}",
-                    "nothing can be written",
-                    "see that the server runs, and that address, user and password are right",
-                )
+                "PostgreSQL cannot be reached",
+                got=f"{self.title}: {self.clean(str(problem))}",
+                hint="see that the server runs, and that address, user and password are right",
             ) from None
 
     def failed(self, table: str, problem: BaseException) -> OperatorError:
@@ -121,7 +115,7 @@ class Place:
         lost = code[:2] in ("08", "57") or not code
         what, hint = _AWAY if lost else _MEANINGS.get(code, ("PostgreSQL refuses rows", "see the text of the server"))
         got = f"table {table} in {self.title}: {self.clean(str(problem))}"
-        return OperatorError(message(what, got, "the batch is not written", hint))
+        return OperatorError(what, got=got, then="the batch is not written", hint=hint)
 
     def clean(self, text: str) -> str:
         """One line of a `text` without secrets."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from krishiv_py.connectors.tables.pgplace import driver
 from krishiv_py.connectors.tables.pgtypes import column_type, takes
-from krishiv_py.errors import PlanError, SchemaError, message
+from krishiv_py.errors import PlanError, SchemaError
 from krishiv_py.types import type_text
 
 _LONGEST = 63
@@ -26,9 +26,7 @@ def make_table(connection: Any, path: Sequence[str], columns: pa.Schema, key: Se
     for name in columns.names:
         if len(name.encode()) > _LONGEST:
             hint = "give the column a shorter name with .alias(...) or .rename(...)"
-            raise SchemaError(
-                message("a name is too long for PostgreSQL", f"{name}: more than {_LONGEST} bytes", "it would be cut", hint)
-            )
+            raise SchemaError("a name is too long for PostgreSQL", got=f"{name}: more than {_LONGEST} bytes", hint=hint)
     parts = [sql.SQL("{} {}").format(sql.Identifier(f.name), sql.SQL(column_type(f.type))) for f in columns]
     if key:
         same = " NULLS NOT DISTINCT" if connection.info.server_version >= 150_000 else ""
@@ -101,11 +99,11 @@ def check_table(connection: Any, path: Sequence[str], ledger: Sequence[str], col
     title, oid = ".".join(path), _oid(connection, path)
     if oid is None:
         hint = "create it, or leave create=True; upper and lower case count"
-        raise PlanError(message("there is no such table in PostgreSQL", title, "rows would have no place", hint))
+        raise PlanError("there is no such table in PostgreSQL", got=title, hint=hint)
     kind = connection.execute("SELECT relkind::text FROM pg_class WHERE oid = %s", (oid,)).fetchone()[0]
     if kind not in _TABLES:
         hint = "name the table behind it"
-        raise PlanError(message("rows can be copied into a table only", f"{title} is no table", "they would be refused", hint))
+        raise PlanError("rows can be copied into a table only", got=f"{title} is no table", hint=hint)
     needed = ["SELECT", "INSERT", *(["UPDATE", "DELETE"] if key else [])]
     _check_rights(connection, title, oid, needed)
     found = _oid(connection, ledger)
@@ -117,12 +115,10 @@ def check_table(connection: Any, path: Sequence[str], ledger: Sequence[str], col
         names, quoted = ", ".join(key), driver().sql.SQL(", ").join(map(driver().sql.Identifier, key)).as_string(connection)
         table = driver().sql.Identifier(*path).as_string(connection)
         raise SchemaError(
-            message(
-                f"table {title} has no unique index over `key`",
-                names,
-                "results of one key could not replace each other",
-                f"CREATE UNIQUE INDEX ON {table} ({quoted}) NULLS NOT DISTINCT, or let the sink make the table",
-            )
+            f"table {title} has no unique index over `key`",
+            got=names,
+            then="results of one key could not replace each other",
+            hint=f"CREATE UNIQUE INDEX ON {table} ({quoted}) NULLS NOT DISTINCT, or let the sink make the table",
         )
 
 
@@ -131,7 +127,7 @@ def _check_ledger(connection: Any, oid: int, title: str) -> None:
     names = {name for (name,) in connection.execute(asked, (oid,)).fetchall()}
     if not names >= {*_NOTED, "batch_id"} or not _is_unique(connection, oid, _NOTED):
         hint = "pass the name of another one with ledger=: it is made if it is missing"
-        raise SchemaError(message("`ledger` is another table", title, "batches could not be noted in it", hint))
+        raise SchemaError("`ledger` is another table", got=title, hint=hint)
 
 
 def _check_columns(connection: Any, title: str, oid: int, columns: pa.Schema, key: Sequence[str]) -> None:
@@ -163,7 +159,7 @@ def _check_columns(connection: Any, title: str, oid: int, columns: pa.Schema, ke
 
 
 def _other(title: str, got: str, hint: str) -> SchemaError:
-    return SchemaError(message(f"table {title} does not take the rows", got, "values would be lost or refused", hint))
+    return SchemaError(f"table {title} does not take the rows", got=got, hint=hint)
 
 
 def _check_rights(connection: Any, title: str, oid: int, needed: Sequence[str]) -> None:
@@ -171,9 +167,7 @@ def _check_rights(connection: Any, title: str, oid: int, needed: Sequence[str]) 
         if not connection.execute("SELECT has_table_privilege(%s::oid, %s)", (oid, right)).fetchone()[0]:
             role = connection.info.user
             hint = f"GRANT {', '.join(needed)} ON {title} TO {role}"
-            raise PlanError(
-                message("a right is missing in PostgreSQL", f"{right} on {title} for {role}", "rows would be refused", hint)
-            )
+            raise PlanError("a right is missing in PostgreSQL", got=f"{right} on {title} for {role}", hint=hint)
 
 
 def takes_nulls_for_one(connection: Any, path: Sequence[str], key: Sequence[str]) -> bool:

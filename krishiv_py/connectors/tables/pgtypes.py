@@ -6,7 +6,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from krishiv_py.errors import SchemaError, message
+from krishiv_py.errors import SchemaError
 from krishiv_py.types import type_text
 
 _WHOLE: Final = ("smallint", "integer", "bigint", "numeric")
@@ -42,7 +42,9 @@ def check_types(columns: pa.Schema) -> None:
             column_type(field.type)
         except KeyError:
             got, so = f"{field.name} is {type_text(field.type)}", "its values could not be written"
-            raise SchemaError(message("PostgreSQL has no such type", got, so, "cast it with .with_column or .select")) from None
+            raise SchemaError(
+                "PostgreSQL has no such type", got=got, then=so, hint="cast it with .with_column or .select"
+            ) from None
 
 
 def column_type(kind: pa.DataType) -> str:

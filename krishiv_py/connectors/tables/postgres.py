@@ -25,7 +25,7 @@ from krishiv_py.connectors.tables.pgtable import (
 )
 from krishiv_py.connectors.tables.pgtypes import check_types
 from krishiv_py.connectors.transactional import TransactionalSink
-from krishiv_py.errors import CheckpointError, OperatorError, PlanError, message, shown
+from krishiv_py.errors import CheckpointError, OperatorError, PlanError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_text
 
@@ -53,7 +53,7 @@ def _named(value: object, name: str) -> str:
     for part in text.split("."):
         if not part or len(part.encode()) > 63 or text.count(".") > 1 or "\0" in part:
             hint = 'pass "table" or "schema.table"; each of at most 63 bytes'
-            raise PlanError(message(f"`{name}` is no name of a table", shown(value), "rows would have no place", hint))
+            raise PlanError(f"`{name}` is no name of a table", got=shown(value), hint=hint)
     return text
 
 
@@ -61,7 +61,7 @@ def _ledger(value: object) -> str:
     text = _named(value, "ledger")
     if "." in text:
         hint = "pass its name only: it lies beside the table of results"
-        raise PlanError(message("`ledger` is the name of a table", shown(value), "batches could not be noted", hint))
+        raise PlanError("`ledger` is the name of a table", got=shown(value), hint=hint)
     return text
 
 
@@ -127,10 +127,10 @@ class PostgresSink(TransactionalSink):
     def __attrs_post_init__(self) -> None:
         if self._ledger_path == self._path:
             hint = "give the ledger another name, or leave it out"
-            raise PlanError(message("`ledger` is the table of results", shown(self.table), "batches could not be noted", hint))
+            raise PlanError("`ledger` is the table of results", got=shown(self.table), hint=hint)
         if self.refused is not None and self._refused_path in (self._path, self._ledger_path):
             hint = 'give it a name of its own: refused="refused_rows"'
-            raise PlanError(message("`refused` is another table of the sink", shown(self.refused), "rows would be mixed", hint))
+            raise PlanError("`refused` is another table of the sink", got=shown(self.refused), hint=hint)
 
     @property
     def _ledger_path(self) -> tuple[str, ...]:
@@ -356,12 +356,10 @@ class PostgresSink(TransactionalSink):
         noted = self._open.connection.execute(asked, (batch.query_id, batch.output, self.table, batch.batch_id))
         if noted.rowcount != 1:
             raise CheckpointError(
-                message(
-                    f"{self.title} holds this batch already",
-                    f"batch {batch.batch_id} of {batch.output}",
-                    "another process writes the same query, and rows would be doubled",
-                    "let one query run from a checkpoint",
-                )
+                f"{self.title} holds this batch already",
+                got=f"batch {batch.batch_id} of {batch.output}",
+                then="another process writes the same query, and rows would be doubled",
+                hint="let one query run from a checkpoint",
             )
 
 

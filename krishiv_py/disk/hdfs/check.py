@@ -10,7 +10,7 @@ from typing import Final
 
 from krishiv_py.disk.hdfs.client import DEFAULT, hdfs_settings, new_client, told_as_os_errors
 from krishiv_py.disk.hdfs.system import Hdfs, hdfs_path, of_hdfs
-from krishiv_py.errors import EnvironmentSetupError, message
+from krishiv_py.errors import EnvironmentSetupError
 
 _ANSWER_S: Final = 20
 _IMPATIENT: Final = {"dfs.client.failover.max.attempts": "3", "dfs.client.failover.sleep.base.millis": "100"}
@@ -93,6 +93,4 @@ def _write(system: Hdfs, folder: str) -> None:
 
 def _unreached(path: str, problem: str) -> EnvironmentSetupError:
     why = next((why for signs, why in _WHY if any(sign in problem for sign in signs)), "the namenode refuses")
-    return EnvironmentSetupError(
-        message(f"{path} cannot be reached: {why}", problem, "nothing can be read or written there", _HINT)
-    )
+    return EnvironmentSetupError(f"{path} cannot be reached: {why}", got=problem, hint=_HINT)

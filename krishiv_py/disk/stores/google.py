@@ -20,7 +20,7 @@ import pyarrow.fs as pafs
 
 from krishiv_py.disk.settings import connections, noted
 from krishiv_py.disk.stores.kinds import bucket_and_key
-from krishiv_py.errors import EnvironmentSetupError, OperatorError, message, missing_extra, require_extra
+from krishiv_py.errors import EnvironmentSetupError, OperatorError, missing_extra, require_extra
 
 PREFIX: Final = "fs.gs."
 """How the names of the connector's settings begin."""
@@ -212,7 +212,7 @@ def rename(source: str, target: str) -> None:
     except Exception as problem:  # Google's client has many kinds
         hint = "see what the store says; start the query again: the batch is written again"
         text = f"{target}: {_first_line(problem)}"
-        raise OperatorError(message("a file cannot be published", text, "the batch is not published", hint)) from problem
+        raise OperatorError("a file cannot be published", got=text, then="the batch is not published", hint=hint) from problem
 
 
 def check_google(path: str) -> None:
@@ -233,13 +233,10 @@ def check_google(path: str) -> None:
         raise
     except Exception as problem:  # Google's client has many kinds
         raise EnvironmentSetupError(
-            message(
-                f"{path} cannot be reached: {_why(problem)}",
-                _first_line(problem),
-                "nothing can be read or written there",
-                'see to the bucket, and to Session.builder().storage_options({"GOOGLE_SERVICE_ACCOUNT": ...}) or Spark\'s '
-                "settings spark.hadoop.fs.gs.…",
-            )
+            f"{path} cannot be reached: {_why(problem)}",
+            got=_first_line(problem),
+            hint='see to the bucket, and to Session.builder().storage_options({"GOOGLE_SERVICE_ACCOUNT": ...}) or Spark\'s '
+            "settings spark.hadoop.fs.gs.…",
         ) from problem
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from krishiv_py.disk.stores.google import ANONYMOUS, KEY_FILE
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import setting
 
 HADOOP: Final = "spark.hadoop."
@@ -37,22 +37,19 @@ def spark_settings(options: object) -> tuple[tuple[str, str], ...]:
     """
     if not isinstance(options, Mapping):
         hint = 'pass a dict: {"AWS_REGION": "eu-central-1"}'
-        raise PlanError(message("`options` is no dict", type(options).__name__, "the store cannot be reached", hint))
+        raise PlanError("`options` is no dict", got=type(options).__name__, hint=hint)
     given = {name.upper(): value for name, value in (setting(name, each) for name, each in options.items())}
     for name in given:
         if name not in _TEXTS and name not in _SWITCHES and name not in _GOOGLE_NAMES:
             raise PlanError(
-                message(
-                    "no such option of a store",
-                    shown(name),
-                    "it would be passed over",
-                    f"use {', '.join([*_TEXTS, *_SWITCHES, *_GOOGLE_NAMES])}, or .config() with one of Hadoop's settings "
-                    "spark.hadoop.fs.s3a.… or spark.hadoop.fs.gs.…",
-                )
+                "no such option of a store",
+                got=shown(name),
+                hint=f"use {', '.join([*_TEXTS, *_SWITCHES, *_GOOGLE_NAMES])}, or .config() with one of Hadoop's settings "
+                "spark.hadoop.fs.s3a.… or spark.hadoop.fs.gs.…",
             )
     if ("AWS_ACCESS_KEY_ID" in given) != ("AWS_SECRET_ACCESS_KEY" in given):
         got = "AWS_ACCESS_KEY_ID" if "AWS_ACCESS_KEY_ID" in given else "AWS_SECRET_ACCESS_KEY"
-        raise PlanError(message("half of a pair of keys", got, "the store would refuse it", "pass both, or neither"))
+        raise PlanError("half of a pair of keys", got=got, hint="pass both, or neither")
     found = {_TEXTS[name]: value for name, value in given.items() if name in _TEXTS}
     s3 = tuple((_HADOOP + name, value) for name, value in {**found, **_switched(given)}.items())
     return (*s3, *((_GOOGLE + name, value) for name, value in _google(given).items()))
@@ -67,23 +64,18 @@ def _google(given: Mapping[str, str]) -> dict[str, str]:
     anonymous = _switch(given, "GOOGLE_SKIP_SIGNATURE")
     if len(key_files) > 1 or (key_files and anonymous):
         raise PlanError(
-            message(
-                "credentials for Google's store are given in two ways",
-                ", ".join(name for name in _GOOGLE_NAMES if name in given and name != "GOOGLE_BASE_URL"),
-                "it is not known which are meant",
-                "pass GOOGLE_SERVICE_ACCOUNT, the path of a key file, or GOOGLE_SKIP_SIGNATURE",
-            )
+            "credentials for Google's store are given in two ways",
+            got=", ".join(name for name in _GOOGLE_NAMES if name in given and name != "GOOGLE_BASE_URL"),
+            hint="pass GOOGLE_SERVICE_ACCOUNT, the path of a key file, or GOOGLE_SKIP_SIGNATURE",
         )
     if key_files:
         [key_file] = key_files
         if key_file.lstrip().startswith("{"):
             raise PlanError(
-                message(
-                    "a key stands where the path of its file belongs",
-                    "[redacted]",
-                    "Spark's connector reads keys from files",
-                    "write it into a file that every machine has, and pass the path",
-                )
+                "a key stands where the path of its file belongs",
+                got="[redacted]",
+                then="Spark's connector reads keys from files",
+                hint="write it into a file that every machine has, and pass the path",
             )
         found |= {"auth.type": KEY_FILE, "auth.service.account.json.keyfile": key_file}
     elif anonymous:
@@ -99,12 +91,10 @@ def _switched(given: Mapping[str, str]) -> dict[str, str]:
     if endpoint.startswith("http://"):
         if http is False:
             raise PlanError(
-                message(
-                    "the endpoint is not encrypted",
-                    endpoint,
-                    "AWS_ALLOW_HTTP is false",
-                    "write https://, or AWS_ALLOW_HTTP true",
-                )
+                "the endpoint is not encrypted",
+                got=endpoint,
+                then="AWS_ALLOW_HTTP is false",
+                hint="write https://, or AWS_ALLOW_HTTP true",
             )
         found["connection.ssl.enabled"] = "false"
     virtual = _switch(given, "AWS_VIRTUAL_HOSTED_STYLE_REQUEST")
@@ -122,7 +112,5 @@ def _switch(given: Mapping[str, str], name: str) -> bool | None:
     if name not in given:
         return None
     if given[name].lower() not in _YES_OR_NO:
-        raise PlanError(
-            message(f"{name} is neither true nor false", given[name], "it is not known what is meant", "write true")
-        )
+        raise PlanError(f"{name} is neither true nor false", got=given[name], hint="write true")
     return _YES_OR_NO[given[name].lower()]

@@ -12,7 +12,7 @@ import attrs
 import pyarrow.fs as pafs
 
 from krishiv_py.disk.settings import connections, noted
-from krishiv_py.errors import EnvironmentSetupError, message, missing_extra, require_extra
+from krishiv_py.errors import EnvironmentSetupError, missing_extra, require_extra
 
 PREFIX: Final = "fs.s3a."
 """How the names of Hadoop's settings begin."""
@@ -217,13 +217,10 @@ def check_s3(path: str) -> None:
         problem = str(failed).splitlines()[0]
     if problem:
         raise EnvironmentSetupError(
-            message(
-                f"{path} cannot be reached: {_why(problem)}",
-                problem,
-                "nothing can be read or written there",
-                'see to the bucket, and to Session.builder().storage_options({"AWS_ENDPOINT_URL": ...}) or Spark\'s settings '
-                "spark.hadoop.fs.s3a.…",
-            )
+            f"{path} cannot be reached: {_why(problem)}",
+            got=problem,
+            hint='see to the bucket, and to Session.builder().storage_options({"AWS_ENDPOINT_URL": ...}) or Spark\'s settings '
+            "spark.hadoop.fs.s3a.…",
         )
 
 

@@ -18,7 +18,7 @@ import pyarrow.fs as pafs
 from krishiv_py.disk.stores import google
 from krishiv_py.disk.stores.kinds import bucket_and_key, is_store, leaves_uploads
 from krishiv_py.disk.stores.s3 import client
-from krishiv_py.errors import OperatorError, message
+from krishiv_py.errors import OperatorError
 
 _PART_BYTES: Final = 64 << 20
 
@@ -192,4 +192,4 @@ def _telling(path: str, what: str) -> Iterator[None]:
         yield
     except Exception as problem:  # boto3 has many kinds
         hint = "see what the store says; start the query again: the batch is written again"
-        raise OperatorError(message(what, f"{path}: {problem}", "the batch is not published", hint)) from problem
+        raise OperatorError(what, got=f"{path}: {problem}", then="the batch is not published", hint=hint) from problem

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.errors import ExpressionError, SchemaError, message
+from krishiv_py.errors import ExpressionError, SchemaError
 from krishiv_py.functions.computing import text
 from krishiv_py.functions.computing.decimals import fitted
 from krishiv_py.functions.computing.text import Converted, flags
@@ -119,12 +119,10 @@ def _rule(source: pa.DataType, target: Target) -> Converter:
         found = _nested
     if found is None:
         raise ExpressionError(
-            message(
-                f"{type_text(source)} cannot be cast to {type_text(target.asked)}",
-                "types without a conversion between them",
-                "no value of the one stands for a value of the other",
-                "see the table of conversions in docs/expressions.md, or use map_batches",
-            )
+            f"{type_text(source)} cannot be cast to {type_text(target.asked)}",
+            got="types without a conversion between them",
+            then="no value of the one stands for a value of the other",
+            hint="see the table of conversions in docs/expressions.md, or use map_batches",
         )
     return found
 

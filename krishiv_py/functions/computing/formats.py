@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from krishiv_py.errors import ExpressionError, message, shown
+from krishiv_py.errors import ExpressionError, shown
 
 _COUNTS: Final = {
     "y": (2, 4),
@@ -106,12 +106,10 @@ def read_regex(pattern: str) -> str:
         group = f"(?P<f>[0-9]{{1,{piece.count}}})" if piece.letter == "S" else _READ.get((piece.letter, piece.count))
         if group is None or piece.letter in seen:
             raise ExpressionError(
-                message(
-                    "texts cannot be read by this pattern",
-                    shown(pattern),
-                    f"{piece.letter * piece.count} is not read, or is there twice",
-                    "use yyyy, MM or M, dd or d, HH or H, mm or m, ss or s, S to SSSSSS, and text in single quotes",
-                )
+                "texts cannot be read by this pattern",
+                got=shown(pattern),
+                then=f"{piece.letter * piece.count} is not read, or is there twice",
+                hint="use yyyy, MM or M, dd or d, HH or H, mm or m, ss or s, S to SSSSSS, and text in single quotes",
             )
         seen.append(piece.letter)
         out.append(group)
@@ -122,10 +120,8 @@ def read_regex(pattern: str) -> str:
 
 def _unknown(pattern: str, what: str) -> ExpressionError:
     return ExpressionError(
-        message(
-            "the pattern of a time cannot be read",
-            shown(pattern),
-            f"it has {what}",
-            "use yyyy MM dd HH mm ss SSSSSS, yy, MMM, MMMM, E, EEEE, hh, a, and text in single quotes",
-        )
+        "the pattern of a time cannot be read",
+        got=shown(pattern),
+        then=f"it has {what}",
+        hint="use yyyy MM dd HH mm ss SSSSSS, yy, MMM, MMMM, E, EEEE, hh, a, and text in single quotes",
     )

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from krishiv_py.errors import ExpressionError, message, shown
+from krishiv_py.errors import ExpressionError, shown
 
 _STEP: Final = re.compile(r"\.([^.\[*]+)|\[(\d{1,9})\]|\['([^'?]+)'\]")
 
@@ -31,11 +31,9 @@ def json_path(text: str) -> tuple[str | int, ...]:
         at = step.end()
     if at != len(text) or not text.startswith("$"):
         raise ExpressionError(
-            message(
-                "get_json_object takes a path to one value",
-                shown(text),
-                "it leads nowhere, or to many values",
-                "write for instance '$.user.tags[0]', or \"$['first name']\"; from_json reads whole lists",
-            )
+            "get_json_object takes a path to one value",
+            got=shown(text),
+            then="it leads nowhere, or to many values",
+            hint="write for instance '$.user.tags[0]', or \"$['first name']\"; from_json reads whole lists",
         )
     return tuple(found)

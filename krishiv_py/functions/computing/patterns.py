@@ -6,7 +6,7 @@ from typing import Final, NoReturn
 
 import attrs
 
-from krishiv_py.errors import ExpressionError, message, shown
+from krishiv_py.errors import ExpressionError, shown
 
 _SPACES: Final = r"\t\n\x0B\f\r "
 _LINE_ENDS: Final = r"\n\r\x{85}\x{2028}\x{2029}"
@@ -24,12 +24,10 @@ def like_regex(pattern: str, escape: str = "\\") -> str:
             at += 1
             if at == len(pattern) or pattern[at] not in ("%", "_", escape):
                 raise ExpressionError(
-                    message(
-                        "a LIKE pattern has a backslash before another character",
-                        shown(pattern),
-                        "Spark reads no such pattern",
-                        r"write \% for a percent sign, \_ for an underscore, \\ for a backslash",
-                    )
+                    "a LIKE pattern has a backslash before another character",
+                    got=shown(pattern),
+                    then="Spark reads no such pattern",
+                    hint=r"write \% for a percent sign, \_ for an underscore, \\ for a backslash",
                 )
             out.append(_plain(pattern[at]))
         else:
@@ -88,12 +86,10 @@ class _Reader:
 
     def refuse(self, what: str) -> NoReturn:
         raise ExpressionError(
-            message(
-                "the regular expression cannot be evaluated as Spark does",
-                shown(self.pattern),
-                f"position {self.at} has {what}",
-                "write it with characters, classes such as [a-z] and \\d, groups, |, and repeats; or use map_batches",
-            )
+            "the regular expression cannot be evaluated as Spark does",
+            got=shown(self.pattern),
+            then=f"position {self.at} has {what}",
+            hint="write it with characters, classes such as [a-z] and \\d, groups, |, and repeats; or use map_batches",
         )
 
     def peek(self) -> str:
@@ -277,12 +273,10 @@ def replacement(text: str, groups: int) -> str:
 
 def _unreadable(text: str) -> ExpressionError:
     return ExpressionError(
-        message(
-            "the replacement cannot be read",
-            shown(text),
-            "it names no group of the regular expression",
-            r"write $1 for the first group, \$ for a dollar sign, \\ for a backslash",
-        )
+        "the replacement cannot be read",
+        got=shown(text),
+        then="it names no group of the regular expression",
+        hint=r"write $1 for the first group, \$ for a dollar sign, \\ for a backslash",
     )
 
 
@@ -309,12 +303,10 @@ def check_pattern(name: str, args: tuple[object, ...]) -> None:
             why = "an end, start or group, which it takes in another way"
     if why is not None:
         raise ExpressionError(
-            message(
-                f"{name} cannot take this regular expression",
-                shown(pattern),
-                f"it has {why}",
-                "write it without, with (?:...) or \\z",
-            )
+            f"{name} cannot take this regular expression",
+            got=shown(pattern),
+            then=f"it has {why}",
+            hint="write it without, with (?:...) or \\z",
         )
     if name == "regexp_replace":
         replacement(str(args[2]), regex.groups)

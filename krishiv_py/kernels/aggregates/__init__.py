@@ -6,7 +6,7 @@ from importlib import import_module
 
 import pyarrow as pa
 
-from krishiv_py.errors import ExpressionError, message
+from krishiv_py.errors import ExpressionError
 from krishiv_py.kernels.aggregates.base import Rows
 from krishiv_py.kernels.aggregates.generic.kernel import KERNELS, AggKernel
 from krishiv_py.plan.aggregates.calls import AggCall
@@ -29,48 +29,32 @@ def kernel_for(call: AggCall, type_: pa.DataType) -> AggKernel:
     """
     if pa.types.is_null(type_) and call.takes != "rows":
         raise ExpressionError(
-            message(
-                f"{call.func} takes values of some type",
-                f"{call.arg!r}, which is null only",
-                "the result would have no type",
-                'cast it: col("x").cast("double")',
-            )
+            f"{call.func} takes values of some type",
+            got=f"{call.arg!r}, which is null only",
+            hint='cast it: col("x").cast("double")',
         )
     if call.takes == "numbers" and not _is_number(type_):
         raise ExpressionError(
-            message(
-                f"{call.func} takes numbers",
-                f"{call.arg!r} of type {type_text(type_)}",
-                "it cannot be computed",
-                'cast it: col("x").cast("double")',
-            )
+            f"{call.func} takes numbers",
+            got=f"{call.arg!r} of type {type_text(type_)}",
+            hint='cast it: col("x").cast("double")',
         )
     if call.takes == "integers" and not pa.types.is_integer(type_):
         raise ExpressionError(
-            message(
-                f"{call.func} takes whole numbers",
-                f"{call.arg!r} of type {type_text(type_)}",
-                "it has no bits",
-                'cast it: col("x").cast("bigint")',
-            )
+            f"{call.func} takes whole numbers",
+            got=f"{call.arg!r} of type {type_text(type_)}",
+            hint='cast it: col("x").cast("bigint")',
         )
     if call.takes == "conditions" and not pa.types.is_boolean(type_):
         raise ExpressionError(
-            message(
-                f"{call.func} takes a condition",
-                f"{call.arg!r} of type {type_text(type_)}",
-                "it is neither true nor false",
-                'compare it: col("x") > 0',
-            )
+            f"{call.func} takes a condition", got=f"{call.arg!r} of type {type_text(type_)}", hint='compare it: col("x") > 0'
         )
     if call.takes == "comparable" and pa.types.is_nested(type_):
         raise ExpressionError(
-            message(
-                f"{call.func} takes values that can be compared",
-                f"{call.arg!r} of type {type_text(type_)}",
-                "nested values have no order here",
-                "name a field of it, or use collect_list",
-            )
+            f"{call.func} takes values that can be compared",
+            got=f"{call.arg!r} of type {type_text(type_)}",
+            then="nested values have no order here",
+            hint="name a field of it, or use collect_list",
         )
     if type(call) not in KERNELS:  # loaded when a plan needs it
         import_module(f"{__name__}.{type(call).__module__.rpartition('.')[2]}")

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.types import Ints
-from krishiv_py.errors import OperatorError, message, shown
+from krishiv_py.errors import OperatorError, shown
 from krishiv_py.redaction import shown_setting
 
 
@@ -21,14 +21,14 @@ class GroupError(OperatorError):
     """A failure of an aggregate in the group of this number, which is not told yet."""
 
     def __init__(self, what: str, got: str = "", problem: str = "", hint: str = "", group: int | None = None) -> None:
-        super().__init__(message(what, got, problem, hint))
+        super().__init__(what, got=got, then=problem, hint=hint)
         self.parts = what, got, problem, hint
         self.group = group
 
     def told(self, where: str) -> OperatorError:
         """The error for people; `where` may be empty."""
-        what, *rest = self.parts
-        return OperatorError(message(f"{what} {where}" if where else what, *rest))
+        what, got, problem, hint = self.parts
+        return OperatorError(f"{what} {where}" if where else what, got=got, then=problem, hint=hint)
 
 
 @contextmanager
@@ -68,9 +68,7 @@ def blame_too_long(aggregate: str, problem: pa.ArrowInvalid) -> None:
     """
     if any(words in str(problem) for words in ("offset overflow", "overflowed binary array")):
         hint = "collect a part of it, such as an id, use shorter windows, or more keys"
-        raise OperatorError(
-            message(f"{aggregate!r} of one window is too long", "more than 2 GiB", "no column can hold it", hint)
-        ) from problem
+        raise OperatorError(f"{aggregate!r} of one window is too long", got="more than 2 GiB", hint=hint) from problem
 
 
 def first_of(ids: Ints) -> Callable[[int], int]:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from krishiv_py.arrays.grouping import normal_key
 from krishiv_py.arrays.types import Ints
-from krishiv_py.errors import ExpressionError, message
+from krishiv_py.errors import ExpressionError
 from krishiv_py.kernels.aggregates.collections import TimedLists
 from krishiv_py.kernels.aggregates.extremes import ranks
 from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, computes
@@ -73,23 +73,13 @@ def _ranked(call: TopK | BottomK | MaxBy | MinBy, type_: pa.DataType) -> AggKern
         by = type_.field(at).type
         if pa.types.is_nested(by) or pa.types.is_null(by):
             raise ExpressionError(
-                message(
-                    f"{call.func} ranks rows by values that can be compared",
-                    f"`{'then' if at else 'by'}` of type {type_text(by)}",
-                    "the rows have no order",
-                    "rank by a number, a text, a time or a field of the value",
-                )
+                f"{call.func} ranks rows by values that can be compared",
+                got=f"`{'then' if at else 'by'}` of type {type_text(by)}",
+                hint="rank by a number, a text, a time or a field of the value",
             )
     side: Literal["min", "max"] = "max" if isinstance(call, (MaxBy, TopK)) else "min"
     if isinstance(call, (TopK, BottomK)):
         return Ranked(type_, side, call.k, tuple("min" if first == "smallest" else "max" for first in then))
     if pa.types.is_null(type_.field(1).type):
-        raise ExpressionError(
-            message(
-                f"{call.func} takes values of some type",
-                "null only",
-                "the result would have no type",
-                'cast it: col("x").cast("int")',
-            )
-        )
+        raise ExpressionError(f"{call.func} takes values of some type", got="null only", hint='cast it: col("x").cast("int")')
     return ValueBy(type_, side, 1)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from krishiv_py.arrays.decimals import quotients
 from krishiv_py.arrays.ranges import Ranges, running
 from krishiv_py.arrays.types import Ints
-from krishiv_py.errors import AggregateOverflowError, message
+from krishiv_py.errors import AggregateOverflowError
 from krishiv_py.kernels.aggregates.base import Rows, numbers, present_groups, valid_rows, with_nulls
 from krishiv_py.kernels.aggregates.floats import FloatAvg, FloatSum
 from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, computes
@@ -95,12 +95,10 @@ class IntSum(AggKernel):
             at = int(np.flatnonzero(wraps)[0])
             exact = partials[0][at].as_py() + (int(wraps[at]) << 64)
             raise AggregateOverflowError(
-                message(
-                    f"{self.label} left the 64-bit range",
-                    exact,
-                    "a wrapped value would be wrong",
-                    'sum col(...).cast("double") or a decimal instead',
-                )
+                f"{self.label} left the 64-bit range",
+                got=exact,
+                then="a wrapped value would be wrong",
+                hint='sum col(...).cast("double") or a decimal instead',
             )
         return partials[0]
 
@@ -144,12 +142,7 @@ class DecimalSum(AggKernel):
             return pc.cast(partials[0], self.result_type)
         except pa.ArrowInvalid as problem:
             raise AggregateOverflowError(
-                message(
-                    f"{self.label} has more than 38 digits",
-                    str(problem),
-                    "it fits no decimal",
-                    'sum col(...).cast("double") instead',
-                )
+                f"{self.label} has more than 38 digits", got=str(problem), hint='sum col(...).cast("double") instead'
             ) from problem
 
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from krishiv_py.connectors.fit import RETURNED, fitted_batch, normal
 from krishiv_py.connectors.frames import arrow_table
-from krishiv_py.errors import RAISED, CheckpointError, ExpressionError, OperatorError, SchemaError, SourceError, message, told
+from krishiv_py.errors import RAISED, CheckpointError, ExpressionError, OperatorError, SchemaError, SourceError, told
 from krishiv_py.functions.computing.values import repeated
 from krishiv_py.kernels.columns.tree import Rows, guarded, value_of
 from krishiv_py.plan.expressions.expr import Expr
@@ -37,12 +37,9 @@ def _whole(expr: Expr, batch: Rows, holds: pa.Array | None) -> pa.Array:
         value = value_of(expr, batch) if holds is None else guarded(expr, batch, holds)
     except RecursionError:
         raise ExpressionError(
-            message(
-                "the expression is nested too deeply",
-                f"{len(repr(expr))} characters of text",
-                "it cannot be evaluated",
-                "compute parts of it with .with_column(...) first",
-            )
+            "the expression is nested too deeply",
+            got=f"{len(repr(expr))} characters of text",
+            hint="compute parts of it with .with_column(...) first",
         ) from None
     return _normal(expr, repeated(value, batch.num_rows) if isinstance(value, pa.Scalar) else value)
 
@@ -64,12 +61,7 @@ def _filter(step: Filter, batch: pa.RecordBatch) -> pa.RecordBatch:
     mask = evaluate(step.condition, batch)
     if not pa.types.is_boolean(mask.type):
         raise ExpressionError(
-            message(
-                "a filter must be true or false",
-                type_text(mask.type),
-                "rows cannot be kept or left by it",
-                'compare with something: col("x") > 0',
-            )
+            "a filter must be true or false", got=type_text(mask.type), hint='compare with something: col("x") > 0'
         )
     return batch.filter(mask)
 
@@ -86,12 +78,9 @@ def _map(step: MapBatches, batch: pa.RecordBatch) -> pa.RecordBatch:
         result = result if table is None else one_batch(table)
     if not isinstance(result, pa.RecordBatch):
         raise SchemaError(
-            message(
-                f"map_batches({step.detail()}) must return Arrow data",
-                type(result).__name__,
-                "the rows are lost",
-                "return a pyarrow RecordBatch or Table, or a frame of pandas, Polars or DuckDB",
-            )
+            f"map_batches({step.detail()}) must return Arrow data",
+            got=type(result).__name__,
+            hint="return a pyarrow RecordBatch or Table, or a frame of pandas, Polars or DuckDB",
         )
     return fitted_batch(result, step.schema, RETURNED, f"map_batches({step.detail()}) does not return what it declares")
 
@@ -99,12 +88,10 @@ def _map(step: MapBatches, batch: pa.RecordBatch) -> pa.RecordBatch:
 def _map_failed(step: MapBatches, batch: pa.RecordBatch, problem: BaseException) -> OperatorError:
     names = ", ".join(batch.schema.names[:20]) + (", …" if len(batch.schema.names) > 20 else "")
     return OperatorError(
-        message(
-            f"map_batches({step.detail()}) failed",
-            f"{batch.num_rows} rows with the columns {names}",
-            told(problem),
-            f"fix {step.detail()}",
-        )
+        f"map_batches({step.detail()}) failed",
+        got=f"{batch.num_rows} rows with the columns {names}",
+        then=told(problem),
+        hint=f"fix {step.detail()}",
     )
 
 
@@ -159,10 +146,5 @@ def require_condition(expr: Expr, schema: pa.Schema, where: str) -> None:
     found = expr_type(expr, schema)
     if not pa.types.is_boolean(found):
         raise ExpressionError(
-            message(
-                f"{where} takes conditions",
-                f"{expr!r} of type {type_text(found)}",
-                "it is neither true nor false, so no row would be in its part",
-                'compare with something: col("x") > 0',
-            )
+            f"{where} takes conditions", got=f"{expr!r} of type {type_text(found)}", hint='compare with something: col("x") > 0'
         )

@@ -9,7 +9,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.arrays.types import Ints
-from krishiv_py.errors import ExpressionError, message
+from krishiv_py.errors import ExpressionError
 from krishiv_py.functions.computing.values import Value, repeated
 from krishiv_py.plan.expressions.expr import Col, Expr
 from krishiv_py.plan.expressions.lambdas import Lambda, LambdaVar
@@ -25,12 +25,9 @@ def variable(expr: LambdaVar, batch: Rows) -> pa.Array:
     at = batch.schema.get_field_index(f"{_COLUMN}{expr.name}")
     if at < 0:
         raise ExpressionError(
-            message(
-                f"{expr.name!r} is the parameter of a function of elements",
-                "used outside of it",
-                "it stands for no element there",
-                "use it in the function only",
-            )
+            f"{expr.name!r} is the parameter of a function of elements",
+            got="used outside of it",
+            hint="use it in the function only",
         )
     column = batch.column(at)
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -6,7 +6,7 @@ import attrs
 import numpy as np
 
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.errors import RAISED, OperatorError, message, shown, told
+from krishiv_py.errors import RAISED, OperatorError, shown, told
 from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_us
 from krishiv_py.plan.schema import TimeKind
@@ -63,7 +63,7 @@ def spans_of(window: Window, times: Ints, kind: TimeKind) -> Spans:
         given = assigner.assign(times.copy())  # it is a user's: what it changes are its own
     except RAISED as problem:  # user code: whatever it raises is reported with its class
         raise OperatorError(
-            message(f"window assigner {assigner.name} failed", f"{len(times)} event times", told(problem), _FIX)
+            f"window assigner {assigner.name} failed", got=f"{len(times)} event times", then=told(problem), hint=_FIX
         ) from problem
     spans = _shaped(window, given, len(times))
     _check(window, spans, times, kind)
@@ -131,4 +131,4 @@ def _shape(array: object) -> str:
 
 def _wrong(window: Window, what: str, got: str) -> OperatorError:
     assert window.assigner is not None
-    return OperatorError(message(f"window assigner {window.assigner.name} {what}", got, "results would be wrong", _FIX))
+    return OperatorError(f"window assigner {window.assigner.name} {what}", got=got, hint=_FIX)

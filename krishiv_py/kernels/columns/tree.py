@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.errors import ExpressionError, OperatorError, message, unknown_column
+from krishiv_py.errors import ExpressionError, OperatorError, unknown_column
 from krishiv_py.functions.computing import arithmetic
 from krishiv_py.functions.computing.casts import cast
 from krishiv_py.functions.computing.checks import alike, boolean
@@ -154,7 +154,7 @@ def _node(expr: Expr, batch: Rows) -> Value:
         return _call(expr, batch)
     if isinstance(expr, Aggregate):
         raise misplaced(expr, "expression")
-    raise ExpressionError(message("unknown kind of expression", type(expr).__name__, "it cannot be evaluated", "use col()"))
+    raise ExpressionError("unknown kind of expression", got=type(expr).__name__, hint="use col()")
 
 
 def _unary(expr: UnOp, value: Value) -> Value:
@@ -269,13 +269,11 @@ def _brief(expr: Expr) -> str:
 
 def _uncomputable(expr: Expr, batch: Rows, problem: Exception) -> OperatorError:
     return OperatorError(
-        message(
-            f"{_brief(expr)} cannot be computed",
-            f"{batch.num_rows} rows",
-            str(problem).splitlines()[0],
-            'leave such rows out with .filter(...), make the value null with func("nullif", x, 0) or '
-            ".try_cast(...), or cast to a wider type",
-        )
+        f"{_brief(expr)} cannot be computed",
+        got=f"{batch.num_rows} rows",
+        then=str(problem).splitlines()[0],
+        hint='leave such rows out with .filter(...), make the value null with func("nullif", x, 0) or '
+        ".try_cast(...), or cast to a wider type",
     )
 
 
@@ -284,12 +282,10 @@ def _misfit(expr: Expr, batch: Rows, problem: Exception) -> ExpressionError:
     types = ", ".join(f"{f.name} {type_text(f.type)}" for f in batch.schema if f.name in names)
     told = str(problem).splitlines()[0]
     return ExpressionError(
-        message(
-            f"the types of {_brief(expr)} do not fit",
-            types or "constants only",
-            f"there is no such operation on {told}",
-            _way_out(told),
-        )
+        f"the types of {_brief(expr)} do not fit",
+        got=types or "constants only",
+        then=f"there is no such operation on {told}",
+        hint=_way_out(told),
     )
 
 

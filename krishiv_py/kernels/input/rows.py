@@ -10,7 +10,7 @@ import pyarrow as pa
 from krishiv_py.connectors.fit import SENT, fitted, fitted_batch
 from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.connectors.values import UnfitError, column
-from krishiv_py.errors import SchemaError, message, shown
+from krishiv_py.errors import SchemaError, shown
 from krishiv_py.kernels.columns.evaluate import batches_of, one_batch
 from krishiv_py.types import type_text
 
@@ -21,16 +21,11 @@ def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Reco
     known = set(schema.names)
     for at, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            raise SchemaError(message(f"row {at} is no mapping", shown(row), "its columns are unknown", "send dicts"))
+            raise SchemaError(f"row {at} is no mapping", got=shown(row), hint="send dicts")
         if not row.keys() <= known:
             extra = next(k for k in row if k not in known)
             raise SchemaError(
-                message(
-                    f"row {at} has a column the stream has not",
-                    extra,
-                    "its value would be lost",
-                    f"the columns are: {', '.join(schema.names[:20])}",
-                )
+                f"row {at} has a column the stream has not", got=extra, hint=f"the columns are: {', '.join(schema.names[:20])}"
             )
     arrays = [fitted(_column([row.get(f.name) for row in rows], f), f, SENT, _NOT_SENT) for f in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -42,12 +37,10 @@ def _column(values: list[Any], field: pa.Field) -> pa.Array:
     except UnfitError as problem:
         inside = f" at {problem.path}" if problem.path else ""
         raise SchemaError(
-            message(
-                f"row {problem.at}, column {field.name!r}: not a {type_text(problem.type)}{inside}",
-                shown(problem.value),
-                f"{problem.why}; {_NOT_SENT}",
-                problem.hint,
-            )
+            f"row {problem.at}, column {field.name!r}: not a {type_text(problem.type)}{inside}",
+            got=shown(problem.value),
+            then=f"{problem.why}; {_NOT_SENT}",
+            hint=problem.hint,
         ) from None
 
 
@@ -75,10 +68,7 @@ def as_batches(rows: Any, schema: pa.Schema) -> list[pa.RecordBatch]:
     if table is not None:
         return [fitted_batch(batch, schema, SENT, _NOT_SENT) for batch in batches_of(table)]
     raise SchemaError(
-        message(
-            "not a batch",
-            type(rows).__name__,
-            "nothing was sent",
-            "send a pyarrow RecordBatch or Table, a list of dicts, or a frame of pandas, Polars or DuckDB",
-        )
+        "not a batch",
+        got=type(rows).__name__,
+        hint="send a pyarrow RecordBatch or Table, a list of dicts, or a frame of pandas, Polars or DuckDB",
     )

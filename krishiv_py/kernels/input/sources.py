@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.arrays.types import Mask
-from krishiv_py.errors import OperatorError, message, shown
+from krishiv_py.errors import OperatorError, shown
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 
@@ -37,11 +37,8 @@ def unknown_sources(spec: OperatorSpec, rows: pa.RecordBatch) -> Mask | None:
         got = names[int(np.argmax(mask))].as_py()
         declared = ", ".join(repr(n) for n, _ in mark.sources)
         raise OperatorError(
-            message(
-                f"a row has a source that was not declared in column {spec.source_column!r}",
-                shown(got),
-                "the watermark cannot follow it",
-                f'declare it with .source(...); declared are {declared}; or .unknown("side_output")',
-            )
+            f"a row has a source that was not declared in column {spec.source_column!r}",
+            got=shown(got),
+            hint=f'declare it with .source(...); declared are {declared}; or .unknown("side_output")',
         )
     return mask

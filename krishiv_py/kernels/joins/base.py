@@ -7,7 +7,7 @@ from typing import TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.joins.sides import NUMBER, Fresh, HalfLayout, combined, fresh_rows
 from krishiv_py.kernels.spec import OperatorSpec
@@ -69,10 +69,8 @@ class JoinOperator:
     def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`: refused."""
         raise PlanError(
-            message(
-                "state has no aggregates to show",
-                self.join.describe(),
-                "a join keeps rows of both sides",
-                "read the results, or how many rows are held from the progress",
-            )
+            "state has no aggregates to show",
+            got=self.join.describe(),
+            then="a join keeps rows of both sides",
+            hint="read the results, or how many rows are held from the progress",
         )

@@ -14,7 +14,7 @@ from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import order_in_runs, stable_order
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.errors import OperatorError, message
+from krishiv_py.errors import OperatorError
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.columns.times import unstamp
@@ -96,13 +96,11 @@ def refuse_many(layout: Layout, rows: pa.Table, at: Ints, counts: Ints) -> None:
         return
     place = place_of(layout.spec, rows, int(at[np.flatnonzero(ids == worst)[0]]))
     raise OperatorError(
-        message(
-            f"a join would give more than {most:,} pairs of one key in a step",
-            f"{pairs:,} {place}",
-            "that grows with the product of its rows on both sides, and would fill the memory",
-            "make bounds or windows narrower, join on one more column, leave the key out with .filter, or raise the limit: "
-            f".max_listed({2 * pairs})",
-        )
+        f"a join would give more than {most:,} pairs of one key in a step",
+        got=f"{pairs:,} {place}",
+        then="that grows with the product of its rows on both sides, and would fill the memory",
+        hint="make bounds or windows narrower, join on one more column, leave the key out with .filter, or raise the limit: "
+        f".max_listed({2 * pairs})",
     )
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import attrs
 
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.aggregates.calls import AggCall, Takes, aggregate, column_of
 from krishiv_py.plan.expressions.expr import Expr
 
@@ -71,14 +71,14 @@ def approx_percentile(arg: Expr | str, percentage: float | Sequence[float] = 0.5
     ranks = list(percentage) if several and isinstance(percentage, Sequence) else [percentage]
     for rank in ranks:
         if isinstance(rank, bool) or not isinstance(rank, (int, float)) or not 0 <= rank <= 1:
-            raise PlanError(message("`percentage` is out of range", shown(rank), "no value has that rank", "use 0 to 1"))
+            raise PlanError("`percentage` is out of range", got=shown(rank), hint="use 0 to 1")
     if not ranks or len(ranks) > _MOST:
         hint = "name one rank, or up to 10 000: [0.5, 0.99]"
-        raise PlanError(message("`percentage` names no ranks", f"{len(ranks)} ranks", "there is no result", hint))
+        raise PlanError("`percentage` names no ranks", got=f"{len(ranks)} ranks", hint=hint)
     error = relative_error
     if isinstance(error, bool) or not isinstance(error, (int, float)) or not 0.0001 <= error <= 0.25:
         hint = "use 0.0001 to 0.25; percentile(...) is exact, and keeps every value"
-        raise PlanError(message("`relative_error` is out of range", shown(error), "there are no bins of that size", hint))
+        raise PlanError("`relative_error` is out of range", got=shown(error), hint=hint)
     value = column_of(arg, "approx_percentile")
     if several:
         return ApproxPercentile(value, percentages=tuple(map(float, ranks)), relative_error=float(error))  # type: ignore[arg-type]
@@ -128,12 +128,12 @@ def histogram(arg: Expr | str, bounds: Sequence[float]) -> AggCall:
     """
     hint = "write histogram(col, [0, 10, 100])"
     if isinstance(bounds, (str, bytes)) or not isinstance(bounds, Sequence) or not 1 <= len(bounds) <= _MOST:
-        raise PlanError(message(f"`bounds` is no list of 1 to {_MOST:,} numbers", shown(bounds), "there are no bins", hint))
+        raise PlanError(f"`bounds` is no list of 1 to {_MOST:,} numbers", got=shown(bounds), hint=hint)
     for bound in bounds:
         if isinstance(bound, bool) or not isinstance(bound, (int, float)) or not math.isfinite(bound):
-            raise PlanError(message("a bound is no number", shown(bound), "nothing lies beside it", hint))
+            raise PlanError("a bound is no number", got=shown(bound), hint=hint)
     for below, above in itertools.pairwise(bounds):
         if not below < above:
             got = f"{below!r}, {above!r}"
-            raise PlanError(message("`bounds` do not ascend", got, "a value would belong to no bin", hint))
+            raise PlanError("`bounds` do not ascend", got=got, hint=hint)
     return Histogram(column_of(arg, "histogram"), bounds=tuple(bounds))

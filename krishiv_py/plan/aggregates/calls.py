@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar, overload
 
 import attrs
 
-from krishiv_py.errors import ExpressionError, PlanError, message, shown
+from krishiv_py.errors import ExpressionError, PlanError, shown
 from krishiv_py.plan.checks import expression
 from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.expressions.called import Pair, Single
@@ -56,18 +56,15 @@ class AggCall(Aggregate):
         for part in (self.arg, self.where):
             if part is not None and (inner := aggregate_in(part)) is not None:
                 raise ExpressionError(
-                    message(
-                        f"{self.func} of an aggregate",
-                        render(inner),
-                        "one window has one value of it, and nothing to aggregate",
-                        'aggregate the results of a stage: .agg(sum("x").alias("n")).tumbling_window("1 h").agg(max("n"))',
-                    )
+                    f"{self.func} of an aggregate",
+                    got=render(inner),
+                    hint='aggregate the results of a stage: .agg(sum("x").alias("n")).tumbling_window("1 h").agg(max("n"))',
                 )
 
     def alias(self, name: str) -> AggCall:
         """Call the output column `name`."""
         if not isinstance(name, str) or not name or not encodable(name):
-            raise PlanError(message("an alias is a non-empty text", shown(name), "the column has no name", 'write .alias("n")'))
+            raise PlanError("an alias is a non-empty text", got=shown(name), hint='write .alias("n")')
         return attrs.evolve(self, name=name)
 
     @overload
@@ -185,7 +182,7 @@ def column_of(arg: Expr | str, func: str) -> Expr:
     if not isinstance(parsed, Expr):
         own = f"; for Python's own {func} write: import builtins, builtins.{func}(...)" if func in ("sum", "min", "max") else ""
         hint = f'write {func}("x") or {func}(col("x")){own}'
-        raise ExpressionError(message(f"{func} takes a column", shown(arg), "nothing to aggregate", hint))
+        raise ExpressionError(f"{func} takes a column", got=shown(arg), hint=hint)
     if isinstance(parsed, Col) and parsed.name == "*" and func != "count":
-        raise ExpressionError(message(f'{func} cannot take col("*")', "*", "rows as such have no value", "name a column"))
+        raise ExpressionError(f'{func} cannot take col("*")', got="*", hint="name a column")
     return parsed

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import attrs
 
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.aggregates.calls import AggCall, Takes, aggregate, column_of
 from krishiv_py.plan.expressions.expr import Expr
 
@@ -36,12 +36,5 @@ def approx_count_distinct(arg: Expr | str, precision: int = 12) -> AggCall:
         4 to 16; the relative standard error is about ``1.04 / sqrt(2**precision)`` (1.6 % at 12).
     """
     if isinstance(precision, bool) or not isinstance(precision, int) or not 4 <= precision <= 16:
-        raise PlanError(
-            message(
-                "`precision` is out of range",
-                shown(precision),
-                "no sketch has that many registers",
-                "use a whole number from 4 to 16",
-            )
-        )
+        raise PlanError("`precision` is out of range", got=shown(precision), hint="use a whole number from 4 to 16")
     return ApproxCountDistinct(column_of(arg, "approx_count_distinct"), precision=precision)

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from krishiv_py.errors import ColumnError, PlanError, message, unknown_column
+from krishiv_py.errors import ColumnError, PlanError, unknown_column
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.user import Udaf
 from krishiv_py.plan.expressions.expr import Col, Expr
@@ -103,9 +103,7 @@ def outputs(
             _check_columns(item, known, rows)
             columns.append((name, calls.over_results(unnamed(item))))
     if not calls.calls:
-        raise PlanError(
-            message("agg() got no aggregate", ", ".join(names), "nothing is computed from the rows", "add one, such as count()")
-        )
+        raise PlanError("agg() got no aggregate", got=", ".join(names), hint="add one, such as count()")
     return tuple(calls.calls), (*columns, *((n, Col(n)) for n in more))
 
 
@@ -119,12 +117,10 @@ def _check_columns(item: Expr, known: Sequence[str], rows: Sequence[str]) -> Non
         if name not in rows:
             raise unknown_column(name, [*known, *rows], "agg")
         raise ColumnError(
-            message(
-                f"column {name!r} is neither a key nor aggregated",
-                repr(item),
-                "a window holds many values of it",
-                f'add it to key_by, or take one of its values: first("{name}")',
-            )
+            f"column {name!r} is neither a key nor aggregated",
+            got=repr(item),
+            then="a window holds many values of it",
+            hint=f'add it to key_by, or take one of its values: first("{name}")',
         )
 
 
@@ -135,4 +131,4 @@ def _check_names(names: Sequence[str], known: Sequence[str]) -> None:
         if lowered.count(name) > 1 or name in others:
             twice = "two columns of the result have one name"
             what = twice if lowered.count(name) > 1 else "a column of the result is named like a key or a bound of the window"
-            raise PlanError(message(what, name, "one would hide the other", 'give one another name with .alias("other")'))
+            raise PlanError(what, got=name, hint='give one another name with .alias("other")')

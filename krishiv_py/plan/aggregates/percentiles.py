@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import attrs
 
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.aggregates.calls import AggCall, Takes, aggregate, column_of
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.expressions.facts import name_of
@@ -36,7 +36,7 @@ def percentile(arg: Expr | str, percentage: float = 0.5) -> AggCall:
         The rank, from 0 (minimum) to 1 (maximum).
     """
     if isinstance(percentage, bool) or not isinstance(percentage, (int, float)) or not 0 <= percentage <= 1:
-        raise PlanError(message("`percentage` is out of range", shown(percentage), "no value has that rank", "use 0 to 1"))
+        raise PlanError("`percentage` is out of range", got=shown(percentage), hint="use 0 to 1")
     return Percentile(column_of(arg, "percentile"), percentage=float(percentage))
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 import attrs
 
-from krishiv_py.errors import ExpressionError, PlanError, message, shown
+from krishiv_py.errors import ExpressionError, PlanError, shown
 from krishiv_py.plan.aggregates.calls import AggCall, aggregate
 from krishiv_py.plan.checks import a_number
 from krishiv_py.plan.expressions.expr import Expr, Func, col, lit
@@ -120,9 +120,9 @@ def bottom_k(k: int, by: Expr | str, *columns: Expr | str, then: Then = ()) -> A
 def _column(func: str, given: Expr | str) -> Expr:
     found = col(given) if isinstance(given, str) else given
     if not isinstance(found, Expr):
-        raise ExpressionError(message(f"{func} takes columns", shown(given), "nothing to rank", 'write col("x")'))
+        raise ExpressionError(f"{func} takes columns", got=shown(given), hint='write col("x")')
     if name_of(found) == "*":
-        raise ExpressionError(message(f'{func} cannot take col("*")', "*", "rows as such have no value", "name a column"))
+        raise ExpressionError(f'{func} cannot take col("*")', got="*", hint="name a column")
     return found
 
 
@@ -141,9 +141,7 @@ def _ranking(call: type[TopK | BottomK], k: int, by: Expr | str, columns: tuple[
     lower = [n.lower() for n in names]
     for n, name in enumerate(names):
         if lower[n] in lower[:n]:
-            raise ExpressionError(
-                message(f"{func} has one name twice", f"`{name}`", "a struct has one field of a name", 'write .alias("y")')
-            )
+            raise ExpressionError(f"{func} has one name twice", got=f"`{name}`", hint='write .alias("y")')
     row = Func("named_struct", tuple(e for name, f in zip(names, fields, strict=True) for e in (lit(name), f)))
     return call(row, k=k, then=tuple(first for _, first in further), name=f"{func}_{names[0]}")
 
@@ -155,6 +153,6 @@ def _further(func: str, then: object) -> list[tuple[Expr | str, Literal["smalles
         if not isinstance(item, (list, tuple)) or len(item) != 2 or item[1] not in ("smallest", "largest"):
             got = shown(then if item is None else item)
             hint = f'write {func}(3, "amount", then=[("user", "smallest")])'
-            raise PlanError(message("`then` is a list of columns, each with what comes first", got, "rows have no order", hint))
+            raise PlanError("`then` is a list of columns, each with what comes first", got=got, hint=hint)
         found.append((item[0], item[1]))
     return found

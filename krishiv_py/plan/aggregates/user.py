@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.aggregates.calls import AggCall, aggregate, column_of
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.types import normal_type
@@ -82,23 +82,9 @@ def udaf(aggregator: Aggregator[Any], arg: Expr | str, result_type: pa.DataType)
         Type of what ``finish`` returns.
     """
     if not isinstance(aggregator, Aggregator) or isinstance(aggregator, type):
-        raise PlanError(
-            message(
-                "not an Aggregator",
-                shown(aggregator),
-                "it cannot be run",
-                "pass an instance with create, add, merge and finish",
-            )
-        )
+        raise PlanError("not an Aggregator", got=shown(aggregator), hint="pass an instance with create, add, merge and finish")
     if not isinstance(result_type, pa.DataType):
-        raise PlanError(
-            message(
-                "`result_type` is no Arrow type",
-                shown(result_type),
-                "results have no column type",
-                "pass for instance pyarrow.float64()",
-            )
-        )
+        raise PlanError("`result_type` is no Arrow type", got=shown(result_type), hint="pass for instance pyarrow.float64()")
     return Udaf(column_of(arg, "udaf"), udaf=aggregator, result_type=normal_type(result_type))
 
 
@@ -111,7 +97,7 @@ class Reduce:
     def __attrs_post_init__(self) -> None:
         if not callable(self.function):
             hint = 'write .reduce("amount", lambda a, b: max(a, b))'
-            raise PlanError(message("reduce takes a function of two values", shown(self.function), "nothing is combined", hint))
+            raise PlanError("reduce takes a function of two values", got=shown(self.function), hint=hint)
 
     def create(self) -> list[Any]:
         """No value yet."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from krishiv_py.errors import ExpressionError, message, shown
+from krishiv_py.errors import ExpressionError, shown
 from krishiv_py.plan.expressions.expr import Expr, Func, wrap
 
 
@@ -27,9 +27,7 @@ class Case(Expr):
 
     def _open(self) -> tuple[Expr, ...]:
         if len(self.args) % 2:
-            raise ExpressionError(
-                message("otherwise(...) stands twice, or before a when(...)", str(self), "it ends the choice", "write it last")
-            )
+            raise ExpressionError("otherwise(...) stands twice, or before a when(...)", got=str(self), hint="write it last")
         return self.args
 
     def parts(self) -> tuple[Any, ...]:
@@ -43,9 +41,7 @@ class Case(Expr):
 
 def _condition(value: object) -> Expr:
     if not isinstance(value, (Expr, bool)):
-        raise ExpressionError(
-            message("when takes a condition first", shown(value), "it is never true", 'write when(col("x") > 1, value)')
-        )
+        raise ExpressionError("when takes a condition first", got=shown(value), hint='write when(col("x") > 1, value)')
     return wrap(value)
 
 

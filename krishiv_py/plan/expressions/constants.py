@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 
 import pyarrow as pa
 
-from krishiv_py.errors import ExpressionError, SchemaError, message, shown
+from krishiv_py.errors import ExpressionError, SchemaError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.names import encodable
 from krishiv_py.types import nearest_type
@@ -71,14 +71,11 @@ def named_type(name: object) -> pa.DataType:
     if found is None:
         near = nearest_type(text)
         raise ExpressionError(
-            message(
-                "unknown type name",
-                shown(name),
-                "the cast has no target",
-                f'write "{near}"'
-                if near in _TYPE_NAMES or near == "decimal(20, 0)"
-                else f"use a pyarrow type or one of: {', '.join(sorted(_TYPE_NAMES))}",
-            )
+            "unknown type name",
+            got=shown(name),
+            hint=f'write "{near}"'
+            if near in _TYPE_NAMES or near == "decimal(20, 0)"
+            else f"use a pyarrow type or one of: {', '.join(sorted(_TYPE_NAMES))}",
         )
     return found
 
@@ -91,7 +88,7 @@ def _written_type(text: str) -> pa.DataType:
         raise ExpressionError(str(problem)) from problem
     if len(found) != 1:
         hint = 'write one type, as "array<int>"'
-        raise ExpressionError(message("unknown type name", shown(text), "the cast has no target", hint))
+        raise ExpressionError("unknown type name", got=shown(text), hint=hint)
     return found.field(0).type
 
 
@@ -125,12 +122,9 @@ def _from_numpy(value: Any) -> Any:
         exact = kind in "biuSU"
     if not exact:
         raise ExpressionError(
-            message(
-                "a value of NumPy has no equal one that a column can hold",
-                shown(value),
-                "it cannot be part of an expression",
-                "convert it before: numbers to float64 or int64, times to whole microseconds",
-            )
+            "a value of NumPy has no equal one that a column can hold",
+            got=shown(value),
+            hint="convert it before: numbers to float64 or int64, times to whole microseconds",
         )
     return found
 
@@ -146,25 +140,16 @@ def constant(value: Scalar) -> Scalar:
     if _of_numpy(value):
         value = _from_numpy(value)
     if isinstance(value, str) and not encodable(value):
-        raise ExpressionError(
-            message(
-                "a text cannot be written as UTF-8", shown(value), "no column can hold it", "leave out half surrogate pairs"
-            )
-        )
+        raise ExpressionError("a text cannot be written as UTF-8", got=shown(value), hint="leave out half surrogate pairs")
     if isinstance(value, dt.timedelta) and abs(value) > _LONGEST:
-        raise ExpressionError(
-            message("a length of time is too long", shown(value), "no column can hold it", "pass at most 292 000 years")
-        )
+        raise ExpressionError("a length of time is too long", got=shown(value), hint="pass at most 292 000 years")
     if value is None or type(value) in (bool, str, Doubled, bytes, float, dt.date, dt.timedelta):
         return value
     if not is_scalar(value):
         raise ExpressionError(
-            message(
-                "not a constant",
-                shown(value),
-                "it cannot be part of an expression",
-                "use a bool, a number, text, bytes, a Decimal, a date, a datetime or a timedelta",
-            )
+            "not a constant",
+            got=shown(value),
+            hint="use a bool, a number, text, bytes, a Decimal, a date, a datetime or a timedelta",
         )
     if isinstance(value, dt.datetime):
         return _moment(value)
@@ -185,9 +170,7 @@ def constant(value: Scalar) -> Scalar:
 
 def _too_long(value: object) -> ExpressionError:
     text = str(value) if isinstance(value, decimal.Decimal) else f"{'-' if isinstance(value, int) and value < 0 else ''}…"
-    return ExpressionError(
-        message(f"a number of more than {MAX_DIGITS} digits", text[:60], "no column can hold it", "compare with a double: 1e40")
-    )
+    return ExpressionError(f"a number of more than {MAX_DIGITS} digits", got=text[:60], hint="compare with a double: 1e40")
 
 
 def _moment(value: dt.datetime) -> dt.datetime:
@@ -195,12 +178,7 @@ def _moment(value: dt.datetime) -> dt.datetime:
         return value
     if value != value or getattr(value, "nanosecond", None):  # pandas: not a time, and times between microseconds
         raise ExpressionError(
-            message(
-                "not a time in whole microseconds",
-                repr(value),
-                "no timestamp is equal to it",
-                "pass a datetime.datetime, or None for null",
-            )
+            "not a time in whole microseconds", got=repr(value), hint="pass a datetime.datetime, or None for null"
         )
     return dt.datetime.combine(dt.date(value.year, value.month, value.day), value.timetz())
 
@@ -212,12 +190,10 @@ SPREADING: Final = frozenset({"explode", "explode_outer", "posexplode", "posexpl
 def spreading(call: str) -> ExpressionError:
     """The error for a function that would give several rows."""
     return ExpressionError(
-        message(
-            "an expression gives one value for each row",
-            call,
-            "this function gives a row for each item of a list",
-            'write .unnest("list") as a step, in SQL FROM t LATERAL VIEW explode(list) v AS item',
-        )
+        "an expression gives one value for each row",
+        got=call,
+        then="this function gives a row for each item of a list",
+        hint='write .unnest("list") as a step, in SQL FROM t LATERAL VIEW explode(list) v AS item',
     )
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import expressions as sg
 
-from krishiv_py.errors import ExpressionError, SchemaError, message, shown
+from krishiv_py.errors import ExpressionError, SchemaError, shown
 from krishiv_py.plan.expressions.sqltext import one_kind_of_error, quiet_parser, respelled
 from krishiv_py.types import TYPE_NAMES, nearest_type
 
@@ -50,12 +50,9 @@ def type_of(node: sg.DataType) -> pa.DataType:
         if isinstance(problem, SchemaError):
             raise
         raise SchemaError(
-            message(
-                "the type is not complete, or out of range",
-                node.sql("spark"),
-                "no column can have it",
-                "write for instance decimal(38,2), array<int> or map<string,int>",
-            )
+            "the type is not complete, or out of range",
+            got=node.sql("spark"),
+            hint="write for instance decimal(38,2), array<int> or map<string,int>",
         ) from problem
 
 
@@ -88,17 +85,12 @@ def _type_of(node: sg.DataType) -> pa.DataType:
             _check_field(part)
         return pa.struct([pa.field(e.name, type_of(e.args["kind"])) for e in node.expressions])
     raise SchemaError(
-        message(
-            "unknown type in the schema",
-            node.sql("spark"),
-            "no column can have it",
-            "use Spark SQL type names, or pass a pyarrow schema",
-        )
+        "unknown type in the schema", got=node.sql("spark"), hint="use Spark SQL type names, or pass a pyarrow schema"
     )
 
 
 def _odd(what: str, node: sg.Expression, hint: str) -> SchemaError:
-    return SchemaError(message(what, node.sql("spark"), "no column can have it", hint))
+    return SchemaError(what, got=node.sql("spark"), hint=hint)
 
 
 _CLOCK_UNITS: Final = frozenset({"DAY", "HOUR", "MINUTE", "SECOND"})
@@ -131,27 +123,22 @@ def parse_schema(text: str) -> pa.Schema:
             tree = sqlglot.parse_one(respelled(f"CREATE TABLE t ({text}\n)"), dialect="spark")
     except sqlglot.errors.SqlglotError as problem:
         raise _unknown_word(text) or SchemaError(
-            message(
-                "this is no DDL schema",
-                text,
-                str(problem).splitlines()[0].rstrip("."),
-                'write for instance "user_id bigint, event_time timestamp"',
-            )
+            "this is no DDL schema",
+            got=text,
+            then=str(problem).splitlines()[0].rstrip("."),
+            hint='write for instance "user_id bigint, event_time timestamp"',
         ) from problem
     plain = isinstance(tree, sg.Create) and isinstance(tree.this, sg.Schema) and not tree.args.get("properties")
     columns = tree.this.expressions if plain else []
     for column in columns:
         if not isinstance(column, sg.ColumnDef) or column.args.get("kind") is None:
             raise SchemaError(
-                message(
-                    "a column of the schema has no type",
-                    column.sql("spark"),
-                    "its values cannot be read",
-                    "write name and type without a colon: "
-                    + ", ".join(" ".join(part.split(":")).replace("  ", " ").strip() for part in text.split(","))
-                    if ":" in text and "<" not in text
-                    else 'write for instance "user_id bigint, event_time timestamp"',
-                )
+                "a column of the schema has no type",
+                got=column.sql("spark"),
+                hint="write name and type without a colon: "
+                + ", ".join(" ".join(part.split(":")).replace("  ", " ").strip() for part in text.split(","))
+                if ":" in text and "<" not in text
+                else 'write for instance "user_id bigint, event_time timestamp"',
             )
         _check_column(column)
     try:
@@ -159,7 +146,7 @@ def parse_schema(text: str) -> pa.Schema:
     except SchemaError as problem:
         raise (_unknown_word(text) if "unknown type" in str(problem) else None) or problem from problem
     if not fields:
-        raise SchemaError(message("the schema has no column", text, "no row can be sent", "name at least one column"))
+        raise SchemaError("the schema has no column", got=text, hint="name at least one column")
     return pa.schema(fields)
 
 
@@ -181,7 +168,7 @@ def _unknown_word(text: str) -> SchemaError | None:
                 near = nearest_type(word)
                 meant = f"write {near if within else f'{column} {near}'}" if near else f"types are {', '.join(_NAMED)}"
                 what = f"column {column!r} of the schema: {word!r} is no type"
-                return SchemaError(message(what, text, "its values cannot be read", meant))
+                return SchemaError(what, got=text, hint=meant)
             if not within:
                 break  # something behind the type, which is another error
         if word in ("<", "("):
@@ -201,16 +188,13 @@ def _check_column(column: sg.ColumnDef) -> None:
     """Refuse what a column of a schema says besides name, type, NOT NULL and COMMENT: nobody would keep to it."""
     if not isinstance(column.this, sg.Identifier):
         told, hint = f"{column.this.sql('spark')}", "write a name with points in backquotes: `a.b` bigint"
-        raise SchemaError(message("a column of the schema has no plain name", told, "its values cannot be named", hint))
+        raise SchemaError("a column of the schema has no plain name", got=told, hint=hint)
     for constraint in column.args.get("constraints") or ():
         if not isinstance(constraint.kind, (sg.NotNullColumnConstraint, sg.CommentColumnConstraint)):
             raise SchemaError(
-                message(
-                    "a column of the schema says more than its type",
-                    column.sql("spark"),
-                    "nobody would keep to it",
-                    "leave it out: a schema has names and types",
-                )
+                "a column of the schema says more than its type",
+                got=column.sql("spark"),
+                hint="leave it out: a schema has names and types",
             )
 
 
@@ -250,10 +234,8 @@ def _check_json(type_: pa.DataType, text: str) -> None:
 
 def _unread(what: str, text: str) -> ExpressionError:
     return ExpressionError(
-        message(
-            f"from_json does not read {what}",
-            shown(text),
-            "its values would be others than Spark's",
-            "read string, boolean, whole and floating-point numbers, struct and array; cast a string to anything else",
-        )
+        f"from_json does not read {what}",
+        got=shown(text),
+        then="its values would be others than Spark's",
+        hint="read string, boolean, whole and floating-point numbers, struct and array; cast a string to anything else",
     )

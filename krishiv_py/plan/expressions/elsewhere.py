@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 from typing import Final
 
-from krishiv_py.errors import MethodError, message
+from krishiv_py.errors import MethodError
 from krishiv_py.functions.known import FUNCTIONS
 from krishiv_py.plan.expressions.expr import Expr, python_text
 
@@ -126,9 +126,7 @@ def method_error(thing: str, kind: str, name: str, own: Iterable[str]) -> Method
             if near
             else "functions are in docs/expressions.md; anything else is computed by .map_batches(function) on the stream"
         )
-    return MethodError(
-        message(f"{kind} has no attribute {name!r}", f"{thing}.{name}", "nothing can be computed", hint.rstrip("?"))
-    )
+    return MethodError(f"{kind} has no attribute {name!r}", got=f"{thing}.{name}", hint=hint.rstrip("?"))
 
 
 def namespace_error(of: Expr, namespace: str, name: str, own: Iterable[str]) -> MethodError:
@@ -152,14 +150,7 @@ def namespace_error(of: Expr, namespace: str, name: str, own: Iterable[str]) -> 
     kind = f"the namespace {namespace} of a column"
     if call is None:
         return method_error(thing, kind, name, own)
-    return MethodError(
-        message(
-            f"{kind} has no attribute {name!r}",
-            f"{thing}.{namespace}.{name}",
-            "nothing can be computed",
-            f"write {thing}.{call}",
-        )
-    )
+    return MethodError(f"{kind} has no attribute {name!r}", got=f"{thing}.{namespace}.{name}", hint=f"write {thing}.{call}")
 
 
 def hint_of(thing: str, name: str) -> str | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import ExpressionError, message, shown
+from krishiv_py.errors import ExpressionError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.expressions.constants import Scalar, check_arguments, constant, is_scalar, named_type
 from krishiv_py.plan.expressions.methods import FunctionMethods
@@ -138,12 +138,10 @@ class Expr(FunctionMethods, Namespaces):
 
     def __bool__(self) -> bool:
         raise ExpressionError(
-            message(
-                "an expression has no truth value",
-                str(self),
-                "`and`, `or`, `not`, `in` and chained comparisons cannot be seen by the library",
-                "use &, |, ~ with parentheses",
-            )
+            "an expression has no truth value",
+            got=str(self),
+            then="`and`, `or`, `not`, `in` and chained comparisons cannot be seen by the library",
+            hint="use &, |, ~ with parentheses",
         )
 
     if not TYPE_CHECKING:  # for a type checker there are no other names
@@ -191,12 +189,9 @@ class Expr(FunctionMethods, Namespaces):
         for value in listed_:
             if not is_scalar(value):
                 raise ExpressionError(
-                    message(
-                        "isin takes constants or one list of them",
-                        shown(value),
-                        "the list is not fixed",
-                        "write .isin(1, 2), or compare columns with == and |",
-                    )
+                    "isin takes constants or one list of them",
+                    got=shown(value),
+                    hint="write .isin(1, 2), or compare columns with == and |",
                 )
         return IsIn(self, tuple(constant(v) for v in listed_ if is_scalar(v)))
 
@@ -245,9 +240,7 @@ class Expr(FunctionMethods, Namespaces):
     def same_as(self, other: Expr) -> bool:
         """Whether `other` is the same tree, constants of the same type included (``==`` builds a comparison instead)."""
         if not isinstance(other, Expr):
-            raise ExpressionError(
-                message("same_as takes an expression", shown(other), "it is no tree", "write col(...) or lit(...)")
-            )
+            raise ExpressionError("same_as takes an expression", got=shown(other), hint="write col(...) or lit(...)")
         return identity(self, Expr) == identity(other, Expr)
 
     def children(self) -> tuple[Expr, ...]:
@@ -415,9 +408,7 @@ def python_text(expr: Expr) -> str:
 
 
 def _no_operator(expr: Expr, operator: str, hint: str) -> ExpressionError:
-    return ExpressionError(
-        message(f"{expr._called} has no operator {operator}", python_text(expr), "nothing can be computed", hint)
-    )
+    return ExpressionError(f"{expr._called} has no operator {operator}", got=python_text(expr), hint=hint)
 
 
 def wrap(value: object) -> Expr:
@@ -426,15 +417,13 @@ def wrap(value: object) -> Expr:
         return value
     if is_scalar(value):
         return Lit(value)
-    raise ExpressionError(
-        message("not a column or constant", shown(value), "it cannot be part of an expression", "wrap columns with col(...)")
-    )
+    raise ExpressionError("not a column or constant", got=shown(value), hint="wrap columns with col(...)")
 
 
 def col(name: str) -> Col:
     """The column called `name`."""
     if not isinstance(name, str) or not encodable(name):
-        raise ExpressionError(message("a column is named by text", shown(name), "no column is meant", 'write col("name")'))
+        raise ExpressionError("a column is named by text", got=shown(name), hint='write col("name")')
     return Col(name)
 
 

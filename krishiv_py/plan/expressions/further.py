@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 from sqlglot import expressions as sg
 
-from krishiv_py.errors import ExpressionError, message
+from krishiv_py.errors import ExpressionError
 from krishiv_py.plan.expressions.collections import of_collections
 from krishiv_py.plan.expressions.constants import SPREADING, spreading
 from krishiv_py.plan.expressions.expr import BinOp, Cast, Expr, Func, Lit, UnOp
@@ -39,12 +39,10 @@ def check_bits(node: sg.Expression) -> None:
     kind = type(node).__name__
     if kind in _MIXED and type(node.this).__name__ in _MIXED - {kind}:
         raise ExpressionError(
-            message(
-                "different operators of bits beside one another",
-                node.sql("spark"),
-                "which comes first is not the same in every SQL",
-                "write parentheses: (a & b) | c",
-            )
+            "different operators of bits beside one another",
+            got=node.sql("spark"),
+            then="which comes first is not the same in every SQL",
+            hint="write parentheses: (a & b) | c",
         )
 
 
@@ -131,12 +129,10 @@ def _escaped(pattern: str, escape: str) -> str:
             char = pattern[at : at + 1]
             if char not in ("%", "_", escape) or not char:
                 raise ExpressionError(
-                    message(
-                        "a LIKE pattern has its ESCAPE before another character",
-                        f"{pattern!r} ESCAPE {escape!r}",
-                        "Spark reads no such pattern",
-                        f"write {escape}% for a percent sign, {escape}_ for an underscore, {escape}{escape} for {escape}",
-                    )
+                    "a LIKE pattern has its ESCAPE before another character",
+                    got=f"{pattern!r} ESCAPE {escape!r}",
+                    then="Spark reads no such pattern",
+                    hint=f"write {escape}% for a percent sign, {escape}_ for an underscore, {escape}{escape} for {escape}",
                 )
             out.append("\\" + char if char in "%_\\" else char)
         else:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import attrs
 
-from krishiv_py.errors import RAISED, ExpressionError, message, shown, told
+from krishiv_py.errors import RAISED, ExpressionError, shown, told
 from krishiv_py.plan.expressions.expr import Expr, wrap
 from krishiv_py.plan.expressions.trees import listed
 from krishiv_py.plan.names import quoted
@@ -60,12 +60,10 @@ def lambda_of(function: Callable[..., object]) -> Lambda:
         raise
     except RAISED as problem:
         raise ExpressionError(
-            message(
-                "a function of elements failed",
-                told(problem),
-                "it is called once, with expressions and not with values",
-                "write it with the operators and methods of expressions: lambda x: x.length() + 1",
-            )
+            "a function of elements failed",
+            got=told(problem),
+            then="it is called once, with expressions and not with values",
+            hint="write it with the operators and methods of expressions: lambda x: x.length() + 1",
         ) from problem
     finally:
         _open.reset(token)
@@ -80,12 +78,9 @@ def _parameters(function: Callable[..., object]) -> list[str]:
     plain = all(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty for p in found)
     if not plain or not 1 <= len(found) <= _MOST:
         raise ExpressionError(
-            message(
-                "a function of elements takes one to three parameters",
-                shown(function),
-                "it is not known what it is called with",
-                "write lambda x: x + 1, or lambda x, place: x * place",
-            )
+            "a function of elements takes one to three parameters",
+            got=shown(function),
+            hint="write lambda x: x + 1, or lambda x, place: x * place",
         )
     return [p.name for p in found]
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import expressions as sg
 
-from krishiv_py.errors import ExpressionError, message
+from krishiv_py.errors import ExpressionError
 from krishiv_py.plan.expressions.constants import MAX_DIGITS, Doubled, Scalar
 from krishiv_py.plan.expressions.ddl import type_of
 from krishiv_py.plan.expressions.expr import Alias, BinaryOp, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, UnOp
@@ -68,15 +68,12 @@ def parse_expr(text: str) -> Expr:
         check_units(text)
         return expr_of(tree)
     except sqlglot.errors.SqlglotError as problem:
-        raise ExpressionError(message("this is no SQL expression", text, str(problem).splitlines()[0], hint)) from problem
+        raise ExpressionError("this is no SQL expression", got=text, then=str(problem).splitlines()[0], hint=hint) from problem
     except RecursionError as problem:
         raise ExpressionError(
-            message(
-                "the SQL expression is nested too deeply",
-                f"{text[:60]}… ({len(text)} characters)",
-                "it cannot be read",
-                "compute parts of it with .with_column(...) before",
-            )
+            "the SQL expression is nested too deeply",
+            got=f"{text[:60]}… ({len(text)} characters)",
+            hint="compute parts of it with .with_column(...) before",
         ) from problem
 
 
@@ -104,20 +101,13 @@ def _literal(node: sg.Literal) -> Lit:
         try:
             found = float(number)
         except ValueError as problem:  # the parser's tokens are generous: 1e, .3.0
-            raise ExpressionError(
-                message("this is no number", number, "it has no value", "write for instance 1.5 or 1e3")
-            ) from problem
+            raise ExpressionError("this is no number", got=number, hint="write for instance 1.5 or 1e3") from problem
         if found in (float("inf"), float("-inf")):
-            raise ExpressionError(message("this number is no double", number, "it has no value", "write a smaller one"))
+            raise ExpressionError("this number is no double", got=number, hint="write a smaller one")
         return Lit(found)
     if len(number) > MAX_DIGITS:
         raise ExpressionError(
-            message(
-                f"a number of more than {MAX_DIGITS} digits",
-                f"{number[:60]}…",
-                "no column can hold it",
-                "compare with a double: 1e40",
-            )
+            f"a number of more than {MAX_DIGITS} digits", got=f"{number[:60]}…", hint="compare with a double: 1e40"
         )
     return Lit(int(number))
 
@@ -138,9 +128,12 @@ def _typed(value: Scalar, type_: pa.DataType, node: sg.Expression) -> Scalar:
             return moment if moment.tzinfo or not type_.tz else moment.replace(tzinfo=dt.timezone.utc)
     except (ValueError, decimal.InvalidOperation) as problem:
         raise ExpressionError(
-            message("this is no constant of its type", node.sql("spark"), str(problem), "write for instance DATE '2024-01-31'")
+            "this is no constant of its type",
+            got=node.sql("spark"),
+            then=str(problem),
+            hint="write for instance DATE '2024-01-31'",
         ) from problem
-    raise _NoConstantError(message("IN takes constants", node.sql("spark"), "the list is not fixed", "compare with = and OR"))
+    raise _NoConstantError("IN takes constants", got=node.sql("spark"), hint="compare with = and OR")
 
 
 def _constant(node: sg.Expression) -> Scalar:
@@ -153,7 +146,7 @@ def _constant(node: sg.Expression) -> Scalar:
         return found.value
     if isinstance(found, Cast) and isinstance(found.arg, Lit):
         return _typed(found.arg.value, found.type, node)
-    raise _NoConstantError(message("IN takes constants", node.sql("spark"), "the list is not fixed", "compare with = and OR"))
+    raise _NoConstantError("IN takes constants", got=node.sql("spark"), hint="compare with = and OR")
 
 
 def _is_in(node: sg.In) -> Expr:
@@ -171,7 +164,7 @@ def _is_in(node: sg.In) -> Expr:
 def expr_of(node: sg.Expression | None) -> Expr:
     """The expression of one sqlglot node."""
     if node is None:  # datediff(a)
-        raise ExpressionError(message("an argument is left out", "nothing", "the function has no value", "name all of them"))
+        raise ExpressionError("an argument is left out", got="nothing", hint="name all of them")
     if type(node) in _BINARY:
         return _chain(node)
     if isinstance(node, sg.Column):
@@ -215,7 +208,7 @@ def _chain(node: sg.Expression) -> Expr:
 def _column(node: sg.Column) -> Expr:
     """``a`` is a column, ``a.b`` the field of a struct, as in Spark; ```a.b``` in backquotes the column of that name."""
     if isinstance(node.this, sg.Star):
-        raise ExpressionError(message("* is for COUNT(*) only", node.sql("spark"), "it has no value", "name a column"))
+        raise ExpressionError("* is for COUNT(*) only", got=node.sql("spark"), hint="name a column")
     names = [node.args[part].name for part in ("catalog", "db", "table", "this") if node.args.get(part) is not None]
     found: Expr = Col(names[0])
     for name in names[1:]:
@@ -253,12 +246,9 @@ def _compound(node: sg.Expression) -> Expr:
         return Alias(expr_of(node.this), node.alias)
     if isinstance(node, (sg.Placeholder, sg.Parameter)):
         hint = "write the value, with quotes in it doubled: 'it''s'; in Python lit(value)"
-        raise ExpressionError(message("a parameter has no value in a text", spelled(node), "it cannot be evaluated", hint))
+        raise ExpressionError("a parameter has no value in a text", got=spelled(node), hint=hint)
     raise ExpressionError(
-        message(
-            "this SQL is not supported in an expression",
-            spelled(node),
-            "it cannot be evaluated without Spark",
-            "do it in Spark and pass from_dataframe(df), or use map_batches",
-        )
+        "this SQL is not supported in an expression",
+        got=spelled(node),
+        hint="do it in Spark and pass from_dataframe(df), or use map_batches",
     )

@@ -13,7 +13,7 @@ from sqlglot import expressions as sg
 from sqlglot import parse_one
 from sqlglot.dialects.spark import Spark
 
-from krishiv_py.errors import ExpressionError, message
+from krishiv_py.errors import ExpressionError
 from krishiv_py.plan.expressions.expr import BinOp, Expr, Func, Lit
 
 Read: TypeAlias = Callable[[sg.Expression], Expr]
@@ -182,13 +182,10 @@ def moved(value: Expr, span: Span, sign: int) -> Expr:
 
 def _unreadable(node: sg.Expression) -> ExpressionError:
     return ExpressionError(
-        message(
-            "this interval is no constant number of units",
-            node.sql("spark"),
-            "it has no length",
-            "write INTERVAL 5 MINUTES, INTERVAL '1 day 2 hours' or INTERVAL '1 02:30:00' DAY TO SECOND; year, month, week, "
-            "day, hour, minute, second, millisecond and microsecond are known, and months stand alone",
-        )
+        "this interval is no constant number of units",
+        got=node.sql("spark"),
+        hint="write INTERVAL 5 MINUTES, INTERVAL '1 day 2 hours' or INTERVAL '1 02:30:00' DAY TO SECOND; year, month, week, "
+        "day, hour, minute, second, millisecond and microsecond are known, and months stand alone",
     )
 
 
@@ -202,16 +199,13 @@ def check_cast(node: sg.Cast) -> None:
     """
     if any(node.args.get(part) for part in ("format", "default", "action")):
         hint = "write CAST(x AS t) or TRY_CAST(x AS t); by a pattern date_format(x, p), to_date(x, p), to_timestamp(x, p)"
-        raise ExpressionError(message("a cast has a value and a type", node.sql("spark"), "the rest would be ignored", hint))
+        raise ExpressionError("a cast has a value and a type", got=node.sql("spark"), hint=hint)
     type_ = node.to
     name = getattr(type_.this, "name", "")
     digits = [e.name for e in type_.expressions]
     if name.startswith("TIMESTAMP") and digits not in ([], ["6"]):
         raise ExpressionError(
-            message(
-                "a cast does not cut times",
-                f"{name}({', '.join(digits)})",
-                "times have microseconds",
-                "write date_trunc('millisecond', x), or CAST(x AS timestamp)",
-            )
+            "a cast does not cut times",
+            got=f"{name}({', '.join(digits)})",
+            hint="write date_trunc('millisecond', x), or CAST(x AS timestamp)",
         )

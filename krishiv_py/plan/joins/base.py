@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.plan.joins.sides import JoinColumns
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.told import ToldOptions
@@ -53,12 +53,10 @@ class Join(Window):
         fires = options.trigger != Trigger() or options.accumulation != "accumulating" or options.pane
         if options.emit_mode != "final" or fires:
             raise PlanError(
-                message(
-                    "joins know neither triggers nor emit modes",
-                    options.describe(),
-                    "a result of a join is given once, and never changes",
-                    "leave .trigger, .accumulation, .with_pane and .emit out",
-                )
+                "joins know neither triggers nor emit modes",
+                got=options.describe(),
+                then="a result of a join is given once, and never changes",
+                hint="leave .trigger, .accumulation, .with_pane and .emit out",
             )
 
     def carried(self, keys: tuple[str, ...], row: pa.Schema) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from typing import Final
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import ColumnError, PlanError, SchemaError, message, shown
+from krishiv_py.errors import ColumnError, PlanError, SchemaError, shown
 from krishiv_py.plan.after_watermark import is_marked
 from krishiv_py.plan.expressions.expr import Cast, Col, Expr, Lit
 from krishiv_py.plan.handed_on import in_order_of, order_name
@@ -100,12 +100,9 @@ def check_keys(left: Side, right: Side) -> None:
     """
     if not left.keys or len(left.keys) != len(right.keys):
         raise PlanError(
-            message(
-                "a join needs the same number of keys on both sides, at least one",
-                f"left {list(left.keys)}, right {list(right.keys)}",
-                "rows of the two streams could not meet",
-                'write on="user", on=["user", "shop"], or on={"user": "customer"} where they have other names',
-            )
+            "a join needs the same number of keys on both sides, at least one",
+            got=f"left {list(left.keys)}, right {list(right.keys)}",
+            hint='write on="user", on=["user", "shop"], or on={"user": "customer"} where they have other names',
         )
     for ours, theirs in zip(left.keys, right.keys, strict=True):
         one, other = left.schema.field(ours).type, right.schema.field(theirs).type
@@ -113,12 +110,9 @@ def check_keys(left: Side, right: Side) -> None:
             check_key_type(name, type_, meant="compared", hint="join on a field of it, or cast it")
         if one != other:
             raise ColumnError(
-                message(
-                    "the keys of both sides have other types",
-                    f"{ours!r} is {type_text(one)}, {theirs!r} is {type_text(other)}",
-                    "no row would ever meet another",
-                    _cast_hint((ours, one), (theirs, other)),
-                )
+                "the keys of both sides have other types",
+                got=f"{ours!r} is {type_text(one)}, {theirs!r} is {type_text(other)}",
+                hint=_cast_hint((ours, one), (theirs, other)),
             )
 
 
@@ -190,12 +184,9 @@ def _check_distinct(names: list[str]) -> None:
     twice = [n for n in names if lowered.count(n.lower()) > 1]
     if twice:
         raise SchemaError(
-            message(
-                "two columns of the result have one name",
-                ", ".join(sorted(set(twice))),
-                "one would hide the other",
-                "choose other suffixes, or rename columns before .watermark(...)",
-            )
+            "two columns of the result have one name",
+            got=", ".join(sorted(set(twice))),
+            hint="choose other suffixes, or rename columns before .watermark(...)",
         )
 
 
@@ -274,12 +265,10 @@ def _mark(side: Side, name: str) -> tuple[str, WatermarkSpec]:
     spec = side.mark.spec
     if not isinstance(spec, WatermarkSpec) or isinstance(source_of(side.mark), UnionSource):
         raise PlanError(
-            message(
-                f"the {name} side of a join has several sources of its own",
-                shown(spec),
-                "one watermark of each side is known only",
-                "deduplicate it before, or join each of the streams",
-            )
+            f"the {name} side of a join has several sources of its own",
+            got=shown(spec),
+            then="one watermark of each side is known only",
+            hint="deduplicate it before, or join each of the streams",
         )
     return name, spec
 
@@ -288,11 +277,9 @@ def _advance(left_us: int | None, right_us: int | None) -> int | None:
     """After how long a silence of both sides the watermark goes on with the clock (SEMANTICS §10)."""
     if (left_us is None) != (right_us is None):
         raise PlanError(
-            message(
-                "one side of a join goes on with the clock when it is quiet, the other does not",
-                f"idle_advance of left {left_us} µs, of right {right_us} µs",
-                "a join has one watermark",
-                "write idle_advance on both sides, or on none",
-            )
+            "one side of a join goes on with the clock when it is quiet, the other does not",
+            got=f"idle_advance of left {left_us} µs, of right {right_us} µs",
+            then="a join has one watermark",
+            hint="write idle_advance on both sides, or on none",
         )
     return left_us if left_us is None or right_us is None else max(left_us, right_us)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from krishiv_py.deprecation import deprecated
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import a_switch, microseconds, one_of
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, to_us
 
@@ -29,12 +29,10 @@ class Batches:
         a_switch(self.snapshot, "snapshot")
         if self.flush and self.snapshot:
             raise PlanError(
-                message(
-                    "`flush` and `snapshot` exclude each other",
-                    "both are True",
-                    "after the end of input nothing is open that could be shown",
-                    "use flush if the input is complete, snapshot if more is to come",
-                )
+                "`flush` and `snapshot` exclude each other",
+                got="both are True",
+                then="after the end of input nothing is open that could be shown",
+                hint="use flush if the input is complete, snapshot if more is to come",
             )
 
     @property
@@ -99,20 +97,13 @@ def told_batches(batches: Batches | None, trigger: Batches | None) -> Batches:
     given = batches
     if trigger is not None:
         if batches is not None:
-            raise PlanError(
-                message(
-                    "`trigger` is the old name of `batches`",
-                    "both of them",
-                    "it is not clear which of them holds",
-                    "pass batches only",
-                )
-            )
+            raise PlanError("`trigger` is the old name of `batches`", got="both of them", hint="pass batches only")
         given = trigger
     if given is None:
         return Batches.as_fast_as_possible()
     if not isinstance(given, Batches):
         hint = 'pass batches=Batches.every("10 s"); when windows fire is set by .trigger(...) on the stream'
-        raise PlanError(message("`batches` is no Batches", shown(given), "no micro-batch would be planned", hint))
+        raise PlanError("`batches` is no Batches", got=shown(given), hint=hint)
     if trigger is not None:
         deprecated("start(trigger=...)", "start(batches=...)", callers=2)
     return given

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import a_switch, a_text
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.options.batches import Batches, told_batches
@@ -55,21 +55,17 @@ def handed(
         given = [key for key, value in options.items() if value is not None]
         if given:
             raise PlanError(
-                message(
-                    f"to_dataframe({given[0]}=...) needs a checkpoint",
-                    "none",
-                    "results would be handed over anew, and be doubled, after a restart",
-                    "pass checkpoint=..., a folder; session.temporary_folder() makes one for tests",
-                )
+                f"to_dataframe({given[0]}=...) needs a checkpoint",
+                got="none",
+                then="results would be handed over anew, and be doubled, after a restart",
+                hint="pass checkpoint=..., a folder; session.temporary_folder() makes one for tests",
             )
         return None
     if told.snapshot:
         raise PlanError(
-            message(
-                "early results cannot be handed over",
-                f"batches={shown(told)}",
-                "plain Spark would take them for final ones",
-                "leave snapshot=True out, or use start(sink)",
-            )
+            "early results cannot be handed over",
+            got=f"batches={shown(told)}",
+            then="plain Spark would take them for final ones",
+            hint="leave snapshot=True out, or use start(sink)",
         )
     return Handed(a_text(checkpoint, "checkpoint", "pass a folder as text"), lag_us, clean, told, name)

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import RAISED, OperatorError, PlanError, message, shown, told
+from krishiv_py.errors import RAISED, OperatorError, PlanError, shown, told
 from krishiv_py.plan.checks import a_number, one_of
 
 LateWanted: TypeAlias = Literal["rows", "keys", "count"]
@@ -58,14 +58,12 @@ def a_late_handler(handler: object) -> LateEventHandler:
     """`handler`, which must be one."""
     if isinstance(handler, type) or not isinstance(handler, LateEventHandler):
         raise PlanError(
-            message(
-                "not a LateEventHandler",
-                shown(handler),
-                "late rows would be lost",
-                f"write SideOutputLateEventHandler({shown(handler)})"
-                if hasattr(handler, "delivery")
-                else "pass an instance with `wants` and `handle(late)`",
-            )
+            "not a LateEventHandler",
+            got=shown(handler),
+            then="late rows would be lost",
+            hint=f"write SideOutputLateEventHandler({shown(handler)})"
+            if hasattr(handler, "delivery")
+            else "pass an instance with `wants` and `handle(late)`",
         )
     one_of(handler.wants, "wants", ("rows", "keys", "count"))
     return handler
@@ -107,7 +105,7 @@ class CountingLateEventHandler:
         n = a_number(rows, "rows", 1, "pass how many rows were dropped")
         if not isinstance(operator, str) or not isinstance(reason, str):
             got = f"{shown(operator)}, {shown(reason)}"
-            raise PlanError(message("operator and reason are texts", got, "nothing can be counted under it", "pass two texts"))
+            raise PlanError("operator and reason are texts", got=got, hint="pass two texts")
         with self._lock:
             self.by_operator[operator] += n
             self.by_reason[reason] += n
@@ -165,7 +163,7 @@ def one_handler(handlers: Iterable[LateEventHandler | None], where: str, hint: s
     asked = [h for h in handlers if h is not None and not isinstance(h, UnaskedLateEventHandler)]
     if any(h is not asked[0] for h in asked):
         got = ", ".join(shown(h) for h in asked)
-        raise PlanError(message(f"{where} have different late handlers", got, "all but one would get no late rows", hint))
+        raise PlanError(f"{where} have different late handlers", got=got, then="all but one would get no late rows", hint=hint)
     return asked[0] if asked else None
 
 
@@ -182,7 +180,7 @@ def hand_over(handler: LateEventHandler, late: LateRows) -> None:
     except RAISED as problem:  # user code: whatever it raises is reported with what it was given
         got = f"{late.table.num_rows} late rows of operator {late.operator}, batch {late.batch_id}"
         name = type(handler).__name__
-        raise OperatorError(message(f"late handler {name} failed", got, told(problem), f"fix {name}.handle")) from problem
+        raise OperatorError(f"late handler {name} failed", got=got, then=told(problem), hint=f"fix {name}.handle") from problem
 
 
 def _tally(column: pa.ChunkedArray) -> dict[str, int]:

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import MOST_ROWS, a_switch, microseconds
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
 from krishiv_py.plan.options.window_trigger import Asked, WindowTrigger, asked
@@ -34,12 +34,9 @@ def _count(value: object, name: str) -> int:
         return 1
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_ROWS:
         raise PlanError(
-            message(
-                f"`{name}` has no such setting",
-                shown(value),
-                "the trigger would never, or always, fire",
-                'use None, "each", a number of rows of at least 1, or what its description names',
-            )
+            f"`{name}` has no such setting",
+            got=shown(value),
+            hint='use None, "each", a number of rows of at least 1, or what its description names',
         )
     return value
 
@@ -126,14 +123,7 @@ class Trigger:
         batch.
         """
         if not isinstance(trigger, WindowTrigger):
-            raise PlanError(
-                message(
-                    "not a WindowTrigger",
-                    shown(trigger),
-                    "nobody can be asked which windows fire",
-                    "pass an instance of a subclass of WindowTrigger",
-                )
-            )
+            raise PlanError("not a WindowTrigger", got=shown(trigger), hint="pass an instance of a subclass of WindowTrigger")
         return cls(early=trigger)
 
     @property

@@ -7,7 +7,7 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import a_text, microseconds, one_of
 from krishiv_py.plan.durations import (
     END_OF_TIME,
@@ -128,23 +128,17 @@ class MultiSourceWatermarkSpec:
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.sources, tuple) or not all(isinstance(s, tuple) and len(s) == 2 for s in self.sources):
             raise PlanError(
-                message(
-                    "`sources` are pairs of name and WatermarkSpec",
-                    shown(self.sources),
-                    "no source is known",
-                    'write MultiSourceWatermarkSpec.new().source("a", WatermarkSpec.fixed_lag_ms(5_000))',
-                )
+                "`sources` are pairs of name and WatermarkSpec",
+                got=shown(self.sources),
+                hint='write MultiSourceWatermarkSpec.new().source("a", WatermarkSpec.fixed_lag_ms(5_000))',
             )
         for at, (name, spec) in enumerate(self.sources):
             a_text(name, "source", 'write .source("a", WatermarkSpec.fixed_lag_ms(5_000))')
             if any(name == known for known, _ in self.sources[:at]):
                 raise PlanError(
-                    message(
-                        "a source needs a name of its own",
-                        shown(name),
-                        "rows could not be told apart",
-                        'write .source("a", WatermarkSpec.fixed_lag_ms(5_000))',
-                    )
+                    "a source needs a name of its own",
+                    got=shown(name),
+                    hint='write .source("a", WatermarkSpec.fixed_lag_ms(5_000))',
                 )
             _is_spec(spec, f"source {name!r}")
         if self.idle_timeout_us is not None:
@@ -158,12 +152,9 @@ class MultiSourceWatermarkSpec:
             _is_spec(self.unknown_spec, 'unknown("register")')
         elif self.unknown_spec is not None:
             raise PlanError(
-                message(
-                    f"unknown({self.unknown_action!r}) takes no WatermarkSpec",
-                    shown(self.unknown_spec),
-                    "nothing would follow it",
-                    'leave it out, or write .unknown("register", spec)',
-                )
+                f"unknown({self.unknown_action!r}) takes no WatermarkSpec",
+                got=shown(self.unknown_spec),
+                hint='leave it out, or write .unknown("register", spec)',
             )
 
     @classmethod
@@ -290,31 +281,20 @@ def most_lag_us(spec: WatermarkSpec | MultiSourceWatermarkSpec) -> int:
 
 def _is_spec(spec: object, whose: str) -> None:
     if not isinstance(spec, WatermarkSpec):
-        raise PlanError(
-            message(
-                f"{whose} has no WatermarkSpec",
-                shown(spec),
-                "its watermark cannot follow its rows",
-                "pass WatermarkSpec.fixed_lag_ms(5_000)",
-            )
-        )
+        raise PlanError(f"{whose} has no WatermarkSpec", got=shown(spec), hint="pass WatermarkSpec.fixed_lag_ms(5_000)")
     if spec.by_clock:
         raise PlanError(
-            message(
-                f"{whose} goes by the clock",
-                ".processing_time()",
-                "all sources would go by the same, and rows that belong together could not be told by their times",
-                'give every side an event time: .watermark("at", "5 seconds")',
-            )
+            f"{whose} goes by the clock",
+            got=".processing_time()",
+            then="all sources would go by the same, and rows that belong together could not be told by their times",
+            hint='give every side an event time: .watermark("at", "5 seconds")',
         )
     if spec.idle_advance_us is not None:
         raise PlanError(
-            message(
-                f"{whose} cannot go on with the clock by itself",
-                f"idle_advance={show_us(spec.idle_advance_us)}",
-                "the watermark goes on only when no source at all has spoken",
-                f'leave it out, and write .idle_advance("{show_us(spec.idle_advance_us)}") on the MultiSourceWatermarkSpec',
-            )
+            f"{whose} cannot go on with the clock by itself",
+            got=f"idle_advance={show_us(spec.idle_advance_us)}",
+            then="the watermark goes on only when no source at all has spoken",
+            hint=f'leave it out, and write .idle_advance("{show_us(spec.idle_advance_us)}") on the MultiSourceWatermarkSpec',
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.told import ToldOptions
@@ -197,12 +197,10 @@ class Window:
     def check_over(self, over_us: int) -> None:
         """Refuse an aggregate that looks back `over_us` µs only: other windows have no row to look back from."""
         raise PlanError(
-            message(
-                "an aggregate has a range of its own in look-back windows only",
-                f"over({show_us(over_us)!r}) in {self.describe()}",
-                "these windows belong to no row that it could look back from",
-                "leave .over(...) out, or use .lookback_window(...)",
-            )
+            "an aggregate has a range of its own in look-back windows only",
+            got=f"over({show_us(over_us)!r}) in {self.describe()}",
+            then="these windows belong to no row that it could look back from",
+            hint="leave .over(...) out, or use .lookback_window(...)",
         )
 
     def check_options(self, options: QueryOptions) -> None:

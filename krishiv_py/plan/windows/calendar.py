@@ -21,7 +21,7 @@ from zoneinfo import ZoneInfo
 import attrs
 import numpy as np
 
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.functions.computing.zone_names import zone_of
 from krishiv_py.plan.checks import a_number, a_text, one_of
 from krishiv_py.plan.durations import Duration, show_us, to_us
@@ -364,32 +364,30 @@ def calendar_window(
     one_of(week_start, "week_start", _WEEKDAYS)
     if week_start != "monday" and unit != "week":
         raise PlanError(
-            message("only weeks have a first day", f"week_start={week_start!r}", f"a {unit} has none", "leave week_start out")
+            "only weeks have a first day",
+            got=f"week_start={week_start!r}",
+            then=f"a {unit} has none",
+            hint="leave week_start out",
         )
     zone = a_text(time_zone, "time_zone", 'pass the name of a zone: "Europe/Berlin"')
     if not isinstance(zone_of(zone), ZoneInfo):
         raise PlanError(
-            message(
-                "there is no such time zone",
-                shown(zone),
-                "the calendar is not known",
-                'pass a name such as "Europe/Berlin"; where the system has no zones, install the package tzdata',
-            )
+            "there is no such time zone",
+            got=shown(zone),
+            hint='pass a name such as "Europe/Berlin"; where the system has no zones, install the package tzdata',
         )
     a_number(every, "every", 1, f"pass how many {unit}s a window has", most=1_000)
     if unit == "hour" and 24 % every:
         raise PlanError(
-            message(
-                "hours of a window do not divide a day",
-                f"every={every}",
-                "windows are counted from midnight",
-                "use 1, 2, 3, 4, 6, 8, 12 or 24",
-            )
+            "hours of a window do not divide a day",
+            got=f"every={every}",
+            then="windows are counted from midnight",
+            hint="use 1, 2, 3, 4, 6, 8, 12 or 24",
         )
     base = CalendarWindows(unit, zone, every, week_start, _offset(offset, unit, every))
     if size is not None and step is not None:
         hint = "leave one of them out"
-        raise PlanError(message("windows either hop or cumulate", f"size={shown(size)}, step={shown(step)}", "both", hint))
+        raise PlanError("windows either hop or cumulate", got=f"size={shown(size)}, step={shown(step)}", hint=hint)
     if step is not None:
         return assigned(_cumulating(base, step))
     return assigned(base if size is None else _hopping(base, size))
@@ -400,12 +398,9 @@ def _hopping(base: CalendarWindows, size: int) -> WindowAssigner:
     a_number(size, "size", 1, f"pass how many {base.unit}s a window lasts", most=10_000)
     if size % base.every:
         raise PlanError(
-            message(
-                "`size` is no multiple of `every`",
-                f"size={size}, every={base.every}",
-                "a window would end where none begins",
-                f"use size={max(1, size // base.every) * base.every}, or every=1",
-            )
+            "`size` is no multiple of `every`",
+            got=f"size={size}, every={base.every}",
+            hint=f"use size={max(1, size // base.every) * base.every}, or every=1",
         )
     return base if size == base.every else CalendarHopping(base, size // base.every)
 
@@ -416,21 +411,16 @@ def _cumulating(base: CalendarWindows, step: CalendarUnit) -> CalendarCumulating
     longer = _UNITS.index(step) - _UNITS.index(base.unit)
     if longer > 0 or (longer == 0 and base.every == 1):
         raise PlanError(
-            message(
-                "`step` is not shorter than the window",
-                f"step={step!r}, windows of {base.every} {base.unit}{'s' * (base.every > 1)}",
-                "no window would grow",
-                "leave step out" if base.unit == "hour" else f"use step={_UNITS[max(0, _UNITS.index(base.unit) - 1)]!r}",
-            )
+            "`step` is not shorter than the window",
+            got=f"step={step!r}, windows of {base.every} {base.unit}{'s' * (base.every > 1)}",
+            hint="leave step out" if base.unit == "hour" else f"use step={_UNITS[max(0, _UNITS.index(base.unit) - 1)]!r}",
         )
     if _DAYS[base.unit] * base.every / _DAYS[step] > MAX_OVERLAP:
         raise PlanError(
-            message(
-                f"rows would be in more than {MAX_OVERLAP:,} windows",
-                f"{base.every} {base.unit}s by {step}",
-                "each of them has a result for its key, so no query would keep up",
-                'use a longer step: step="month"',
-            )
+            f"rows would be in more than {MAX_OVERLAP:,} windows",
+            got=f"{base.every} {base.unit}s by {step}",
+            then="each of them has a result for its key, so no query would keep up",
+            hint='use a longer step: step="month"',
         )
     by_month, offset = _MONTHS.get(step, 0), base.offset
     if by_month:
@@ -469,4 +459,6 @@ def _offset(offset: Duration, unit: CalendarUnit, every: int) -> Offset:
         problem, hint = "is as long as a window or longer", "leave out whole windows"
     else:
         return found
-    raise PlanError(message(f"the offset {problem}", shown(offset), f"windows of {every} {unit}s have no such beginning", hint))
+    raise PlanError(
+        f"the offset {problem}", got=shown(offset), then=f"windows of {every} {unit}s have no such beginning", hint=hint
+    )

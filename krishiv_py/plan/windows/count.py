@@ -7,7 +7,7 @@ from typing import ClassVar
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.triggers import Interval
 from krishiv_py.plan.options.window_trigger import Asked
@@ -56,12 +56,7 @@ class CountWindow(Window):
         if isinstance(trigger.early, (Interval, Asked)) and not options.fires_by_default:
             how = "by the clock" if isinstance(trigger.early, Interval) else "when a trigger of your own says so"
             raise PlanError(
-                message(
-                    f"count windows do not fire {how}",
-                    trigger.describe(),
-                    "rows, not time, fill a window",
-                    "use Trigger.on_count(n) or on_every_element()",
-                )
+                f"count windows do not fire {how}", got=trigger.describe(), hint="use Trigger.on_count(n) or on_every_element()"
             )
 
     def warnings(self) -> tuple[str, ...]:
@@ -73,11 +68,7 @@ class CountWindow(Window):
 
 def _rows(value: object, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 1 << 31:
-        raise PlanError(
-            message(
-                f"`{name}` is no number of rows", shown(value), "no window would ever be full", "pass a whole number from 1"
-            )
-        )
+        raise PlanError(f"`{name}` is no number of rows", got=shown(value), hint="pass a whole number from 1")
     return value
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import attrs
 import numpy as np
 
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.windows.assigned import AssignedWindow, assigned
 from krishiv_py.plan.windows.assigner import Assigned, Times, WindowAssigner
@@ -63,12 +63,10 @@ def cumulate(step: Duration, size: Duration, offset: Duration = 0, *, max_overla
     step_us, size_us = to_us(step, "step"), to_us(size, "size")
     if size_us % step_us:
         raise PlanError(
-            message(
-                "`size` is no multiple of `step`",
-                f"size {show_us(size_us)}, step {show_us(step_us)}",
-                "the last window would be longer than its size",
-                "write for instance cumulate_window(step='10 minutes', size='1 hour')",
-            )
+            "`size` is no multiple of `step`",
+            got=f"size {show_us(size_us)}, step {show_us(step_us)}",
+            then="the last window would be longer than its size",
+            hint="write for instance cumulate_window(step='10 minutes', size='1 hour')",
         )
     check_overlap(size_us, step_us, f"size {show_us(size_us)}, step {show_us(step_us)}", max_overlap)
     offset_us = to_us(offset, "offset", allow_zero=True, allow_negative=True) % size_us

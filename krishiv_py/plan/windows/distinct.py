@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 import attrs
 
-from krishiv_py.errors import DurationError, PlanError, message, shown
+from krishiv_py.errors import DurationError, PlanError, shown
 from krishiv_py.plan.checks import a_switch, microseconds, one_of
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
 from krishiv_py.plan.options.query import QueryOptions
@@ -27,14 +27,7 @@ Direction: TypeAlias = Literal["backward", "forward"]
 def _whole_ms(value: Duration, name: str) -> int:
     us = to_us(value, name, allow_zero=True)
     if us % 1_000:
-        raise DurationError(
-            message(
-                f"`{name}` is finer than a millisecond",
-                shown(value),
-                "windows are told apart by milliseconds",
-                "round it to whole milliseconds",
-            )
-        )
+        raise DurationError(f"`{name}` is finer than a millisecond", got=shown(value), hint="round it to whole milliseconds")
     return us
 
 
@@ -76,12 +69,10 @@ class SlidingWindows(Window):
         a_switch(self.clamp_zero, "clamp_zero")
         if self.clamp_zero and self.direction == "forward":
             raise PlanError(
-                message(
-                    "`clamp_zero` has no meaning for forward windows",
-                    "direction='forward'",
-                    "none of them begins before its row",
-                    "leave clamp_zero out",
-                )
+                "`clamp_zero` has no meaning for forward windows",
+                got="direction='forward'",
+                then="none of them begins before its row",
+                hint="leave clamp_zero out",
             )
 
     @classmethod
@@ -151,12 +142,7 @@ class SlidingWindows(Window):
         """
         if isinstance(timestamp, bool) or not isinstance(timestamp, int):
             raise DurationError(
-                message(
-                    "`timestamp` is no point in time",
-                    shown(timestamp),
-                    "it cannot be placed on the time axis",
-                    "pass whole milliseconds since the epoch",
-                )
+                "`timestamp` is no point in time", got=shown(timestamp), hint="pass whole milliseconds since the epoch"
             )
         if self.direction == "forward":
             return {timestamp: (timestamp, timestamp + self.size)}
@@ -179,12 +165,9 @@ class SlidingWindows(Window):
         by_count = options.trigger.early not in (None, 1) or options.trigger.late not in (None, 1, "batch")
         if by_count or options.accumulation != "accumulating":
             raise PlanError(
-                message(
-                    "distinct-set sliding windows fire with the watermark or with every row",
-                    options.describe(),
-                    "their rows are not counted, nor is what was written kept apart",
-                    'use Trigger.on_every_element(), leave the trigger out, or emit("final")',
-                )
+                "distinct-set sliding windows fire with the watermark or with every row",
+                got=options.describe(),
+                hint='use Trigger.on_every_element(), leave the trigger out, or emit("final")',
             )
 
     def describe(self) -> str:

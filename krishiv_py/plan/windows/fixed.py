@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 
 import attrs
 
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.plan.checks import a_number, a_switch
 from krishiv_py.plan.durations import Duration, show_instant, show_us, to_us
 from krishiv_py.plan.windows.base import Grid, Window
@@ -84,13 +84,11 @@ def check_overlap(size: int, slide: int, shown: str, most: int) -> None:
     overlap = -(-size // slide)
     if overlap > a_number(most, "max_overlap", 1, "write max_overlap=200_000", most=1 << 62):
         raise PlanError(
-            message(
-                f"every row would be in {overlap:,} windows, more than {most:,}",
-                shown,
-                "each of them has a result for its key, so no query would keep up",
-                "start windows less often, or use a look-back "
-                f"window, which has one result a row; if it has to be, pass max_overlap={overlap}",
-            )
+            f"every row would be in {overlap:,} windows, more than {most:,}",
+            got=shown,
+            then="each of them has a result for its key, so no query would keep up",
+            hint="start windows less often, or use a look-back "
+            f"window, which has one result a row; if it has to be, pass max_overlap={overlap}",
         )
 
 

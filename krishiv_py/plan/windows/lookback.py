@@ -15,7 +15,7 @@ from typing import ClassVar, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import ExpressionError, PlanError, message, shown
+from krishiv_py.errors import ExpressionError, PlanError, shown
 from krishiv_py.plan.checks import a_switch, one_of
 from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.expressions.expr import Expr
@@ -85,12 +85,10 @@ class LookBackWindow(Window):
         """Refuse a range beyond the window: see :class:`~krishiv_py.plan.windows.base.Window`."""
         if over_us > self.size_us:
             raise PlanError(
-                message(
-                    "an aggregate looks back further than its window",
-                    f"over({show_us(over_us)!r}) in {self.describe()}",
-                    "rows so far back are not kept",
-                    f'write .lookback_window("{show_us(over_us)}")',
-                )
+                "an aggregate looks back further than its window",
+                got=f"over({show_us(over_us)!r}) in {self.describe()}",
+                then="rows so far back are not kept",
+                hint=f'write .lookback_window("{show_us(over_us)}")',
             )
 
     def settled(self, told: ToldOptions) -> ToldOptions:
@@ -99,12 +97,9 @@ class LookBackWindow(Window):
             return told
         if told.emit not in (None, "final"):
             raise PlanError(
-                message(
-                    "a result on arrival never changes",
-                    f"emit({told.emit!r})",
-                    "there would be nothing to update or to take back",
-                    'leave emit(...) out, or leave emit="arrival" out of lookback_window(...)',
-                )
+                "a result on arrival never changes",
+                got=f"emit({told.emit!r})",
+                hint='leave emit(...) out, or leave emit="arrival" out of lookback_window(...)',
             )
         return told.filled(emit="final")
 
@@ -112,35 +107,27 @@ class LookBackWindow(Window):
         """Refuse `options`: see :class:`~krishiv_py.plan.windows.base.Window`."""
         if options.trigger != Trigger() or options.accumulation != "accumulating":
             raise PlanError(
-                message(
-                    "look-back windows know no trigger but on_watermark",
-                    options.describe(),
-                    "a row has its result when no row it could meet is expected any more",
-                    "leave trigger and accumulation out",
-                )
+                "look-back windows know no trigger but on_watermark",
+                got=options.describe(),
+                then="a row has its result when no row it could meet is expected any more",
+                hint="leave trigger and accumulation out",
             )
         if options.pane and self.output != "aggregates":
-            raise PlanError(
-                message("pane columns go with aggregates only", self.describe(), "rows met are no panes", "leave with_pane out")
-            )
+            raise PlanError("pane columns go with aggregates only", got=self.describe(), hint="leave with_pane out")
         often = options.emit_mode == "retractions" and options.allowed_lateness_us > 0
         if self.max_rows_per_key is not None and often:
             raise PlanError(
-                message(
-                    "retractions do not work with a row limit",
-                    self.describe(),
-                    "a retraction could have another value than the result it retracts",
-                    'use emit("updates") or emit("final")',
-                )
+                "retractions do not work with a row limit",
+                got=self.describe(),
+                then="a retraction could have another value than the result it retracts",
+                hint='use emit("updates") or emit("final")',
             )
         if self.max_rows_per_key is not None and self.emit == "arrival" and self.output == "pairs":
             raise PlanError(
-                message(
-                    "pairs on arrival do not work with max_rows_per_key",
-                    self.describe(),
-                    "a pair that was given could be one too many when rows between its two come later",
-                    'use max_rows_per_window, or leave emit="arrival" out',
-                )
+                "pairs on arrival do not work with max_rows_per_key",
+                got=self.describe(),
+                then="a pair that was given could be one too many when rows between its two come later",
+                hint='use max_rows_per_window, or leave emit="arrival" out',
             )
 
     def carried(self, keys: tuple[str, ...], row: pa.Schema) -> tuple[str, ...]:
@@ -183,12 +170,7 @@ def lookback(
     for name, limit in (("max_rows_per_key", max_rows_per_key), ("max_rows_per_window", max_rows_per_window)):
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit < 1 << 31):
             raise PlanError(
-                message(
-                    f"`{name}` is no number of rows",
-                    shown(limit),
-                    "no row could be kept",
-                    "pass a positive whole number, or None for no limit",
-                )
+                f"`{name}` is no number of rows", got=shown(limit), hint="pass a positive whole number, or None for no limit"
             )
     one_of(emit, "emit", ("watermark", "arrival"))
     return LookBackWindow(
@@ -206,11 +188,8 @@ def checked_condition(type_: pa.DataType, condition: Expr) -> Expr:
     """A pair condition of this type, if it can be true or false."""
     if not pa.types.is_boolean(type_):
         raise ExpressionError(
-            message(
-                "a condition must be true or false",
-                f"{condition!r} of type {type_text(type_)}",
-                "pairs cannot be kept or left by it",
-                'compare with something: "left_id <> right_id"',
-            )
+            "a condition must be true or false",
+            got=f"{condition!r} of type {type_text(type_)}",
+            hint='compare with something: "left_id <> right_id"',
         )
     return condition

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.windows.value import Window
 
 PaneState: TypeAlias = Literal["incomplete", "complete", "closed"]
@@ -129,7 +129,7 @@ def handlers_of(objects: tuple[PaneHandler, ...], functions: Mapping[str, Handli
     names: list[str] = []
     for handler in objects:
         if isinstance(handler, type) or not isinstance(handler, PaneHandler):
-            raise PlanError(message("not a PaneHandler", shown(handler), "no event is told", "pass an instance of a subclass"))
+            raise PlanError("not a PaneHandler", got=shown(handler), hint="pass an instance of a subclass")
         names.append(type(handler).__qualname__)
         for event in EVENTS:
             if getattr(type(handler), event) is not getattr(PaneHandler, event) or event in vars(handler):
@@ -138,12 +138,10 @@ def handlers_of(objects: tuple[PaneHandler, ...], functions: Mapping[str, Handli
         if function is None:
             continue
         if not callable(function):
-            raise PlanError(
-                message(f"`{event}` is no function", shown(function), "no event is told", "pass a function of a Pane")
-            )
+            raise PlanError(f"`{event}` is no function", got=shown(function), hint="pass a function of a Pane")
         names.append(getattr(function, "__name__", type(function).__name__))
         calls[event].append((names[-1], function))
     if not objects and not any(calls.values()):
         hint = "pass a PaneHandler, or a function such as window_trigger=print"
-        raise PlanError(message("on_events needs a handler", "none", "no event is told", hint))
+        raise PlanError("on_events needs a handler", got="none", hint=hint)
     return Handlers(tuple(names), {event: tuple(found) for event, found in calls.items()})

@@ -8,7 +8,7 @@ from typing import ClassVar, TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import DurationError, PlanError, message, shown
+from krishiv_py.errors import DurationError, PlanError, shown
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.told import ToldOptions
@@ -27,12 +27,10 @@ def _us(value: Seconds, name: str, *, zero: bool = False, negative: bool = False
     us = round(value * 1_000_000) if abs(value) < MAX_TIME_US / 1_000_000 else None  # neither NaN nor infinite
     if us is None or abs(value * 1_000_000 - us) > 1e-4:
         raise DurationError(
-            message(
-                f"`{name}` is not a legal duration",
-                shown(value),
-                "it is no whole number of microseconds, or out of range",
-                'pass seconds as a float, or a duration such as "10 s"',
-            )
+            f"`{name}` is not a legal duration",
+            got=shown(value),
+            then="it is no whole number of microseconds, or out of range",
+            hint='pass seconds as a float, or a duration such as "10 s"',
         )
     return to_us(dt.timedelta(microseconds=us), name, allow_zero=zero, allow_negative=negative)
 
@@ -76,12 +74,9 @@ class TimeIntervalWindowOptions:
         if floats and ints:
             got = ", ".join(f"{n}={lengths[n]!r}" for n in (*floats, *ints))
             raise DurationError(
-                message(
-                    "floats are seconds and ints are milliseconds",
-                    got,
-                    "one of them is hardly meant so",
-                    'write all of them as floats, or as texts such as "10 s"',
-                )
+                "floats are seconds and ints are milliseconds",
+                got=got,
+                hint='write all of them as floats, or as texts such as "10 s"',
             )
 
     def window(self) -> PaneWindow:
@@ -122,12 +117,10 @@ class PaneWindow(HoppingWindow):
         """Refuse retractions of what a handler submits: nobody knows what it submitted before."""
         if self.submits is not None and options.emit_mode == "retractions":
             raise PlanError(
-                message(
-                    "submitted tuples are not retracted",
-                    'emit("retractions")',
-                    "what a handler submitted at an earlier firing is not kept",
-                    "leave emit(...) out",
-                )
+                "submitted tuples are not retracted",
+                got='emit("retractions")',
+                then="what a handler submitted at an earlier firing is not kept",
+                hint="leave emit(...) out",
             )
 
     def settled(self, told: ToldOptions) -> ToldOptions:
@@ -136,31 +129,23 @@ class PaneWindow(HoppingWindow):
         if lateness_us not in (None, self.discard_age_us):
             got = f"allowed_lateness({show_us(lateness_us)}) and discard_age={show_us(self.discard_age_us)}"
             raise PlanError(
-                message(
-                    "panes take late rows for their discard age",
-                    got,
-                    "two times cannot both hold",
-                    "leave allowed_lateness out, and set discard_age in TimeIntervalWindowOptions",
-                )
+                "panes take late rows for their discard age",
+                got=got,
+                hint="leave allowed_lateness out, and set discard_age in TimeIntervalWindowOptions",
             )
         if told.late_rule not in (None, "event"):
             raise PlanError(
-                message(
-                    "a row of panes is late by its own time",
-                    f"late_rule({told.late_rule!r})",
-                    "it is late when t < W - discard_age, whatever its panes",
-                    "leave late_rule out",
-                )
+                "a row of panes is late by its own time",
+                got=f"late_rule({told.late_rule!r})",
+                then="it is late when t < W - discard_age, whatever its panes",
+                hint="leave late_rule out",
             )
         given = told.trigger or Trigger()
         if not given.on_time or given.late is None:
             raise PlanError(
-                message(
-                    "panes fire when they are complete, and when the watermark grows",
-                    given.describe(),
-                    "the trigger asks for less",
-                    "set early firings only: Trigger.on_count(100)",
-                )
+                "panes fire when they are complete, and when the watermark grows",
+                got=given.describe(),
+                hint="set early firings only: Trigger.on_count(100)",
             )
         filled = told.filled(allowed_lateness_us=self.discard_age_us, late_rule="event", emit="updates", pane=True)
         return attrs.evolve(filled, trigger=Trigger(early=given.early, late="watermark"))

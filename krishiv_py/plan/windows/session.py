@@ -13,7 +13,7 @@ from typing import ClassVar, Final, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import ColumnError, PlanError, message
+from krishiv_py.errors import ColumnError, PlanError
 from krishiv_py.plan.checks import known_column, one_of
 from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.expressions.expr import Col, Expr
@@ -89,12 +89,10 @@ class SessionWindow(Window):
         type_ = schema.field(name).type
         if not (pa.types.is_integer(type_) or pa.types.is_duration(type_)):
             raise ColumnError(
-                message(
-                    f"{what} cannot be a session gap",
-                    type_,
-                    "a row's reach would be unknown",
-                    "use a bigint (milliseconds) or duration column, or cast it before",
-                )
+                f"{what} cannot be a session gap",
+                got=type_,
+                then="a row's reach would be unknown",
+                hint="use a bigint (milliseconds) or duration column, or cast it before",
             )
 
     def describe(self) -> str:
@@ -132,9 +130,7 @@ def session(gap: Duration | Expr, *, touch: Touch | None = None, max_duration: D
         gap = unnamed(gap)
     if isinstance(gap, Expr) and not isinstance(gap, Col):
         if not columns_of(gap):
-            raise PlanError(
-                message("a session gap reads no column", repr(gap), "it is the same for all rows", 'pass a duration: "5 s"')
-            )
+            raise PlanError("a session gap reads no column", got=repr(gap), hint='pass a duration: "5 s"')
         return SessionWindow(None, COMPUTED_GAP, touch, cap, gap)
     name = gap.name if isinstance(gap, Col) else gap
     if isinstance(gap, Col) or (isinstance(name, str) and name.strip() and not name.strip()[0].isdigit()):

@@ -7,7 +7,7 @@ from typing import Any, Final
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.windows.base import Window
 
@@ -39,10 +39,8 @@ def check_ticks(finer: dict[str, int], times: pa.DataType, column: str) -> None:
     """
     if finer and pa.types.is_int64(times):
         raise PlanError(
-            message(
-                "windows are finer than the time column",
-                ", ".join(f"{name} {show_us(us)}" for name, us in finer.items()),
-                f"{column!r} has whole milliseconds, so a bound of a result would be another one than that of its window",
-                "use whole milliseconds, or a timestamp column",
-            )
+            "windows are finer than the time column",
+            got=", ".join(f"{name} {show_us(us)}" for name, us in finer.items()),
+            then=f"{column!r} has whole milliseconds, so a bound of a result would be another one than that of its window",
+            hint="use whole milliseconds, or a timestamp column",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from krishiv_py.errors import CheckpointError, message
+from krishiv_py.errors import CheckpointError
 from krishiv_py.version import __version__
 
 FORMAT: Final = 1
@@ -40,10 +40,7 @@ def check_format(note: dict[str, Any], checkpoint: str) -> None:
     got = "none, from before formats had numbers" if found is None else f"format {found!r}"
     by = f", written by {note['written by']}" if "written by" in note else ""
     raise CheckpointError(
-        message(
-            f"the checkpoint {checkpoint} has a format this version cannot read",
-            f"{got}{by}; krishiv_py {__version__} reads format {FORMAT}",
-            "its state would be misread",
-            "go on with the version that wrote it, or begin anew with a new checkpoint and output folder",
-        )
+        f"the checkpoint {checkpoint} has a format this version cannot read",
+        got=f"{got}{by}; krishiv_py {__version__} reads format {FORMAT}",
+        hint="go on with the version that wrote it, or begin anew with a new checkpoint and output folder",
     )

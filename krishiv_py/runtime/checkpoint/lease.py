@@ -28,7 +28,7 @@ from krishiv_py.disk.folders import try_lock, unlock
 from krishiv_py.disk.hdfs.system import claim, is_hdfs
 from krishiv_py.disk.stores.kinds import is_store
 from krishiv_py.disk.stores.uploads import put_if, tag_of
-from krishiv_py.errors import CheckpointError, message
+from krishiv_py.errors import CheckpointError
 from krishiv_py.runtime.checkpoint.owners import is_over, me, named, parsed
 
 _RENEWED_S: Final = 30
@@ -273,23 +273,19 @@ def _renewing(lease: Lease, note: Note) -> None:
 
 def _in_use(checkpoint: str, owner: dict[str, Any]) -> CheckpointError:
     return CheckpointError(
-        message(
-            f"the checkpoint {checkpoint} is in use",
-            named(owner),
-            "two queries would undo each other's state and outputs",
-            "stop that query, or use another checkpoint",
-        )
+        f"the checkpoint {checkpoint} is in use",
+        got=named(owner),
+        then="two queries would undo each other's state and outputs",
+        hint="stop that query, or use another checkpoint",
     )
 
 
 def _lost(path: str, got: str) -> CheckpointError:
     return CheckpointError(
-        message(
-            f"the right to the checkpoint was lost: {path}",
-            got,
-            "another query may run from it, and two would undo each other's state and outputs",
-            "see that one query runs from it, and start this one again; it goes on where the last finished micro-batch ended",
-        )
+        f"the right to the checkpoint was lost: {path}",
+        got=got,
+        then="another query may run from it, and two would undo each other's state and outputs",
+        hint="see that one query runs from it, and start this one again; it goes on where the last finished micro-batch ended",
     )
 
 

@@ -16,7 +16,7 @@ import pyarrow.fs as pafs
 
 from krishiv_py.disk.checksums import damaged, missing
 from krishiv_py.disk.files import file_system
-from krishiv_py.errors import CheckpointError, message
+from krishiv_py.errors import CheckpointError
 from krishiv_py.runtime.checkpoint.sparklog import entries_in, logged_offsets, numbered
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW, checked, checked_lines
 
@@ -50,12 +50,9 @@ def check_log(checkpoint: str, sources: int) -> None:
     watermark = _number(lines, "batchWatermarkMs", f"{root}/offsets/{last}")
     if len(lines) - 2 not in (sources, sources + 1):
         raise CheckpointError(
-            message(
-                f"{root}/offsets/{last} is of a query with another number of sources, or damaged",
-                f"{len(lines) - 2}, now {sources}",
-                "Spark would not go on",
-                BEGIN_ANEW,
-            )
+            f"{root}/offsets/{last} is of a query with another number of sources, or damaged",
+            got=f"{len(lines) - 2}, now {sources}",
+            hint=BEGIN_ANEW,
         )
     for batch in finished[-2:]:
         path = f"{root}/commits/{batch}"

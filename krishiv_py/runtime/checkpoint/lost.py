@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from krishiv_py.errors import CheckpointError, message
+from krishiv_py.errors import CheckpointError
 from krishiv_py.runtime.checkpoint.logcheck import damaged_state
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
 
@@ -40,20 +40,13 @@ def lost_file(problem: BaseException, name: str, checkpoint: str) -> CheckpointE
     cause = [trace.splitlines()[0], *causes][-1]
     if _STORE.search(cause) and not _NOT_THERE.search(trace):
         return CheckpointError(
-            message(
-                f"query {name!r} failed: the store did not take or give a file of the checkpoint",
-                cause.removeprefix("Caused by: ").strip()[:300],
-                "the micro-batch is not finished, and the checkpoint is as whole as before",
-                "see that the store can be reached and its credentials are valid, and start the query again",
-            )
+            f"query {name!r} failed: the store did not take or give a file of the checkpoint",
+            got=cause.removeprefix("Caused by: ").strip()[:300],
+            then="the micro-batch is not finished, and the checkpoint is as whole as before",
+            hint="see that the store can be reached and its credentials are valid, and start the query again",
         )
     found = _PATH.search(trace)
     where = found[0] if found else damaged_state(checkpoint) or f"a file of Spark's in {checkpoint}/state"
     return CheckpointError(
-        message(
-            f"query {name!r} failed: {where} cannot be read",
-            cause.removeprefix("Caused by: ").strip()[:300],
-            "the query cannot go on from it",
-            BEGIN_ANEW,
-        )
+        f"query {name!r} failed: {where} cannot be read", got=cause.removeprefix("Caused by: ").strip()[:300], hint=BEGIN_ANEW
     )

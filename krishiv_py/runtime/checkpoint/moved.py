@@ -17,7 +17,7 @@ import pyarrow.fs as pafs
 
 from krishiv_py.disk.checksums import missing, sealed, unsealed
 from krishiv_py.disk.files import file_system, is_local_path, read_whole, write_whole
-from krishiv_py.errors import CheckpointError, message
+from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.nodes import FileSource, MemorySource, Source
 from krishiv_py.planner.places import place_of
 from krishiv_py.replay_log import ReplayLog
@@ -65,12 +65,10 @@ def _check_same(before: dict[str, str], streams: dict[str, str]) -> None:
     for name, folder in streams.items():
         if name not in before and folder in before.values():
             raise CheckpointError(
-                message(
-                    f"the memory stream in {folder} was made anew",
-                    "another stream in the same folder",
-                    "its first sends have names Spark has read already, and would be skipped",
-                    "use another folder for it, or a new checkpoint",
-                )
+                f"the memory stream in {folder} was made anew",
+                got="another stream in the same folder",
+                then="its first sends have names Spark has read already, and would be skipped",
+                hint="use another folder for it, or a new checkpoint",
             )
 
 
@@ -116,12 +114,10 @@ def _check_unread(system: pafs.FileSystem, root: str, sources: list[Source], str
             again = os.path.join(folder if os.path.isdir(folder) else os.path.dirname(folder), name)
             if again != path and os.path.exists(again) and not any(_below(path, f) for _, _, f in here):
                 raise CheckpointError(
-                    message(
-                        f"files were read from {os.path.dirname(path)}, and are in {given} now",
-                        f"{name} in both",
-                        "Spark would read them a second time",
-                        "give the source the folder it had, or begin anew with a new checkpoint and output folder",
-                    )
+                    f"files were read from {os.path.dirname(path)}, and are in {given} now",
+                    got=f"{name} in both",
+                    then="Spark would read them a second time",
+                    hint="give the source the folder it had, or begin anew with a new checkpoint and output folder",
                 )
 
 

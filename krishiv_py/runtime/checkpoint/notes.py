@@ -12,7 +12,7 @@ import pyarrow.fs as pafs
 
 from krishiv_py.disk.checksums import missing, sealed, unsealed
 from krishiv_py.disk.files import file_system, read_whole, write_whole
-from krishiv_py.errors import CheckpointError, message
+from krishiv_py.errors import CheckpointError
 from krishiv_py.planner.fingerprint import differences
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.checkpoint.formats import check_format, format_note, unnumbered
@@ -95,12 +95,9 @@ class CheckpointNotes:
         changed = differences(stored["plan"], plan.fingerprint)
         if changed:
             raise CheckpointError(
-                message(
-                    "the checkpoint belongs to another plan",
-                    "; ".join(changed),
-                    "its state cannot be continued",
-                    f"use a new checkpoint folder instead of {self.checkpoint}",
-                )
+                "the checkpoint belongs to another plan",
+                got="; ".join(changed),
+                hint=f"use a new checkpoint folder instead of {self.checkpoint}",
             )
         return Claim(stored["buckets"], stored["outputs"])
 
@@ -115,22 +112,16 @@ class CheckpointNotes:
         stored = self.plan()
         if stored is None:
             raise CheckpointError(
-                message(
-                    "no query has kept its state here",
-                    self.checkpoint,
-                    "there is nothing to read",
-                    "pass the folder of start(..., checkpoint=...); without one, state goes when the query is stopped",
-                )
+                "no query has kept its state here",
+                got=self.checkpoint,
+                hint="pass the folder of start(..., checkpoint=...); without one, state goes when the query is stopped",
             )
         changed = differences(stored["plan"], plan.fingerprint)
         if changed:
             raise CheckpointError(
-                message(
-                    "the state is of another plan",
-                    "; ".join(changed),
-                    "it cannot be decoded",
-                    f"pass the stream whose query was started with {self.checkpoint}",
-                )
+                "the state is of another plan",
+                got="; ".join(changed),
+                hint=f"pass the stream whose query was started with {self.checkpoint}",
             )
 
     def has_tables(self) -> bool:

@@ -11,7 +11,7 @@ import pyarrow.fs as pafs
 
 from krishiv_py.disk.files import file_system
 from krishiv_py.disk.folders import private_folder
-from krishiv_py.errors import CheckpointError, message
+from krishiv_py.errors import CheckpointError
 from krishiv_py.runtime.checkpoint.lease import Lease
 
 PROCESS_STATE: Final = "state"
@@ -53,12 +53,10 @@ def writable_checkpoint(checkpoint: str) -> Iterator[None]:
         yield
     except OSError as problem:
         raise CheckpointError(
-            message(
-                f"the checkpoint {checkpoint} cannot be written",
-                problem.strerror or str(problem),
-                "the query could not go on after a restart, so it was not started",
-                "see to room and rights there, or use another folder",
-            )
+            f"the checkpoint {checkpoint} cannot be written",
+            got=problem.strerror or str(problem),
+            then="the query could not go on after a restart, so it was not started",
+            hint="see to room and rights there, or use another folder",
         ) from problem
 
 
@@ -81,10 +79,8 @@ def check_not_in_process(checkpoint: str) -> None:
     system, root = file_system(checkpoint)
     if system.get_file_info(f"{root}/krishiv/{PROCESS_STATE}").type != pafs.FileType.NotFound:
         raise CheckpointError(
-            message(
-                f"the checkpoint {checkpoint} belongs to a query that runs in process",
-                "a session on Spark",
-                "its state is not in Spark's state store",
-                "start it with Session.in_process(), or use a new checkpoint",
-            )
+            f"the checkpoint {checkpoint} belongs to a query that runs in process",
+            got="a session on Spark",
+            then="its state is not in Spark's state store",
+            hint="start it with Session.in_process(), or use a new checkpoint",
         )

@@ -22,7 +22,7 @@ import pyarrow.fs as pafs
 
 from krishiv_py.disk.checksums import damaged, sealed, unsealed
 from krishiv_py.disk.files import file_system, read_whole, write_whole
-from krishiv_py.errors import CheckpointError, message
+from krishiv_py.errors import CheckpointError
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW, checked_lines, sum_of
 
 _ENTRY: Final = '{"path":'
@@ -195,12 +195,9 @@ def _planned_lines(system: pafs.FileSystem, root: str, batch: int) -> list[str]:
     lines = checked_lines(system, f"{root}/offsets/{batch}")
     if lines[0] != "v1":
         raise CheckpointError(
-            message(
-                "the checkpoint was begun without control files",
-                f"Spark's log in version {lines[0]}",
-                "no source can be added to it",
-                "use a new checkpoint folder",
-            )
+            "the checkpoint was begun without control files",
+            got=f"Spark's log in version {lines[0]}",
+            hint="use a new checkpoint folder",
         )
     return lines
 

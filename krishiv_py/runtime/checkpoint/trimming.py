@@ -12,7 +12,7 @@ import pyarrow.fs as pafs
 
 from krishiv_py.disk.checksums import checksum, sealed, unsealed
 from krishiv_py.disk.files import file_system, write_whole
-from krishiv_py.errors import CheckpointError, message
+from krishiv_py.errors import CheckpointError
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.checkpoint.sparklog import entries_of, numbered, offsets_of
 
@@ -44,12 +44,10 @@ def check_begin(checkpoint: str, stream: ReplayLog, known: bool) -> None:
     read = max((n for _, n in _read(checkpoint, stream.folder)), default=-1) + 1 if known else 0
     if first > read:
         raise CheckpointError(
-            message(
-                f"the sends before {first} were removed from {stream.folder}",
-                f"read so far: {read}",
-                "their rows would be missing",
-                "go on from a checkpoint that has read them, or send them anew to another memory stream",
-            )
+            f"the sends before {first} were removed from {stream.folder}",
+            got=f"read so far: {read}",
+            then="their rows would be missing",
+            hint="go on from a checkpoint that has read them, or send them anew to another memory stream",
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from krishiv_py.connectors.ranges import RangeSource
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.plan.durations import UNSET, show_us
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
@@ -134,12 +134,10 @@ def alignments(
             continue
         if not (isinstance(read.source, (RangeSource, MemorySource)) or planned_here(read.source)):
             raise PlanError(
-                message(
-                    "max_drift holds back sources whose batches the library plans",
-                    f"{read.source.title} {read.source.detail()}",
-                    "Spark plans its batches, and nobody could make it wait",
-                    "leave max_drift out, or unite streams of Kafka, memory streams, files or sources of your own",
-                )
+                "max_drift holds back sources whose batches the library plans",
+                got=f"{read.source.title} {read.source.detail()}",
+                then="Spark plans its batches, and nobody could make it wait",
+                hint="leave max_drift out, or unite streams of Kafka, memory streams, files or sources of your own",
             )
         name = clocks[own].named(branch.name or "")
         made[own].join(name)

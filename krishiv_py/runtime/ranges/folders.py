@@ -24,7 +24,7 @@ from krishiv_py.connectors.source import JsonValue, Planned, Source
 from krishiv_py.disk.files import file_system, is_local_path
 from krishiv_py.disk.listing import File, facts_of, files_at
 from krishiv_py.disk.placing import add_folder, move_away
-from krishiv_py.errors import CheckpointError, SourceError, message
+from krishiv_py.errors import CheckpointError, SourceError
 from krishiv_py.plan.nodes import FileSource
 from krishiv_py.runtime.checkpoint.changed import warn_if_files_changed
 from krishiv_py.runtime.ranges.taken import Taken
@@ -161,7 +161,7 @@ class FolderSource(Source):
                 f"a file that was read cannot be {self.files.after_read}d",
                 "let this user write to the folder and the archive",
             )
-            raise SourceError(message(what, f"{shown_path(path)}: {problem}", "it would be left there", hint)) from problem
+            raise SourceError(what, got=f"{shown_path(path)}: {problem}", hint=hint) from problem
 
     def read(self, planned: JsonValue, columns: Sequence[str]) -> Iterator[pa.RecordBatch | pa.Table | Malformed]:
         """Not used: what a file gives may be malformed as a whole; see :meth:`scanned`."""
@@ -211,13 +211,11 @@ def check_as_planned(path: str, size: int | None, mtime_ns: int | None, *, parqu
         return  # it was not finished when it was planned, so no row of it was read
     then = "its size is not noted" if size is None else f"{size} bytes, modified at {_seconds(mtime_ns)}"
     raise SourceError(
-        message(
-            "a file was changed after a batch had planned it",
-            f"{shown_path(path)}: {then}; now {now[0]} bytes, modified at {_seconds(now[1])}",
-            "its rows would be others than those that were planned",
-            "put it back as it was, with its modification time (cp -p, touch -d @...), or begin anew with a new checkpoint; "
-            "a file that is still written needs a hidden name until it is complete",
-        )
+        "a file was changed after a batch had planned it",
+        got=f"{shown_path(path)}: {then}; now {now[0]} bytes, modified at {_seconds(now[1])}",
+        then="its rows would be others than those that were planned",
+        hint="put it back as it was, with its modification time (cp -p, touch -d @...), or begin anew with a new checkpoint; "
+        "a file that is still written needs a hidden name until it is complete",
     )
 
 
@@ -268,10 +266,8 @@ def check_place(source: FileSource, names: Taken) -> None:
         same = next((name for name in sorted(found) if os.path.exists(f"{root}/{name}")), None)
         if same is not None:
             raise CheckpointError(
-                message(
-                    f"files were read from {folder}, and are in {source.path} now",
-                    f"{same} in both",
-                    "they would be read a second time",
-                    "give the source the folder it had, or begin anew with a new checkpoint and output folder",
-                )
+                f"files were read from {folder}, and are in {source.path} now",
+                got=f"{same} in both",
+                then="they would be read a second time",
+                hint="give the source the folder it had, or begin anew with a new checkpoint and output folder",
             )

@@ -18,7 +18,7 @@ import attrs
 import pyarrow.fs as pafs
 
 from krishiv_py.disk.files import file_system, is_local_path, make_folder, write_whole
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.runtime.checkpoint.moved import spark_uri
 from krishiv_py.runtime.checkpoint.sparklog import as_line, strike_out
 from krishiv_py.runtime.storage.folders import new_folder
@@ -85,12 +85,10 @@ def spark_folder(log: str) -> str:
         return log
     if not is_local_path(log):
         raise PlanError(
-            message(
-                "Spark takes the checkpoint for a pattern",
-                log,
-                "it would find no files",
-                "give the checkpoint a name without { } [ ] * ? and \\",
-            )
+            "Spark takes the checkpoint for a pattern",
+            got=log,
+            then="it would find no files",
+            hint="give the checkpoint a name without { } [ ] * ? and \\",
         )
     link = f"{new_folder('files')}/log"
     os.symlink(file_system(log)[1], link)

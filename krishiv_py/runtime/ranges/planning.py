@@ -20,7 +20,7 @@ from krishiv_py.connectors.ranges import Backlog, NotedRanges, RangeSource, back
 from krishiv_py.connectors.source import Source as UserSource
 from krishiv_py.disk.checksums import missing
 from krishiv_py.disk.files import file_system
-from krishiv_py.errors import RAISED, KrishivError, SourceError, message, told
+from krishiv_py.errors import RAISED, KrishivError, SourceError, told
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.nodes import FileSource, MemorySource, Source
 from krishiv_py.plan.running.control import Control
@@ -206,12 +206,10 @@ class RangePlanner:
                 return
             planned += 1
         raise SourceError(
-            message(
-                f"the source {self.node.name} has no end that can be planned",
-                f"{_MOST_BATCHES} batches, and more to come",
-                "available_now() would never begin",
-                f"implement {type(self.node.source).__name__}.until_now, or plan larger batches",
-            )
+            f"the source {self.node.name} has no end that can be planned",
+            got=f"{_MOST_BATCHES} batches, and more to come",
+            then="available_now() would never begin",
+            hint=f"implement {type(self.node.source).__name__}.until_now, or plan larger batches",
         )
 
     def start(self, running: Callable[[], bool], fail: Callable[[KrishivError], None]) -> None:
@@ -354,7 +352,7 @@ class RangePlanner:
                 return fail(problem)
             except RAISED as problem:
                 what = f"what the source {self.node.name} planned cannot be noted"
-                return fail(SourceError(message(what, self.log.folder, told(problem), "see to the checkpoint's folder")))
+                return fail(SourceError(what, got=self.log.folder, then=told(problem), hint="see to the checkpoint's folder"))
             if not busy:
                 self._tried.set()
             if not noted:

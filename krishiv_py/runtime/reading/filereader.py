@@ -15,7 +15,7 @@ from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.disk.files import file_system
 from krishiv_py.disk.listing import passed_over
 from krishiv_py.disk.settings import Stores
-from krishiv_py.errors import SourceError, message
+from krishiv_py.errors import SourceError
 from krishiv_py.runtime.reading.malformed import UNREADABLE, Rules, opened, readable, shown_path
 from krishiv_py.runtime.reading.scanned import Scanned
 from krishiv_py.types import type_text
@@ -49,12 +49,7 @@ class FileReader:
             except (*UNREADABLE, MisfitError) as problem:
                 if not isinstance(problem, MisfitError) and not readable(system, path):
                     raise SourceError(
-                        message(
-                            "a file cannot be read",
-                            f"{shown}: {problem}",
-                            "its rows would be lost",
-                            "see that every worker can read it",
-                        )
+                        "a file cannot be read", got=f"{shown}: {problem}", hint="see that every worker can read it"
                     ) from problem
                 what = str(problem) if isinstance(problem, MisfitError) else f"not a whole {self.kind} file ({problem})"
                 yield self.put_aside([Malformed(shown, None, None, what + (f", after {rows} rows" if rows else ""))])

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from krishiv_py.connectors.hive import partitions
 from krishiv_py.disk.listing import PATTERN
-from krishiv_py.errors import SourceError, message
+from krishiv_py.errors import SourceError
 
 
 @attrs.frozen
@@ -47,25 +47,16 @@ def located(path: str, *, streaming: bool, here: bool) -> Located:
     own = os.path.abspath(path.removeprefix("file://").removeprefix("file:"))
     if not os.path.exists(own):
         if not PATTERN.search(own):
-            raise SourceError(
-                message(
-                    "there is no such file or folder",
-                    path,
-                    "there is nothing to read",
-                    "correct the path, or make the folder before",
-                )
-            )
+            raise SourceError("there is no such file or folder", got=path, hint="correct the path, or make the folder before")
         if not streaming and not any(glob.iglob(own)) and "{" not in own:
-            raise SourceError(message("no file matches the pattern", path, "there is nothing to read", "correct the pattern"))
+            raise SourceError("no file matches the pattern", got=path, hint="correct the pattern")
         return Located(own, literal=False)
     if streaming and os.path.isfile(own):
         raise SourceError(
-            message(
-                "a stream of files needs a folder",
-                f"the file {path}",
-                "no other file would ever come",
-                "pass its folder or a pattern, or read it with streaming=False",
-            )
+            "a stream of files needs a folder",
+            got=f"the file {path}",
+            then="no other file would ever come",
+            hint="pass its folder or a pattern, or read it with streaming=False",
         )
     return Located(own, literal=True)
 

@@ -10,7 +10,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from krishiv_py.errors import SourceError, message
+from krishiv_py.errors import SourceError
 
 UNREADABLE: Final = (pa.ArrowException, OSError, UnicodeDecodeError, EOFError)
 
@@ -54,9 +54,7 @@ def opened(system: pafs.FileSystem, path: str, shown: str, *, as_lines: bool = F
         raise gone(shown) from problem
     except OSError as problem:
         raise SourceError(
-            message(
-                "a file cannot be opened", f"{shown}: {problem}", "its rows would be lost", "see that every worker may read it"
-            )
+            "a file cannot be opened", got=f"{shown}: {problem}", hint="see that every worker may read it"
         ) from problem
     with found:
         yield found
@@ -65,12 +63,9 @@ def opened(system: pafs.FileSystem, path: str, shown: str, *, as_lines: bool = F
 def gone(shown: str) -> SourceError:
     """The error for a file that was listed and is not there when it is to be read."""
     return SourceError(
-        message(
-            "a file went before it was read",
-            shown,
-            "its rows would be lost",
-            "put it back; remove files only after the batch that reads them is done",
-        )
+        "a file went before it was read",
+        got=shown,
+        hint="put it back; remove files only after the batch that reads them is done",
     )
 
 

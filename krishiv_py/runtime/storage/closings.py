@@ -24,7 +24,7 @@ from krishiv_py.arrays.grouping import buckets, normal_key
 from krishiv_py.arrays.splitting import split
 from krishiv_py.disk.checksums import damaged, missing, sealed, unsealed
 from krishiv_py.disk.files import file_system, read_whole, write_whole
-from krishiv_py.errors import CheckpointError, message, told
+from krishiv_py.errors import CheckpointError, told
 from krishiv_py.runtime.storage.codec import decode, encode
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
 
@@ -48,7 +48,7 @@ def request(checkpoint: str, keys: Mapping[int, pa.Table], *, durable: bool) -> 
     except OSError as problem:
         hint = "see to the space and rights of the checkpoint's folder, and call close_key(...) again"
         got = f"{checkpoint}: {told(problem)}"
-        raise CheckpointError(message("the keys to close could not be noted", got, "they stay open", hint)) from problem
+        raise CheckpointError("the keys to close could not be noted", got=got, then="they stay open", hint=hint) from problem
 
 
 @attrs.define(eq=False)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from krishiv_py.disk.files import file_system, is_local_path
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.runtime.storage.folders import new_folder
 
 _PLAIN: Final = re.compile(r"[\w/.:=-]+", re.ASCII)
@@ -30,12 +30,10 @@ def plain_name(checkpoint: str) -> Iterator[str]:
         return
     if not is_local_path(checkpoint):
         raise PlanError(
-            message(
-                "the state of a checkpoint of this name cannot be read",
-                checkpoint,
-                "Spark looks for it under another name; queries run from it all the same",
-                "give checkpoints in HDFS and in buckets names of letters, digits and . = - _",
-            )
+            "the state of a checkpoint of this name cannot be read",
+            got=checkpoint,
+            then="Spark looks for it under another name; queries run from it all the same",
+            hint="give checkpoints in HDFS and in buckets names of letters, digits and . = - _",
         )
     folder = new_folder("link")
     try:

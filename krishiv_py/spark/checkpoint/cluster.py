@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.folder import folder_of
 from krishiv_py.disk.files import file_system, is_local_path, make_folder, put
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.plan.nodes import Source
 from krishiv_py.spark.setup.config import SHARED, folders_shared, is_connect, is_here
 from krishiv_py.spark.setup.survey import TOKEN, Folder, Found, survey
@@ -40,13 +40,11 @@ def check_cluster(spark: SparkSession, checkpoint: str | None, sinks: list[Sink 
     for path in [checkpoint, *written, *(p for _, p in source.places)]:
         if path is None or is_local_path(path):
             raise PlanError(
-                message(
-                    "tasks run on other machines, and a folder is on this one",
-                    f"{path or 'a temporary checkpoint'}, master {master}",
-                    "they would write state and outputs where nobody finds them",
-                    "use hdfs://, s3a://, gs:// or another shared path; where this one is mounted on every machine, say so: "
-                    f'.config("{SHARED}", "true")',
-                )
+                "tasks run on other machines, and a folder is on this one",
+                got=f"{path or 'a temporary checkpoint'}, master {master}",
+                then="they would write state and outputs where nobody finds them",
+                hint="use hdfs://, s3a://, gs:// or another shared path; where this one is mounted on every machine, say so: "
+                f'.config("{SHARED}", "true")',
             )
 
 
@@ -95,10 +93,8 @@ def _plain(path: str) -> str:
 
 def _unreached(path: str, problem: str, found: Found) -> PlanError:
     return PlanError(
-        message(
-            "a task does not find a folder of the query",
-            f"{path}, executor {found.executor} on {found.host}: {problem}",
-            "it would write state and outputs where nobody finds them",
-            "use a path that every machine reaches; `krishiv doctor --master ... --checkpoint ...` shows which do",
-        )
+        "a task does not find a folder of the query",
+        got=f"{path}, executor {found.executor} on {found.host}: {problem}",
+        then="it would write state and outputs where nobody finds them",
+        hint="use a path that every machine reaches; `krishiv doctor --master ... --checkpoint ...` shows which do",
     )

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from krishiv_py.disk.checksums import sealed, unsealed
 from krishiv_py.disk.files import file_system, read_whole, write_whole
-from krishiv_py.errors import CheckpointError, EnvironmentSetupError, PlanError, message
+from krishiv_py.errors import CheckpointError, EnvironmentSetupError, PlanError
 from krishiv_py.runtime.checkpoint.lease import take
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.sparklog import numbered, planned
@@ -43,12 +43,10 @@ def rescale(spark: SparkSession, checkpoint: str, tasks: int, *, durable: bool) 
     manager = getattr(spark, "_streamingCheckpointManager", None)
     if manager is None:
         raise EnvironmentSetupError(
-            message(
-                "this Spark cannot spread state anew",
-                f"Spark {spark.version}",
-                "the checkpoint stays as it is",
-                "use Spark 4.2 or newer",
-            )
+            "this Spark cannot spread state anew",
+            got=f"Spark {spark.version}",
+            then="the checkpoint stays as it is",
+            hint="use Spark 4.2 or newer",
         )
     work = Rescaling(checkpoint, tasks, durable=durable)
     work.check()
@@ -76,12 +74,10 @@ def check_rescaled(checkpoint: str, *, durable: bool) -> None:
         _moved_on(system, root, batch, durable=durable)
     elif batch in numbered(system, f"{root}/offsets"):
         raise CheckpointError(
-            message(
-                f"{checkpoint} is half spread over {note['tasks']} tasks",
-                "a rescaling that was broken off",
-                "its state cannot be read",
-                _AGAIN,
-            )
+            f"{checkpoint} is half spread over {note['tasks']} tasks",
+            got="a rescaling that was broken off",
+            then="its state cannot be read",
+            hint=_AGAIN,
         )
     else:
         system.delete_file(f"{root}/{_NOTE}")
@@ -121,30 +117,22 @@ class Rescaling:
         stored = CheckpointNotes(self.checkpoint).plan()
         if stored is None or not self._logged("offsets"):
             raise CheckpointError(
-                message(
-                    "no query has kept its state here",
-                    self.checkpoint,
-                    "there is nothing to spread",
-                    "pass the folder of start(..., checkpoint=...), after a first micro-batch",
-                )
+                "no query has kept its state here",
+                got=self.checkpoint,
+                hint="pass the folder of start(..., checkpoint=...), after a first micro-batch",
             )
         if self._system.get_file_info(f"{self._root}/state/0/_metadata").type == pafs.FileType.NotFound:
             raise PlanError(
-                message(
-                    "the query of this checkpoint keeps no state",
-                    self.checkpoint,
-                    "nothing of it lies in partitions",
-                    f'set the session\'s "{_PARTITIONS}" instead',
-                )
+                "the query of this checkpoint keeps no state",
+                got=self.checkpoint,
+                hint=f'set the session\'s "{_PARTITIONS}" instead',
             )
         if self.tasks > stored["buckets"]:
             raise PlanError(
-                message(
-                    f"the state of this checkpoint has {stored['buckets']} buckets, each for one task",
-                    f"{self.tasks} tasks",
-                    "the others would have nothing to do",
-                    f'pass at most {stored["buckets"]}; a new checkpoint can have more: .config("{BUCKETS}", 64)',
-                )
+                f"the state of this checkpoint has {stored['buckets']} buckets, each for one task",
+                got=f"{self.tasks} tasks",
+                then="the others would have nothing to do",
+                hint=f'pass at most {stored["buckets"]}; a new checkpoint can have more: .config("{BUCKETS}", 64)',
             )
 
     def run(self, manager: Any) -> None:
@@ -172,12 +160,9 @@ class Rescaling:
         last = self._logged("offsets")[-1]
         if last not in self._logged("commits"):
             raise CheckpointError(
-                message(
-                    "the last micro-batch of this checkpoint is not finished",
-                    f"batch {last}",
-                    "its state is not whole",
-                    "start the query once more, with available_now(), then call session.rescale(...)",
-                )
+                "the last micro-batch of this checkpoint is not finished",
+                got=f"batch {last}",
+                hint="start the query once more, with available_now(), then call session.rescale(...)",
             )
         return last
 

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from krishiv_py.connectors.sink import OnRepeat, OutputBatch, OutputName, TableSink
 from krishiv_py.disk.checksums import sealed, unsealed
 from krishiv_py.disk.files import file_system, make_folder, read_whole, sync_files, write_whole
-from krishiv_py.errors import CheckpointError, message
+from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.planner.stages import StagePlan
 from krishiv_py.runtime.clock.clocks import LedgerClock, SparkClock
@@ -188,12 +188,10 @@ def _check_home(system: pafs.FileSystem, root: str, any_there: bool, *, durable:
     home = here if data is None else json.loads(unsealed(data, path, BEGIN_ANEW))
     if home != here and any_there:
         raise CheckpointError(
-            message(
-                "the checkpoint was moved, and it hands results over",
-                f"{here}, before {home}",
-                "the query that reads the frame would read all of them again",
-                "move it back, or begin anew with both queries",
-            )
+            "the checkpoint was moved, and it hands results over",
+            got=f"{here}, before {home}",
+            then="the query that reads the frame would read all of them again",
+            hint="move it back, or begin anew with both queries",
         )
     if data is None or home != here:
         write_whole(system, path, sealed(json.dumps(here).encode()), durable=durable)

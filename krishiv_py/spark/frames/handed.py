@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from krishiv_py.disk.folders import absolute
-from krishiv_py.errors import KrishivError, PlanError, SchemaError, message
+from krishiv_py.errors import KrishivError, PlanError, SchemaError
 from krishiv_py.plan.handed_on import time_name
 from krishiv_py.plan.options.handed import Handed
 from krishiv_py.planner.physical import PhysicalPlan
@@ -64,12 +64,10 @@ def _check(schema: pa.Schema) -> None:
     for field in schema:
         if not pa.types.is_null(field.type) and _has_null(field.type):
             raise SchemaError(
-                message(
-                    f"column {field.name!r} cannot be handed over",
-                    str(field.type),
-                    "no file can have a list or struct of nulls only",
-                    "leave it out with .drop(...), or cast it",
-                )
+                f"column {field.name!r} cannot be handed over",
+                got=str(field.type),
+                then="no file can have a list or struct of nulls only",
+                hint="leave it out with .drop(...), or cast it",
             )
 
 
@@ -85,7 +83,7 @@ def _no_time(plan: PhysicalPlan) -> PlanError:
         got, hint = stage.spec.window.heading, "leave `watermark` out, and use .withWatermark(...) on a column of the frame"
     else:
         got, hint = "no column window_end, or of the rows' own time", "keep it in .select(...)"
-    return PlanError(message("the results have no event time", got, "no watermark can follow it", hint))
+    return PlanError("the results have no event time", got=got, hint=hint)
 
 
 def _watch(query: StreamQuery, sink: HandOver) -> None:

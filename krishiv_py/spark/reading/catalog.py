@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 
-from krishiv_py.errors import SourceError, message
+from krishiv_py.errors import SourceError
 
 
 def catalog_frame(spark: SparkSession, name: str, *, streaming: bool) -> DataFrame:
@@ -26,5 +26,5 @@ def catalog_frame(spark: SparkSession, name: str, *, streaming: bool) -> DataFra
             else "correct the name; spark.catalog.listTables() knows them"
         )
         what = f"the table {name!r} cannot be read{' as a stream' if streaming else ''}"
-        raise SourceError(message(what, str(problem).splitlines()[0], "there is nothing to read", hint)) from problem
+        raise SourceError(what, got=str(problem).splitlines()[0], hint=hint) from problem
     return frame

@@ -7,7 +7,7 @@ from typing import Any, Final
 import attrs
 from pyspark.sql import DataFrame
 
-from krishiv_py.errors import OperatorError, message
+from krishiv_py.errors import OperatorError
 from krishiv_py.kernels.state.store import Meta
 from krishiv_py.plan.durations import MAX_TIME_US
 from krishiv_py.runtime.storage.codec import clock_ms
@@ -51,12 +51,10 @@ class MarkCheck:
         if meta.get("moved") and self.spark_ms < _OURS_FROM_MS:
             hint = "write to_dataframe(checkpoint=...), and begin anew with the query that reads the frame"
             raise OperatorError(
-                message(
-                    f"{self.operator}: another watermark holds back the one of to_dataframe()",
-                    f"{self.spark_ms} after rows that moved it",
-                    "no window would ever end",
-                    hint,
-                )
+                f"{self.operator}: another watermark holds back the one of to_dataframe()",
+                got=f"{self.spark_ms} after rows that moved it",
+                then="no window would ever end",
+                hint=hint,
             )
         newest = [time_us for by_source in maxima for time_us in by_source.values()]
         if newest and clock_ms(max(max(newest) - self.lag_us, -MAX_TIME_US), self.tick_us) >= _OURS_FROM_MS:

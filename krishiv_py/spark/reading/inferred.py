@@ -8,7 +8,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
 from krishiv_py.disk.files import arrow_reads
-from krishiv_py.errors import SourceError, message
+from krishiv_py.errors import SourceError
 from krishiv_py.plan.schema import checked
 from krishiv_py.runtime.reading.located import Located, with_partitions
 from krishiv_py.spark.reading.listing import listed
@@ -41,4 +41,4 @@ def inferred(spark: SparkSession, at: Located, kind: str, options: dict[str, str
 
 def _unknown(at: Located, what: str, problem: Exception) -> SourceError:
     said = next((line for line in str(problem).splitlines() if "[" in line), str(problem).splitlines()[0])
-    return SourceError(message(f"{at.path}: {what}", said.strip()[:300], "the columns are unknown", "pass schema=..."))
+    return SourceError(f"{at.path}: {what}", got=said.strip()[:300], hint="pass schema=...")

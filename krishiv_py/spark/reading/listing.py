@@ -14,7 +14,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.disk.listing import files_at
-from krishiv_py.errors import SourceError, message
+from krishiv_py.errors import SourceError
 from krishiv_py.runtime.reading.located import Located, literal_path
 from krishiv_py.runtime.reading.located import located as located_here
 from krishiv_py.spark.setup.config import folders_shared, is_connect
@@ -101,6 +101,6 @@ def loaded(reader: Any, paths: str | list[str], shown: str) -> DataFrame:
         frame.schema  # noqa: B018  # over Spark Connect the path is looked at only now
     except AnalysisException as problem:
         raise SourceError(
-            message("Spark cannot read from the path", shown, str(problem).splitlines()[0], "correct the path")
+            "Spark cannot read from the path", got=shown, then=str(problem).splitlines()[0], hint="correct the path"
         ) from problem
     return frame

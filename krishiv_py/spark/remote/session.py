@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from krishiv_py.ending import heed
-from krishiv_py.errors import EnvironmentSetupError, PlanError, message, require_extra, shown
+from krishiv_py.errors import EnvironmentSetupError, PlanError, require_extra, shown
 from krishiv_py.redaction import redacted
 from krishiv_py.spark.setup.config import cores_of, session_settings
 
@@ -55,7 +55,7 @@ def session(url: str) -> SparkSession:
         said, what = redacted(" ".join(str(problem).split())[:500]), "no session of Spark Connect could be made"
         if problem.getCondition() in ("SESSION_OR_CONTEXT_EXISTS", "SESSION_ALREADY_EXIST"):
             hint = "stop the Spark session of this process first, or go on with it: Session.embedded()"
-            raise EnvironmentSetupError(message(what, said, "a process has one of them", hint)) from problem
+            raise EnvironmentSetupError(what, got=said, then="a process has one of them", hint=hint) from problem
         raise _away(what, said) from problem
 
 
@@ -82,7 +82,7 @@ def _serve(master: str) -> SparkSession:
 
 def _away(what: str, got: str) -> EnvironmentSetupError:
     hint = "start it with start-connect-server.sh of its Spark, or see that address, port, token and certificate are right"
-    return EnvironmentSetupError(message(what, got, "there is no session", hint))
+    return EnvironmentSetupError(what, got=got, hint=hint)
 
 
 def _require_answer(url: str) -> None:
@@ -94,7 +94,7 @@ def _require_answer(url: str) -> None:
     except (PySparkException, ValueError) as problem:
         hint = 'write Session.connect("sc://host:15002"), with parameters behind /; as in sc://host:15002/;use_ssl=true'
         got = redacted(f"{shown(url)}: {problem}")
-        raise PlanError(message("not a Spark Connect address", got, "there is no server to talk to", hint)) from None
+        raise PlanError("not a Spark Connect address", got=got, hint=hint) from None
     try:
         grpc.channel_ready_future(channel).result(timeout=_ANSWER_S)
     except grpc.FutureTimeoutError:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from krishiv_py.connectors.sink import Sink
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.options.batches import Batches
 from krishiv_py.plan.running.control import Control
@@ -145,10 +145,8 @@ def check_remote(plan: PhysicalPlan) -> None:
     for table in tables:
         if table.driver_only:
             raise PlanError(
-                message(
-                    "over Spark Connect a table is not loaded again through Spark",
-                    f"{table.name}() returned a DataFrame, or holds what cannot be sent, such as a Spark session",
-                    "it is loaded in a process of the server, which has no session of yours",
-                    "let the function read files or a database itself and return a pyarrow.Table, or leave `reload` out",
-                )
+                "over Spark Connect a table is not loaded again through Spark",
+                got=f"{table.name}() returned a DataFrame, or holds what cannot be sent, such as a Spark session",
+                then="it is loaded in a process of the server, which has no session of yours",
+                hint="let the function read files or a database itself and return a pyarrow.Table, or leave `reload` out",
             )

@@ -20,7 +20,7 @@ from pyspark.sql.connect.session import SparkSession
 
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.engine.time_watch import TimeWatch
-from krishiv_py.errors import RAISED, CheckpointError, EnvironmentSetupError, PlanError, message, told
+from krishiv_py.errors import RAISED, CheckpointError, EnvironmentSetupError, PlanError, told
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.tables import lookup_tables
@@ -167,12 +167,9 @@ def begin(pickled: bytes) -> ServerSteps:
     told: Told = pickle.loads(pickled)  # the client's own program, which Spark unpickles too
     if told.version != __version__:
         raise EnvironmentSetupError(
-            message(
-                "client and server have different versions of krishiv_py",
-                f"{told.version} in the client, {__version__} in the server's Python",
-                "they might not understand each other",
-                "install the same version in both",
-            )
+            "client and server have different versions of krishiv_py",
+            got=f"{told.version} in the client, {__version__} in the server's Python",
+            hint="install the same version in both",
         )
     plan, checkpoint = told.plan, told.checkpoint
     lease = take_server(checkpoint, told.title, _SECOND_S)
@@ -180,12 +177,9 @@ def begin(pickled: bytes) -> ServerSteps:
     noted = notes.plan()
     if noted is None or noted["outputs"] != told.mark:
         raise CheckpointError(
-            message(
-                "the Spark Connect server does not see the checkpoint of the client",
-                checkpoint,
-                "nothing would be kept of the query",
-                "use a folder that client, server and executors reach under one path",
-            )
+            "the Spark Connect server does not see the checkpoint of the client",
+            got=checkpoint,
+            hint="use a folder that client, server and executors reach under one path",
         )
     check_outputs(plan, told.sinks)
     reached: list[Ledger] = []
@@ -245,10 +239,7 @@ def _note_waiting(ledger: Ledger) -> None:
 
 def _cannot_be_sent(problem: BaseException) -> PlanError:
     return PlanError(
-        message(
-            "over Spark Connect functions, sinks and sources are pickled and sent to the server",
-            told(problem),
-            "the query cannot run there",
-            "leave open connections, locks and sessions out of what they hold, and make them at their first use",
-        )
+        "over Spark Connect functions, sinks and sources are pickled and sent to the server",
+        got=told(problem),
+        hint="leave open connections, locks and sessions out of what they hold, and make them at their first use",
     )

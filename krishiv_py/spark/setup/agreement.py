@@ -15,7 +15,7 @@ from typing import Final
 import pyspark
 from pyspark.sql import SparkSession
 
-from krishiv_py.errors import EnvironmentSetupError, cut, message, users_line
+from krishiv_py.errors import EnvironmentSetupError, cut, users_line
 from krishiv_py.spark.setup.config import is_connect
 from krishiv_py.spark.setup.interpreter import WORKER
 
@@ -88,14 +88,12 @@ def check_versions(here: str, there: str, *, connect: bool) -> None:
         )
         return
     raise EnvironmentSetupError(
-        message(
-            "PySpark and the Spark that runs are of different versions",
-            f"PySpark {here} in this Python ({Path(pyspark.__file__).parent}), and "
-            f"{'the Spark Connect server' if connect else 'the Spark'} is {there}",
-            "calls between them would fail, some of them in the middle of a query",
-            f"use one version: {wanted}; where a platform brings its own PySpark, uninstall this one, and install the library "
-            "without it (docs/deployment.md, Managed Spark)",
-        )
+        "PySpark and the Spark that runs are of different versions",
+        got=f"PySpark {here} in this Python ({Path(pyspark.__file__).parent}), and "
+        f"{'the Spark Connect server' if connect else 'the Spark'} is {there}",
+        then="calls between them would fail, some of them in the middle of a query",
+        hint=f"use one version: {wanted}; where a platform brings its own PySpark, uninstall this one, and install the library "
+        "without it (docs/deployment.md, Managed Spark)",
     )
 
 
@@ -130,13 +128,11 @@ def check_worker_python(python: str, *, given: bool) -> None:
         return
     late = "make the SparkSession after that" if given else "set it before the session is made"
     raise EnvironmentSetupError(
-        message(
-            "the Python that Spark starts its workers with cannot run the library",
-            f"{python}{'' if path in (None, python) else f' ({path})'}: {problem}",
-            "every query would fail with a worker that ends without a word",
-            f'write os.environ["PYSPARK_PYTHON"] = sys.executable, and {late}: Spark keeps the Python that it began with. '
-            f"This program runs in {sys.executable}",
-        )
+        "the Python that Spark starts its workers with cannot run the library",
+        got=f"{python}{'' if path in (None, python) else f' ({path})'}: {problem}",
+        then="every query would fail with a worker that ends without a word",
+        hint=f'write os.environ["PYSPARK_PYTHON"] = sys.executable, and {late}: Spark keeps the Python that it began with. '
+        f"This program runs in {sys.executable}",
     )
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from krishiv_py.disk.files import is_local_path
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.runtime.session import check_kept
 
 Profile: TypeAlias = Literal["dev-local", "single-node-durable", "distributed-durable"]
@@ -148,12 +148,7 @@ def buckets_wanted(spark: SparkSession) -> int:
     given = str(spark.conf.get(BUCKETS, "1"))
     if not given.isdecimal() or not 1 <= int(given) <= _MOST_BUCKETS:
         raise PlanError(
-            message(
-                f"{BUCKETS} is no number of buckets",
-                given,
-                "it is not known in how many parts state is to be kept",
-                f"set a number from 1 to {_MOST_BUCKETS}, 64 for example",
-            )
+            f"{BUCKETS} is no number of buckets", got=given, hint=f"set a number from 1 to {_MOST_BUCKETS}, 64 for example"
         )
     return partitions * -(-int(given) // partitions)
 
@@ -184,14 +179,7 @@ def checked_profile(profile: str) -> Profile:
     for known in PROFILES:
         if profile == known:
             return known
-    raise PlanError(
-        message(
-            "unknown durability profile",
-            repr(profile),
-            "it is not known what must survive",
-            f"use one of {', '.join(map(repr, PROFILES))}",
-        )
-    )
+    raise PlanError("unknown durability profile", got=repr(profile), hint=f"use one of {', '.join(map(repr, PROFILES))}")
 
 
 def check_checkpoint(profile: Profile, checkpoint: str | None, *, mounted: bool = False) -> None:
@@ -199,11 +187,9 @@ def check_checkpoint(profile: Profile, checkpoint: str | None, *, mounted: bool 
     check_kept(profile, checkpoint)
     if checkpoint is not None and profile == "distributed-durable" and is_local_path(checkpoint) and not mounted:
         raise PlanError(
-            message(
-                "profile 'distributed-durable' needs a shared checkpoint",
-                checkpoint,
-                "a local path is lost with its machine",
-                "use hdfs://, s3a://, gs:// or another shared path; where this one is mounted on every machine, say so: "
-                f'.config("{SHARED}", "true")',
-            )
+            "profile 'distributed-durable' needs a shared checkpoint",
+            got=checkpoint,
+            then="a local path is lost with its machine",
+            hint="use hdfs://, s3a://, gs:// or another shared path; where this one is mounted on every machine, say so: "
+            f'.config("{SHARED}", "true")',
         )

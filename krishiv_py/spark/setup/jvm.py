@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from krishiv_py.errors import EnvironmentSetupError, cut, message
+from krishiv_py.errors import EnvironmentSetupError, cut
 from krishiv_py.redaction import redacted
 from krishiv_py.spark.setup.waiting import on_main_thread
 
@@ -91,13 +91,10 @@ def launch(settings: Mapping[str, str], meanwhile: Callable[[], object] = lambda
 def not_started(master: str, reason: str) -> EnvironmentSetupError:
     """Spark cannot be had."""
     return EnvironmentSetupError(
-        message(
-            f"Spark could not be started on {master}",
-            reason,
-            "there is no session",
-            "masters are local[*], local[2], spark://host:7077, yarn and k8s://https://host:443; one of a cluster has to run; "
-            "settings have to be ones that Spark and Java take",
-        )
+        f"Spark could not be started on {master}",
+        got=reason,
+        hint="masters are local[*], local[2], spark://host:7077, yarn and k8s://https://host:443; one of a cluster has to run; "
+        "settings have to be ones that Spark and Java take",
     )
 
 

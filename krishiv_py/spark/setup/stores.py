@@ -15,7 +15,7 @@ from krishiv_py.disk.settings import use
 from krishiv_py.disk.stores import google
 from krishiv_py.disk.stores.options import HADOOP
 from krishiv_py.disk.stores.s3 import NAMES, PREFIX, check_s3, of_s3
-from krishiv_py.errors import EnvironmentSetupError, PlanError, message
+from krishiv_py.errors import EnvironmentSetupError, PlanError
 from krishiv_py.spark.setup.config import is_connect
 
 _BUCKETS: Final = f"{PREFIX}bucket."
@@ -89,7 +89,7 @@ def check_stores(spark: SparkSession, paths: Iterable[str | None], *, by_spark: 
         spelt = "gs" if google.of_google(path) else "s3a"
         if by_spark and scheme != spelt:
             what, hint = f"Spark reads and writes {_STORES[spelt]} as {spelt}://", f"write {spelt}://{rest}"
-            raise PlanError(message(what, path, "it knows no file system of the other name", hint))
+            raise PlanError(what, got=path, hint=hint)
         bucket = (spelt, rest.partition("/")[0])
         if bucket not in checked:
             file_system(path)  # refuses paths that are none
@@ -126,4 +126,4 @@ def _check_classes(spark: SparkSession, scheme: str) -> None:
 
 def _no_system(scheme: str, got: str, hint: str) -> EnvironmentSetupError:
     what, consequence = f"Spark has no file system for {scheme}://", "it can keep no checkpoint and list no file there"
-    return EnvironmentSetupError(message(what, got, consequence, hint))
+    return EnvironmentSetupError(what, got=got, then=consequence, hint=hint)

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from krishiv_py.disk.files import file_system, put, read_whole
 from krishiv_py.disk.settings import Stores
-from krishiv_py.errors import EnvironmentSetupError, message
+from krishiv_py.errors import EnvironmentSetupError
 from krishiv_py.spark.setup.config import is_connect, is_here
 from krishiv_py.version import __version__
 
@@ -198,13 +198,10 @@ def _await_executor(spark: SparkSession) -> None:
     while _executors(spark) == 0:
         if time.monotonic() > end:
             raise EnvironmentSetupError(
-                message(
-                    f"the cluster gave no executor within {_EXECUTOR_S} s",
-                    f"master {spark.sparkContext.master}",
-                    "no task would ever run",
-                    "look at the master's page whether its workers have the memory and cores that are asked for, "
-                    "and at the executors' logs whether they reach the driver (spark.driver.host)",
-                )
+                f"the cluster gave no executor within {_EXECUTOR_S} s",
+                got=f"master {spark.sparkContext.master}",
+                hint="look at the master's page whether its workers have the memory and cores that are asked for, "
+                "and at the executors' logs whether they reach the driver (spark.driver.host)",
             )
         time.sleep(0.05)
 

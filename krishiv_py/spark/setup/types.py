@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, StructType, TimestampType
 
-from krishiv_py.errors import SchemaError, message
+from krishiv_py.errors import SchemaError
 from krishiv_py.plan.schema import found_schema
 from krishiv_py.types import TYPE_NAMES
 
@@ -57,7 +57,7 @@ def spark_type(type_: pa.DataType) -> str:
         return "struct<" + ",".join(f"{quoted(f.name)}:{spark_type(f.type)}" for f in type_) + ">"
     if pa.types.is_duration(type_):
         return "interval day to second"
-    raise SchemaError(message("Spark has no such type", type_, "the column cannot be handed over", "cast or drop the column"))
+    raise SchemaError("Spark has no such type", got=type_, hint="cast or drop the column")
 
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:

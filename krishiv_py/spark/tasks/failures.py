@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from krishiv_py import errors
 from krishiv_py.engine.failures import located
-from krishiv_py.errors import KrishivError, OperatorError, SessionClosedError, SourceError, message, own_type, told
+from krishiv_py.errors import KrishivError, OperatorError, SessionClosedError, SourceError, own_type, told
 from krishiv_py.runtime.reading.malformed import gone, shown_path
 from krishiv_py.runtime.storage.tables import tables_of
 
@@ -80,12 +80,9 @@ def failure(problem: BaseException, what: str) -> KrishivError:
     """What made `what` fail: of our own type if a task raised one, with the heart of a stack trace, not its length."""
     if is_gone(problem):
         return SessionClosedError(
-            message(
-                f"{what} failed: Spark's JVM has gone",
-                type(problem).__name__,
-                "nothing runs on it any more",
-                "stop() the session and make a new one; a query with a checkpoint goes on from there",
-            )
+            f"{what} failed: Spark's JVM has gone",
+            got=type(problem).__name__,
+            hint="stop() the session and make a new one; a query with a checkpoint goes on from there",
         )
     if isinstance(problem, KrishivError):
         return own_type(type(problem))(f"{what} failed: {problem}")
@@ -128,12 +125,9 @@ def _unread(text: str) -> SourceError | None:
     header = _HEADER.search(text)
     if header:
         return SourceError(
-            message(
-                f"{shown_path(unquote(header[2]))}: the header names other columns than the schema",
-                " ".join(header[1].split()),
-                "values would come under wrong names",
-                "pass a schema with the columns of the header, in its order",
-            )
+            f"{shown_path(unquote(header[2]))}: the header names other columns than the schema",
+            got=" ".join(header[1].split()),
+            hint="pass a schema with the columns of the header, in its order",
         )
     return None
 
@@ -178,12 +172,9 @@ def require_alive(spark: SparkSession, what: str, *, stopped: bool) -> None:
     """
     if stopped or not _answers(spark):
         raise SessionClosedError(
-            message(
-                f"{what} on a session that is over",
-                "a stopped one" if stopped else "one without a running Spark",
-                "there is nothing to run it on",
-                "make a new session, and the stream from it",
-            )
+            f"{what} on a session that is over",
+            got="a stopped one" if stopped else "one without a running Spark",
+            hint="make a new session, and the stream from it",
         )
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from krishiv_py.connectors.ranges import RangeSource, all_ranges
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.kernels.input.clocks import Clocks
 from krishiv_py.kernels.input.prepare import Prepare
 from krishiv_py.kernels.moment import Moment, Times
@@ -72,13 +72,11 @@ def timetable(spark: SparkSession, plan: PhysicalPlan, now_us: int) -> Timetable
         return _timed(plan, batches, now_us, idle=False) if batches else None
     if any(_cut(s) for s in sources):
         raise PlanError(
-            message(
-                "these files cannot be taken batch by batch in a bounded run",
-                ", ".join(s.detail() for s in sources),
-                "late rows would be others than in a streaming query",
-                "leave max_files_per_batch out, or read with streaming=True and "
-                "start(sink, batches=Batches.available_now(flush=True))",
-            )
+            "these files cannot be taken batch by batch in a bounded run",
+            got=", ".join(s.detail() for s in sources),
+            then="late rows would be others than in a streaming query",
+            hint="leave max_files_per_batch out, or read with streaming=True and "
+            "start(sink, batches=Batches.available_now(flush=True))",
         )
     return None
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from sqlglot import expressions as sg
 
 from krishiv_py.api.stages.results import ResultStream
-from krishiv_py.errors import DurationError, message
+from krishiv_py.errors import DurationError
 from krishiv_py.sql.scope import Column, Rows
 from krishiv_py.sql.text.windows import interval_us
 
@@ -194,7 +194,10 @@ class Sorter:
             return None
         if not pa.types.is_int64(rows.schema.field(time).type):
             raise DurationError(
-                message("a number is no duration", node.name, "a timestamp has no unit of its own", "write INTERVAL '5' SECOND")
+                "a number is no duration",
+                got=node.name,
+                then="a timestamp has no unit of its own",
+                hint="write INTERVAL '5' SECOND",
             )
         return int(node.name) * 1_000
 

@@ -12,7 +12,7 @@ from sqlglot import expressions as sg
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
-from krishiv_py.errors import ColumnError, PlanError, message
+from krishiv_py.errors import ColumnError, PlanError
 from krishiv_py.plan.expressions.expr import Col, col
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.names import free
@@ -120,12 +120,10 @@ def joined(left: Rows, right: Rows, parts: list[sg.Expression], how: How, versio
         keys.append((names[0], names[1]))
     if not keys:
         raise PlanError(
-            message(
-                "the join has no key",
-                " AND ".join(p.sql("spark") for p in parts) or "no ON",
-                "every row would meet every other",
-                _BOUND,
-            )
+            "the join has no key",
+            got=" AND ".join(p.sql("spark") for p in parts) or "no ON",
+            then="every row would meet every other",
+            hint=_BOUND,
         )
     shown = {c.actual for rows in (found.left, found.right) for c in rows.columns}
     renamed, streams = _copies([k for k in keys if shown & set(k)], streams, how)
@@ -154,12 +152,9 @@ def _other_types(pair: tuple[sg.Expression, sg.Expression], one: pa.DataType, ot
         for text, type_ in zip(texts, (one, other), strict=True)
     ]
     return ColumnError(
-        message(
-            "the keys of both sides have other types",
-            f"{texts[0]} is {type_text(one)}, {texts[1]} is {type_text(other)}",
-            "no row would ever meet another",
-            "join on columns of one type" if both is None else f"write {cast[0]} = {cast[1]}",
-        )
+        "the keys of both sides have other types",
+        got=f"{texts[0]} is {type_text(one)}, {texts[1]} is {type_text(other)}",
+        hint="join on columns of one type" if both is None else f"write {cast[0]} = {cast[1]}",
     )
 
 
@@ -211,12 +206,10 @@ def _made(left: TimedStream, right: TimedStream, on: dict[str, str], found: Side
         return _as_of(left, right, on, found, found.version), None
     if not conditions.same and (found.left.pending or found.right.pending):
         raise PlanError(
-            message(
-                "rows of a window function are joined by something else than their windows",
-                f"left {found.left.window}, right {found.right.window}",
-                "a row would meet others once for each of its windows",
-                f"{_WINDOWS}; or leave the window function out",
-            )
+            "rows of a window function are joined by something else than their windows",
+            got=f"left {found.left.window}, right {found.right.window}",
+            then="a row would meet others once for each of its windows",
+            hint=f"{_WINDOWS}; or leave the window function out",
         )
     if conditions.same:
         window = _same_window(conditions, found)
@@ -224,12 +217,10 @@ def _made(left: TimedStream, right: TimedStream, on: dict[str, str], found: Side
     if not conditions.lower or not conditions.upper:
         missing = "no bound" if not conditions.lower and not conditions.upper else "a bound on one side only"
         raise PlanError(
-            message(
-                "the join has no interval of time",
-                missing,
-                "rows would have to be kept for ever",
-                f"{_BOUND}; or {_WINDOWS}",
-            )
+            "the join has no interval of time",
+            got=missing,
+            then="rows would have to be kept for ever",
+            hint=f"{_BOUND}; or {_WINDOWS}",
         )
     lower, upper = (dt.timedelta(microseconds=us) for us in (max(conditions.lower), min(conditions.upper)))
     return left.interval_join(right, on, lower=lower, upper=upper, how=how), None
@@ -251,22 +242,14 @@ def _as_of(left: TimedStream, right: TimedStream, on: dict[str, str], found: Sid
 def _same_window(conditions: Conditions, found: Sides) -> WindowCall:
     if conditions.same != {"start", "end"} or conditions.lower or conditions.upper:
         raise PlanError(
-            message(
-                "a window join compares both bounds, and no times",
-                ", ".join(sorted(conditions.same)),
-                "rows of different windows would meet",
-                _WINDOWS,
-            )
+            "a window join compares both bounds, and no times", got=", ".join(sorted(conditions.same)), hint=_WINDOWS
         )
     one, other = found.left.window, found.right.window
     if one is None or one != other:
         raise PlanError(
-            message(
-                "both sides of a window join have the same windows",
-                f"left {one}, right {other}",
-                "a window of one side has no partner",
-                "write the same window function on both sides",
-            )
+            "both sides of a window join have the same windows",
+            got=f"left {one}, right {other}",
+            hint="write the same window function on both sides",
         )
     return one
 

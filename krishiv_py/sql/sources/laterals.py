@@ -9,7 +9,7 @@ import pyarrow as pa
 from sqlglot import expressions as sg
 
 from krishiv_py.api.planning import evaluate
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.plan.expressions.expr import Expr, Func, Lit, col
 from krishiv_py.plan.expressions.lambdas import Lambda, LambdaVar
 from krishiv_py.plan.names import free
@@ -54,12 +54,10 @@ def spread(rows: Rows, node: sg.Expression, outer: bool = False) -> Rows:
     names = call.names or tuple(wanted)
     if len(names) != len(wanted):
         raise PlanError(
-            message(
-                f"{call.kind} gives {len(wanted)} columns",
-                node.sql("spark"),
-                f"{len(names)} are named",
-                f"name {len(wanted)}: AS {', '.join(wanted)}",
-            )
+            f"{call.kind} gives {len(wanted)} columns",
+            got=node.sql("spark"),
+            then=f"{len(names)} are named",
+            hint=f"name {len(wanted)}: AS {', '.join(wanted)}",
         )
     item = free("col", rows.schema.names)
     ranked = call.kind == "posexplode" or call.ordinality
@@ -109,12 +107,9 @@ def _list_of(value: Expr, schema: pa.Schema, call: _Call, node: sg.Expression) -
         return Func("zip_with", (keys, values, Lambda(("k", "v"), pair))), ["key", "value"]
     if not pa.types.is_list(type_) or (call.kind == "inline" and not pa.types.is_struct(type_.value_type)):
         raise PlanError(
-            message(
-                f"{call.kind} takes {'a list of structs' if call.kind == 'inline' else 'a list or a map'}",
-                f"{call.value.sql('spark')} is {type_text(type_)}",
-                "there are no items",
-                _WRITE,
-            )
+            f"{call.kind} takes {'a list of structs' if call.kind == 'inline' else 'a list or a map'}",
+            got=f"{call.value.sql('spark')} is {type_text(type_)}",
+            hint=_WRITE,
         )
     spreads = call.kind == "inline" or (call.kind == "unnest" and pa.types.is_struct(type_.value_type))
     return value, [f.name for f in type_.value_type] if spreads else []

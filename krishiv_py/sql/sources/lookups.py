@@ -10,7 +10,7 @@ from sqlglot import expressions as sg
 
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.names import free
@@ -35,12 +35,10 @@ def looked_up(left: Rows, table: Static, alias: str, parts: list[sg.Expression],
     stream = left.stream
     if isinstance(stream, ResultStream):
         raise PlanError(
-            message(
-                "rows behind a stage are not looked up in a table",
-                node.sql("spark"),
-                "a lookup is a step before the watermark",
-                f"join {table.name} in the innermost query, before windows and other joins",
-            )
+            "rows behind a stage are not looked up in a table",
+            got=node.sql("spark"),
+            then="a lookup is a step before the watermark",
+            hint=f"join {table.name} in the innermost query, before windows and other joins",
         )
     names = _names(left, table)
     theirs = tuple(Column(alias, n, names[n]) for n in table.schema.names)

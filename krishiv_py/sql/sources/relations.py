@@ -7,7 +7,7 @@ from typing import Final
 import attrs
 from sqlglot import expressions as sg
 
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.sql.catalog import Registered, Static, unknown_table
 from krishiv_py.sql.env import Env, Inner, conjuncts
 from krishiv_py.sql.scope import Column, Rows
@@ -187,12 +187,9 @@ def _table(node: sg.Table, env: Env) -> Rows:
         return table.named(node.alias or node.name)
     if isinstance(table, Static):
         raise PlanError(
-            message(
-                "a table that does not change is no stream",
-                table.name,
-                "there would be nothing to wait for",
-                f"look rows of a stream up in it: FROM events JOIN {table.name} ON events.id = {table.name}.id",
-            )
+            "a table that does not change is no stream",
+            got=table.name,
+            hint=f"look rows of a stream up in it: FROM events JOIN {table.name} ON events.id = {table.name}.id",
         )
     return rows_of_table(table, node.alias or table.name)
 
@@ -259,12 +256,9 @@ def _no_call(kind: Kind, call: sg.Expression) -> PlanError:
     lengths = ", ".join(f"INTERVAL '1' MINUTE /* {n} */" for n in LENGTHS[kind])
     by = " PARTITION BY user" if kind == "session" else ""
     return PlanError(
-        message(
-            f"the arguments of {kind.upper()} cannot be read",
-            call.sql("spark"),
-            "the windows are not known",
-            f"write TABLE({kind.upper()}(TABLE events{by}, DESCRIPTOR(ts), {lengths}))",
-        )
+        f"the arguments of {kind.upper()} cannot be read",
+        got=call.sql("spark"),
+        hint=f"write TABLE({kind.upper()}(TABLE events{by}, DESCRIPTOR(ts), {lengths}))",
     )
 
 
@@ -283,12 +277,10 @@ def _with_bounds(rows: Rows, window: WindowCall, call: sg.Expression) -> Rows:
     taken = [c.name for c in rows.visible if c.name.lower() in added]
     if taken:
         raise PlanError(
-            message(
-                "the table has columns of these names already",
-                ", ".join(taken),
-                "a window function adds its own",
-                f"name them otherwise with AS in a query in brackets: {call.name.upper()}((SELECT ... FROM ...), ...)",
-            )
+            "the table has columns of these names already",
+            got=", ".join(taken),
+            then="a window function adds its own",
+            hint=f"name them otherwise with AS in a query in brackets: {call.name.upper()}((SELECT ... FROM ...), ...)",
         )
     table = next((c.table for c in rows.visible), None)
     plain = tuple(attrs.evolve(c, role=None) if c.role in ("start", "end") else c for c in rows.columns)

@@ -7,7 +7,7 @@ from sqlglot import expressions as sg
 
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.union import union_of
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.plan.expressions.expr import Alias, col
 from krishiv_py.plan.names import free
 from krishiv_py.plan.options.late import one_handler
@@ -70,19 +70,15 @@ def _queries(tree: sg.SetOperation) -> list[sg.Select | sg.SetOperation]:
 def _check(rows: Rows, first: Rows, tree: sg.SetOperation) -> None:
     if not isinstance(rows.stream, Stream) or rows.pending or rows.ranking is not None:
         raise PlanError(
-            message(
-                "UNION ALL is for rows of sources as they are",
-                tree.sql("spark"),
-                "results of stages have watermarks of their own",
-                "unite the streams first, and group, join or rank in a query around UNION ALL",
-            )
+            "UNION ALL is for rows of sources as they are",
+            got=tree.sql("spark"),
+            then="results of stages have watermarks of their own",
+            hint="unite the streams first, and group, join or rank in a query around UNION ALL",
         )
     ours, theirs = len(first.visible), len(rows.visible)
     if ours != theirs:
         hint = f"select {ours} columns in each of them"
-        raise PlanError(
-            message("the queries of UNION ALL have other columns", f"{ours} and {theirs}", "no row fits both", hint)
-        )
+        raise PlanError("the queries of UNION ALL have other columns", got=f"{ours} and {theirs}", hint=hint)
 
 
 def _table(parts: list[Rows], names: list[str], stream: Stream, time: str, source: str, env: Env) -> Registered:
@@ -100,12 +96,7 @@ def _table(parts: list[Rows], names: list[str], stream: Stream, time: str, sourc
     told = {repr(rows.table.told) for rows in parts if rows.table is not None}
     if len(told) > 1:
         raise PlanError(
-            message(
-                "the streams of UNION ALL have options that differ",
-                ", ".join(names),
-                "the union has one lateness and one set of options",
-                "set them on what sql() returns",
-            )
+            "the streams of UNION ALL have options that differ", got=", ".join(names), hint="set them on what sql() returns"
         )
     first = parts[0].table
     assert first is not None

@@ -8,7 +8,7 @@ import attrs
 from sqlglot import expressions as sg
 
 from krishiv_py.api.stages.results import ResultStream, results_of
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.counting import count
 from krishiv_py.plan.aggregates.outputs import Calls
@@ -82,12 +82,9 @@ class _Made:
                 raise neither(part)
             if (call := window_call(part, self.rows.times)) is not None:
                 raise PlanError(
-                    message(
-                        "a window is no value",
-                        str(call[0]),
-                        "it has two bounds",
-                        f"select {call[0].kind}_start(...) or {call[0].kind}_end(...)",
-                    )
+                    "a window is no value",
+                    got=str(call[0]),
+                    hint=f"select {call[0].kind}_start(...) or {call[0].kind}_end(...)",
                 )
             return part
 
@@ -192,13 +189,11 @@ def _keys(grouping: Grouping, rows: Rows) -> list[Key]:
     keys: list[Key] = []
     for node in grouping.groups:
         if aggregates(node):
-            raise PlanError(
-                message("GROUP BY an aggregate", node.sql("spark"), "it is known only after grouping", "group by columns")
-            )
+            raise PlanError("GROUP BY an aggregate", got=node.sql("spark"), hint="group by columns")
         expr = expr_of(node)
         if not columns_of(expr):
             hint = "leave it out of GROUP BY; a column in quotes is written in backquotes: `customerId`"
-            raise PlanError(message("GROUP BY a constant", node.sql("spark"), "all rows would be in one group", hint))
+            raise PlanError("GROUP BY a constant", got=node.sql("spark"), hint=hint)
         if any(expr.same_as(k.expr) for k in keys):
             continue
         item = next((i for i in grouping.items if i.node == node), None)
@@ -216,16 +211,7 @@ def _keys(grouping: Grouping, rows: Rows) -> list[Key]:
 def _distinct(names: list[str]) -> None:
     lowered = [n.lower() for n in names]
     if "op" in lowered:
-        raise PlanError(
-            message(
-                "a result column has a name of the library's own",
-                "op",
-                "the mark of changes would hide it",
-                "name it otherwise with AS",
-            )
-        )
+        raise PlanError("a result column has a name of the library's own", got="op", hint="name it otherwise with AS")
     for name in lowered:
         if lowered.count(name) > 1:
-            raise PlanError(
-                message("two columns of the result have one name", name, "one would hide the other", "name one with AS")
-            )
+            raise PlanError("two columns of the result have one name", got=name, hint="name one with AS")

@@ -7,7 +7,7 @@ from typing import Any, Final
 import attrs
 from sqlglot import expressions as sg
 
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.sql.scope import Role, Rows, mark, role_of_mark
 from krishiv_py.sql.text.aggregates import is_aggregate
 from krishiv_py.sql.text.windows import SPARKS, WINDOW_CALLS, WINDOW_TIME, WindowCall, is_struct_call, window_call
@@ -113,14 +113,10 @@ def neither(node: sg.Expression) -> PlanError:
     plain = isinstance(node, sg.Column) and not node.table
     text = node.name if plain else node.sql("spark")
     return PlanError(
-        message(
-            f"column {text!r} is neither grouped nor aggregated"
-            if plain
-            else "an expression is neither grouped nor aggregated",
-            text,
-            "a window holds many values of it",
-            f"add it to GROUP BY, or take one of its values: FIRST({text})",
-        )
+        f"column {text!r} is neither grouped nor aggregated" if plain else "an expression is neither grouped nor aggregated",
+        got=text,
+        then="a window holds many values of it",
+        hint=f"add it to GROUP BY, or take one of its values: FIRST({text})",
     )
 
 
@@ -128,12 +124,10 @@ def _refuse_stars(node: sg.Expression) -> None:
     for star in node.find_all(sg.Star):
         if not isinstance(star.parent, sg.Count):
             raise PlanError(
-                message(
-                    "SELECT * has no meaning over windows",
-                    node.sql("spark"),
-                    "a window holds many rows",
-                    "name keys, window functions and aggregates",
-                )
+                "SELECT * has no meaning over windows",
+                got=node.sql("spark"),
+                then="a window holds many rows",
+                hint="name keys, window functions and aggregates",
             )
 
 
@@ -141,14 +135,7 @@ def _group(node: sg.Expression, items: list[Item], rows: Rows) -> sg.Expression:
     """A copy of what GROUP BY means: itself, the n-th item of the SELECT list, or the item of that alias."""
     if isinstance(node, sg.Literal) and not node.is_string:
         if not node.is_int or not 1 <= int(node.name) <= len(items):
-            raise PlanError(
-                message(
-                    "GROUP BY has no such position",
-                    node.name,
-                    "the group is not known",
-                    f"use 1 to {len(items)}, or name the column",
-                )
-            )
+            raise PlanError("GROUP BY has no such position", got=node.name, hint=f"use 1 to {len(items)}, or name the column")
         return items[int(node.name) - 1].node.copy()
     if isinstance(node, sg.Column) and not node.table and node.name.lower() not in {c.name.lower() for c in rows.columns}:
         for item in items:
@@ -170,12 +157,9 @@ def _with_aliases(node: sg.Expression, items: list[Item], groups: list[sg.Expres
         meant = named[part.name.lower()]
         if part.name.lower() in columns and not (isinstance(meant, sg.Column) and meant.name.lower() == part.name.lower()):
             raise PlanError(
-                message(
-                    "HAVING names both a group and another column of the result",
-                    part.sql("spark"),
-                    "it is not known which is meant",
-                    "give the column of the result another name with AS",
-                )
+                "HAVING names both a group and another column of the result",
+                got=part.sql("spark"),
+                hint="give the column of the result another name with AS",
             )
         return sg.Paren(this=meant.copy())
 
@@ -210,9 +194,7 @@ def _structs(node: sg.Expression, names: set[str], rows: Rows, *, opened: bool) 
         if not part.table:
             return _pair([mark(b) for b in _STRUCT])
         if part.name.lower() not in _STRUCT:
-            raise PlanError(
-                message("a window has no such field", part.sql("spark"), "it has a start and an end", f"write {head}.start")
-            )
+            raise PlanError("a window has no such field", got=part.sql("spark"), hint=f"write {head}.start")
         return mark(part.name.lower())
 
     return node.transform(step)
@@ -250,25 +232,16 @@ def _window(groups: list[sg.Expression], items: list[sg.Expression], rows: Rows)
     if told and rows.window is not None:
         if not {"start", "end"} <= told:
             shown = ", ".join(sorted(f"window_{role}" for role in told))
-            raise PlanError(
-                message(
-                    "GROUP BY names one bound of the windows only",
-                    shown,
-                    "windows with one bound in common would be mixed",
-                    "group by window_start, window_end",
-                )
-            )
+            raise PlanError("GROUP BY names one bound of the windows only", got=shown, hint="group by window_start, window_end")
         calls = {rows.window}
     if not calls:
         shown = ", ".join(g.sql("spark") for g in groups)
         raise PlanError(
-            message(
-                "GROUP BY names no window",
-                shown,
-                "a group of an endless stream would never be complete",
-                f"group by one of {', '.join(WINDOW_CALLS)}, {', '.join(SPARKS)}, "
-                "or by window_start, window_end of TABLE(TUMBLE(...))",
-            )
+            "GROUP BY names no window",
+            got=shown,
+            then="a group of an endless stream would never be complete",
+            hint=f"group by one of {', '.join(WINDOW_CALLS)}, {', '.join(SPARKS)}, "
+            "or by window_start, window_end of TABLE(TUMBLE(...))",
         )
     found = calls | ({rows.window} if rows.pending and rows.window is not None else set())
     for item in items:
@@ -276,12 +249,7 @@ def _window(groups: list[sg.Expression], items: list[sg.Expression], rows: Rows)
     if len(found) > 1:
         shown = " and ".join(sorted(map(str, found)))
         raise PlanError(
-            message(
-                "the query has more than one window",
-                shown,
-                "a row of the result has one window",
-                "make all window functions of SELECT and GROUP BY agree",
-            )
+            "the query has more than one window", got=shown, hint="make all window functions of SELECT and GROUP BY agree"
         )
     return found.pop(), bool(kept) and not marks and bool(told)
 
@@ -293,10 +261,8 @@ def _check_partition(keys: list[sg.Expression], rows: Rows) -> None:
     if named != told:
         hint = f"write PARTITION BY {', '.join(named)}" if named else "leave PARTITION BY out"
         raise PlanError(
-            message(
-                "sessions are divided otherwise than groups",
-                f"PARTITION BY {', '.join(told) or '(nothing)'}, GROUP BY {', '.join(named) or 'the window alone'}",
-                "a group would hold parts of sessions",
-                f"{hint} in TABLE(SESSION(...)), behind the table",
-            )
+            "sessions are divided otherwise than groups",
+            got=f"PARTITION BY {', '.join(told) or '(nothing)'}, GROUP BY {', '.join(named) or 'the window alone'}",
+            then="a group would hold parts of sessions",
+            hint=f"{hint} in TABLE(SESSION(...)), behind the table",
         )

@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 from sqlglot import expressions as sg
 
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.expressions.expr import Col
 from krishiv_py.plan.expressions.parse import expr_of
@@ -120,7 +120,7 @@ def _frame(node: sg.Window, rows: Rows) -> _Frame:
 def _length(node: object, over: sg.Window, rows: Rows) -> int:
     """A length of time; a number is of milliseconds, over a column of milliseconds."""
     if not isinstance(node, sg.Expression):
-        raise PlanError(message("the range has no length", over.sql("spark"), "every row would have to be kept", _SHOW))
+        raise PlanError("the range has no length", got=over.sql("spark"), then="every row would have to be kept", hint=_SHOW)
     time = rows.event_time
     if isinstance(node, sg.Literal) and node.is_int and time is not None and tick_us(rows.schema.field(time).type) == 1_000:
         return int(node.name) * 1_000

@@ -11,7 +11,7 @@ from sqlglot import expressions as sg
 
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.plan.aggregates.ranked import Then
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col, lit
@@ -42,7 +42,7 @@ def asks_for_rank(node: sg.Expression, alias: str | None) -> bool:
         hint = f"{_SHOW}: equal rows go by event time, then by arrival"
         raise refused(f"{node.this.sql('spark')} OVER", node.sql("spark"), hint)
     if alias is None:
-        raise PlanError(message("a rank has no name", node.sql("spark"), "nobody could bound it", "name it: ... AS rn"))
+        raise PlanError("a rank has no name", got=node.sql("spark"), hint="name it: ... AS rn")
     only(node, frozenset({"this", "partition_by", "order", "over"}))
     return True
 
@@ -58,7 +58,7 @@ def ranking_of(tree: sg.Select, rows: Rows) -> Ranking:
     taken = {c.name.lower() for c in rows.columns}
     if name.lower() in taken:
         hint = f"name it otherwise than {name}"
-        raise PlanError(message("a rank has the name of a column", name, "it is not known which is meant", hint))
+        raise PlanError("a rank has the name of a column", got=name, hint=hint)
     column = sg.Column(this=sg.to_identifier(name, quoted=True))
     changed.set("expressions", [column if e is item else e for e in changed.expressions])
     columns = (*rows.columns, Column(None, name, None, "rank", hidden=True))
@@ -81,7 +81,7 @@ def bounded(rows: Rows, wanted: list[sg.Expression], env: Env) -> tuple[Rows, li
         raise ranking.unbounded()
     if most < 1:
         hint = f"write {ranking.name} <= 1, or more"
-        raise PlanError(message("the rank is bounded below 1", str(most), "ranks begin with 1, so there is no row", hint))
+        raise PlanError("the rank is bounded below 1", got=str(most), hint=hint)
     return _first(ranking.rows, ranking, most, env), rest
 
 
@@ -124,12 +124,10 @@ def _first(rows: Rows, ranking: Ranking, most: int, env: Env) -> Rows:
         return _of_windows(rows, ranking, most, [p for p in partition if _role(p, rows) is None], env)
     if {"start", "end"} & roles or rows.pending:
         raise PlanError(
-            message(
-                "rows are ranked over more than one window",
-                ranking.node.sql("spark"),
-                "such ranks would never be final",
-                "put both window_start and window_end into PARTITION BY",
-            )
+            "rows are ranked over more than one window",
+            got=ranking.node.sql("spark"),
+            then="such ranks would never be final",
+            hint="put both window_start and window_end into PARTITION BY",
         )
     return _of_identities(rows, ranking, most, partition, env)
 
@@ -146,12 +144,9 @@ def _orders(ranking: Ranking) -> list[sg.Ordered]:
     order = ranking.node.args.get("order")
     if order is None:
         raise PlanError(
-            message(
-                "ranks without ORDER BY",
-                ranking.node.sql("spark"),
-                "rows have no order",
-                f"{_SHOW}; equal rows go by event time, then by arrival",
-            )
+            "ranks without ORDER BY",
+            got=ranking.node.sql("spark"),
+            hint=f"{_SHOW}; equal rows go by event time, then by arrival",
         )
     found: list[sg.Ordered] = order.expressions
     return found
@@ -172,12 +167,9 @@ def _one_order(rows: Rows, ordered: sg.Ordered, expr: Expr) -> _Order:
     sure = isinstance(expr, Col) and any(c.actual == expr.name and (c.sure or c.role == "time") for c in rows.columns)
     if ordered.args.get("nulls_first") and not sure:
         raise PlanError(
-            message(
-                "nulls come first in this order",
-                ordered.sql("spark") or ordered.this.sql("spark"),
-                "ranks have them last",
-                f"write ORDER BY {ordered.this.sql('spark')}{' DESC' if descending else ''} NULLS LAST",
-            )
+            "nulls come first in this order",
+            got=ordered.sql("spark") or ordered.this.sql("spark"),
+            hint=f"write ORDER BY {ordered.this.sql('spark')}{' DESC' if descending else ''} NULLS LAST",
         )
     return _Order(expr, not descending)
 
@@ -265,13 +257,11 @@ def _of_identities(rows: Rows, ranking: Ranking, most: int, partition: list[sg.E
     first = not more and isinstance(order, sg.Column) and order.name in rows.times and not ordered.args.get("desc")
     if most != 1 or not first or not partition:
         raise PlanError(
-            message(
-                "ranks over a whole stream would never be final",
-                ranking.node.sql("spark"),
-                "a row that is given could lose its rank to a later one",
-                "rank in windows: PARTITION BY window_start, window_end; or take the first row of each identity: "
-                f"ROW_NUMBER() OVER (PARTITION BY id ORDER BY {rows.event_time or 'ts'}) with {ranking.name} = 1",
-            )
+            "ranks over a whole stream would never be final",
+            got=ranking.node.sql("spark"),
+            then="a row that is given could lose its rank to a later one",
+            hint="rank in windows: PARTITION BY window_start, window_end; or take the first row of each identity: "
+            f"ROW_NUMBER() OVER (PARTITION BY id ORDER BY {rows.event_time or 'ts'}) with {ranking.name} = 1",
         )
     stream, names = rows.stream, []
     for node in partition:
@@ -295,13 +285,11 @@ def deduplicated(rows: Rows, names: list[str], env: Env, got: str) -> Rows:
     """
     if env.within_us is None:
         raise PlanError(
-            message(
-                "rows of an endless stream are distinct for some time only",
-                got,
-                "every row would have to be kept",
-                "SET deduplication.within = INTERVAL '10' MINUTE right before the query (it holds for one query), or keep "
-                "distinct rows of windows: SELECT DISTINCT window_start, window_end, ... FROM TABLE(TUMBLE(...))",
-            )
+            "rows of an endless stream are distinct for some time only",
+            got=got,
+            then="every row would have to be kept",
+            hint="SET deduplication.within = INTERVAL '10' MINUTE right before the query (it holds for one query), or keep "
+            "distinct rows of windows: SELECT DISTINCT window_start, window_end, ... FROM TABLE(TUMBLE(...))",
         )
     env.used.append(f"deduplication.within = {show_us(env.within_us)}")
     within = dt.timedelta(microseconds=env.within_us)

@@ -8,7 +8,7 @@ from typing import Final
 import sqlglot
 from sqlglot import expressions as sg
 
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.plan.aggregates.binned import approx_percentile
 from krishiv_py.plan.aggregates.calls import DEFINITIONS, AggCall, Definition
 from krishiv_py.plan.aggregates.collections import count_distinct
@@ -44,7 +44,7 @@ def _known() -> tuple[dict[type[sg.Expression], Definition], dict[str, Definitio
 def _refused(node: sg.Expression, what: str, hint: str | None = None) -> PlanError:
     if hint is None:
         hint = f"the aggregates are {', '.join(name for d in DEFINITIONS.values() for name in d.sql[:1])}, COUNT(DISTINCT x)"
-    return PlanError(message(what, spelled(node), "the window would have no such result", hint))
+    return PlanError(what, got=spelled(node), hint=hint)
 
 
 def aggregate(node: sg.Expression) -> AggCall | None:

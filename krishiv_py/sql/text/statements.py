@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 import sqlglot
 from sqlglot import expressions as sg
 
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.expressions.lost import check_units, check_whole
 from krishiv_py.plan.expressions.sqltext import note_quotes, one_kind_of_error, respelled
 from krishiv_py.sql.text.readable import readable
@@ -86,7 +86,7 @@ _REFUSED: Final[dict[str, tuple[str, str]]] = {
 
 def refused(construct: str, got: str, hint: str = _SHOW) -> PlanError:
     """The error for a `construct` that streams do not have here."""
-    return PlanError(message(f"{construct} is not supported in SQL over streams", got, "the query has no plan", hint))
+    return PlanError(f"{construct} is not supported in SQL over streams", got=got, hint=hint)
 
 
 def _shown(value: object) -> str:
@@ -112,18 +112,16 @@ def statement_of(text: str) -> Statement:
     """
     found = statements_of(text)
     if len(found) != 1:
-        raise PlanError(
-            message("sql() takes one statement", f"{len(found)} statements", "it has one result", "call it for each")
-        )
+        raise PlanError("sql() takes one statement", got=f"{len(found)} statements", hint="call it for each")
     return found[0]
 
 
 def statements_of(text: str) -> list[Statement]:
     """The statements of a text, in order. Raises as :func:`statement_of`."""
     if not isinstance(text, str):
-        raise PlanError(message("a query is a text", shown(text), "there is nothing to parse", _SHOW))
+        raise PlanError("a query is a text", got=shown(text), hint=_SHOW)
     if "\0" in text:
-        raise PlanError(message("this is no SQL", shown(text), "a NUL stands in it", _SHOW))
+        raise PlanError("this is no SQL", got=shown(text), then="a NUL stands in it", hint=_SHOW)
     try:
         with one_kind_of_error():
             check_whole(text)
@@ -136,7 +134,7 @@ def statements_of(text: str) -> list[Statement]:
         for pattern, construct, hint in _OF_OTHERS:
             if (match := pattern.search(text)) is not None:
                 raise refused(construct, match[0], hint) from problem
-        raise PlanError(message("this is no SQL", text, str(problem).splitlines()[0].rstrip("."), _SHOW)) from problem
+        raise PlanError("this is no SQL", got=text, then=str(problem).splitlines()[0].rstrip("."), hint=_SHOW) from problem
     check_units(text)
     return [_statement(tree, text) for tree in found]
 
@@ -150,7 +148,7 @@ def _statement(tree: object, text: str) -> Statement:
         return query
     construct = str(tree.this).upper() if isinstance(tree, sg.Command) else tree.key.upper()
     if construct == "SET":
-        raise PlanError(message("this SET cannot be read", text.strip(), "nothing was set", _SET))
+        raise PlanError("this SET cannot be read", got=text.strip(), hint=_SET)
     raise refused(construct, text.strip(), _IN_SPARK if isinstance(tree, sg.Query) else _SHOW)
 
 
@@ -171,11 +169,7 @@ def inserted(tree: Statement) -> tuple[str, Query]:
         For another statement, and for what INSERT has besides the two.
     """
     if not isinstance(tree, sg.Insert):
-        raise PlanError(
-            message(
-                "a query without a sink", tree.sql("spark"), "its rows would go nowhere", "write INSERT INTO name SELECT ..."
-            )
-        )
+        raise PlanError("a query without a sink", got=tree.sql("spark"), hint="write INSERT INTO name SELECT ...")
     if clause_of(tree, "with") is not None:
         raise refused("WITH before INSERT INTO", tree.sql("spark"), "write INSERT INTO name WITH a AS (...) SELECT ...")
     if tree.args.get("overwrite"):
@@ -206,9 +200,9 @@ def check_select(tree: sg.Select) -> None:
         if item.find(sg.Query) is not None:
             raise refused("a query inside of the SELECT list", item.sql("spark"), _JOINED)
     if clause_of(tree, "from") is None:
-        raise PlanError(message("the query has no FROM", tree.sql("spark"), "there is nothing to read", _SHOW))
+        raise PlanError("the query has no FROM", got=tree.sql("spark"), hint=_SHOW)
     if not tree.expressions:
-        raise PlanError(message("the query selects nothing", tree.sql("spark"), "its rows have no column", "write SELECT *"))
+        raise PlanError("the query selects nothing", got=tree.sql("spark"), hint="write SELECT *")
 
 
 def clause_of(tree: sg.Expression, name: str) -> sg.Expression | None:
@@ -220,7 +214,10 @@ def clause_of(tree: sg.Expression, name: str) -> sg.Expression | None:
 def no_group(tree: sg.Select) -> PlanError:
     """The error for aggregates over a whole stream."""
     return PlanError(
-        message("the query has no GROUP BY", tree.sql("spark"), "a stream never ends, so the result would never come", _SHOW)
+        "the query has no GROUP BY",
+        got=tree.sql("spark"),
+        then="a stream never ends, so the result would never come",
+        hint=_SHOW,
     )
 
 
@@ -229,9 +226,9 @@ def setting_of(statement: sg.Set) -> tuple[str, int]:
     items = statement.expressions
     setting = items[0].this if len(items) == 1 else None
     if not isinstance(setting, sg.EQ):
-        raise PlanError(message("SET sets one thing", statement.sql("spark"), "nothing was set", _SET))
+        raise PlanError("SET sets one thing", got=statement.sql("spark"), hint=_SET)
     quoted = isinstance(setting.this, sg.Literal) and setting.this.is_string  # Flink's SET 'name' = 'value'
     name = (setting.this.name if quoted else setting.this.sql("spark").replace("`", "")).lower()
     if name not in _SETTINGS:
-        raise PlanError(message("there is no such setting", setting.this.sql("spark"), "nothing was set", _SET))
+        raise PlanError("there is no such setting", got=setting.this.sql("spark"), hint=_SET)
     return name, interval_us(setting.expression, name, allow_zero=name == "watermark.lag")

@@ -13,7 +13,7 @@ from sqlglot import expressions as sg
 
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.windowed import WindowedStream
-from krishiv_py.errors import DurationError, ExpressionError, PlanError, message
+from krishiv_py.errors import DurationError, ExpressionError, PlanError
 from krishiv_py.plan.durations import show_us, to_us
 from krishiv_py.plan.expressions.spans import span_of
 from krishiv_py.plan.windows.assigned import AssignedWindow, assigned
@@ -114,12 +114,10 @@ class CalendarCall(WindowCall):
         """See WindowCall."""
         if self.again is None:
             raise PlanError(
-                message(
-                    "no windows end where these end",
-                    str(self),
-                    "weeks end within months, quarters and years",
-                    "group by a step of days, or write the outer window out",
-                )
+                "no windows end where these end",
+                got=str(self),
+                then="weeks end within months, quarters and years",
+                hint="group by a step of days, or write the outer window out",
             )
         return CalendarCall("tumble", (), window=self.again, again=self.again)
 
@@ -143,9 +141,7 @@ def window_call(node: object, times: tuple[str, ...]) -> tuple[WindowCall, Bound
     if name not in _CALLS:
         near = difflib.get_close_matches(name, WINDOW_CALLS, n=1, cutoff=0.75)
         if near:
-            raise PlanError(
-                message("unknown function", node.sql("spark"), "it cannot be evaluated", f"the nearest is {near[0]}")
-            )
+            raise PlanError("unknown function", got=node.sql("spark"), hint=f"the nearest is {near[0]}")
         return None
     kind, bound = _CALLS[name]
     names = LENGTHS[kind]
@@ -153,9 +149,7 @@ def window_call(node: object, times: tuple[str, ...]) -> tuple[WindowCall, Bound
     if not least <= len(node.expressions) <= least + 2 * (kind != "session"):
         shown = _SHOWN.get(kind, names)
         wanted = f"{name}({_named(times)}, {', '.join(shown)})"
-        raise PlanError(
-            message(f"{name} takes {least} arguments", node.sql("spark"), "the window is not known", f"write {wanted}")
-        )
+        raise PlanError(f"{name} takes {least} arguments", got=node.sql("spark"), hint=f"write {wanted}")
     column, *lengths = node.expressions
     check_time(column, times, name)
     return call_of(kind, lengths, name), bound
@@ -181,12 +175,9 @@ def call_of(kind: Kind, lengths: list[sg.Expression], name: str) -> WindowCall:
             return _calendar_call(kind, lengths, units, zone or "UTC", name)
     if len(lengths) > len(LENGTHS[kind]) + 1:
         raise PlanError(
-            message(
-                f"{name} takes lengths, an offset and a time zone",
-                ", ".join(n.sql("spark") for n in lengths),
-                "the window is not known",
-                f"write a zone last: {name}(..., INTERVAL '1' DAY, INTERVAL '6' HOUR, 'Europe/Berlin')",
-            )
+            f"{name} takes lengths, an offset and a time zone",
+            got=", ".join(n.sql("spark") for n in lengths),
+            hint=f"write a zone last: {name}(..., INTERVAL '1' DAY, INTERVAL '6' HOUR, 'Europe/Berlin')",
         )
     names = _SHOWN.get(kind, LENGTHS[kind]) if name in _CALLS else LENGTHS[kind]
     told = tuple(interval_us(n, name) for n, _ in zip(lengths, names, strict=False))
@@ -221,12 +212,9 @@ def _calendar_call(
     known = [u for u in units if u is not None]
     if len(known) < len(LENGTHS[kind]) or len(lengths) > len(units) + 1:
         raise PlanError(
-            message(
-                f"{name} in a time zone takes whole hours, days, weeks, months, quarters or years",
-                ", ".join(n.sql("spark") for n in lengths),
-                "the calendar has no such windows",
-                f"write for instance INTERVAL '1' DAY; leave {zone!r} out for windows of minutes or seconds",
-            )
+            f"{name} in a time zone takes whole hours, days, weeks, months, quarters or years",
+            got=", ".join(n.sql("spark") for n in lengths),
+            hint=f"write for instance INTERVAL '1' DAY; leave {zone!r} out for windows of minutes or seconds",
         )
     offset = _offset_text(lengths[len(units)]) if len(lengths) > len(units) else "0 s"
     many, unit = known[-1]
@@ -240,7 +228,7 @@ def _calendar_call(
     one, step = known[0]
     if one != 1:
         steps, hint = lengths[0].sql("spark"), f"write INTERVAL '1' {step.upper()}"
-        raise PlanError(message("windows of the calendar cumulate by one unit", steps, "other steps have no place in it", hint))
+        raise PlanError("windows of the calendar cumulate by one unit", got=steps, hint=hint)
     window = calendar_window(unit, zone, many, offset=offset, step=step)
     tiles = step != "week" or unit == "week"
     return CalendarCall(kind, (), window=window, again=_steps(window) if tiles else None)
@@ -261,12 +249,10 @@ def _as_many(length: tuple[int, CalendarUnit], unit: CalendarUnit, lengths: list
     if own == unit:
         return many
     raise PlanError(
-        message(
-            "the size is no whole number of slides",
-            ", ".join(n.sql("spark") for n in lengths),
-            f"a {own} is no fixed number of {unit}s",
-            f"write the size in {unit}s: INTERVAL '7' {unit.upper()}",
-        )
+        "the size is no whole number of slides",
+        got=", ".join(n.sql("spark") for n in lengths),
+        then=f"a {own} is no fixed number of {unit}s",
+        hint=f"write the size in {unit}s: INTERVAL '7' {unit.upper()}",
     )
 
 
@@ -284,12 +270,9 @@ def _sparks(node: sg.Anonymous, times: tuple[str, ...]) -> WindowCall:
     """``window(ts, size[, slide[, offset]])``."""
     if not 2 <= len(node.expressions) <= 4:
         raise PlanError(
-            message(
-                "window takes 2 to 4 arguments",
-                node.sql("spark"),
-                "the window is not known",
-                f"write window({_named(times)}, '1 minute'), or window({_named(times)}, size, slide, offset)",
-            )
+            "window takes 2 to 4 arguments",
+            got=node.sql("spark"),
+            hint=f"write window({_named(times)}, '1 minute'), or window({_named(times)}, size, slide, offset)",
         )
     column, size, *more = node.expressions
     check_time(column, times, "window")
@@ -313,12 +296,10 @@ def check_time(column: sg.Expression, times: tuple[str, ...], name: str) -> None
         if not times:
             known = "select the event time in the inner query, too"
         raise PlanError(
-            message(
-                f"{name} is not over the event time",
-                column.sql("spark"),
-                "the watermark says nothing of it, so windows would never end",
-                known,
-            )
+            f"{name} is not over the event time",
+            got=column.sql("spark"),
+            then="the watermark says nothing of it, so windows would never end",
+            hint=known,
         )
 
 
@@ -331,12 +312,7 @@ def interval_us(node: sg.Expression, name: str, *, allow_zero: bool = False, all
     value = node.this if isinstance(node, sg.Interval) else node
     if not isinstance(value, sg.Literal) or not (value.is_string or isinstance(node, sg.Interval)):
         raise DurationError(
-            message(
-                f"`{name}` is not a legal duration",
-                node.sql("spark"),
-                "its unit or length is not known",
-                "write for instance INTERVAL '5' SECOND",
-            )
+            f"`{name}` is not a legal duration", got=node.sql("spark"), hint="write for instance INTERVAL '5' SECOND"
         )
     unit = node.args.get("unit") if isinstance(node, sg.Interval) else None
     text = value.name if unit is None else f"{value.name} {unit.sql('spark')}"

@@ -25,7 +25,7 @@ from krishiv_py.connectors.kafka.formats.decoding import NO_VALUE, Decoded
 from krishiv_py.connectors.kafka.formats.registry import FRAME, latest, number_of, referenced
 from krishiv_py.connectors.kafka.formats.rows import ValuesOf, columns
 from krishiv_py.connectors.kafka.settings import Connection
-from krishiv_py.errors import RAISED, PlanError, SourceError, message
+from krishiv_py.errors import RAISED, PlanError, SourceError
 
 Change: TypeAlias = Callable[[Any], Any]
 _PLAIN: Final[dict[str, pa.DataType]] = {
@@ -64,7 +64,7 @@ def require_columns(
         _require(of_text(text, reader, single), schema)
     except ValueError as problem:
         hint = "name the fields of the Avro schema as columns, or pass the schema that was written with"
-        raise PlanError(message(f"`{name}` and the columns do not fit", str(problem), "no value has a row", hint)) from None
+        raise PlanError(f"`{name}` and the columns do not fit", got=str(problem), hint=hint) from None
 
 
 def _require(written: Written, schema: pa.Schema) -> None:
@@ -106,7 +106,7 @@ def require_registered_columns(registry: Connection, topic: str, reader: str | N
         _require(written, schema)
     except ValueError as problem:
         what = f"the registered schema {subject!r} and `schema` do not fit"
-        raise PlanError(message(what, str(problem), "no value has a row", "name its fields in `schema`")) from None
+        raise PlanError(what, got=str(problem), hint="name its fields in `schema`") from None
 
 
 def decode_avro(

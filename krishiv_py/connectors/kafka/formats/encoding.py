@@ -18,7 +18,7 @@ from krishiv_py.connectors.kafka.formats.registry import (
     silent,
 )
 from krishiv_py.connectors.kafka.settings import Connection
-from krishiv_py.errors import RAISED, OperatorError, PlanError, SourceError, message, shown
+from krishiv_py.errors import RAISED, OperatorError, PlanError, SourceError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_text, one_of
 from krishiv_py.types import type_text
@@ -128,7 +128,7 @@ class Values:
             named = ", ".join(f"{one.name}: {one.subject} version {one.version}" for one in self.references)
             hint = "let `avro_references` name each type that the schema uses and does not define"
             what = "`avro_schema` is not whole with what it refers to"
-            raise PlanError(message(what, named, str(problem), hint)) from None
+            raise PlanError(what, got=named, then=str(problem), hint=hint) from None
         except SourceError as problem:
             raise OperatorError(str(problem)) from None
 
@@ -155,7 +155,7 @@ def check_texts(columns: pa.Schema, where: str) -> None:
         if not texts.has_text(field.type):
             hint = "cast it with .with_column or .select: a duration to a bigint"
             got = f"{field.name}: {type_text(field.type)}"
-            raise PlanError(message(f"{where}: JSON has no such type", got, "it cannot be written", hint))
+            raise PlanError(f"{where}: JSON has no such type", got=got, hint=hint)
 
 
 def _json(names: Sequence[str], table: pa.Table) -> list[bytes | None]:
@@ -201,10 +201,10 @@ def values_of(
         if what is not None and format_ not in _DESCRIBED[name]:
             shown_as = shown(what) if name == "value" else f"format={format_!r}"
             hint = f"write format={_DESCRIBED[name][0]!r}, or leave it out"
-            raise PlanError(message(f"`{name}` is not for such values", shown_as, "it describes nothing", hint))
+            raise PlanError(f"`{name}` is not for such values", got=shown_as, hint=hint)
     if format_ == "bytes" and value is None:
         hint = 'write format="bytes", value="column"; JSON objects have all columns'
-        raise PlanError(message('`value` belongs to format="bytes"', "None", "no value is meant", hint))
+        raise PlanError('`value` belongs to format="bytes"', got="None", hint=hint)
     references: tuple[Reference, ...] = ()
     if format_ == "avro":
         avro_schemas.avro_modules()
@@ -228,14 +228,14 @@ def _references(given: object, *, described: bool, kept: bool) -> tuple[Referenc
         return ()
     hint = 'write avro_references={"shop.Money": ("shop.Money", 1)}: the type, and the name and version of its schema'
     if not isinstance(given, Mapping) or not given:
-        raise PlanError(message("`avro_references` are types by name", shown(given), "no type is meant", hint))
+        raise PlanError("`avro_references` are types by name", got=shown(given), hint=hint)
     if not described or not kept:
         lacking = "`avro_schema`, which uses the types" if kept else "`schema_registry`, which keeps them"
-        raise PlanError(message("`avro_references` need more", "they are alone", "no type is meant", f"pass {lacking}"))
+        raise PlanError("`avro_references` need more", got="they are alone", hint=f"pass {lacking}")
     found = []
     for name, at in given.items():
         if not isinstance(at, (tuple, list)) or len(at) != 2:
-            raise PlanError(message("`avro_references` has no name and version", shown(at), "no schema is meant", hint))
+            raise PlanError("`avro_references` has no name and version", got=shown(at), hint=hint)
         type_, subject = a_text(name, "avro_references", hint), a_text(at[0], "avro_references", hint)
         found.append(Reference(type_, subject, a_number(at[1], "avro_references", 1, hint)))
     return tuple(found)

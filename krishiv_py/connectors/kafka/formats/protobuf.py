@@ -16,7 +16,7 @@ from krishiv_py.connectors.kafka.formats.decoding import NO_VALUE, Decoded
 from krishiv_py.connectors.kafka.formats.registry import FRAME, number_of, registered
 from krishiv_py.connectors.kafka.formats.rows import RECORD, ValuesOf, columns
 from krishiv_py.connectors.kafka.settings import Connection
-from krishiv_py.errors import RAISED, PlanError, SchemaError, message, require_extra, shown, told, unknown_column
+from krishiv_py.errors import RAISED, PlanError, SchemaError, require_extra, shown, told, unknown_column
 from krishiv_py.types import type_text
 
 Getter = Callable[[Any], Any]
@@ -79,10 +79,10 @@ def message_type(given: object) -> MessageType:
                 found = MessageType(given[1], file.read())
         except OSError as problem:
             raise PlanError(
-                message("`protobuf_message` names a file that cannot be read", shown(given), told(problem), _HINT)
+                "`protobuf_message` names a file that cannot be read", got=shown(given), then=told(problem), hint=_HINT
             ) from None
     else:
-        raise PlanError(message("`protobuf_message` is a type of messages", shown(given), "no column is known", _HINT))
+        raise PlanError("`protobuf_message` is a type of messages", got=shown(given), hint=_HINT)
     message_class(found)
     return found
 
@@ -126,7 +126,9 @@ def message_class(type_: MessageType) -> Any:
             pool.AddSerializedFile(file.SerializeToString())
         return message_factory.GetMessageClass(pool.FindMessageTypeByName(type_.name))
     except RAISED as problem:
-        raise PlanError(message("`protobuf_message` is not described by its file", type_.name, told(problem), _HINT)) from None
+        raise PlanError(
+            "`protobuf_message` is not described by its file", got=type_.name, then=told(problem), hint=_HINT
+        ) from None
 
 
 def known_columns(type_: MessageType) -> pa.Schema:
@@ -165,12 +167,7 @@ def fields_of(type_: MessageType, schema: pa.Schema) -> list[ValuesOf]:
         if not fits(plain, column.type, RECORD):
             hint = f"write {column.name!r} as {type_text(_signed(plain))} in `schema`, and cast it in the query"
             raise SchemaError(
-                message(
-                    f"field {column.name!r} of {type_.name} is no {type_text(column.type)}",
-                    type_text(plain),
-                    "values would be lost",
-                    hint,
-                )
+                f"field {column.name!r} of {type_.name} is no {type_text(column.type)}", got=type_text(plain), hint=hint
             )
         found.append(ValuesOf(one, plain, plain))
     return found
@@ -231,7 +228,7 @@ def _struct(type_: Any, wanted: pa.DataType | None, where: str) -> tuple[pa.Data
     if not pairs or where.count(".") > _DEEPEST:
         got = "it has no fields" if not pairs else "it has itself as a field"
         hint = "leave the column out, or write its type in `schema` as deep as you need it"
-        raise SchemaError(message(f"field {where!r}, {type_.full_name}, is no column", got, "it cannot be read", hint))
+        raise SchemaError(f"field {where!r}, {type_.full_name}, is no column", got=got, hint=hint)
     parts = [(field.name, *typed(field, inner, f"{where}.{field.name}")) for field, inner in pairs]
     getters = [(name, one) for name, _, one in parts]
     return pa.struct([(name, found) for name, found, _ in parts]), lambda m: {name: one(m) for name, one in getters}

@@ -17,7 +17,7 @@ from krishiv_py.connectors.kafka.formats.avro_schemas import inner, names_of, pa
 from krishiv_py.connectors.kafka.formats.encoding import Encode
 from krishiv_py.connectors.kafka.formats.registry import FRAME
 from krishiv_py.connectors.kafka.formats.rows import RECORD
-from krishiv_py.errors import RAISED, OperatorError, PlanError, message, told
+from krishiv_py.errors import RAISED, OperatorError, PlanError, told
 from krishiv_py.types import type_text
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -52,18 +52,18 @@ def record_schema(schema: pa.Schema, given: str | None, where: str) -> str:
     for name in schema.names:
         if name not in fields:
             hint = f"the fields are: {', '.join(list(fields)[:20])}; leave the column out with select(), or add a field"
-            raise PlanError(message(f"{where}: `avro_schema` has no field for a column", name, "it would be lost", hint))
+            raise PlanError(f"{where}: `avro_schema` has no field for a column", got=name, hint=hint)
     for name, field in fields.items():
         if name not in schema.names and "default" not in field:
             hint = "add a column of this name, or give the field a default"
-            raise PlanError(message(f"{where}: a field of `avro_schema` has no column", name, "no record can be written", hint))
+            raise PlanError(f"{where}: a field of `avro_schema` has no column", got=name, hint=hint)
     for column in schema:
         try:
             _held(column.type, fields[column.name]["type"], named)
         except ValueError as problem:
             hint = "cast the column with .with_column or .select, or change the field"
             what = f"{where}: a field of `avro_schema` does not hold the values of a column"
-            raise PlanError(message(what, f"{column.name}: {problem}", "something of them would be lost", hint)) from None
+            raise PlanError(what, got=f"{column.name}: {problem}", hint=hint) from None
     return given
 
 
@@ -107,7 +107,7 @@ def _record(name: str, fields: list[tuple[str, pa.DataType]], where: str) -> dic
     for field, _ in fields:
         if not _NAME.fullmatch(field):
             hint = "rename the column: letters, digits and _, and no digit first"
-            raise PlanError(message(f"{where}: Avro has no such name", repr(field), "no record can be written", hint))
+            raise PlanError(f"{where}: Avro has no such name", got=repr(field), hint=hint)
     # every column may be null
     return {
         "type": "record",
@@ -131,11 +131,7 @@ def _type(type_: pa.DataType, name: str, where: str) -> Any:
     if pa.types.is_struct(type_):
         return _record(name, [(type_.field(i).name, type_.field(i).type) for i in range(type_.num_fields)], where)
     hint = "cast the column" if pa.types.is_duration(type_) else 'cast the column, or use format="json"'
-    raise PlanError(
-        message(
-            f"{where}: Avro has no such type", f"{name.partition('_')[2]}: {type_text(type_)}", "it cannot be written", hint
-        )
-    )
+    raise PlanError(f"{where}: Avro has no such type", got=f"{name.partition('_')[2]}: {type_text(type_)}", hint=hint)
 
 
 def head(registry: Any, topic: str, schema: Any) -> bytes:
@@ -175,7 +171,7 @@ def _encoded(schema: Any, head_: bytes, checked: bool, table: pa.Table) -> list[
     except RAISED as problem:  # a time that Python has not, and a key that is twice in a map, too
         hint = "see which column it is, and cast it or change the schema"
         raise OperatorError(
-            message("a row is no record of the Avro schema", told(problem), "the batch was not written", hint)
+            "a row is no record of the Avro schema", got=told(problem), then="the batch was not written", hint=hint
         ) from None
     return found
 

@@ -13,7 +13,7 @@ from krishiv_py.connectors.fit import fit, fits
 from krishiv_py.connectors.kafka.formats.encoding import Encode
 from krishiv_py.connectors.kafka.formats.protobuf import TIMES, WRAPPERS, MessageType, message_class, typed
 from krishiv_py.connectors.kafka.formats.rows import RECORD
-from krishiv_py.errors import RAISED, ColumnError, OperatorError, PlanError, SchemaError, message, told
+from krishiv_py.errors import RAISED, ColumnError, OperatorError, PlanError, SchemaError, told
 from krishiv_py.types import type_text
 
 Putter: TypeAlias = Callable[[Any], Any]
@@ -36,7 +36,7 @@ def putters(type_: MessageType, schema: pa.Schema, where: str) -> list[tuple[str
     for column in schema:
         if column.name not in known:
             hint = f"the fields are: {', '.join(list(known)[:20])}; leave the column out with select(), or rename it"
-            raise PlanError(message(f"{where}: {type_.name} has no field for a column", column.name, "it would be lost", hint))
+            raise PlanError(f"{where}: {type_.name} has no field for a column", got=column.name, hint=hint)
         field = known[column.name]
         try:
             plain = typed(field, column.type, column.name)[0]
@@ -45,7 +45,7 @@ def putters(type_: MessageType, schema: pa.Schema, where: str) -> list[tuple[str
         if not fits(column.type, plain, RECORD):
             hint = "cast the column, or change the message"
             got = f"{column.name}: {type_text(column.type)}"
-            raise PlanError(message(f"{where}: a field of {type_.name} is {plain}", got, "values would be lost", hint))
+            raise PlanError(f"{where}: a field of {type_.name} is {plain}", got=got, hint=hint)
         found.append((column.name, plain, _of(field)))
     return found
 
@@ -120,7 +120,7 @@ def _encoded(made: Any, columns: list[tuple[str, pa.DataType, Putter]], head_: b
     except RAISED as problem:
         hint = "see which column it is, and cast it or change the message"
         raise OperatorError(
-            message(f"a row is no {made.DESCRIPTOR.full_name}", told(problem), "the batch was not written", hint)
+            f"a row is no {made.DESCRIPTOR.full_name}", got=told(problem), then="the batch was not written", hint=hint
         ) from None
 
 

@@ -15,7 +15,7 @@ import pyarrow.fs as pafs
 from krishiv_py.connectors.fit import TABLE, MisfitError
 from krishiv_py.connectors.parquet_columns import FileColumn, explained, file_columns, open_parquet
 from krishiv_py.connectors.tables.delta.place import filesystem
-from krishiv_py.errors import RAISED, SourceError, message, shown, told
+from krishiv_py.errors import RAISED, SourceError, shown, told
 
 _ROWS = 1 << 17
 _UNKNOWN = "its rows are not known"
@@ -47,25 +47,21 @@ def rows_of(
                 yield pa.record_batch([_column(f, batch, parts, stored.get(f.name)) for f in schema], schema=schema)
     except FileNotFoundError:
         raise SourceError(
-            message(
-                "a file of a Delta table is gone",
-                f"{shown(table)}: {name}",
-                "its rows are lost to this query",
-                "keep files for longer than a query stands still (VACUUM ... RETAIN), and begin with a new checkpoint",
-            )
+            "a file of a Delta table is gone",
+            got=f"{shown(table)}: {name}",
+            then="its rows are lost to this query",
+            hint="keep files for longer than a query stands still (VACUUM ... RETAIN), and begin with a new checkpoint",
         ) from None
     except MisfitError as problem:
         hint = "rewrite the file with the types of the table"
         got = f"{shown(table)}: {name}: {explained(problem)}"
-        raise SourceError(message("a file of a Delta table does not fit its columns", got, _UNKNOWN, hint)) from problem
+        raise SourceError("a file of a Delta table does not fit its columns", got=got, then=_UNKNOWN, hint=hint) from problem
     except RAISED as problem:
         raise SourceError(
-            message(
-                "a file of a Delta table cannot be read",
-                f"{shown(table)}: {name}: {told(problem)}",
-                _UNKNOWN,
-                "restore the file",
-            )
+            "a file of a Delta table cannot be read",
+            got=f"{shown(table)}: {name}: {told(problem)}",
+            then=_UNKNOWN,
+            hint="restore the file",
         ) from problem
 
 

@@ -11,7 +11,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.tables.delta.place import found, without_secrets
-from krishiv_py.errors import RAISED, SourceError, message, shown
+from krishiv_py.errors import RAISED, SourceError, shown
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
@@ -103,11 +103,9 @@ def table_at(path: str, storage: Mapping[str, str], version: int | None = None) 
         where = shown(path) if version is None else f"{shown(path)}, version {version}"
         got = f"{where}: {without_secrets(problem, storage)}"
         hint = "see what delta-rs says" if version is None else "use a version that the log still has"
-        raise SourceError(message("the Delta table cannot be read", got, "there are no rows", hint)) from None
+        raise SourceError("the Delta table cannot be read", got=got, hint=hint) from None
     if table is None:
-        raise SourceError(
-            message("there is no Delta table", shown(path), "there are no rows", "check the path, and write the table first")
-        )
+        raise SourceError("there is no Delta table", got=shown(path), hint="check the path, and write the table first")
     if (table.metadata().configuration or {}).get(_MAPPED, "none") != "none":
         raise _unreadable(path, "its columns are mapped (delta.columnMapping.mode)")
     return table
@@ -170,7 +168,7 @@ def _actions(text: bytes, path: str, version: int) -> Iterator[dict[str, Any]]:
     except ValueError as problem:
         got = f"{shown(path)}, version {version}: {problem}"
         hint = "restore the file of the log, or begin behind it with a new checkpoint"
-        raise SourceError(message("an entry of a Delta log is damaged", got, "its rows are not known", hint)) from problem
+        raise SourceError("an entry of a Delta log is damaged", got=got, hint=hint) from problem
 
 
 def _file(table: str, path: str, size: int, parts: Mapping[str, str | None]) -> DataFile:
@@ -198,10 +196,7 @@ def _text(value: Any) -> str | None:
 
 def _unreadable(path: str, why: str) -> SourceError:
     return SourceError(
-        message(
-            "the Delta table cannot be read without Spark's own reader",
-            f"{shown(path)}: {why}",
-            "rows would be wrong",
-            "rewrite the table without them (REORG TABLE ... APPLY (PURGE) for deletion vectors), or use from_dataframe",
-        )
+        "the Delta table cannot be read without Spark's own reader",
+        got=f"{shown(path)}: {why}",
+        hint="rewrite the table without them (REORG TABLE ... APPLY (PURGE) for deletion vectors), or use from_dataframe",
     )

@@ -11,7 +11,7 @@ import pyarrow as pa
 from krishiv_py.connectors.tables.delta.log import table_at
 from krishiv_py.connectors.tables.delta.place import a_place, options
 from krishiv_py.connectors.tables.delta.source import DeltaSource, OnChange
-from krishiv_py.errors import PlanError, message, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import a_number, a_switch, one_of
 from krishiv_py.plan.schema import as_schema
 
@@ -63,12 +63,9 @@ def delta_source(
     latest = int(table.version())
     if isinstance(begin, int) and begin > latest + 1:
         raise PlanError(
-            message(
-                "`starting` lies behind the last version",
-                f"{begin}, and the table is at {latest}",
-                "it is not known what will be there",
-                f'use at most {latest + 1}, or "latest"',
-            )
+            "`starting` lies behind the last version",
+            got=f"{begin}, and the table is at {latest}",
+            hint=f'use at most {latest + 1}, or "latest"',
         )
     return DeltaSource(
         path=place,
@@ -90,9 +87,9 @@ def _starting(value: object) -> DeltaPlace:
         return value
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         hint = 'use "earliest" for the whole table and what follows, "latest", or a version from 0'
-        raise PlanError(message("`starting` says nothing", shown(value), "it is not known where to begin", hint))
+        raise PlanError("`starting` says nothing", got=shown(value), hint=hint)
     return value
 
 
 def _apart(name: str, other: str, hint: str) -> PlanError:
-    return PlanError(message(f"`{name}` does not go with {other}", name, "one of the two would not count", hint))
+    return PlanError(f"`{name}` does not go with {other}", got=name, hint=hint)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from krishiv_py.disk.folders import absolute
-from krishiv_py.errors import RAISED, OperatorError, PlanError, message, require_extra, shown, told
+from krishiv_py.errors import RAISED, OperatorError, PlanError, require_extra, shown, told
 from krishiv_py.plan.checks import a_text, setting
 from krishiv_py.redaction import HIDDEN, is_secret
 
@@ -47,7 +47,7 @@ def a_place(value: str | os.PathLike[str]) -> str:
     if local and (_ESCAPED.search(found) or _STRANGE.search(found)):
         got, consequence = shown(text), "delta-rs takes it for another sign, and would read another folder, or none"
         hint = "give the folder a name without % before two digits, and without any of [ ] | ^, backslashes and line breaks"
-        raise PlanError(message("a folder of a Delta table cannot be called so", got, consequence, hint))
+        raise PlanError("a folder of a Delta table cannot be called so", got=got, then=consequence, hint=hint)
     return found
 
 
@@ -61,7 +61,7 @@ def options(value: object) -> Mapping[str, str]:
     """
     if not isinstance(value, Mapping):
         hint = 'pass a dict: {"AWS_REGION": "eu-central-1"}'
-        raise PlanError(message("`storage_options` is no dict", type(value).__name__, "the store cannot be reached", hint))
+        raise PlanError("`storage_options` is no dict", got=type(value).__name__, hint=hint)
     for name in value:
         a_text(name, "storage_options", 'pass texts by name: {"AWS_REGION": "eu-central-1"}')
     return dict(setting(name, each) for name, each in value.items())
@@ -153,7 +153,7 @@ def refused(path: str, problem: BaseException, storage: Mapping[str, str] | None
         what, hint = "a rule of the Delta table refuses rows", "drop its constraint or NOT NULL, or filter such rows"
     else:
         what, hint = "delta-rs refuses", "see what it says; start the query again: the batch is written again, or recognised"
-    return OperatorError(message(what, f"{shown(path)}: {text}", "the batch is not written", hint))
+    return OperatorError(what, got=f"{shown(path)}: {text}", then="the batch is not written", hint=hint)
 
 
 def without_secrets(problem: BaseException, storage: Mapping[str, str]) -> str:

@@ -14,7 +14,7 @@ from krishiv_py.connectors.sink import OutputBatch, OutputName
 from krishiv_py.connectors.tables.delta.place import Held, a_place, delta, opened, options, refused, without_secrets
 from krishiv_py.connectors.tables.keys import a_key, check_key, columns, compact_every, evolve, file_size, kept
 from krishiv_py.connectors.transactional import TransactionalSink, written_by_another
-from krishiv_py.errors import RAISED, KrishivError, PlanError, SchemaError, message, shown, unknown_column
+from krishiv_py.errors import RAISED, KrishivError, PlanError, SchemaError, shown, unknown_column
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.redaction import shown_settings, shown_text
@@ -43,7 +43,7 @@ def _vacuum_us(value: Duration | None) -> int | None:
     length = to_us(value, "vacuum_after")
     if length < _HOUR_US:
         hint = 'pass "7 days", or how long a reader may take'
-        raise PlanError(message("`vacuum_after` is too short", shown(value), "readers would lose files", hint))
+        raise PlanError("`vacuum_after` is too short", got=shown(value), then="readers would lose files", hint=hint)
     return length
 
 
@@ -105,7 +105,7 @@ class DeltaSink(TransactionalSink):
     def __attrs_post_init__(self) -> None:
         if self.vacuum_after is not None and self.compact_every is None:
             hint = "pass compact_every=100 as well"
-            raise PlanError(message("`vacuum_after` needs `compact_every`", "none", "no file would be deleted", hint))
+            raise PlanError("`vacuum_after` needs `compact_every`", got="none", hint=hint)
 
     @property
     def table_id(self) -> tuple[str, ...]:
@@ -130,17 +130,17 @@ class DeltaSink(TransactionalSink):
             _check_partition(rows.field(name))
         if set(self.partition_by) >= set(rows.names):
             got = ", ".join(self.partition_by)
-            raise SchemaError(message("all columns are partitions", got, "no file would have a column", "leave one out"))
+            raise SchemaError("all columns are partitions", got=got, hint="leave one out")
         for field in rows:
             _check_type(field)
             if "\0" in field.name:
                 hint = "rename it with .alias(...) or .rename(...)"
-                raise SchemaError(message("Delta has no such name", shown(field.name), "delta-rs would cut it", hint))
+                raise SchemaError("Delta has no such name", got=shown(field.name), then="delta-rs would cut it", hint=hint)
         lower = [name.lower() for name in rows.names]
         if len(set(lower)) < len(lower):
             got = ", ".join(name for name in rows.names if lower.count(name.lower()) > 1)
             hint = "rename one with .alias(...) or .rename(...)"
-            raise SchemaError(message("Delta tells no upper from lower case", got, "two columns would have one name", hint))
+            raise SchemaError("Delta tells no upper from lower case", got=got, hint=hint)
         table = opened(self.path, self.storage_options)
         if table is not None:
             if self.evolve:
@@ -183,7 +183,7 @@ class DeltaSink(TransactionalSink):
 
     def _other(self, got: str) -> SchemaError:
         what = f"the Delta table {self.path} does not take the rows"
-        return SchemaError(message(what, got, "rows would be refused", "cast or rename with .select(...), or use another path"))
+        return SchemaError(what, got=got, hint="cast or rename with .select(...), or use another path")
 
     def last_committed(self, batch: OutputBatch) -> int | None:
         """See :meth:`TransactionalSink.last_committed`."""
@@ -310,18 +310,18 @@ def _check_partition(field: pa.Field) -> None:
     if not field.name.isprintable() or len(field.name.encode()) > _LONGEST:
         got = f"{shown(field.name)}: {len(field.name.encode())} bytes"
         hint = f"rename it with .alias(...) or .rename(...): at most {_LONGEST} bytes, no line break or tab"
-        raise SchemaError(message("a table cannot be partitioned by it", got, "folders have its name", hint))
+        raise SchemaError("a table cannot be partitioned by it", got=got, then="folders have its name", hint=hint)
     if pa.types.is_nested(field.type):
-        raise SchemaError(message("a table cannot be partitioned by it", got, "it is no plain value", "name another"))
+        raise SchemaError("a table cannot be partitioned by it", got=got, hint="name another")
     if pa.types.is_binary(field.type):
         consequence = "delta-rs would not know its bytes again, and double rows of a key"
         raise SchemaError(
-            message("a table cannot be partitioned by it", got, consequence, "write it as text (hex), or name another")
+            "a table cannot be partitioned by it", got=got, then=consequence, hint="write it as text (hex), or name another"
         )
     if pa.types.is_decimal(field.type) and field.type.scale:
         consequence = "delta-rs writes negative fractions so that nobody can read the table again"
         raise SchemaError(
-            message("a table cannot be partitioned by it", got, consequence, "cast it to string, or name another")
+            "a table cannot be partitioned by it", got=got, then=consequence, hint="cast it to string, or name another"
         )
 
 
@@ -332,12 +332,9 @@ def _check_type(field: pa.Field) -> None:
         delta().Schema.from_arrow(pa.schema([field]))
     except RAISED:
         raise SchemaError(
-            message(
-                "Delta has no such type",
-                f"{field.name} is {type_text(field.type)}",
-                "its values could not be written",
-                "cast it with .with_column or .select: a duration to a bigint, a column of nulls to a type",
-            )
+            "Delta has no such type",
+            got=f"{field.name} is {type_text(field.type)}",
+            hint="cast it with .with_column or .select: a duration to a bigint, a column of nulls to a type",
         ) from None
 
 
@@ -368,4 +365,4 @@ def _check_hidden_times(rows: pa.Schema) -> None:
         if _has_hidden_time(field.type):
             what, got = "delta-rs makes no table with such a map", f"{field.name} is {type_text(field.type)}"
             hint = "give its times a zone, or have another column of times without one"
-            raise SchemaError(message(what, got, "its values could not be written", hint))
+            raise SchemaError(what, got=got, hint=hint)

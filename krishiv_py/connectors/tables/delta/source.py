@@ -12,7 +12,7 @@ import pyarrow as pa
 from krishiv_py.connectors.source import JsonValue, Planned, Source
 from krishiv_py.connectors.tables.delta.log import Commit, DataFile, commit_of, files_at, names_in, table_at
 from krishiv_py.connectors.tables.delta.place import filesystem
-from krishiv_py.errors import SourceError, message, shown
+from krishiv_py.errors import SourceError, shown
 from krishiv_py.lazy import lazy
 
 if TYPE_CHECKING:
@@ -132,12 +132,10 @@ class DeltaSource(Source):
             latest = int(table.version())
             if latest > version and commit_of(self._folder(), self.path, version + 1) is None:
                 raise SourceError(
-                    message(
-                        "versions of a Delta table are gone",
-                        f"{shown(self.path)} is at {latest}, and the log has no version {version + 1}, which is next",
-                        "their rows are lost to this query",
-                        "keep the log for longer (delta.logRetentionDuration), and begin with a new checkpoint",
-                    )
+                    "versions of a Delta table are gone",
+                    got=f"{shown(self.path)} is at {latest}, and the log has no version {version + 1}, which is next",
+                    then="their rows are lost to this query",
+                    hint="keep the log for longer (delta.logRetentionDuration), and begin with a new checkpoint",
                 )
             if latest < version:
                 raise self._shorter(version, latest)
@@ -168,12 +166,10 @@ class DeltaSource(Source):
         got = f"{shown(self.path)}: version {version} takes {commit.removed} files out and adds {len(commit.added)}"
         if self.on_change == "fail":
             raise SourceError(
-                message(
-                    "rows of a Delta table were changed or deleted",
-                    got,
-                    "a stream cannot take back what it has read",
-                    'pass on_change="skip" to pass over such versions, or begin with a new checkpoint',
-                )
+                "rows of a Delta table were changed or deleted",
+                got=got,
+                then="a stream cannot take back what it has read",
+                hint='pass on_change="skip" to pass over such versions, or begin with a new checkpoint',
             )
         warnings.warn(f"a version that changed rows is passed over: {got}", RuntimeWarning, stacklevel=2)
         return True
@@ -190,32 +186,25 @@ class DeltaSource(Source):
 
     def _another(self, found: str) -> SourceError:
         return SourceError(
-            message(
-                "it is another Delta table than the one that was read",
-                f"{shown(self.path)}: its id is {found} now",
-                "versions of the two do not fit together",
-                "begin with a new checkpoint",
-            )
+            "it is another Delta table than the one that was read",
+            got=f"{shown(self.path)}: its id is {found} now",
+            hint="begin with a new checkpoint",
         )
 
     def _narrower(self, version: int, lost: Sequence[str]) -> SourceError:
         return SourceError(
-            message(
-                "a Delta table has lost columns",
-                f"{shown(self.path)}: {', '.join(lost)}, in version {version}",
-                "they would be null from there on",
-                "begin with a new checkpoint and the columns there are now",
-            )
+            "a Delta table has lost columns",
+            got=f"{shown(self.path)}: {', '.join(lost)}, in version {version}",
+            then="they would be null from there on",
+            hint="begin with a new checkpoint and the columns there are now",
         )
 
     def _shorter(self, version: int, latest: int) -> SourceError:
         return SourceError(
-            message(
-                "a Delta table has fewer versions than were read of it",
-                f"{shown(self.path)}: version {version} was read, and it ends at {latest}",
-                "it was restored from an older copy, and nobody knows which rows were read",
-                "begin with a new checkpoint",
-            )
+            "a Delta table has fewer versions than were read of it",
+            got=f"{shown(self.path)}: version {version} was read, and it ends at {latest}",
+            then="it was restored from an older copy, and nobody knows which rows were read",
+            hint="begin with a new checkpoint",
         )
 
     def read(self, planned: JsonValue, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from krishiv_py.connectors.tables.changes import Net
 from krishiv_py.connectors.years import check_years
-from krishiv_py.errors import OperatorError, message, shown
+from krishiv_py.errors import OperatorError, shown
 
 _NULLS: Final = ("", "__HIVE_DEFAULT_PARTITION__")
 """Texts that a partition gives back as a null."""
@@ -64,4 +64,4 @@ def check_parts_of_key(net: Net, parts: Sequence[str]) -> None:
                 empty = "an empty text" if not text else "such a text"
                 hint = "partition by other columns, or give the rows another text"
                 what, got = f"{empty} cannot be in a key that is a partition", f"{name} is {shown(text)}"
-                raise OperatorError(message(what, got, "Delta keeps it as a null, and rows would be doubled", hint))
+                raise OperatorError(what, got=got, then="Delta keeps it as a null, and rows would be doubled", hint=hint)

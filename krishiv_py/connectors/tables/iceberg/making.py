@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from krishiv_py.connectors.tables.iceberg.place import a_catalog, a_table, iceberg, opened, without_secrets
 from krishiv_py.connectors.tables.iceberg.source import IcebergSource, OnChange, columns_of, trimmed
-from krishiv_py.errors import RAISED, PlanError, SourceError, message, shown
+from krishiv_py.errors import RAISED, PlanError, SourceError, shown
 from krishiv_py.plan.checks import a_number, a_switch, one_of
 from krishiv_py.plan.schema import as_schema
 
@@ -63,11 +63,11 @@ def iceberg_source(
         opened_table = opened(place).load_table(name)
     except iceberg("exceptions").NoSuchTableError:
         hint = "check namespace and name, and write the table first"
-        raise SourceError(message("there is no such Iceberg table", name, "there are no rows", hint)) from None
+        raise SourceError("there is no such Iceberg table", got=name, hint=hint) from None
     except RAISED as problem:
         got = f"{name}: {without_secrets(problem, place)}"
         hint = "see that the catalog can be reached, and how its properties are spelt"
-        raise SourceError(message("the catalog of Iceberg does not answer", got, "there are no rows", hint)) from None
+        raise SourceError("the catalog of Iceberg does not answer", got=got, hint=hint) from None
     metadata = opened_table.metadata
     schema, current = opened_table.schema(), metadata.current_snapshot()
     base, sequence = (None, 0) if current is None else (int(current.snapshot_id), int(current.sequence_number or 0))
@@ -102,7 +102,7 @@ def _starting(value: object) -> IcebergPlace:
         return value
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST:
         hint = 'use "earliest" for the whole table and what follows, "latest", or the number of a snapshot'
-        raise PlanError(message("`starting` is no place in a table", shown(value), "it is not known where to begin", hint))
+        raise PlanError("`starting` is no place in a table", got=shown(value), hint=hint)
     return value
 
 
@@ -111,7 +111,7 @@ def _check_snapshot(value: object) -> None:
         isinstance(value, str) and bool(value)
     )
     if not fits and not (isinstance(value, dt.datetime) and value.tzinfo is not None):
-        raise PlanError(message("`snapshot` is no snapshot", shown(value), "it is not known what to read", _SNAPSHOT))
+        raise PlanError("`snapshot` is no snapshot", got=shown(value), hint=_SNAPSHOT)
 
 
 def _found(table: Any, name: str, told: Snapshot) -> int:
@@ -132,8 +132,8 @@ def _no_snapshot(table: Any, name: str, told: Snapshot) -> SourceError:
     shown_some = ", ".join(there[-5:]) if there else "none"
     got = f"{name}: {shown(told)}; the last ones are {shown_some}"
     hint = "use one that the table still has; old ones expire"
-    return SourceError(message("the Iceberg table has no such snapshot", got, "there are no rows", hint))
+    return SourceError("the Iceberg table has no such snapshot", got=got, hint=hint)
 
 
 def _apart(name: str, other: str, hint: str) -> PlanError:
-    return PlanError(message(f"`{name}` does not go with {other}", name, "one of the two would not count", hint))
+    return PlanError(f"`{name}` does not go with {other}", got=name, hint=hint)

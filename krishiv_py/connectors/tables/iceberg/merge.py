@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.connectors.tables.changes import Net, Numbers, numbered, one_form
-from krishiv_py.errors import OperatorError, message
+from krishiv_py.errors import OperatorError
 
 _FEW: Final = 200
 """Up to so many values a condition names each one, and not only the least and the greatest."""
@@ -61,12 +61,10 @@ def _check(transaction: Any, before: int | None, more: int) -> None:
     after = _rows(transaction.table_metadata)
     if before is not None and after is not None and after != before + more:
         raise OperatorError(
-            message(
-                "an Iceberg table would have another number of rows than it must",
-                f"{after} instead of {before + more}",
-                "rows would be lost or doubled; nothing was committed",
-                "report it, with the versions of pyiceberg and pyarrow and the types of the key",
-            )
+            "an Iceberg table would have another number of rows than it must",
+            got=f"{after} instead of {before + more}",
+            then="rows would be lost or doubled; nothing was committed",
+            hint="report it, with the versions of pyiceberg and pyarrow and the types of the key",
         )
 
 

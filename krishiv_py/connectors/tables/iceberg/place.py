@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from krishiv_py.connectors.tables.delta.place import options
-from krishiv_py.errors import PlanError, message, require_extra, told
+from krishiv_py.errors import PlanError, require_extra, told
 from krishiv_py.plan.checks import a_text
 from krishiv_py.redaction import HIDDEN, is_secret, redacted, shown_settings
 
@@ -35,7 +35,7 @@ def a_table(value: object) -> str:
     hint = 'pass namespace and name: "reports.results"'
     text = a_text(value, "table", hint)
     if text.count(".") < 1 or not all(text.split(".")):
-        raise PlanError(message("`table` has no namespace", repr(text), "the catalog would not find it", hint))
+        raise PlanError("`table` has no namespace", got=repr(text), hint=hint)
     iceberg("catalog")
     return text
 
@@ -52,7 +52,7 @@ def a_catalog(value: object) -> Mapping[str, str]:
         return {"name": a_text(value, "catalog", "pass the name of a catalog of ~/.pyiceberg.yaml, or its properties")}
     if not isinstance(value, Mapping):
         hint = 'pass {"type": "sql", "uri": ..., "warehouse": ...}, or the name of a catalog of ~/.pyiceberg.yaml'
-        raise PlanError(message("`catalog` is no catalog", type(value).__name__, "the table would not be found", hint))
+        raise PlanError("`catalog` is no catalog", got=type(value).__name__, hint=hint)
     return options(value)
 
 
@@ -66,7 +66,7 @@ def properties(value: object) -> Mapping[str, str]:
     """
     if not isinstance(value, Mapping):
         hint = 'pass a dict: {"write.parquet.compression-codec": "zstd"}'
-        raise PlanError(message("`properties` is not a dict", type(value).__name__, "the table cannot be created", hint))
+        raise PlanError("`properties` is not a dict", got=type(value).__name__, hint=hint)
     return options(value)
 
 

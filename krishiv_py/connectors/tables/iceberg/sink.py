@@ -29,7 +29,6 @@ from krishiv_py.errors import (
     OperatorError,
     PlanError,
     SchemaError,
-    message,
     require_extra,
     shown,
 )
@@ -146,7 +145,7 @@ class IcebergSink(TransactionalSink):
             there, parts = table.schema().as_arrow(), table.spec().fields
         except iceberg("exceptions").NoSuchTableError:
             hint = "create it, or leave create=True"
-            raise PlanError(message("there is no such Iceberg table", self.table, "rows would have no place", hint)) from None
+            raise PlanError("there is no such Iceberg table", got=self.table, hint=hint) from None
         except RAISED as problem:
             raise self._refused(problem) from None
         if not all(str(part.transform) in ("identity", "void") for part in parts):
@@ -182,12 +181,12 @@ class IcebergSink(TransactionalSink):
 
     def _other(self, got: str) -> SchemaError:
         what = f"the Iceberg table {self.table} does not take the rows"
-        return SchemaError(message(what, got, "rows would be refused", "cast or rename with .select(...), or name another"))
+        return SchemaError(what, got=got, hint="cast or rename with .select(...), or name another")
 
     def _refused(self, problem: BaseException) -> OperatorError:
         hint = "see that the catalog can be reached, and start the query again: the batch is written again, or recognised"
         got = f"table {self.table}: {without_secrets(problem, self.catalog)}"
-        return OperatorError(message("the catalog or table of Iceberg refuses", got, "the batch is not written", hint))
+        return OperatorError("the catalog or table of Iceberg refuses", got=got, then="the batch is not written", hint=hint)
 
     def last_committed(self, batch: OutputBatch) -> int | None:
         """See :meth:`TransactionalSink.last_committed`."""
@@ -313,7 +312,7 @@ def _check_names(key: Sequence[str]) -> None:
     for name in key:
         if "." in name:
             what, hint = "a column of `key` has a dot in its name", "rename it with .alias(...) or .rename(...)"
-            raise SchemaError(message(what, shown(name), "pyiceberg would not find its rows again", hint))
+            raise SchemaError(what, got=shown(name), hint=hint)
 
 
 def _check_type(field: pa.Field) -> None:
@@ -323,10 +322,7 @@ def _check_type(field: pa.Field) -> None:
         iceberg("io.pyarrow").visit_pyarrow(pa.schema([field]), iceberg("io.pyarrow")._ConvertToIcebergWithoutIDs())
     except RAISED:
         raise SchemaError(
-            message(
-                "Iceberg has no such type",
-                f"{field.name} is {type_text(field.type)}",
-                "its values could not be written",
-                "cast it with .with_column or .select: a duration to a bigint, a column of nulls to a type",
-            )
+            "Iceberg has no such type",
+            got=f"{field.name} is {type_text(field.type)}",
+            hint="cast it with .with_column or .select: a duration to a bigint, a column of nulls to a type",
         ) from None

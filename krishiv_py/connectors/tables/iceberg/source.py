@@ -14,7 +14,7 @@ from krishiv_py.connectors.source import JsonValue, Planned, Source
 from krishiv_py.connectors.tables.iceberg.files import rows_of
 from krishiv_py.connectors.tables.iceberg.history import Change, change_of, following, whole_table
 from krishiv_py.connectors.tables.iceberg.place import iceberg, opened, shown_catalog, without_secrets
-from krishiv_py.errors import RAISED, KrishivError, SourceError, message
+from krishiv_py.errors import RAISED, KrishivError, SourceError
 from krishiv_py.lazy import lazy
 from krishiv_py.types import normal_type
 
@@ -159,12 +159,10 @@ class IcebergSource(Source):
             now = None if head is None else head.snapshot_id
             got = f"{self.name}: snapshot {at.snapshot} was read, and the table is at {now}"
             raise SourceError(
-                message(
-                    "snapshots of an Iceberg table are gone",
-                    f"{got}, with none in between, or with another history",
-                    "they expired or were rolled back before they were read, and their rows are not known",
-                    f"keep more snapshots (keep_snapshots of IcebergSink, history.expire.*), and {_AGAIN}",
-                )
+                "snapshots of an Iceberg table are gone",
+                got=f"{got}, with none in between, or with another history",
+                then="they expired or were rolled back before they were read, and their rows are not known",
+                hint=f"keep more snapshots (keep_snapshots of IcebergSink, history.expire.*), and {_AGAIN}",
             )
         if found:
             self._check_columns(table)
@@ -197,12 +195,10 @@ class IcebergSource(Source):
         got = f"{self.name}: snapshot {snapshot} takes {change.removed} files of rows out and adds {len(change.added)}"
         if self.on_change == "fail":
             raise SourceError(
-                message(
-                    "rows of an Iceberg table were changed or deleted",
-                    got,
-                    "a stream cannot take back what it has read",
-                    f'pass on_change="skip" to pass over such snapshots, or {_AGAIN}',
-                )
+                "rows of an Iceberg table were changed or deleted",
+                got=got,
+                then="a stream cannot take back what it has read",
+                hint=f'pass on_change="skip" to pass over such snapshots, or {_AGAIN}',
             )
         warnings.warn(f"a snapshot that changed rows is passed over: {got}", RuntimeWarning, stacklevel=2)
         return True
@@ -245,32 +241,25 @@ class IcebergSource(Source):
                 lost.append(name)
         if lost:
             raise SourceError(
-                message(
-                    "an Iceberg table has lost columns",
-                    f"{self.name}: {', '.join(lost)}",
-                    "they would be null from there on",
-                    f"{_AGAIN} and the columns there are now",
-                )
+                "an Iceberg table has lost columns",
+                got=f"{self.name}: {', '.join(lost)}",
+                then="they would be null from there on",
+                hint=f"{_AGAIN} and the columns there are now",
             )
 
     def _another(self, found: str) -> SourceError:
         return SourceError(
-            message(
-                "it is another Iceberg table than the one that was read",
-                f"{self.name}: its identity is {found} now",
-                "snapshots of the two do not fit together",
-                _AGAIN,
-            )
+            "it is another Iceberg table than the one that was read",
+            got=f"{self.name}: its identity is {found} now",
+            hint=_AGAIN,
         )
 
     def _expired(self, snapshot: int) -> SourceError:
         return SourceError(
-            message(
-                "a snapshot of an Iceberg table is gone",
-                f"{self.name}: snapshot {snapshot}, of which not all files were planned",
-                "its rows are lost to this query",
-                f"keep snapshots for longer, and {_AGAIN}",
-            )
+            "a snapshot of an Iceberg table is gone",
+            got=f"{self.name}: snapshot {snapshot}, of which not all files were planned",
+            then="its rows are lost to this query",
+            hint=f"keep snapshots for longer, and {_AGAIN}",
         )
 
     def _unread(self, problem: BaseException) -> SourceError:
@@ -278,7 +267,7 @@ class IcebergSource(Source):
         hint = "see that catalog and warehouse can be reached, and start the query again"
         if "equality delete" in str(problem):
             hint = "rewrite the table without equality deletes (rewrite_data_files of Spark or Trino)"
-        return SourceError(message("an Iceberg table cannot be read", got, "there are no rows", hint))
+        return SourceError("an Iceberg table cannot be read", got=got, hint=hint)
 
     def read(self, planned: JsonValue, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The rows of the files of a range."""
@@ -291,21 +280,16 @@ class IcebergSource(Source):
                     yield fit.fit_batch(batch, wanted, fit.TABLE)
             except FileNotFoundError:
                 raise SourceError(
-                    message(
-                        "a file of an Iceberg table is gone",
-                        f"{self.name}: {file['path']}",
-                        "its rows are lost to this query",
-                        f"keep snapshots and files for longer than a query stands still, and {_AGAIN}",
-                    )
+                    "a file of an Iceberg table is gone",
+                    got=f"{self.name}: {file['path']}",
+                    then="its rows are lost to this query",
+                    hint=f"keep snapshots and files for longer than a query stands still, and {_AGAIN}",
                 ) from None
             except RAISED as problem:
                 raise SourceError(
-                    message(
-                        "a file of an Iceberg table cannot be read",
-                        f"{self.name}: {file['path']}: {without_secrets(problem, self.catalog)}",
-                        "its rows are not known",
-                        f"restore the file; where the type of a column has changed, {_AGAIN}",
-                    )
+                    "a file of an Iceberg table cannot be read",
+                    got=f"{self.name}: {file['path']}: {without_secrets(problem, self.catalog)}",
+                    hint=f"restore the file; where the type of a column has changed, {_AGAIN}",
                 ) from problem
 
     def _rows(self, file: Mapping[str, Any], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import group
 from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.types import Ints
-from krishiv_py.errors import RAISED, OperatorError, SchemaError, message, shown, told
+from krishiv_py.errors import RAISED, OperatorError, SchemaError, shown, told
 from krishiv_py.kernels.aggregates.failed import shown_key
 from krishiv_py.kernels.columns.layout import Layout, whole
 from krishiv_py.kernels.columns.times import unstamp
@@ -76,19 +76,17 @@ class PaneOperator(TriggeredOperator):
         except RAISED as problem:  # user code: whatever it raises is reported with the pane
             key = shown_key(pane.key, pane.key.values())
             got = f"pane {pane.interval_start} to {pane.interval_end}{', ' if key else ''}{key}"
-            raise OperatorError(message(f"pane handler {name} failed", got, told(problem), f"fix {name}")) from problem
+            raise OperatorError(f"pane handler {name} failed", got=got, then=told(problem), hint=f"fix {name}") from problem
         if given is None:
             return []
         if self.submits is not None and not row:
             return given if isinstance(given, list) else [given]
         raise OperatorError(
-            message(
-                f"{event} returned something",
-                shown(given),
-                "a handler has no output: it would be lost",
-                "return nothing; results are the column `tuples`, or those of .agg(...); "
-                "to submit tuples from a trigger write .on_events(..., submits=schema)",
-            )
+            f"{event} returned something",
+            got=shown(given),
+            then="a handler has no output: it would be lost",
+            hint="return nothing; results are the column `tuples`, or those of .agg(...); "
+            "to submit tuples from a trigger write .on_events(..., submits=schema)",
         )
 
     def _submitted(self, given: list[tuple[int, Pane, Any]]) -> pa.Table:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.types import Ints
-from krishiv_py.errors import OperatorError, message, shown
+from krishiv_py.errors import OperatorError, shown
 from krishiv_py.kernels.columns.layout import Layout
 
 
@@ -57,10 +57,8 @@ class Listing:
         else:
             verb, then, hint = "list", "fill the memory", "bound its rows with max_rows_per_key, count instead of listing"
         raise OperatorError(
-            message(
-                f"{what} would {verb} more than {most:,} values of one key",
-                got,
-                f"that grows with the square of the rows in a window, and would {then}",
-                f"make the window smaller, {hint}, or raise the limit: .max_listed({2 * total // copies})",
-            )
+            f"{what} would {verb} more than {most:,} values of one key",
+            got=got,
+            then=f"that grows with the square of the rows in a window, and would {then}",
+            hint=f"make the window smaller, {hint}, or raise the limit: .max_listed({2 * total // copies})",
         )

@@ -22,7 +22,7 @@ from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import Ranges, running
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints
-from krishiv_py.errors import PlanError, message
+from krishiv_py.errors import PlanError
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.firing.due import Due, Patience
 from krishiv_py.kernels.moment import Moment
@@ -115,14 +115,7 @@ class LookBackOperator:
     def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`: the rows that wait for their result."""
         if self.window.output != "aggregates":
-            raise PlanError(
-                message(
-                    "state has no aggregates to show",
-                    self.window.describe(),
-                    "what a row met is worked out when it has its result",
-                    "read the results instead",
-                )
-            )
+            raise PlanError("state has no aggregates to show", got=self.window.describe(), hint="read the results instead")
         rows, opened = TimeLog(bucket, "b").written(), Opened(self.layout)
         if rows is None:
             return opened.empty()
