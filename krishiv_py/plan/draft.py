@@ -6,7 +6,7 @@ import attrs
 
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.outputs import Output
-from krishiv_py.plan.nodes import AssignWatermark, Prefix, WindowAggregate
+from krishiv_py.plan.nodes import AssignWatermark, WindowAggregate
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.plan.options.presets import preset_of
 from krishiv_py.plan.options.query import QueryOptions
@@ -30,7 +30,6 @@ class Draft:
     window: Window | None = None
     aggs: tuple[AggCall, ...] = ()
     output: Output | None = None
-    after: tuple[Prefix, ...] = ()
     hides_time: bool = False
     """Whether rows are results of a stage whose event time nobody named."""
 
@@ -56,5 +55,6 @@ class Draft:
         told, mark = self._filled, self.input
         if told.initial_us is not None:
             mark = attrs.evolve(mark, spec=mark.spec.starting(told.initial_us))
-        window = self.window.following(told)
-        return WindowAggregate(mark, self.keys, window, self.aggs, told.options(), self.output, self.after)
+        window, options = self.window.following(told), told.options()
+        options = attrs.evolve(options, emit=options.emit_mode)  # said or not, it is the same stage
+        return WindowAggregate(mark, self.keys, window, self.aggs, options, self.output)

@@ -279,10 +279,6 @@ class WindowAggregate(Node):
     options: QueryOptions
     output: Output | None = None
     """Result columns, computed of keys, bounds and aggregates; None for all of these (SEMANTICS §5.5)."""
-    after: tuple[Prefix, ...] = ()
-    """Stateless steps over the results, first applied first."""
-    hands_on: bool = False
-    """Whether a stage follows, which needs the event time and the order of results."""
 
     @property
     def heading(self) -> str:

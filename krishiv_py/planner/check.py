@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import attrs
 import pyarrow as pa
 
@@ -18,6 +20,7 @@ from krishiv_py.plan.nodes import (
     Filter,
     MapBatches,
     Node,
+    Prefix,
     Project,
     Source,
     UnionSource,
@@ -33,10 +36,10 @@ from krishiv_py.plan.stages import stages_of
 from krishiv_py.planner.prune import needed_columns, pruned, uncomputed
 
 
-def stage_name(node: WindowAggregate) -> str:
+def _stage_name(node: WindowAggregate, followed: bool) -> str:
     """What a stage is called in errors, metrics and late rows: by its number where there are several."""
     number = len(stages_of(node))
-    return f"stage {number}" if number > 1 or node.hands_on else "window-aggregate"
+    return f"stage {number}" if number > 1 or followed else "window-aggregate"
 
 
 def row_schema(node: WindowAggregate) -> pa.Schema:
@@ -148,15 +151,17 @@ def _check_clock(node: WindowAggregate) -> None:
         )
 
 
-def _output(node: WindowAggregate, row: pa.Schema) -> Output | None:
+def _output(node: WindowAggregate, row: pa.Schema, stays: bool) -> Output | None:
     """The columns of results, where they are not simply those of the window: an event time that nobody named is left out."""
-    if node.output is not None or not node.window.hides_time or node.hands_on or node.after:
+    if node.output is not None or not node.window.hides_time or stays:
         return node.output
     fields = node.window.result_fields([], row, pa.null()) or []
     return tuple((f.name, Col(f.name)) for f in fields if f.name != node.input.column)
 
 
-def check(node: WindowAggregate, *, late: LateColumns = "count") -> OperatorSpec:
+def check(
+    node: WindowAggregate, *, late: LateColumns = "count", after: Sequence[Prefix] = (), followed: bool = False
+) -> OperatorSpec:
     """Check a logical plan against its schema.
 
     Parameters
@@ -165,6 +170,10 @@ def check(node: WindowAggregate, *, late: LateColumns = "count") -> OperatorSpec
         The logical plan.
     late : {"rows", "keys", "count", "shown"}
         What the late handler wants of a late row, or, as the test driver shows it, all that comes without computing more.
+    after : sequence of nodes
+        Stateless steps over the results, first applied first.
+    followed : bool
+        Whether another stage reads the results, and so needs their event time and order.
 
     Raises
     ------
@@ -192,7 +201,7 @@ def check(node: WindowAggregate, *, late: LateColumns = "count") -> OperatorSpec
     _check_output(node)
     node.window.check_columns(schema)
     node.window.check_options(node.options)
-    if node.hands_on:
+    if followed:
         check_followed(node)
     _check_clock(node)
     source = source_of(node).schema
@@ -209,7 +218,7 @@ def check(node: WindowAggregate, *, late: LateColumns = "count") -> OperatorSpec
     needs = tuple(source.names) if whole else needed_columns(prefix_of(node), wanted, source)
     prefix = tuple(attrs.evolve(step, input=Node()) for step in prefix)  # tasks need the steps, not the source below them
     spec = OperatorSpec(
-        name=stage_name(node),
+        name=_stage_name(node, followed),
         source_schema=source,
         row_schema=schema,
         prefix=prefix,
@@ -223,10 +232,10 @@ def check(node: WindowAggregate, *, late: LateColumns = "count") -> OperatorSpec
         options=node.options,
         needs_columns=needs,
         late_columns=late_columns,
-        output=_output(node, schema),
+        output=_output(node, schema, followed or bool(after)),
         malformed=malformed_fields(source_of(node)) if whole else (),
-        after=tuple(attrs.evolve(step, input=Node()) for step in node.after),
-        hands_on=node.hands_on,
+        after=tuple(attrs.evolve(step, input=Node()) for step in after),
+        hands_on=followed,
         arrives_by=arrives_by,
         kept_column=kept,
     )

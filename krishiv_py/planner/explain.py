@@ -84,9 +84,14 @@ def explain(plan: PhysicalPlan) -> Explained:
     stages = stages_of(plan.node)
     return Explained(
         logical=tuple(
-            Part(n.heading, named_time(n.detail())) for stage in reversed(stages) for n in _nodes(stage) if n.heading
+            Part(n.heading, named_time(n.detail()))
+            for n in (*reversed(plan.spec.after), *(n for stage in reversed(stages) for n in _nodes(stage)))
+            if n.heading
         ),
-        flow=tuple(part for at, stage in enumerate(stages) for part in _flow(stage)[bool(at) :]),
+        flow=(
+            *(part for at, stage in enumerate(stages) for part in _flow(stage)[bool(at) :]),
+            *(Part(step.title.lower(), step.detail()) for step in plan.spec.after),
+        ),
         checked=tuple(map(_checked, plan.stages)),
         physical=plan,
     )
@@ -98,7 +103,6 @@ def _part(node: Node) -> Part:
 
 def _nodes(stage: WindowAggregate) -> Iterator[Node]:
     """The nodes of a stage; the one below, whose results it reads, stands for itself."""
-    yield from reversed(stage.after)
     yield from (node for node in chain(stage) if not isinstance(node, StageOutput))
 
 
@@ -127,5 +131,4 @@ def _flow(node: WindowAggregate) -> tuple[Part, ...]:
         Part(_WHAT.get(node.heading, "window"), node.window.describe()),
         *([Part("aggregates", node.shown_aggs)] if node.shown_aggs else []),
         Part("options", node.options.describe()),
-        *(Part(step.title.lower(), step.detail()) for step in node.after),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import attrs
 
@@ -46,7 +46,7 @@ def several(outputs: Sequence[Named]) -> PhysicalPlan:
         _check_clocks(timed)
     else:
         _check_common(outputs)
-    graph = _Graph(_clocks_of(timed), [stage for _, plan in timed for stage in plan.stages if stage.node.hands_on])
+    graph = _Graph(_clocks_of(timed), {id(s.node) for _, plan in timed for s in plan.stages if s.spec.hands_on})
     for name, plan in (*timed, *(o for o in outputs if o[1].keeps_nothing)):
         graph.add(name, plan)
     named = tuple(_output(name, plan, graph.given[name]) for name, plan in outputs)
@@ -97,8 +97,8 @@ class _Graph:
     """Stages in their order, found again by their node."""
 
     clocks: dict[_ClockKey, int]
-    ones: list[StagePlan]
-    """The stages that others may be one with: those that are followed, then the last ones of the outputs so far."""
+    followed: set[int]
+    """The nodes whose results other stages read, in any of the outputs."""
     numbers: dict[_ClockKey, int] = attrs.field(factory=dict)
     """The clocks that stages go by, in the order in which these came."""
     timed: dict[int, tuple[int, int]] = attrs.field(factory=dict)
@@ -114,7 +114,7 @@ class _Graph:
         placed: list[int] = []
         clocks: dict[int | None, tuple[int, int]] = {}
         for given in plan.stages:
-            stage = self._bare(given) if given is plan.stage and not given.keeps_nothing else given
+            stage = given if given.keeps_nothing else _bare(given, id(given.node) in self.followed)
             known = self.at.get(id(stage.node))
             if stage.read:  # a stage that is there goes by the clock it has, wherever it stands in this plan
                 clocks[stage.clock] = self._clock_of(stage) if known is None else self.timed[known]
@@ -134,23 +134,15 @@ class _Graph:
         key = _clock_key(stage)
         return self.numbers.setdefault(key, len(self.numbers)), _lag_us(stage) - self.clocks[key]
 
-    def _bare(self, last: StagePlan) -> StagePlan:
-        """The last stage of an output without the steps over its results, as the node that all who have it in common share."""
-        node = next((one.node for one in self.ones if _is_one(one, last)), None)
-        node = attrs.evolve(last.node, after=()) if node is None else node
-        bare = _giving(last, node)
-        self.ones.append(bare)
-        return bare
 
+def _bare(stage: StagePlan, followed: bool) -> StagePlan:
+    """A stage without the steps of one output over its results, as all outputs share it."""
 
-def _giving(stage: StagePlan, node: WindowAggregate) -> StagePlan:
-    """A stage that gives what `node` gives, which was built by the same steps."""
+    def bare(spec: OperatorSpec) -> OperatorSpec:
+        return attrs.evolve(spec, after=(), hands_on=followed)
 
-    def given(spec: OperatorSpec) -> OperatorSpec:
-        return attrs.evolve(spec, after=(), hands_on=node.hands_on)
-
-    inputs = tuple(attrs.evolve(b, spec=given(b.spec)) for b in stage.inputs)
-    return attrs.evolve(stage, node=node, spec=given(stage.spec), inputs=inputs)
+    inputs = tuple(attrs.evolve(b, spec=bare(b.spec)) for b in stage.inputs)
+    return attrs.evolve(stage, spec=bare(stage.spec), inputs=inputs)
 
 
 def _output(name: str, plan: PhysicalPlan, number: int) -> OutputPlan:
@@ -160,32 +152,6 @@ def _output(name: str, plan: PhysicalPlan, number: int) -> OutputPlan:
         return OutputPlan(name, number, last.layout.result_schema)
     given = Layout(attrs.evolve(last.spec, after=())).result_schema.names
     return OutputPlan(name, number, last.layout.result_schema, last.spec.after, tuple(given))
-
-
-def _is_one(one: StagePlan, last: StagePlan) -> bool:
-    """Whether two stages were built by the same steps, and differ at most in what follows them."""
-    a, b = one.node, last.node
-    if one.late is not last.late or a.aggs is not b.aggs or a.keys != b.keys or a.output is not b.output:
-        return False
-    final = [attrs.evolve(n.options, emit=n.options.emit_mode) for n in (a, b)]  # final results are the default
-    return final[0] == final[1] and _is_one_input(a, b) and _is_one_window(a, b)
-
-
-def _is_one_input(a: WindowAggregate, b: WindowAggregate) -> bool:
-    """Whether two stages read the same rows; a start of the watermark is filled in for each stage anew."""
-    one, other = a.input, b.input
-    same = type(one) is type(other) and one.input is other.input
-    return same and (one.column, one.spec, one.source_column) == (other.column, other.spec, other.source_column)
-
-
-def _is_one_window(a: WindowAggregate, b: WindowAggregate) -> bool:
-    """Whether two stages with the same aggregates have the same windows; holes in them are filled for each stage anew."""
-    one, other = a.window, b.window
-    if one is other or not a.aggs or type(one) is not type(other):
-        return one is other
-    of_class: Any = type(one)
-    parts = [(getattr(one, f.name), getattr(other, f.name)) for f in attrs.fields(of_class)]
-    return all(x is y or (isinstance(x, str) and isinstance(y, str) and x == y) for x, y in parts)
 
 
 def _placed(stage: StagePlan, output: str, placed: Sequence[int], clocks: Mapping[int | None, tuple[int, int]]) -> StagePlan:

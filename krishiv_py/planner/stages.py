@@ -13,7 +13,7 @@ from krishiv_py.kernels.moment import FIRST_CLOCK, Times
 from krishiv_py.kernels.registry import chain
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.handed_on import time_name
-from krishiv_py.plan.nodes import WindowAggregate, source_of
+from krishiv_py.plan.nodes import Prefix, WindowAggregate, source_of
 from krishiv_py.plan.options.late import LateColumns, LateEventHandler
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.stages import stages_read
@@ -98,7 +98,9 @@ class StagePlan:
         return attrs.evolve(mark, lag_us=mark.lag_us - later_us)
 
 
-def stages_for(node: WindowAggregate, handler: LateEventHandler, late: LateColumns | None = None) -> tuple[StagePlan, ...]:
+def stages_for(
+    node: WindowAggregate, handler: LateEventHandler, late: LateColumns | None = None, after: Sequence[Prefix] = ()
+) -> tuple[StagePlan, ...]:
     """Check the stages of a logical plan.
 
     Parameters
@@ -109,6 +111,8 @@ def stages_for(node: WindowAggregate, handler: LateEventHandler, late: LateColum
         Who takes its late rows; those before have their own.
     late : {"rows", "keys", "count", "shown"}, optional
         What is wanted of a late row; by default what each handler wants.
+    after : sequence of nodes
+        Stateless steps over the results of the last stage, first applied first.
 
     Raises
     ------
@@ -117,7 +121,7 @@ def stages_for(node: WindowAggregate, handler: LateEventHandler, late: LateColum
     """
     graph = _Graph()
     wanted = _shown(handler) if late == "shown" else late or handler.wants
-    graph.add(node, handler, wanted, (), shown=late is not None)
+    graph.add(node, handler, wanted, (), shown=late is not None, after=after, followed=False)
     found = tuple(graph.stages)
     if sum(1 for stage in found if stage.read) == 1:  # one clock, however many ways lead to it
         found = tuple(attrs.evolve(stage, path="") for stage in found)
@@ -152,20 +156,28 @@ class _Graph:
     clocks: int = 0
 
     def add(
-        self, node: WindowAggregate, handler: LateEventHandler, wanted: LateColumns, path: tuple[str, ...], *, shown: bool
+        self,
+        node: WindowAggregate,
+        handler: LateEventHandler,
+        wanted: LateColumns,
+        path: tuple[str, ...],
+        *,
+        shown: bool,
+        after: Sequence[Prefix] = (),
+        followed: bool = True,
     ) -> int:
         """Check a stage and those before it; gives its number. `shown`: more is wanted of late rows than handlers want."""
         if id(node) in self.at:
             return self.at[id(node)]
-        after: dict[str | None, int] = {}
+        numbers: dict[str | None, int] = {}
         for name, before in stages_read(node):
             wants = _shown(before.late) if shown else before.late.wants
-            after[name] = self.add(before.stage, before.late, wants, (*path, *([name] if name else [])), shown=shown)
+            numbers[name] = self.add(before.stage, before.late, wants, (*path, *([name] if name else [])), shown=shown)
         number = self.at[id(node)] = len(self.stages)
-        spec = check(node, late=wanted)
-        if number or node.hands_on:
+        spec = check(node, late=wanted, after=after, followed=followed)
+        if number or followed:
             spec = attrs.evolve(spec, name=f"stage {number + 1}")
-        inputs = tuple(attrs.evolve(b, after=after.get(b.name)) for b in branches(spec, source_of(node)))
+        inputs = tuple(attrs.evolve(b, after=numbers.get(b.name)) for b in branches(spec, source_of(node)))
         reads = any(b.after is None for b in inputs)
         clock = self.clocks if reads else None
         self.clocks += reads
@@ -188,7 +200,7 @@ class _Graph:
 
 def handed_on(node: WindowAggregate) -> tuple[pa.Schema, str]:
     """What a stage gives to one that follows, whether or not it may be followed; and the name of its event time there."""
-    spec = attrs.evolve(check(attrs.evolve(node, hands_on=False)), output=node.output, hands_on=True)
+    spec = attrs.evolve(check(node), output=node.output, hands_on=True)
     schema = Layout(spec).result_schema
     if spec.window.result_time == "row":
         return schema, spec.window.row_time(spec.time_column)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from krishiv_py import (
     ColumnError,
+    CountingLateEventHandler,
     ExpressionError,
     MemorySink,
     OperatorError,
@@ -343,3 +344,23 @@ def test_a_key_is_closed_where_it_is_known_what_it_is() -> None:
         driver.close_key("a")
     assert driver.state("user: window-aggregate").num_rows == 1  # nothing was forgotten
     assert driver.close_key("a", stage="user: window-aggregate") == 1
+
+
+def test_outputs_share_a_stage_that_was_made_by_the_same_steps_and_options() -> None:
+    """Which stages are one is decided where they are made, by their node; the planner compares nothing else."""
+    counts = stream_of(DDL).watermark("at", 0).tumbling_window(10).agg(count())
+    late = CountingLateEventHandler()
+    ways: list[tuple[ResultStream, ResultStream, int]] = [
+        (counts, counts.filter("count > 1"), 1),
+        (counts, counts.emit("final"), 1),
+        (counts.allowed_lateness(5), counts.allowed_lateness(5).select("count"), 1),
+        (counts, counts.tumbling_window(20).agg(count()), 2),
+        (counts.emit("final").filter("count > 1"), counts.tumbling_window(20).agg(count()), 2),
+        (counts.emit("updates"), counts, 2),
+        (counts.allowed_lateness(5), counts.tumbling_window(20).agg(count()), 3),
+        (counts.with_late_event_handler(late), counts, 2),
+        (counts.with_late_event_handler(late), counts.with_late_event_handler(late).select("count"), 1),
+    ]
+    for one, other, stages in ways:
+        driver = Driver([one.to(MemorySink()), other.to(MemorySink())])
+        assert len(driver.plan.stages) == stages, (one, other)

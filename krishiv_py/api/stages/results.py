@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar, final
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, final
 
 import attrs
 import pyarrow as pa
@@ -40,7 +40,7 @@ from krishiv_py.plan.nodes import (
     prefix_of,
     source_of,
 )
-from krishiv_py.plan.options.late import LateColumns, UnaskedLateEventHandler
+from krishiv_py.plan.options.late import LateColumns, LateEventHandler, UnaskedLateEventHandler
 from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.windows import Window
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from krishiv_py.planner.stages import StagePlan
 
 S = TypeVar("S", bound=WindowedStream)
+Made: TypeAlias = "tuple[WindowAggregate, LateEventHandler]"
 
 
 @final
@@ -82,6 +83,8 @@ class ResultStream(TimedStream):
 
     stage: Draft
     node: WindowAggregate
+    _made: list[Made]
+    """The stages that options have made of the same windows and aggregates so far."""
     _alone: pa.Schema
     """The columns of results that no step and no stage follows."""
     _of_stage: bool = True
@@ -96,7 +99,7 @@ class ResultStream(TimedStream):
     def _with(self, **changes: Any) -> Self:
         if not self._of_stage:
             return super()._with(**changes)
-        found = results_of(attrs.evolve(self.stage, **changes), self.runner)
+        found = results_of(attrs.evolve(self.stage, **changes), self.runner, self._made)
         if not self._steps:
             return found
         node: Node = found._output
@@ -354,17 +357,22 @@ class ResultStream(TimedStream):
                 hint="set options of the stage before its steps: .agg(...).emit(...).filter(...)",
             )
 
+    @property
+    def _after(self) -> tuple[Prefix, ...]:
+        """The steps over the results, as they run where no stage follows."""
+        if not self._steps:
+            return ()
+        window, time = self.node.window, self._output.time_column
+        names = (*self.schema.names, *(n for n in self._kept if n == "op" and n not in self.schema.names))
+        own = ResultTime(time, window.result_time, window.after_us, time in self.schema.names)
+        return alone(self._steps, own, self._alone, names, set(self._kept))
+
     @cached_property
     def _stages(self) -> tuple[StagePlan, ...]:
         """The stages that run, the last one with the steps over its results."""
         node = self.node
-        if steps := self._steps:
-            window, time = node.window, self._output.time_column
-            names = (*self.schema.names, *(n for n in self._kept if n == "op" and n not in self.schema.names))
-            own = ResultTime(time, window.result_time, window.after_us, time in self.schema.names)
-            node = attrs.evolve(node, after=alone(steps, own, self._alone, names, set(self._kept)))
-        found = stages.stages_for(node, self.stage.late_handler)
-        if node.after and node.options.emit_mode == "retractions" and "op" not in found[-1].layout.result_schema.names:
+        found = stages.stages_for(node, self.stage.late_handler, after=self._after)
+        if self._steps and node.options.emit_mode == "retractions" and "op" not in found[-1].layout.result_schema.names:
             preset = None if self.stage.told.emit is not None else self.stage.told.preset
             raise OrderError(
                 "steps over results left out what says which results are withdrawn"
@@ -401,33 +409,59 @@ class ResultStream(TimedStream):
         """Return what an `engine` runs; `late` overrides what the late handlers want of a late row."""
         self._check_told()
         found = self._stages
-        node = found[-1].node
         if late is not None:
-            found = stages.stages_for(node, self.stage.late_handler, late)
-        return physical.PhysicalPlan(node, found, engine)
+            found = stages.stages_for(self.node, self.stage.late_handler, late, self._after)
+        return physical.PhysicalPlan(self.node, found, engine)
 
 
-def results_of(stage: Draft, runner: Runner) -> ResultStream:
+def results_of(stage: Draft, runner: Runner, made: list[Made] | None = None) -> ResultStream:
     """Return the checked results of a `stage` that has its window and what it computes.
+
+    Parameters
+    ----------
+    stage : Draft
+        What was said of it.
+    runner : Runner
+        What runs it.
+    made : list of (WindowAggregate, LateEventHandler), optional
+        The stages that options have made of the same windows and aggregates before. One that would be the same again is taken,
+        so that the outputs of a query share it.
 
     Raises
     ------
     PlanError
         For a plan that cannot run, with what, got, consequence and hint.
     """
-    node = stage.node()
-    checked = stages.stages_for(node, stage.late_handler)  # the call that was wrong raises the error
+    made = [] if made is None else made
+    handler = stage.late_handler
+    node = _one(made, stage.node(), handler)
+    checked = stages.stages_for(node, handler)  # the call that was wrong raises the error
     alone = checked[-1].layout.result_schema
     followed = attrs.evolve(stage, told=attrs.evolve(stage.told, emit=stage.told.emit or "final"))
-    before = attrs.evolve(followed.node(), hands_on=True)
+    before = _one(made, followed.node(), handler)
     schema, time = stages.handed_on(before)
-    output = StageOutput(before, stage.late_handler, schema, time, source_of(before).bounded)
+    output = StageOutput(before, handler, schema, time, source_of(before).bounded)
     own = before.window.result_time == "row" and not before.window.hides_time
     hides = time not in alone.names or not own
     draft = Draft(AssignWatermark(output, time, WatermarkSpec(0)), UnaskedLateEventHandler(), hides_time=hides)
-    found = ResultStream(draft, runner, alone, stage, node, alone)
+    found = ResultStream(draft, runner, alone, stage, node, made, alone)
     object.__setattr__(found, "_stages", checked)
     return found
+
+
+def _one(made: list[Made], node: WindowAggregate, handler: LateEventHandler) -> WindowAggregate:
+    """Return the stage among those `made` that is the same as `node`, or else this one, which is one of them from now on."""
+    said = _said(node)
+    for one, other in made:
+        if other is handler and _said(one) == said:
+            return one
+    made.append((node, handler))
+    return node
+
+
+def _said(node: WindowAggregate) -> tuple[object, ...]:
+    """Return what options decide of a stage."""
+    return node.options, node.input.spec, getattr(node.window, "touch", None)
 
 
 def _names(node: Node, name: str) -> bool:
