@@ -192,7 +192,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
 
     def infer(self, path: tuple[str, bool], kind: str, options: dict[str, str]) -> pa.Schema:
         """See :class:`~krishiv_py.api.sources.FileRunner`."""
-        return inferred(path, kind)
+        return inferred(path, kind, options)
 
     def read_state(self, plan: PhysicalPlan, checkpoint: str, stage: str | None = None) -> pa.Table:
         """The state of a stage in a checkpoint as a table; the query may run, here or elsewhere."""

@@ -16,11 +16,11 @@ from krishiv_py.plan.nodes import FileSource, FrameSource, Source
 from krishiv_py.plan.running.control import Control
 from krishiv_py.planner.physical import PhysicalPlan, Read
 from krishiv_py.runtime.ranges.alignment import Alignment
-from krishiv_py.runtime.ranges.folders import FolderSource
 from krishiv_py.runtime.ranges.log import RangeLog
 from krishiv_py.runtime.ranges.planning import RangePlanner, logged
 from krishiv_py.runtime.ranges.reader import RangeReader
 from krishiv_py.runtime.ranges.sent import SentSource
+from krishiv_py.runtime.reading.files import planned_here
 from krishiv_py.runtime.reading.scanned import Scanned
 
 ClockControl: TypeAlias = "tuple[int, str | None, Control]"
@@ -107,12 +107,14 @@ def in_process(source: Source, checkpoint: str, at: int) -> RangeSource:
         raise _needs_spark(
             source, "a DataFrame is read by Spark", "use Session.embedded(), or read the files or the topic here"
         )
-    found = logged(source, checkpoint, at, waits=True)
-    if isinstance(source, FileSource) and not (
-        isinstance(found, RangeSource) and isinstance(found.source, FolderSource) and found.source.reader is not None
-    ):
-        hint = "use read_parquet, or read_json without options; Session.embedded() reads all of them"
-        raise _needs_spark(source, f"{source.format} files with these options are read by Spark", hint)
+    if isinstance(source, FileSource):
+        if not planned_here(source):
+            what, hint = "files there are listed by Spark", "use s3a://, gs://, hdfs:// or a folder of this machine"
+            raise _needs_spark(source, what, f"{hint}, or Session.embedded()")
+        if source.options and source.format != "csv":
+            hint = f"use read_{source.format} without options; Session.embedded() reads all of them"
+            raise _needs_spark(source, f"{source.format} files with these options are read by Spark", hint)
+    found = logged(source, checkpoint, at, waits=True, by_spark=False)
     assert isinstance(found, RangeSource)
     return found
 

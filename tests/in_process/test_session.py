@@ -228,12 +228,12 @@ def test_two_queries_beside_each_other(session: Session) -> None:
 
 
 def test_what_needs_spark_says_so(session: Session, tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("user,at\na,1\n")
-    csv = session.read_csv(str(tmp_path), "user string, at bigint", header="true")
+    (tmp_path / "a.json").write_text('{"user": "a", "at": 1}')
+    json_ = session.read_json(str(tmp_path), "user string, at bigint", allowComments="true")
     stream, _ = session.memory_stream(SCHEMA)
     calls: list[Any] = [
-        lambda: csv.watermark("at", 0).tumbling_window(10).agg(count()).collect(),
-        lambda: csv.start(MemorySink()),
+        lambda: json_.watermark("at", 0).tumbling_window(10).agg(count()).collect(),
+        lambda: json_.start(MemorySink()),
         lambda: session.spark,
         lambda: session.table("db.t"),
         lambda: per_minute(stream).to_dataframe(),

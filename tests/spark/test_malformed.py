@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from krishiv_py import Batches, MemorySink, ResultStream, Session, SideOutputLateEventHandler, Stream
+from krishiv_py import (
+    Batches,
+    MemorySink,
+    ResultStream,
+    Session,
+    SideOutputLateEventHandler,
+    Stream,
+    col,
+    collect_list,
+    count,
+    func,
+)
 from krishiv_py.errors import PlanError, SourceError
 from tests.spark.conftest import DDL, found, per_second, row
 from tests.spark.test_files import write
@@ -125,6 +137,48 @@ def test_csv_in_batches_is_refused_where_it_could_not_be_replayed(session: Sessi
     (tmp_path / "a.csv").write_bytes(CSV)
     with pytest.raises(PlanError, match="max_files_per_batch"):
         per_second(session.read_csv(tmp_path, DDL, max_files_per_batch=1)).collect()
+
+
+WIDE = (
+    "n bigint, user string, at bigint, x double, price decimal(7,2), ok boolean, day date, time timestamp, local timestamp_ntz"
+)
+FIELDS = (
+    ("a", '"a,b"', '"a\\"b"', 'a"b', '"a"b', "", '""', " a ", "ä", '"a" ', "NA"),
+    ("1000", "2000", "+7", "", "x", " 1", "9" * 19),
+    ("1.5", "-0.0", "NaN", "Inf", "1e400", "", "1d", " 2 ", "x"),
+    ("1.005", '"1,000"', "99999.99", "100000", "1e2", ""),
+    ("true", "FALSE", "1", ""),
+    ("2024-02-29", "2024-2", "2023-02-29", "2024-02-29Tx", ""),
+    ("2024-02-29 12:34:56.123456", "2024-03-31 02:30:00 Europe/Berlin", "2024-02-29T12:34+01:00", "x", ""),
+    ("2024-02-29 12:34:56", "2024-02-29T12:34Z", ""),
+)
+
+
+def test_csv_in_process_is_read_as_on_spark(session: Session, tmp_path: Path) -> None:
+    """Lines of odd fields, of wrong length, blank ones, three ends of lines, a header: rows and what is malformed are equal."""
+    draw = random.Random(5)
+    for n in range(4):
+        lines = ["n,user,at,x,price,ok,day,time,local"]
+        for k in range(300):
+            fields = [str(n * 1_000 + k), *(each[0] if draw.random() < 0.8 else draw.choice(each) for each in FIELDS)]
+            lines += [",".join(fields[: draw.choice([9] * 20 + [8])]), *draw.choice([[]] * 20 + [["", "  "]])]
+        (tmp_path / f"{n}.csv").write_bytes(["\n", "\r\n", "\r", "\n"][n].join(lines).encode() + [b"", b"\n\xff,,\n"][n % 2])
+
+    def read(by: Session) -> tuple[Any, Any]:
+        stream = by.read_csv(tmp_path, WIDE, header="true", on_malformed="side_output").watermark("at", 0)
+        values = [
+            collect_list(func("struct", *(col(name) for name in WIDE.replace("(7,2)", "").replace(",", " ").split()[::2])))
+        ]
+        handled = stream.with_late_event_handler(SideOutputLateEventHandler(MemorySink()))
+        run = handled.tumbling_window("1 day").agg(count(), *(v.alias("rows") for v in values)).run()
+        return sorted(map(repr, (r for rows in run.table["rows"].to_pylist() for r in rows))), found(
+            run.late.drop(["malformed_problem"])
+        )
+
+    with Session.in_process() as here:
+        rows, late = read(here)
+    assert (rows, late) == read(session)
+    assert len(rows) > 200 and len(late) > 200
 
 
 def test_a_failing_line_stops_a_query(session: Session, tmp_path: Path) -> None:

@@ -405,12 +405,15 @@ def names_of(log: RangeLog) -> Taken:
     return names
 
 
-def logged(source: Source, checkpoint: str, at: int, *, waits: bool) -> Source:
-    """A source as a streaming query reads it: one that plans ranges, as all do that may have to wait, has its log there."""
+def logged(source: Source, checkpoint: str, at: int, *, waits: bool, by_spark: bool = True) -> Source:
+    """A source as a streaming query reads it: one that plans ranges, as all do that may have to wait, has its log there.
+
+    Without Spark (`by_spark`) the library reads all formats itself.
+    """
     if waits and isinstance(source, MemorySource):
         source = as_ranges(source)
     if isinstance(source, FileSource) and planned_here(source):
-        reader = file_reader(source, source.schema) if arrow_scanned(source) else None
+        reader = file_reader(source, source.schema) if arrow_scanned(source) or not by_spark else None
         source = as_folder(source, reader, os.cpu_count() or 1)
     return attrs.evolve(source, log=f"{checkpoint}/krishiv/ranges/{at}") if isinstance(source, RangeSource) else source
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.disk.files import arrow_reads
 from krishiv_py.plan.nodes import FileSource, MemorySource, Source
+from krishiv_py.runtime.reading.csv_files import CsvReader
 from krishiv_py.runtime.reading.filereader import FileReader
 from krishiv_py.runtime.reading.json_files import JsonReader
 from krishiv_py.runtime.reading.malformed import Rules
@@ -31,6 +32,8 @@ def planned_here(source: Source) -> bool:
 def file_reader(source: FileSource, schema: pa.Schema) -> FileReader:
     """What reads the files of a source in the tasks."""
     rules = Rules(source.on_malformed == "side_output", source.missing_columns == "null", source.nanoseconds == "cut")
+    if source.format == "csv":  # of a session without Spark
+        return CsvReader.of(source, schema, rules)
     if source.format == "json":
         return JsonReader(schema, rules, tuple(source.schema.names))
     return ParquetReader(schema, rules)

@@ -1,0 +1,1 @@
+"""CSV without Spark, by the rules of Spark's reader: lines to fields, fields to values."""

@@ -1,0 +1,195 @@
+"""CSV without Spark: lines and fields as Spark 4 reads them (recorded), files with headers, options that are refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from krishiv_py import (
+    Batches,
+    MemorySink,
+    PlanError,
+    Session,
+    SideOutputLateEventHandler,
+    SourceError,
+    Stream,
+    collect_list,
+    count,
+)
+from krishiv_py.connectors.csv.records import CsvOptions, fields_of, records
+from krishiv_py.connectors.csv.values import values
+from krishiv_py.functions.computing.text import written
+from krishiv_py.plan.schema import as_schema
+from krishiv_py.runtime.reading import csv_files
+
+SPARK = json.loads(Path(__file__).with_name("csv_on_spark.json").read_text())
+"""What Spark 4 read, each line and each value in a file of its own: null where the record was malformed."""
+DDL = "user string, at bigint"
+TODAY = ("12:34:56", "T12:34")
+"""Times without a date: Spark takes the day on which it reads them, and here they are malformed."""
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    """A session without Spark."""
+    with Session.in_process() as made:
+        yield made
+
+
+@pytest.mark.parametrize("case", SPARK["records"], ids=lambda case: json.dumps(case["options"]))
+def test_lines_are_divided_as_by_spark(case: dict[str, Any]) -> None:
+    options = CsvOptions.of(case["options"].items())
+    for line, wanted in case["lines"]:
+        read = records(pa.array([line]), 2, options)
+        assert [column.to_pylist() for column in read.columns] == ([[], []] if wanted is None else [[f] for f in wanted]), line
+        assert read.bad.tolist() == ([0] if wanted is None else [])
+        alone = fields_of(line, options)  # character by character, also where Arrow reads the line
+        fields = None if alone is None or len(alone) != 2 else [None if f == options.null else f for f in alone]
+        assert fields == wanted, line
+    lines, fits = [line for line, _ in case["lines"]], [wanted for _, wanted in case["lines"] if wanted is not None]
+    together = records(pa.array(lines), 2, options)
+    assert [list(row) for row in zip(*(c.to_pylist() for c in together.columns), strict=True)] == fits
+    assert sorted([*together.lines.tolist(), *together.bad.tolist()]) == list(range(len(lines)))
+
+
+@pytest.mark.parametrize("type_", SPARK["values"])
+def test_fields_are_the_values_of_spark(type_: str) -> None:
+    wanted = {text: value for text, value in SPARK["values"][type_] if text not in TODAY}
+    arrow = as_schema(f"v {type_}").field("v").type
+    fields = pa.array([text or None for text in wanted])
+    found, bad = values(fields, arrow)
+    shown = written(found)[0]
+    for at, (text, value) in enumerate(wanted.items()):
+        assert bad[at] == (value is None), text
+        if value is not None and not (value[0] or "").startswith("+"):  # Spark writes a plus before years of five digits
+            assert shown[at].as_py() == value[0], text
+        one, alone = values(fields.slice(at, 1), arrow)  # with others or alone, by Arrow or by itself
+        assert alone[0] == bad[at] and (bad[at] or pc.equal(one[0], found[at]).as_py() is not False or text.endswith("NaN"))
+
+
+def rows(stream: Stream) -> list[dict[str, Any]]:
+    """All rows of a bounded stream."""
+    found: list[dict[str, Any]] = stream.collect().to_pylist()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "wanted"),
+    [
+        (b"user,at\na,1\nb,2\n", {"header": "true"}, [("a", 1), ("b", 2)]),
+        (b"USER,At\r\na,1\r\n\r\n  \r\nb,2", {"header": True}, [("a", 1), ("b", 2)]),
+        (b'\xef\xbb\xbf"user";"at"\ra;1\r"b;";2', {"header": "true", "sep": ";"}, [("a", 1), ("b;", 2)]),
+        (
+            b"# c\nuser\tat\n\nNA\t1\n#\n",
+            {"header": "true", "delimiter": "\\t", "comment": "#", "nullValue": "NA"},
+            [(None, 1)],
+        ),
+        (b"user,at\n", {"header": "true"}, []),
+        (b"", {"header": "true"}, []),
+        ("ä,1\n".encode("latin-1"), {"encoding": "ISO-8859-1"}, [("ä", 1)]),
+    ],
+)
+def test_files(session: Session, tmp_path: Path, data: bytes, options: dict[str, Any], wanted: list[Any]) -> None:
+    (tmp_path / "a.csv").write_bytes(data)
+    (tmp_path / "b.csv.gz").write_bytes(gzip.compress(data))
+    assert [tuple(row.values()) for row in rows(session.read_csv(tmp_path, DDL, **options))] == wanted * 2
+
+
+def test_blocks_end_anywhere(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [f'"u{n},",{n}' if n % 3 else f"u{n},{n}" for n in range(500)]
+    lines[77], lines[400] = "a,b,c", "x,1.5"
+    (tmp_path / "a.csv").write_text("user,at\n" + "\n".join(lines))
+    stream = session.read_csv(tmp_path, DDL, header="true", on_malformed="side_output")
+    seen = []
+    for size in (1 << 20, 97, 10):
+        monkeypatch.setattr(csv_files, "BLOCK_BYTES", size)
+        found = stream.watermark("at", 0).with_late_event_handler(SideOutputLateEventHandler(MemorySink()))
+        run = found.tumbling_window(1_000).agg(count(), collect_list("user").alias("users")).run()
+        seen.append((run.table.to_pylist(), run.late.select(["malformed_line", "malformed_text", "reason"]).to_pylist()))
+    assert seen[0] == seen[1] == seen[2]
+    assert [row["malformed_line"] for row in seen[0][1]] == [79, 402]
+    assert seen[0][0][0]["count"] == 498 and seen[0][0][0]["users"][:4] == ["u0", "u1,", "u2,", "u3"]
+
+
+def test_a_stream_reads_files_as_they_come(session: Session, tmp_path: Path) -> None:
+    folder, checkpoint = tmp_path / "in", str(tmp_path / "checkpoint")
+    folder.mkdir()
+    (folder / "a.csv").write_text("a,0\nb,100\nbad\n")
+    stream = session.read_csv(folder, DDL, streaming=True, on_malformed="side_output", after_read="delete")
+    plan = stream.watermark("at", 0).with_late_event_handler(SideOutputLateEventHandler(MemorySink()))
+    windows = plan.key_by("user").tumbling_window(1_000).agg(count())
+    results = []
+    for name, text in (("b.csv", "a,500\nb,2000\n"), ("c.csv", "a,5000\n")):
+        query = windows.start(MemorySink(), checkpoint=checkpoint, batches=Batches.available_now())
+        query.await_termination()
+        results += query.results().to_pylist()
+        (folder / name).write_text(text)
+    query = windows.start(MemorySink(), checkpoint=checkpoint, batches=Batches.available_now(flush=True))
+    query.await_termination()
+    assert sorted((r["user"], r["count"]) for r in [*results, *query.results().to_pylist()]) == [
+        ("a", 1),
+        ("a", 2),
+        ("b", 1),
+        ("b", 1),
+    ]
+    assert query.progress.late["malformed"] == 1
+    assert not list(folder.glob("*.csv"))
+
+
+def test_what_is_no_row_stops_the_run(session: Session, tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    for data, said in (
+        (b"a,1\nb,x\n", "a.csv, line 2: no record of user string, at bigint"),
+        (b"a,1\nb\n", "line 2: no record"),
+        (b"a,1\n\n\xff,2\n", "line 3: bytes that are not UTF-8"),
+    ):
+        file.write_bytes(data)
+        with pytest.raises(SourceError, match=rf"(?s){said}.*Hint"):
+            rows(session.read_csv(file, DDL))
+    file.write_bytes(b"at,user\n1,a\n")
+    with pytest.raises(SourceError, match="the header names other columns than the schema"):
+        rows(session.read_csv(file, DDL, header="true", on_malformed="side_output"))
+    file.write_bytes(b"x\xff,1\n")  # where no text is read, the bytes do not matter
+    assert rows(session.read_csv(file, DDL).select("at")) == [{"at": 1}]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"multiLine": "true"},
+        {"timestampFormat": "yyyy"},
+        {"sep": "||"},
+        {"sep": ""},
+        {"quote": "“"},
+        {"header": "yes"},
+        {"encoding": "UTF-16"},
+        {"timeZone": "Europe/Berlin"},
+        {"locale": "de"},
+    ],
+    ids=str,
+)
+def test_what_only_spark_follows_is_refused(session: Session, tmp_path: Path, options: dict[str, Any]) -> None:
+    (tmp_path / "a.csv").write_text("a,1\n")
+    stream = session.read_csv(tmp_path, DDL, **options)
+    with pytest.raises(PlanError, match=r"(?s)without Spark.*Hint: "):
+        stream.collect()
+    with pytest.raises(PlanError, match=r"(?s)without Spark.*Hint: "):
+        session.read_csv(tmp_path, DDL, streaming=True, **options).start(MemorySink())
+
+
+def test_columns_are_found_as_on_spark(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("user,at\na,1\n")
+    assert session.read_csv(tmp_path, header="true").schema == pa.schema([("user", pa.string()), ("at", pa.string())])
+    assert session.read_csv(tmp_path).schema.names == ["_c0", "_c1"]
+    with pytest.raises(PlanError, match="no form for columns"):
+        session.read_csv(tmp_path, "user array<int>, at bigint").collect()
+    (tmp_path / "a.csv").write_text("user,,User\na,1,2\n")
+    with pytest.raises(SourceError, match="pass schema="):
+        session.read_csv(tmp_path, header="true")
