@@ -26,7 +26,7 @@ from krishiv_py.disk.folders import private_folder
 from krishiv_py.display.html import session_html
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.checks import PROFILES, a_number, a_text, file_name, one_of
+from krishiv_py.plan.checks import PROFILES, a_number, a_text, file_name, is_collection, one_of
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.batches import Batches, told_batches
@@ -304,7 +304,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         PlanError
             For what is neither, and for a name that no stage has.
         """
-        if not isinstance(stream, RunMethods) and (isinstance(stream, (str, bytes)) or not isinstance(stream, Iterable)):
+        if not isinstance(stream, RunMethods) and not is_collection(stream):
             raise PlanError(
                 "not an aggregated stream",
                 got=shown(stream),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.checks import a_text
+from krishiv_py.plan.checks import a_text, is_collection
 from krishiv_py.plan.durations import UNSET, Duration, TimePoint, show_instant, time_point_us, to_us
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 
@@ -132,7 +132,7 @@ class SourceTracker:
 
     def triggerable_windows(self, windows: Iterable[tuple[TimePoint, TimePoint]]) -> list[tuple[TimePoint, TimePoint]]:
         """Those of the `windows`, pairs of start and end, that the watermark has reached: ``end <= W``, in their order."""
-        if isinstance(windows, str) or not isinstance(windows, Iterable):
+        if not is_collection(windows):
             raise PlanError("not windows", got=shown(windows), hint="pass pairs of start and end")
         return [w for w in windows if time_point_us(_end(w), "window_end") <= self._tracker.current]
 

@@ -12,7 +12,7 @@ from krishiv_py.connectors.sinks.foreach_batch import BatchConsumer
 from krishiv_py.connectors.sinks.known import as_sink
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.checks import a_text
+from krishiv_py.plan.checks import a_text, is_collection
 
 if TYPE_CHECKING:
     from krishiv_py.api.stages import running
@@ -63,7 +63,7 @@ def named_outputs(outputs: Iterable[Output], what: str) -> dict[str, Output]:
     PlanError
         For something else, for no output, and for two of one name.
     """
-    if isinstance(outputs, (str, bytes)) or not isinstance(outputs, Iterable):
+    if not is_collection(outputs):
         raise _no_outputs(what, outputs)
     found: dict[str, Output] = {}
     for number, output in enumerate(outputs, 1):
@@ -98,7 +98,7 @@ def named_plans(streams: object, what: str, engine: Engine | None = None) -> lis
     PlanError
         For something else, and for no pipeline.
     """
-    listed = list(streams) if isinstance(streams, Iterable) and not isinstance(streams, (str, bytes)) else [streams]
+    listed = list(streams) if is_collection(streams) else [streams]
     found: list[tuple[str, PhysicalPlan]] = []
     for number, given in enumerate(listed, 1):
         if listed == [streams] or not isinstance(given, running.RunMethods):

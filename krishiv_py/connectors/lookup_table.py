@@ -216,7 +216,7 @@ def as_bytes(table: pa.Table) -> bytes:
 
 def as_table(found: Any) -> pa.Table:
     """An Arrow table from what holds Arrow data, or a static Spark DataFrame."""
-    spark = hasattr(found, "toArrow")
+    spark = callable(getattr(found, "toArrow", None))
     if spark and not getattr(found, "isStreaming", False):
         return found.toArrow()
     table = None if spark else arrow_table(found)

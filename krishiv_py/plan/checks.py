@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from typing_extensions import TypeIs
 
 from krishiv_py.errors import ColumnError, DurationError, ExpressionError, PlanError, shown, unknown_column
 from krishiv_py.lazy import lazy
@@ -22,6 +24,17 @@ ENGINES: Final = ("spark", "in-process")
 """What runs queries."""
 MOST_ROWS: Final = (1 << 31) - 1
 """The largest number of rows a setting may name: row numbers inside a batch are 32 bits wide."""
+
+
+def is_collection(value: object) -> TypeIs[Iterable[Any]]:
+    """Return whether a value has members that can be taken one by one; a text has none."""
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        return False
+    try:
+        iter(value)
+    except TypeError:  # a column of PySpark has the method, but it only raises
+        return False
+    return True
 
 
 def one_of(value: object, name: str, legal: tuple[str, ...]) -> None:

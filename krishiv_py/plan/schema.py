@@ -47,7 +47,7 @@ def as_schema(schema: object) -> pa.Schema:
         found = ddl.parse_schema(schema)
     elif isinstance(schema, pa.Schema):
         found = schema
-    elif hasattr(schema, "jsonValue") and hasattr(schema, "fields"):
+    elif type(schema).__name__ == "StructType" and hasattr(schema, "jsonValue"):
         found = pa.schema([_from_spark(f) for f in schema.jsonValue()["fields"]])
     else:
         text = _written(schema)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from krishiv_py.api.outputs import named_plans
 from krishiv_py.api.stages.running import RunMethods
 from krishiv_py.connectors.sinks.memory import MemorySink
+from krishiv_py.plan.checks import is_collection
 from krishiv_py.testing.driver import Driver
 
 
@@ -43,7 +44,7 @@ def collect(streams: Iterable[RunMethods], *batches: Any) -> list[pa.Table]:
     >>> counts["count"].to_pylist(), large["n"].to_pylist()
     ([2], [9])
     """
-    listed = list(streams) if isinstance(streams, Iterable) and not isinstance(streams, (str, bytes)) else streams
+    listed = list(streams) if is_collection(streams) else streams
     named_plans(listed, "collect")  # says what is no pipeline
     driver = Driver(stream.to(MemorySink()) for stream in listed)
     done = [*(driver.send(batch) for batch in batches), driver.close()]

@@ -13,6 +13,7 @@ from krishiv_py.api.stages.running import RunMethods
 from krishiv_py.connectors.fit import FILE, MisfitError, lacking
 from krishiv_py.connectors.parquet_columns import explained, file_columns, open_parquet
 from krishiv_py.errors import PlanError, SourceError, shown, told
+from krishiv_py.plan.checks import is_collection
 from krishiv_py.testing.driver import Driver
 from krishiv_py.testing.output import StepOutput
 
@@ -55,7 +56,7 @@ def replay(stream: RunMethods, files: Iterable[str | os.PathLike[str]], *, close
     ...     replay(latest, [f"{folder}/1.parquet", f"{folder}/2.parquet"]).results["count"].to_pylist()
     [1, 2, 3, 3]
     """
-    if isinstance(files, (str, os.PathLike)) or not isinstance(files, Iterable):
+    if isinstance(files, os.PathLike) or not is_collection(files):
         hint = "pass them in the order in which they came: sorted(folder.glob('*.parquet'))"
         raise PlanError("replay takes files", got=shown(files), hint=hint)
     driver = Driver(stream, idle_batches=False)

@@ -8,6 +8,7 @@ from krishiv_py.api.outputs import Output, named_outputs
 from krishiv_py.api.stages.running import RunMethods
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.in_process.outputs import AnySink
+from krishiv_py.plan.checks import is_collection
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.several import several
 
@@ -22,7 +23,7 @@ def run_by_driver(given: RunMethods | Iterable[Output], sink: AnySink | None) ->
     """
     if isinstance(given, RunMethods):
         return given.plan("driver", late="shown"), [sink]
-    if not isinstance(given, Iterable) or isinstance(given, (str, bytes)):
+    if not is_collection(given):
         raise PlanError("a Driver runs an aggregated stream", got=shown(given), hint="end the pipeline with .agg(...)")
     outputs = named_outputs(given, "Driver")
     if sink is not None:

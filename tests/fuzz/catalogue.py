@@ -432,7 +432,7 @@ def _results() -> Iterator[Call]:
     yield Call("ResultStream.with_column", lambda: aggregated().with_column, {"name": "x", "value": "count + 1"})
     yield Call("ResultStream.rename", lambda: lambda n: aggregated().rename(user=n), {"n": "who"})
     yield Call("ResultStream.drop", lambda: aggregated().drop, {"columns": "user"})
-    yield Call("ResultStream.map_batches", lambda: lambda schema: aggregated().map_batches(_same, schema), {"schema": None})
+    yield Call("ResultStream.map_batches", lambda: _emptied, {"schema": None})
     yield Call("ResultStream.key_by", lambda: aggregated().key_by, {"keys": "user"})
     yield Call("ResultStream.watermark", lambda: aggregated().watermark, {"column": "window_time", "lag": 5})
     listed = windowed().agg(kv.top_k(2, "n").alias("top")).results()
@@ -490,6 +490,17 @@ def _options(stage: Callable[[], Any]) -> Iterator[Call]:
 def _declared(schema: object) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     """Return a function whose batches have the columns of a schema: further ones are refused when it runs."""
     return (lambda batch: batch.select(schema.names)) if isinstance(schema, pa.Schema) else _same
+
+
+def _emptied(schema: object) -> Any:
+    """Return results whose columns are those of a schema, all null."""
+
+    def nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not isinstance(schema, pa.Schema):
+            return batch
+        return pa.RecordBatch.from_arrays([pa.nulls(batch.num_rows, f.type) for f in schema], schema=schema)
+
+    return aggregated().map_batches(nulls, schema)
 
 
 def _same(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -33,7 +33,34 @@ class Fickle:
     __hash__ = None  # type: ignore[assignment]
 
 
+class SparkColumn:
+    """Behaves as a column of PySpark: has any attribute, and raises where Python asks for members or a truth value."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __getitem__(self, key: object) -> Any:
+        return self
+
+    def __iter__(self) -> Any:
+        raise TypeError("Column is not iterable")
+
+    def __bool__(self) -> bool:
+        raise ValueError("Cannot convert column into bool")
+
+    def __eq__(self, other: object) -> Any:
+        return self
+
+    def __repr__(self) -> str:
+        return "Column<'x'>"
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 WRONG: Final[dict[str, Callable[[], Any]]] = {
+    "a column of PySpark": SparkColumn,
     "None": lambda: None,
     "zero": lambda: 0,
     "five": lambda: 5,

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from krishiv_py.errors import OperatorError, PlanError, shown
 from krishiv_py.lazy import lazy
+from krishiv_py.plan.checks import is_collection
 from krishiv_py.plan.windows.value import Window, window_of
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def fold(log: Iterable[Change]) -> list[Row]:
     [{'n': 2}]
     """
     standing: dict[str, list[Row]] = {}
-    if isinstance(log, str) or not isinstance(log, Iterable):
+    if not is_collection(log):
         raise PlanError("fold() reads a sequence of changes", got=shown(log), hint="pass changes(results)")
     for change in log:
         if not isinstance(change, (Emit, Retract)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -16,7 +16,7 @@ from krishiv_py.plan.aggregates.counting import count
 from krishiv_py.plan.aggregates.outputs import outputs
 from krishiv_py.plan.aggregates.ranked import Then, bottom_k, top_k
 from krishiv_py.plan.aggregates.user import Reduce, udaf
-from krishiv_py.plan.checks import a_switch, column_name
+from krishiv_py.plan.checks import a_switch, column_name, is_collection
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.expressions.expr import Expr, col
 from krishiv_py.plan.expressions.facts import name_of
@@ -41,7 +41,7 @@ def aggregated(
     """Return a draft with the columns `aggs`, varargs or one list, and the `named` ones, over the `rows` of its window."""
     items: list[Expr] = []
     for given in aggs:
-        listed = given if isinstance(given, Iterable) and not isinstance(given, (str, Expr)) else [given]
+        listed = given if not isinstance(given, Expr) and is_collection(given) else [given]
         items += map(_checked, listed)
     items += [_checked(item).alias(column_name(name, "agg")) for name, item in (named or {}).items()]
     if not items:

@@ -81,7 +81,8 @@ def udaf(aggregator: Aggregator[Any], arg: Expr | str, result_type: pa.DataType)
     result_type : pyarrow.DataType
         Type of what ``finish`` returns.
     """
-    if not isinstance(aggregator, Aggregator) or isinstance(aggregator, type):
+    methods = (getattr(aggregator, name, None) for name in ("create", "add", "merge", "finish"))
+    if isinstance(aggregator, type) or not all(map(callable, methods)):
         raise PlanError("not an Aggregator", got=shown(aggregator), hint="pass an instance with create, add, merge and finish")
     if not isinstance(result_type, pa.DataType):
         raise PlanError("`result_type` is no Arrow type", got=shown(result_type), hint="pass for instance pyarrow.float64()")

@@ -102,6 +102,12 @@ def is_scalar(value: object) -> TypeGuard[Scalar]:
     return value is None or isinstance(value, _SCALARS) or (_of_numpy(value) and value.dtype.kind in _NUMPY_KINDS)  # type: ignore[attr-defined]
 
 
+def is_array(value: object) -> bool:
+    """Return whether a value is a list of scalars as NumPy and pandas have it."""
+    dimensions = getattr(value, "ndim", None)
+    return isinstance(dimensions, int) and dimensions == 1
+
+
 def _of_numpy(value: object) -> bool:
     return type(value).__module__ == "numpy" and getattr(value, "shape", None) == () and hasattr(value, "item")
 

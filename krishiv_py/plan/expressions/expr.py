@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from krishiv_py.errors import ExpressionError, shown
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.expressions.constants import Scalar, check_arguments, constant, is_scalar, named_type
+from krishiv_py.plan.expressions.constants import Scalar, check_arguments, constant, is_array, is_scalar, named_type
 from krishiv_py.plan.expressions.methods import FunctionMethods
 from krishiv_py.plan.expressions.namespaces import Namespaces
 from krishiv_py.plan.expressions.trees import Flat, flat, identity, listed, rebuilt, render
@@ -184,7 +184,7 @@ class Expr(FunctionMethods, Namespaces):
     def isin(self, *values: Scalar | Iterable[Scalar]) -> IsIn:
         """True where the value is one of `values`: constants, or one list, tuple or set of them."""
         only: Any = values[0] if len(values) == 1 else None
-        many = isinstance(only, (list, tuple, set, frozenset, range)) or getattr(only, "ndim", 0) == 1  # NumPy, pandas
+        many = isinstance(only, (list, tuple, set, frozenset, range)) or is_array(only)
         listed_ = tuple(only) if many else values
         for value in listed_:
             if not is_scalar(value):
