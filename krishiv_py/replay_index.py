@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from krishiv_py.disk.checksums import check_parquet, checksum, missing
+from krishiv_py.disk.store import Store
 
 BOOK_BYTES: Final = 48
 WAY_OUT: Final = "put the file back from a copy, or begin anew: another memory stream and a new checkpoint"
@@ -28,7 +28,7 @@ def read_book(data: bytes) -> tuple[int, int, bytes]:
     return int(body[:12]), int(body[13:25]), body[26:38]
 
 
-def open_sent(system: pafs.FileSystem, path: str) -> pq.ParquetFile:
+def open_sent(store: Store, path: str) -> pq.ParquetFile:
     """Read a file of a spool, or a control file, and look at its checksum.
 
     Raises
@@ -37,7 +37,7 @@ def open_sent(system: pafs.FileSystem, path: str) -> pq.ParquetFile:
         When it is not there, or not what was written; names the file.
     """
     try:
-        with system.open_input_file(path) as file:
+        with store.open(path) as file:
             data = file.read_buffer()
     except FileNotFoundError as problem:
         raise missing(path, WAY_OUT) from problem

@@ -46,7 +46,10 @@ CALLS = {
     "hdfs": ("hdfs_native", 'from krishiv_py.disk.files import file_system; file_system("hdfs://host/folder")'),
     "s3": ("pyarrow._s3fs", 'from krishiv_py.disk.files import file_system; file_system("s3a://bucket/folder")'),
     "gcs": ("pyarrow._gcsfs", 'from krishiv_py.disk.files import file_system; file_system("gs://bucket/folder")'),
-    "gcs client": ("google.cloud", 'from krishiv_py.disk.stores.google import rename; rename("bucket/old", "bucket/new")'),
+    "gcs client": (
+        "google.cloud",
+        'from krishiv_py.disk.files import check_reachable; check_reachable(["gs://bucket/folder"])',
+    ),
 }
 
 

@@ -8,7 +8,6 @@ import socket
 import attrs
 
 from krishiv_py.disk.folders import absolute
-from krishiv_py.disk.hdfs.check import check_hdfs
 from krishiv_py.errors import KrishivError
 from krishiv_py.redaction import redacted
 from krishiv_py.session import Session
@@ -44,8 +43,7 @@ def examine(session: Session, checkpoint: str | None = None) -> Report:
     home = None if checkpoint is None else absolute(checkpoint)
     with session:
         try:  # as the start of a query: tasks would wait for a minute first
-            check_stores(session.spark, [home])
-            check_hdfs([home], written=True)
+            check_stores(session.spark, [home], written=True)
         except KrishivError as problem:
             return _report([], home, [f"driver: {problem}"])
         try:

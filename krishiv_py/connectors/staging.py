@@ -3,9 +3,9 @@
 Files of one micro-batch are written into a staging folder under names of their own. Once all are there, what an earlier attempt
 at the same batch published is removed, and the new files are renamed into place.
 
-On S3 a rename would copy: there tasks upload files under their final names and leave the uploads open, and the driver completes
-them (krishiv_py/disk/stores/uploads.py). Google's store lists no open uploads, so that they could be given up, but it copies
-without moving bytes: there files are staged and renamed. To whoever lists the folder all look the same.
+A store says how a file waits (``Store.stage``). On S3 a rename would copy, so tasks leave uploads open, which the driver
+completes. Google's store lists no open uploads, so that they could be given up, but it copies without moving bytes: there
+files are staged and renamed. To whoever lists the folder all look the same.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 import attrs
@@ -22,10 +23,8 @@ import pyarrow.fs as pafs
 
 from krishiv_py.connectors import hive
 from krishiv_py.connectors.sink import FileSink
-from krishiv_py.disk.files import file_system, put, sync_files
-from krishiv_py.disk.placing import add_folder, delete_files, delete_folder, move_files
-from krishiv_py.disk.stores.kinds import is_google, is_store, leaves_uploads
-from krishiv_py.disk.stores.uploads import Upload, abort, complete, is_open, open_uploads, upload
+from krishiv_py.disk.files import store_at
+from krishiv_py.disk.store import Store
 from krishiv_py.errors import OperatorError, PlanError
 
 STAGING: Final = "_krishiv_staging"
@@ -69,28 +68,21 @@ def write_staged(
     # without chunks that have no rows, for which Arrow's CSV writer writes bytes of a used buffer
     rows = pa.Table.from_batches([b for b in table.to_batches() if b.num_rows], table.schema)
     parts = hive.parted(rows, sink.partition_by) if sink.partition_by else [("", rows)]
-    system, root = file_system(folder)
-    staging, staged = f"{root}/{staging_of(mark, batch_id)}", list[str]()
-    if not is_store(system):
-        system.create_dir(staging, recursive=True)
-    told = []
+    store, root = store_at(folder)
+    staging, waiting = f"{root}/{staging_of(mark, batch_id)}", list[str]()
+    if store.needs_folders:
+        store.add_folder(staging)
+    texts = []
     for below, some in parts:
         name, place = f"{part:05d}-{uuid.uuid4().hex}{sink.suffix}", f"{below}/" if below else ""
-        if is_store(system):  # what is closed is there, also when a sink fails half way
-            held = pa.BufferOutputStream()
-            sink.write_table(some, held)
-            if leaves_uploads(system):
-                told.append(upload(root, f"{place}{stem_of(mark, batch_id)}{name}", held.getvalue()).told())
-                continue
-            put(system, f"{staging}/{name}", held.getvalue())
-        else:
-            with system.open_output_stream(f"{staging}/{name}") as stream:
-                sink.write_table(some, stream)
-            staged.append(f"{staging}/{name}")
-        told.append(f"{place}{name}")
-    if durable and staged:
-        sync_files(system, staged)
-    return told
+        final, hidden = f"{place}{stem_of(mark, batch_id)}{name}", f"{staging}/{name}"
+        text = store.stage(root, final, hidden, partial(sink.write_table, some))
+        if text is None:
+            waiting.append(hidden)
+        texts.append(text or f"{place}{name}")
+    if durable:
+        store.sync(*waiting)
+    return texts
 
 
 @attrs.define
@@ -112,72 +104,63 @@ class Publisher:
         OperatorError
             When files of the batch are gone. What was published before stays then.
         """
-        system, root = file_system(self.folder)
-        uploads = [Upload.of(name) for name in names if name.startswith("{")]
+        store, root = store_at(self.folder)
+        uploads = [name for name in names if name.startswith("{")]
         staged = [] if uploads else names  # files of Spark's are staged in a bucket, too
-        self._check_staged(system, root, batch_id, staged)
+        self._check_staged(store, root, batch_id, staged)
         if self._first:  # only the first batch after a start can be a repetition
             with writable(self.folder):
-                add_folder(system, root)
+                store.add_folder(root)
             # what waits goes first: whoever was thought dead cannot publish it behind the listing that follows
-            if leaves_uploads(system):
-                self._give_up_uploads(root, uploads)
-            self._give_up_staged(system, root, batch_id, staged)
-            there = _with_partitions(system, system.get_file_info(pafs.FileSelector(root)))
-            delete_files(system, [found.path for found in there if self._repeated(found.base_name, batch_id)])
+            gone = store.give_up(root, f"part-{self.mark}-", uploads)
+            if gone:
+                raise _gone(f"{gone} of {len(uploads)} uploads to {root}")
+            self._give_up_staged(store, root, batch_id, staged)
+            there = _with_partitions(store, store.entries(root))
+            store.delete(*(found.path for found in there if self._repeated(found.base_name, batch_id)))
         self._first = False
         for each in uploads:
-            complete(root, each)
+            store.publish(root, each)
         if not uploads:
-            self._move(system, root, batch_id, staged)
+            self._move(store, root, batch_id, staged)
 
-    def _check_staged(self, system: pafs.FileSystem, root: str, batch_id: int, staged: list[str]) -> None:
+    def _check_staged(self, store: Store, root: str, batch_id: int, staged: list[str]) -> None:
         """See that nobody has removed staged files, before any other file is removed."""
         staging = f"{root}/{staging_of(self.mark, batch_id)}"
-        found = system.get_file_info(pafs.FileSelector(staging, allow_not_found=True)) if staged else []
+        found = store.entries(staging) if staged else []
         gone = set(map(_base, staged)) - {each.base_name for each in found}
         if gone:
             raise _gone(f"{len(gone)} of {len(staged)} in {staging}")
 
-    def _give_up_uploads(self, root: str, uploads: list[Upload]) -> None:
-        """Give up uploads of attempts that failed. Where they are not listed to us, they stay (docs/object-stores.md)."""
-        begins = f"part-{self.mark}-"
-        found = {upload: key for upload, key in open_uploads(root, "").items() if _base(key).startswith(begins)}
-        gone = [each for each in uploads if each.upload not in found and not is_open(root, each)]
-        if gone:
-            raise _gone(f"{len(gone)} of {len(uploads)} uploads to {root}")
-        ours = {each.upload for each in uploads}
-        abort(root, {upload: key for upload, key in found.items() if upload not in ours})
-
-    def _give_up_staged(self, system: pafs.FileSystem, root: str, batch_id: int, staged: list[str]) -> None:
+    def _give_up_staged(self, store: Store, root: str, batch_id: int, staged: list[str]) -> None:
         """Remove staged files of attempts that failed."""
         kept = set(map(_base, staged))
-        for found in system.get_file_info(pafs.FileSelector(f"{root}/{STAGING}", allow_not_found=True)):
+        for found in store.entries(f"{root}/{STAGING}"):
             if found.path.endswith(f"/{staging_of(self.mark, batch_id)}"):
-                inside = system.get_file_info(pafs.FileSelector(found.path, allow_not_found=True))
-                delete_files(system, [each.path for each in inside if each.is_file and each.base_name not in kept])
+                inside = store.entries(found.path)
+                store.delete(*(each.path for each in inside if each.is_file and each.base_name not in kept))
             elif found.base_name.startswith(f"{self.mark}-"):
-                delete_folder(system, found.path)
+                store.delete_folder(found.path)
 
-    def _move(self, system: pafs.FileSystem, root: str, batch_id: int, names: list[str]) -> None:
+    def _move(self, store: Store, root: str, batch_id: int, names: list[str]) -> None:
         """Give staged files their names, and remove the staging folder."""
         staging = f"{root}/{staging_of(self.mark, batch_id)}"
         stem = stem_of(self.mark, batch_id)
-        own = f"-{uuid.uuid4().hex}" if is_google(system) else ""  # a copy that is repeated must know its own
+        own = f"-{uuid.uuid4().hex}" if store.copies_to_rename else ""  # a copy that is repeated must know its own
         moves, folders = [], dict[str, None]()
         for number, name in enumerate(sorted(names)):
             below, base = _place(name), _base(name)
             folders |= dict.fromkeys(_above(below))
             moves.append((f"{staging}/{base}", f"{root}/{below}{stem}{number:05d}{own}{base[base.index('.') :]}"))
         for below in folders:
-            add_folder(system, f"{root}/{below}")
+            store.add_folder(f"{root}/{below}")
         try:
-            move_files(system, moves)
+            store.rename(moves)
         except FileNotFoundError as problem:
             raise _gone(str(problem)) from problem
         if self.durable and names:
-            sync_files(system, [root, *(f"{root}/{below}" for below in folders)])
-        delete_folder(system, staging)
+            store.sync(root, *(f"{root}/{below}" for below in folders))
+        store.delete_folder(staging)
 
     def _repeated(self, name: str, batch_id: int) -> bool:
         """Whether a file is of this micro-batch or a later one, which a checkpoint put back from a copy runs again."""
@@ -201,12 +184,12 @@ def _above(place: str) -> list[str]:
     return ["/".join(parts[: n + 1]) for n in range(len(parts))]
 
 
-def _with_partitions(system: pafs.FileSystem, there: list[pafs.FileInfo]) -> list[pafs.FileInfo]:
+def _with_partitions(store: Store, there: list[pafs.FileInfo]) -> list[pafs.FileInfo]:
     """What is in a folder, and in the folders of partitions in it."""
     found = list(there)
     for each in there:
         if each.type == pafs.FileType.Directory and "=" in each.base_name:
-            found += system.get_file_info(pafs.FileSelector(each.path, allow_not_found=True, recursive=True))
+            found += store.entries(each.path, recursive=True)
     return [each for each in found if each.is_file]
 
 

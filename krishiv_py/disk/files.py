@@ -1,62 +1,191 @@
-"""Paths for Arrow's file systems as Spark reads them, and files that are there whole or not at all."""
+"""Paths as Spark reads them: which scheme is which kind of store is known here only."""
 
 from __future__ import annotations
 
 import posixpath
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Final, TypeAlias
 from urllib.parse import quote
 
+import attrs
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from krishiv_py.disk.folders import private_folder, sync
+from krishiv_py.disk.hdfs.check import check_hdfs
 from krishiv_py.disk.hdfs.client import is_hdfs_setting
-from krishiv_py.disk.hdfs.system import hdfs_path, hdfs_system
+from krishiv_py.disk.hdfs.system import Hadoop, hdfs_path, hdfs_system
+from krishiv_py.disk.local import DISK
+from krishiv_py.disk.store import Store
 from krishiv_py.disk.stores import google, s3
-from krishiv_py.disk.stores.google import add_folder, arrow_google
-from krishiv_py.disk.stores.kinds import is_google, is_store
-from krishiv_py.disk.stores.s3 import arrow_store
+from krishiv_py.disk.stores.google import Google, arrow_google, check_google
+from krishiv_py.disk.stores.s3 import S3, arrow_store, check_s3
 from krishiv_py.errors import EnvironmentSetupError, PlanError
+
+Open: TypeAlias = Callable[[str, str, str], tuple[Store, str]]
+"""Makes a store and a path in it of scheme, host and path of a URI."""
+
+
+@attrs.frozen
+class Kind:
+    """A kind of store.
+
+    Attributes
+    ----------
+    schemes : tuple of str
+        Schemes of its paths; the first one is Spark's.
+    named : str
+        What it is called in errors.
+    open : callable
+        Makes a store.
+    check : callable
+        Sees that a place answers: its path, and whether files are to be written there.
+    by_path : bool
+        Whether each path is checked; otherwise one of each host.
+    """
+
+    schemes: tuple[str, ...]
+    named: str
+    open: Open
+    check: Callable[[str, bool], None]
+    by_path: bool = False
+
+
+def _s3(scheme: str, host: str, path: str) -> tuple[Store, str]:
+    where = _in_bucket("s3a://bucket/folder", scheme, host, path)
+    return S3(arrow_store(host), f"{scheme}://"), where
+
+
+def _google(scheme: str, host: str, path: str) -> tuple[Store, str]:
+    where = _in_bucket("gs://bucket/folder", scheme, host, path)
+    return Google(arrow_google(), f"{scheme}://"), where
+
+
+def _hadoop(scheme: str, host: str, path: str) -> tuple[Store, str]:
+    return Hadoop(hdfs_system(host), f"{scheme}://{host}"), hdfs_path(path)
+
+
+KINDS: Final = (
+    Kind(("s3a", "s3"), "S3", _s3, lambda path, written: check_s3(path)),
+    Kind(("gs", "gcs"), "Google's store", _google, lambda path, written: check_google(path)),
+    Kind(("hdfs",), "HDFS", _hadoop, lambda path, written: check_hdfs(path, written=written), by_path=True),
+)
+"""The stores that the library knows, beside disks."""
+_BY_SCHEME: Final = {scheme: kind for kind in KINDS for scheme in kind.schemes}
+
 
 _ENDS: Final = tuple(f".{name}" for name in s3.NAMES)
 _BY_NAME: Final = tuple(google.PREFIX + name for name in google.NAMES)
 
 
 def says_where(name: str) -> bool:
-    """Whether a setting of Hadoop's says how an object store or HDFS is reached from here."""
+    """Return whether a setting of Hadoop's says how an object store or HDFS is reached from here."""
     return name in _BY_NAME or (name.startswith(s3.PREFIX) and name.endswith(_ENDS)) or is_hdfs_setting(name)
 
 
+def kind_of(path: str) -> Kind | None:
+    """Return the kind of store of a path; None for a disk, and for one that only Arrow may know."""
+    return _BY_SCHEME.get(path.partition("://")[0]) if "://" in path else None
+
+
+def store_at(uri: str) -> tuple[Store, str]:
+    """Return the store of a path and the path in it. Spark encodes no character: a name may hold ``#``, ``?`` or ``%20``.
+
+    Raises
+    ------
+    PlanError
+        For a path without a bucket, or with credentials.
+    EnvironmentSetupError
+        For a store that cannot be reached with what is installed.
+    """
+    if is_local_path(uri):
+        return DISK, local_path(uri)
+    scheme, _, rest = uri.partition("://")
+    host, _, path = rest.partition("/")
+    kind = kind_of(uri)
+    return _of_arrow(uri, scheme, rest) if kind is None else kind.open(scheme, host, path)
+
+
 def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
-    """The Arrow file system and path of a Spark path. Spark encodes no character: a name may hold ``#``, ``?`` or ``%20``."""
-    if uri.startswith("file:"):
-        rest = uri[len("file:") :]
-        return pafs.LocalFileSystem(), "/" + rest[2:].partition("/")[2] if rest.startswith("//") else rest
-    scheme, remote, rest = uri.partition("://")
-    if not remote:
-        return pafs.LocalFileSystem(), uri
+    """Return what Arrow's readers take: the file system of a path and the path in it. See :func:`store_at`."""
+    store, path = store_at(uri)
+    return store.arrow, path
+
+
+def local_path(uri: str) -> str:
+    """Return a path of this machine without its scheme."""
+    if not uri.startswith("file:"):
+        return uri
+    rest = uri.removeprefix("file:")
+    return "/" + rest[2:].partition("/")[2] if rest.startswith("//") else rest
+
+
+def read_at(uri: str) -> bytes | None:
+    """Return the bytes of a file; None if it does not exist."""
+    store, path = store_at(uri)
+    return store.read(path)
+
+
+def write_at(uri: str, data: bytes, *, durable: bool = False) -> None:
+    """Write a file, or replace it, whole or not at all. See :meth:`~krishiv_py.disk.store.Store.write`."""
+    store, path = store_at(uri)
+    store.write(path, data, durable=durable)
+
+
+def check_reachable(paths: Iterable[str | None], *, written: bool = False) -> None:
+    """See that the stores of some paths answer to this process, and that files may be written there if they are to be.
+
+    It takes seconds, not the minutes for which a store that is busy is waited for later. Disks are not checked.
+
+    Raises
+    ------
+    EnvironmentSetupError
+        When one does not answer, or refuses.
+    MissingExtraError
+        When what reaches it is not installed.
+    PlanError
+        For credentials in a path, and for a path without a bucket.
+    """
+    checked: set[tuple[str, str]] = set()
+    for path in paths:
+        kind = None if path is None else kind_of(path)
+        if kind is None or path is None:
+            continue
+        place = (kind.named, path if kind.by_path else path.partition("://")[2].partition("/")[0])
+        if place not in checked:
+            if not kind.by_path:
+                store_at(path)  # refuses paths that are none
+            kind.check(path, written)
+            checked.add(place)
+
+
+def arrow_reads(path: str) -> bool:
+    """Return whether the library reads files of a path itself, and not Spark."""
+    return is_local_path(path) or kind_of(path) is not None
+
+
+def is_local_path(path: str) -> bool:
+    """Return whether a path is on this machine's own file system."""
+    return "://" not in path or path.startswith("file:")
+
+
+def _in_bucket(example: str, scheme: str, host: str, path: str) -> str:
+    """Return a path in a bucket as Hadoop reads it."""
+    if "@" in host:
+        raise _secret_in_path(scheme)
+    if not host:
+        raise PlanError("a path names no bucket", got=f"{scheme}:///{path}", hint=f"write {example}")
+    return f"{host}{posixpath.normpath(f'/{path}')}".rstrip("/")
+
+
+def _of_arrow(uri: str, scheme: str, rest: str) -> tuple[Store, str]:
     host, slash, path = rest.partition("/")
-    if scheme in ("s3", "s3a", "gs", "gcs"):
-        if "@" in host:
-            raise _secret_in_path(scheme)
-        if not host:
-            hint = f"write {'s3a' if 's3' in scheme else 'gs'}://bucket/folder"
-            raise PlanError("a path names no bucket", got=repr(uri), hint=hint)
-        system = arrow_store(host) if "s3" in scheme else arrow_google()
-        return system, f"{host}{posixpath.normpath(f'/{path}')}".rstrip("/")  # as Hadoop reads it
-    if scheme == "hdfs":
-        return hdfs_system(host), hdfs_path(path)
     try:
         system, found = pafs.FileSystem.from_uri(f"{scheme}://{host}{slash}{quote(path)}")
     except (ImportError, OSError, pa.ArrowException) as problem:
-        raise _no_system(scheme, problem) from problem
-    return system, str(found)
-
-
-def _no_system(scheme: str, problem: Exception) -> EnvironmentSetupError:
-    got, consequence = str(problem).splitlines()[0], "no file there can be read or written"
-    hint = "use s3a://, hdfs://, gs:// or a mounted path"
-    return EnvironmentSetupError(f"Arrow cannot reach {scheme}://", got=got, then=consequence, hint=hint)
+        got, consequence = str(problem).splitlines()[0], "no file there can be read or written"
+        hint = "use s3a://, hdfs://, gs:// or a mounted path"
+        raise EnvironmentSetupError(f"Arrow cannot reach {scheme}://", got=got, then=consequence, hint=hint) from problem
+    return Store(system, f"{scheme}://"), str(found)
 
 
 def _secret_in_path(scheme: str) -> PlanError:
@@ -66,63 +195,3 @@ def _secret_in_path(scheme: str) -> PlanError:
         then="paths are written into notes, names and errors",
         hint='write them into Session.builder().storage_options({"AWS_ACCESS_KEY_ID": ...}), and the path without them',
     )
-
-
-def write_whole(system: pafs.FileSystem, path: str, data: bytes, *, durable: bool = False) -> None:
-    """Write a file, or replace it, whole or not at all; its folder is made if need be.
-
-    With `durable` it survives a loss of power once this has returned (object stores and HDFS see to that themselves).
-    """
-    if is_store(system):  # there what is closed is whole
-        put(system, path, data)
-        return
-    make_folder(system, path.rpartition("/")[0])
-    with system.open_output_stream(path + ".tmp") as stream:
-        stream.write(data)
-    if durable:
-        sync_files(system, [path + ".tmp"])
-    system.move(path + ".tmp", path)
-    if durable:
-        sync_files(system, [path.rpartition("/")[0]])
-
-
-def put(system: pafs.FileSystem, path: str, data: bytes | pa.Buffer) -> None:
-    """Write a small file, not safe against a crash but where the file system is an object store."""
-    with system.open_output_stream(path) as stream:
-        stream.write(data)
-
-
-def read_whole(system: pafs.FileSystem, path: str) -> bytes | None:
-    """What a file holds; None if it is not there."""
-    try:
-        with system.open_input_stream(path) as stream:
-            return bytes(stream.read())
-    except FileNotFoundError:
-        return None
-
-
-def make_folder(system: pafs.FileSystem, path: str) -> None:
-    """Make a folder of the library's own: on this machine for this user alone."""
-    if isinstance(system, pafs.LocalFileSystem):
-        private_folder(path)
-    elif is_google(system):
-        add_folder(path)
-    else:
-        system.create_dir(path, recursive=True)
-
-
-def sync_files(system: pafs.FileSystem, paths: list[str]) -> None:
-    """Let files, or the names in folders, survive a loss of power."""
-    if isinstance(system, pafs.LocalFileSystem):
-        for path in paths:
-            sync(path)
-
-
-def arrow_reads(path: str) -> bool:
-    """Whether Arrow knows the file system of a path."""
-    return "://" not in path or path.split(":", 1)[0] in ("file", "hdfs", "s3", "s3a", "gs", "gcs")
-
-
-def is_local_path(path: str) -> bool:
-    """Whether a path is on this machine's own file system."""
-    return "://" not in path or path.startswith("file:")

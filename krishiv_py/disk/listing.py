@@ -20,7 +20,8 @@ import attrs
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from krishiv_py.disk.files import file_system, is_local_path, read_whole
+from krishiv_py.disk.files import is_local_path, local_path, store_at
+from krishiv_py.disk.store import Store
 from krishiv_py.errors import SourceError
 
 UNFINISHED: Final = (".tmp", ".inprogress", ".partial", "._copying_")
@@ -84,35 +85,23 @@ def files_at(path: str, *, literal: bool, known: Known = nothing_known) -> list[
     SourceError
         For a folder that cannot be listed or entered; names it.
     """
-    system, root = file_system(path)
+    store, root = store_at(path)
     try:
-        if isinstance(system, pafs.LocalFileSystem):
-            roots = [root] if literal or not PATTERN.search(root) else _matching(system, root)
-            found = list(_local(roots, known))
-        else:
-            scheme, sign, rest = path.partition("://")
-            home = scheme + sign + (rest.partition("/")[0] if scheme == "hdfs" else "")
-            roots = [root] if literal or not PATTERN.search(root) else _matching(system, root)
-            found = list(_remote(system, roots, home, known))
+        roots = [root] if literal or not PATTERN.search(root) else _matching(store, root)
+        found = list(_local(roots, known) if store.local else _remote(store, roots, known))
     except (OSError, pa.ArrowException) as problem:
         raise _unreadable(path, problem) from problem
-    if len(roots) == 1 and system.get_file_info(f"{roots[0]}/_spark_metadata").type == pafs.FileType.Directory:
-        written = _of_sparks_sink(system, f"{roots[0]}/_spark_metadata")
+    log = f"{roots[0]}/_spark_metadata" if len(roots) == 1 else ""
+    if log and store.arrow.get_file_info(log).type == pafs.FileType.Directory:
+        written = _of_sparks_sink(store, log)
         found = [file for file in found if file.path in written]
     return sorted((f for f in found if f.size), key=lambda f: (f.mtime_ns, f.path))
 
 
 def facts_of(path: str) -> tuple[int, int] | None:
-    """The size and modification time of a file, ns; None where there is none."""
-    system, where = file_system(path)
-    if isinstance(system, pafs.LocalFileSystem):  # Arrow's times end in the year 2262
-        try:
-            facts = os.stat(where)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return (facts.st_size, facts.st_mtime_ns) if stat.S_ISREG(facts.st_mode) else None
-    info = system.get_file_info(where)
-    return (info.size, info.mtime_ns or 0) if info.is_file else None
+    """Return the size of a file and its modification time in ns; None if it does not exist."""
+    store, where = store_at(path)
+    return store.facts(where)
 
 
 def _unreadable(path: str, problem: Exception) -> SourceError:
@@ -187,49 +176,44 @@ def _linked(path: str, seen: set[str], linked: set[str], known: Known) -> Iterat
     yield File(f"file:{path}", facts.st_size, facts.st_mtime_ns, real)
 
 
-def _remote(system: pafs.FileSystem, roots: list[str], home: str, known: Known) -> Iterator[File]:
+def _remote(store: Store, roots: list[str], known: Known) -> Iterator[File]:
     for root in roots:
-        base = system.get_file_info(root)
-        selected = (
-            [base]
-            if base.type == pafs.FileType.File
-            else system.get_file_info(pafs.FileSelector(root, recursive=True, allow_not_found=True))
-        )
-        for each in selected:
+        base = store.arrow.get_file_info(root)
+        for each in [base] if base.is_file else store.entries(root, recursive=True):
             below = each.path.removeprefix(root).strip("/").split("/")
             if not each.is_file or any(map(hidden, below)) or passed_over(each.base_name):
                 continue
-            path = f"{home}{each.path}"
+            path = f"{store.home}{each.path}"
             if each.base_name not in known(posixpath.dirname(path)):
                 yield File(path, each.size or 0, each.mtime_ns or 0, path)
 
 
-def _matching(system: pafs.FileSystem, pattern: str) -> list[str]:
+def _matching(store: Store, pattern: str) -> list[str]:
     """The files and folders that a pattern names, as in Hadoop: ``*``, ``?``, ``[a-c]``, ``{a,b}``."""
     found: dict[str, None] = {}
     for each in _alternatives(pattern):
         head, *parts = each.split("/")
         places = [head]
         for part in parts:
-            places = [name for place in places for name in _children(system, place, part)]
+            places = [name for place in places for name in _children(store, place, part)]
         found |= dict.fromkeys(places)
-    return sorted(place for place in found if _counts(system.get_file_info(place)))
+    return sorted(place for place in found if _counts(store.arrow.get_file_info(place)))
 
 
 def _counts(info: pafs.FileInfo) -> bool:
     return info.type == pafs.FileType.Directory or (info.is_file and not hidden(info.base_name))
 
 
-def _children(system: pafs.FileSystem, place: str, part: str) -> list[str]:
+def _children(store: Store, place: str, part: str) -> list[str]:
     if not PATTERN.search(part):
         return [f"{place}/{part}"]
-    if isinstance(system, pafs.LocalFileSystem):
+    if store.local:  # Arrow leaves out links that lead nowhere
         try:
             names = os.listdir(place or "/")
         except (FileNotFoundError, NotADirectoryError):
             return []
     else:
-        names = [f.base_name for f in system.get_file_info(pafs.FileSelector(place or "/", allow_not_found=True))]
+        names = [f.base_name for f in store.entries(place or "/")]
     wanted = _regex(part)
     return [f"{place}/{name}" for name in sorted(names) if wanted.fullmatch(name)]
 
@@ -273,19 +257,19 @@ def _regex(part: str) -> re.Pattern[str]:
     return re.compile(text, re.DOTALL)
 
 
-def _of_sparks_sink(system: pafs.FileSystem, folder: str) -> set[str]:
+def _of_sparks_sink(store: Store, folder: str) -> set[str]:
     """The files that the log of Spark's file sink has."""
     numbers: dict[int, str] = {}
-    for each in system.get_file_info(pafs.FileSelector(folder)):
+    for each in store.entries(folder):
         number = each.base_name.removesuffix(".compact")
         if number.isdigit() and (int(number) not in numbers or each.base_name.endswith(".compact")):
             numbers[int(number)] = each.path
     begin = max((n for n, path in numbers.items() if path.endswith(".compact")), default=0)
     files: set[str] = set()
     for number, path in sorted(numbers.items()):
-        for line in (read_whole(system, path) or b"").decode().splitlines()[1:] if number >= begin else ():
+        for line in (store.read(path) or b"").decode().splitlines()[1:] if number >= begin else ():
             entry = json.loads(line)
             uri = unquote(entry["path"])
-            name = f"file:{file_system(uri)[1]}" if is_local_path(uri) else uri
+            name = f"file:{local_path(uri)}" if is_local_path(uri) else uri
             (files.discard if entry.get("action") == "delete" else files.add)(name)
     return files

@@ -6,15 +6,13 @@ everything that reads a checkpoint reads both kinds.
 
 from __future__ import annotations
 
-import contextlib
 import json
 from typing import Any, Final
 
 import attrs
-import pyarrow.fs as pafs
 
 from krishiv_py.disk.checksums import damaged
-from krishiv_py.disk.files import file_system, make_folder, write_whole
+from krishiv_py.disk.files import store_at, write_at
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, logged_offsets
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW, checked_lines
 
@@ -56,7 +54,8 @@ class BatchLog:
     def begin(self) -> None:
         """Make the folders."""
         for name in ("offsets", "commits"):
-            make_folder(*file_system(f"{self.checkpoint}/{name}"))
+            store, path = store_at(f"{self.checkpoint}/{name}")
+            store.make_folder(path)
 
     def plan(self, batch: PlannedBatch) -> None:
         """Note a batch before it runs."""
@@ -71,9 +70,8 @@ class BatchLog:
         """Note that a batch is finished; entries of long ago go."""
         self._write("commits", number, 'v1\n{"nextBatchWatermarkMs":0}')
         for name in ("offsets", "commits") if number >= _KEPT else ():
-            system, path = file_system(f"{self.checkpoint}/{name}/{number - _KEPT}")
-            with contextlib.suppress(FileNotFoundError):
-                system.delete_file(path)
+            store, path = store_at(f"{self.checkpoint}/{name}/{number - _KEPT}")
+            store.delete(path)
 
     def last_planned(self) -> PlannedBatch | None:
         """Return the batch that was planned last.
@@ -86,8 +84,8 @@ class BatchLog:
         numbers = batches_of(self.checkpoint)
         if not numbers:
             return None
-        system, path = file_system(f"{self.checkpoint}/offsets/{numbers[-1]}")
-        lines = checked_lines(system, path)
+        store, path = store_at(f"{self.checkpoint}/offsets/{numbers[-1]}")
+        lines = checked_lines(store, path)
         try:
             ours = json.loads(lines[1])[_OURS]
             return PlannedBatch(numbers[-1], ours["now_us"], logged_offsets(lines, path), ours["ended"], ours["snapshot"])
@@ -96,8 +94,8 @@ class BatchLog:
 
     def is_committed(self, number: int) -> bool:
         """Whether a batch is noted as finished."""
-        system, path = file_system(f"{self.checkpoint}/commits/{number}")
-        return bool(system.get_file_info(path).type == pafs.FileType.File)
+        store, path = store_at(f"{self.checkpoint}/commits/{number}")
+        return store.is_file(path)
 
     def _write(self, name: str, number: int, text: str) -> None:
-        write_whole(*file_system(f"{self.checkpoint}/{name}/{number}"), text.encode(), durable=self.durable)
+        write_at(f"{self.checkpoint}/{name}/{number}", text.encode(), durable=self.durable)

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from krishiv_py.connectors.lookup_table import tables_are
 from krishiv_py.disk.checksums import missing
-from krishiv_py.disk.files import file_system, sync_files
+from krishiv_py.disk.files import store_at
 from krishiv_py.engine.notes import Report
 from krishiv_py.errors import CheckpointError
 from krishiv_py.in_process.batch import Sent
@@ -129,8 +129,8 @@ class Engine:
         self._log.begin()
         values, note = self._state.load()
         if self._durable:
-            system, root = file_system(self._checkpoint)
-            sync_files(system, [root, f"{root}/krishiv", f"{root}/krishiv/ranges", f"{root}/krishiv/{PROCESS_STATE}"])
+            store, root = store_at(self._checkpoint)
+            store.sync(root, f"{root}/krishiv", f"{root}/krishiv/ranges", f"{root}/krishiv/{PROCESS_STATE}")
         if note is not None:
             self._restore(values, note)
         begun = self._log.last_planned()

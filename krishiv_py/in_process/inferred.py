@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from krishiv_py.connectors.csv.records import CsvOptions
-from krishiv_py.disk.files import arrow_reads, file_system
+from krishiv_py.disk.files import arrow_reads, store_at
 from krishiv_py.disk.listing import files_at
 from krishiv_py.errors import SourceError
 from krishiv_py.plan.schema import checked
@@ -38,9 +38,9 @@ def inferred(path: tuple[str, bool], kind: str, options: Mapping[str, str]) -> p
         raise _unknown(where, "no file says which columns there are", "no file")
     if kind == "csv":
         return checked(pa.schema([(name, pa.string()) for name in _named(paths[0], options)]))
-    system, root = file_system(paths[0])
+    store, root = store_at(paths[0])
     try:
-        with system.open_input_file(root) as file:
+        with store.open(root) as file:
             found = pq.read_schema(file)
     except (OSError, pa.ArrowException) as problem:
         raise _unknown(paths[0], "the file cannot be read", str(problem)[:300]) from problem

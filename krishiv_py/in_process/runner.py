@@ -9,16 +9,14 @@ from typing import Any, Final, NoReturn
 
 import attrs
 import pyarrow as pa
-import pyarrow.fs as pafs
 
 from krishiv_py.api.query import Query
 from krishiv_py.api.runner import BoundedResult
 from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.folder import folder_of
-from krishiv_py.disk.files import file_system
+from krishiv_py.disk.files import check_reachable, store_at
 from krishiv_py.disk.folders import absolute
-from krishiv_py.disk.hdfs.check import check_hdfs
 from krishiv_py.disk.settings import known_settings, use
 from krishiv_py.display.progress import Show
 from krishiv_py.errors import CheckpointError, PlanError, SessionClosedError, shown
@@ -164,7 +162,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         late = tuple(late_sinks(plan))
         check_places(sinks[0], late[-1], plan.source, home, late[:-1], sinks[1:])
         written = [folder for folder in map(folder_of, (*sinks, *late)) if folder is not None]
-        check_hdfs([home, *written], written=True)
+        check_reachable([home, *written], written=True)
         where = self.folder("checkpoint") if home is None else home
         with writable_checkpoint(where):
             make_private(where)
@@ -187,7 +185,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
 
     def located(self, path: str, streaming: bool) -> tuple[str, bool]:
         """See :class:`~krishiv_py.api.sources.FileRunner`."""
-        check_hdfs([path])
+        check_reachable([path])
         return attrs.astuple(located(path, streaming=streaming, here="://" not in path or path.startswith("file:")))
 
     def infer(self, path: tuple[str, bool], kind: str, options: dict[str, str]) -> pa.Schema:
@@ -198,7 +196,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         """The state of a stage in a checkpoint as a table; the query may run, here or elsewhere."""
         self._alive("read_state()")
         home = absolute(checkpoint).rstrip("/")
-        check_hdfs([home])
+        check_reachable([home])
         _check_engine(home)
         plan = attrs.evolve(plan, engine="in_process")
         CheckpointNotes(home).check(plan)
@@ -229,9 +227,9 @@ def _check_engine(checkpoint: str) -> None:
     CheckpointError
         When one did.
     """
-    system, root = file_system(checkpoint)
-    begun = system.get_file_info(f"{root}/metadata").type != pafs.FileType.NotFound
-    if begun or system.get_file_info(pafs.FileSelector(f"{root}/state", allow_not_found=True)):
+    store, root = store_at(checkpoint)
+    begun = store.exists(f"{root}/metadata")
+    if begun or store.entries(f"{root}/state"):
         raise CheckpointError(
             f"the checkpoint {checkpoint} belongs to a query on Spark",
             got="Session.in_process()",

@@ -13,7 +13,6 @@ what the batch writes, copies that into its own file and removes the old one: a 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import uuid
@@ -23,10 +22,10 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 import pyarrow as pa
-import pyarrow.fs as pafs
 
 from krishiv_py.disk.checksums import damaged, missing, sealed, unsealed
-from krishiv_py.disk.files import file_system, make_folder, read_whole, sync_files, write_whole
+from krishiv_py.disk.files import store_at
+from krishiv_py.disk.store import Store
 from krishiv_py.kernels.state.store import MemoryStore
 from krishiv_py.runtime.storage.chunk_files import chunk_of, file_value, write_chunk
 from krishiv_py.runtime.storage.codec import encode
@@ -131,23 +130,23 @@ class StateLog:
         CheckpointError
             When a file is damaged or missing; names it.
         """
-        system, root = file_system(self.folder)
+        store, root = store_at(self.folder)
         if not only_read:
-            make_folder(system, root)
-            make_folder(system, f"{root}/chunks")
-        found = system.get_file_info(pafs.FileSelector(root, allow_not_found=only_read))
+            store.make_folder(root)
+            store.make_folder(f"{root}/chunks")
+        found = store.entries(root)
         numbers = sorted(int(m[1]) for f in found if (m := _NAME.fullmatch(f.base_name)))
         values: dict[Key, bytes] = {}
         note: dict[str, Any] | None = None
-        first = self._read(system, root, numbers[-1])[2] if numbers else 0
+        first = self._read(store, root, numbers[-1])[2] if numbers else 0
         for number in [n for n in numbers if n < first]:  # a process that died did not remove them
             if not only_read:
-                self._delete(system, self._path(root, number))
+                store.delete(self._path(root, number))
             numbers.remove(number)
         for at, number in enumerate(numbers):
             if number != numbers[0] + at:
                 raise missing(self._path(root, numbers[0] + at), WAY_OUT)
-            entries, note, _ = self._read(system, root, number)
+            entries, note, _ = self._read(store, root, number)
             file = _File(number)
             self._files.append(file)
             for key, offset, value in entries:
@@ -161,19 +160,19 @@ class StateLog:
         self.last = numbers[-1] if numbers else -1
         self._chunks = {key: _chunk_name(value) for key, value in values.items() if value.startswith(b"file:")}
         if not only_read:
-            self._remove_orphans(system, root)
+            self._remove_orphans(store, root)
         return values, note
 
     def value_of(self, table: pa.Table, number: int) -> bytes:
         """Return what the log holds for a table of batch `number`: its bytes, or the name of a file with them."""
         if table.nbytes < _LARGE:
             return encode(table)
-        system, root = file_system(self.folder)
+        store, root = store_at(self.folder)
         name = f"{number}-{uuid.uuid4().hex[:12]}"
         path = f"{root}/chunks/{name}"
-        size, check = write_chunk(system, path, table)
+        size, check = write_chunk(store, path, table)
         if self.durable:
-            sync_files(system, [path, f"{root}/chunks"])
+            store.sync(path, f"{root}/chunks")
         return file_value(f"{name}.{size:x}.{check:08x}")
 
     def table_of(self, value: bytes) -> pa.Table:
@@ -182,7 +181,7 @@ class StateLog:
 
     def commit(self, number: int, changed: Mapping[Key, bytes | None], note: dict[str, Any]) -> None:
         """Commit micro-batch `number`: values that it `changed`, None for those it took out, and a `note` with them."""
-        system, root = file_system(self.folder)
+        store, root = store_at(self.folder)
         entries, over = dict(changed), list[_File]()
         written = sum(len(value) for value in changed.values() if value is not None)
         most = max(self._files[0].nbytes, _LARGEST_BUDGET) if self._files else _LARGEST_BUDGET
@@ -197,12 +196,12 @@ class StateLog:
             self._budget -= size
             over.append(oldest)
             if still:
-                body = self._body(system, root, oldest.number)
+                body = self._body(store, root, oldest.number)
                 copied |= {key: body[offset : offset + n] for key, (offset, n) in still.items()}
         entries = {**copied, **entries}
         first = self._files[len(over)].number if len(over) < len(self._files) else number
         dropped = [name for key in changed if (name := self._chunks.get(key)) is not None]
-        places = self._write(system, root, number, entries, note, first)
+        places = self._write(store, root, number, entries, note, first)
         file = _File(number)
         self._files.append(file)
         for key, value in entries.items():
@@ -214,9 +213,9 @@ class StateLog:
         self.last = number
         for old in over:
             self._files.popleft()
-            self._delete(system, self._path(root, old.number))
+            store.delete(self._path(root, old.number))
         for name in dropped:
-            self._delete(system, f"{root}/chunks/{name}")
+            store.delete(f"{root}/chunks/{name}")
 
     def _place(self, key: Key, file: _File, place: tuple[int, int] | None) -> None:
         before = self._where.pop(key, None)
@@ -229,7 +228,7 @@ class StateLog:
 
     def _write(
         self,
-        system: pafs.FileSystem,
+        store: Store,
         root: str,
         number: int,
         entries: Mapping[Key, bytes | None],
@@ -244,13 +243,11 @@ class StateLog:
                 places[key] = offset, len(value)
                 offset += len(value)
         body = b"".join([head, b"\n", *(value for value in entries.values() if value is not None)])
-        write_whole(system, self._path(root, number), sealed(body), durable=self.durable)
+        store.write(self._path(root, number), sealed(body), durable=self.durable)
         return places
 
-    def _read(
-        self, system: pafs.FileSystem, root: str, number: int
-    ) -> tuple[list[tuple[Key, int, bytes | None]], dict[str, Any], int]:
-        body = self._body(system, root, number)
+    def _read(self, store: Store, root: str, number: int) -> tuple[list[tuple[Key, int, bytes | None]], dict[str, Any], int]:
+        body = self._body(store, root, number)
         head, _, _ = body.partition(b"\n")
         try:
             noted = json.loads(head)
@@ -262,24 +259,19 @@ class StateLog:
         except (KeyError, TypeError, ValueError) as problem:
             raise damaged(self._path(root, number), "a header that cannot be read", WAY_OUT) from problem
 
-    def _body(self, system: pafs.FileSystem, root: str, number: int) -> bytes:
+    def _body(self, store: Store, root: str, number: int) -> bytes:
         path = self._path(root, number)
-        data = read_whole(system, path)
+        data = store.read(path)
         if data is None:
             raise missing(path, WAY_OUT)
         return unsealed(data, path, WAY_OUT)
 
-    def _remove_orphans(self, system: pafs.FileSystem, root: str) -> None:
+    def _remove_orphans(self, store: Store, root: str) -> None:
         """Remove chunks that no state names: a process that died left them."""
         known = set(self._chunks.values())
-        for file in system.get_file_info(pafs.FileSelector(f"{root}/chunks", allow_not_found=True)):
+        for file in store.entries(f"{root}/chunks"):
             if file.base_name not in known:
-                self._delete(system, file.path)
-
-    @staticmethod
-    def _delete(system: pafs.FileSystem, path: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            system.delete_file(path)
+                store.delete(file.path)
 
     @staticmethod
     def _path(root: str, number: int) -> str:

@@ -10,22 +10,22 @@ from typing import Final, TypeAlias
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.folder import folder_of
 from krishiv_py.connectors.tables.keys import KeyedTable
-from krishiv_py.disk.files import file_system, is_local_path
+from krishiv_py.disk.files import is_local_path, kind_of, local_path
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.nodes import Source
 
 Place: TypeAlias = tuple[str, ...]
 RESULTS: Final = "results"
 LATE: Final = "late rows"
-_SCHEMES: Final = {"s3a": "s3", "gcs": "gs"}
 
 
 def place_of(path: str) -> Place:
     """File system and folders of a path: two spellings of one folder are equal. Patterns stay patterns."""
     if is_local_path(path):
-        return ("", *(p for p in os.path.realpath(file_system(path)[1]).split("/") if p))
+        return ("", *(p for p in os.path.realpath(local_path(path)).split("/") if p))
     scheme, _, rest = path.partition("://")
-    return (f"{_SCHEMES.get(scheme, scheme)}://", *(p for p in os.path.normpath(rest).split("/") if p))
+    kind = kind_of(path)
+    return (f"{scheme if kind is None else kind.schemes[0]}://", *(p for p in os.path.normpath(rest).split("/") if p))
 
 
 def check_places(

@@ -12,7 +12,6 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 import pyarrow as pa
-import pyarrow.fs as pafs
 
 from krishiv_py.connectors.publish import check_sink
 from krishiv_py.connectors.side_output import side_output
@@ -20,9 +19,10 @@ from krishiv_py.connectors.sink import FileSink, FolderSink, OutputName, Sink
 from krishiv_py.connectors.sinks.known import described
 from krishiv_py.connectors.staging import writable, write_staged
 from krishiv_py.disk.checksums import sealed, unsealed
-from krishiv_py.disk.files import file_system, is_local_path, read_whole, write_whole
+from krishiv_py.disk.files import is_local_path, store_at
 from krishiv_py.disk.folders import absolute
 from krishiv_py.disk.settings import Stores
+from krishiv_py.disk.store import Store
 from krishiv_py.errors import CheckpointError, PlanError
 from krishiv_py.kernels.input.malformed import late_output_schema
 from krishiv_py.planner.physical import PhysicalPlan
@@ -45,16 +45,16 @@ def claim_folder(sink: FolderSink, rows: str, mark: str, checkpoint: str | None)
         When the checkpoint is a copy of one that is still there: they would replace each other's files.
     """
     folder = absolute(sink.path)
-    system, root = file_system(folder)
+    store, root = store_at(folder)
     notes = f"{root}/{_NOTES}"
     if checkpoint is not None and is_local_path(checkpoint):
-        checkpoint = os.path.realpath(file_system(checkpoint)[1])
+        checkpoint = os.path.realpath(store_at(checkpoint)[1])
     with writable(folder):
-        there = system.get_file_info(pafs.FileSelector(notes, allow_not_found=True))
+        there = store.entries(notes)
     for found in there:
         if not found.base_name.endswith(_NOTE):
             continue
-        note = _noted(system, found.path)
+        note = _noted(store, found.path)
         if note["rows"] != rows:
             raise PlanError(
                 f"{folder} holds the {note['rows']} of another query",
@@ -71,18 +71,18 @@ def claim_folder(sink: FolderSink, rows: str, mark: str, checkpoint: str | None)
                 hint=f"give the copy another output folder, or remove {other} if it was moved",
             )
     with writable(folder):
-        write_whole(system, f"{notes}/{mark}{_NOTE}", sealed(json.dumps({"rows": rows, "checkpoint": checkpoint}).encode()))
+        store.write(f"{notes}/{mark}{_NOTE}", sealed(json.dumps({"rows": rows, "checkpoint": checkpoint}).encode()))
 
 
 def _is_copy(other: str | None, checkpoint: str) -> bool:
     if other is None or place_of(other) == place_of(checkpoint):
         return False
-    system, root = file_system(other)
-    return bool(system.get_file_info(f"{root}/krishiv/plan.json").type == pafs.FileType.File)
+    store, root = store_at(other)
+    return store.is_file(f"{root}/krishiv/plan.json")
 
 
-def _noted(system: pafs.FileSystem, path: str) -> dict[str, Any]:
-    data = read_whole(system, path) or b""
+def _noted(store: Store, path: str) -> dict[str, Any]:
+    data = store.read(path) or b""
     found: dict[str, Any] = json.loads(unsealed(data, path, "remove it: the query that wrote it makes it anew"))
     return found
 

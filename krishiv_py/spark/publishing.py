@@ -12,7 +12,6 @@ from typing import Final, Protocol
 
 import attrs
 import pyarrow as pa
-import pyarrow.fs as pafs
 from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.connectors.publish import OutputOf, TablePublisher, blamed
@@ -20,7 +19,7 @@ from krishiv_py.connectors.side_output import side_output
 from krishiv_py.connectors.sink import Delivery, FileSink, FolderSink, FrameSink, OutputName, Sink, SparkFileSink, TableSink
 from krishiv_py.connectors.sinks.folder import folder_of
 from krishiv_py.connectors.staging import Publisher, staging_of
-from krishiv_py.disk.files import file_system, sync_files
+from krishiv_py.disk.files import store_at
 from krishiv_py.kernels.input.malformed import late_output_schema
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.planner.physical import PhysicalPlan
@@ -152,10 +151,10 @@ class SparkFiles:
         folder, staging = self.publisher.folder, staging_of(self.publisher.mark, batch_id)
         with blamed(self.sink, batch_id):
             self.sink.write_files(frame, f"{folder}/{staging}")
-        system, root = file_system(folder)
-        found = system.get_file_info(pafs.FileSelector(f"{root}/{staging}", allow_not_found=True))
+        store, root = store_at(folder)
+        found = store.entries(f"{root}/{staging}")
         if self.publisher.durable:
-            sync_files(system, [f.path for f in found if f.is_file])
+            store.sync(*(f.path for f in found if f.is_file))
         names = [f.base_name for f in found if f.base_name.startswith("part-") and f.size]
         self.publisher.publish(batch_id, names)
 

@@ -17,7 +17,6 @@ from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.folder import folder_of
 from krishiv_py.disk.folders import absolute
-from krishiv_py.disk.hdfs.check import check_hdfs
 from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.errors import PlanError, SessionClosedError
 from krishiv_py.lazy import lazy
@@ -100,8 +99,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
             check_free(sink)
         what = f"the run of {plan.title}"
         self._alive("collect()")
-        check_stores(self.spark, map(folder_of, aside), by_spark=False)
-        check_hdfs(map(folder_of, aside), written=True)
+        check_stores(self.spark, map(folder_of, aside), by_spark=False, written=True)
         check_outputs(plan, ())
         with as_own(what):
             result = self._run(plan, progress)
@@ -229,7 +227,6 @@ class SparkRunner(SessionRunner[StreamQuery]):
     def located(self, path: str, streaming: bool) -> tuple[str, bool]:
         """See :class:`~krishiv_py.api.sources.FileRunner`."""
         check_stores(self.spark, [path])
-        check_hdfs([path])
         return attrs.astuple(located(self.spark, path, streaming=streaming))
 
     def infer(self, path: tuple[str, bool], kind: str, options: dict[str, str]) -> pa.Schema:

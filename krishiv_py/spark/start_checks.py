@@ -13,7 +13,6 @@ from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.folder import folder_of
 from krishiv_py.disk.files import arrow_reads
 from krishiv_py.disk.folders import absolute
-from krishiv_py.disk.hdfs.check import check_hdfs
 from krishiv_py.errors import KrishivError
 from krishiv_py.plan.nodes import Source
 from krishiv_py.planner.places import check_places
@@ -51,9 +50,8 @@ def open_checkpoint(
     check_cluster(spark, home, [*results, *late], source)
     check_places(results[0], late[-1], source, home, late[:-1], results[1:])
     written = [folder for folder in map(folder_of, (*results, *late)) if folder is not None]
-    check_stores(spark, [home])
-    check_stores(spark, written, by_spark=False)
-    check_hdfs([home, *written], written=True)
+    check_stores(spark, [home], written=True)
+    check_stores(spark, written, by_spark=False, written=True)
     where = home if home is not None else temporary()
     with writable_checkpoint(where):
         make_private(where)

@@ -12,10 +12,9 @@ from typing import Any, Final
 
 import attrs
 import pyarrow as pa
-import pyarrow.fs as pafs
 from pyspark.sql import SparkSession
 
-from krishiv_py.disk.files import file_system
+from krishiv_py.disk.files import store_at
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.results.state_table import in_order, keys_held
@@ -150,6 +149,6 @@ def _read(
 
 def _has_batch(checkpoint: str) -> bool:
     """Whether a micro-batch was finished: before that Spark's source refuses to read."""
-    system, path = file_system(f"{checkpoint}/commits")
-    files = system.get_file_info(pafs.FileSelector(path, allow_not_found=True))
+    store, path = store_at(f"{checkpoint}/commits")
+    files = store.entries(path)
     return any(f.base_name.isdigit() for f in files)

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.fs as pafs
 import pytest
 
 from krishiv_py import ParquetSink
-from krishiv_py.connectors import staging
 from krishiv_py.connectors.staging import STAGING, Publisher, write_staged
-from krishiv_py.disk.placing import move_files
+from krishiv_py.disk.local import Disk
 from krishiv_py.errors import OperatorError
 
 
@@ -63,15 +61,15 @@ def test_what_waits_of_earlier_attempts_goes_first(tmp_path: Path) -> None:
 
 def test_who_is_overtaken_while_it_publishes_ends_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of its two files has its final name when another driver goes on: that one takes it away, and the other one, too."""
-    old = written(tmp_path, 0, 1, 2)
+    old, real = written(tmp_path, 0, 1, 2), Disk.rename
 
-    def overtaken(system: pafs.FileSystem, moves: Sequence[tuple[str, str]]) -> None:
-        move_files(system, moves[:1])
+    def overtaken(store: Disk, moves: Sequence[tuple[str, str]]) -> None:
+        real(store, moves[:1])
         monkeypatch.undo()
         Publisher(str(tmp_path), "cafe").publish(0, written(tmp_path, 0, 1, 2))
-        move_files(system, moves[1:])
+        real(store, moves[1:])
 
-    monkeypatch.setattr(staging, "move_files", overtaken)
+    monkeypatch.setattr(Disk, "rename", overtaken)
     with pytest.raises(OperatorError, match="a file cannot be published: it is gone"):
         Publisher(str(tmp_path), "cafe").publish(0, old)
     assert values(tmp_path) == [1, 2]

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow.fs as pafs
 import pytest
 
 from krishiv_py import ParquetSink
+from krishiv_py.disk.local import DISK
 from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.replay_index import open_sent
@@ -63,7 +63,7 @@ def look(home: Path) -> Any:
     sender = Sender(spool, STREAM.schema)
     trim(spool.folder)
     for sent in sorted((home / "spool").glob("0*")):
-        open_sent(pafs.LocalFileSystem(), str(sent)).read()
+        open_sent(DISK, str(sent)).read()
     notes = CheckpointNotes(checkpoint)
     notes.plan()
     check_log(checkpoint, 1)
@@ -75,9 +75,8 @@ def look(home: Path) -> Any:
         notes.metrics()
     for rows, sink in (("results", "out"), ("late rows", "late")):
         claim_folder(ParquetSink(str(home / sink)), rows, claim.outputs, checkpoint)
-    system = pafs.LocalFileSystem()
     last = max(int(p.name) for p in (home / "cp" / "offsets").iterdir() if p.name.isdigit())
-    log = offsets_of(system, f"{checkpoint}/offsets/{last}"), planned(checkpoint, last), entries_of(system, checkpoint)
+    log = offsets_of(DISK, f"{checkpoint}/offsets/{last}"), planned(checkpoint, last), entries_of(DISK, checkpoint)
     return sender.closed, claim, log
 
 

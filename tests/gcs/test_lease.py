@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from krishiv_py.disk.checksums import sealed, unsealed
-from krishiv_py.disk.files import file_system
-from krishiv_py.disk.stores import google, uploads
+from krishiv_py.disk.files import store_at
+from krishiv_py.disk.stores.google import Google as Store
 from krishiv_py.errors import CheckpointError
 from krishiv_py.runtime.checkpoint.lease import Lease, take
 from tests.gcs.store import Google
@@ -76,13 +76,13 @@ def test_who_lost_it_does_not_write_over_the_other(used: Google) -> None:
 
 def test_a_note_whose_answer_was_lost_is_its_own(used: Google, monkeypatch: pytest.MonkeyPatch) -> None:
     """The request is repeated, and the store says that another note is there: it is the one of the request before."""
-    real = google.put_if
+    real = Store.write_if
 
-    def unheard(path: str, data: bytes, generation: str | None) -> str | None:
-        real(path, data, generation)
-        return real(path, data, generation)
+    def unheard(*args: Any) -> Any:
+        real(*args)
+        return real(*args)
 
-    monkeypatch.setattr(google, "put_if", unheard)
+    monkeypatch.setattr(Store, "write_if", unheard)
     held = take(used.url("again"), "one")
     monkeypatch.undo()
     assert held._note is not None
@@ -95,13 +95,13 @@ def test_a_note_whose_answer_was_lost_is_its_own(used: Google, monkeypatch: pyte
 
 
 def test_conditional_writes(used: Google) -> None:
-    system, path = file_system(used.url("one"))
-    assert uploads.tag_of(system, path) is None
-    first = uploads.put_if(system, path, b"1", None)
-    assert first is not None and uploads.put_if(system, path, b"2", None) is None
-    second = uploads.put_if(system, path, b"3", first)
-    assert second == uploads.tag_of(system, path) and uploads.put_if(system, path, b"4", first) is None
-    assert uploads.put_if(system, f"{path}-none", b"5", "77") is None
+    store, path = store_at(used.url("one"))
+    assert store.version(path) is None
+    first = store.write_if(path, b"1", None)
+    assert first is not None and store.write_if(path, b"2", None) is None
+    second = store.write_if(path, b"3", first)
+    assert second == store.version(path) and store.write_if(path, b"4", first) is None
+    assert store.write_if(f"{path}-none", b"5", "77") is None
     assert used.read("one") == b"3"
     with pytest.raises(OSError, match="404"):
         take("gs://nowhere/cp", "one")

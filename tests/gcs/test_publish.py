@@ -11,9 +11,9 @@ import pytest
 from krishiv_py import ParquetSink, SideOutputLateEventHandler, count
 from krishiv_py.connectors.sink import FileSink
 from krishiv_py.connectors.staging import Publisher, staging_of, write_staged
-from krishiv_py.disk import placing
-from krishiv_py.disk.files import file_system, put
-from krishiv_py.disk.stores import google
+from krishiv_py.disk.files import file_system, store_at
+from krishiv_py.disk.stores import bucket
+from krishiv_py.disk.stores.google import Google as Store
 from krishiv_py.errors import OperatorError
 from krishiv_py.testing import Driver, stream_of
 from tests.gcs.store import Google
@@ -75,7 +75,7 @@ def test_a_kill_at_each_step_is_mended_by_the_next_run(used: Google, monkeypatch
     storage_blob = type(used.bucket().blob("x"))
     monkeypatch.setattr(storage_blob, "rewrite", step(storage_blob.rewrite))
     monkeypatch.setattr(storage_blob, "delete", step(storage_blob.delete))
-    monkeypatch.setattr(placing, "_delete", step(placing._delete))
+    monkeypatch.setattr(Store, "delete_one", step(Store.delete_one))
     names = written(used, folder, 0, 1, 2)
     with pytest.raises(Killed):
         publisher(used, folder).publish(0, names)
@@ -106,7 +106,7 @@ def test_who_is_overtaken_while_it_publishes_ends_there(used: Google, monkeypatc
         publisher(used, "overtaken").publish(0, written(used, "overtaken", 0, 1, 2))
         return done
 
-    monkeypatch.setattr(placing, "_AT_ONCE", 1)
+    monkeypatch.setattr(bucket, "_AT_ONCE", 1)
     monkeypatch.setattr(blob, "rewrite", overtaken)
     with pytest.raises(OperatorError, match=r"a file cannot be published .*404"):
         publisher(used, "overtaken").publish(0, old)
@@ -125,7 +125,7 @@ def test_a_copy_whose_answer_was_lost_is_taken_for_done(used: Google, monkeypatc
 
     monkeypatch.setattr(blob, "rewrite", unheard)
     used.put("unheard/old", b"1")
-    google.rename("streams/unheard/old", "streams/unheard/new")
+    store_at(used.url(""))[0].rename([("streams/unheard/old", "streams/unheard/new")])
     assert used.files("unheard/") == ["unheard/new"] and used.read("unheard/new") == b"1"
 
 
@@ -139,7 +139,7 @@ def test_a_large_copy_is_asked_for_until_it_is_done(used: Google, monkeypatch: p
 
     monkeypatch.setattr(blob, "rewrite", slowly)
     used.put("large/old", b"1")
-    google.rename("streams/large/old", "streams/large/new")
+    store_at(used.url(""))[0].rename([("streams/large/old", "streams/large/new")])
     assert tokens == [None, "first", "second"] and used.files("large/") == ["large/new"]
 
 
@@ -168,16 +168,16 @@ def test_the_driver_writes_there_too(used: Google) -> None:
 
 def test_a_staging_folder_goes_though_nothing_was_in_it(used: Google) -> None:
     """As Spark leaves it: a mark that it is done, an empty file, and an empty object that stands for the folder."""
-    system, root = file_system(used.url("staged"))
+    store, root = store_at(used.url("staged"))
     there = f"{root}/{staging_of('cafe', 0)}"
     used.put(f"{there.partition('/')[2]}/", b"")
-    put(system, f"{there}/_SUCCESS", b"")
-    put(system, f"{there}/part-0.json", b"")
+    store.put(f"{there}/_SUCCESS", b"")
+    store.put(f"{there}/part-0.json", b"")
     running = publisher(used, "staged")
     running.publish(0, [])
     assert used.files("staged/") == []
-    put(system, f"{root}/{staging_of('cafe', 1)}/part-1.json", b"{}")
+    store.put(f"{root}/{staging_of('cafe', 1)}/part-1.json", b"{}")
     running.publish(1, ["part-1.json"])
     [key] = used.files("staged/")
     assert key.startswith("staged/part-cafe-000000000001-00000-") and key.endswith(".json")
-    placing.delete_folder(system, f"{root}/not-there")
+    store.delete_folder(f"{root}/not-there")

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from krishiv_py import Session
 from krishiv_py.disk import settings
-from krishiv_py.disk.files import file_system, make_folder, read_whole, write_whole
+from krishiv_py.disk.files import file_system, store_at
 from krishiv_py.disk.settings import Stores
 from krishiv_py.disk.stores import google
 from krishiv_py.disk.stores.google import check_google, client, reached
@@ -85,21 +85,21 @@ def test_paths_are_read_as_hadoop_reads_them(used: Google) -> None:
 
 
 def test_files_are_whole(used: Google) -> None:
-    system, root = file_system(used.url("whole"))
-    make_folder(system, root)
-    write_whole(system, f"{root}/a b#%?/note", b"1", durable=True)
-    write_whole(system, f"{root}/a b#%?/note", b"2")
-    assert read_whole(system, f"{root}/a b#%?/note") == b"2" and read_whole(system, f"{root}/none") is None
+    store, root = store_at(used.url("whole"))
+    store.make_folder(root)
+    store.write(f"{root}/a b#%?/note", b"1", durable=True)
+    store.write(f"{root}/a b#%?/note", b"2")
+    assert store.read(f"{root}/a b#%?/note") == b"2" and store.read(f"{root}/none") is None
     assert used.keys("whole") == ["whole/", "whole/a b#%?/note"]
 
 
 def test_folders_ask_for_no_right_to_the_bucket_and_make_none(recorder: Recorder) -> None:
     """The recorder refuses whoever looks at the bucket, as the store does where a role is for objects alone."""
     settings.use({"fs.gs.storage.root.url": recorder.endpoint, "fs.gs.auth.type": "UNAUTHENTICATED", "fs.gs.project.id": "p"})
-    system, root = file_system("gs://bucket/a/b")
-    make_folder(system, root)
-    make_folder(*file_system("gs://bucket"))
-    assert system.get_file_info(pafs.FileSelector(root, allow_not_found=True)) == []
+    store, root = store_at("gs://bucket/a/b")
+    store.make_folder(root)
+    store.make_folder("bucket")
+    assert store.entries(root) == []
     asked = [path for path, _ in recorder.asked]
     assert asked.count("/upload/storage/v1/b/bucket/o") == 1 and "/storage/v1/b" not in asked
 
@@ -209,9 +209,9 @@ def test_credentials_that_are_refused_are_told(recorder: Recorder, tmp_path: Pat
     with pytest.raises(EnvironmentSetupError, match="gs://bucket/x cannot be reached: the store refuses"):
         check_google("gs://bucket/x")
     with pytest.raises(OSError, match="400"):
-        google.put_if("bucket/x", b"", None)
+        store_at("gs://bucket/x")[0].write_if("bucket/x", b"", None)
     with pytest.raises(OperatorError, match=r"a file cannot be published .*bucket/new: 400"):
-        google.rename("bucket/old", "bucket/new")
+        store_at("gs://bucket/x")[0].rename([("bucket/old", "bucket/new")])
     keyed = {"fs.gs.auth.type": google.KEY_FILE, "fs.gs.auth.service.account.json.keyfile": str(tmp_path / "none.json")}
     settings.use(keyed)
     with pytest.raises(EnvironmentSetupError, match=r"the key file cannot be used .*none\.json"):

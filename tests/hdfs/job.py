@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from krishiv_py import Batches, ParquetSink, Session, SideOutputLateEventHandler
-from krishiv_py.disk.files import file_system, put
+from krishiv_py.disk.files import store_at
 from tests.crash.job import SCHEMA, plan
 
 
@@ -18,8 +18,8 @@ def main(work: str) -> None:
         found = plan(lambda: read, "tumbling", late)
         batches = Batches.available_now(flush=True)
         found.start(ParquetSink(f"{work}/out"), checkpoint=f"{work}/checkpoint", batches=batches).await_termination()
-    system, root = file_system(work)
-    put(system, f"{root}/done", b"")
+    store, root = store_at(work)
+    store.put(f"{root}/done", b"")
 
 
 if __name__ == "__main__":

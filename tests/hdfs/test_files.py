@@ -22,14 +22,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from krishiv_py.disk.checksums import sealed_parquet
-from krishiv_py.disk.files import file_system, put, read_whole, write_whole
+from krishiv_py.disk.files import file_system, store_at
 from krishiv_py.disk.hdfs import client as hdfs_client
 from krishiv_py.disk.hdfs import system as hdfs_module
-from krishiv_py.disk.hdfs.system import Hdfs, is_hdfs
+from krishiv_py.disk.hdfs.system import Hadoop, Hdfs
+from krishiv_py.disk.local import DISK
+from krishiv_py.disk.store import Store
 from krishiv_py.replay_index import open_sent
 from tests.hdfs.server import Server
 
-Place: TypeAlias = tuple[pafs.FileSystem, str]
+Place: TypeAlias = tuple[Store, str]
 NAMES = (
     "a b",
     "a#b",
@@ -50,72 +52,77 @@ NAMES = (
 def place(request: pytest.FixtureRequest, tmp_path: Path, hdfs: Server) -> Place:
     """An empty folder; what the tests say of HDFS they say of a disk, too."""
     if request.param == "disk":
-        return pafs.LocalFileSystem(), str(tmp_path)
-    system, root = file_system(f"{hdfs.root}/files/{uuid.uuid4().hex}")
-    assert is_hdfs(system)
-    system.create_dir(root)
-    return system, root
+        return DISK, str(tmp_path)
+    store, root = store_at(f"{hdfs.root}/files/{uuid.uuid4().hex}")
+    assert isinstance(store, Hadoop)
+    store.add_folder(root)
+    return store, root
 
 
 def names(place: Place, **selector: Any) -> list[str]:
     """What is in a folder, as paths below it."""
-    system, root = place
-    found = system.get_file_info(pafs.FileSelector(root, **selector))
+    store, root = place
+    found = store.arrow.get_file_info(pafs.FileSelector(root, **selector))
     return sorted(each.path.removeprefix(f"{root}/") for each in found)
 
 
 class TestAsOnDisk:
     def test_odd_names(self, place: Place) -> None:
-        system, root = place
+        store, root = place
+        system = store.arrow
         for name in NAMES:
             system.create_dir(f"{root}/{name}")
-            write_whole(system, f"{root}/{name}/{name}", name.encode())
+            store.write(f"{root}/{name}/{name}", name.encode())
         assert names(place) == sorted(NAMES)
         assert names(place, recursive=True) == sorted([*NAMES, *(f"{name}/{name}" for name in NAMES)])
         for name in NAMES:
-            assert read_whole(system, f"{root}/{name}/{name}") == name.encode()
+            assert store.read(f"{root}/{name}/{name}") == name.encode()
             system.move(f"{root}/{name}/{name}", f"{root}/{name}/moved")
             system.delete_file(f"{root}/{name}/moved")
             system.delete_dir(f"{root}/{name}")
         assert names(place) == []
 
     def test_facts_of_files_and_folders(self, place: Place) -> None:
-        system, root = place
+        store, root = place
+        system = store.arrow
         before = time.time_ns()
-        put(system, f"{root}/file", b"12345")
+        store.put(f"{root}/file", b"12345")
         file, folder, inside, missing = system.get_file_info([f"{root}/file", root, f"{root}/file/x", f"{root}/none"])
         assert (file.type, file.size, file.base_name, file.path) == (pafs.FileType.File, 5, "file", f"{root}/file")
         assert before - 1_000_000_000 <= file.mtime_ns <= time.time_ns() + 1_000_000_000
         assert folder.type == pafs.FileType.Directory and folder.size is None
         assert inside.type == missing.type == pafs.FileType.NotFound
-        assert names((system, f"{root}/none"), allow_not_found=True) == []
+        assert names((store, f"{root}/none"), allow_not_found=True) == []
 
     def test_a_move_replaces_its_target(self, place: Place) -> None:
-        system, root = place
+        store, root = place
+        system = store.arrow
         for text in (b"one", b"two"):
-            put(system, f"{root}/new", text)
+            store.put(f"{root}/new", text)
             system.move(f"{root}/new", f"{root}/file")
-            assert (read_whole(system, f"{root}/file"), names(place)) == (text, ["file"])
+            assert (store.read(f"{root}/file"), names(place)) == (text, ["file"])
         system.move(f"{root}/file", f"{root}/file")
-        assert read_whole(system, f"{root}/file") == b"two"
+        assert store.read(f"{root}/file") == b"two"
 
     def test_writing_replaces_and_appending_does_not(self, place: Place) -> None:
-        system, root = place
-        put(system, f"{root}/file", b"a longer one")
-        put(system, f"{root}/file", b"one")
+        store, root = place
+        system = store.arrow
+        store.put(f"{root}/file", b"a longer one")
+        store.put(f"{root}/file", b"one")
         with system.open_append_stream(f"{root}/file") as stream:
             stream.write(b" two")
-        assert read_whole(system, f"{root}/file") == b"one two"
+        assert store.read(f"{root}/file") == b"one two"
         system.copy_file(f"{root}/file", f"{root}/copy")
-        assert read_whole(system, f"{root}/copy") == b"one two"
-        put(system, f"{root}/empty", b"")
-        assert read_whole(system, f"{root}/empty") == b""
+        assert store.read(f"{root}/copy") == b"one two"
+        store.put(f"{root}/empty", b"")
+        assert store.read(f"{root}/empty") == b""
 
     def test_folders_are_made_and_removed(self, place: Place) -> None:
-        system, root = place
+        store, root = place
+        system = store.arrow
         system.create_dir(f"{root}/a/b")
         system.create_dir(f"{root}/a/b")
-        put(system, f"{root}/a/b/file", b"1")
+        store.put(f"{root}/a/b/file", b"1")
         system.delete_dir_contents(f"{root}/a")
         assert names(place) == ["a"]
         system.delete_dir_contents(f"{root}/none", missing_dir_ok=True)
@@ -142,8 +149,9 @@ class TestAsOnDisk:
         ],
     )
     def test_what_fails_fails_alike(self, place: Place, call: Callable[[Any, str], object], raised: type[OSError]) -> None:
-        system, root = place
-        put(system, f"{root}/file", b"1")
+        store, root = place
+        system = store.arrow
+        store.put(f"{root}/file", b"1")
         system.create_dir(f"{root}/folder")
         with pytest.raises(raised) as problem:
             call(system, root)
@@ -151,7 +159,8 @@ class TestAsOnDisk:
         assert names(place) == ["file", "folder"]
 
     def test_parquet_is_read_from_any_place_in_a_file(self, place: Place) -> None:
-        system, root = place
+        store, root = place
+        system = store.arrow
         table = pa.table({"a": range(100_000), "b": [str(n) for n in range(100_000)]})
         with system.open_output_stream(f"{root}/t.parquet") as stream:
             pq.write_table(table, stream, row_group_size=10_000)
@@ -159,8 +168,8 @@ class TestAsOnDisk:
         with system.open_input_file(f"{root}/t.parquet") as file:
             assert pq.ParquetFile(file).read_row_group(7, ["a"])["a"][0].as_py() == 70_000
             assert file.size() == system.get_file_info(f"{root}/t.parquet").size
-        put(system, f"{root}/sealed", b"".join(sealed_parquet(_parquet(table))))
-        assert open_sent(system, f"{root}/sealed").read().equals(table)
+        store.put(f"{root}/sealed", b"".join(sealed_parquet(_parquet(table))))
+        assert open_sent(store, f"{root}/sealed").read().equals(table)
 
 
 def _parquet(table: pa.Table) -> pa.Buffer:
@@ -173,9 +182,9 @@ class TestHdfs:
     @pytest.fixture
     def place(self, hdfs: Server) -> Place:
         """An empty folder in HDFS."""
-        system, root = file_system(f"{hdfs.root}/own/{uuid.uuid4().hex}")
-        system.create_dir(root)
-        return system, root
+        store, root = store_at(f"{hdfs.root}/own/{uuid.uuid4().hex}")
+        store.add_folder(root)
+        return store, root
 
     def test_paths_as_spark_reads_them(self, hdfs: Server) -> None:
         assert file_system(hdfs.root)[1] == "/"
@@ -183,10 +192,11 @@ class TestHdfs:
         assert file_system(f"{hdfs.root}/../x")[1] == "/x"
 
     def test_it_goes_to_other_processes(self, place: Place) -> None:
-        system, root = place
-        put(system, f"{root}/file", b"1")
+        store, root = place
+        system = store.arrow
+        store.put(f"{root}/file", b"1")
         other = pickle.loads(pickle.dumps(system))
-        assert other == system and read_whole(other, f"{root}/file") == b"1"
+        assert other == system and Store(other, "").read(f"{root}/file") == b"1"
 
     def test_a_file_is_read_to_its_end_though_its_last_block_is_told_later(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """So it is behind a namenode that lets files be closed before the datanodes have reported all blocks."""
@@ -209,27 +219,28 @@ class TestHdfs:
             )
 
         system = pafs.PyFileSystem(Hdfs("h:1"))
+        store = Store(system, "hdfs://h:1")
         monkeypatch.setattr(hdfs_module, "hdfs_client", client(b"", b"ab", b"ab", b"abcdefg"))
-        assert read_whole(system, "/file") == b"abcdefg"
+        assert store.read("/file") == b"abcdefg"
         monkeypatch.setattr(hdfs_module, "hdfs_client", client(b"ab", b"", b"abcdefg"))
         with system.open_input_file("/file") as file:
             assert [file.read(2), file.size(), file.read_at(3, 4), file.read_at(3, 9)] == [b"ab", 7, b"efg", b""]
         monkeypatch.setattr(hdfs_module, "_REPORTED_S", 0.0)
         monkeypatch.setattr(hdfs_module, "hdfs_client", client(b"ab", b"ab"))
         with pytest.raises(OSError, match=r"/file ends after 2 of 7 bytes: no datanode has reported its last block"):
-            read_whole(system, "/file")
+            store.read("/file")
 
     def test_a_forked_child_has_clients_of_its_own(self, place: Place) -> None:
         """The parent's would wait for ever for threads that the child does not have."""
-        system, root = place
-        put(system, f"{root}/file", b"1")
-        assert read_whole(system, f"{root}/file") == b"1"  # leaves a connection to the datanode, too
+        store, root = place
+        store.put(f"{root}/file", b"1")
+        assert store.read(f"{root}/file") == b"1"  # leaves a connection to the datanode, too
         child = os.fork()
         if not child:
             code = 1
             try:
-                put(system, f"{root}/of-child", b"2")
-                code = 0 if read_whole(system, f"{root}/file") == b"1" else 2
+                store.put(f"{root}/of-child", b"2")
+                code = 0 if store.read(f"{root}/file") == b"1" else 2
             finally:
                 os._exit(code)
         until = time.monotonic() + 30
@@ -241,7 +252,7 @@ class TestHdfs:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
         assert ended and os.waitstatus_to_exitcode(status) == 0
-        assert read_whole(system, f"{root}/of-child") == b"2"
+        assert store.read(f"{root}/of-child") == b"2"
 
     def test_a_forked_child_ends_by_itself(self, hdfs: Server) -> None:
         """Also when Python takes it down piece by piece, as it does not in the tasks of Spark."""
@@ -258,7 +269,7 @@ class TestHdfs:
 
     def test_a_file_nobody_closed_is_written_anew(self, hdfs: Server, place: Place) -> None:
         """A writer that died has it open; HDFS lets another one write it in its stead."""
-        system, root = place
+        store, root = place
         program = f"""
             import os
             from krishiv_py.disk.files import file_system
@@ -269,11 +280,12 @@ class TestHdfs:
             os._exit(0)
         """
         subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=60)
-        write_whole(system, f"{root}/file", b"whole")
-        assert read_whole(system, f"{root}/file") == b"whole"
+        store.write(f"{root}/file", b"whole")
+        assert store.read(f"{root}/file") == b"whole"
 
     def test_a_file_is_whole_when_it_is_closed(self, place: Place) -> None:
-        system, root = place
+        store, root = place
+        system = store.arrow
         stream = system.open_output_stream(f"{root}/file")
         stream.write(b"1" * 10)
         assert system.get_file_info(f"{root}/file").size == 0
@@ -281,17 +293,18 @@ class TestHdfs:
         assert system.get_file_info(f"{root}/file").size == 10
 
     def test_replication_and_blocks_as_they_were_set(self, hdfs: Server, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-        system, root = place
+        store, root = place
         told = {"dfs.replication": "1", "dfs.blocksize": "8k"}
         monkeypatch.setattr(hdfs_client, "hdfs_settings", lambda: told)
-        put(system, f"{root}/file", b"1" * 20_000)
+        store.put(f"{root}/file", b"1" * 20_000)
         status = hdfs_client.hdfs_client(hdfs.root.removeprefix("hdfs://")).get_file_info(f"{root}/file")
         assert (status.replication, status.blocksize, status.length) == (1, 8_192, 20_000)
-        assert read_whole(system, f"{root}/file") == b"1" * 20_000
+        assert store.read(f"{root}/file") == b"1" * 20_000
 
     @pytest.mark.slow
     def test_a_file_of_several_blocks(self, place: Place) -> None:
-        system, root = place
+        store, root = place
+        system = store.arrow
         part = os.urandom(1 << 20)
         with system.open_output_stream(f"{root}/large") as stream:
             for _ in range(300):

@@ -15,8 +15,7 @@ import pyarrow.fs as pafs
 import pytest
 
 from krishiv_py.disk.checksums import sealed, unsealed
-from krishiv_py.disk.files import file_system, read_whole, write_whole
-from krishiv_py.disk.hdfs.system import claim
+from krishiv_py.disk.files import file_system, read_at, store_at, write_at
 from krishiv_py.errors import CheckpointError
 from krishiv_py.runtime.checkpoint.lease import Lease, take
 from tests.hdfs.server import Server
@@ -31,16 +30,14 @@ def checkpoint(hdfs: Server) -> str:
 
 def note_of(checkpoint: str) -> dict[str, Any]:
     """What the note says; nothing without one."""
-    system, path = file_system(f"{checkpoint}/krishiv/lease.json")
-    data = read_whole(system, path)
+    data = read_at(f"{checkpoint}/krishiv/lease.json")
     found: dict[str, Any] = {} if data is None else json.loads(unsealed(data, "note", ""))
     return found
 
 
 def change(checkpoint: str, **values: Any) -> None:
     """Write the note as another owner would."""
-    system, path = file_system(f"{checkpoint}/krishiv/lease.json")
-    write_whole(system, path, sealed(json.dumps({**note_of(checkpoint), **values}).encode()))
+    write_at(f"{checkpoint}/krishiv/lease.json", sealed(json.dumps({**note_of(checkpoint), **values}).encode()))
 
 
 def in_folder(checkpoint: str) -> list[str]:
@@ -113,14 +110,14 @@ def test_who_lost_it_does_not_write_over_the_other(checkpoint: str) -> None:
 
 
 def test_a_claim_is_of_what_was_read(checkpoint: str) -> None:
-    system, root = file_system(checkpoint)
-    system.create_dir(root)
+    store, root = store_at(checkpoint)
+    store.add_folder(root)
     path = f"{root}/note"
-    assert not claim(system, path, b"1", b"0"), "it is not there"
-    assert claim(system, path, b"1", None)
-    assert not claim(system, path, b"2", None), "it is there"
-    assert not claim(system, path, b"2", b"0"), "it is another one"
-    assert read_whole(system, path) == b"1"
-    assert claim(system, path, b"2", b"1")
-    assert read_whole(system, path) == b"2"
-    assert [each.base_name for each in system.get_file_info(pafs.FileSelector(root))] == ["note"]
+    assert not store.write_if(path, b"1", b"0"), "it is not there"
+    assert store.write_if(path, b"1", None)
+    assert not store.write_if(path, b"2", None), "it is there"
+    assert not store.write_if(path, b"2", b"0"), "it is another one"
+    assert store.read(path) == b"1"
+    assert store.write_if(path, b"2", b"1")
+    assert store.read(path) == b"2"
+    assert [each.base_name for each in store.entries(root)] == ["note"]

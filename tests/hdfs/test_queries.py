@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from krishiv_py import Batches, JsonSink, MemorySink, ParquetSink, Session, SideOutputLateEventHandler
-from krishiv_py.disk.files import file_system, put
+from krishiv_py.disk.files import store_at
 from krishiv_py.errors import CheckpointError, PlanError
 from krishiv_py.testing import Driver, stream_of
 from tests.crash import killing
@@ -31,14 +31,14 @@ from tests.spark.conftest import DDL, found, per_second, row
 
 def dataset(folder: str, kind: str = "parquet") -> pa.Table:
     """Every row of an output, as any reader finds it."""
-    system, root = file_system(folder)
-    return ds.dataset(root, filesystem=system, format=kind).to_table()
+    store, root = store_at(folder)
+    return ds.dataset(root, filesystem=store.arrow, format=kind).to_table()
 
 
 def files_in(folder: str) -> list[str]:
     """Every file below a folder."""
-    system, root = file_system(folder)
-    every = system.get_file_info(pafs.FileSelector(root, recursive=True))
+    store, root = store_at(folder)
+    every = store.arrow.get_file_info(pafs.FileSelector(root, recursive=True))
     return sorted(each.path.removeprefix(f"{root}/") for each in every if each.is_file)
 
 
@@ -64,9 +64,9 @@ def test_a_memory_stream_over_restarts(session: Session, hdfs: Server) -> None:
                 query.state()
         query.stop()
         if step == 0:
-            system, commits = file_system(f"{work}/check point/commits")
+            store, commits = store_at(f"{work}/check point/commits")
             last = max(int(name) for name in files_in(f"{work}/check point/commits") if name.isdigit())
-            system.delete_file(f"{commits}/{last}")
+            store.delete(f"{commits}/{last}")
         expected += found(told.results)
         refused += told.late["at"].to_pylist()
     expected += found(driver.close().results)
@@ -112,13 +112,13 @@ def test_files_over_a_restart_by_the_name_of_a_service(service: Session, tmp_pat
     work = f"hdfs://ns/files/{uuid.uuid4().hex}"
     write_input(tmp_path / "in", 5, 2)
     files = sorted((tmp_path / "in").iterdir())
-    system, root = file_system(f"{work}/in")
-    system.create_dir(root)
+    store, root = store_at(f"{work}/in")
+    store.add_folder(root)
     expected: Counter[tuple[str, ...]] = Counter()
     late: Counter[tuple[str, ...]] = Counter()
     driver = Driver(plan(lambda: stream_of(SCHEMA), "tumbling", SideOutputLateEventHandler(MemorySink())))
     for number, path in enumerate(files):
-        put(system, f"{root}/{path.name}", path.read_bytes())
+        store.put(f"{root}/{path.name}", path.read_bytes())
         told = [driver.send(pq.read_table(path)), *([driver.close()] if number else [])]
         expected += sum((counted(step.results.to_pylist()) for step in told), Counter())
         late += sum((counted(step.late.to_pylist()) for step in told), Counter())
@@ -139,17 +139,17 @@ def test_a_killed_query_goes_on(hdfs: Server, tmp_path: Path) -> None:
     work, undisturbed = (f"{hdfs.root}/{what}/{uuid.uuid4().hex}" for what in ("killed", "undisturbed"))
     write_input(tmp_path / "in", 6, 4)
     for folder in (work, undisturbed):
-        system, root = file_system(folder)
-        system.create_dir(f"{root}/in")
+        store, root = store_at(folder)
+        store.add_folder(f"{root}/in")
         for path in sorted((tmp_path / "in").iterdir()):
-            put(system, f"{root}/in/{path.name}", path.read_bytes())
-    system, root = file_system(work)
+            store.put(f"{root}/in/{path.name}", path.read_bytes())
+    store, root = store_at(work)
     killing.run("tumbling", tmp_path / "in", tmp_path / "plain")
     began = time.monotonic()
     subprocess.run([sys.executable, "-m", "tests.hdfs.job", undisturbed], check=True, timeout=400)
     killed = killing.killed_until_done(
         lambda: subprocess.Popen([sys.executable, "-m", "tests.hdfs.job", work], start_new_session=True),
-        lambda: bool(system.get_file_info(f"{root}/done").is_file),
+        lambda: bool(store.arrow.get_file_info(f"{root}/done").is_file),
         KILLS,
         seeded,
         time.monotonic() - began,

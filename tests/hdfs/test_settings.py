@@ -13,13 +13,11 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-import pyarrow.fs as pafs
 import pytest
 
 from krishiv_py import MemorySink, ParquetSink, Session
 from krishiv_py.disk import settings
-from krishiv_py.disk.files import file_system, put, read_whole
-from krishiv_py.disk.hdfs.check import check_hdfs
+from krishiv_py.disk.files import check_reachable, read_at, store_at
 from krishiv_py.disk.hdfs.client import hdfs_client, told_as_os_errors
 from krishiv_py.disk.settings import Stores
 from krishiv_py.errors import EnvironmentSetupError, PlanError
@@ -45,7 +43,7 @@ def refused(*paths: str, written: bool = False) -> str:
     """What is told of paths, in less than the time a client of Hadoop's tries for."""
     began = time.monotonic()
     with pytest.raises(EnvironmentSetupError) as problem:
-        check_hdfs(paths, written=written)
+        check_reachable(paths, written=written)
     assert time.monotonic() - began < 15
     return str(problem.value)
 
@@ -54,13 +52,13 @@ class TestSettings:
     def test_the_name_of_a_service_and_of_none(self, hdfs: Server) -> None:
         settings.use(service(hdfs))
         name = f"/named/{uuid.uuid4().hex} #1"
-        system, path = file_system(f"hdfs://ns{name}")
-        system.create_dir(path)
-        put(system, f"{path}/file", b"1")
+        store, path = store_at(f"hdfs://ns{name}")
+        store.add_folder(path)
+        store.put(f"{path}/file", b"1")
         for root in ("hdfs://", hdfs.root):
-            assert read_whole(*file_system(f"{root}{name}/file")) == b"1"
-        check_hdfs([f"hdfs://ns{name}", f"hdfs://{name}", None, "s3a://bucket/x", "/local"], written=True)
-        assert [each.base_name for each in system.get_file_info(pafs.FileSelector(path))] == ["file"], "no probe is left"
+            assert read_at(f"{root}{name}/file") == b"1"
+        check_reachable([f"hdfs://ns{name}", f"hdfs://{name}", None, "nosuch://bucket/x", "/local"], written=True)
+        assert [each.base_name for each in store.entries(path)] == ["file"], "no probe is left"
 
     def test_they_go_to_tasks_and_are_shown_nowhere(self, hdfs: Server) -> None:
         settings.use(service(hdfs))
@@ -107,8 +105,8 @@ class TestRefused:
     @pytest.fixture
     def stranger(self, hdfs: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         """A folder of this user's, when another one asks."""
-        system, root = file_system(f"{hdfs.root}/private/{uuid.uuid4().hex}")
-        system.create_dir(root)
+        store, root = store_at(f"{hdfs.root}/private/{uuid.uuid4().hex}")
+        store.add_folder(root)
         hdfs_client(hdfs.root.removeprefix("hdfs://")).set_permission(root, 0o700)
         monkeypatch.setenv("HADOOP_USER_NAME", "stranger")
         settings.use({"dfs.client.socket-timeout": "30000"})  # another client
@@ -118,9 +116,9 @@ class TestRefused:
         told = refused(f"{stranger}/out", written=True)
         assert f"{stranger}/out cannot be reached: the user may not do that (got: Permission denied: user=stranger" in told
         assert "\n" not in told
-        system, root = file_system(stranger)
+        store, root = store_at(stranger)
         with pytest.raises(PermissionError, match="user=stranger"):
-            put(system, f"{root}/file", b"1")
+            store.put(f"{root}/file", b"1")
 
     def test_sparks_user_is_the_one(self, stranger: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("HADOOP_USER_NAME")
@@ -135,7 +133,7 @@ class TestRefused:
             assert "the namenode takes no files yet" in refused(f"{hdfs.root}/never", written=True)
         finally:
             hdfs.safe_mode(False)
-        check_hdfs([f"{hdfs.root}/later"], written=True)
+        check_reachable([f"{hdfs.root}/later"], written=True)
 
     def test_at_the_start_of_a_query(self, session: Session, hdfs: Server) -> None:
         gone = "hdfs://nowhere"

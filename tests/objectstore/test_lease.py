@@ -7,14 +7,13 @@ import threading
 import time
 from typing import Any
 
-import pyarrow.fs as pafs
 import pytest
 
 from krishiv_py.disk.checksums import sealed, unsealed
-from krishiv_py.disk.files import file_system
-from krishiv_py.disk.stores import uploads
+from krishiv_py.disk.files import store_at
+from krishiv_py.disk.local import DISK
+from krishiv_py.disk.stores.s3 import S3
 from krishiv_py.errors import CheckpointError
-from krishiv_py.runtime.checkpoint import lease
 from krishiv_py.runtime.checkpoint.lease import Lease, take
 from tests.objectstore.store import BUCKET, Store
 
@@ -87,10 +86,10 @@ def test_a_renewal_whose_answer_was_lost_is_its_own(used: Store) -> None:
 
 
 def test_a_store_without_conditional_writes_has_the_later_note(used: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(system: pafs.FileSystem, path: str, data: bytes, tag: str | None) -> str | None:
+    def unknown(*args: Any) -> None:
         raise NotImplementedError
 
-    monkeypatch.setattr(lease, "put_if", unknown)
+    monkeypatch.setattr(S3, "write_if", unknown)
     held = take(f"s3a://{BUCKET}/plain", "one")
     with pytest.raises(CheckpointError, match="query 'one'"):
         take(f"s3a://{BUCKET}/plain", "two")
@@ -100,11 +99,11 @@ def test_a_store_without_conditional_writes_has_the_later_note(used: Store, monk
 
 
 def test_conditional_writes(used: Store) -> None:
-    system, path = file_system(f"s3a://{BUCKET}/one")
-    assert uploads.tag_of(system, path) is None
-    first = uploads.put_if(system, path, b"1", None)
-    assert first is not None and uploads.put_if(system, path, b"2", None) is None
-    second = uploads.put_if(system, path, b"3", first)
-    assert second == uploads.tag_of(system, path) and uploads.put_if(system, path, b"4", first) is None
-    assert uploads.put_if(system, f"{path}-none", b"5", "tag") is None
-    assert uploads.tag_of(pafs.LocalFileSystem(), "/") is None
+    store, path = store_at(f"s3a://{BUCKET}/one")
+    assert store.version(path) is None
+    first = store.write_if(path, b"1", None)
+    assert first is not None and store.write_if(path, b"2", None) is None
+    second = store.write_if(path, b"3", first)
+    assert second == store.version(path) and store.write_if(path, b"4", first) is None
+    assert store.write_if(f"{path}-none", b"5", "tag") is None
+    assert DISK.version("/") is None

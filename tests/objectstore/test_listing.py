@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from krishiv_py.disk.files import file_system, put
+from krishiv_py.disk.files import store_at
 from krishiv_py.disk.listing import facts_of, files_at
 from tests.objectstore.store import BUCKET, Store
 
@@ -16,9 +16,9 @@ def test_what_is_in_a_bucket_counts_as_on_disk(used: Store, tmp_path: Path, patt
     far, near = f"s3a://{BUCKET}/listed", f"{tmp_path}/listed"
     for name in ("a #1%20", "b", "user=7/x", "deep/er/y", "_h/x", ".x", "x.tmp", "_SUCCESS", "empty"):
         for home in (far, near):
-            system, path = file_system(f"{home}/{name}")
+            store, path = store_at(f"{home}/{name}")
             Path(path).parent.mkdir(parents=True, exist_ok=True) if home is near else None
-            put(system, path, b"" if name == "empty" else b"12")
+            store.put(path, b"" if name == "empty" else b"12")
     found = {file.path.removeprefix(far): file.size for file in files_at(f"{far}{pattern}", literal=not pattern)}
     local = {f.path.removeprefix(f"file:{near}"): f.size for f in files_at(f"{near}{pattern}", literal=not pattern)}
     assert found == local and found

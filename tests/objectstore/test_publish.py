@@ -10,13 +10,11 @@ import pyarrow.dataset as ds
 import pytest
 
 from krishiv_py import ParquetSink, SideOutputLateEventHandler, count
-from krishiv_py.connectors import staging
 from krishiv_py.connectors.sink import FileSink
 from krishiv_py.connectors.staging import Publisher, staging_of, write_staged
-from krishiv_py.disk.files import file_system, put
-from krishiv_py.disk.stores import uploads
-from krishiv_py.disk.stores.s3 import client
-from krishiv_py.disk.stores.uploads import Upload, complete
+from krishiv_py.disk.files import file_system, store_at
+from krishiv_py.disk.stores import s3
+from krishiv_py.disk.stores.s3 import Upload, client
 from krishiv_py.errors import OperatorError
 from krishiv_py.testing import Driver, stream_of
 from tests.objectstore.store import BUCKET, Store
@@ -32,6 +30,12 @@ def written(folder: str, batch: int, *numbers: int, mark: str = "cafe") -> list[
     """Files of a batch, one for each number, not published."""
     sink = ParquetSink(f"s3a://{BUCKET}/{folder}")
     return [name for n in numbers for name in write_staged(sink, sink.path, mark, batch, n, pa.table({"n": [n]}))]
+
+
+def complete(folder: str, staged: str) -> None:
+    """Make one file visible."""
+    store, root = store_at(f"s3a://{BUCKET}/{folder}")
+    store.publish(root, staged)
 
 
 def publisher(folder: str, mark: str = "cafe") -> Publisher:
@@ -51,7 +55,7 @@ def test_files_are_there_when_they_are_published_and_never_copied(used: Store, m
 
 def test_a_repeated_batch_replaces_its_files_and_gives_up_what_was_left(used: Store) -> None:
     publisher("again").publish(0, written("again", 0, 1, 2))
-    complete(f"{BUCKET}/again", Upload.of(written("again", 1, 3, 4)[0]))  # one of two, then the process died
+    complete("again", written("again", 1, 3, 4)[0])  # one of two, then the process died
     assert values("again") == [1, 2, 3] and len(used.uploads()) == 1
     written("again", 1, 8, mark="beef")  # of another query
     running = publisher("again")
@@ -67,7 +71,7 @@ def test_what_a_process_uploaded_that_was_thought_dead_cannot_be_published(used:
     old = written("fenced", 0, 1)
     publisher("fenced").publish(0, written("fenced", 0, 1))
     with pytest.raises(OperatorError, match="a file cannot be published"):
-        complete(f"{BUCKET}/fenced", Upload("part-gone", "no-such-upload", ["tag"]))
+        complete("fenced", Upload("part-gone", "no-such-upload", ["tag"]).told())
     with pytest.raises(OperatorError, match="a file cannot be published"):
         publisher("fenced", "f00d").publish(0, old)
     assert values("fenced") == [1]
@@ -94,7 +98,7 @@ def test_a_publisher_that_was_overtaken_is_found_without_a_list(used: Store, mon
     """MinIO lists no uploads of a prefix: of each upload of the batch it is asked whether it is open."""
     old = written("silent", 0, 1)
     publisher("silent").publish(0, written("silent", 0, 1))
-    monkeypatch.setattr(staging, "open_uploads", lambda folder, stem: {})
+    monkeypatch.setattr(s3, "open_uploads", lambda folder: {})
     with pytest.raises(OperatorError, match="1 of 1 uploads to streams/silent"):
         publisher("silent").publish(0, old)
     assert values("silent") == [1]
@@ -122,7 +126,7 @@ def test_files_of_several_parts(used: Store, monkeypatch: pytest.MonkeyPatch) ->
         def write_table(self, table: pa.Table, stream: Any) -> None:
             stream.write(b"x" * (11 << 20))
 
-    monkeypatch.setattr(uploads, "_PART_BYTES", 5 << 20)
+    monkeypatch.setattr(s3, "_PART_BYTES", 5 << 20)
     (name,) = write_staged(Bytes(), Bytes().path, "cafe", 0, 0, pa.table({"n": [1]}))
     assert len(Upload.of(name).parts) == 3
     publisher("parts").publish(0, [name])
@@ -141,13 +145,13 @@ def test_the_driver_writes_there_too(used: Store) -> None:
 
 def test_a_staging_folder_goes_though_nothing_was_in_it(used: Store) -> None:
     """As Spark leaves it that writes no row as JSON: a mark that it is done, and an empty file."""
-    system, root = file_system(f"s3a://{BUCKET}/staged")
+    store, root = store_at(f"s3a://{BUCKET}/staged")
     there = f"{root}/{staging_of('cafe', 0)}"
-    put(system, f"{there}/_SUCCESS", b"")
-    put(system, f"{there}/part-0.json", b"")
+    store.put(f"{there}/_SUCCESS", b"")
+    store.put(f"{there}/part-0.json", b"")
     running = publisher("staged")
     running.publish(0, [])
     assert [key for key in used.keys("staged/") if not key.endswith("/")] == []
-    put(system, f"{root}/{staging_of('cafe', 1)}/part-1.json", b"{}")
+    store.put(f"{root}/{staging_of('cafe', 1)}/part-1.json", b"{}")
     running.publish(1, ["part-1.json"])
     assert used.keys("staged/part") == ["staged/part-cafe-000000000001-00000.json"]

@@ -18,6 +18,7 @@ import pytest
 
 from krishiv_py import Batches, MemorySink, Sender, Session, Stream
 from krishiv_py.disk.checksums import sealed, unsealed
+from krishiv_py.disk.store import Store
 from krishiv_py.errors import CheckpointError
 from krishiv_py.runtime.checkpoint import lease
 from krishiv_py.runtime.checkpoint.lease import take
@@ -92,7 +93,7 @@ class TestWhereThereAreNoLocks:
     def store(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pafs.FileSystem:
         """A file system that is not this machine's."""
         system = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
-        monkeypatch.setattr(lease, "file_system", lambda uri: (system, "cp"))
+        monkeypatch.setattr(lease, "store_at", lambda uri: (Store(system, "s3://b/"), "cp"))
         self.note = tmp_path / "cp" / "krishiv" / "lease.json"
         return system
 
@@ -199,11 +200,11 @@ class TestWhereThereAreNoLocks:
         monkeypatch.setattr(lease, "_LOOK_S", 0.0)
         held = take("s3://b/cp", "one")
 
-        def silent(system: pafs.FileSystem, path: str) -> bytes:
+        def silent(store: Store, path: str) -> bytes:
             raise kind("timeout")
 
         with monkeypatch.context() as patched:
-            patched.setattr(lease, "read_whole", silent)
+            patched.setattr(Store, "read", silent)
             held.check()
             patched.setattr(lease, "_OVER_S", 0.0)
             with pytest.raises(CheckpointError, match="could not be read for 0 s: timeout"):

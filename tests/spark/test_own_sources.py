@@ -18,7 +18,7 @@ from krishiv_py.api.runner import NoRunner
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors import JsonValue, Planned, Source
 from krishiv_py.connectors.ranges import RangeSource, node_of
-from krishiv_py.disk.files import file_system
+from krishiv_py.disk.files import store_at
 from krishiv_py.errors import CheckpointError, OperatorError, PlanError, SourceError
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, offsets_of
 from krishiv_py.runtime.ranges.reader import RangeReader
@@ -70,8 +70,8 @@ def by_the_driver(source: Source) -> tuple[list[Any], list[Any], int]:
 
 def sources_of(checkpoint: Path) -> set[int]:
     """Return how many sources of files the batches of a checkpoint have."""
-    system, root = file_system(str(checkpoint))
-    return {len(offsets_of(system, f"{root}/offsets/{n}")) for n in batches_of(str(checkpoint))}
+    store, root = store_at(str(checkpoint))
+    return {len(offsets_of(store, f"{root}/offsets/{n}")) for n in batches_of(str(checkpoint))}
 
 
 def shuffled(spark: SparkSession, source: RangeSource, schema: pa.Schema) -> tuple[DataFrame, RangeReader]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import threading
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from krishiv_py.disk.hdfs.client import DEFAULT, hdfs_settings, new_client, told_as_os_errors
-from krishiv_py.disk.hdfs.system import Hdfs, hdfs_path, of_hdfs
+from krishiv_py.disk.hdfs.system import Hdfs, hdfs_path
 from krishiv_py.errors import EnvironmentSetupError
 
 _ANSWER_S: Final = 20
@@ -30,29 +30,23 @@ _HINT: Final = (
 )
 
 
-def check_hdfs(paths: Iterable[str | None], *, written: bool = False) -> None:
-    """See that the namenodes of those paths that are in HDFS answer, and that files may be written there if they are to be.
+def check_hdfs(path: str, *, written: bool = False) -> None:
+    """See that the namenode of a path answers, and that files may be written there if they are to be.
 
     Raises
     ------
     EnvironmentSetupError
-        When one does not, its name is unknown, or the user may not.
+        When it does not, its name is unknown, or the user may not.
     MissingExtraError
         When hdfs-native is not installed.
     """
-    answered: set[str] = set()
-    for path in dict.fromkeys(paths):
-        if path is None or not of_hdfs(path):
-            continue
-        host, _, rest = path.removeprefix("hdfs://").partition("/")
-        try:
-            if host not in answered:
-                _answer(host)
-                answered.add(host)
-            if written:
-                _write(Hdfs(host), hdfs_path(rest))
-        except OSError as problem:
-            raise _unreached(path, str(problem)) from problem
+    host, _, rest = path.removeprefix("hdfs://").partition("/")
+    try:
+        _answer(host)
+        if written:
+            _write(Hdfs(host), hdfs_path(rest))
+    except OSError as problem:
+        raise _unreached(path, str(problem)) from problem
 
 
 def _answer(host: str) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import posixpath
 import shutil
 import time
 import uuid
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import attrs
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from krishiv_py.disk.hdfs.client import hdfs_client, told_as_os_errors, write_options
+from krishiv_py.disk.store import Store, Version
 
 _BUFFER: Final = 1 << 20
 _MS: Final = 1_000_000
@@ -23,19 +23,9 @@ _REPORTED_S: Final = 30.0
 _ASKED_S: Final = 0.05
 
 
-def of_hdfs(path: str) -> bool:
-    """Whether a path is in HDFS."""
-    return path.startswith("hdfs://")
-
-
 def hdfs_path(path: str) -> str:
     """A path as the namenode wants it."""
     return "/" + posixpath.normpath("/" + path).lstrip("/")
-
-
-def is_hdfs(system: pafs.FileSystem) -> bool:
-    """Whether a file system is HDFS."""
-    return bool(system.type_name == "py::hdfs")
 
 
 def hdfs_system(host: str) -> pafs.FileSystem:
@@ -173,32 +163,37 @@ class Hdfs(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no type
         return pa.PythonFile(io.BufferedWriter(_Told(written), _BUFFER), mode="w")
 
 
-def claim(system: pafs.FileSystem, path: str, data: bytes, instead_of: bytes | None) -> bool:
-    """Write a file in place of the one that holds `instead_of`, or of none. False if another one is there.
+@attrs.frozen
+class Hadoop(Store):
+    """HDFS. It has no versions of its own: a file's version is what it holds."""
 
-    Of many that claim a path at once one gets it: only one can rename a file away, and none onto another. Who was too late to
-    see that has renamed the new one, and puts it back: for a moment nothing is there.
-    """
-    hdfs: Hdfs = system.handler
-    new, old = (f"{path}.{uuid.uuid4().hex}.{kind}" for kind in ("new", "old"))
-    try:
-        with system.open_output_stream(new) as stream:
-            stream.write(data)
-        if instead_of is not None:
-            hdfs.rename(path, old)
-            with system.open_input_stream(old) as stream:
-                found = stream.read()
-            if found != instead_of:
-                hdfs.rename(old, path)
-                return False
-        hdfs.rename(new, path)
-        return True
-    except (FileNotFoundError, FileExistsError):
-        return False
-    finally:
-        for left in (new, old):
-            with contextlib.suppress(FileNotFoundError):
-                system.delete_file(left)
+    replaces_if: ClassVar[bool] = False
+
+    def version(self, path: str) -> Version | None:
+        """See Store."""
+        return self.read(path)
+
+    def write_if(self, path: str, data: bytes, version: Version | None) -> Version | None:
+        """See Store.
+
+        Of many that write a path at once one gets it: only one can rename a file away, and none onto another. Who was too late
+        to see that has renamed the new one, and puts it back: for a moment there is none.
+        """
+        hdfs: Hdfs = self.arrow.handler
+        new, old = (f"{path}.{uuid.uuid4().hex}.{kind}" for kind in ("new", "old"))
+        try:
+            self.put(new, data)
+            if version is not None:
+                hdfs.rename(path, old)
+                if self.read(old) != version:
+                    hdfs.rename(old, path)
+                    return None
+            hdfs.rename(new, path)
+            return data
+        except (FileNotFoundError, FileExistsError):
+            return None
+        finally:
+            self.delete(new, old)
 
 
 class _Told(io.RawIOBase):

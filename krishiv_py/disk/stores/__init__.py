@@ -1,4 +1,4 @@
-"""Object stores: ``s3`` and ``google`` reach them, ``kinds`` tells them apart, ``uploads`` has files that become visible later.
+"""Object stores, one file each over what they share (``bucket``); ``options`` reads what a user says of them.
 
-``options`` reads what a user tells of them. Imports the settings beside it, and no files.
+Imports the interface and the settings beside it, and no files.
 """

@@ -19,7 +19,8 @@ import attrs
 import pyarrow.fs as pafs
 
 from krishiv_py.disk.settings import connections, noted
-from krishiv_py.disk.stores.kinds import bucket_and_key
+from krishiv_py.disk.store import Version
+from krishiv_py.disk.stores.bucket import CopyingBucket, bucket_and_key
 from krishiv_py.errors import EnvironmentSetupError, OperatorError, missing_extra, require_extra
 
 PREFIX: Final = "fs.gs."
@@ -139,80 +140,64 @@ def client() -> Any:
 connections.extend((arrow_google.cache_clear, client.cache_clear))
 
 
-def of_google(path: str) -> bool:
-    """Whether a path is of Google's store."""
-    return path.startswith(("gs://", "gcs://"))
+@attrs.frozen
+class Google(CopyingBucket):
+    """Google's store. A version is the generation of an object."""
 
+    def version(self, path: str) -> Version | None:
+        """See Store."""
+        blob = _blob(path)
+        from google.api_core.exceptions import NotFound
 
-def generation_of(path: str) -> str | None:
-    """The generation of an object, which changes whenever it is written; None where it is not there."""
-    blob = _blob(path)
-    from google.api_core.exceptions import NotFound
+        with _as_os_errors():
+            try:
+                blob.reload(**_how())
+            except NotFound:
+                return None
+        return str(blob.generation)
 
-    with _as_os_errors():
+    def write_if(self, path: str, data: bytes, version: Version | None) -> Version | None:
+        """See Store."""
+        blob = _blob(path)
+        from google.api_core.exceptions import NotFound, PreconditionFailed
+
+        with _as_os_errors():
+            try:
+                blob.upload_from_string(data, if_generation_match=0 if version is None else int(version), **_how())
+            except PreconditionFailed:
+                return None
+            except NotFound:
+                if version is None:  # not even a bucket
+                    raise
+                return None
+        return str(blob.generation)
+
+    def rename_one(self, source: str, target: str) -> None:
+        """See CopyingBucket.
+
+        Raises
+        ------
+        OperatorError
+            When it is gone, or the store refuses.
+        """
+        old, new = _blob(source), _blob(target)
+        from google.api_core.exceptions import NotFound, PreconditionFailed
+
         try:
-            blob.reload(**_how())
-        except NotFound:
-            return None
-    return str(blob.generation)
-
-
-def put_if(path: str, data: bytes, generation: str | None) -> str | None:
-    """Write an object in place of the one of this `generation`, or of none. Gives its new one; None if another is there.
-
-    Raises
-    ------
-    OSError
-        When the store does not answer, or refuses.
-    """
-    blob = _blob(path)
-    from google.api_core.exceptions import NotFound, PreconditionFailed
-
-    with _as_os_errors():
-        try:
-            blob.upload_from_string(data, if_generation_match=0 if generation is None else int(generation), **_how())
-        except PreconditionFailed:
-            return None
-        except NotFound:
-            if generation is None:  # not even a bucket
-                raise
-            return None
-    return str(blob.generation)
-
-
-def add_folder(path: str) -> None:
-    """Let an empty object stand for a folder, as Hadoop's connectors and Arrow have it.
-
-    Arrow's own way looks at the bucket, for which one may have no right, and would make one that is not there.
-    """
-    if "/" in path:
-        put_if(f"{path}/", b"", None)
-
-
-def rename(source: str, target: str) -> None:
-    """Give an object another name in its bucket, without its bytes leaving the store; `target` must be nobody else's name.
-
-    Raises
-    ------
-    OperatorError
-        When it is gone, or the store refuses.
-    """
-    old, new = _blob(source), _blob(target)
-    from google.api_core.exceptions import NotFound, PreconditionFailed
-
-    try:
-        token: str | None = None
-        with contextlib.suppress(PreconditionFailed):  # there by a request whose answer was lost
-            while True:
-                token, _, _ = new.rewrite(old, token=token, if_generation_match=0, **_how())
-                if token is None:
-                    break
-        with contextlib.suppress(NotFound):
-            old.delete(**_how())
-    except Exception as problem:  # Google's client has many kinds
-        hint = "see what the store says; start the query again: the batch is written again"
-        text = f"{target}: {_first_line(problem)}"
-        raise OperatorError("a file cannot be published", got=text, then="the batch is not published", hint=hint) from problem
+            token: str | None = None
+            with contextlib.suppress(PreconditionFailed):  # there by a request whose answer was lost
+                while True:
+                    token, _, _ = new.rewrite(old, token=token, if_generation_match=0, **_how())
+                    if token is None:
+                        break
+            with contextlib.suppress(NotFound):
+                old.delete(**_how())
+        except Exception as problem:  # Google's client has many kinds
+            hint = "see what the store says; start the query again: the batch is written again"
+            text = f"{target}: {_first_line(problem)}"
+            raise OperatorError(
+                "a file cannot be published", got=text, then="the batch is not published", hint=hint
+            ) from problem
 
 
 def check_google(path: str) -> None:

@@ -1,10 +1,17 @@
-"""How this process reaches ``s3a://``: by Arrow, and by boto3 for what Arrow cannot do."""
+"""Files of ``s3a://``: through Arrow, and through boto3 for what Arrow cannot do.
+
+A rename would copy a file. So a task uploads its parts under its final name and leaves the upload open: nobody who lists the
+bucket sees it. The driver completes it, which is one request however large the file is.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import ipaddress
+import json
 import os
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -12,7 +19,9 @@ import attrs
 import pyarrow.fs as pafs
 
 from krishiv_py.disk.settings import connections, noted
-from krishiv_py.errors import EnvironmentSetupError, missing_extra, require_extra
+from krishiv_py.disk.store import Version, WriteRows
+from krishiv_py.disk.stores.bucket import Bucket, bucket_and_key, written
+from krishiv_py.errors import EnvironmentSetupError, OperatorError, missing_extra, require_extra
 
 PREFIX: Final = "fs.s3a."
 """How the names of Hadoop's settings begin."""
@@ -30,6 +39,7 @@ NAMES: Final = (
 _CONNECT_S: Final = 5
 _REQUEST_S: Final = 60
 _ATTEMPTS: Final = 4
+_PART_BYTES: Final = 64 << 20
 _ASKED_S: Final = 5
 _ASKED: Final = 2
 _DEFAULT_REGION: Final = "us-east-1"
@@ -177,9 +187,168 @@ def client(bucket: str) -> Any:
 connections.extend((arrow_store.cache_clear, client.cache_clear))
 
 
-def of_s3(path: str) -> bool:
-    """Whether a path is of S3."""
-    return path.startswith(("s3://", "s3a://"))
+@attrs.frozen
+class Upload:
+    """A file whose parts are all there, and that is not visible yet.
+
+    Attributes
+    ----------
+    name : str
+        Its name, without folder.
+    upload : str
+        What the store calls the upload.
+    parts : list of str
+        The tags of its parts.
+    """
+
+    name: str
+    upload: str
+    parts: list[str]
+
+    def told(self) -> str:
+        """As text, for the driver."""
+        return json.dumps(attrs.asdict(self))
+
+    @classmethod
+    def of(cls, told: str) -> Upload:
+        """From the text of a task."""
+        return cls(**json.loads(told))
+
+
+@attrs.frozen
+class S3(Bucket):
+    """A bucket of S3, or of a store that follows it. A version is the tag of an object."""
+
+    def version(self, path: str) -> Version | None:
+        """See Store."""
+        bucket, key = bucket_and_key(path)
+        store = client(bucket)
+        try:
+            return str(store.head_object(Bucket=bucket, Key=key)["ETag"])
+        except store.exceptions.ClientError as problem:
+            if _code(problem) in ("404", "NoSuchKey", "NotFound"):
+                return None
+            raise OSError(str(problem)) from problem
+
+    def write_if(self, path: str, data: bytes, version: Version | None) -> Version | None:
+        """See Store."""
+        bucket, key = bucket_and_key(path)
+        store = client(bucket)
+        condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
+        try:
+            return str(store.put_object(Bucket=bucket, Key=key, Body=data, **condition)["ETag"])
+        except store.exceptions.ClientError as problem:
+            code = _code(problem)
+            if code in ("PreconditionFailed", "412", "ConditionalRequestConflict", "409", "NoSuchKey", "404"):
+                return None
+            if code in ("NotImplemented", "501"):
+                raise NotImplementedError(str(problem)) from problem
+            raise OSError(str(problem)) from problem
+        except Exception as problem:  # of the connection: boto3 has many kinds
+            raise OSError(str(problem)) from problem
+
+    def stage(self, root: str, final: str, hidden: str, write: WriteRows) -> str | None:
+        """See Store; uploads all parts of the file under its final name, and leaves it invisible.
+
+        Raises
+        ------
+        OperatorError
+            When the store refuses.
+        """
+        view = memoryview(written(write))
+        bucket, key = bucket_and_key(f"{root}/{final}")
+        store = client(bucket)
+        with _telling(f"{root}/{final}", "a file cannot be uploaded"):
+            begun = store.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
+            try:
+                pieces = [view[at : at + _PART_BYTES] for at in range(0, max(len(view), 1), _PART_BYTES)]
+                parts = [
+                    store.upload_part(Bucket=bucket, Key=key, UploadId=begun, PartNumber=number, Body=bytes(piece))["ETag"]
+                    for number, piece in enumerate(pieces, 1)
+                ]
+            except BaseException:
+                with contextlib.suppress(Exception):
+                    store.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=begun)
+                raise
+        return Upload(final, str(begun), [str(part) for part in parts]).told()
+
+    def publish(self, root: str, staged: str) -> None:
+        """See Store; a file that was made visible before, by a request whose answer was lost, is passed over.
+
+        Raises
+        ------
+        OperatorError
+            When the store refuses.
+        """
+        done = Upload.of(staged)
+        bucket, key = bucket_and_key(f"{root}/{done.name}")
+        store = client(bucket)
+        parts = [{"ETag": tag, "PartNumber": number} for number, tag in enumerate(done.parts, 1)]
+        with _telling(f"{root}/{done.name}", "a file cannot be published"):
+            try:
+                store.complete_multipart_upload(Bucket=bucket, Key=key, UploadId=done.upload, MultipartUpload={"Parts": parts})
+            except store.exceptions.ClientError as problem:
+                if _code(problem) != "NoSuchUpload" or not _is_there(store, bucket, key):
+                    raise
+
+    def give_up(self, root: str, stem: str, kept: Sequence[str]) -> int:
+        """See Store. Uploads that are not listed to us stay: nobody sees them, but they take room."""
+        ours = [Upload.of(staged) for staged in kept]
+        found = {upload: key for upload, key in open_uploads(root).items() if key.rpartition("/")[2].startswith(stem)}
+        gone = [each for each in ours if each.upload not in found and not is_open(root, each)]
+        if not gone:
+            bucket, _ = bucket_and_key(root)
+            store = client(bucket)
+            for upload in found.keys() - {each.upload for each in ours}:
+                with contextlib.suppress(store.exceptions.ClientError):
+                    store.abort_multipart_upload(Bucket=bucket, Key=found[upload], UploadId=upload)
+        return len(gone)
+
+
+def is_open(root: str, done: Upload) -> bool:
+    """Return whether an upload was neither completed nor given up; a store that does not say so may still have it."""
+    bucket, key = bucket_and_key(f"{root}/{done.name}")
+    store = client(bucket)
+    try:
+        store.list_parts(Bucket=bucket, Key=key, UploadId=done.upload, MaxParts=1)
+    except store.exceptions.ClientError as problem:
+        return _code(problem) not in ("NoSuchUpload", "404")
+    return True
+
+
+def open_uploads(root: str) -> dict[str, str]:
+    """Return the uploads below a folder that are open, and the key of each.
+
+    None where the store does not list uploads, or not to us; MinIO lists those of whole names only.
+    """
+    bucket, prefix = bucket_and_key(f"{root}/")
+    store = client(bucket)
+    try:
+        pages = store.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix)
+        return {str(found["UploadId"]): str(found["Key"]) for page in pages for found in page.get("Uploads", [])}
+    except store.exceptions.ClientError:
+        return {}
+
+
+def _is_there(store: Any, bucket: str, key: str) -> bool:
+    try:
+        store.head_object(Bucket=bucket, Key=key)
+    except store.exceptions.ClientError:
+        return False
+    return True
+
+
+def _code(problem: Any) -> str:
+    return str(problem.response.get("Error", {}).get("Code", ""))
+
+
+@contextlib.contextmanager
+def _telling(path: str, what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as problem:  # boto3 has many kinds
+        hint = "see what the store says; start the query again: the batch is written again"
+        raise OperatorError(what, got=f"{path}: {problem}", then="the batch is not published", hint=hint) from problem
 
 
 def _is_address(host: str) -> bool:

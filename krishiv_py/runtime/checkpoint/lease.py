@@ -20,14 +20,12 @@ from typing import Any, Final
 
 import attrs
 import pyarrow as pa
-import pyarrow.fs as pafs
 
 from krishiv_py.disk.checksums import sealed, unsealed
-from krishiv_py.disk.files import file_system, make_folder, read_whole, write_whole
-from krishiv_py.disk.folders import try_lock, unlock
-from krishiv_py.disk.hdfs.system import claim, is_hdfs
-from krishiv_py.disk.stores.kinds import is_store
-from krishiv_py.disk.stores.uploads import put_if, tag_of
+from krishiv_py.disk.files import store_at
+from krishiv_py.disk.folders import unlock
+from krishiv_py.disk.local import DISK
+from krishiv_py.disk.store import Store, Version
 from krishiv_py.errors import CheckpointError
 from krishiv_py.runtime.checkpoint.owners import is_over, me, named, parsed
 
@@ -78,7 +76,7 @@ class Lease:
             return
         if self._note is not None:
             self._note.check()
-        elif _inode(self.path) != self._key and read_whole(pafs.LocalFileSystem(), self.path) != self._said:
+        elif _inode(self.path) != self._key and DISK.read(self.path) != self._said:
             raise _lost(self.path, "its lock file was removed or replaced")
 
     def release(self) -> None:
@@ -110,27 +108,26 @@ def take(checkpoint: str, query: str, of: str = "") -> Lease:
     CheckpointError
         While another query runs from it; names query, process and host.
     """
-    system, root = file_system(checkpoint)
+    store, root = store_at(checkpoint)
     folder = f"{root}/krishiv"
-    make_folder(system, folder)
-    if isinstance(system, pafs.LocalFileSystem):
-        try:
-            return _locked(checkpoint, f"{folder}/{of}lock", query)
-        except OSError:  # a mounted file system without locks
-            pass
-    return _noted(system, checkpoint, f"{folder}/{of}lease.json", query)
+    store.make_folder(folder)
+    try:
+        return _locked(store, checkpoint, f"{folder}/{of}lock", query)
+    except OSError:  # there are no locks
+        pass
+    return _noted(store, checkpoint, f"{folder}/{of}lease.json", query)
 
 
-def _locked(checkpoint: str, path: str, query: str) -> Lease:
+def _locked(store: Store, checkpoint: str, path: str, query: str) -> Lease:
     with _holding:
-        opened = try_lock(path)
+        opened = store.try_lock(path)
         if opened is None:
             mine = _held.get(_inode(path))
             if mine is not None and not mine.running():  # it has ended, and nobody has been told yet
                 mine.release()
-                opened = try_lock(path)
+                opened = store.try_lock(path)
         if opened is None:
-            raise _in_use(checkpoint, parsed(read_whole(pafs.LocalFileSystem(), path)))
+            raise _in_use(checkpoint, parsed(DISK.read(path)))
         os.ftruncate(opened, 0)
         said = json.dumps(me(query)).encode()
         os.pwrite(opened, said, 0)
@@ -152,30 +149,25 @@ def _inode(path: str) -> tuple[int, int]:
 class Note:
     """The note of an owner, where there are no locks."""
 
-    system: pafs.FileSystem
+    store: Store
     path: str
     says: dict[str, Any]
     _seen: float = 0.0
-    _tag: str | None = None
-    """What the store calls the note as this owner wrote it, where it is written only in place of that one."""
+    _version: Version | None = None
+    """The version of the note as this owner wrote it, where it is renewed only in place of that one."""
 
-    def begin(self, instead_of: str | None, read: bytes | None) -> bool:
-        """Write it for the first time, in a bucket only `instead_of` that with this tag, on HDFS of what was `read`."""
-        if is_hdfs(self.system):
-            self._seen = time.monotonic()
-            return claim(self.system, self.path, self._text(), read)
-        if is_store(self.system):
-            try:
-                self._tag = put_if(self.system, self.path, self._text(), instead_of)
-            except NotImplementedError:
-                self.renew()
-                return True
-            if self._tag is None and self.is_mine():  # by a request whose answer was lost
-                self._tag = tag_of(self.system, self.path)
-            self._seen = time.monotonic()
-            return self._tag is not None
-        self.renew()
-        return True
+    def begin(self, instead_of: Version | None) -> bool:
+        """Write it for the first time, only in place of this version where the store can do that. False if another is there."""
+        try:
+            version = self.store.write_if(self.path, self._text(), instead_of)
+        except NotImplementedError:
+            self.renew()
+            return True
+        if version is None and self.is_mine():  # by a request whose answer was lost
+            version = self.store.version(self.path)
+        self._seen = time.monotonic()
+        self._version = version if self.store.replaces_if else None
+        return version is not None
 
     def renew(self) -> None:
         """Write it anew.
@@ -185,17 +177,17 @@ class Note:
         CheckpointError
             When it is another owner's by now.
         """
-        if self._tag is None:
-            write_whole(self.system, self.path, self._text())
+        if self._version is None:
+            self.store.write(self.path, self._text())
         else:
-            tag = put_if(self.system, self.path, self._text(), self._tag)
-            if tag is None:  # it is another's, or it is ours by a request whose answer was lost
-                again = tag_of(self.system, self.path)
+            version = self.store.write_if(self.path, self._text(), self._version)
+            if version is None:  # it is another's, or it is ours by a request whose answer was lost
+                again = self.store.version(self.path)
                 self.look()
-                tag = put_if(self.system, self.path, self._text(), again)
-            if tag is None:
+                version = self.store.write_if(self.path, self._text(), again)
+            if version is None:
                 raise _lost(self.path, f"it is of {named(self.owner())}")
-            self._tag = tag
+            self._version = version
         self._seen = time.monotonic()
 
     def _text(self) -> bytes:
@@ -203,7 +195,7 @@ class Note:
 
     def owner(self) -> dict[str, Any]:
         """What it says now, whoever wrote it; nothing where there is none, or one cut by a crash: who wrote it finds out."""
-        data = read_whole(self.system, self.path)
+        data = self.store.read(self.path)
         try:
             return {} if data is None else parsed(unsealed(data, self.path, ""))
         except CheckpointError:
@@ -242,17 +234,16 @@ class Note:
     def remove(self) -> None:
         """Let others run, unless one does already."""
         if self.owner().get("token") == self.says["token"]:
-            self.system.delete_file(self.path)
+            self.store.delete(self.path)
 
 
-def _noted(system: pafs.FileSystem, checkpoint: str, path: str, query: str) -> Lease:
-    note = Note(system, path, me(query))
-    tag = tag_of(system, path)  # before it is read: whatever is written after that is noticed
-    read = read_whole(system, path) if is_hdfs(system) else None
+def _noted(store: Store, checkpoint: str, path: str, query: str) -> Lease:
+    note = Note(store, path, me(query))
+    version = store.version(path)  # before it is read: whatever is written after that is noticed
     found = note.owner()
     if found and not is_over(found, _OVER_S):
         raise _in_use(checkpoint, found)
-    if not note.begin(tag, read) or not note.is_mine():  # two began at once: the later note stands
+    if not note.begin(version) or not note.is_mine():  # two began at once: the later note stands
         raise _in_use(checkpoint, note.owner())
     lease = Lease(path, note=note)
     threading.Thread(target=_renewing, args=(lease, note), name="krishiv-lease", daemon=True).start()

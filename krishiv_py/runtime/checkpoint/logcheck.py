@@ -12,10 +12,9 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-import pyarrow.fs as pafs
-
 from krishiv_py.disk.checksums import damaged, missing
-from krishiv_py.disk.files import file_system
+from krishiv_py.disk.files import store_at
+from krishiv_py.disk.store import Store
 from krishiv_py.errors import CheckpointError
 from krishiv_py.runtime.checkpoint.sparklog import entries_in, logged_offsets, numbered
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW, checked, checked_lines
@@ -34,19 +33,19 @@ def check_log(checkpoint: str, sources: int) -> None:
     CheckpointError
         Naming the file that is damaged or missing.
     """
-    system, root = file_system(checkpoint)
-    batches, finished = numbered(system, f"{root}/offsets"), numbered(system, f"{root}/commits")
+    store, root = store_at(checkpoint)
+    batches, finished = numbered(store, f"{root}/offsets"), numbered(store, f"{root}/commits")
     if not batches:
-        if finished or _has_state(system, root):
+        if finished or _has_state(store, root):
             raise missing(f"{root}/offsets", BEGIN_ANEW)
         return
     last = batches[-1]
-    _check_identity(system, f"{root}/metadata")
+    _check_identity(store, f"{root}/metadata")
     if finished and finished[-1] > last:
         raise missing(f"{root}/offsets/{finished[-1]}", BEGIN_ANEW)
     if last and last - 1 not in batches:
         raise missing(f"{root}/offsets/{last - 1}", BEGIN_ANEW)
-    lines = checked_lines(system, f"{root}/offsets/{last}")
+    lines = checked_lines(store, f"{root}/offsets/{last}")
     watermark = _number(lines, "batchWatermarkMs", f"{root}/offsets/{last}")
     if len(lines) - 2 not in (sources, sources + 1):
         raise CheckpointError(
@@ -56,55 +55,55 @@ def check_log(checkpoint: str, sources: int) -> None:
         )
     for batch in finished[-2:]:
         path = f"{root}/commits/{batch}"
-        reached = _number(checked_lines(system, path), "nextBatchWatermarkMs", path)
+        reached = _number(checked_lines(store, path), "nextBatchWatermarkMs", path)
         if batch == last - 1 and reached != watermark:
             raise damaged(path, f"watermark {reached}, which the next batch has as {watermark}", BEGIN_ANEW)
     for at, upto in logged_offsets(lines, f"{root}/offsets/{last}").items():
-        _check_source(system, f"{root}/sources/{at}", upto)
-    for operator in system.get_file_info(pafs.FileSelector(f"{root}/state", allow_not_found=True)):
+        _check_source(store, f"{root}/sources/{at}", upto)
+    for operator in store.entries(f"{root}/state"):
         for name in _DESCRIBED:
-            for path in _damaged_files(system, f"{operator.path}/{name}"):
+            for path in _damaged_files(store, f"{operator.path}/{name}"):
                 raise damaged(path, "a wrong checksum", BEGIN_ANEW)
 
 
 def damaged_state(checkpoint: str) -> str | None:
     """The first file of state that is not what its checksum says, for an error of Spark's that does not name it."""
-    system, root = file_system(checkpoint)
-    return next(_damaged_files(system, f"{root}/state"), None)
+    store, root = store_at(checkpoint)
+    return next(_damaged_files(store, f"{root}/state"), None)
 
 
-def _damaged_files(system: pafs.FileSystem, folder: str) -> Iterator[str]:
+def _damaged_files(store: Store, folder: str) -> Iterator[str]:
     """The files below a folder that are there and not what their checksums say; Spark reads state without a look at them."""
-    found = system.get_file_info(pafs.FileSelector(folder, allow_not_found=True, recursive=True))
+    found = store.entries(folder, recursive=True)
     for path in sorted(f.path for f in found if f.is_file and not f.base_name.startswith(".")):
         try:
-            checked(system, path)
+            checked(store, path)
         except CheckpointError:
             yield path
 
 
-def _has_state(system: pafs.FileSystem, root: str) -> bool:
-    found = system.get_file_info(pafs.FileSelector(f"{root}/state", allow_not_found=True, recursive=True))
+def _has_state(store: Store, root: str) -> bool:
+    found = store.entries(f"{root}/state", recursive=True)
     return any(f.is_file for f in found)
 
 
-def _check_identity(system: pafs.FileSystem, path: str) -> None:
+def _check_identity(store: Store, path: str) -> None:
     try:
-        identity = json.loads(checked(system, path))["id"]
+        identity = json.loads(checked(store, path))["id"]
         if not isinstance(identity, str):
             raise TypeError
     except (KeyError, TypeError, ValueError) as problem:
         raise damaged(path, "no identity of a query", BEGIN_ANEW) from problem
 
 
-def _check_source(system: pafs.FileSystem, folder: str, upto: int) -> None:
+def _check_source(store: Store, folder: str, upto: int) -> None:
     """The log of a file source: from its last compact entry on without a gap."""
-    found = {f.base_name for f in system.get_file_info(pafs.FileSelector(folder, allow_not_found=True))}
+    found = {f.base_name for f in store.entries(folder)}
     compact = [int(n.removesuffix(".compact")) for n in found if n.endswith(".compact") and not n.startswith(".")]
     begin = max((n for n in compact if n <= upto), default=0)
     for number in range(begin, upto + 1):
         name = f"{number}.compact" if number in compact else str(number)
-        entries_in(checked_lines(system, f"{folder}/{name}"), f"{folder}/{name}")
+        entries_in(checked_lines(store, f"{folder}/{name}"), f"{folder}/{name}")
 
 
 def _number(lines: list[str], name: str, path: str) -> int:

@@ -13,10 +13,9 @@ import re
 from typing import Final
 from urllib.parse import quote, unquote, urlparse
 
-import pyarrow.fs as pafs
-
 from krishiv_py.disk.checksums import missing, sealed, unsealed
-from krishiv_py.disk.files import file_system, is_local_path, read_whole, write_whole
+from krishiv_py.disk.files import is_local_path, store_at
+from krishiv_py.disk.store import Store
 from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.nodes import FileSource, MemorySource, Source
 from krishiv_py.planner.places import place_of
@@ -41,24 +40,24 @@ def follow(checkpoint: str, sources: list[Source]) -> None:
         When a memory stream was made anew in its folder, files already read would be read again from another one, or the note
         of the memory streams is lost or damaged.
     """
-    system, root = file_system(checkpoint)
+    store, root = store_at(checkpoint)
     note = f"{root}/krishiv/streams.json"
     streams = {ReplayLog(s.spool).identity(): s.spool for s in sources if isinstance(s, MemorySource)}
-    data = read_whole(system, note)
+    data = store.read(note)
     before: dict[str, str] = json.loads(unsealed(data, note, _LOST)) if data is not None else {}
     if batches_of(checkpoint):
         if streams and data is None:  # it was there before the first batch
             raise missing(note, _LOST)
         _check_same(before, streams)
         moves = {old: streams[name] for name, old in before.items() if name in streams and streams[name] != old}
-        _move_schema(system, root, checkpoint)
-        _move_entries(system, root, checkpoint, moves, list(streams.values()))
-        _check_unread(system, root, sources, list(streams.values()))
+        _move_schema(store, root, checkpoint)
+        _move_entries(store, root, checkpoint, moves, list(streams.values()))
+        _check_unread(store, root, sources, list(streams.values()))
     for name, folder in streams.items():
         check_begin(checkpoint, ReplayLog(folder), name in before)
         note_reader(folder, checkpoint)
     if streams != before:
-        write_whole(system, note, sealed(json.dumps(streams).encode()))
+        store.write(note, sealed(json.dumps(streams).encode()))
 
 
 def _check_same(before: dict[str, str], streams: dict[str, str]) -> None:
@@ -72,18 +71,18 @@ def _check_same(before: dict[str, str], streams: dict[str, str]) -> None:
             )
 
 
-def _move_schema(system: pafs.FileSystem, root: str, checkpoint: str) -> None:
+def _move_schema(store: Store, root: str, checkpoint: str) -> None:
     home = f"file:{root}" if is_local_path(checkpoint) else checkpoint
-    for found in system.get_file_info(pafs.FileSelector(f"{root}/state", allow_not_found=True, recursive=True)):
+    for found in store.entries(f"{root}/state", recursive=True):
         if "/_metadata/" not in found.path or not found.is_file or found.base_name.startswith("."):
             continue
-        text = "\n".join(checked_lines(system, found.path))
+        text = "\n".join(checked_lines(store, found.path))
         moved = _SCHEMA.sub(lambda m: json.dumps(home + m[1], ensure_ascii=False), text)
         if moved != text:
-            rewrite(system, found.path, moved)
+            rewrite(store, found.path, moved)
 
 
-def _move_entries(system: pafs.FileSystem, root: str, checkpoint: str, moves: dict[str, str], streams: list[str]) -> None:
+def _move_entries(store: Store, root: str, checkpoint: str, moves: dict[str, str], streams: list[str]) -> None:
     home = _uri(f"{root}/krishiv") if is_local_path(checkpoint) else f"{checkpoint}/krishiv"
 
     def moved(uri: str) -> str:
@@ -93,21 +92,21 @@ def _move_entries(system: pafs.FileSystem, root: str, checkpoint: str, moves: di
         folder, _, name = unquote(urlparse(uri).path).rpartition("/")
         return f"{_uri(moves[folder])}/{name}" if folder in moves else uri
 
-    for path, entries in entries_of(system, root):
+    for path, entries in entries_of(store, root):
         new = [{**e, "path": moved(e["path"])} for e in entries]
         if path.endswith(".compact"):  # what is gone cannot be read again; the newest entry says where the log stands
             new = [e for e in new[:-1] if not _gone(e["path"], streams)] + new[-1:]
         if new != entries:
-            rewrite(system, path, "\n".join(["v1", *map(as_line, new)]))
+            rewrite(store, path, "\n".join(["v1", *map(as_line, new)]))
 
 
-def _check_unread(system: pafs.FileSystem, root: str, sources: list[Source], streams: list[str]) -> None:
+def _check_unread(store: Store, root: str, sources: list[Source], streams: list[str]) -> None:
     """Refuse a folder that holds, under the same names, files that were read in another folder."""
     files = [s for s in sources if isinstance(s, FileSource) and is_local_path(s.path)]
     if not files:
         return
-    here = [(s.path, place_of(file_system(s.path)[1]), file_system(s.path)[1].rstrip("/")) for s in files]
-    read = {unquote(urlparse(e["path"]).path) for _, entries in entries_of(system, root) for e in entries}
+    here = [(s.path, place_of(store_at(s.path)[1]), store_at(s.path)[1].rstrip("/")) for s in files]
+    read = {unquote(urlparse(e["path"]).path) for _, entries in entries_of(store, root) for e in entries}
     for path in sorted(p for p in read if not _OWN.fullmatch(p) and os.path.dirname(p) not in streams):
         name = os.path.basename(path)
         for given, _, folder in here:
@@ -135,13 +134,13 @@ def _gone(uri: str, streams: list[str]) -> bool:
 
 def own_uri(folder: str, name: str) -> str:
     """A file of the library's own as Spark writes it into its log."""
-    return f"{_uri(file_system(folder)[1])}/{name}" if is_local_path(folder) else f"{folder}/{name}"
+    return f"{_uri(store_at(folder)[1])}/{name}" if is_local_path(folder) else f"{folder}/{name}"
 
 
 def spark_uri(path: str) -> str:
     """A file of the user's as Spark writes it into its log."""
     if is_local_path(path):
-        return _uri(file_system(path)[1])
+        return _uri(store_at(path)[1])
     scheme, _, rest = path.partition("://")
     host, slash, below = rest.partition("/")
     return f"{scheme}://{host}{slash}{_encoded(below)}"

@@ -8,10 +8,10 @@ import warnings
 from typing import Any, Final
 
 import attrs
-import pyarrow.fs as pafs
 
 from krishiv_py.disk.checksums import missing, sealed, unsealed
-from krishiv_py.disk.files import file_system, read_whole, write_whole
+from krishiv_py.disk.files import store_at
+from krishiv_py.disk.store import Store
 from krishiv_py.errors import CheckpointError
 from krishiv_py.planner.fingerprint import differences
 from krishiv_py.planner.physical import PhysicalPlan
@@ -54,11 +54,12 @@ class CheckpointNotes:
     checkpoint: str
     durable: bool = False
 
-    def _at(self, name: str) -> tuple[pafs.FileSystem, str]:
-        return file_system(f"{self.checkpoint}/krishiv/{name}")
+    def _at(self, name: str) -> tuple[Store, str]:
+        return store_at(f"{self.checkpoint}/krishiv/{name}")
 
     def _write(self, name: str, value: dict[str, Any]) -> None:
-        write_whole(*self._at(name), sealed(json.dumps(value, indent=1).encode()), durable=self.durable)
+        store, path = self._at(name)
+        store.write(path, sealed(json.dumps(value, indent=1).encode()), durable=self.durable)
 
     def plan(self) -> dict[str, Any] | None:
         """The note of the plan it belongs to; None before a query has begun from it.
@@ -68,8 +69,8 @@ class CheckpointNotes:
         CheckpointError
             When it is of another format than this version reads, damaged or missing.
         """
-        system, path = self._at(_PLAN)
-        data = read_whole(system, path)
+        store, path = self._at(_PLAN)
+        data = store.read(path)
         if data is None:
             if batches_of(self.checkpoint):
                 raise missing(path, BEGIN_ANEW)
@@ -136,8 +137,8 @@ class CheckpointNotes:
 
     def metrics(self) -> dict[str, Any]:
         """The last metrics by bucket; with a warning none, if they are damaged: every bucket tells its own again."""
-        system, path = self._at(_METRICS)
-        data = read_whole(system, path)
+        store, path = self._at(_METRICS)
+        data = store.read(path)
         if data is None:
             return {}
         try:
@@ -154,4 +155,5 @@ class CheckpointNotes:
 
     def keep_metrics(self, metrics: dict[str, Any]) -> None:
         """Write the metrics by bucket. They are for people, so they need not survive a loss of power."""
-        write_whole(*self._at(_METRICS), sealed(json.dumps(metrics, indent=1).encode()))
+        store, path = self._at(_METRICS)
+        store.write(path, sealed(json.dumps(metrics, indent=1).encode()))

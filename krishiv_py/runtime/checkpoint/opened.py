@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 import attrs
-import pyarrow.fs as pafs
 
-from krishiv_py.disk.files import file_system
+from krishiv_py.disk.files import store_at
 from krishiv_py.disk.folders import private_folder
 from krishiv_py.errors import CheckpointError
 from krishiv_py.runtime.checkpoint.lease import Lease
@@ -62,8 +61,8 @@ def writable_checkpoint(checkpoint: str) -> Iterator[None]:
 
 def make_private(checkpoint: str, folders: Iterable[str] = ()) -> None:
     """Make the checkpoint, and `folders` in it, for this user alone."""
-    system, root = file_system(checkpoint)
-    if isinstance(system, pafs.LocalFileSystem):
+    store, root = store_at(checkpoint)
+    if store.local:
         for folder in (root, *(f"{root}/{name}" for name in folders)):
             private_folder(folder)
 
@@ -76,8 +75,8 @@ def check_not_in_process(checkpoint: str) -> None:
     CheckpointError
         When one did.
     """
-    system, root = file_system(checkpoint)
-    if system.get_file_info(f"{root}/krishiv/{PROCESS_STATE}").type != pafs.FileType.NotFound:
+    store, root = store_at(checkpoint)
+    if store.exists(f"{root}/krishiv/{PROCESS_STATE}"):
         raise CheckpointError(
             f"the checkpoint {checkpoint} belongs to a query that runs in process",
             got="a session on Spark",

@@ -18,10 +18,9 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-import pyarrow.fs as pafs
-
 from krishiv_py.disk.checksums import damaged, sealed, unsealed
-from krishiv_py.disk.files import file_system, read_whole, write_whole
+from krishiv_py.disk.files import store_at
+from krishiv_py.disk.store import Store
 from krishiv_py.errors import CheckpointError
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW, checked_lines, sum_of
 
@@ -32,41 +31,41 @@ _HEAD: Final = 2
 
 def forget_unplanned(checkpoint: str) -> None:
     """Strike out what file sources wrote down after the last planned micro-batch. No query may be running there."""
-    system, root = file_system(checkpoint)
-    if not numbered(system, f"{root}/offsets"):
-        _drop_unfinished(system, f"{root}/offsets")
-    planned = _planned(system, root)
-    sources = system.get_file_info(pafs.FileSelector(f"{root}/sources", allow_not_found=True))
+    store, root = store_at(checkpoint)
+    if not numbered(store, f"{root}/offsets"):
+        _drop_unfinished(store, f"{root}/offsets")
+    planned = _planned(store, root)
+    sources = store.entries(f"{root}/sources")
     for source in sources:
         if not source.base_name.isdigit():
             continue
         upto = planned.get(int(source.base_name))
-        entries = system.get_file_info(pafs.FileSelector(source.path))
+        entries = store.entries(source.path)
         for entry in entries:
             number = entry.base_name.removesuffix(".compact")
             if not number.isdigit() or int(number) <= (-1 if upto is None else upto):
                 continue
-            if upto is not None or _lists_files(system, entry.path):  # a loss of power may have cut it
-                system.delete_file(entry.path)
-                _forget_checksum(system, entry.path)
+            if upto is not None or _lists_files(store, entry.path):  # a loss of power may have cut it
+                store.delete(entry.path)
+                _forget_checksum(store, entry.path)
 
 
-def _drop_unfinished(system: pafs.FileSystem, log: str) -> None:
+def _drop_unfinished(store: Store, log: str) -> None:
     """Remove what a writer of a log that has no entry yet left behind."""
-    for file in system.get_file_info(pafs.FileSelector(log, allow_not_found=True)):
+    for file in store.entries(log):
         if file.is_file and file.base_name.startswith(".") and ".tmp" in file.base_name:
-            system.delete_file(file.path)
+            store.delete(file.path)
 
 
-def _planned(system: pafs.FileSystem, root: str) -> dict[int, int]:
+def _planned(store: Store, root: str) -> dict[int, int]:
     """The last entry of every file source that a micro-batch was planned for."""
-    batches = numbered(system, f"{root}/offsets")
-    return offsets_of(system, f"{root}/offsets/{max(batches)}") if batches else {}
+    batches = numbered(store, f"{root}/offsets")
+    return offsets_of(store, f"{root}/offsets/{max(batches)}") if batches else {}
 
 
-def offsets_of(system: pafs.FileSystem, path: str) -> dict[int, int]:
+def offsets_of(store: Store, path: str) -> dict[int, int]:
     """The entry of every file source in a planned batch."""
-    return logged_offsets(checked_lines(system, path), path)
+    return logged_offsets(checked_lines(store, path), path)
 
 
 def logged_offsets(lines: list[str], path: str) -> dict[int, int]:
@@ -92,8 +91,8 @@ def planned(checkpoint: str, batch: int) -> dict[str, Any]:
     CheckpointError
         When that is damaged or missing.
     """
-    system, path = file_system(f"{checkpoint}/offsets/{batch}")
-    lines = checked_lines(system, path)
+    store, path = store_at(f"{checkpoint}/offsets/{batch}")
+    lines = checked_lines(store, path)
     try:
         found: dict[str, Any] = json.loads(lines[1])
         int(found["batchWatermarkMs"]), int(found["batchTimestampMs"])
@@ -110,30 +109,30 @@ def add_source(checkpoint: str) -> None:
     CheckpointError
         When Spark wrote its log in a form this does not know.
     """
-    system, root = file_system(checkpoint)
-    batches = numbered(system, f"{root}/offsets")
+    store, root = store_at(checkpoint)
+    batches = numbered(store, f"{root}/offsets")
     if not batches:
         return
     note = f"{root}/krishiv/sources"  # how many there are to be: what an attempt that was broken off began with
-    if system.get_file_info(note).type == pafs.FileType.NotFound:
-        write_whole(system, note, sealed(str(len(_planned_lines(system, root, max(batches))) - _HEAD + 1).encode()))
-    wanted = int(unsealed(read_whole(system, note) or b"", note, BEGIN_ANEW))
+    if not store.exists(note):
+        store.write(note, sealed(str(len(_planned_lines(store, root, max(batches))) - _HEAD + 1).encode()))
+    wanted = int(unsealed(store.read(note) or b"", note, BEGIN_ANEW))
     for batch in batches:
-        lines = _planned_lines(system, root, batch)
+        lines = _planned_lines(store, root, batch)
         if len(lines) - _HEAD < wanted:
-            rewrite(system, f"{root}/offsets/{batch}", "\n".join([*lines, "-"]))
+            rewrite(store, f"{root}/offsets/{batch}", "\n".join([*lines, "-"]))
 
 
 def sources_of(checkpoint: str) -> int:
     """How many sources the last planned micro-batch had; 0 before the first."""
-    system, root = file_system(checkpoint)
-    batches = numbered(system, f"{root}/offsets")
-    return len(checked_lines(system, f"{root}/offsets/{max(batches)}")) - _HEAD if batches else 0
+    store, root = store_at(checkpoint)
+    batches = numbered(store, f"{root}/offsets")
+    return len(checked_lines(store, f"{root}/offsets/{max(batches)}")) - _HEAD if batches else 0
 
 
-def entries_of(system: pafs.FileSystem, root: str) -> list[tuple[str, list[dict[str, Any]]]]:
+def entries_of(store: Store, root: str) -> list[tuple[str, list[dict[str, Any]]]]:
     """The log of every file source, from its last compact file on, which has all before: its files, and what they say."""
-    found = system.get_file_info(pafs.FileSelector(f"{root}/sources", allow_not_found=True, recursive=True))
+    found = store.entries(f"{root}/sources", recursive=True)
     logs: dict[str, list[tuple[int, bool, str]]] = {}
     for file in found:
         number = file.base_name.removesuffix(".compact")
@@ -142,7 +141,7 @@ def entries_of(system: pafs.FileSystem, root: str) -> list[tuple[str, list[dict[
     entries = []
     for log in logs.values():
         begin = max((n for n, compact, _ in log if compact), default=0)
-        read = [(path, checked_lines(system, path)) for n, _, path in sorted(log) if n >= begin]
+        read = [(path, checked_lines(store, path)) for n, _, path in sorted(log) if n >= begin]
         entries += [(path, entries_in(lines, path)) for path, lines in read if _ENTRY in "".join(lines)]
     return entries
 
@@ -165,7 +164,7 @@ def entries_in(lines: list[str], path: str) -> list[dict[str, Any]]:
     return entries
 
 
-def strike_out(system: pafs.FileSystem, path: str, first: int, **others: Any) -> None:
+def strike_out(store: Store, path: str, first: int, **others: Any) -> None:
     """Leave in a file of a source's log what it says of batches from the first one on, and of its last one.
 
     Parameters
@@ -179,11 +178,11 @@ def strike_out(system: pafs.FileSystem, path: str, first: int, **others: Any) ->
     **others : object
         Values for all that is left.
     """
-    entries = entries_in(checked_lines(system, path), path)
+    entries = entries_in(checked_lines(store, path), path)
     last = max(int(e["batchId"]) for e in entries)
     kept = [{**e, **others} for e in entries if int(e["batchId"]) >= min(first, last)]
     if kept != entries:
-        rewrite(system, path, "\n".join(["v1", *map(as_line, kept)]))
+        rewrite(store, path, "\n".join(["v1", *map(as_line, kept)]))
 
 
 def as_line(entry: dict[str, Any]) -> str:
@@ -191,8 +190,8 @@ def as_line(entry: dict[str, Any]) -> str:
     return json.dumps(entry, separators=(",", ":"), ensure_ascii=False)
 
 
-def _planned_lines(system: pafs.FileSystem, root: str, batch: int) -> list[str]:
-    lines = checked_lines(system, f"{root}/offsets/{batch}")
+def _planned_lines(store: Store, root: str, batch: int) -> list[str]:
+    lines = checked_lines(store, f"{root}/offsets/{batch}")
     if lines[0] != "v1":
         raise CheckpointError(
             "the checkpoint was begun without control files",
@@ -204,27 +203,26 @@ def _planned_lines(system: pafs.FileSystem, root: str, batch: int) -> list[str]:
 
 def batches_of(checkpoint: str) -> list[int]:
     """The micro-batches Spark has written down."""
-    system, root = file_system(checkpoint)
-    return numbered(system, f"{root}/offsets")
+    store, root = store_at(checkpoint)
+    return numbered(store, f"{root}/offsets")
 
 
-def numbered(system: pafs.FileSystem, folder: str) -> list[int]:
+def numbered(store: Store, folder: str) -> list[int]:
     """The numbers that are names of files in a folder, ascending."""
-    found = system.get_file_info(pafs.FileSelector(folder, allow_not_found=True))
+    found = store.entries(folder)
     return sorted(int(f.base_name) for f in found if f.base_name.isdigit())
 
 
-def rewrite(system: pafs.FileSystem, path: str, text: str) -> None:
+def rewrite(store: Store, path: str, text: str) -> None:
     """Write one of Spark's files anew; may be broken off and repeated."""
-    _forget_checksum(system, path)
-    write_whole(system, path, text.encode())
+    _forget_checksum(store, path)
+    store.write(path, text.encode())
 
 
-def _forget_checksum(system: pafs.FileSystem, path: str) -> None:
-    if system.get_file_info(sum_of(path)).type == pafs.FileType.File:
-        system.delete_file(sum_of(path))
+def _forget_checksum(store: Store, path: str) -> None:
+    store.delete(sum_of(path))
 
 
-def _lists_files(system: pafs.FileSystem, path: str) -> bool:
+def _lists_files(store: Store, path: str) -> bool:
     """Whether this is the log of a file source; others keep other things in their folder."""
-    return _ENTRY.encode() in (read_whole(system, path) or b"")
+    return _ENTRY.encode() in (store.read(path) or b"")

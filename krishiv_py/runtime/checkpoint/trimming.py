@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlparse
 
-import pyarrow.fs as pafs
-
 from krishiv_py.disk.checksums import checksum, sealed, unsealed
-from krishiv_py.disk.files import file_system, write_whole
+from krishiv_py.disk.files import store_at
+from krishiv_py.disk.local import DISK
 from krishiv_py.errors import CheckpointError
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.checkpoint.sparklog import entries_of, numbered, offsets_of
@@ -23,7 +22,7 @@ def note_reader(spool: str, checkpoint: str) -> None:
     """Note beside the sends that a query reads them: what it has not read stays, as long as its checkpoint."""
     mark = f"{checksum(checkpoint.encode()):08x}"
     data = sealed(json.dumps({"checkpoint": checkpoint}).encode())
-    write_whole(pafs.LocalFileSystem(), f"{spool}/{_READER}{mark}.json", data)
+    DISK.write(f"{spool}/{_READER}{mark}.json", data)
 
 
 def trim(spool: str) -> int:
@@ -55,8 +54,8 @@ def _checkpoint(note: Path) -> str | None:
     """The checkpoint of a reader; None, and no note any more, if that is gone."""
     data = unsealed(note.read_bytes(), str(note), "remove it, and start the query that wrote it once more")
     checkpoint = str(json.loads(data)["checkpoint"])
-    system, root = file_system(checkpoint)
-    if system.get_file_info(f"{root}/krishiv/plan.json").type == pafs.FileType.NotFound:
+    store, root = store_at(checkpoint)
+    if not store.exists(f"{root}/krishiv/plan.json"):
         note.unlink()
         return None
     return checkpoint
@@ -64,19 +63,19 @@ def _checkpoint(note: Path) -> str | None:
 
 def _finished(checkpoint: str, spool: str) -> int:
     """The first send a query may yet read: what the oldest batch Spark could go back to had not read."""
-    system, root = file_system(checkpoint)
-    batches, commits = numbered(system, f"{root}/offsets"), numbered(system, f"{root}/commits")
+    store, root = store_at(checkpoint)
+    batches, commits = numbered(store, f"{root}/offsets"), numbered(store, f"{root}/commits")
     if not batches or not commits or batches[0] >= commits[-1]:
         return 0
-    upto = offsets_of(system, f"{root}/offsets/{batches[0]}")
+    upto = offsets_of(store, f"{root}/offsets/{batches[0]}")
     return max((n for (source, entry), n in _read(checkpoint, spool) if entry <= upto.get(source, -1)), default=-1) + 1
 
 
 def _read(checkpoint: str, spool: str) -> list[tuple[tuple[int, int], int]]:
     """Source and entry, and number, of every send of a stream in the log of a checkpoint."""
-    system, root = file_system(checkpoint)
+    store, root = store_at(checkpoint)
     found = []
-    for path, entries in entries_of(system, root):
+    for path, entries in entries_of(store, root):
         source = int(path.rsplit("/", 2)[-2])
         for entry in entries:
             folder, name = os.path.split(unquote(urlparse(entry["path"]).path))

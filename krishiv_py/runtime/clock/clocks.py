@@ -14,11 +14,11 @@ import json
 from typing import Any, Protocol
 
 import attrs
-import pyarrow.fs as pafs
 
 from krishiv_py.disk.checksums import missing, sealed, unsealed
-from krishiv_py.disk.files import file_system, read_whole, write_whole
+from krishiv_py.disk.files import store_at
 from krishiv_py.disk.settings import Stores
+from krishiv_py.disk.store import Store
 from krishiv_py.kernels.input.clocks import moment_of
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.planner.physical import PhysicalPlan
@@ -126,8 +126,8 @@ class LedgerClock:
         """See Clock: in every batch, as long as there is anything to do at all."""
         return None if self.wakes or (wakeup_us is None and wakeup_now_us is None) else batch + 1
 
-    def _at(self, batch: int) -> tuple[pafs.FileSystem, str]:
-        return file_system(f"{self.checkpoint}/krishiv/ledger/{batch:012d}.json")
+    def _at(self, batch: int) -> tuple[Store, str]:
+        return store_at(f"{self.checkpoint}/krishiv/ledger/{batch:012d}.json")
 
     def read(self, batch: int) -> dict[str, Any] | None:
         """The entry for a batch; None for the first, if an earlier version of the library began the query.
@@ -137,8 +137,8 @@ class LedgerClock:
         CheckpointError
             When it is damaged or missing: without it rows would be judged by no watermark at all.
         """
-        system, path = self._at(batch)
-        data = read_whole(system, path)
+        store, path = self._at(batch)
+        data = store.read(path)
         if data is None:
             if batch:
                 raise missing(path, BEGIN_ANEW)
@@ -148,11 +148,10 @@ class LedgerClock:
 
     def write(self, batch: int, entry: dict[str, Any]) -> None:
         """Write the entry for a batch, whole or not at all, and forget an old one."""
-        system, path = self._at(batch)
-        write_whole(system, path, sealed(json.dumps(entry).encode()), durable=self.durable)
+        store, path = self._at(batch)
+        store.write(path, sealed(json.dumps(entry).encode()), durable=self.durable)
         _, old = self._at(batch - _KEPT)
-        if system.get_file_info(old).type != pafs.FileType.NotFound:
-            system.delete_file(old)
+        store.delete(old)
 
 
 def _before(clock: Clock, batch: int) -> tuple[int, ...] | None:

@@ -6,18 +6,16 @@ are removed, and names come from the time, not from a count. A query that was be
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections import deque
 
 import attrs
 import pyarrow as pa
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from krishiv_py.disk.checksums import sealed_parquet
-from krishiv_py.disk.files import file_system, make_folder, write_whole
+from krishiv_py.disk.files import store_at
 from krishiv_py.plan.running.control import Control
 from krishiv_py.replay_log import control_table
 from krishiv_py.runtime.checkpoint.sparklog import add_source, sources_of
@@ -40,24 +38,24 @@ class ControlFolder:
         it nothing but heartbeats, for the end of input is written anew.
         """
         folder = f"{checkpoint}/krishiv/controls"
-        system, path = file_system(folder)
-        if system.get_file_info(path).type == pafs.FileType.NotFound:
+        store, path = store_at(folder)
+        if not store.exists(path):
             begun = sources is not None and sources_of(checkpoint) == sources + 1
             if not wanted and not begun:
                 return None
             if not begun:
                 add_source(checkpoint)
-            make_folder(system, path)
+            store.make_folder(path)
         return cls(folder)
 
     def write(self, control: Control) -> None:
         """Write a control file, whole or not at all."""
-        system, root = file_system(self.folder)
+        store, root = store_at(self.folder)
         held = pa.BufferOutputStream()
         pq.write_table(control_table(control), held)
         with self._lock:
             self._named = max(self._named + 1, time.time_ns() // 1_000)
-            write_whole(system, f"{root}/{self._named:020d}.parquet", b"".join(sealed_parquet(held.getvalue())))
+            store.write(f"{root}/{self._named:020d}.parquet", b"".join(sealed_parquet(held.getvalue())))
 
     def batch_done(self) -> None:
         """Remove what no micro-batch will read again. To be called once in every batch, before Spark marks it as done.
@@ -65,11 +63,10 @@ class ControlFolder:
         Every file that is there now is read by the next batch at the latest, and that batch is marked as done when the one
         after it comes to this call: until then Spark could repeat it.
         """
-        system, root = file_system(self.folder)
-        found = system.get_file_info(pafs.FileSelector(root, allow_not_found=True))  # S3 knows no empty folders
+        store, root = store_at(self.folder)
+        found = store.entries(root)  # S3 knows no empty folders
         there = {f.path for f in found if f.base_name.endswith(".parquet")}
         self._present.append(there)
         if len(self._present) > 2:
             for path in self._present.popleft() & there:
-                with contextlib.suppress(FileNotFoundError):  # another run of this query removed it
-                    system.delete_file(path)
+                store.delete(path)  # another run of this query removed it

@@ -12,11 +12,10 @@ import os
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-import pyarrow.fs as pafs
-
 from krishiv_py.connectors.ranges import NotedRanges
-from krishiv_py.disk.files import file_system, is_local_path
+from krishiv_py.disk.files import is_local_path, store_at
 from krishiv_py.disk.listing import passed_over
+from krishiv_py.disk.store import Store
 from krishiv_py.plan.nodes import Source
 from krishiv_py.runtime.checkpoint.moved import own_uri
 from krishiv_py.runtime.checkpoint.sparklog import as_line, batches_of, entries_of, offsets_of, rewrite, strike_out
@@ -30,10 +29,10 @@ def convert(checkpoint: str, sources: list[Source], *, durable: bool) -> None:
     batches = batches_of(checkpoint)
     if not batches or not any(planned_here(s) for s in sources):
         return
-    system, root = file_system(checkpoint)
-    logs = entries_of(system, root)
-    upto = offsets_of(system, f"{root}/offsets/{batches[-1]}")
-    before = offsets_of(system, f"{root}/offsets/{batches[-2]}") if len(batches) > 1 else {}
+    store, root = store_at(checkpoint)
+    logs = entries_of(store, root)
+    upto = offsets_of(store, f"{root}/offsets/{batches[-1]}")
+    before = offsets_of(store, f"{root}/offsets/{batches[-2]}") if len(batches) > 1 else {}
     for at, source in enumerate(sources):
         mine = [(path, entries) for path, entries in logs if path.rsplit("/", 2)[-2] == str(at)]
         own = f"/krishiv/ranges/{at}/"
@@ -43,9 +42,9 @@ def convert(checkpoint: str, sources: list[Source], *, durable: bool) -> None:
         _take_over(checkpoint, at, upto[at], before.get(at, -1), foreign, durable=durable)
         for path, entries in mine:
             if arrow_scanned(source):
-                _rewrite(system, path, entries, f"{checkpoint}/krishiv/ranges/{at}")
+                _rewrite(store, path, entries, f"{checkpoint}/krishiv/ranges/{at}")
             else:
-                strike_out(system, path, before.get(at, -1) + 1, timestamp=1)
+                strike_out(store, path, before.get(at, -1) + 1, timestamp=1)
 
 
 def _take_over(checkpoint: str, at: int, upto: int, before: int, entries: list[dict[str, Any]], *, durable: bool) -> None:
@@ -73,8 +72,8 @@ def _file(entry: dict[str, Any]) -> tuple[str, str, int]:
     return shown, shown, mtime_ns
 
 
-def _rewrite(system: pafs.FileSystem, path: str, entries: list[dict[str, Any]], folder: str) -> None:
+def _rewrite(store: Store, path: str, entries: list[dict[str, Any]], folder: str) -> None:
     """One of Spark's entries for each batch that a file of its log is about."""
     last = max(int(e["batchId"]) for e in entries)
     entry = {"path": own_uri(folder, f"{last:020d}.parquet"), "timestamp": 1, "batchId": last}
-    rewrite(system, path, "\n".join(["v1", as_line(entry)]))
+    rewrite(store, path, "\n".join(["v1", as_line(entry)]))

@@ -16,14 +16,13 @@ from typing import Any, Final
 
 import attrs
 import pyarrow as pa
-import pyarrow.fs as pafs
 
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.ranges import NotedRanges, RangeSource
 from krishiv_py.connectors.source import JsonValue, Planned, Source
-from krishiv_py.disk.files import file_system, is_local_path
+from krishiv_py.disk.files import is_local_path, store_at
 from krishiv_py.disk.listing import File, facts_of, files_at
-from krishiv_py.disk.placing import add_folder, move_away
+from krishiv_py.disk.store import Store
 from krishiv_py.errors import CheckpointError, SourceError
 from krishiv_py.plan.nodes import FileSource
 from krishiv_py.runtime.checkpoint.changed import warn_if_files_changed
@@ -143,17 +142,17 @@ class FolderSource(Source):
             taken.forget(real)  # what is there now, or comes there later, is another file
 
     def _put_away(self, path: str) -> None:
-        system, where = file_system(path)
+        store, where = store_at(path)
         try:
             if self.files.archive is None:
-                system.delete_file(where)
+                store.delete(where)
                 return
-            root = file_system(self.files.path)[1].rstrip("/")
+            root = store_at(self.files.path)[1].rstrip("/")
             below = where[len(root) + 1 :] if where.startswith(f"{root}/") else posixpath.basename(where)
-            _, home = file_system(self.files.archive)
-            target = _free(system, f"{home}/{below}")
-            add_folder(system, posixpath.dirname(target))
-            move_away(system, where, target)
+            _, home = store_at(self.files.archive)
+            target = _free(store, f"{home}/{below}")
+            store.add_folder(posixpath.dirname(target))
+            store.move_away(where, target)
         except FileNotFoundError:
             return
         except (OSError, pa.ArrowException) as problem:
@@ -176,11 +175,11 @@ class FolderSource(Source):
             yield from reader.read_file(path)
 
 
-def _free(system: pafs.FileSystem, path: str) -> str:
+def _free(store: Store, path: str) -> str:
     """A path at which there is nothing: a file of that name may have been archived before."""
     stem, end = posixpath.splitext(path)
     names = itertools.chain([path], (f"{stem}-{n}{end}" for n in itertools.count(1)))
-    return next(name for name in names if system.get_file_info(name).type == pafs.FileType.NotFound)
+    return next(name for name in names if not store.exists(name))
 
 
 def _shares(noted: list[list[Any]], most: int) -> list[list[Any]]:
@@ -224,8 +223,8 @@ def _seconds(mtime_ns: int | None) -> str:
 
 
 def _was_whole(path: str, size: int) -> bool:
-    system, where = file_system(path)
-    with system.open_input_file(where) as file:
+    store, where = store_at(path)
+    with store.open(where) as file:
         file.seek(max(size - len(_PAR1), 0))
         return bool(file.read(len(_PAR1)) == _PAR1)
 
@@ -258,7 +257,7 @@ def check_place(source: FileSource, names: Taken) -> None:
     names.loaded = []
     if not source.literal:
         return
-    root = os.path.realpath(file_system(source.path)[1])
+    root = os.path.realpath(store_at(source.path)[1])
     folders = list(names.folders())
     if any(folder == root or folder.startswith(f"{root}/") for folder, _ in folders):
         return

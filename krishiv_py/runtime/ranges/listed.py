@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import attrs
-import pyarrow.fs as pafs
 
-from krishiv_py.disk.files import file_system, is_local_path, make_folder, write_whole
+from krishiv_py.disk.files import is_local_path, store_at
 from krishiv_py.errors import PlanError
 from krishiv_py.runtime.checkpoint.moved import spark_uri
 from krishiv_py.runtime.checkpoint.sparklog import as_line, strike_out
@@ -61,16 +60,16 @@ class Listed:
     def write(self) -> None:
         """Let Spark find the files."""
         lines = [_line(path, number) for number, files in self._batches for path in files]
-        system, root = file_system(self.folder)
-        make_folder(system, f"{root}/{os.path.dirname(_ENTRY)}")
-        write_whole(system, f"{root}/{_ENTRY}", "\n".join(["v1", *lines]).encode())
+        store, root = store_at(self.folder)
+        store.make_folder(f"{root}/{os.path.dirname(_ENTRY)}")
+        store.write(f"{root}/{_ENTRY}", "\n".join(["v1", *lines]).encode())
 
     def _strike_out(self, number: int) -> None:
         """Leave no more than the last batches in the compact file that Spark has just written: its thread waits here."""
-        system, root = file_system(self.checkpoint)
+        store, root = store_at(self.checkpoint)
         path = f"{root}/sources/{self.at}/{number}.compact"
-        if system.get_file_info(path).type == pafs.FileType.File:
-            strike_out(system, path, min(number, self._first))
+        if store.is_file(path):
+            strike_out(store, path, min(number, self._first))
 
 
 def spark_folder(log: str) -> str:
@@ -91,7 +90,7 @@ def spark_folder(log: str) -> str:
             hint="give the checkpoint a name without { } [ ] * ? and \\",
         )
     link = f"{new_folder('files')}/log"
-    os.symlink(file_system(log)[1], link)
+    os.symlink(store_at(log)[1], link)
     return link
 
 

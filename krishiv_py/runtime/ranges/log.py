@@ -7,18 +7,13 @@ in doubt. The newest file is kept, as it says where the source stands.
 
 from __future__ import annotations
 
-import contextlib
-import os
-
 import attrs
 import pyarrow as pa
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from krishiv_py.connectors.ranges import NotedRanges
 from krishiv_py.disk.checksums import sealed_parquet
-from krishiv_py.disk.files import file_system, make_folder, write_whole
-from krishiv_py.disk.folders import create, sync
+from krishiv_py.disk.files import store_at
 from krishiv_py.plan.running.control import Control
 from krishiv_py.replay_index import open_sent
 from krishiv_py.replay_log import CONTROL, control_table
@@ -62,8 +57,8 @@ class RangeLog:
         CheckpointError
             When its newest file is damaged; names it.
         """
-        system, root = file_system(folder)
-        make_folder(system, root)
+        store, root = store_at(folder)
+        store.make_folder(root)
         log = cls(folder, durable)
         numbers = log._numbers()
         if numbers:
@@ -74,7 +69,7 @@ class RangeLog:
 
     def position_of(self, number: int) -> str | None:
         """Where the source stands after the batch of a file; None if it notes the end of input."""
-        noted = open_sent(file_system(self.folder)[0], self._path(number)).schema_arrow
+        noted = open_sent(store_at(self.folder)[0], self._path(number)).schema_arrow
         return None if CONTROL in noted.names else (noted.metadata or {})[_POSITION].decode()
 
     def note(self, planned: NotedRanges) -> None:
@@ -90,7 +85,7 @@ class RangeLog:
 
     def ranges_of(self, number: int) -> list[str]:
         """The ranges of a file; none if it notes the end of input."""
-        noted = open_sent(file_system(self.folder)[0], self._path(number)).read()
+        noted = open_sent(store_at(self.folder)[0], self._path(number)).read()
         return list(noted.column(RANGE).to_pylist()) if RANGE in noted.column_names else []
 
     def numbers(self) -> list[int]:
@@ -116,32 +111,22 @@ class RangeLog:
         self.last = number - 1
 
     def _drop(self, numbers: list[int]) -> None:
-        system, _ = file_system(self.folder)
+        store, _ = store_at(self.folder)
         for number in numbers:
-            with contextlib.suppress(FileNotFoundError):
-                system.delete_file(self._path(number))
+            store.delete(self._path(number))
 
     def _numbers(self) -> list[int]:
-        system, root = file_system(self.folder)
-        found = system.get_file_info(pafs.FileSelector(root, allow_not_found=True))
+        store, root = store_at(self.folder)
+        found = store.entries(root)
         return sorted(int(f.base_name[:20]) for f in found if f.base_name.endswith(".parquet") and f.base_name[:20].isdigit())
 
     def _path(self, number: int) -> str:
-        return f"{file_system(self.folder)[1]}/{number:020d}.parquet"
+        return f"{store_at(self.folder)[1]}/{number:020d}.parquet"
 
     def _write(self, table: pa.Table) -> None:
         held, path = pa.BufferOutputStream(), self._path(self.last + 1)
         pq.write_table(table, held)
         pieces = sealed_parquet(held.getvalue())
-        system, root = file_system(self.folder)
-        if isinstance(system, pafs.LocalFileSystem):
-            hidden = f"{root}/_next.tmp"
-            with contextlib.suppress(FileNotFoundError):  # of a process that died
-                os.unlink(hidden)
-            create(hidden, pieces, durable=self.durable, mtime_s=_FIRST_MTIME_S + self.last + 1)
-            os.rename(hidden, path)
-            if self.durable:
-                sync(root)
-        else:
-            write_whole(system, path, b"".join(pieces), durable=self.durable)
+        store, _ = store_at(self.folder)
+        store.create(path, pieces, durable=self.durable, mtime_s=_FIRST_MTIME_S + self.last + 1)
         self.last += 1

@@ -19,7 +19,7 @@ import attrs
 from krishiv_py.connectors.ranges import Backlog, NotedRanges, RangeSource, backlog_of, next_ranges, tell_finished
 from krishiv_py.connectors.source import Source as UserSource
 from krishiv_py.disk.checksums import missing
-from krishiv_py.disk.files import file_system
+from krishiv_py.disk.files import store_at
 from krishiv_py.errors import RAISED, KrishivError, SourceError, told
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.nodes import FileSource, MemorySource, Source
@@ -163,9 +163,9 @@ class RangePlanner:
 
     def _committed(self) -> int:
         """The last file of the log whose batch is committed."""
-        system, root = file_system(self.checkpoint)
-        finished = numbered(system, f"{root}/commits")
-        return offsets_of(system, f"{root}/offsets/{finished[-1]}").get(self.at, -1) if finished else -1
+        store, root = store_at(self.checkpoint)
+        finished = numbered(store, f"{root}/commits")
+        return offsets_of(store, f"{root}/offsets/{finished[-1]}").get(self.at, -1) if finished else -1
 
     def _put_away(self, upto: int) -> None:
         """Move or remove the files of committed batches, if the source says so."""
@@ -333,8 +333,8 @@ class RangePlanner:
             warnings.warn(f"files that were read are not put away: {problem}", RuntimeWarning, stacklevel=2)
 
     def _look(self, batch_id: int) -> None:
-        system, root = file_system(self.checkpoint)
-        self._taken = offsets_of(system, f"{root}/offsets/{batch_id}").get(self.at, self._taken)
+        store, root = store_at(self.checkpoint)
+        self._taken = offsets_of(store, f"{root}/offsets/{batch_id}").get(self.at, self._taken)
 
     def _run(self, running: Callable[[], bool], fail: Callable[[KrishivError], None]) -> None:
         try:

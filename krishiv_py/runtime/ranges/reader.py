@@ -13,7 +13,7 @@ import pyarrow as pa
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.ranges import NotedRanges, partition_of, read_range
 from krishiv_py.connectors.source import Source
-from krishiv_py.disk.files import file_system
+from krishiv_py.disk.files import store_at
 from krishiv_py.replay_index import open_sent
 from krishiv_py.replay_log import control_of
 from krishiv_py.runtime.ranges.folders import FolderSource
@@ -45,7 +45,7 @@ class RangeReader:
 
     def noted(self, uri: str, at: int = 0) -> Iterator[Scanned]:
         """The rows of every so-many-th range of a file of the log."""
-        table = open_sent(*file_system(uri)).read()
+        table = open_sent(*store_at(uri)).read()
         control = control_of(table)
         if control is None:
             for planned in table.column(RANGE).to_pylist()[at :: self.tasks]:

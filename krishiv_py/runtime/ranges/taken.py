@@ -14,12 +14,10 @@ from typing import Final
 
 import attrs
 import pyarrow as pa
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from krishiv_py.disk.checksums import missing, sealed_parquet
-from krishiv_py.disk.files import file_system, write_whole
-from krishiv_py.disk.placing import delete_files
+from krishiv_py.disk.files import store_at
 from krishiv_py.replay_index import open_sent
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
 
@@ -74,18 +72,18 @@ class Taken:
             When one is damaged or missing.
         """
         taken = cls(folder, durable)
-        system, root = file_system(folder)
+        store, root = store_at(folder)
         found = [
             _Part(int(match[1]), int(match[2]), each.path, 0)
-            for each in system.get_file_info(pafs.FileSelector(root, allow_not_found=True))
+            for each in store.entries(root)
             if (match := _PART.fullmatch(each.base_name))
         ]
         for part in sorted(found, key=lambda p: (p.first, -p.last)):
             if taken._parts and part.last <= taken._parts[-1].last:  # it was merged, and a crash left it
-                delete_files(system, [part.path])
+                store.delete(part.path)
                 continue
             taken._check(part.first)
-            names = open_sent(system, part.path).read()
+            names = open_sent(store, part.path).read()
             part.rows = names.num_rows
             taken._parts.append(part)
             taken.loaded += zip(*(c.to_pylist() for c in names.columns), strict=True)
@@ -127,13 +125,13 @@ class Taken:
             merged = [*like, *merged]
             size = len(names) + sum(part.rows for part in merged)
             first = merged[0].first
-        system, root = file_system(self.folder)
-        rows = [open_sent(system, part.path).read() for part in merged] + rows
+        store, root = store_at(self.folder)
+        rows = [open_sent(store, part.path).read() for part in merged] + rows
         table, out = pa.concat_tables(rows).sort_by("path"), pa.BufferOutputStream()
         pq.write_table(table, out, compression="zstd", use_dictionary=False, column_encoding=_ENCODED)
         path = f"{root}/{first:020d}-{last:020d}.parquet"
-        write_whole(system, path, b"".join(sealed_parquet(out.getvalue())), durable=self.durable)
-        delete_files(system, [part.path for part in merged])
+        store.write(path, b"".join(sealed_parquet(out.getvalue())), durable=self.durable)
+        store.delete(*(part.path for part in merged))
         self._parts[len(self._parts) - len(merged) :] = [_Part(first, last, path, table.num_rows)]
 
     def check(self, first: int) -> None:

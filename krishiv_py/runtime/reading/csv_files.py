@@ -14,7 +14,7 @@ from krishiv_py.connectors.csv.records import CsvOptions, Records, header_of, re
 from krishiv_py.connectors.csv.values import unreadable, values
 from krishiv_py.connectors.json.lines import BLOCK_BYTES, blocks
 from krishiv_py.connectors.malformed import Malformed
-from krishiv_py.disk.files import file_system
+from krishiv_py.disk.files import store_at
 from krishiv_py.errors import PlanError, SourceError
 from krishiv_py.plan.nodes import FileSource
 from krishiv_py.runtime.reading.filereader import FileReader
@@ -166,8 +166,8 @@ def _is_utf_8(line: bytes) -> bool:
 
 def header_columns(path: str, options: CsvOptions) -> list[str]:
     """Return what the first line of a file calls its columns: ``_c0``, ``_c1`` where it is not a header."""
-    system, root = file_system(path)
-    with opened(system, root, shown_path(path), as_lines=True) as found:
+    store, root = store_at(path)
+    with opened(store, root, shown_path(path), as_lines=True) as found:
         for lines in input_lines(found, options):
             if len(lines.text):
                 names = header_of(lines.text[0].as_py(), options)

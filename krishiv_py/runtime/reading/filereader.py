@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from krishiv_py.connectors.fit import MisfitError, spelt
 from krishiv_py.connectors.hive import partitions
 from krishiv_py.connectors.malformed import Malformed
-from krishiv_py.disk.files import file_system
+from krishiv_py.disk.files import store_at
 from krishiv_py.disk.listing import passed_over
 from krishiv_py.disk.settings import Stores
 from krishiv_py.errors import SourceError
@@ -39,15 +39,15 @@ class FileReader:
 
     def read_file(self, uri: str) -> Iterator[Scanned]:
         """The rows of a file, and what of it is put aside."""
-        system, path = file_system(uri)
+        store, path = store_at(uri)
         shown, rows = shown_path(uri), 0
-        with opened(system, path, shown, as_lines=self.as_lines) as found:
+        with opened(store, path, shown, as_lines=self.as_lines) as found:
             try:
                 for scanned in self.scanned(found, uri):
                     yield scanned
                     rows += 0 if scanned.batch is None else scanned.batch.num_rows
             except (*UNREADABLE, MisfitError) as problem:
-                if not isinstance(problem, MisfitError) and not readable(system, path):
+                if not isinstance(problem, MisfitError) and not readable(store, path):
                     raise SourceError(
                         "a file cannot be read", got=f"{shown}: {problem}", hint="see that every worker can read it"
                     ) from problem

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import attrs
 import pyarrow as pa
-import pyarrow.fs as pafs
 
+from krishiv_py.disk.store import Store
 from krishiv_py.errors import SourceError
 
 UNREADABLE: Final = (pa.ArrowException, OSError, UnicodeDecodeError, EOFError)
@@ -40,7 +40,7 @@ def shown_path(path: str) -> str:
 
 
 @contextmanager
-def opened(system: pafs.FileSystem, path: str, shown: str, *, as_lines: bool = False) -> Iterator[Any]:
+def opened(store: Store, path: str, shown: str, *, as_lines: bool = False) -> Iterator[Any]:
     """A file, decompressed by its suffix if it is read in lines.
 
     Raises
@@ -49,7 +49,7 @@ def opened(system: pafs.FileSystem, path: str, shown: str, *, as_lines: bool = F
         When it is not there any more or may not be read, whatever the rules are: that says nothing about its rows.
     """
     try:
-        found = system.open_input_stream(path, compression=_compression(path)) if as_lines else system.open_input_file(path)
+        found = store.arrow.open_input_stream(path, compression=_compression(path)) if as_lines else store.open(path)
     except FileNotFoundError as problem:
         raise gone(shown) from problem
     except OSError as problem:
@@ -74,10 +74,10 @@ def _compression(path: str) -> str | None:
     return next((kind for end, kind in ends.items() if path.lower().endswith(end)), None)
 
 
-def readable(system: pafs.FileSystem, path: str) -> bool:
+def readable(store: Store, path: str) -> bool:
     """Whether the bytes of a file can be had: then what went wrong is what is in them."""
     try:
-        with system.open_input_stream(path, compression=None) as stream:
+        with store.arrow.open_input_stream(path, compression=None) as stream:
             while stream.read(1 << 22):
                 pass
     except OSError:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from krishiv_py.connectors.fit import FILE, MisfitError, Rule, cut_to_microseconds, lacking, spelt
 from krishiv_py.connectors.hive import partitions
 from krishiv_py.connectors.parquet_columns import FileColumn, explained, file_columns, open_parquet
-from krishiv_py.disk.files import file_system
+from krishiv_py.disk.files import store_at
 from krishiv_py.replay_index import open_sent
 from krishiv_py.replay_log import CONTROL, control_of, sent_at
 from krishiv_py.runtime.reading.filereader import FileReader, SameValue
@@ -35,7 +35,7 @@ class ParquetReader(FileReader):
             yield from super().__call__(batch)
             return
         for uri in batch.column(0).to_pylist():
-            yield from self._rows(open_sent(*file_system(uri)), uri)
+            yield from self._rows(open_sent(*store_at(uri)), uri)
 
     def scanned(self, found: Any, uri: str) -> Iterator[Scanned]:
         """The rows of an open file."""

@@ -12,19 +12,17 @@ What stands for a file is its name, size and checksum, so a file that was damage
 
 from __future__ import annotations
 
-import contextlib
 import re
 import uuid
 from typing import Final
 
 import attrs
 import pyarrow as pa
-import pyarrow.fs as pafs
 
 from krishiv_py.disk.checksums import block_checksum, damaged, missing
-from krishiv_py.disk.files import file_system, make_folder, sync_files
+from krishiv_py.disk.files import store_at
 from krishiv_py.disk.settings import Stores
-from krishiv_py.disk.stores.kinds import is_store
+from krishiv_py.disk.store import Store
 from krishiv_py.kernels.state.sorted_map import Pages
 from krishiv_py.kernels.state.store import Meta, mapped
 from krishiv_py.runtime.storage.codec import decode
@@ -80,7 +78,7 @@ class BucketChunks:
         self._durable = folder.durable
         self._written = False
         self._batch = batch
-        self._system, self._root = file_system(folder.of_bucket(bucket))
+        self._store, self._root = store_at(folder.of_bucket(bucket))
         self._files = mapped(meta, _FILES, str, pages)
         self._dropped: list[list[int | str]] = meta.setdefault(_DROPPED, [])
         if self._root not in _opened:
@@ -93,9 +91,9 @@ class BucketChunks:
         if table.nbytes < self._large:
             return None
         file = f"{self._batch:x}-{uuid.uuid4().hex[:12]}"
-        size, check = write_chunk(self._system, f"{self._root}/{file}", table)
+        size, check = write_chunk(self._store, f"{self._root}/{file}", table)
         if self._durable:
-            sync_files(self._system, [f"{self._root}/{file}"])
+            self._store.sync(f"{self._root}/{file}")
             self._written = True
         self._files[name] = f"{file}.{size:x}.{check:08x}"
         return file_value(self._files[name]), size
@@ -103,7 +101,7 @@ class BucketChunks:
     def read(self, name: str) -> pa.Table | None:
         """A chunk that has a file; None for one that has none."""
         file = self._files.get(name)
-        return None if file is None else _checked(self._system, self._root, file)
+        return None if file is None else _checked(self._store, self._root, file)
 
     def drop(self, name: str) -> None:
         """Let go of the file of a chunk, if it has one."""
@@ -114,23 +112,21 @@ class BucketChunks:
     def tidy(self) -> None:
         """Remove the files no state Spark could go back to refers to; to be called when all is written."""
         if self._written:
-            sync_files(self._system, [self._root])
+            self._store.sync(self._root)
         old = [d for d in self._dropped if int(d[0]) < self._batch - self._keep]
         self._delete([str(file) for _, file in old])
         del self._dropped[: len(old)]
 
     def _remove_orphans(self) -> None:
-        if not is_store(self._system):
-            make_folder(self._system, self._root)
+        if self._store.needs_folders:
+            self._store.make_folder(self._root)
         known = {_on_disk(f) for f in (*self._files.values(), *(str(file) for _, file in self._dropped))}
-        found = self._system.get_file_info(pafs.FileSelector(self._root, allow_not_found=True))
+        found = self._store.entries(self._root)
         ours = [m for f in found if (m := _NAME.fullmatch(f.base_name))]
         self._delete([m[0] for m in ours if int(m[1], 16) < self._batch and m[0] not in known])
 
     def _delete(self, files: list[str]) -> None:
-        for file in files:
-            with contextlib.suppress(FileNotFoundError):  # an earlier attempt at this batch removed it
-                self._system.delete_file(f"{self._root}/{_on_disk(file)}")
+        self._store.delete(*(f"{self._root}/{_on_disk(file)}" for file in files))  # an earlier attempt may have removed some
 
 
 def _on_disk(file: str) -> str:
@@ -138,25 +134,24 @@ def _on_disk(file: str) -> str:
     return file.partition(".")[0]
 
 
-def write_chunk(system: pafs.FileSystem, path: str, table: pa.Table) -> tuple[int, int]:
+def write_chunk(store: Store, path: str, table: pa.Table) -> tuple[int, int]:
     """Write a chunk to a file; returns its size in bytes and its checksum."""
-    if isinstance(system, pafs.LocalFileSystem):
-        write_plain(system, path, table)
-        with pa.memory_map(path) as mapped:  # as the page cache has it: no second copy in memory
+    if store.local:
+        write_plain(store, path, table)
+        with store.map(path) as mapped:  # as the page cache has it: no second copy in memory
             data = mapped.read_buffer()
             return data.size, block_checksum(data)
     held = pa.BufferOutputStream()
     with pa.ipc.new_stream(held, table.schema) as out:
         out.write_table(table)
     data = held.getvalue()
-    with system.open_output_stream(path) as stream:
-        stream.write(data)
+    store.put(path, data)
     return data.size, block_checksum(data)
 
 
-def write_plain(system: pafs.FileSystem, path: str, table: pa.Table) -> None:
+def write_plain(store: Store, path: str, table: pa.Table) -> None:
     """Write a chunk to a file nothing has to rest on."""
-    with system.open_output_stream(path) as stream, pa.ipc.new_stream(stream, table.schema) as out:
+    with store.arrow.open_output_stream(path) as stream, pa.ipc.new_stream(stream, table.schema) as out:
         out.write_table(table)
 
 
@@ -169,16 +164,16 @@ def chunk_of(value: bytes, folder: str) -> pa.Table:
     """The chunk behind a value: its bytes, or the name of its file in that folder."""
     if not value.startswith(_MARK):
         return decode(value)
-    system, root = file_system(folder)
-    return _checked(system, root, value.removeprefix(_MARK).decode())
+    store, root = store_at(folder)
+    return _checked(store, root, value.removeprefix(_MARK).decode())
 
 
-def _checked(system: pafs.FileSystem, root: str, file: str) -> pa.Table:
+def _checked(store: Store, root: str, file: str) -> pa.Table:
     """A file's table; local files are mapped into memory, not copied. One without size and checksum is taken as it is."""
     name, *expected = file.split(".")
     path = f"{root}/{name}"
     try:
-        opened = pa.memory_map(path) if isinstance(system, pafs.LocalFileSystem) else system.open_input_file(path)
+        opened = store.map(path)
     except FileNotFoundError as problem:
         raise missing(path, _WAY_OUT) from problem
     with opened as stream:

@@ -9,7 +9,6 @@ one takes the requests. A batch that is repeated after a crash finds its own not
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import threading
 import uuid
@@ -18,12 +17,12 @@ from typing import Any, Final
 
 import attrs
 import pyarrow as pa
-import pyarrow.fs as pafs
 
 from krishiv_py.arrays.grouping import buckets, normal_key
 from krishiv_py.arrays.splitting import split
 from krishiv_py.disk.checksums import damaged, missing, sealed, unsealed
-from krishiv_py.disk.files import file_system, read_whole, write_whole
+from krishiv_py.disk.files import store_at
+from krishiv_py.disk.store import Store
 from krishiv_py.errors import CheckpointError, told
 from krishiv_py.runtime.storage.codec import decode, encode
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
@@ -44,7 +43,8 @@ def request(checkpoint: str, keys: Mapping[int, pa.Table], *, durable: bool) -> 
     """
     data = sealed(json.dumps({str(stage): [_text(table)] for stage, table in keys.items()}).encode())
     try:
-        write_whole(*_at(checkpoint, f"{_REQUESTS}/{uuid.uuid4().hex}.json"), data, durable=durable)
+        store, path = _at(checkpoint, f"{_REQUESTS}/{uuid.uuid4().hex}.json")
+        store.write(path, data, durable=durable)
     except OSError as problem:
         hint = "see to the space and rights of the checkpoint's folder, and call close_key(...) again"
         got = f"{checkpoint}: {told(problem)}"
@@ -113,13 +113,13 @@ class Closings:
             if not self.requested.is_set():
                 return {}
             self.requested.clear()  # before looking: what is written from now on sets it again
-        system, folder = _at(self.checkpoint, _REQUESTS)
-        listed = system.get_file_info(pafs.FileSelector(folder, allow_not_found=True))
+        store, folder = _at(self.checkpoint, _REQUESTS)
+        listed = store.entries(folder)
         names = sorted({f.base_name for f in listed if f.base_name.endswith(".json")} - self._done)
         found = {}
         for name in names:
             path = f"{folder}/{name}"
-            data = read_whole(system, path)
+            data = store.read(path)
             if data is None:
                 raise missing(path, BEGIN_ANEW)
             found[name] = json.loads(unsealed(data, path, BEGIN_ANEW))
@@ -132,12 +132,12 @@ class Closings:
 
     def _forget_done(self) -> None:
         for name in self._done:
-            system, path = _at(self.checkpoint, f"{_REQUESTS}/{name}")
-            with contextlib.suppress(FileNotFoundError):
-                system.delete_file(path)
+            store, path = _at(self.checkpoint, f"{_REQUESTS}/{name}")
+            store.delete(path)
 
     def _write(self, note: dict[str, Any]) -> None:
-        write_whole(*_at(self.checkpoint, _NOTE), sealed(json.dumps(note).encode()), durable=self.durable)
+        store, path = _at(self.checkpoint, _NOTE)
+        store.write(path, sealed(json.dumps(note).encode()), durable=self.durable)
         self._note = note
 
 
@@ -173,8 +173,8 @@ def _merged(requests: Mapping[str, Mapping[str, list[str]]]) -> dict[str, list[s
 
 def _read_note(checkpoint: str) -> dict[str, Any] | None:
     """The note of the last batch that closed keys; None before the first."""
-    system, path = _at(checkpoint, _NOTE)
-    data = read_whole(system, path)
+    store, path = _at(checkpoint, _NOTE)
+    data = store.read(path)
     if data is None:
         return None
     try:
@@ -193,5 +193,5 @@ def _table(text: str) -> pa.Table:
     return decode(base64.b64decode(text))
 
 
-def _at(checkpoint: str, name: str) -> tuple[pafs.FileSystem, str]:
-    return file_system(f"{checkpoint}/krishiv/{name}")
+def _at(checkpoint: str, name: str) -> tuple[Store, str]:
+    return store_at(f"{checkpoint}/krishiv/{name}")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-import pyarrow.fs as pafs
-
 from krishiv_py.disk.checksums import checksum, damaged, missing
-from krishiv_py.disk.files import read_whole
+from krishiv_py.disk.store import Store
 
 BEGIN_ANEW: Final = "put it back from a copy of the checkpoint, or begin anew with a new checkpoint and output folder"
 """The way out of a damaged checkpoint."""
@@ -15,7 +13,7 @@ BEGIN_ANEW: Final = "put it back from a copy of the checkpoint, or begin anew wi
 _HEAD: Final = b"crc\0"
 
 
-def checked(system: pafs.FileSystem, path: str) -> bytes:
+def checked(store: Store, path: str) -> bytes:
     """What a file of Spark's holds, after a look at its checksum, where there is one.
 
     Raises
@@ -23,19 +21,19 @@ def checked(system: pafs.FileSystem, path: str) -> bytes:
     CheckpointError
         When it is missing, or not what its checksum says; names it.
     """
-    data = read_whole(system, path)
+    data = store.read(path)
     if data is None:
         raise missing(path, BEGIN_ANEW)
-    if isinstance(system, pafs.LocalFileSystem):
-        kept = read_whole(system, sum_of(path))
+    if store.local:
+        kept = store.read(sum_of(path))
         if kept is not None and kept != sums(data, int.from_bytes(kept[4:8], "big")):
             raise damaged(path, f"{len(data)} bytes with a wrong checksum", BEGIN_ANEW)
     return data
 
 
-def checked_lines(system: pafs.FileSystem, path: str) -> list[str]:
+def checked_lines(store: Store, path: str) -> list[str]:
     """The lines of a text file of Spark's; raises as :func:`checked`, and when it is no text."""
-    data = checked(system, path)
+    data = checked(store, path)
     try:
         return data.decode().split("\n")
     except UnicodeDecodeError as problem:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from krishiv_py.disk.files import file_system, is_local_path
+from krishiv_py.disk.files import is_local_path, store_at
 from krishiv_py.errors import PlanError
 from krishiv_py.runtime.storage.folders import new_folder
 
@@ -38,7 +38,7 @@ def plain_name(checkpoint: str) -> Iterator[str]:
     folder = new_folder("link")
     try:
         link = f"{folder}/checkpoint"
-        os.symlink(file_system(checkpoint)[1], link)
+        os.symlink(store_at(checkpoint)[1], link)
         yield link
     finally:
         shutil.rmtree(folder, ignore_errors=True)

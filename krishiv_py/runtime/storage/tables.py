@@ -17,11 +17,11 @@ from typing import Any, Final
 
 import attrs
 import pyarrow as pa
-import pyarrow.fs as pafs
 
 from krishiv_py.connectors.lookup_table import LookupTable, as_bytes, tables_are
 from krishiv_py.disk.checksums import checksum, damaged, missing, sealed, unsealed
-from krishiv_py.disk.files import file_system, read_whole, write_whole
+from krishiv_py.disk.files import store_at
+from krishiv_py.disk.store import Store
 from krishiv_py.plan.running.progress import TableVersion
 from krishiv_py.planner.tables import table_names
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
@@ -87,8 +87,8 @@ class Tables:
         entries = [{**entry, "token": table.token} for entry, table in zip(entries, self.tables, strict=True)]
         told = {"batch": batch, "tables": entries}
         if told != noted:
-            system, path = _at(self.checkpoint, _NOTE)
-            write_whole(system, path, sealed(json.dumps(told).encode()), durable=self.durable)
+            store, path = _at(self.checkpoint, _NOTE)
+            store.write(path, sealed(json.dumps(told).encode()), durable=self.durable)
             if entries != self._entries:
                 self._forget_others([entry["file"] for entry in entries])
         if self._entries is None:
@@ -126,8 +126,8 @@ class Tables:
         elif noted["batch"] != batch <= self.begun:
             # what a note names is removed only once there is a later one, which was lost
             for entry in noted["tables"]:
-                system, path = _at(self.checkpoint, entry["file"])
-                if system.get_file_info(path).type != pafs.FileType.File:
+                store, path = _at(self.checkpoint, entry["file"])
+                if not store.is_file(path):
                     raise missing(path, BEGIN_ANEW)
         return noted
 
@@ -141,9 +141,9 @@ class Tables:
             return {**entry, "loaded_us": now_us}
         self._loaded[at] = found
         file = f"{at}-{uuid.uuid4().hex[:12]}.arrow"
-        system, path = _at(self.checkpoint, file)
+        store, path = _at(self.checkpoint, file)
         data = sealed(as_bytes(found))
-        write_whole(system, path, data, durable=self.durable)
+        store.write(path, data, durable=self.durable)
         kept = {"version": 0} if entry is None else entry
         return {
             "file": file,
@@ -156,10 +156,10 @@ class Tables:
 
     def _forget_others(self, files: list[str]) -> None:
         """Remove the versions that no batch will see any more."""
-        system, folder = _at(self.checkpoint, "")
-        for found in system.get_file_info(pafs.FileSelector(folder.rstrip("/"), allow_not_found=True)):
-            if found.base_name not in (*files, _NOTE) and found.type == pafs.FileType.File:
-                system.delete_file(found.path)
+        store, folder = _at(self.checkpoint, "")
+        for found in store.entries(folder.rstrip("/")):
+            if found.base_name not in (*files, _NOTE) and found.is_file:
+                store.delete(found.path)
 
 
 @attrs.frozen(slots=False)
@@ -195,8 +195,8 @@ def noted_table(checkpoint: str, entry: dict[str, Any]) -> pa.Table:
     CheckpointError
         When its file is damaged or missing.
     """
-    system, path = _at(checkpoint, entry["file"])
-    data = read_whole(system, path)
+    store, path = _at(checkpoint, entry["file"])
+    data = store.read(path)
     if data is None:
         raise missing(path, BEGIN_ANEW)
     body = unsealed(data, path, BEGIN_ANEW)
@@ -212,8 +212,8 @@ def tables_of(checkpoint: str | None, batch: int | None) -> AbstractContextManag
 
 def read_note(checkpoint: str) -> dict[str, Any] | None:
     """Which version of each table the last batch has; None before the first."""
-    system, path = _at(checkpoint, _NOTE)
-    data = read_whole(system, path)
+    store, path = _at(checkpoint, _NOTE)
+    data = store.read(path)
     if data is None:
         return None
     try:
@@ -224,5 +224,5 @@ def read_note(checkpoint: str) -> dict[str, Any] | None:
     return note
 
 
-def _at(checkpoint: str, name: str) -> tuple[pafs.FileSystem, str]:
-    return file_system(f"{checkpoint}/krishiv/tables/{name}")
+def _at(checkpoint: str, name: str) -> tuple[Store, str]:
+    return store_at(f"{checkpoint}/krishiv/tables/{name}")

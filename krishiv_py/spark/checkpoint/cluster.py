@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.folder import folder_of
-from krishiv_py.disk.files import file_system, is_local_path, make_folder, put
+from krishiv_py.disk.files import is_local_path, store_at
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.nodes import Source
 from krishiv_py.spark.setup.config import SHARED, folders_shared, is_connect, is_here
@@ -73,16 +73,16 @@ def probed(written: Sequence[str], read: Sequence[str] = ()) -> Iterator[list[Fo
     tried: list[Folder] = []
     try:
         for path in dict.fromkeys(written):
-            system, root = file_system(path)
-            make_folder(system, root)
+            store, root = store_at(path)
+            store.make_folder(root)
             tried.append(Folder(path, TOKEN + uuid.uuid4().hex))
-            put(system, f"{root}/{tried[-1].token}", str(tried[-1].token).encode())
+            store.put(f"{root}/{tried[-1].token}", str(tried[-1].token).encode())
         yield [*tried, *(Folder(above, None) for above in dict.fromkeys(map(_plain, read)) if above)]
     finally:
         for folder in tried:
-            system, root = file_system(folder.path)
+            store, root = store_at(folder.path)
             with contextlib.suppress(OSError, pa.ArrowException):
-                system.delete_file(f"{root}/{folder.token}")
+                store.delete(f"{root}/{folder.token}")
 
 
 def _plain(path: str) -> str:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-import pyarrow.fs as pafs
 from pyspark.sql import SparkSession
 
 from krishiv_py.disk.checksums import sealed, unsealed
-from krishiv_py.disk.files import file_system, read_whole, write_whole
+from krishiv_py.disk.files import store_at
+from krishiv_py.disk.store import Store
 from krishiv_py.errors import CheckpointError, EnvironmentSetupError, PlanError
 from krishiv_py.runtime.checkpoint.lease import take
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
@@ -65,14 +65,14 @@ def check_rescaled(checkpoint: str, *, durable: bool) -> None:
     CheckpointError
         When the state lies between two numbers of tasks.
     """
-    system, root = file_system(checkpoint)
-    note = _noted(system, root)
+    store, root = store_at(checkpoint)
+    note = _noted(store, root)
     if note is None:
         return
     batch = note["batch"]
-    if batch in numbered(system, f"{root}/commits"):
-        _moved_on(system, root, batch, durable=durable)
-    elif batch in numbered(system, f"{root}/offsets"):
+    if batch in numbered(store, f"{root}/commits"):
+        _moved_on(store, root, batch, durable=durable)
+    elif batch in numbered(store, f"{root}/offsets"):
         raise CheckpointError(
             f"{checkpoint} is half spread over {note['tasks']} tasks",
             got="a rescaling that was broken off",
@@ -80,11 +80,11 @@ def check_rescaled(checkpoint: str, *, durable: bool) -> None:
             hint=_AGAIN,
         )
     else:
-        system.delete_file(f"{root}/{_NOTE}")
+        store.delete(f"{root}/{_NOTE}")
 
 
-def _noted(system: pafs.FileSystem, root: str) -> dict[str, Any] | None:
-    data = read_whole(system, f"{root}/{_NOTE}")
+def _noted(store: Store, root: str) -> dict[str, Any] | None:
+    data = store.read(f"{root}/{_NOTE}")
     if data is None:
         return None
     note: dict[str, Any] = json.loads(unsealed(data, f"{root}/{_NOTE}", BEGIN_ANEW))
@@ -95,12 +95,12 @@ def _ledger(root: str, batch: int) -> str:
     return f"{root}/krishiv/ledger/{batch:012d}.json"
 
 
-def _moved_on(system: pafs.FileSystem, root: str, batch: int, *, durable: bool) -> None:
+def _moved_on(store: Store, root: str, batch: int, *, durable: bool) -> None:
     """The micro-batch that only moved state is judged, by stages that follow others, as the one before."""
-    entry = read_whole(system, _ledger(root, batch - 1))
+    entry = store.read(_ledger(root, batch - 1))
     if entry is not None:
-        write_whole(system, _ledger(root, batch), entry, durable=durable)
-    system.delete_file(f"{root}/{_NOTE}")
+        store.write(_ledger(root, batch), entry, durable=durable)
+    store.delete(f"{root}/{_NOTE}")
 
 
 class Rescaling:
@@ -110,7 +110,7 @@ class Rescaling:
         self.checkpoint = checkpoint
         self.tasks = tasks
         self._durable = durable
-        self._system, self._root = file_system(checkpoint)
+        self._store, self._root = store_at(checkpoint)
 
     def check(self) -> None:
         """See that there is state, in buckets enough."""
@@ -121,7 +121,7 @@ class Rescaling:
                 got=self.checkpoint,
                 hint="pass the folder of start(..., checkpoint=...), after a first micro-batch",
             )
-        if self._system.get_file_info(f"{self._root}/state/0/_metadata").type == pafs.FileType.NotFound:
+        if not self._store.exists(f"{self._root}/state/0/_metadata"):
             raise PlanError(
                 "the query of this checkpoint keeps no state",
                 got=self.checkpoint,
@@ -146,11 +146,11 @@ class Rescaling:
         if batch not in self._logged("commits"):
             with plain_name(self.checkpoint) as path:
                 manager.repartition(path, self.tasks)
-        _moved_on(self._system, self._root, batch, durable=self._durable)
+        _moved_on(self._store, self._root, batch, durable=self._durable)
 
     def _broken_off(self) -> int | None:
         """The micro-batch of an earlier call that did not end."""
-        note = _noted(self._system, self._root)
+        note = _noted(self._store, self._root)
         if note is not None and note["tasks"] == self.tasks and note["batch"] in self._logged("offsets"):
             return int(note["batch"])
         check_rescaled(self.checkpoint, durable=self._durable)
@@ -167,11 +167,11 @@ class Rescaling:
         return last
 
     def _announce(self, batch: int) -> None:
-        entry = read_whole(self._system, _ledger(self._root, batch))
+        entry = self._store.read(_ledger(self._root, batch))
         if entry is not None:
-            write_whole(self._system, _ledger(self._root, batch + 1), entry, durable=self._durable)
+            self._store.write(_ledger(self._root, batch + 1), entry, durable=self._durable)
         said = sealed(json.dumps({"batch": batch, "tasks": self.tasks}).encode())
-        write_whole(self._system, f"{self._root}/{_NOTE}", said, durable=self._durable)
+        self._store.write(f"{self._root}/{_NOTE}", said, durable=self._durable)
 
     def _logged(self, what: str) -> list[int]:
-        return numbered(self._system, f"{self._root}/{what}")
+        return numbered(self._store, f"{self._root}/{what}")

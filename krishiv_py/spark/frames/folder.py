@@ -17,12 +17,12 @@ from typing import ClassVar, Final
 import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from krishiv_py.connectors.sink import OnRepeat, OutputBatch, OutputName, TableSink
 from krishiv_py.disk.checksums import sealed, unsealed
-from krishiv_py.disk.files import file_system, make_folder, read_whole, sync_files, write_whole
+from krishiv_py.disk.files import store_at
+from krishiv_py.disk.store import Store
 from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.planner.stages import StagePlan
@@ -142,10 +142,10 @@ class HandOver(TableSink):
         CheckpointError
             When the folder was moved: whoever reads it knows files by their paths, and would read all of them again.
         """
-        system, root = file_system(self.folder)
-        make_folder(system, root)
-        there = system.get_file_info(pafs.FileSelector(root))
-        _check_home(system, root, any(_NAMED.fullmatch(found.base_name) for found in there), durable=self.durable)
+        store, root = store_at(self.folder)
+        store.make_folder(root)
+        there = store.entries(root)
+        _check_home(store, root, any(_NAMED.fullmatch(found.base_name) for found in there), durable=self.durable)
         for found in there:
             if found.base_name.startswith("failed-") and found.base_name.endswith(".parquet"):
                 name = found.base_name.removesuffix(".parquet")
@@ -153,8 +153,8 @@ class HandOver(TableSink):
 
     def last_committed(self, batch: OutputBatch) -> int | None:
         """See TableSink."""
-        system, root = file_system(self.folder)
-        found = system.get_file_info(pafs.FileSelector(root, allow_not_found=True))
+        store, root = store_at(self.folder)
+        found = store.entries(root)
         named = [name for f in found if (name := _NAMED.fullmatch(f.base_name)) is not None]
         return max((int(name[2]) for name in named if name[1] == batch.query_id), default=None)
 
@@ -181,10 +181,10 @@ class HandOver(TableSink):
         return self.times.reached(self.clock.in_force(batch_id).at(self.stage.times).watermark_us)
 
 
-def _check_home(system: pafs.FileSystem, root: str, any_there: bool, *, durable: bool) -> None:
-    here = os.path.realpath(root) if isinstance(system, pafs.LocalFileSystem) else root
+def _check_home(store: Store, root: str, any_there: bool, *, durable: bool) -> None:
+    here = os.path.realpath(root) if store.local else root
     path = f"{root}/{_HOME}"
-    data = read_whole(system, path)
+    data = store.read(path)
     home = here if data is None else json.loads(unsealed(data, path, BEGIN_ANEW))
     if home != here and any_there:
         raise CheckpointError(
@@ -194,7 +194,7 @@ def _check_home(system: pafs.FileSystem, root: str, any_there: bool, *, durable:
             hint="move it back, or begin anew with both queries",
         )
     if data is None or home != here:
-        write_whole(system, path, sealed(json.dumps(here).encode()), durable=durable)
+        store.write(path, sealed(json.dumps(here).encode()), durable=durable)
 
 
 def tell_failure(folder: str, schema: pa.Schema, why: str, durable: bool) -> None:
@@ -210,14 +210,14 @@ def _only(stored: pa.Schema, time_us: int | None, note: str) -> pa.Table:
 
 def write(folder: str, name: str, rows: pa.Table, number: int, *, durable: bool) -> None:
     """Write a file, or replace it, whole or not at all; its modification time tells its place in the order."""
-    system, root = file_system(folder)
+    store, root = store_at(folder)
     hidden, final = f"{root}/{name}.tmp", f"{root}/{name}.parquet"
-    with system.open_output_stream(hidden) as stream:
+    with store.arrow.open_output_stream(hidden) as stream:
         pq.write_table(rows, stream, compression="snappy", store_schema=False, write_page_checksum=True)
-    if isinstance(system, pafs.LocalFileSystem):
+    if store.local:
         os.utime(hidden, (_FIRST_MTIME + number,) * 2)
     if durable:
-        sync_files(system, [hidden])
-    system.move(hidden, final)
+        store.sync(hidden)
+    store.rename([(hidden, final)])
     if durable:
-        sync_files(system, [root])
+        store.sync(root)

@@ -23,7 +23,7 @@ from pyspark.sql import functions as f
 from krishiv_py.connectors.fit import SENT, MisfitError, fitted
 from krishiv_py.connectors.json.lines import blocks
 from krishiv_py.connectors.malformed import Malformed
-from krishiv_py.disk.files import file_system
+from krishiv_py.disk.files import store_at
 from krishiv_py.disk.listing import UNFINISHED
 from krishiv_py.disk.settings import Stores
 from krishiv_py.plan.nodes import FileSource
@@ -198,8 +198,8 @@ def _lines(uri: str, texts: set[str]) -> dict[str, tuple[int, str]]:
 
 def _raw_lines(uri: str) -> Iterator[tuple[int, bytes]]:
     """The lines of a file, numbered from 1."""
-    system, path = file_system(unquote(uri))
-    with opened(system, path, shown_path(uri), as_lines=True) as stream:
+    store, path = store_at(unquote(uri))
+    with opened(store, path, shown_path(uri), as_lines=True) as stream:
         before = 0
         for block in blocks(stream, 1 << 20):
             lines = block.splitlines()

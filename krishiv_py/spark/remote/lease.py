@@ -14,9 +14,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-import pyarrow.fs as pafs
-
-from krishiv_py.disk.files import file_system, is_local_path, read_whole, write_whole
+from krishiv_py.disk.files import is_local_path, store_at
+from krishiv_py.disk.store import Store
 from krishiv_py.errors import CheckpointError
 from krishiv_py.runtime.checkpoint.lease import Lease, take
 
@@ -78,11 +77,11 @@ def heed(checkpoint: str, stop: Callable[[], None]) -> None:
 
     def look() -> None:
         wait = _LOOK_S if is_local_path(checkpoint) else _LOOK_STORE_S
-        system, path = _asking(checkpoint)
+        store, path = _asking(checkpoint)
         while True:
             time.sleep(wait)
             with contextlib.suppress(OSError):
-                if read_whole(system, path) is not None:
+                if store.read(path) is not None:
                     stop()
 
     threading.Thread(target=look, name="krishiv-stop", daemon=True).start()
@@ -106,20 +105,20 @@ def end_with_parent() -> None:
 
 def query_id(checkpoint: str) -> str | None:
     """Spark's id of the query of a checkpoint."""
-    system, root = file_system(checkpoint)
-    data = read_whole(system, f"{root}/metadata")
+    store, root = store_at(checkpoint)
+    data = store.read(f"{root}/metadata")
     return None if data is None else str(json.loads(data)["id"])
 
 
-def _asking(checkpoint: str) -> tuple[pafs.FileSystem, str]:
-    return file_system(f"{checkpoint}/krishiv/server-stop")
+def _asking(checkpoint: str) -> tuple[Store, str]:
+    return store_at(f"{checkpoint}/krishiv/server-stop")
 
 
 def _ask(checkpoint: str) -> None:
-    write_whole(*_asking(checkpoint), b"{}")
+    store, path = _asking(checkpoint)
+    store.write(path, b"{}")
 
 
 def _unask(checkpoint: str) -> None:
-    system, path = _asking(checkpoint)
-    with contextlib.suppress(FileNotFoundError):
-        system.delete_file(path)
+    store, path = _asking(checkpoint)
+    store.delete(path)

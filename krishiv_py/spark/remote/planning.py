@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from krishiv_py.connectors.ranges import RangeSource, next_ranges
-from krishiv_py.disk.files import file_system
+from krishiv_py.disk.files import store_at
 from krishiv_py.errors import CheckpointError, KrishivError
 from krishiv_py.plan.options.batches import Batches
 from krishiv_py.planner.physical import PhysicalPlan
@@ -55,8 +55,8 @@ def behind(checkpoint: str, sources: dict[int, RangeSource]) -> Callable[[], boo
         if not sent:
             return False
         batches = batches_of(checkpoint)
-        system, root = file_system(checkpoint)
-        taken = offsets_of(system, f"{root}/offsets/{batches[-1]}") if batches else {}
+        store, root = store_at(checkpoint)
+        taken = offsets_of(store, f"{root}/offsets/{batches[-1]}") if batches else {}
         for at, source in sent.items():
             log = RangeLog.open(source.log or "", durable=False)
             if isinstance(source.source, FolderSource):

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Final
 
 import attrs
 import pyarrow as pa
-import pyarrow.fs as pafs
 
 from krishiv_py.connectors.publish import blamed
 from krishiv_py.connectors.side_output import SideOutputLateEventHandler, side_output
@@ -21,7 +20,7 @@ from krishiv_py.connectors.sink import OnRepeat, OutputBatch, Sink, TableSink
 from krishiv_py.connectors.sinks.console import ConsoleSink
 from krishiv_py.connectors.sinks.memory import MemorySink
 from krishiv_py.disk.checksums import sealed, unsealed
-from krishiv_py.disk.files import file_system, is_local_path, read_whole, write_whole
+from krishiv_py.disk.files import is_local_path, store_at
 from krishiv_py.errors import KrishivError
 from krishiv_py.plan.options.late import LateWanted
 from krishiv_py.planner.physical import PhysicalPlan
@@ -58,8 +57,8 @@ class ForClient(TableSink):
         head = attrs.asdict(batch, filter=lambda at, _: at.name != "schema")
         told = json.dumps(head).encode()
         data = len(told).to_bytes(_HEAD, "big") + told + encode(pa.concat_tables(tables))
-        system, root = file_system(self.folder)
-        write_whole(system, f"{root}/{batch.batch_id:012d}-{self.key}", sealed(data))
+        store, root = store_at(self.folder)
+        store.write(f"{root}/{batch.batch_id:012d}-{self.key}", sealed(data))
 
 
 @attrs.frozen(eq=False)
@@ -139,18 +138,18 @@ class Arrivals:
 
     def take(self) -> None:
         """Take all there is; what a taker fails over stays, and is given to it again by the next run."""
-        system, root = file_system(self.folder)
+        store, root = store_at(self.folder)
         with self._lock:
-            for found in sorted(system.get_file_info(pafs.FileSelector(root, allow_not_found=True)), key=lambda f: f.path):
+            for found in sorted(store.entries(root), key=lambda f: f.path):
                 _, _, key = found.base_name.partition("-")
-                data = read_whole(system, found.path) if key in self.takers else None
+                data = store.read(found.path) if key in self.takers else None
                 if data is None:
                     continue
                 data = unsealed(data, found.path, BEGIN_ANEW)
                 end = _HEAD + int.from_bytes(data[:_HEAD], "big")
                 rows = decode(data[end:])
                 self.takers[key](OutputBatch(**json.loads(data[_HEAD:end]), schema=rows.schema), rows)
-                system.delete_file(found.path)
+                store.delete(found.path)
 
     def start(self) -> None:
         """Go on taking until :meth:`stop`."""

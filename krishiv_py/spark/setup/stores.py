@@ -9,12 +9,12 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from krishiv_py.disk.files import file_system, says_where
+from krishiv_py.disk.files import check_reachable, kind_of, says_where
 from krishiv_py.disk.hdfs.client import DEFAULT, PREFIXES
 from krishiv_py.disk.settings import use
 from krishiv_py.disk.stores import google
 from krishiv_py.disk.stores.options import HADOOP
-from krishiv_py.disk.stores.s3 import NAMES, PREFIX, check_s3, of_s3
+from krishiv_py.disk.stores.s3 import NAMES, PREFIX
 from krishiv_py.errors import EnvironmentSetupError, PlanError
 from krishiv_py.spark.setup.config import is_connect
 
@@ -22,7 +22,6 @@ _BUCKETS: Final = f"{PREFIX}bucket."
 _GOOGLE: Final = tuple(google.PREFIX + name for name in google.NAMES)
 _EVERY: Final = (*(PREFIX + name for name in NAMES), *_GOOGLE)
 _NO_CLASS: Final = ("ClassNotFoundException", "UnsupportedFileSystemException", "No FileSystem for scheme")
-_STORES: Final = {"s3a": "S3", "gs": "Google's store"}
 _CLASSES: Final = {
     "s3a": "org.apache.hadoop.fs.s3a.S3AFileSystem",
     "gs": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
@@ -69,37 +68,28 @@ def settings_while_running(name: str) -> tuple[str, ...]:
     return (name, name.removeprefix(HADOOP)) if name.startswith(HADOOP) else (name,)
 
 
-def check_stores(spark: SparkSession, paths: Iterable[str | None], *, by_spark: bool = True) -> None:
+def check_stores(spark: SparkSession, paths: Iterable[str | None], *, by_spark: bool = True, written: bool = False) -> None:
     """See that the stores of some paths answer, before a query begins or a file is read.
 
     Raises
     ------
     EnvironmentSetupError
-        When a bucket, its credentials or its endpoint are wrong, or Spark has no classes for it.
+        When a bucket, its credentials or its endpoint are wrong, no namenode answers, or Spark has no classes for it.
     MissingExtraError
         When what reaches it is not installed.
     PlanError
         For ``s3://`` and ``gcs://``, which Spark does not know, and for credentials in a path.
     """
-    checked: set[tuple[str, str]] = set()
-    for path in paths:
-        if path is None or not (of_s3(path) or google.of_google(path)):
-            continue
+    found = [(path, kind) for path in paths if path is not None and (kind := kind_of(path)) is not None]
+    for path, kind in found if by_spark else ():
         scheme, _, rest = path.partition("://")
-        spelt = "gs" if google.of_google(path) else "s3a"
-        if by_spark and scheme != spelt:
-            what, hint = f"Spark reads and writes {_STORES[spelt]} as {spelt}://", f"write {spelt}://{rest}"
+        spelt = kind.schemes[0]
+        if scheme != spelt:
+            what, hint = f"Spark reads and writes {kind.named} as {spelt}://", f"write {spelt}://{rest}"
             raise PlanError(what, got=path, hint=hint)
-        bucket = (spelt, rest.partition("/")[0])
-        if bucket not in checked:
-            file_system(path)  # refuses paths that are none
-            if spelt == "gs":
-                google.check_google(path)
-            else:
-                check_s3(path)
-            checked.add(bucket)
+    check_reachable((path for path, _ in found), written=written)
     if by_spark:
-        for spelt in dict(checked):
+        for spelt in dict.fromkeys(kind.schemes[0] for _, kind in found if kind.schemes[0] in _CLASSES):
             _check_classes(spark, spelt)
 
 

@@ -16,10 +16,9 @@ from typing import Any, Final
 
 import attrs
 import pyarrow as pa
-import pyarrow.fs as pafs
 from pyspark.sql import SparkSession
 
-from krishiv_py.disk.files import file_system, put, read_whole
+from krishiv_py.disk.files import store_at
 from krishiv_py.disk.settings import Stores
 from krishiv_py.errors import EnvironmentSetupError
 from krishiv_py.spark.setup.config import is_connect, is_here
@@ -156,14 +155,14 @@ def look(folders: Sequence[Folder]) -> Found:
 def _problem(folder: Folder) -> str:
     """Why this process cannot use a folder; empty if it can."""
     try:
-        system, root = file_system(folder.path)
+        store, root = store_at(folder.path)
         if folder.token is None:
-            return "it is not there" if system.get_file_info(root).type == pafs.FileType.NotFound else ""
-        if read_whole(system, f"{root}/{folder.token}") != folder.token.encode():
+            return "it is not there" if not store.exists(root) else ""
+        if store.read(f"{root}/{folder.token}") != folder.token.encode():
             return "what the driver wrote is not there"
         own = f"{root}/{folder.token}-{uuid.uuid4().hex[:8]}"
-        put(system, own, b"")
-        system.delete_file(own)
+        store.put(own, b"")
+        store.delete(own)
     except (OSError, pa.ArrowException) as problem:
         return f"{type(problem).__name__}: {problem}".splitlines()[0]
     return ""

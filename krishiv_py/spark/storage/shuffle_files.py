@@ -14,9 +14,9 @@ from shutil import rmtree
 
 import attrs
 import pyarrow as pa
-import pyarrow.fs as pafs
 from pyspark.sql import SparkSession
 
+from krishiv_py.disk.local import DISK
 from krishiv_py.runtime.storage.chunk_files import chunk_of, file_value, write_plain
 from krishiv_py.runtime.storage.codec import encode
 from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, is_connect, setting
@@ -43,7 +43,7 @@ class ShuffleFiles:
             return encode(table)
         name = uuid.uuid4().hex
         Path(self.folder).mkdir(parents=True, exist_ok=True)
-        write_plain(pafs.LocalFileSystem(), f"{self.folder}/{name}", table)
+        write_plain(DISK, f"{self.folder}/{name}", table)
         return file_value(name)
 
     def take(self, value: bytes) -> pa.Table:

@@ -1,0 +1,193 @@
+"""One interface to files of any place: a disk, HDFS, a bucket. Each kind is one file with what is different there."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar, TypeAlias
+
+import attrs
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+Version: TypeAlias = str | bytes
+"""What changes whenever a file is written; each store has its own form."""
+WriteRows: TypeAlias = Callable[[pa.NativeFile], None]
+
+
+@attrs.frozen
+class Store:
+    """Files of one place, over a file system of Arrow's. What is here holds where folders exist and a rename moves no bytes.
+
+    Attributes
+    ----------
+    arrow : pyarrow.fs.FileSystem
+        The file system that Arrow's readers and writers take.
+    home : str
+        What stands before a path of this store in a URI: ``file:``, ``s3a://``, ``hdfs://host:port``.
+    """
+
+    arrow: pafs.FileSystem
+    home: str
+
+    local: ClassVar[bool] = False
+    """Whether paths are of this machine: they can be mapped into memory, linked, locked."""
+    needs_folders: ClassVar[bool] = True
+    """Whether a folder must be there before a file is written into it."""
+    copies_to_rename: ClassVar[bool] = False
+    """Whether a rename is a copy, which may be repeated: then a final name must not be used twice."""
+    replaces_if: ClassVar[bool] = True
+    """Whether :meth:`write_if` replaces a file in one step, so that it can be used while others read the file."""
+
+    def read(self, path: str) -> bytes | None:
+        """Return the bytes of a file; None if it does not exist."""
+        try:
+            with self.arrow.open_input_stream(path) as stream:
+                return bytes(stream.read())
+        except FileNotFoundError:
+            return None
+
+    def open(self, path: str) -> pa.NativeFile:
+        """Open a file to read any part of it."""
+        return self.arrow.open_input_file(path)
+
+    def map(self, path: str) -> pa.NativeFile:
+        """Open a file that nobody changes or cuts; on this machine it is mapped into memory and not copied."""
+        return self.open(path)
+
+    def exists(self, path: str) -> bool:
+        """Return whether there is a file or folder."""
+        return bool(self.arrow.get_file_info(path).type != pafs.FileType.NotFound)
+
+    def is_file(self, path: str) -> bool:
+        """Return whether there is a file."""
+        return bool(self.arrow.get_file_info(path).is_file)
+
+    def facts(self, path: str) -> tuple[int, int] | None:
+        """Return the size of a file and its modification time in ns; None if it does not exist."""
+        info = self.arrow.get_file_info(path)
+        return (info.size, info.mtime_ns or 0) if info.is_file else None
+
+    def entries(self, folder: str, *, recursive: bool = False) -> list[pafs.FileInfo]:
+        """List what is in a folder; nothing if it does not exist."""
+        selected = pafs.FileSelector(folder, allow_not_found=True, recursive=recursive)
+        return list(self.arrow.get_file_info(selected))
+
+    def put(self, path: str, data: bytes | pa.Buffer) -> None:
+        """Write a small file. A crash may leave a part of it, except where files become visible whole."""
+        with self.arrow.open_output_stream(path) as stream:
+            stream.write(data)
+
+    def write(self, path: str, data: bytes, *, durable: bool = False) -> None:
+        """Write a file, or replace it, whole or not at all; its folder is made if need be.
+
+        With `durable` it survives a loss of power once this has returned (HDFS and object stores always do that).
+        """
+        folder, part = path.rpartition("/")[0], f"{path}.tmp"
+        self.make_folder(folder)
+        self.put(part, data)
+        if durable:
+            self.sync(part)
+        self.arrow.move(part, path)
+        if durable:
+            self.sync(folder)
+
+    def version(self, path: str) -> Version | None:
+        """Return the version of a file; None if it does not exist, or the store has none."""
+        return None
+
+    def write_if(self, path: str, data: bytes, version: Version | None) -> Version | None:
+        """Write a file in place of the one with this version, or of none. Gives its new version; None if another one is there.
+
+        Raises
+        ------
+        NotImplementedError
+            Where the store knows no such writes.
+        OSError
+            When the store does not answer.
+        """
+        raise NotImplementedError
+
+    def try_lock(self, path: str) -> int | None:
+        """Take the lock of a file. Gives the descriptor that holds it; None while another process holds it.
+
+        Raises
+        ------
+        OSError
+            Where there are no locks.
+        """
+        raise OSError(errno.ENOTSUP, "there are no locks", path)
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder of the library's own, and those above it; on this machine for this user alone."""
+        self.add_folder(path)
+
+    def add_folder(self, path: str) -> None:
+        """Make a folder for files of the user's, and those above it."""
+        self.arrow.create_dir(path, recursive=True)
+
+    def rename(self, moves: Sequence[tuple[str, str]]) -> None:
+        """Give files other names, in this order."""
+        for source, target in moves:
+            self.arrow.move(source, target)
+
+    def move_away(self, source: str, target: str) -> None:
+        """Move a file of the user's to another folder."""
+        self.rename([(source, target)])
+
+    def delete(self, *paths: str) -> None:
+        """Remove files; one that does not exist is passed over."""
+        for path in paths:
+            self.delete_one(path)
+
+    def delete_one(self, path: str) -> None:
+        """Remove a file, if it exists."""
+        with contextlib.suppress(FileNotFoundError):
+            self.arrow.delete_file(path)
+
+    def delete_folder(self, path: str) -> None:
+        """Remove a folder and what is in it, if it exists."""
+        if self.exists(path):
+            self.arrow.delete_dir(path)
+
+    def sync(self, *paths: str) -> None:
+        """Let files, or the names in folders, survive a loss of power."""
+
+    def create(self, path: str, pieces: Iterable[bytes], *, durable: bool, mtime_s: int) -> None:
+        """Write a new file whole or not at all, on this machine with a modification time."""
+        self.write(path, b"".join(pieces), durable=durable)
+
+    def stage(self, root: str, final: str, hidden: str, write: WriteRows) -> str | None:
+        """Write a file that no reader of the folder `root` sees until it is published.
+
+        Parameters
+        ----------
+        root : str
+            The folder of the output.
+        final : str
+            The name the file will have there.
+        hidden : str
+            The path where it may wait.
+        write : callable
+            Writes its bytes.
+
+        Returns
+        -------
+        str or None
+            What :meth:`publish` needs to make it visible; None where it waits at `hidden`, to be renamed.
+        """
+        with self.arrow.open_output_stream(hidden) as stream:
+            write(stream)
+        return None
+
+    def publish(self, root: str, staged: str) -> None:
+        """Make a file visible that :meth:`stage` has a text for."""
+        raise NotImplementedError
+
+    def give_up(self, root: str, stem: str, kept: Sequence[str]) -> int:
+        """Give up files that other attempts have staged for a folder, without those that are `kept`.
+
+        Gives how many of those that are `kept` were given up by another process; then nothing else is.
+        """
+        return 0
