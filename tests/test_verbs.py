@@ -9,7 +9,8 @@ from typing import Any, Final
 import pytest
 
 import krishiv_py as kv
-from krishiv_py.errors import OrderError
+from krishiv_py.api.stages.order import answers
+from krishiv_py.errors import MethodError, OrderError
 from krishiv_py.testing import stream_of
 
 
@@ -96,7 +97,29 @@ def test_the_ways_that_are_told_can_be_gone() -> None:
     stages = [rows(), rows().key_by("user"), timed(), windowed(), timed().lookback_window(5), results()]
     public = {name for stage in stages for name in dir(stage)} | {"union"} | set(kv.__all__)
     for stage in stages:
-        for name in dir(type(stage)):
-            said = getattr(type(stage), name).__doc__ or ""
-            if said.startswith("Not possible yet"):
-                assert set(re.findall(r"\.(\w+)\(", said)) <= public, (name, said)
+        for name, said in answers(type(stage)).items():
+            assert set(re.findall(r"\.(\w+)\(", said)) <= public, (name, said)
+
+
+def keyed() -> Any:
+    return rows().key_by("user")
+
+
+@pytest.mark.parametrize("stage", [rows, keyed, timed, windowed, results], ids=lambda stage: str(stage.__name__))
+def test_a_stage_has_the_names_that_it_can_do(stage: Callable[[], Any]) -> None:
+    """``dir``, completion and ``hasattr`` say the same."""
+    made = stage()
+    others = answers(type(made))
+    assert "groupBy" in others and "write_stream" in others
+    for name in others:
+        assert not hasattr(made, name) and not hasattr(type(made), name) and name not in dir(made)
+        with pytest.raises(AttributeError):
+            getattr(made, name)
+    assert getattr(made, "groupBy", None) is None
+
+
+def test_a_name_that_nobody_has_answers_with_the_nearest() -> None:
+    with pytest.raises(MethodError, match=r"'watermrk' .*a Stream.*did you mean \.watermark"):
+        _ = rows().watermrk
+    with pytest.raises(MethodError, match=r"'zzz' .*Hint: dir"):
+        _ = windowed().zzz

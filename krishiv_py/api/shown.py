@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from krishiv_py.api.stages.order import GUARD
+from krishiv_py.api.stages.order import no_such_step
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.aggregates.outputs import computed
 from krishiv_py.plan.draft import Draft
@@ -41,9 +41,10 @@ class ShownInALine:
             hint="send a function that builds the pipeline: def pipeline(stream): return stream.watermark(...)",
         )
 
-    def __dir__(self) -> list[str]:
-        """The names for completion: not those that only say what to write instead."""
-        return [n for n in super().__dir__() if GUARD not in getattr(getattr(type(self), n, None), "__dict__", ())]
+    if not TYPE_CHECKING:  # for a type checker there are no other names
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise no_such_step(type(self), name)
 
     def _said(self) -> list[str]:
         """The parts of the line."""

@@ -508,7 +508,10 @@ def _lists(values: Sequence[Any], type_: pa.DataType, further: bool) -> pa.Array
         if not isinstance(part, (list, tuple, _NONE)):
             if isinstance(part, (str, bytes, bytearray, memoryview, Mapping)) or not isinstance(part, Collection):
                 raise UnfitError(part, type_, "it is another kind of value", "give a list").inside("", at)
-            parts[at] = list(part)
+            try:
+                parts[at] = list(part)
+            except Exception:  # noqa: BLE001  # a collection of the user's, or an expression, that refuses to be gone through
+                raise UnfitError(part, type_, "it is another kind of value", "give a list").inside("", at) from None
     items, bounds, offsets = _joined(parts, missing)
     try:
         below = _required(column(items, type_.value_type, further=further), type_.value_field, "")

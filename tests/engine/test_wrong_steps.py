@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from krishiv_py import ColumnError, KrishivError, OrderError, PlanError, TimeIntervalWindowOptions, count, sum
+from krishiv_py.api.stages.order import answers
 from krishiv_py.testing import collect, stream_of
 
 ROWS = stream_of("k string, n bigint, at bigint, s struct<x: bigint>, l array<int>").watermark("at", 0)
@@ -35,9 +36,9 @@ STEPS = sorted({n for s in STAGES.values() for n in dir(s) if n[0] != "_" and ca
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_step_of_any_stage_exists_on_each_other_or_says_what_to_write(stage: str) -> None:
-    """A call in the wrong place is never a bare AttributeError: a stage without the step has a guard of its name."""
+    """A call in the wrong place is never a bare AttributeError: a stage without the step has an answer to its name."""
     here = STAGES[stage]
-    assert [step for step in STEPS if not hasattr(here, step)] == []
+    assert [step for step in STEPS if not hasattr(here, step) and step not in answers(type(here))] == []
 
 
 @pytest.mark.parametrize(

@@ -169,10 +169,10 @@ def public() -> Iterator[tuple[str, Any]]:
 
 
 def methods(cls: type) -> Iterator[tuple[str, Any]]:
-    """Its public methods, inherited ones too, except the guards that only say what to call first."""
+    """Its public methods, inherited ones too."""
     for name, method in inspect.getmembers(cls, inspect.isroutine):
         own = (getattr(method, "__module__", None) or "").startswith("krishiv_py")
-        if own and not name.startswith("_") and not (method.__doc__ or "").startswith("Not possible yet"):
+        if own and not name.startswith("_"):
             yield f"{cls.__name__}.{name}", method
 
 

@@ -77,7 +77,12 @@ def without(step: Prefix, hidden: set[str]) -> Prefix:
 def _timed(time: ResultTime, results: pa.Schema) -> Prefix:
     """A step that adds the event time of results (SEMANTICS §7.1)."""
     if time.of is None:
-        raise OrderError(f"{time.name} is not known", got="a count window", hint="leave it out, or use windows by time")
+        raise OrderError(
+            f"{time.name} is not known",
+            got="a count window",
+            then="windows that go by the number of rows have no event time",
+            hint="leave it out, or use windows by time",
+        )
     in_ms = pa.types.is_integer(results.field(_END).type)
     before_us = (1_000 if in_ms else 1) if time.of == "before_end" else time.after_us
     end, before = col(_END), before_us // 1_000 if in_ms else dt.timedelta(microseconds=before_us)

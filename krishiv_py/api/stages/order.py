@@ -1,54 +1,68 @@
-"""Clear run-time errors for steps that are called too early, too late, or by another library's name.
+"""The answers to steps that are called too early, too late, or by another library's name.
 
-To a type checker these methods do not exist.
+They are no methods: a stage has only the names that it can do, for type checkers, completion, ``dir()`` and ``hasattr``.
 """
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Final, TypeVar
 
-from krishiv_py.errors import OrderError
+from krishiv_py.errors import MethodError, OrderError, PlanError
 
 C = TypeVar("C", bound=type)
 
+_ANSWERS: Final = "__krishiv_answers__"
+"""The attribute of a stage with what is wrong, and what to write, for each name that it does not have."""
+
+
+class NoStepError(OrderError, AttributeError):
+    """A step that a stage does not have. No other error is an AttributeError: Python would take a property for missing."""
+
 
 def needs(first: str, *names: str) -> Callable[[C], C]:
-    """Class decorator: calling one of `names` on this stage says that `first` must be called before."""
+    """Class decorator: for one of `names` this stage says that `first` must be called before."""
 
     def decorate(cls: C) -> C:
-        for name in names:
-            setattr(cls, name, _guard(name, f".{name}() was called too early", cls.__name__, f"call {first} first"))
+        setattr(cls, _ANSWERS, {n: (f".{n}() was called too early", f"call {first} first") for n in names})
         return cls
 
     return decorate
 
 
 def instead(ways: Mapping[str, str]) -> Callable[[C], C]:
-    """Class decorator: calling a name of `ways` says what to write on this stage instead; its methods are left alone."""
+    """Class decorator: for a name of `ways` this stage says what to write; its methods and its own :func:`needs` come first."""
 
     def decorate(cls: C) -> C:
-        for name, way in ways.items():
-            given = getattr(cls, name, None)
-            if given is None or (name not in vars(cls) and GUARD in getattr(given, "__dict__", ())):  # of a class above
-                setattr(cls, name, _guard(name, f".{name}() is not a step of this stage", cls.__name__, way))
+        ours = {n: (f".{n}() is not a step of this stage", way) for n, way in ways.items()}
+        above: dict[str, tuple[str, str]] = next((vars(b)[_ANSWERS] for b in cls.__mro__[1:] if _ANSWERS in vars(b)), {})
+        setattr(cls, _ANSWERS, {**above, **ours, **vars(cls).get(_ANSWERS, {})})
         return cls
 
     return decorate
 
 
-GUARD: Final = "__krishiv_guard__"
-"""Marks a method that only says what to write instead."""
+def _answers(cls: type) -> dict[str, tuple[str, str]]:
+    return getattr(cls, _ANSWERS, {})
 
 
-def _guard(name: str, what: str, stage: str, hint: str) -> Callable[..., NoReturn]:
-    def guard(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
-        raise OrderError(what, got=f"{'an' if stage[0] in 'AEIOU' else 'a'} {stage}", hint=hint)
+def answers(cls: type) -> dict[str, str]:
+    """Return what to write on a stage instead of each name that it does not have, but others know."""
+    return {name: hint for name, (_, hint) in _answers(cls).items() if not hasattr(cls, name)}
 
-    guard.__name__ = name
-    guard.__dict__[GUARD] = True
-    guard.__doc__ = f"Not possible yet: {hint}."
-    return guard
+
+def no_such_step(cls: type, name: str) -> PlanError | AttributeError:
+    """Return the error for a name that a stage does not have."""
+    if name.startswith("_"):  # copy, pickle and notebooks try these
+        return AttributeError(name)
+    got = f"{'an' if cls.__name__[0] in 'AEIOU' else 'a'} {cls.__name__}"
+    if name in _answers(cls):
+        what, hint = _answers(cls)[name]
+        return NoStepError(what, got=got, hint=hint)
+    near = difflib.get_close_matches(name, [n for n in dir(cls) if n[0] != "_"], n=2)
+    hint = f"did you mean {' or '.join(f'.{n}' for n in near)}?" if near else "dir(...) of it has the names that there are"
+    return MethodError(f"a stream at this stage has no attribute {name!r}", got=got, hint=hint.rstrip("?"))
 
 
 WINDOWS: Final = (
