@@ -47,18 +47,59 @@ _NAME: Final = re.compile(r"[0-9]{12}\.parquet")
 _BOOK: Final = "_krishiv_spool"
 
 
-_WAITING: Final[dict[str, list[threading.Event]]] = {}
+_HANDED_BYTES: Final = 1 << 25
+
+
+@attrs.define(eq=False)
+class Handed:
+    """Sends of this process, for one of its queries: who sends sets the event, and leaves the rows, so that no file is read.
+
+    What is more than 32 MB is not left: the query reads its file, so memory stays bounded while the query has more to do than
+    it can.
+
+    Attributes
+    ----------
+    event : threading.Event
+        Is set by each send.
+    """
+
+    event: threading.Event
+    _sends: dict[int, pa.Table] = attrs.field(factory=dict)
+    _bytes: int = 0
+    _lock: threading.Lock = attrs.field(factory=threading.Lock)
+
+    def put(self, number: int, table: pa.Table) -> None:
+        """Leave a send."""
+        size = table.get_total_buffer_size()
+        with self._lock:
+            if self._bytes + size <= _HANDED_BYTES:
+                self._sends[number] = table
+                self._bytes += size
+        self.event.set()
+
+    def take(self, number: int) -> pa.Table | None:
+        """The rows of a send; None where they were not left. Those before it go."""
+        with self._lock:
+            while self._sends and (first := next(iter(self._sends))) < number:
+                self._bytes -= self._sends.pop(first).get_total_buffer_size()
+            found: pa.Table | None = self._sends.pop(number, None)
+            if found is not None:
+                self._bytes -= found.get_total_buffer_size()
+        return found
+
+
+_WAITING: Final[dict[str, list[Handed]]] = {}
 """Who in this process waits for sends, by the folder of the stream."""
 
 
 @contextlib.contextmanager
-def woken_by_sends(folder: str, event: threading.Event) -> Iterator[None]:
-    """Inside, a send of this process into the stream of a folder sets the event."""
-    _WAITING.setdefault(folder, []).append(event)
+def handed_sends(folder: str, handed: Handed) -> Iterator[None]:
+    """Inside, sends of this process into the stream of a folder are handed over."""
+    _WAITING.setdefault(folder, []).append(handed)
     try:
         yield
     finally:
-        _WAITING[folder].remove(event)
+        _WAITING[folder].remove(handed)
 
 
 def wall_clock_us() -> int:
@@ -114,7 +155,7 @@ class ReplayLog:
                 os.fsync(book)
             old = [n for n in self._numbers() if n < upto]
             for n in old:
-                os.unlink(self._path(n))
+                os.unlink(self.path(n))
         return len(old)
 
     def _present(self) -> list[str]:
@@ -123,8 +164,8 @@ class ReplayLog:
         wanted = range(first, max(following, found[-1] + 1 if found else 0))
         if found != list(wanted):
             lost = next((n for n in wanted if n not in set(found)), found[0] if found else first)
-            raise missing(self._path(lost), WAY_OUT)
-        return [self._path(number) for number in found]
+            raise missing(self.path(lost), WAY_OUT)
+        return [self.path(number) for number in found]
 
     def sent(self, number: int) -> str | None:
         """The file of a send; None if there is none yet.
@@ -134,7 +175,7 @@ class ReplayLog:
         CheckpointError
             When it is missing or was trimmed.
         """
-        path = self._path(number)
+        path = self.path(number)
         if not os.path.exists(path):
             first, following, _ = self._book()  # written behind the file
             if number < following and not os.path.exists(path):
@@ -143,6 +184,10 @@ class ReplayLog:
                 raise missing(path, WAY_OUT)
             return None
         return path
+
+    def following(self) -> int:
+        """The number that the next send will have, as the book says it."""
+        return self._book()[1]
 
     def size(self) -> int:
         """Bytes of all files."""
@@ -162,8 +207,8 @@ class ReplayLog:
             number = self._append(table, what)
         except OSError as problem:
             raise _unwritten(self.folder, what, problem) from problem
-        for event in list(_WAITING.get(self.folder, ())):
-            event.set()
+        for handed in list(_WAITING.get(self.folder, ())):
+            handed.put(number, table)
         return number
 
     def _append(self, table: pa.Table, what: str) -> int:
@@ -174,15 +219,15 @@ class ReplayLog:
         with locked(f"{self.folder}/{_BOOK}") as book:
             first, following, _ = read_book(os.pread(book, BOOK_BYTES, 0))
             number = max(self._next, following)
-            while os.path.exists(self._path(number)):  # of a sender that died before it wrote so into the book
+            while os.path.exists(self.path(number)):  # of a sender that died before it wrote so into the book
                 number += 1
-            if number > self._next and number > first and self._ends(self._path(number - 1)):
+            if number > self._next and number > first and self._ends(self.path(number - 1)):
                 raise SenderClosedError(told_closed(what))
             hidden = f"{self.folder}/_{uuid.uuid4().hex}.tmp"
             # Spark takes files by modification time: strictly increasing, and never in the future, keeps the order of sending
             create(hidden, pieces, durable=self.durable, mtime_s=_FIRST_MTIME + number)
             try:
-                while not take_name(hidden, self._path(number)):  # where there are no locks, another sender was faster
+                while not take_name(hidden, self.path(number)):  # where there are no locks, another sender was faster
                     number += 1
                     os.utime(hidden, (_FIRST_MTIME + number,) * 2)
             except OSError:
@@ -220,7 +265,7 @@ class ReplayLog:
                 self._id = read_book(data)[2]
                 if not self._id:  # nobody wrote it, or a crash cut it
                     found = self._numbers()
-                    self._id = self._told(self._path(found[0])) if found else uuid.uuid4().hex[:12].encode()
+                    self._id = self._told(self.path(found[0])) if found else uuid.uuid4().hex[:12].encode()
                     os.ftruncate(book, 0)
                     first, following = (found[0], found[-1] + 1) if found else (0, 0)  # those before it may have been trimmed
                     os.pwrite(book, written_book(first, following, self._id), 0)
@@ -230,7 +275,7 @@ class ReplayLog:
         metadata = opened(pa.memory_map(path).read_buffer(), path).schema_arrow.metadata or {}
         return bytes(metadata.get(_STREAM, b"0" * 12))
 
-    def _path(self, number: int) -> str:
+    def path(self, number: int) -> str:
         return f"{self.folder}/{number:012d}.parquet"
 
     def _ends(self, path: str) -> bool:

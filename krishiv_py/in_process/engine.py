@@ -25,6 +25,7 @@ from krishiv_py.errors import CheckpointError
 from krishiv_py.in_process.batch import Sent
 from krishiv_py.in_process.batch_log import BatchLog, PlannedBatch
 from krishiv_py.in_process.core import BatchOutput, Core
+from krishiv_py.in_process.gathering import Gathering
 from krishiv_py.in_process.outputs import Outputs
 from krishiv_py.in_process.sources import ClockControl, StreamReader
 from krishiv_py.in_process.state_log import PAGE, TABLE, WAY_OUT, ChangedPages, ChangedStore, Key, StateLog
@@ -36,12 +37,13 @@ from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.options.batches import Batches
 from krishiv_py.plan.running.counters import under_new_names
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.replay_log import woken_by_sends
+from krishiv_py.replay_log import Handed, handed_sends
 from krishiv_py.runtime.checkpoint.lease import Lease
 from krishiv_py.runtime.checkpoint.opened import PROCESS_STATE
 from krishiv_py.runtime.clock.beats import Beats
 from krishiv_py.runtime.handing_on import STAGE
 from krishiv_py.runtime.query_metrics import Ledger
+from krishiv_py.runtime.ranges.limit import Limit
 from krishiv_py.runtime.ranges.sent import SentSource
 from krishiv_py.runtime.storage.closings import CLOSED, Closings, noted_keys, request
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
@@ -115,6 +117,12 @@ class Engine:
         self._last_us = self._looked_us = now()
         self._more = False
         self._asked: list[threading.Event] = []
+        self._limit = Limit(
+            batches.max_rows, batches.max_bytes, batches.interval_us / 1e6 if batches.kind == "target" else None
+        )
+        gathering = Gathering.of(plan, self._limit, lambda: self.core.in_force.at(plan.stages[0].times).watermark_us)
+        for reader in readers:
+            reader.bounded_by(self._limit, gathering if batches.kind != "available_now" else None)
 
     def begin(self) -> None:
         """Go on from what the checkpoint holds, and plan what the query begins with.
@@ -164,7 +172,8 @@ class Engine:
             for reader in self._readers:
                 source = reader.planner.node.source
                 if isinstance(source, SentSource):
-                    waking.enter_context(woken_by_sends(source.spool, self.woken))
+                    source.handed = Handed(self.woken)
+                    waking.enter_context(handed_sends(source.spool, source.handed))
             self._go_on()
 
     def _go_on(self) -> None:
@@ -303,6 +312,7 @@ class Engine:
             self._commit(planned)
             for reader in self._readers:
                 reader.planner.published()
+        self._limit.ran(time.monotonic() - self._ledger.began)
 
     def _advance(self, planned: PlannedBatch, controls: list[ClockControl]) -> None:
         """Let the clocks know what controls say, and that the input has ended."""

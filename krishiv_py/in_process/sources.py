@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -12,10 +13,13 @@ from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.engine.stage import Stage
 from krishiv_py.errors import PlanError
 from krishiv_py.in_process.batch import Sent
+from krishiv_py.in_process.gathering import Gathering
 from krishiv_py.plan.nodes import FileSource, FrameSource, Source
 from krishiv_py.plan.running.control import Control
 from krishiv_py.planner.physical import PhysicalPlan, Read
 from krishiv_py.runtime.ranges.alignment import Alignment
+from krishiv_py.runtime.ranges.folders import FolderSource
+from krishiv_py.runtime.ranges.limit import Limit
 from krishiv_py.runtime.ranges.log import RangeLog
 from krishiv_py.runtime.ranges.planning import RangePlanner, logged
 from krishiv_py.runtime.ranges.reader import RangeReader
@@ -36,18 +40,33 @@ class StreamReader:
     takers: list[tuple[int, Stage]]
     clocks: list[tuple[int, str | None]]
 
+    def bounded_by(self, limit: Limit, gathering: Gathering | None) -> None:
+        """Let a batch take no more than the limit, of sends that `gathering` lets be in one, and of files."""
+        source = self.planner.node.source
+        if isinstance(source, SentSource):
+            source.together = gathering
+        elif isinstance(source, FolderSource) and limit.target_s is not None:
+            source.bounded_by(limit)
+
     def read(self, number: int, into: dict[int, Sent], controls: list[ClockControl]) -> None:
         """Read an entry of the range log: rows go `into` what each stage is sent, what it says of the watermark to `controls`.
 
         Rows are read when the stage takes them; only where several stages do, and of sends, they are read at once.
         """
-        ranges = self.planner.ranges_of(number)
-        if ranges is None:
-            found: Iterable[Scanned] = self.reader.noted(f"{self.planner.log.folder}/{number:020d}.parquet")
+        ranges, source = self.planner.ranges_of(number), self.planner.node.source
+        sent = isinstance(source, SentSource)
+        held = None
+        if isinstance(source, SentSource) and ranges:
+            held = source.taken([json.loads(one) for one in ranges], self.reader.schema)
+        found: Iterable[Scanned]
+        if held is not None:
+            found = held
+        elif ranges is None:
+            found = self.reader.noted(f"{self.planner.log.folder}/{number:020d}.parquet")
         else:
             found = (scanned for planned in ranges for scanned in self.reader.rows_of(planned))
         ends = self.planner.log.ended and number == self.planner.log.last
-        if ends or len(self.takers) > 1 or isinstance(self.planner.node.source, SentSource):
+        if ends or len(self.takers) > 1 or sent:
             found = list(found)
             controls += controls_of(found, self.clocks)
         for taker, stage in self.takers:

@@ -6,7 +6,7 @@ import attrs
 
 from krishiv_py.deprecation import deprecated
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.plan.checks import a_switch, microseconds, one_of
+from krishiv_py.plan.checks import a_number, a_switch, microseconds, one_of
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, to_us
 
 
@@ -14,17 +14,21 @@ from krishiv_py.plan.durations import MAX_TIME_US, Duration, to_us
 class Batches:
     """When the next micro-batch of a query is planned: what Spark calls its trigger.
 
-    Use one of :meth:`as_fast_as_possible` (default), :meth:`every` and :meth:`available_now`.
+    Use one of :meth:`as_fast_as_possible` (default), :meth:`every`, :meth:`target` and :meth:`available_now`.
     """
 
     kind: str = "fast"
     interval_us: int = 0
     flush: bool = False
     snapshot: bool = False
+    max_rows: int = 1_000_000
+    max_bytes: int = 256 << 20
 
     def __attrs_post_init__(self) -> None:
-        one_of(self.kind, "kind", ("fast", "every", "available_now"))
-        microseconds(self.interval_us, "interval_us", 1_000 if self.kind == "every" else 0, MAX_TIME_US)
+        one_of(self.kind, "kind", ("fast", "every", "target", "available_now"))
+        microseconds(self.interval_us, "interval_us", 1_000 if self.kind in ("every", "target") else 0, MAX_TIME_US)
+        a_number(self.max_rows, "max_rows", 1, "pass how many rows a batch may take, such as 1_000_000")
+        a_number(self.max_bytes, "max_bytes", 1, "pass how many bytes a batch may take, such as 256 << 20", most=1 << 50)
         a_switch(self.flush, "flush")
         a_switch(self.snapshot, "snapshot")
         if self.flush and self.snapshot:
@@ -49,6 +53,54 @@ class Batches:
     def every(cls, interval: Duration) -> Batches:
         """Start a micro-batch every `interval` of wall-clock time, with the input since the last one."""
         return cls("every", to_us(interval, "interval"))
+
+    @classmethod
+    def target(cls, duration: Duration, *, max_rows: int = 1_000_000, max_bytes: int = 256 << 20) -> Batches:
+        """Start the next micro-batch as soon as there is input, and let batches grow under a backlog until they take so long.
+
+        For ``Session.in_process()``. It holds for sends of memory streams, and for files that are read without
+        `max_files_per_batch`; other sources plan by their own options. Spark decides by itself what a micro-batch takes, so a
+        query on Spark refuses it.
+
+        Parameters
+        ----------
+        duration : int or timedelta or str
+            How long a micro-batch should take; ``int`` is milliseconds.
+        max_rows : int
+            How many rows of sends a batch takes at the most, however fast it is.
+        max_bytes : int
+            The same in bytes: of sends in memory, of files on disk.
+
+        Raises
+        ------
+        DurationError
+            For what is no duration.
+        PlanError
+            For bounds below 1.
+
+        Examples
+        --------
+        >>> Batches.target("200 ms").kind
+        'target'
+        """
+        return cls("target", to_us(duration, "duration"), max_rows=max_rows, max_bytes=max_bytes)
+
+    def check_for_spark(self) -> None:
+        """See that Spark can run such batches.
+
+        Raises
+        ------
+        PlanError
+            For :meth:`target`.
+        """
+        if self.kind == "target":
+            raise PlanError(
+                "Batches.target(...) is for a session in process",
+                got="a query on Spark",
+                then="Spark decides by itself what a micro-batch takes",
+                hint="bound its batches with max_files_per_batch of the source or max_offsets_per_batch of read_kafka, "
+                "or use Session.in_process()",
+            )
 
     @classmethod
     def available_now(cls, *, flush: bool = False, snapshot: bool = False) -> Batches:

@@ -26,6 +26,7 @@ from krishiv_py.disk.store import Store
 from krishiv_py.errors import CheckpointError, SourceError
 from krishiv_py.plan.nodes import FileSource
 from krishiv_py.runtime.checkpoint.changed import warn_if_files_changed
+from krishiv_py.runtime.ranges.limit import Limit
 from krishiv_py.runtime.ranges.taken import Taken
 from krishiv_py.runtime.reading.filereader import FileReader
 from krishiv_py.runtime.reading.malformed import gone, shown_path
@@ -47,6 +48,8 @@ class _Driver:
     pending: list[File] = attrs.field(factory=list)
     listed_s: float = 0.0
     no_more: bool = False
+    limit: Limit | None = None
+    """How many bytes of files a batch takes; None for all that are there."""
 
     def __reduce__(self) -> tuple[type[_Driver], tuple[()]]:
         return _Driver, ()
@@ -86,6 +89,10 @@ class FolderSource(Source):
         """Plan from here on, without the files that were taken."""
         self._driver.taken, self._driver.pending, self._driver.no_more = taken, [], False
 
+    def bounded_by(self, limit: Limit) -> None:
+        """Let a batch take no more bytes of files than the limit, where no number of files is set."""
+        self._driver.limit = limit
+
     def until_now(self) -> FolderSource:
         """The files that are there now."""
         self._list()
@@ -98,7 +105,7 @@ class FolderSource(Source):
             return None
         driver = self._driver
         assert driver.taken is not None
-        most = self.files.max_files_per_batch or len(driver.pending)
+        most = self.files.max_files_per_batch or _upto(driver.pending, driver.limit)
         batch, driver.pending = driver.pending[:most], driver.pending[most:]
         driver.taken.add((file.real, file.mtime_ns) for file in batch)
         noted = [[file.path, file.size, file.mtime_ns, file.real] for file in batch]
@@ -180,6 +187,15 @@ def _free(store: Store, path: str) -> str:
     stem, end = posixpath.splitext(path)
     names = itertools.chain([path], (f"{stem}-{n}{end}" for n in itertools.count(1)))
     return next(name for name in names if not store.exists(name))
+
+
+def _upto(files: Sequence[File], limit: Limit | None) -> int:
+    """How many of the first files have together no more bytes than a batch may take: one at the least."""
+    if limit is None:
+        return len(files)
+    sizes = list(itertools.takewhile(lambda size: size <= limit.nbytes, itertools.accumulate(file.size or 0 for file in files)))
+    limit.took(0, sizes[-1] if sizes else limit.nbytes)
+    return max(len(sizes), 1)
 
 
 def _shares(noted: list[list[Any]], most: int) -> list[list[Any]]:

@@ -1,0 +1,159 @@
+"""Sends that are one batch give what a batch for each of them gives; batches follow a time, and are bounded."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from krishiv_py import Batches, MemorySink, PlanError, Session, SideOutputLateEventHandler, col, collect_list, count
+from krishiv_py import sum as total
+from krishiv_py.replay_log import Handed
+from krishiv_py.runtime.ranges.limit import Limit
+from krishiv_py.testing import Driver, stream_of
+
+SCHEMA = "key string, at bigint, n bigint"
+PLANS: dict[str, Callable[[Any], Any]] = {
+    "tumbling": lambda s: s.key_by("key").tumbling_window(10),
+    "hopping": lambda s: s.key_by("key").hopping_window(10, 4),
+    "late by window": lambda s: s.key_by("key").tumbling_window(10).late_rule("window"),
+    "allowed lateness": lambda s: s.key_by("key").tumbling_window(10).allowed_lateness(7),
+    "sessions": lambda s: s.key_by("key").session_window(6),
+    "sessions late by window": lambda s: s.key_by("key").session_window(6).late_rule("window"),
+    "look-back": lambda s: s.key_by("key").lookback_window(8),
+    "without key": lambda s: s.tumbling_window(10),
+}
+AGGREGATES = count(), total("n"), collect_list("n")
+
+
+def built(stream: Any, name: str, sink: MemorySink | None) -> Any:
+    """A plan, whose late rows go to a sink."""
+    made = PLANS[name](stream.filter(col("n") % 7 != 3).watermark("at", 5)).agg(*AGGREGATES)
+    return made if sink is None else made.with_late_event_handler(SideOutputLateEventHandler(sink))
+
+
+def plain(rows: list[dict[str, Any]]) -> list[str]:
+    """Rows without an order."""
+    return sorted(map(repr, rows))
+
+
+SENDS = st.lists(
+    st.lists(
+        st.tuples(st.sampled_from(["a", "b", None]), st.one_of(st.none(), st.integers(0, 90)), st.integers(0, 50)), max_size=3
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(name=st.sampled_from(sorted(PLANS)), sends=SENDS, rising=st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_sends_in_one_batch_give_what_a_batch_for_each_gives(name: str, sends: list[list[Any]], rising: bool) -> None:
+    rows = [[{"key": k, "at": at, "n": n} for k, at, n in send] for send in sends]
+    if rising:  # a stream that is nearly in order, as most are
+        for number, send in enumerate(rows):
+            for row in send:
+                row["at"] = number * 8 + (row["at"] or 0) % 11
+    driver = Driver(built(stream_of(SCHEMA), name, None))
+    one_by_one = [driver.send(send) for send in rows]
+    one_by_one.append(driver.close())
+    late = MemorySink()
+    with Session.in_process() as session:
+        stream, sender = session.memory_stream(SCHEMA)
+        for send in rows:
+            sender.send(send)
+        query = built(stream, name, late).start(MemorySink())
+        sender.close()
+        query.process_all_available()
+        assert query.progress.batch_id <= len(rows)
+        assert plain(query.results().to_pylist()) == plain([r for step in one_by_one for r in step.results.to_pylist()])
+        assert query.progress.late == driver.progress.late
+        assert query.progress.counters == driver.progress.counters
+        query.stop()
+
+
+def test_a_backlog_of_sends_in_order_is_few_batches() -> None:
+    with Session.in_process() as session:
+        stream, sender = session.memory_stream(SCHEMA)
+        for at in range(500):
+            sender.send([{"key": "a", "at": at * 10, "n": 1}])
+        query = built(stream, "tumbling", None).start(MemorySink())
+        query.process_all_available()
+        assert query.progress.rows == 500
+        assert query.progress.batch_id < 10
+        assert query.progress.backlog == {"memory": 0}
+
+
+def test_a_restarted_query_reads_the_same_sends_in_the_batch_that_was_broken_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, put = MemorySink(), MemorySink.put
+
+    def failing(self: MemorySink, batch_id: int, tables: list[pa.Table]) -> None:
+        if any(table.num_rows for table in tables):
+            raise OSError("no room")
+        put(self, batch_id, tables)
+
+    monkeypatch.setattr(MemorySink, "put", failing)
+    with Session.in_process() as session:
+        stream, sender = session.memory_stream(SCHEMA, spool=str(tmp_path / "spool"))
+        for at in range(100):
+            sender.send([{"key": "a", "at": at, "n": 1}])
+        query = built(stream, "tumbling", None).start(sink, checkpoint=str(tmp_path / "c"))
+        with pytest.raises(Exception, match="no room"):
+            query.process_all_available()
+        monkeypatch.setattr(MemorySink, "put", put)
+        sender.close()
+        query = built(stream, "tumbling", None).start(sink, checkpoint=str(tmp_path / "c"))
+        query.process_all_available()
+        assert sum(query.results()["count"].to_pylist()) == 100
+
+
+def test_sends_that_are_not_handed_over_are_read_from_their_files() -> None:
+    handed = Handed(threading.Event())
+    large = pa.table({"n": pa.array(range(3 << 20))})
+    handed.put(0, large)
+    handed.put(1, large)  # no room for it
+    assert handed.take(0) is large
+    assert handed.take(1) is None
+    handed.put(2, large)
+    assert handed.take(3) is None
+    assert handed.take(2) is None  # those before go
+
+
+def test_batches_follow_the_target() -> None:
+    limit = Limit(1_000_000, 1 << 28, target_s=0.2)
+    for _ in range(20):
+        limit.took(limit.rows, 0)
+        limit.ran(limit.rows / 1_000_000)
+    assert 100_000 <= limit.rows <= 400_000
+    before = limit.rows
+    limit.took(1, 1)
+    limit.ran(0.001)
+    assert limit.rows == before  # a batch that was not full says nothing
+
+
+def test_files_of_a_backlog_are_read_in_growing_batches(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(40):
+        pq.write_table(pa.table({"key": ["a"], "at": [number * 10], "n": [number]}), tmp_path / "in" / f"{number:03d}.parquet")
+    with Session.in_process() as session:
+        stream = session.read_parquet(str(tmp_path / "in"), SCHEMA, streaming=True)
+        query = built(stream, "tumbling", None).start(MemorySink(), batches=Batches.target("1 s", max_bytes=1_000_000))
+        query.process_all_available()
+        assert query.progress.rows == 34
+        assert 1 < query.progress.batch_id < 30
+
+
+def test_spark_refuses_a_target_with_what_to_write() -> None:
+    with pytest.raises(PlanError, match=r"in process.*max_files_per_batch"):
+        Batches.target("1 s").check_for_spark()
+    with pytest.raises(PlanError, match="max_rows"):
+        Batches.target("1 s", max_rows=0)
