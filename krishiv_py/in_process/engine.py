@@ -121,8 +121,8 @@ class Engine:
             batches.max_rows, batches.max_bytes, batches.interval_us / 1e6 if batches.kind == "target" else None
         )
         gathering = Gathering.of(plan, self._limit, lambda: self.core.in_force.at(plan.stages[0].times).watermark_us)
-        for reader in readers:
-            reader.bounded_by(self._limit, gathering if batches.kind != "available_now" else None)
+        for reader in readers if batches.kind != "available_now" else ():  # there all batches are planned before the first
+            reader.bounded_by(self._limit, gathering)
 
     def begin(self) -> None:
         """Go on from what the checkpoint holds, and plan what the query begins with.
@@ -171,7 +171,7 @@ class Engine:
         with contextlib.ExitStack() as waking:
             for reader in self._readers:
                 source = reader.planner.node.source
-                if isinstance(source, SentSource):
+                if isinstance(source, SentSource) and source.together is not None:
                     source.handed = Handed(self.woken)
                     waking.enter_context(handed_sends(source.spool, source.handed))
             self._go_on()

@@ -1,6 +1,6 @@
 """Which sends of a memory stream are one batch: as many as have come, while one batch for each would give the same results.
 
-A row is judged by the watermark that the sends before it have reached. So a send joins a batch only if all its rows lie behind
+A row is judged by the watermark that the sends before it have reached. So a send joins a batch only if no row lies before
 that: then none of them is late, none belongs to a window that would have fired before it, and it makes no difference that both
 are in one batch. The first send with another row begins the next batch.
 """
@@ -27,6 +27,19 @@ _ROUTES: Final = ("fixed", "session", "lookback", "rows")
 """Windows whose results depend on the watermark and on rows that are not late, and not on where batches end."""
 
 
+@attrs.frozen
+class Alone:
+    """Implements :class:`~krishiv_py.runtime.ranges.sent.Together`: each send is a batch."""
+
+    def begin(self, first: pa.Table) -> bool:
+        """See Together."""
+        return False
+
+    def takes(self, send: pa.Table) -> bool:
+        """See Together."""
+        return False
+
+
 @attrs.define(eq=False)
 class Gathering:
     """Implements :class:`~krishiv_py.runtime.ranges.sent.Together` for the only stage of a plan.
@@ -43,6 +56,8 @@ class Gathering:
         How much a batch takes.
     in_force : callable
         The watermark in which the next batch is judged, µs.
+    on_watermark : bool
+        Whether a row with the time of the watermark belongs to no window that has fired.
     """
 
     spec: OperatorSpec
@@ -50,6 +65,7 @@ class Gathering:
     lag_us: int
     limit: Limit
     in_force: Callable[[], int]
+    on_watermark: bool
     _watermark_us: int = UNSET
     _ahead_us: int = UNSET
     _rows: int = 0
@@ -66,11 +82,11 @@ class Gathering:
         if spec.window.route not in _ROUTES or not spec.window.fires_plainly(options) or by_batch or options.judges_before:
             return None
         if not spec.time_column:
-            return cls(spec, "", 0, limit, in_force)
+            return cls(spec, "", 0, limit, in_force, on_watermark=True)
         column = _source_column(spec)
         if column is None or not isinstance(mark, WatermarkSpec) or mark.by_clock or mark.idle_advance_us is not None:
             return None
-        return cls(spec, column, mark.lag_us, limit, in_force)
+        return cls(spec, column, mark.lag_us, limit, in_force, spec.window.route in ("fixed", "rows"))
 
     def begin(self, first: pa.Table) -> bool:
         """See Together."""
@@ -96,7 +112,7 @@ class Gathering:
         if not self.column:
             return True
         times = self._times(send)
-        if times is None or times[0] <= self._watermark_us or times[1] > self._ahead_us:
+        if times is None or times[0] < self._watermark_us + (not self.on_watermark) or times[1] > self._ahead_us:
             return False
         self._reach(times[1])
         return True

@@ -13,7 +13,7 @@ from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.engine.stage import Stage
 from krishiv_py.errors import PlanError
 from krishiv_py.in_process.batch import Sent
-from krishiv_py.in_process.gathering import Gathering
+from krishiv_py.in_process.gathering import Alone, Gathering
 from krishiv_py.plan.nodes import FileSource, FrameSource, Source
 from krishiv_py.plan.running.control import Control
 from krishiv_py.planner.physical import PhysicalPlan, Read
@@ -41,10 +41,10 @@ class StreamReader:
     clocks: list[tuple[int, str | None]]
 
     def bounded_by(self, limit: Limit, gathering: Gathering | None) -> None:
-        """Let a batch take no more than the limit, of sends that `gathering` lets be in one, and of files."""
+        """Let a batch take no more than the limit: of sends, as far as `gathering` lets them be in one, and of files."""
         source = self.planner.node.source
         if isinstance(source, SentSource):
-            source.together = gathering
+            source.together = gathering or Alone()
         elif isinstance(source, FolderSource) and limit.target_s is not None:
             source.bounded_by(limit)
 

@@ -306,6 +306,7 @@ def _values() -> Iterator[Call]:
     yield Call("Batches", lambda: kv.Batches, {})
     yield Call("Batches.every", lambda: kv.Batches.every, {"interval": 5})
     yield Call("Batches.available_now", lambda: kv.Batches.available_now, {})
+    yield Call("Batches.target", lambda: kv.Batches.target, {"duration": 5, "max_rows": 5, "max_bytes": 5})
     yield Call("ParquetSink", lambda: kv.ParquetSink, {"path": "out"})
     yield Call("JsonSink", lambda: kv.JsonSink, {"path": "out"})
     yield Call("KafkaSink", lambda: kv.KafkaSink, {"topic": "out", "bootstrap_servers": "localhost:1"})
