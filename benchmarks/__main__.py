@@ -1,4 +1,4 @@
-"""``python -m benchmarks data|envs|run|check|measure|levers|summarise|report|nexmark|kafka|in_process ...``, or all (``suite.py``)."""
+"""``python -m benchmarks data|envs|run|check|measure|levers|summarise|report|nexmark|kafka|in_process ...``, or all of it."""
 
 from __future__ import annotations
 
