@@ -233,7 +233,7 @@ ROW = {"user": "a", "at": 1, "amount": 2}
 @pytest.mark.parametrize(
     ("bad", "problem"),
     [
-        (b'{"user":"a","at":1', "no whole JSON object"),
+        (b'{"user":"a","at":1', "incomplete JSON object"),
         (b'{"user":"a","at":"1"}', "column 'at': a text is no bigint"),
         (b'{"user":"a","at":1.5}', "a number is no bigint"),
         (b'{"user":"a","at":1.0}', "a number is no bigint"),
@@ -241,8 +241,8 @@ ROW = {"user": "a", "at": 1, "amount": 2}
         (b'{"user":"a","at":9223372036854775808}', "no bigint"),
         (b'{"user":"a","at":[1]}', "a list is no bigint"),
         (b'{"user":"a","at":1,"at":2}', "column 'at' stands twice"),
-        (b'{"user":"a"}{"user":"b"}', "no whole JSON object"),
-        (b'{"user":"a","at":1} x', "no whole JSON object"),
+        (b'{"user":"a"}{"user":"b"}', "incomplete JSON object"),
+        (b'{"user":"a","at":1} x', "incomplete JSON object"),
         (b'{"usr":"a"}', "none of the columns user, at, amount; it has: usr"),
         (b"{}", "it has: nothing"),
         (b"null", "no JSON object"),
@@ -250,10 +250,10 @@ ROW = {"user": "a", "at": 1, "amount": 2}
         (b"[]", "no JSON object"),
         (b'{"user":"\xff"}', "not UTF-8"),
         (b'{"user":"\\ud800"}', "surrogate"),
-        (b"user,at,amount", "no whole JSON object"),
+        (b"user,at,amount", "incomplete JSON object"),
         (b"[" * 100_000, "nested too deeply"),
         (b'{"x":' * 100_000, "nested too deeply"),
-        (b'{"user":"a\x00"}', "no whole JSON object"),
+        (b'{"user":"a\x00"}', "incomplete JSON object"),
     ],
 )
 def test_a_line_that_is_no_row_is_told_and_no_other_is_lost(tmp_path: Path, bad: bytes, problem: str) -> None:

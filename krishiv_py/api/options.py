@@ -212,7 +212,7 @@ class OptionMethods(ShownInALine):
     def with_state_ttl(self, config: StateTtlConfig) -> Self:
         """Drop and count the state of keys without new rows for the time in `config` (SEMANTICS §6.1)."""
         if not isinstance(config, StateTtlConfig):
-            raise PlanError("not a StateTtlConfig", got=shown(config), hint="pass StateTtlConfig(ttl_ms=3_600_000)")
+            raise PlanError("not a StateTtlConfig", got=shown(config), hint='pass StateTtlConfig(ttl="1 hour")')
         return self._told(ttl=config)
 
     def with_late_event_handler(self, handler: LateEventHandler) -> Self:

@@ -46,7 +46,7 @@ def test_a_step_of_any_stage_exists_on_each_other_or_says_what_to_write(stage: s
     [
         ("timed", "lookup_join", r"call \.lookup_join\(\.\.\.\) before \.watermark"),
         ("keyed rows", "lookup_join", r"before \.key_by"),
-        ("window", "interval_join", r"behind \.agg"),
+        ("window", "interval_join", r"after \.agg"),
         ("results", "split", r"part results with \.filter"),
         ("rows", "with_state_ttl", r"\.watermark\(.*first"),
         ("window", "explain", r"\.agg\(count\(\)\) first"),

@@ -83,7 +83,7 @@ def test_a_query_begins_where_it_is_told(broker: Broker, topic: Topic) -> None:
     numbers(broker, name, 20, 5)
     again = kafka_source(name, starting="latest", **told).plan(first.position)  # type: ignore[arg-type]
     assert again is not None and places(again) == [[name, 0, 20, 25]]
-    with pytest.raises(SourceError, match=r"`starting` lies behind the last record.*offset 99"):
+    with pytest.raises(SourceError, match=r"`starting` lies after the last record.*offset 99"):
         kafka_source(name, starting={0: 99}, **told).plan(None)  # type: ignore[arg-type]
     with pytest.raises(SourceError, match=r"`ending` lies before `starting`.*from offset 7 to 4"):
         kafka_source(name, starting={0: 7}, ending={0: 4}, **told).plan(None)  # type: ignore[arg-type]

@@ -184,7 +184,7 @@ def test_csv_in_process_is_read_as_on_spark(session: Session, tmp_path: Path) ->
 def test_a_failing_line_stops_a_query(session: Session, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(JSON)
     query = per_second(session.read_json(tmp_path, DDL, streaming=True)).start(MemorySink())
-    with pytest.raises(SourceError, match=r"batch 0: .*a\.json, line 2: no whole JSON object"):
+    with pytest.raises(SourceError, match=r"batch 0: .*a\.json, line 2: incomplete JSON object"):
         query.process_all_available()
 
 

@@ -34,7 +34,7 @@ def test_pane_columns_go_along_where_the_stream_asks_for_them() -> None:
     made.register("plain", stream_of("who string, at bigint").watermark("at", 0))
     behind = made.sql(f"{inner.replace('events', 'plain')} HAVING COUNT(*) > 0")
     assert isinstance(behind, ResultStream)
-    with pytest.raises(OrderError, match=r"with_pane\(\) behind"):
+    with pytest.raises(OrderError, match=r"with_pane\(\) after"):
         behind.with_pane()
 
 

@@ -250,7 +250,7 @@ def test_changes_and_panes_come_after_the_columns() -> None:
 
 def test_options_and_restarts_go_on_as_ever() -> None:
     found = planned(f"SELECT COUNT(*) AS n, user FROM events GROUP BY user, {MINUTE}", context(lag=0))
-    driver = Driver(found.with_state_ttl(StateTtlConfig(ttl_ms=10_000)))
+    driver = Driver(found.with_state_ttl(StateTtlConfig(ttl=10_000)))
     driver.send(ROWS[:2])
     driver = driver.restarted()
     out = driver.send([{**ROWS[2], "at": 30_000}])

@@ -163,13 +163,13 @@ def whole_ticks(sides: Sides, name: str, bound_us: int) -> None:
 def merged_draft(left: Draft, right: Draft) -> Draft:
     """What was told before the join, of either side; it may be told behind it as well."""
     told = left.told if right.told == ToldOptions() else right.told
-    hint = "name one behind the join instead, .interval_join(...).with_late_event_handler(...): its rows have a column `side`"
+    hint = "name one after the join instead, .interval_join(...).with_late_event_handler(...): its rows have a column `side`"
     late = one_handler((left.late_handler, right.late_handler), "the sides of a join", hint)
     if ToldOptions() not in (left.told, right.told) and left.told != right.told:
         raise PlanError(
             "both sides of a join have options, and they differ",
             got=f"left {left.told}, right {right.told}",
             then="a join has one lateness and one set of options",
-            hint="set them behind the join: .interval_join(...).allowed_lateness(...)",
+            hint="set them after the join: .interval_join(...).allowed_lateness(...)",
         )
     return attrs.evolve(left, told=told, late_handler=late or left.late_handler)

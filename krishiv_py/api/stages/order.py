@@ -101,7 +101,7 @@ _JOIN: Final = (
     'write left.interval_join(right, on="user", lower="-10 minutes", upper="5 minutes") on streams with .watermark(...)'
 )
 _DISTINCT: Final = (
-    'write .drop_duplicates("id", within="10 minutes") behind .watermark(...) and before a window; '
+    'write .drop_duplicates("id", within="10 minutes") after .watermark(...) and before a window; '
     'count_distinct("x") counts distinct values in a window'
 )
 _UNION: Final = 'write session.union({"a": stream_a, "b": stream_b}), or in a test union_of({...}) of krishiv_py.testing'
@@ -171,7 +171,7 @@ ON_KEYED: Final = {
     **{name: f"call .{name}(...) before .key_by(...)" for name in _STEPS},
     **{theirs: f"call .{ours}(...) before .key_by(...)" for theirs, ours in _SPARK_STEPS.items()},
     **dict.fromkeys(_KEYS, "the stream is keyed already"),
-    "with_late_event_handler": "call it before .key_by(...), or behind .watermark(...)",
+    "with_late_event_handler": "call it before .key_by(...), or after .watermark(...)",
 }
 """Keyed, before the watermark."""
 _BEFORE_MARK: Final = {name: f"call .{name}(...) before .watermark(...)" for name in _STEPS} | {
@@ -214,7 +214,7 @@ ON_WINDOWED: Final = {
     **_LISTED,
     **_EVENTS,
     **dict.fromkeys(_OF_RESULTS, "write .agg(count()) first"),
-    **dict.fromkeys(JOINS, "call it before the window, or join results behind .agg(...)"),
+    **dict.fromkeys(JOINS, "call it before the window, or join results after .agg(...)"),
     "split": _PARTS,
 }
 """Between window and aggregates."""

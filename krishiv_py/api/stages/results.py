@@ -352,7 +352,7 @@ class ResultStream(TimedStream):
         if self.draft.told != ToldOptions():
             raise OrderError(
                 "options were set for a further stage, and no window follows",
-                got="options behind the results",
+                got="options after the results",
                 then="they would have no effect",
                 hint="set options of the stage before its steps: .agg(...).emit(...).filter(...)",
             )
@@ -380,9 +380,9 @@ class ResultStream(TimedStream):
                 else "steps over results came before the option, and left out what says which results are withdrawn",
                 got=f"preset({preset!r}), which withdraws results, and nothing else was said"
                 if preset
-                else 'emit("retractions") behind .select(...) or HAVING',
+                else 'emit("retractions") after .select(...) or HAVING',
                 then="withdrawn results would look like valid ones",
-                hint='write it behind .agg(...): .agg(...).emit("retractions").select(...), or .emit("final"); '
+                hint='write it after .agg(...): .agg(...).emit("retractions").select(...), or .emit("final"); '
                 "for SQL, on the stream that is registered",
             )
         return found
@@ -399,9 +399,9 @@ class ResultStream(TimedStream):
         if found._of_stage and not {"pane_timing", "pane_index"} <= set(found.schema.names):
             raise OrderError(
                 "steps over results came before the option, and left its columns out",
-                got="with_pane() behind .select(...) or HAVING",
+                got="with_pane() after .select(...) or HAVING",
                 then="pane_timing and pane_index would not be shown",
-                hint="set it behind .agg(...): .agg(...).with_pane().filter(...); for SQL, on the stream that is registered",
+                hint="set it after .agg(...): .agg(...).with_pane().filter(...); for SQL, on the stream that is registered",
             )
         return found
 

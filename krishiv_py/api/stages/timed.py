@@ -45,7 +45,7 @@ class TimedStream(RunMethods, KeyedStream):
         if self.draft.told != ToldOptions():
             raise OrderError(
                 "options were set, and neither window nor .drop_duplicates follows",
-                got="options behind .watermark",
+                got="options after .watermark",
                 then="they would have no effect",
                 hint="leave them out, or add the window they are for",
             )

@@ -113,7 +113,7 @@ class WindowedStream(OptionMethods):
             What ranks rows, the largest first. Nulls come last, NaN is above all numbers; equal rows go by event time, then by
             arrival.
         *columns : Expr or str
-            What results have of a row behind keys, bounds and `by`; all columns of the row if none is named.
+            More columns of the row to keep in the result, after keys, bounds and `by`; all columns if none is named.
         rank : str
             The column with the rank, ``int64``, from 1 on; it is the last one.
         smallest : bool

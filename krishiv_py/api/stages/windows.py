@@ -138,7 +138,11 @@ class WindowMethods(OptionMethods):
     def sliding_window(
         self, size: Duration, slide: Duration, offset: Duration = 0, *, allow_gaps: bool = False, max_overlap: int = MAX_OVERLAP
     ) -> WindowedStream:
-        """Krishiv's name for :meth:`hopping_window`."""
+        """Return hopping windows: Krishiv's and Flink's name for :meth:`hopping_window`.
+
+        The sliding windows of Kafka Streams (KIP-450) are other ones, one for each distinct set of rows: write
+        ``.windowed_by(SlidingWindows.of(...))`` for them.
+        """
         return self.hopping_window(size, slide, offset, allow_gaps=allow_gaps, max_overlap=max_overlap)
 
     def cumulate_window(

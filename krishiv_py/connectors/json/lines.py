@@ -271,7 +271,7 @@ def _objects(raw: bytes, *, lists: bool = True) -> list[JsonObject]:
 
 def _why(problem: Exception) -> str:
     if isinstance(problem, json.JSONDecodeError):
-        return f"no whole JSON object ({problem.msg} at character {problem.pos + 1})"
+        return f"incomplete JSON object ({problem.msg} at character {problem.pos + 1})"
     if isinstance(problem, UnicodeDecodeError):
         return f"not UTF-8 at byte {problem.start + 1}"
     return "nested too deeply" if isinstance(problem, RecursionError) else str(problem)

@@ -196,7 +196,7 @@ class KafkaSource(Source):
         for place, offset in told.items():
             if offset > latest[place]:
                 raise SourceError(
-                    f"`{name}` lies behind the last record",
+                    f"`{name}` lies after the last record",
                     got=f"{place[0]}, partition {place[1]}: offset {offset}, and it ends at {latest[place]}",
                     hint=f'use at most {latest[place]}, or "latest"',
                 )

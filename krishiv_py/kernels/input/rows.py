@@ -25,7 +25,9 @@ def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Reco
         if not row.keys() <= known:
             extra = next(k for k in row if k not in known)
             raise SchemaError(
-                f"row {at} has a column the stream has not", got=extra, hint=f"the columns are: {', '.join(schema.names[:20])}"
+                f"row {at} has a column that is not in the stream",
+                got=extra,
+                hint=f"the columns are: {', '.join(schema.names[:20])}",
             )
     arrays = [fitted(_column([row.get(f.name) for row in rows], f), f, SENT, _NOT_SENT) for f in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

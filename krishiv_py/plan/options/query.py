@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 import attrs
 
+from krishiv_py.errors import CallError, shown
 from krishiv_py.plan.checks import one_of
 from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.options.triggers import Accumulation, Trigger
@@ -22,33 +23,47 @@ MAX_LISTED = 50_000_000
 """How many values the lists of one key may hold together in one step, unless ``max_listed`` says otherwise."""
 
 
-@attrs.frozen
+@attrs.frozen(init=False)
 class StateTtlConfig:
-    """Drops and counts the state of a key without new rows for `ttl_ms` (SEMANTICS §6.1).
+    """Drops and counts the state of a key without new rows for a time to live (SEMANTICS §6.1).
 
-    Attributes
+    Parameters
     ----------
-    ttl_ms : int
-        Time to live, in milliseconds (any duration is accepted), positive.
+    ttl : int or timedelta or str
+        Time to live, positive; ``int`` is milliseconds. `ttl_ms` is Krishiv's name for it.
     clock : {"event", "processing"}
         Whether the watermark or the wall clock measures it.
     """
 
-    ttl_ms: Duration = attrs.field()
+    ttl: Duration = attrs.field()
     clock: Literal["event", "processing"] = attrs.field(default="event")
 
-    @ttl_ms.validator
+    @ttl.validator
     def _positive(self, _attribute: object, value: Duration) -> None:
-        to_us(value, "ttl_ms")
+        to_us(value, "ttl")
 
     @clock.validator
     def _known(self, _attribute: object, value: str) -> None:
         one_of(value, "clock", ("event", "processing"))
 
+    def __init__(
+        self, ttl: Duration | None = None, clock: Literal["event", "processing"] = "event", *, ttl_ms: Duration | None = None
+    ) -> None:
+        given = ttl_ms if ttl is None else ttl
+        if given is None or None not in (ttl, ttl_ms):
+            got = "none" if ttl is None else f"ttl={shown(ttl)}, ttl_ms={shown(ttl_ms)}"
+            raise CallError("StateTtlConfig takes one time to live", got=got, hint='write StateTtlConfig(ttl="1 hour")')
+        self.__attrs_init__(given, clock)
+
+    @property
+    def ttl_ms(self) -> Duration:
+        """The time to live as it was given, by Krishiv's name."""
+        return self.ttl
+
     @property
     def ttl_us(self) -> int:
         """The time to live in microseconds."""
-        return to_us(self.ttl_ms, "ttl_ms")
+        return to_us(self.ttl, "ttl")
 
 
 @attrs.frozen

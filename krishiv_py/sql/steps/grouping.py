@@ -264,5 +264,5 @@ def _check_partition(keys: list[sg.Expression], rows: Rows) -> None:
             "sessions are divided otherwise than groups",
             got=f"PARTITION BY {', '.join(told) or '(nothing)'}, GROUP BY {', '.join(named) or 'the window alone'}",
             then="a group would hold parts of sessions",
-            hint=f"{hint} in TABLE(SESSION(...)), behind the table",
+            hint=f"{hint} in TABLE(SESSION(...)), after the table",
         )

@@ -63,7 +63,7 @@ def delta_source(
     latest = int(table.version())
     if isinstance(begin, int) and begin > latest + 1:
         raise PlanError(
-            "`starting` lies behind the last version",
+            "`starting` lies after the last version",
             got=f"{begin}, and the table is at {latest}",
             hint=f'use at most {latest + 1}, or "latest"',
         )
