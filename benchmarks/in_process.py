@@ -77,9 +77,12 @@ def sends(rate: int = 5_000) -> dict[str, float]:
         stream, sender = session.memory_stream("user bigint, at bigint")
         plan = stream.watermark("at", 0).key_by("user").tumbling_window(WINDOW_MS).agg(count())
         query = plan.start(sink, checkpoint=f"{home}/checkpoint")
-        began, cpu, last, events = time.perf_counter(), time.process_time(), 0, rate * SECONDS
-        for number in range(events):
+        began, cpu, last, events = time.perf_counter(), time.process_time(), 0, 0
+        for number in range(rate * SECONDS):
             due = began + number / rate
+            if time.perf_counter() > due + 1:  # this machine cannot send so many: the figures are of fewer
+                break
+            events += 1
             while (wait := due - time.perf_counter()) > 0:
                 time.sleep(min(wait, 0.001))
             at = number * 1_000 // rate

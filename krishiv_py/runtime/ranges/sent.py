@@ -11,7 +11,7 @@ from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.connectors.source import JsonValue, Planned, Source
 from krishiv_py.disk.checksums import missing
-from krishiv_py.disk.files import file_system
+from krishiv_py.disk.files import store_at
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.replay_index import WAY_OUT, open_sent
 from krishiv_py.replay_log import CONTROL, Handed, ReplayLog, sent_at
@@ -88,7 +88,7 @@ class SentSource(Source):
         if found is None and self.handed is not None and (self.upto is None or number < self.upto):
             found = self.handed.take(number)
         if found is None and self._has(number):
-            found = open_sent(*file_system(self._log.path(number))).read()
+            found = open_sent(*store_at(self._log.path(number))).read()
         if found is not None:
             self._held[number] = found
         return found
