@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 import pyarrow as pa
@@ -333,6 +333,46 @@ class Session(FileSources, RangedSources, OtherStreams):
         """
         folder = a_text(checkpoint, "checkpoint", "pass the folder of the checkpoint")
         self._runner.rescale(folder, a_number(tasks, "tasks", 1, "pass how many tasks share the state"))
+
+    def move(
+        self, checkpoint: str, to: Literal["spark", "in-process"], into: str | None = None, *, buckets: int | None = None
+    ) -> str:
+        """Let the query of a `checkpoint` go on on another engine: Spark, or a session in process (docs/in-process.md).
+
+        No query may run from it. The new checkpoint has the state, where each source is, the counters and the number of the
+        last batch, so the next ``start()`` from it goes on with the same answers, and sinks get nothing twice. The old one
+        stays as it is, and says where its query went on.
+
+        Parameters
+        ----------
+        checkpoint : str
+            The folder of the checkpoint.
+        to : {"spark", "in-process"}
+            The engine.
+        into : str, optional
+            A new folder; without it one beside the checkpoint, with the engine in its name.
+        buckets : int, optional
+            In how many buckets Spark is to keep the state: as many tasks can share it. By default as a new query of this
+            session on Spark has, or one for each core.
+
+        Returns
+        -------
+        str
+            The folder of the new checkpoint.
+
+        Raises
+        ------
+        CheckpointError
+            While a query runs from it, when none has begun there, when its last batch is not finished, when it was moved
+            already, and when the new folder has something in it.
+        PlanError
+            When it is of that engine; in process for a checkpoint of Spark, which only Spark can read.
+        """
+        folder = a_text(checkpoint, "checkpoint", "pass the folder of the checkpoint")
+        one_of(to, "to", ("spark", "in-process"))
+        target = None if into is None else a_text(into, "into", "pass a new folder")
+        many = None if buckets is None else a_number(buckets, "buckets", 1, "pass how many tasks share the state", most=4_096)
+        return self._runner.move(folder, to, target, many)
 
     @property
     def queries(self) -> list[Query]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from krishiv_py.cli.lateness import add_lateness, show_lateness
+from krishiv_py.cli.move import add_move, move_checkpoint
 from krishiv_py.cli.run import a_port, a_setting, add_run, run
 from krishiv_py.errors import KrishivError
 from krishiv_py.lazy import lazy
@@ -43,6 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if given.command == "run":
             return run(given)
+        if given.command == "move":
+            move_checkpoint(given)
+            return 0
         if given.command == "lateness":
             show_lateness(given)
             return 0
@@ -74,6 +78,7 @@ def parser() -> argparse.ArgumentParser:
     broker.add_argument("--port", type=a_port, default=9092, help="its port on this machine (default 9092)")
     broker.add_argument("--fetch", action="store_true", help="only fetch what it needs: 44 MB, once")
     add_lateness(commands.add_parser("lateness", help="show which lag of the watermark loses how many rows of a file"))
+    add_move(commands.add_parser("move", help="let the query of a checkpoint go on on the other engine"))
     doctor = commands.add_parser("doctor", help="run a task on every executor and compare it with this machine")
     where = doctor.add_mutually_exclusive_group()
     where.add_argument(

@@ -38,8 +38,8 @@ from krishiv_py.plan.options.batches import Batches
 from krishiv_py.plan.running.counters import under_new_names
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.replay_log import Handed, handed_sends
+from krishiv_py.runtime.checkpoint.begun import PROCESS_STATE
 from krishiv_py.runtime.checkpoint.lease import Lease
-from krishiv_py.runtime.checkpoint.opened import PROCESS_STATE
 from krishiv_py.runtime.clock.beats import Beats
 from krishiv_py.runtime.handing_on import STAGE
 from krishiv_py.runtime.query_metrics import Ledger
@@ -116,6 +116,8 @@ class Engine:
         self._begun: PlannedBatch | None = None
         self._last_us = self._looked_us = now()
         self._more = False
+        self._behind = False
+        """Whether the watermark has moved since the last step, as another engine may have left it."""
         self._asked: list[threading.Event] = []
         self._limit = Limit(
             batches.max_rows, batches.max_bytes, batches.interval_us / 1e6 if batches.kind == "target" else None
@@ -204,7 +206,8 @@ class Engine:
         if wait_s > 0:
             return wait_s
         taken = self._next()
-        if taken != self._taken or (self._batches.kind != "available_now" and self._due(now_us)):
+        if self._behind or taken != self._taken or (self._batches.kind != "available_now" and self._due(now_us)):
+            self._behind = False
             self._run(PlannedBatch(self.core.batch_id, now_us, taken))
             if self._batches.kind == "every":  # of a memory stream a batch is one send, and those that wait follow at once
                 sends = (r.planner for r in self._readers if isinstance(r.planner.node.source, SentSource))
@@ -363,6 +366,7 @@ class Engine:
         self._account(planned.number)
 
     def _restore(self, values: dict[Key, bytes], note: dict[str, Any]) -> None:
+        self._behind = note.get("behind", False)
         self.query_id = note["query"]
         self._taken = {int(at): number for at, number in note["taken"].items()}
         restore(self.core, self._state, values, note)

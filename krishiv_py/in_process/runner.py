@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import uuid
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ from krishiv_py.api.runner import BoundedResult
 from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.folder import folder_of
-from krishiv_py.disk.files import check_reachable, store_at
+from krishiv_py.disk.files import check_reachable
 from krishiv_py.disk.folders import absolute
 from krishiv_py.disk.settings import known_settings, use
 from krishiv_py.display.progress import Show
@@ -23,6 +24,7 @@ from krishiv_py.errors import CheckpointError, PlanError, SessionClosedError, sh
 from krishiv_py.in_process.bounded import run_bounded
 from krishiv_py.in_process.engine import Engine, kept_state
 from krishiv_py.in_process.inferred import inferred
+from krishiv_py.in_process.moving import move, save
 from krishiv_py.in_process.outputs import outputs_of
 from krishiv_py.in_process.query import ProcessQuery
 from krishiv_py.in_process.sources import readers
@@ -33,6 +35,7 @@ from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import check_places
 from krishiv_py.planner.snapshot import check_snapshot
 from krishiv_py.planner.tables import lookup_tables
+from krishiv_py.runtime.checkpoint.begun import Target, check_goes_on, engine_of
 from krishiv_py.runtime.checkpoint.lease import take
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.opened import Opened, make_private, writable_checkpoint
@@ -166,6 +169,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         where = self.folder("checkpoint") if home is None else home
         with writable_checkpoint(where):
             make_private(where)
+            check_goes_on(where)
             _check_engine(where)
             make_private(where, _FOLDERS)
             lease = take(where, title)
@@ -206,6 +210,18 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         """Refuse: there is one process."""
         raise _no_spark("session.rescale()")
 
+    def move(self, checkpoint: str, to: Target, into: str | None, buckets: int | None) -> str:
+        """Let the query of a checkpoint of this engine go on on Spark."""
+        home = absolute(checkpoint).rstrip("/")
+        if engine_of(home) == "spark":
+            raise PlanError(
+                f"the checkpoint {home} is of a query on Spark",
+                got="a session in process",
+                then="only Spark can read its state",
+                hint=f"write `krishiv move {home} --to in-process`, or call move() of a session on Spark",
+            )
+        return move(home, to, into, save, buckets or os.cpu_count() or 1)
+
     def _alive(self, what: str) -> None:
         if self._stopped or self._forked:
             got = f"a session of process {self._pid}" if self._forked else "a stopped one"
@@ -227,14 +243,12 @@ def _check_engine(checkpoint: str) -> None:
     CheckpointError
         When one did.
     """
-    store, root = store_at(checkpoint)
-    begun = store.exists(f"{root}/metadata")
-    if begun or store.entries(f"{root}/state"):
+    if engine_of(checkpoint) == "spark":
         raise CheckpointError(
             f"the checkpoint {checkpoint} belongs to a query on Spark",
             got="Session.in_process()",
             then="its state is in Spark's state store",
-            hint="start it with Session.embedded(), or use a new checkpoint",
+            hint=f"let it go on in process: `krishiv move {checkpoint} --to in-process`; or start it with Session.embedded()",
         )
 
 

@@ -27,6 +27,7 @@ from krishiv_py.errors import CheckpointError, PlanError
 from krishiv_py.kernels.input.malformed import late_output_schema
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import LATE, RESULTS, place_of
+from krishiv_py.runtime.checkpoint.begun import moved_to
 
 _NOTES: Final = "_krishiv_outputs"
 _NOTE: Final = ".json"
@@ -75,7 +76,7 @@ def claim_folder(sink: FolderSink, rows: str, mark: str, checkpoint: str | None)
 
 
 def _is_copy(other: str | None, checkpoint: str) -> bool:
-    if other is None or place_of(other) == place_of(checkpoint):
+    if other is None or place_of(other) == place_of(checkpoint) or moved_to(other) is not None:
         return False
     store, root = store_at(other)
     return store.is_file(f"{root}/krishiv/plan.json")
@@ -98,6 +99,8 @@ class TaskOutput:
     mark: str
     durable: bool = False
     checkpoint: str = ""
+    first: int = 0
+    """The number that batch 0 has for sinks."""
     stores: Stores = attrs.field(factory=Stores, eq=False, repr=False)
 
     def write(self, kind: str, bucket: int, table: pa.Table, batch_id: int) -> Written | None:
@@ -105,7 +108,7 @@ class TaskOutput:
         if kind not in self.sinks:
             return None
         folder, sink = self.sinks[kind]
-        names = write_staged(sink, folder, self.mark, batch_id, bucket, table, durable=self.durable)
+        names = write_staged(sink, folder, self.mark, self.first + batch_id, bucket, table, durable=self.durable)
         return {"kind": kind, "names": names, "rows": table.num_rows}
 
 

@@ -25,6 +25,7 @@ from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import LATE
 from krishiv_py.runtime.batch import TaskRow, deliver
+from krishiv_py.runtime.checkpoint.begun import Begun
 from krishiv_py.runtime.handing_on import RESULT, kind_of, result_kinds
 from krishiv_py.runtime.outputs import TaskOutput, claim_folder, late_sinks
 from krishiv_py.runtime.storage.codec import decode
@@ -221,7 +222,8 @@ def task_output(plan: PhysicalPlan, sinks: tuple[Sink, ...], mark: str, checkpoi
     results = dict(zip(result_kinds(plan), sinks, strict=True))
     late = {kind_of(LATE_ROWS, number, plan.last): to for number, to in enumerate(late_sinks(plan))}
     written = {kind: s for kind, s in {**results, **late}.items() if isinstance(s, FileSink)}
-    return TaskOutput({kind: (folder_of(s) or "", s) for kind, s in written.items()}, mark, durable, checkpoint)
+    first = Begun.of(checkpoint).batches
+    return TaskOutput({kind: (folder_of(s) or "", s) for kind, s in written.items()}, mark, durable, checkpoint, first)
 
 
 def write_once(spark: SparkSession, sink: Sink, late: pa.Table, query: str) -> None:

@@ -19,6 +19,7 @@ from krishiv_py.connectors.sinks.folder import folder_of
 from krishiv_py.disk.folders import absolute
 from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.errors import PlanError, SessionClosedError
+from krishiv_py.in_process.moving import move, save
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.nodes import FrameSource, MemorySource
 from krishiv_py.plan.options.batches import Batches
@@ -26,13 +27,14 @@ from krishiv_py.plan.options.handed import Handed
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import check_places
 from krishiv_py.runtime.batch import deliver
+from krishiv_py.runtime.checkpoint.begun import Target, engine_of
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.opened import Opened, check_not_in_process
 from krishiv_py.runtime.outputs import check_outputs, late_sinks
 from krishiv_py.runtime.reading.located import Located
 from krishiv_py.runtime.session import SessionRunner
 from krishiv_py.runtime.sinks_in_use import Owner, check_free, take_sinks
-from krishiv_py.spark import bounded, streaming
+from krishiv_py.spark import bounded, moving, streaming
 from krishiv_py.spark.checkpoint.rescale import rescale
 from krishiv_py.spark.frames.direct import rows_frame
 from krishiv_py.spark.frames.handed import handed_frame
@@ -46,6 +48,7 @@ from krishiv_py.spark.setup.agreement import check_agreement
 from krishiv_py.spark.setup.config import (
     JVM_OPTIONS,
     Profile,
+    buckets_wanted,
     check_checkpoint,
     folders_shared,
     is_connect,
@@ -197,6 +200,15 @@ class SparkRunner(SessionRunner[StreamQuery]):
         self._alive("rescale()")
         with as_own("session.rescale()"):
             rescale(self.spark, absolute(checkpoint).rstrip("/"), tasks, durable=self.profile != "dev-local")
+
+    def move(self, checkpoint: str, to: Target, into: str | None, buckets: int | None) -> str:
+        """Let the query of a checkpoint go on on another engine."""
+        home = absolute(checkpoint).rstrip("/")
+        if to == "spark" or engine_of(home) != "spark":
+            return move(home, to, into, save, buckets or buckets_wanted(self.spark))
+        self._alive("move()")
+        with as_own("session.move()"):
+            return move(home, to, into, functools.partial(moving.save, self.spark), 1)
 
     def to_dataframe(self, plan: PhysicalPlan, handed: Handed | None = None) -> Any:
         """See :class:`~krishiv_py.api.runner.Runner`."""

@@ -16,6 +16,7 @@ from krishiv_py.disk.folders import absolute
 from krishiv_py.errors import KrishivError
 from krishiv_py.plan.nodes import Source
 from krishiv_py.planner.places import check_places
+from krishiv_py.runtime.checkpoint.begun import check_goes_on
 from krishiv_py.runtime.checkpoint.lease import Lease, take
 from krishiv_py.runtime.checkpoint.opened import Opened, check_not_in_process, make_private, writable_checkpoint
 from krishiv_py.spark.checkpoint.cluster import check_cluster, check_reach
@@ -55,6 +56,7 @@ def open_checkpoint(
     where = home if home is not None else temporary()
     with writable_checkpoint(where):
         make_private(where)
+    check_goes_on(where)
     check_not_in_process(where)
     with writable_checkpoint(where):
         make_private(where, _SPARKS)

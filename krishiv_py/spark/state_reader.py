@@ -62,7 +62,7 @@ class OpenWindows:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         operator = operator_for(self.spec)
-        for held in _buckets(batches, self.blobs):
+        for _, held in buckets_in(batches, self.blobs):
             found = operator.state(held)
             pieces = [encode(found.slice(at, _PIECE)) for at in range(0, found.num_rows, _PIECE)]
             yield pa.RecordBatch.from_arrays([pa.array(pieces, pa.binary())], schema=_SCHEMA)
@@ -76,14 +76,14 @@ class HeldKeys:
     blobs: ChunkFolder
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for held in _buckets(batches, self.blobs):
+        for _, held in buckets_in(batches, self.blobs):
             assert isinstance(held.store, MemoryStore)
             n = keys_held(held.store.tables.values(), self.names)
             yield pa.RecordBatch.from_arrays([pa.array([b"%d" % n], pa.binary())], schema=_SCHEMA)
 
 
-def _buckets(batches: Iterator[pa.RecordBatch], blobs: ChunkFolder) -> Iterator[Bucket]:
-    """The buckets of the rows of a partition, to be read and never written."""
+def buckets_in(batches: Iterator[pa.RecordBatch], blobs: ChunkFolder) -> Iterator[tuple[int, Bucket]]:
+    """The buckets of the rows of a partition by their numbers, to be read and never written."""
     held: dict[int, dict[str, bytes]] = {}
     for batch in batches:
         for bucket, name, blob in zip(*(c.to_pylist() for c in batch.columns), strict=True):
@@ -93,7 +93,7 @@ def _buckets(batches: Iterator[pa.RecordBatch], blobs: ChunkFolder) -> Iterator[
         folder = blobs.of_bucket(bucket)
         pages = ReadPages({name: json.loads(value) for name, value in values.items() if name.startswith(PAGE)})
         tables = {name: chunk_of(value, folder) for name, value in values.items() if not name.startswith(PAGE)}
-        yield Bucket(MemoryStore(tables), meta, pages=pages)
+        yield bucket, Bucket(MemoryStore(tables), meta, pages=pages)
 
 
 def read_state(spark: SparkSession, plan: PhysicalPlan, notes: CheckpointNotes, stage: str | None = None) -> pa.Table:
@@ -139,12 +139,24 @@ def _read(
     task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
 ) -> list[bytes]:
     """What a `task` makes of the rows of a stage in Spark's state store."""
-    behind = sum(not s.keeps_nothing for s in plan.stages[number + 1 :])  # Spark numbers operators from the last one
-    source = spark.read.format("statestore").option("stateVarName", STATE).option("operatorId", behind)
-    with plain_name(notes.checkpoint) as path:
-        chunks = source.load(path).select("key.bucket", "user_map_key.name", "user_map_value.blob")
-        found: list[bytes] = chunks.mapInArrow(task, _TYPE).toArrow()["blob"].to_pylist()
+    behind = sum(not s.keeps_nothing for s in plan.stages[number + 1 :])
+    found: list[bytes] = of_store(spark, notes.checkpoint, behind, task, _TYPE)["blob"].to_pylist()
     return found
+
+
+def of_store(
+    spark: SparkSession,
+    checkpoint: str,
+    behind: int,
+    task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    type_: Any,
+) -> pa.Table:
+    """What a `task` makes of rows ``(bucket, name, blob)`` of an operator that has so many `behind` it."""
+    # Spark numbers operators from the last one
+    source = spark.read.format("statestore").option("stateVarName", STATE).option("operatorId", behind)
+    with plain_name(checkpoint) as path:
+        chunks = source.load(path).select("key.bucket", "user_map_key.name", "user_map_value.blob")
+        return chunks.mapInArrow(task, type_).toArrow()
 
 
 def _has_batch(checkpoint: str) -> bool:

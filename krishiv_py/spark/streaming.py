@@ -28,6 +28,7 @@ from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.snapshot import check_snapshot
 from krishiv_py.planner.tables import lookup_tables
 from krishiv_py.runtime.batch import BatchStoppedError, Halt, TaskRow, reports_of, stage_of
+from krishiv_py.runtime.checkpoint.begun import forget_state
 from krishiv_py.runtime.checkpoint.lease import Lease
 from krishiv_py.runtime.checkpoint.logcheck import check_log
 from krishiv_py.runtime.checkpoint.moved import follow
@@ -171,7 +172,7 @@ class BatchSteps:
                 planner.check_files(read=True)
                 planner.computed()
             self.lease.check()
-            arrived = Arrived(batch_id, batch_id <= self.begun, frame, rows)
+            arrived = Arrived(self.clock.begun.batches + batch_id, batch_id <= self.begun, frame, rows)
             for output in self.outputs:
                 output.publish(arrived)
         finally:
@@ -254,6 +255,7 @@ def claimed(spark: SparkSession, plan: PhysicalPlan, opened: Opened) -> tuple[Ch
     notes = CheckpointNotes(opened.checkpoint, opened.durable)
     notes.plan()  # its format, before anything is looked at by the rules of this one, or written anew
     check_rescaled(opened.checkpoint, durable=opened.durable)
+    forget_state(opened.checkpoint)
     sources = [read.source for read in plan.reads]
     check_log(opened.checkpoint, len(sources))
     forget_unplanned(opened.checkpoint)
@@ -265,7 +267,7 @@ def claimed(spark: SparkSession, plan: PhysicalPlan, opened: Opened) -> tuple[Ch
 def first_clock(plan: PhysicalPlan, opened: Opened, now: Callable[[], int]) -> SparkClock | LedgerClock:
     """The clock of a plan; what is in force in a first batch is on record."""
     clock = clock_for(plan, opened.checkpoint, durable=opened.durable)
-    if isinstance(clock, LedgerClock) and not batches_of(opened.checkpoint):
+    if isinstance(clock, LedgerClock) and not batches_of(opened.checkpoint) and not clock.begun.elsewhere:
         clock.write(0, {**Clocks(plan.clocks).saved(), "now_us": now()})
     return clock
 

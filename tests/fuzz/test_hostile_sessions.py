@@ -41,6 +41,10 @@ class NoSpark:
     def rescale(self, checkpoint: str, tasks: int) -> None:
         """Nothing."""
 
+    def move(self, checkpoint: str, to: str, into: str | None, buckets: int | None) -> str:
+        """Nothing."""
+        return checkpoint
+
     def read_state(self, stream: kv.ResultStream, checkpoint: str, stage: str | None) -> None:
         """Nothing."""
 
@@ -74,6 +78,7 @@ def calls(root: Path) -> dict[str, Call]:
         Call("collect", lambda: session().collect, {"streams": []}),
         Call("register_sink", lambda: session().register_sink, {"name": "a", "sink": kv.MemorySink()}),
         Call("read_state", lambda: session().read_state, {"checkpoint": "x", "stream": plan}),
+        Call("move", lambda: session().move, {"checkpoint": "x", "to": "spark", "into": "y", "buckets": 4}),
         Call("rescale", lambda: session().rescale, {"checkpoint": "x", "tasks": 4}),
         Call("start", lambda: session().start, {"outputs": [], "checkpoint": "x", "batches": None, "name": "x"}),
         Call("temporary_folder", lambda: session().temporary_folder, {}),

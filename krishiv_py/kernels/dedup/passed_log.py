@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
-from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import TIME, Layout
-from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
+from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog, middle_and_latest
 from krishiv_py.kernels.state.store import Bucket
 
 _MIDDLE, _LATEST = range(2)
@@ -55,6 +53,4 @@ class PassedLog(KeyedLog):
 
     def _write(self, number: int, rows: pa.Table) -> None:
         super()._write(number, rows)
-        times: Ints = rows[TIME].to_numpy()
-        middle = len(times) // 2
-        self._runs[-1].append([int(np.partition(times, middle)[middle]), int(times.max())])
+        self._runs[-1].append(middle_and_latest(rows))

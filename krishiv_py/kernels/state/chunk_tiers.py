@@ -7,7 +7,7 @@ them, and every row is rewritten O(log n) times.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
@@ -139,6 +139,17 @@ class Runs:
     def load(self, run: int) -> list[pa.Table]:
         """The chunks of a run, oldest first."""
         return [self._store.get(self._name(run, c[0])) for c in self._index.get(run, ())]
+
+    def held(self) -> Iterator[tuple[int, pa.Table, int | None]]:
+        """Every run's chunks, oldest first, with the time in ms each was written at, if that was noted."""
+        for run in self.names():
+            for chunk, table in zip(self._index[run], self.load(run), strict=True):
+                yield run, table, chunk[2] if len(chunk) > 2 else None
+
+    def adopt(self, run: int, table: pa.Table, written_ms: int | None) -> None:
+        """Add a chunk as another log held it."""
+        self._now = written_ms
+        self.append(run, table, compact=False)
 
     def written(self, run: int) -> list[pa.Table]:
         """The chunks of a run as :meth:`load` gives them, with a column that says when each was written."""

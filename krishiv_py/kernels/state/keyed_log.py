@@ -7,7 +7,7 @@ once, without computing on it. A row is rewritten O(log n) times, and there are 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import numpy as np
@@ -16,11 +16,26 @@ import pyarrow as pa
 from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.kernels.columns.place import TIME
 from krishiv_py.kernels.state.store import Bucket, with_written
 
 HASH: Final = "h"
 _PIECE: Final = 1 << 15
 _FAN: Final = 4
+
+
+_ANY: Final = pa.schema([])
+
+
+def _as_they_are(rows: pa.Table, oldest: bool) -> pa.Table:
+    return rows
+
+
+def middle_and_latest(rows: pa.Table) -> list[int]:
+    """The middle one and the latest of the times of some rows."""
+    times: Ints = rows[TIME].to_numpy()
+    middle = len(times) // 2
+    return [int(np.partition(times, middle)[middle]), int(times.max())]
 
 
 def _tier(rows: int) -> int:
@@ -78,6 +93,22 @@ class KeyedLog:
         times = [run[0][2] if len(run[0]) > 2 else None for run in self._runs]
         found = [with_written(t, at) for run, at in zip(self._runs, times, strict=True) for t in self._load(run)]
         return pa.concat_tables([with_written(self._schema.empty_table(), None), *found])
+
+    @classmethod
+    def held(cls, bucket: Bucket, name: str) -> Iterator[tuple[pa.Table, int | None]]:
+        """The rows of each run of a log, older runs first, with the time in ms it was written at, if that was noted."""
+        log = KeyedLog(bucket, name, _ANY, _as_they_are)
+        for run in log._runs:
+            yield pa.concat_tables(log._load(run)), run[0][2] if len(run[0]) > 2 else None
+
+    @classmethod
+    def adopt(cls, bucket: Bucket, name: str, rows: pa.Table, written_ms: int | None, *, noted: bool) -> None:
+        """Add a run to a log as another one held it, with what :func:`middle_and_latest` says of it where that is `noted`."""
+        if rows.num_rows:
+            log = KeyedLog(bucket, name, _ANY, _as_they_are)
+            log._now = written_ms
+            log._write(log._runs[-1][0][0] + 1 if log._runs else 0, rows)
+            log._runs[-1] += [middle_and_latest(rows)] if noted else []
 
     def lookup(self, hashes: Ints) -> pa.Table:
         """All rows with one of these hashes (sorted, each once); older runs first."""

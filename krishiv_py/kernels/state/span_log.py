@@ -128,6 +128,16 @@ class SpanLog:
         self._write(rows)
         self._note()
 
+    def held(self) -> Iterator[pa.Table]:
+        """The rows of each run, older runs first."""
+        yield from map(self._live, list(self._runs))
+
+    def adopt(self, rows: pa.Table) -> None:
+        """Add a run as another log held it."""
+        if rows.num_rows:
+            self._write(rows.combine_chunks())
+            self._note()
+
     def meeting(self, wanted: Wanted, counted: Callable[[Ints, Ints], None] | None = None) -> Iterator[Found]:
         """The rows in some spans, piece by piece: rows, and pairs of a row of these and a span.
 

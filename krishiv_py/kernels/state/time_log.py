@@ -114,6 +114,18 @@ class TimeLog:
             self._store.delete(self._name(entry))
         self._index[:] = [e for e in self._index if e[_NUMBER] not in gone]
 
+    def held(self) -> Iterator[tuple[pa.Table, int, int | None]]:
+        """Every chunk, oldest first, with the time from which on its rows wait, and when it was written, if that was noted."""
+        for entry in self._index:
+            frontier = entry[_NEXT] if entry[_WAITING] else entry[_HIGH] + 1
+            yield self._store.get(self._name(entry)), frontier, entry[_WRITTEN] if len(entry) > _WRITTEN else None
+
+    def adopt(self, rows: pa.Table, frontier: int, written_ms: int | None) -> None:
+        """Add a chunk as another log held it."""
+        if rows.num_rows:
+            self._now = written_ms
+            self._put(rows, frontier)
+
     def load(self, low: int, high: int) -> pa.Table | None:
         """All rows with ``low <= t < high``, chunks in order of arrival; None without any."""
         found = []

@@ -9,10 +9,12 @@ from typing import Any, Final
 
 import attrs
 
+from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.disk.checksums import missing, sealed, unsealed
 from krishiv_py.disk.files import store_at
 from krishiv_py.disk.store import Store
 from krishiv_py.errors import CheckpointError
+from krishiv_py.plan.nodes import FileSource, MemorySource
 from krishiv_py.planner.fingerprint import differences
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.checkpoint.formats import check_format, format_note, unnumbered
@@ -37,6 +39,22 @@ class Claim:
 
     buckets: int
     outputs: str
+
+
+def outline_of(plan: PhysicalPlan) -> dict[str, Any]:
+    """Return what of a plan is needed to read its checkpoint without it: stages and sources, and how its clock is kept."""
+    stages = [
+        {"name": s.spec.name, "keys": len(s.spec.keys), "state": not s.keeps_nothing, "times": [list(t) for t in s.times]}
+        for s in plan.stages
+    ]
+    kinds = {FileSource: "files", MemorySource: "memory", RangeSource: "ranges"}
+    return {
+        "stages": stages,
+        "sources": [kinds.get(type(read.source), "other") for read in plan.reads],
+        "last": plan.last,
+        "tick_us": plan.stages[0].spec.tick_us,
+        "ledger": plan.keeps_ledger,
+    }
 
 
 @attrs.frozen
@@ -91,7 +109,9 @@ class CheckpointNotes:
         stored = self.plan()
         if stored is None:
             claim = Claim(buckets, uuid.uuid4().hex[:8])
-            self._write(_PLAN, {**format_note(engine), "plan": plan.fingerprint, **attrs.asdict(claim)})
+            self._write(
+                _PLAN, {**format_note(engine), "plan": plan.fingerprint, **attrs.asdict(claim), "outline": outline_of(plan)}
+            )
             return claim
         changed = differences(stored["plan"], plan.fingerprint)
         if changed:
@@ -100,7 +120,13 @@ class CheckpointNotes:
                 got="; ".join(changed),
                 hint=f"use a new checkpoint folder instead of {self.checkpoint}",
             )
+        if stored.get("outline") != (outline := outline_of(plan)):
+            self._write(_PLAN, {**stored, "outline": outline})
         return Claim(stored["buckets"], stored["outputs"])
+
+    def begin(self, note: dict[str, Any], buckets: int, engine: str) -> None:
+        """Write the plan note of another checkpoint, whose query goes on from this one."""
+        self._write(_PLAN, {**note, **format_note(engine), "buckets": buckets})
 
     def check(self, plan: PhysicalPlan) -> None:
         """See that the state of a query of this plan is here to be read.

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from typing import Final
 
 import attrs
 
 from krishiv_py.disk.files import store_at
 from krishiv_py.disk.folders import private_folder
 from krishiv_py.errors import CheckpointError
+from krishiv_py.runtime.checkpoint.begun import engine_of
 from krishiv_py.runtime.checkpoint.lease import Lease
-
-PROCESS_STATE: Final = "state"
-"""The folder, below the notes of a checkpoint, in which a query that runs in process keeps its state."""
 
 
 @attrs.frozen
@@ -75,11 +72,10 @@ def check_not_in_process(checkpoint: str) -> None:
     CheckpointError
         When one did.
     """
-    store, root = store_at(checkpoint)
-    if store.exists(f"{root}/krishiv/{PROCESS_STATE}"):
+    if engine_of(checkpoint) == "in-process":
         raise CheckpointError(
             f"the checkpoint {checkpoint} belongs to a query that runs in process",
             got="a session on Spark",
             then="its state is not in Spark's state store",
-            hint="start it with Session.in_process(), or use a new checkpoint",
+            hint=f"let it go on on Spark: `krishiv move {checkpoint} --to spark`; or start it with Session.in_process()",
         )

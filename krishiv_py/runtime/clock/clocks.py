@@ -22,6 +22,7 @@ from krishiv_py.disk.store import Store
 from krishiv_py.kernels.input.clocks import moment_of
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.runtime.checkpoint.begun import Begun
 from krishiv_py.runtime.checkpoint.sparklog import planned
 from krishiv_py.runtime.storage.codec import clock_ms, wakeup_ms, watermark_of
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
@@ -40,6 +41,15 @@ class Clock(Protocol):
     @property
     def wakes(self) -> bool:
         """Whether rows wake every bucket in every batch, as timers follow a watermark that is not the query's."""
+        ...
+
+    @property
+    def begun(self) -> Begun:
+        """What was before micro-batch 0."""
+        ...
+
+    def takes_over(self, batch: int) -> bool:
+        """Whether the buckets take their state over from a savepoint in a micro-batch."""
         ...
 
     def in_force(self, batch: int) -> Moment:
@@ -69,6 +79,7 @@ class SparkClock:
     checkpoint: str
     tick_us: int
     initial_us: int
+    begun: Begun = attrs.field(factory=Begun)
     wakes: bool = attrs.field(default=False, init=False)
     stores: Stores = attrs.field(factory=Stores, eq=False, repr=False)
 
@@ -76,7 +87,11 @@ class SparkClock:
         """See Clock."""
         logged = planned(self.checkpoint, batch)
         found = watermark_of(int(logged["batchWatermarkMs"]), self.tick_us)
-        return Moment(max(found, self.initial_us), _planned_us(logged))
+        return Moment(max(found, self.initial_us, self.begun.watermark_us), _planned_us(logged))
+
+    def takes_over(self, batch: int) -> bool:
+        """See Clock."""
+        return batch == 0 and self.begun.elsewhere
 
     def judging(self, batch: int, *, before: bool) -> Moment:
         """See Clock."""
@@ -100,7 +115,12 @@ class LedgerClock:
     initial_us: int
     durable: bool = False
     wakes: bool = False
+    begun: Begun = attrs.field(factory=Begun)
     stores: Stores = attrs.field(factory=Stores, eq=False, repr=False)
+
+    def takes_over(self, batch: int) -> bool:
+        """See Clock."""
+        return batch == 0 and self.begun.elsewhere
 
     def in_force(self, batch: int) -> Moment:
         """See Clock."""
@@ -167,6 +187,7 @@ def _planned_us(logged: dict[str, Any]) -> int:
 def clock_for(plan: PhysicalPlan, checkpoint: str, *, durable: bool = False) -> SparkClock | LedgerClock:
     """The clock of a plan: that of its first stage, which those of the others follow."""
     spec = plan.stages[0].spec
+    begun = Begun.of(checkpoint)
     if plan.keeps_ledger:
-        return LedgerClock(checkpoint, spec.watermark.initial_us, durable, plan.watermarked)
-    return SparkClock(checkpoint, spec.tick_us, spec.watermark.initial_us)
+        return LedgerClock(checkpoint, spec.watermark.initial_us, durable, plan.watermarked, begun)
+    return SparkClock(checkpoint, spec.tick_us, spec.watermark.initial_us, begun)

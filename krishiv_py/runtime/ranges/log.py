@@ -101,9 +101,11 @@ class RangeLog:
         self._drop(self.read_long_ago(taken))
 
     def forget_after(self, taken: int) -> None:
-        """Remove what no batch has taken."""
-        self._drop([number for number in reversed(self._numbers()) if number > taken])
-        self.last = min(self.last, taken)
+        """Remove what no batch has taken; an entry without ranges stays, which says how far a source was read elsewhere."""
+        planned = [number for number in self._numbers() if number > taken]
+        begun = planned[:1] if planned and not self.ranges_of(planned[0]) and self.position_of(planned[0]) else []
+        self._drop([number for number in reversed(planned) if number not in begun])
+        self.last = max([min(self.last, taken), *begun])
         self.position = None if self.last < 0 else self.position_of(self.last)
 
     def begin_at(self, number: int) -> None:

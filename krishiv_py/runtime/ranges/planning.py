@@ -410,8 +410,8 @@ def logged(source: Source, checkpoint: str, at: int, *, waits: bool, by_spark: b
 
     Without Spark (`by_spark`) the library reads all formats itself.
     """
-    if waits and isinstance(source, MemorySource):
-        source = as_ranges(source)
+    if isinstance(source, MemorySource) and (waits or RangeLog(f"{checkpoint}/krishiv/ranges/{at}", durable=False).numbers()):
+        source = as_ranges(source)  # else Spark reads the sends, unless the query began where ranges were planned
     if isinstance(source, FileSource) and planned_here(source):
         reader = file_reader(source, source.schema) if arrow_scanned(source) or not by_spark else None
         source = as_folder(source, reader, os.cpu_count() or 1)

@@ -202,7 +202,8 @@ class _Task:
         """What is left, the late rows and the notes."""
         for share in self._shares:
             yield from self._flush(share)
-        if self._any:
+        takes_over = self._pack.clock.takes_over(self._batch)
+        if self._any or takes_over:
             for share in self._shares:
                 yield self._rows(self._ending(share))
             yield from self._closing()
@@ -221,7 +222,9 @@ class _Task:
         rows = [(first, addressed(NOTES, to), notes.to_bytes())]
         if share.packing.late:
             rows.append((first, addressed(LATE, to), self._give(late_output(share.stage.layout, share.packing.late))))
-        if notes.advances or self._pack.clock.wakes:  # every bucket has something to do when the time moves
+        if self._pack.clock.takes_over(self._batch):
+            rows += [(b, addressed(TICK, to), b"0") for b in self._pack.bucket_ids]
+        elif notes.advances or self._pack.clock.wakes:  # every bucket has something to do when the time moves
             now = str(notes.latest_us()).encode()
             rows += [(b, TICK, now) for b in self._pack.bucket_ids[1:]]
         if any(a.snapshot for a in notes.advances):

@@ -26,13 +26,16 @@ from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.sorted_map import Pages
+from krishiv_py.kernels.state.spread import Held
 from krishiv_py.kernels.state.store import Bucket, Meta, mapped, stored
 from krishiv_py.plan.durations import MAX_TIME_US, UNSET
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.running.counters import under_new_names
+from krishiv_py.runtime.checkpoint.begun import STATE as SAVED
 from krishiv_py.runtime.clock.clocks import Clock
 from krishiv_py.runtime.handing_on import EARLY, METRICS, NEXT, OF_LATE_ROWS, Place, address_of, addressed, kind_of
 from krishiv_py.runtime.outputs import TaskOutput
+from krishiv_py.runtime.savepoints import read_bucket
 from krishiv_py.runtime.storage.chunk_files import BucketChunks, ChunkFolder
 from krishiv_py.runtime.storage.codec import decode, encode, wakeup_ms, watermark_of
 from krishiv_py.spark.reading.foreign_watermarks import MarkCheck
@@ -214,7 +217,9 @@ class BucketProcessor:
         if not self._place.follows:
             yield from self._step(bucket, batch, moment, read, snapshot=snapshot, closing=closing)
             return
-        judged = self._clock.in_force(batch - 1).at(self._place.times) if batch else Moment(UNSET)
+        judged = Moment(UNSET)
+        if batch or self._clock.takes_over(batch):
+            judged = self._clock.in_force(max(batch - 1, 0)).at(self._place.times)
         judged = attrs.evolve(judged, now_us=moment.now_us)
         folded = packed_results(self._stage, given, judged, read)
         yield from self._step(
@@ -262,6 +267,11 @@ class BucketProcessor:
         loaded: Meta = json.loads(bytes(kept[0]))
         return loaded
 
+    def _taken_over(self, bucket: int) -> Held | None:
+        """What the savepoint has of a bucket."""
+        place, at = self._place, self._place.bucket_ids.index(bucket)
+        return read_bucket(f"{self._checkpoint}/{SAVED}", place.number, at)
+
     def _step(
         self,
         bucket: int,
@@ -275,6 +285,9 @@ class BucketProcessor:
         closing: bytes = b"",
     ) -> Iterator[Row]:
         meta = self._load()
+        taken = self._taken_over(bucket) if self._clock is not None and self._clock.takes_over(batch) else None
+        if taken is not None:
+            meta = taken.meta
         counters = under_new_names(meta.setdefault("counters", {**none_counted(), FIRINGS: 0}))
         if self._clock is None:
             self._mark(meta, [n.maxima for n in packed.notes])
@@ -283,6 +296,8 @@ class BucketProcessor:
         pages = SparkPages(self._state)
         blobs = BucketChunks(self._blobs, bucket, batch, meta, pages) if self._blobs is not None else None
         store = SparkStore(self._state, meta, pages, blobs)
+        for name, table in {} if taken is None else taken.tables.items():
+            store.put(name, table)
         held = Bucket(store, meta, now_us // 1_000 or None, pages)  # 0: no clock has been read yet
         moment = attrs.evolve(in_force.at(follows), now_us=now_us)
         if closing and batch:

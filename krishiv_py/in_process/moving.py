@@ -1,0 +1,199 @@
+"""A checkpoint goes on on the other engine: over a savepoint, into a folder of its own.
+
+This is also where a checkpoint of a session in process becomes a savepoint, and a savepoint such a checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from krishiv_py.disk.files import store_at
+from krishiv_py.disk.folders import absolute
+from krishiv_py.disk.store import Store
+from krishiv_py.errors import CheckpointError, PlanError
+from krishiv_py.in_process.batch_log import BatchLog, PlannedBatch
+from krishiv_py.in_process.state_log import PAGE, TABLE, ChangedPages, Key, StateLog
+from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.state.spread import Held
+from krishiv_py.kernels.state.store import Bucket, MemoryStore
+from krishiv_py.runtime.checkpoint.begun import (
+    PROCESS_STATE,
+    Target,
+    begin_move,
+    check_goes_on,
+    end_move,
+    engine_of,
+    is_being_made,
+    note_moved,
+)
+from krishiv_py.runtime.checkpoint.lease import take
+from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
+from krishiv_py.runtime.checkpoint.opened import make_private, writable_checkpoint
+from krishiv_py.runtime.savepoints import (
+    Savepoint,
+    StageState,
+    outlined,
+    read_sources,
+    read_streams,
+    restore_for_spark,
+    spread_stage,
+    unfinished,
+    write_bucket,
+    write_sources,
+)
+
+
+def save(checkpoint: str, folder: str) -> Savepoint:
+    """Write the savepoint of a checkpoint; no query may run from it.
+
+    Raises
+    ------
+    CheckpointError
+        When its last batch is not finished, or a part of it is damaged or missing.
+    """
+    note = outlined(checkpoint)
+    log = StateLog(_state(checkpoint), durable=True)
+    values, last = log.load()
+    begun = BatchLog(checkpoint, len(note["outline"]["sources"])).last_planned()
+    if last is None or begun is None or begun.number != log.last:
+        raise unfinished(checkpoint, 0 if begun is None else begun.number)
+    stages = []
+    for number, (kept, outline) in enumerate(zip(last["stages"], note["outline"]["stages"], strict=True)):
+        stage = StageState(**outline, counters=kept["counters"], left=kept["left"], open=kept["open"])
+        if stage.state:
+            mine = {(kind, name): value for (at, kind, name), value in values.items() if at == number}
+            tables = {name: log.table_of(value) for (kind, name), value in mine.items() if kind == TABLE}
+            pages = ChangedPages({name: value for (kind, name), value in mine.items() if kind == PAGE})
+            write_bucket(folder, number, 0, Held.of(Bucket(MemoryStore(tables), kept["meta"], pages=pages)))
+            stage.buckets = [0]
+        stages.append(stage)
+    taken = {int(at): entry for at, entry in last["taken"].items()}
+    found = Savepoint(
+        folder,
+        note,
+        log.last + 1,
+        last["clocks"],
+        last["before"],
+        begun.now_us,
+        read_sources(checkpoint, note, taken, folder),
+        stages,
+        read_streams(checkpoint),
+        last["advances"],
+    )
+    found.close()
+    return found
+
+
+def restore(savepoint: Savepoint, checkpoint: str) -> None:
+    """Write a checkpoint that goes on from a savepoint; all but its plan note, which makes it one."""
+    number = savepoint.batches - 1
+    taken = write_sources(savepoint, checkpoint)
+    log = StateLog(_state(checkpoint), durable=True)
+    log.load()  # makes its folders
+    values, stages = dict[Key, bytes | None](), list[dict[str, Any]]()
+    for at, stage in enumerate(savepoint.stages):
+        (held,) = spread_stage(savepoint, at, 1) if stage.buckets else (Held({}, {}),)
+        values |= {(at, TABLE, name): log.value_of(table, number) for name, table in held.tables.items()}
+        handed: Moment = attrs.evolve(stage.moment(savepoint.before), now_us=savepoint.now_us)
+        stages.append(
+            {
+                "meta": held.meta,
+                "counters": stage.counters,
+                "open": stage.open,
+                "left": stage.left,
+                "handed": attrs.astuple(handed),
+            }
+        )
+    note: dict[str, Any] = {
+        "query": savepoint.note["outputs"],
+        "taken": {str(at): entry for at, entry in taken.items()},
+        "clocks": savepoint.clocks,
+        "before": savepoint.before,
+        "behind": tuple(savepoint.before) != savepoint.after,
+        "advances": savepoint.advances,
+        "stages": stages,
+    }
+    batches = BatchLog(checkpoint, len(savepoint.sources), durable=True)
+    batches.begin()
+    batches.plan(PlannedBatch(number, savepoint.now_us, taken))
+    log.commit(number, values, note)
+    batches.commit(number)
+
+
+def _state(checkpoint: str) -> str:
+    return f"{checkpoint}/krishiv/{PROCESS_STATE}"
+
+
+def move(checkpoint: str, to: Target, into: str | None, saved: Callable[[str, str], Savepoint], buckets: int) -> str:
+    """Make a checkpoint from which the query of another one goes on on another engine; may be broken off and repeated.
+
+    Parameters
+    ----------
+    checkpoint : str
+        The checkpoint; it stays as it is, but says where its query goes on.
+    to : {"spark", "in-process"}
+        The engine.
+    into : str or None
+        The new folder; None: beside the checkpoint, with the engine in its name.
+    saved : callable
+        Writes the savepoint of a checkpoint into a folder.
+    buckets : int
+        In how many buckets Spark keeps the state.
+
+    Returns
+    -------
+    str
+        The new folder.
+
+    Raises
+    ------
+    CheckpointError
+        While a query runs from it, when none has begun there, when its last batch is not finished, when it was moved already,
+        and when the new folder has something in it.
+    PlanError
+        When it is of this engine.
+    """
+    check_goes_on(checkpoint)
+    if engine_of(checkpoint) in (None, to):
+        outlined(checkpoint)
+        raise PlanError(
+            f"the checkpoint {checkpoint} is of this engine already",
+            got=f"to={to!r}",
+            then="there is nothing to move",
+            hint=f"start its query with a session {'on Spark' if to == 'spark' else 'in process'}",
+        )
+    into = f"{checkpoint}-on-spark" if into is None and to == "spark" else into or f"{checkpoint}-in-process"
+    into = absolute(into).rstrip("/")
+    store, root = store_at(into)
+    _check_free(store, root, into)
+    lease = take(checkpoint, "krishiv move")
+    try:
+        with writable_checkpoint(into):
+            make_private(into)
+            begin_move(into)
+            savepoint = saved(checkpoint, f"{into}/krishiv/moving")
+            if to == "spark":
+                restore_for_spark(savepoint, into, buckets)
+            else:
+                restore(savepoint, into)
+            store.delete_folder(f"{root}/krishiv/moving")
+            note_moved(checkpoint, into)
+            CheckpointNotes(into, durable=True).begin(savepoint.note, buckets if to == "spark" else 1, f"moved to {to}")
+            end_move(into)
+    finally:
+        lease.release()
+    return into
+
+
+def _check_free(store: Store, root: str, into: str) -> None:
+    """See that nothing is in the new folder; what a move left there that was broken off is removed."""
+    if is_being_made(into):
+        store.delete_folder(root)
+    elif store.entries(root):
+        hint = "give the query a new folder"
+        raise CheckpointError(
+            "the new checkpoint is not empty", got=into, then="what is there would be mixed with it", hint=hint
+        )

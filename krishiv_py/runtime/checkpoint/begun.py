@@ -1,0 +1,143 @@
+"""Where a checkpoint of Spark begins that goes on from a savepoint: its first micro-batch takes the state over.
+
+Spark numbers micro-batches from 0 and its state store begins empty. So micro-batch 0 reads no rows; it wakes all buckets, and
+each takes what the savepoint in ``<checkpoint>/krishiv/savepoint`` has of it. Sinks are given numbers that go on.
+
+A checkpoint that went on elsewhere says where, so that two queries do not go on from one state.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final, Literal, TypeAlias
+
+import attrs
+
+from krishiv_py.disk.checksums import sealed, unsealed
+from krishiv_py.disk.files import read_at, store_at, write_at
+from krishiv_py.errors import CheckpointError
+from krishiv_py.plan.durations import UNSET
+from krishiv_py.runtime.checkpoint.sparklog import numbered
+from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
+
+Target: TypeAlias = Literal["spark", "in-process"]
+STATE: Final = "krishiv/savepoint"
+PROCESS_STATE: Final = "state"
+"""The folder, below the notes of a checkpoint, in which a query that runs in process keeps its state."""
+_NOTE: Final = "krishiv/begun.json"
+_MOVED: Final = "krishiv/moved.json"
+_MOVING: Final = "krishiv/moving.json"
+_PLAN: Final = "krishiv/plan.json"
+
+
+@attrs.frozen
+class Begun:
+    """What was before the first micro-batch of a checkpoint.
+
+    Attributes
+    ----------
+    batches : int
+        How many batches were published.
+    watermark_us : int
+        The watermark that was in force, µs since the epoch.
+    """
+
+    batches: int = 0
+    watermark_us: int = UNSET
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the query began in another checkpoint."""
+        return self.batches > 0
+
+    @classmethod
+    def of(cls, checkpoint: str) -> Begun:
+        """Return the note of a checkpoint.
+
+        Raises
+        ------
+        CheckpointError
+            When it is damaged.
+        """
+        path = f"{checkpoint}/{_NOTE}"
+        data = read_at(path)
+        return cls() if data is None else cls(**json.loads(unsealed(data, path, BEGIN_ANEW)))
+
+    def write(self, checkpoint: str) -> None:
+        """Write the note."""
+        write_at(f"{checkpoint}/{_NOTE}", sealed(json.dumps(attrs.asdict(self)).encode()), durable=True)
+
+
+def forget_state(checkpoint: str) -> None:
+    """Remove what the first micro-batch has taken over."""
+    store, root = store_at(checkpoint)
+    if numbered(store, f"{root}/commits") and store.exists(f"{root}/{STATE}"):
+        store.delete_folder(f"{root}/{STATE}")
+
+
+def begin_move(checkpoint: str) -> None:
+    """Note in a folder that a checkpoint is being made there: what is not finished is no checkpoint."""
+    write_at(f"{checkpoint}/{_MOVING}", sealed(b"{}"), durable=True)
+
+
+def note_moved(checkpoint: str, to: str) -> None:
+    """Note in a checkpoint that its query goes on from another one, once that has its plan note."""
+    write_at(f"{checkpoint}/{_MOVED}", sealed(json.dumps({"to": to}).encode()), durable=True)
+
+
+def end_move(checkpoint: str) -> None:
+    """Note that the checkpoint is made."""
+    store, path = store_at(f"{checkpoint}/{_MOVING}")
+    store.delete(path)
+
+
+def moved_to(checkpoint: str) -> str | None:
+    """Return where the query of a checkpoint goes on; None where it goes on here, as after a move that was broken off."""
+    path = f"{checkpoint}/{_MOVED}"
+    data = read_at(path)
+    if data is None:
+        return None
+    to = str(json.loads(unsealed(data, path, f"remove {path}"))["to"])
+    return to if _is_there(to, _PLAN) else None
+
+
+def is_being_made(checkpoint: str) -> bool:
+    """Whether a move into a folder was broken off."""
+    return _is_there(checkpoint, _MOVING) and not _is_there(checkpoint, _PLAN)
+
+
+def check_goes_on(checkpoint: str) -> None:
+    """See that a query can go on from a checkpoint: it was not moved to another one, and a move to it was not broken off.
+
+    Raises
+    ------
+    CheckpointError
+        When it was; says what to do.
+    """
+    to = moved_to(checkpoint)
+    if to is not None:
+        raise CheckpointError(
+            f"the query of {checkpoint} was moved",
+            got=f"it goes on from {to}",
+            then="from both, its outputs would be written twice",
+            hint=f"start it with checkpoint={to!r}; to go back to the state before the move, remove {to}",
+        )
+    if is_being_made(checkpoint):
+        raise CheckpointError(
+            f"the move to {checkpoint} was broken off",
+            got="a checkpoint that is not finished",
+            then="a part of the state would be missing",
+            hint="move the checkpoint that it is made of again; until then that one is as it was",
+        )
+
+
+def engine_of(checkpoint: str) -> Target | None:
+    """Return the engine whose query a checkpoint is of; None before a query has begun from it."""
+    if _is_there(checkpoint, f"krishiv/{PROCESS_STATE}"):
+        return "in-process"
+    return "spark" if any(_is_there(checkpoint, name) for name in ("metadata", _NOTE, "state", "offsets/0")) else None
+
+
+def _is_there(checkpoint: str, name: str) -> bool:
+    store, path = store_at(f"{checkpoint}/{name}")
+    return store.exists(path)

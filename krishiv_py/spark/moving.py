@@ -1,0 +1,125 @@
+"""A checkpoint of a query on Spark as a savepoint: tasks write the buckets that Spark's state store holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from krishiv_py.disk.files import store_at
+from krishiv_py.engine.notes import Report, count
+from krishiv_py.kernels.input.clocks import moment_of
+from krishiv_py.kernels.input.watermark import ONLY
+from krishiv_py.kernels.state.spread import Held
+from krishiv_py.runtime.batch import stage_of
+from krishiv_py.runtime.checkpoint.begun import Begun
+from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
+from krishiv_py.runtime.checkpoint.sparklog import numbered, offsets_of, planned
+from krishiv_py.runtime.clock.clocks import LedgerClock
+from krishiv_py.runtime.savepoints import (
+    Savepoint,
+    StageState,
+    outlined,
+    read_sources,
+    read_streams,
+    unfinished,
+    write_bucket,
+)
+from krishiv_py.runtime.storage.chunk_files import ChunkFolder
+from krishiv_py.runtime.storage.codec import watermark_of
+from krishiv_py.runtime.storage.hadoopsums import checked_lines
+from krishiv_py.spark.setup.partitioning import bucket_ids
+from krishiv_py.spark.setup.types import flat_type
+from krishiv_py.spark.state_reader import buckets_in, of_store
+
+_TYPE: Final = flat_type("bucket int, told string")
+_SCHEMA: Final = pa.schema([pa.field("bucket", pa.int32()), pa.field("told", pa.string())])
+
+
+@attrs.frozen(eq=False)
+class WriteBuckets:
+    """In a task: rows ``(bucket, name, blob)`` of the state store to files of a savepoint; gives what was counted in each."""
+
+    folder: str
+    stage: int
+    ids: tuple[int, ...]
+    blobs: ChunkFolder
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number, bucket in buckets_in(batches, self.blobs):
+            told = {"counters": bucket.meta.get("counters", {}), "given": bucket.meta.get("given", {})}
+            write_bucket(self.folder, self.stage, self.ids.index(number), Held.of(bucket))
+            yield pa.RecordBatch.from_arrays([pa.array([number], pa.int32()), pa.array([json.dumps(told)])], schema=_SCHEMA)
+
+
+def save(spark: SparkSession, checkpoint: str, folder: str) -> Savepoint:
+    """Write the savepoint of a checkpoint of Spark; no query may run from it.
+
+    Raises
+    ------
+    CheckpointError
+        When its last micro-batch is not finished, or a part of it is damaged or missing.
+    """
+    note, begun = outlined(checkpoint), Begun.of(checkpoint)
+    store, root = store_at(checkpoint)
+    batches, finished = numbered(store, f"{root}/offsets"), numbered(store, f"{root}/commits")
+    if not batches or not finished or batches[-1] != finished[-1]:
+        raise unfinished(checkpoint, batches[-1] if batches else 0)
+    batch, outline = batches[-1], note["outline"]
+    clocks, before, now_us = _clocks(checkpoint, batch, outline, begun)
+    metrics = CheckpointNotes(checkpoint).metrics()
+    reports = {name: Report.restored(saved) for name, saved in metrics.get("buckets", {}).items()}
+    stages = []
+    for number, outlined_stage in enumerate(outline["stages"]):
+        stage = StageState(**outlined_stage)
+        mine = [report for name, report in reports.items() if stage_of(name, outline["last"]) == number]
+        if stage.state:
+            behind = sum(bool(s["state"]) for s in outline["stages"][number + 1 :])
+            task = WriteBuckets(folder, number, bucket_ids(note["buckets"]), ChunkFolder(checkpoint, 0, 0, stage=number))
+            found = of_store(spark, checkpoint, behind, task.__call__, _TYPE)
+            stage.buckets = sorted(task.ids.index(bucket) for bucket in found["bucket"].to_pylist())
+            for told in map(json.loads, found["told"].to_pylist()):
+                count(stage.counters, told["counters"])
+                count(stage.left, told["given"])
+            stage.open = [max((r.open_windows for r in mine), default=0), sum(r.open_rows for r in mine)]
+        else:
+            for report in mine:
+                count(stage.counters, report.counters)
+                count(stage.left, report.given)
+        stages.append(stage)
+    taken = offsets_of(store, f"{root}/offsets/{batch}")
+    savepoint = Savepoint(
+        folder,
+        note,
+        begun.batches + batch + 1,
+        clocks,
+        before,
+        now_us,
+        read_sources(checkpoint, note, taken, folder),
+        stages,
+        read_streams(checkpoint),
+        metrics.get("advances", 0),
+    )
+    savepoint.close()
+    return savepoint
+
+
+def _clocks(checkpoint: str, batch: int, outline: dict[str, Any], begun: Begun) -> tuple[dict[str, Any], list[int], int]:
+    """The clocks after a micro-batch, what was in force in it, and when it was planned."""
+    now_us = int(planned(checkpoint, batch)["batchTimestampMs"]) * 1_000
+    if outline["ledger"]:
+        ledger = LedgerClock(checkpoint, begun.watermark_us)
+        clocks = ledger.read(batch + 1)
+        assert clocks is not None
+        before = ledger.read(batch)
+        return clocks, list(moment_of(clocks if before is None else before, now_us).every), int(clocks["now_us"])
+    logged = (
+        json.loads(checked_lines(*store_at(f"{checkpoint}/commits/{batch}"))[1])["nextBatchWatermarkMs"],
+        planned(checkpoint, batch)["batchWatermarkMs"],
+    )
+    after, before_us = (max(watermark_of(int(ms), outline["tick_us"]), begun.watermark_us) for ms in logged)
+    return {"tracker": {"reached": {ONLY: after}, "spoke": {}, "current": after}}, [before_us], now_us
