@@ -1,4 +1,4 @@
-"""State that is of no engine: what a query knows after a finished batch, as values in one folder (SEMANTICS §12).
+"""State that is of no engine: what a query knows after a finished batch, as values in one folder.
 
 A checkpoint of one engine becomes a savepoint, and a savepoint becomes a checkpoint of any engine, with any number of buckets::
 
