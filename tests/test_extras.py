@@ -46,6 +46,11 @@ CALLS = {
     "hdfs": ("hdfs_native", 'from krishiv_py.disk.files import file_system; file_system("hdfs://host/folder")'),
     "s3": ("pyarrow._s3fs", 'from krishiv_py.disk.files import file_system; file_system("s3a://bucket/folder")'),
     "gcs": ("pyarrow._gcsfs", 'from krishiv_py.disk.files import file_system; file_system("gs://bucket/folder")'),
+    "azure": ("pyarrow._azurefs", 'from krishiv_py.disk.files import file_system; file_system("abfss://c@account/folder")'),
+    "azure client": (
+        "obstore",
+        'from krishiv_py.disk.files import store_at; store_at("abfss://c@account/folder")[0].version("c/folder")',
+    ),
     "gcs client": (
         "google.cloud",
         'from krishiv_py.disk.files import check_reachable; check_reachable(["gs://bucket/folder"])',

@@ -56,7 +56,9 @@ class SessionOptions:
         return attrs.evolve(self, settings=(*self._settings, setting(key, value)))
 
     def storage_options(self, options: Mapping[str, str]) -> Self:
-        """How ``s3a://`` and ``gs://`` are reached (docs/object-stores.md); they become settings ``spark.hadoop.fs.…``.
+        """Say how ``s3a://``, ``gs://`` and ``abfss://`` are reached; it becomes settings ``spark.hadoop.fs.…``.
+
+        docs/object-stores.md has an example of each.
 
         Parameters
         ----------
@@ -64,7 +66,9 @@ class SessionOptions:
             ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``, ``AWS_SESSION_TOKEN``, ``AWS_REGION``, ``AWS_ENDPOINT_URL``,
             ``AWS_VIRTUAL_HOSTED_STYLE_REQUEST``, ``AWS_ALLOW_HTTP``, ``AWS_SKIP_SIGNATURE``; for Google's store
             ``GOOGLE_SERVICE_ACCOUNT`` (the path of a key file, also called ``GOOGLE_APPLICATION_CREDENTIALS``),
-            ``GOOGLE_SKIP_SIGNATURE``, ``GOOGLE_BASE_URL``. Secrets are shown nowhere.
+            ``GOOGLE_SKIP_SIGNATURE``, ``GOOGLE_BASE_URL``; for Azure ``AZURE_STORAGE_ACCOUNT_KEY``, or
+            ``AZURE_STORAGE_CLIENT_ID``, ``AZURE_STORAGE_CLIENT_SECRET`` and ``AZURE_STORAGE_TENANT_ID``, and
+            ``AZURE_STORAGE_ENDPOINT`` of an emulator. Secrets are shown nowhere.
 
         Raises
         ------

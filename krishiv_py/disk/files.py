@@ -16,7 +16,8 @@ from krishiv_py.disk.hdfs.client import is_hdfs_setting
 from krishiv_py.disk.hdfs.system import Hadoop, hdfs_path, hdfs_system
 from krishiv_py.disk.local import DISK
 from krishiv_py.disk.store import Store
-from krishiv_py.disk.stores import google, s3
+from krishiv_py.disk.stores import azure, google, s3
+from krishiv_py.disk.stores.azure import Azure, arrow_azure, check_azure, container_and_host
 from krishiv_py.disk.stores.google import Google, arrow_google, check_google
 from krishiv_py.disk.stores.s3 import S3, arrow_store, check_s3
 from krishiv_py.errors import EnvironmentSetupError, PlanError
@@ -32,7 +33,9 @@ class Kind:
     Attributes
     ----------
     schemes : tuple of str
-        Schemes of its paths; the first one is Spark's.
+        Schemes of its paths as Spark writes them.
+    others : tuple of str
+        Schemes that Spark does not know.
     named : str
         What it is called in errors.
     open : callable
@@ -44,6 +47,7 @@ class Kind:
     """
 
     schemes: tuple[str, ...]
+    others: tuple[str, ...]
     named: str
     open: Open
     check: Callable[[str, bool], None]
@@ -60,26 +64,36 @@ def _google(scheme: str, host: str, path: str) -> tuple[Store, str]:
     return Google(arrow_google(), f"{scheme}://"), where
 
 
+def _azure(scheme: str, host: str, path: str) -> tuple[Store, str]:
+    container, account = container_and_host(f"{scheme}://{host}/{path}")
+    where = f"{container}{posixpath.normpath(f'/{path}')}".rstrip("/")
+    return Azure(arrow_azure(account), f"{scheme}://", account), where
+
+
 def _hadoop(scheme: str, host: str, path: str) -> tuple[Store, str]:
     return Hadoop(hdfs_system(host), f"{scheme}://{host}"), hdfs_path(path)
 
 
 KINDS: Final = (
-    Kind(("s3a", "s3"), "S3", _s3, lambda path, written: check_s3(path)),
-    Kind(("gs", "gcs"), "Google's store", _google, lambda path, written: check_google(path)),
-    Kind(("hdfs",), "HDFS", _hadoop, lambda path, written: check_hdfs(path, written=written), by_path=True),
+    Kind(("s3a",), ("s3",), "S3", _s3, lambda path, written: check_s3(path)),
+    Kind(("gs",), ("gcs",), "Google's store", _google, lambda path, written: check_google(path)),
+    Kind(("abfss", "abfs"), (), "Azure", _azure, lambda path, written: check_azure(path)),
+    Kind(("hdfs",), (), "HDFS", _hadoop, lambda path, written: check_hdfs(path, written=written), by_path=True),
 )
-"""The stores that the library knows, beside disks."""
-_BY_SCHEME: Final = {scheme: kind for kind in KINDS for scheme in kind.schemes}
+"""The stores that the library knows, apart from disks."""
+_BY_SCHEME: Final = {scheme: kind for kind in KINDS for scheme in (*kind.schemes, *kind.others)}
 
 
 _ENDS: Final = tuple(f".{name}" for name in s3.NAMES)
-_BY_NAME: Final = tuple(google.PREFIX + name for name in google.NAMES)
+_OF_AZURE: Final = tuple(azure.PREFIX + name for name in azure.NAMES)
+_BY_NAME: Final = (*(google.PREFIX + name for name in google.NAMES), *_OF_AZURE)
 
 
 def says_where(name: str) -> bool:
     """Return whether a setting of Hadoop's says how an object store or HDFS is reached from here."""
-    return name in _BY_NAME or (name.startswith(s3.PREFIX) and name.endswith(_ENDS)) or is_hdfs_setting(name)
+    of_account = any(name.startswith(f"{each}.") for each in _OF_AZURE)
+    of_bucket = name.startswith(s3.PREFIX) and name.endswith(_ENDS)
+    return name in _BY_NAME or of_account or of_bucket or is_hdfs_setting(name)
 
 
 def kind_of(path: str) -> Kind | None:
@@ -183,7 +197,7 @@ def _of_arrow(uri: str, scheme: str, rest: str) -> tuple[Store, str]:
         system, found = pafs.FileSystem.from_uri(f"{scheme}://{host}{slash}{quote(path)}")
     except (ImportError, OSError, pa.ArrowException) as problem:
         got, consequence = str(problem).splitlines()[0], "no file there can be read or written"
-        hint = "use s3a://, hdfs://, gs:// or a mounted path"
+        hint = "use s3a://, gs://, abfss://, hdfs:// or a mounted path"
         raise EnvironmentSetupError(f"Arrow cannot reach {scheme}://", got=got, then=consequence, hint=hint) from problem
     return Store(system, f"{scheme}://"), str(found)
 

@@ -183,7 +183,7 @@ def _remote(store: Store, roots: list[str], known: Known) -> Iterator[File]:
             below = each.path.removeprefix(root).strip("/").split("/")
             if not each.is_file or any(map(hidden, below)) or passed_over(each.base_name):
                 continue
-            path = f"{store.home}{each.path}"
+            path = store.uri(each.path)
             if each.base_name not in known(posixpath.dirname(path)):
                 yield File(path, each.size or 0, each.mtime_ns or 0, path)
 

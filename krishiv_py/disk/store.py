@@ -25,7 +25,7 @@ class Store:
     arrow : pyarrow.fs.FileSystem
         The file system that Arrow's readers and writers take.
     home : str
-        What stands before a path of this store in a URI: ``file:``, ``s3a://``, ``hdfs://host:port``.
+        What a URI of this store begins with: ``file:``, ``s3a://``, ``hdfs://host:port``.
     """
 
     arrow: pafs.FileSystem
@@ -39,6 +39,10 @@ class Store:
     """Whether a rename is a copy, which may be repeated: then a final name must not be used twice."""
     replaces_if: ClassVar[bool] = True
     """Whether :meth:`write_if` replaces a file in one step, so that it can be used while others read the file."""
+
+    def uri(self, path: str) -> str:
+        """Return a path of this store as users and Spark write it."""
+        return f"{self.home}{path}"
 
     def read(self, path: str) -> bytes | None:
         """Return the bytes of a file; None if it does not exist."""

@@ -23,6 +23,17 @@ _SWITCHES: Final = ("AWS_ALLOW_HTTP", "AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "AWS_S
 _GOOGLE: Final = "spark.hadoop.fs.gs."
 _KEY_FILES: Final = ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_APPLICATION_CREDENTIALS")
 _GOOGLE_NAMES: Final = (*_KEY_FILES, "GOOGLE_BASE_URL", "GOOGLE_SKIP_SIGNATURE")
+_AZURE: Final = "spark.hadoop.fs.azure."
+_AZURE_TEXTS: Final[dict[str, str]] = {
+    "AZURE_STORAGE_ACCOUNT_KEY": "account.key",
+    "AZURE_STORAGE_CLIENT_ID": "account.oauth2.client.id",
+    "AZURE_STORAGE_CLIENT_SECRET": "account.oauth2.client.secret",
+    "AZURE_STORAGE_TENANT_ID": "account.oauth2.client.endpoint",
+    "AZURE_STORAGE_ENDPOINT": "endpoint",
+}
+_SIGN_IN: Final = "https://login.microsoftonline.com/{}/oauth2/token"
+_SIGNS_IN: Final = "org.apache.hadoop.fs.azurebfs.oauth2.ClientCredsTokenProvider"
+_APPLICATION: Final = ("AZURE_STORAGE_CLIENT_ID", "AZURE_STORAGE_CLIENT_SECRET", "AZURE_STORAGE_TENANT_ID")
 _PROVIDERS: Final = "org.apache.hadoop.fs.s3a."
 _YES_OR_NO: Final = {"true": True, "1": True, "false": False, "0": False}
 
@@ -40,19 +51,42 @@ def spark_settings(options: object) -> tuple[tuple[str, str], ...]:
         raise PlanError("`options` is no dict", got=type(options).__name__, hint=hint)
     given = {name.upper(): value for name, value in (setting(name, each) for name, each in options.items())}
     for name in given:
-        if name not in _TEXTS and name not in _SWITCHES and name not in _GOOGLE_NAMES:
+        if name not in (*_TEXTS, *_SWITCHES, *_GOOGLE_NAMES, *_AZURE_TEXTS):
             raise PlanError(
                 "no such option of a store",
                 got=shown(name),
-                hint=f"use {', '.join([*_TEXTS, *_SWITCHES, *_GOOGLE_NAMES])}, or .config() with one of Hadoop's settings "
-                "spark.hadoop.fs.s3a.… or spark.hadoop.fs.gs.…",
+                hint=f"use {', '.join([*_TEXTS, *_SWITCHES, *_GOOGLE_NAMES, *_AZURE_TEXTS])}, or .config() with a setting "
+                "of Hadoop's: spark.hadoop.fs.s3a.…, spark.hadoop.fs.gs.… or spark.hadoop.fs.azure.…",
             )
     if ("AWS_ACCESS_KEY_ID" in given) != ("AWS_SECRET_ACCESS_KEY" in given):
         got = "AWS_ACCESS_KEY_ID" if "AWS_ACCESS_KEY_ID" in given else "AWS_SECRET_ACCESS_KEY"
         raise PlanError("half of a pair of keys", got=got, hint="pass both, or neither")
     found = {_TEXTS[name]: value for name, value in given.items() if name in _TEXTS}
     s3 = tuple((_HADOOP + name, value) for name, value in {**found, **_switched(given)}.items())
-    return (*s3, *((_GOOGLE + name, value) for name, value in _google(given).items()))
+    others = {_GOOGLE + name: value for name, value in _google(given).items()}
+    others |= {_AZURE + name: value for name, value in _azure(given).items()}
+    return (*s3, *others.items())
+
+
+def _azure(given: Mapping[str, str]) -> dict[str, str]:
+    """What reaches Azure."""
+    found = {setting: given[name] for name, setting in _AZURE_TEXTS.items() if name in given}
+    told = [name for name in _APPLICATION if name in given]
+    if told and "account.key" in found:
+        raise PlanError(
+            "credentials for Azure are given in two ways",
+            got=", ".join(["AZURE_STORAGE_ACCOUNT_KEY", *told]),
+            hint="pass the key of the account, or the three values of an application",
+        )
+    if told and len(told) < len(_APPLICATION):
+        hint = f"pass {', '.join(_APPLICATION)}"
+        raise PlanError("an application of Azure lacks a value", got=", ".join(told), hint=hint)
+    if told:
+        found["account.oauth2.client.endpoint"] = _SIGN_IN.format(given["AZURE_STORAGE_TENANT_ID"])
+        found |= {"account.auth.type": "OAuth", "account.oauth.provider.type": _SIGNS_IN}
+    elif "account.key" in found:
+        found["account.auth.type"] = "SharedKey"
+    return found
 
 
 def _google(given: Mapping[str, str]) -> dict[str, str]:

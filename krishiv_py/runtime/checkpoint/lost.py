@@ -15,7 +15,7 @@ _SIGNS: Final = re.compile(
     r"OffsetSeqLog|CommitLog|HDFSMetadataLog|FileStreamSourceLog|StreamMetadata"
 )
 _STORE: Final = re.compile(
-    r"software\.amazon\.awssdk|hadoop\.fs\.s3a\.|AWSClientIOException|com\.google\.cloud\.|hadoop\.fs\.gs\."
+    r"software\.amazon\.awssdk|hadoop\.fs\.s3a\.|AWSClientIOException|com\.google\.cloud\.|hadoop\.fs\.gs\.|hadoop\.fs\.azurebfs\."
 )
 _NOT_THERE: Final = re.compile(r"FileNotFoundException|NoSuchKey|Status Code: 404")
 _OWN: Final = re.compile(r"krishiv_py\.errors\.CheckpointError: ([^\n]+)")

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from krishiv_py.disk.files import check_reachable, kind_of, says_where
 from krishiv_py.disk.hdfs.client import DEFAULT, PREFIXES
 from krishiv_py.disk.settings import use
-from krishiv_py.disk.stores import google
+from krishiv_py.disk.stores import azure, google
 from krishiv_py.disk.stores.options import HADOOP
 from krishiv_py.disk.stores.s3 import NAMES, PREFIX
 from krishiv_py.errors import EnvironmentSetupError, PlanError
@@ -20,15 +20,22 @@ from krishiv_py.spark.setup.config import is_connect
 
 _BUCKETS: Final = f"{PREFIX}bucket."
 _GOOGLE: Final = tuple(google.PREFIX + name for name in google.NAMES)
-_EVERY: Final = (*(PREFIX + name for name in NAMES), *_GOOGLE)
+_AZURE: Final = tuple(azure.PREFIX + name for name in azure.NAMES)
+_ACCOUNTS: Final = f"{azure.PREFIX}account."
+_EVERY: Final = (*(PREFIX + name for name in NAMES), *_GOOGLE, *_AZURE)
 _NO_CLASS: Final = ("ClassNotFoundException", "UnsupportedFileSystemException", "No FileSystem for scheme")
 _CLASSES: Final = {
     "s3a": "org.apache.hadoop.fs.s3a.S3AFileSystem",
     "gs": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
+    "abfss": "org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem",
+    "abfs": "org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem",
 }
 _BLOCK: Final = "fs.gs.block.size"
+_AZURE_JAR: Final = 'write .config("spark.jars.packages", "org.apache.hadoop:hadoop-azure:{}") before the session starts'
 _HINTS: Final = {
     "s3a": 'write .config("spark.jars.packages", "org.apache.hadoop:hadoop-aws:{}") before the session starts',
+    "abfss": _AZURE_JAR,
+    "abfs": _AZURE_JAR,
     "gs": "put Google's connector into spark.jars before the session starts, with its settings: docs/object-stores.md",
 }
 
@@ -48,9 +55,10 @@ def _settings(spark: SparkSession) -> dict[str, str]:
         return {name.removeprefix(HADOOP): str(value) for name, value in every.items()}
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     found = {name: hadoop.get(name) for name in _EVERY}  # one by one: each entry of a map is two calls
-    buckets = hadoop.getPropsWithPrefix(_BUCKETS)
-    if not buckets.isEmpty():
-        found |= {_BUCKETS + str(each.getKey()): each.getValue() for each in buckets.entrySet().toArray()}
+    for prefix in (_BUCKETS, _ACCOUNTS):
+        own = hadoop.getPropsWithPrefix(prefix)
+        if not own.isEmpty():
+            found |= {prefix + str(each.getKey()): each.getValue() for each in own.entrySet().toArray()}
     found |= {name: spark.conf.get(name, found.get(name)) for name in _EVERY}  # set on the running session
     return {name: str(value) for name, value in found.items() if value is not None} | _of_hdfs(spark)
 
@@ -84,13 +92,14 @@ def check_stores(spark: SparkSession, paths: Iterable[str | None], *, by_spark: 
     for path, kind in found if by_spark else ():
         scheme, _, rest = path.partition("://")
         spelt = kind.schemes[0]
-        if scheme != spelt:
+        if scheme in kind.others:
             what, hint = f"Spark reads and writes {kind.named} as {spelt}://", f"write {spelt}://{rest}"
             raise PlanError(what, got=path, hint=hint)
     check_reachable((path for path, _ in found), written=written)
     if by_spark:
-        for spelt in dict.fromkeys(kind.schemes[0] for _, kind in found if kind.schemes[0] in _CLASSES):
-            _check_classes(spark, spelt)
+        for scheme in dict.fromkeys(path.partition("://")[0] for path, _ in found):
+            if scheme in _CLASSES:
+                _check_classes(spark, scheme)
 
 
 def _check_classes(spark: SparkSession, scheme: str) -> None:
