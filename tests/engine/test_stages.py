@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from krishiv_py import (
     ColumnError,
     MemorySink,
-    OperatorError,
     OrderError,
     PaneHandler,
     PlanError,
     ResultStream,
+    SchemaError,
     SideOutputLateEventHandler,
     SlidingWindows,
     TimeIntervalWindowOptions,
@@ -244,7 +244,7 @@ def test_a_mapping_function_between_stages_sees_what_is_shown() -> None:
         assert driver.close().results["n"].to_pylist() == [10]
     driver = Driver(first.map_batches(lambda batch: batch.slice(1)).tumbling_window(5_000).agg(count()))
     driver.send([{"user": "a", "at": 0, "amount": 1}])
-    with pytest.raises(OperatorError, match="one row for each row"):
+    with pytest.raises(SchemaError, match="one row for each row"):
         driver.close()
 
 
@@ -269,3 +269,14 @@ def test_what_cannot_be_followed_says_so() -> None:
         results.with_column("window_time", "1")
     assert "window_time" in results.filter("window_time > 5").tumbling_window(10).agg(max("count")).explain()
     assert Driver(counted.filter("count > 1")).send([{"user": "a", "at": 1, "amount": 1}] * 2).results.num_rows == 1
+
+
+def test_a_mapping_of_results_that_gives_other_columns_is_told_the_ones_it_declared() -> None:
+    """Columns that go along unseen are no business of its author."""
+    counts = stream_of("at bigint").watermark("at", 0).tumbling_window(10).agg(count())
+    other = counts.map_batches(lambda batch: batch, "n bigint")
+    for stream in (other, other.tumbling_window(20).agg(count())):
+        driver = Driver(stream)
+        with pytest.raises(SchemaError, match=r"map_batches\(.*does not return what it declares") as caught:
+            driver.send([{"at": 1}, {"at": 50}])
+        assert "'n'" in str(caught.value) and "krishiv_order" not in str(caught.value)

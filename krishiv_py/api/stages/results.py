@@ -12,8 +12,7 @@ from typing_extensions import Self
 
 from krishiv_py.api.joins.lookup import LookupKeys, LookupType, looked_up
 from krishiv_py.api.planning import check, physical, stages
-from krishiv_py.api.results.alone import ResultTime, alone, carries, without
-from krishiv_py.api.results.keeping import KeepingColumns, reserved
+from krishiv_py.api.results.hidden import KeepingColumns, ResultTime, alone, carries, reserved, without
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.shown import said_of, some
 from krishiv_py.api.stages.keyed import KeyedStream
@@ -203,7 +202,7 @@ class ResultStream(TimedStream):
         plain = Stream(self._node, shown, self.runner).map_batches(function, schema)
         assert isinstance(plain.node, MapBatches)
         kept = tuple(n for n in self._kept if n not in plain.schema.names)
-        keeping = KeepingColumns(function, tuple(shown.names), kept)
+        keeping = KeepingColumns(function, plain.schema, tuple(shown.names), kept)
         step = MapBatches(self._node, keeping, pa.schema([*plain.schema, *(full.field(n) for n in kept)]))
         return self._over(step, plain.schema.names)
 

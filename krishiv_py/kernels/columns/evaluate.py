@@ -70,8 +70,9 @@ def _map(step: MapBatches, batch: pa.RecordBatch) -> pa.RecordBatch:
     try:
         result = step.function(batch)
     except RAISED as problem:  # user code: whatever it raises is reported with what it was given
-        if isinstance(problem, (CheckpointError, SourceError)) and type(step.function).__module__.startswith("krishiv_py."):
-            raise  # the table of a lookup_join, or what the checkpoint kept of it: the error says what to do
+        own = type(step.function).__module__.startswith("krishiv_py.")
+        if own and isinstance(problem, (CheckpointError, SchemaError, SourceError)):
+            raise  # of a table of lookup_join, or of what a function over results returns: the error says what to do
         raise _map_failed(step, batch, problem) from problem
     if not isinstance(result, pa.RecordBatch):
         table = arrow_table(result)

@@ -1,4 +1,7 @@
-"""Steps over results that no stage follows: without what would go along for it."""
+"""Columns that go along unseen with results: their event time, and what the next stage needs of their order.
+
+A step over results hands them on. Where no stage follows, the steps run without them (:func:`alone`).
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ from collections.abc import Sequence
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.planning import lookup, unnest
-from krishiv_py.api.results.keeping import KeepingColumns
-from krishiv_py.errors import OrderError
+from krishiv_py.api.planning import fit, lookup, unnest
+from krishiv_py.connectors.frames import arrow_table
+from krishiv_py.errors import OrderError, PlanError, SchemaError
 from krishiv_py.plan.expressions.expr import Col, Expr, col
 from krishiv_py.plan.expressions.facts import columns_of
-from krishiv_py.plan.nodes import Filter, MapBatches, Node, Prefix, Project
+from krishiv_py.plan.nodes import BatchFunction, Filter, MapBatches, Node, Prefix, Project
 from krishiv_py.plan.windows.base import ResultTime as TimeOf
 
 _END = "window_end"
@@ -88,3 +91,46 @@ def _timed(time: ResultTime, results: pa.Schema) -> Prefix:
     end, before = col(_END), before_us // 1_000 if in_ms else dt.timedelta(microseconds=before_us)
     own = [(n, col(n)) for n in results.names]
     return Project(Node(), (*own, (time.name, end - before if before else end)))
+
+
+@attrs.frozen(eq=False)
+class KeepingColumns:
+    """A function over batches that is not shown some columns; they are put beside what it returns."""
+
+    function: BatchFunction
+    gives: pa.Schema
+    shown: tuple[str, ...]
+    kept: tuple[str, ...]
+
+    @property
+    def __name__(self) -> str:
+        return getattr(self.function, "__name__", repr(self.function))
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.Table:
+        """Call it."""
+        given = self.function(batch.select(list(self.shown)))
+        table = arrow_table(given)
+        if table is None or table.num_rows != batch.num_rows:
+            raise SchemaError(
+                "map_batches over results must return one row for each row",
+                got=f"{getattr(table, 'num_rows', type(given).__name__)} for {batch.num_rows}",
+                then="the event time of the others would not be known",
+                hint="filter with .filter(...), or collect the results and map them then",
+            )
+        try:
+            table = fit.fit_table(table, self.gives, fit.RETURNED)
+        except fit.MisfitError as problem:
+            raise problem.error(f"map_batches({self.__name__}) does not return what it declares") from None
+        for name in self.kept:
+            table = table.append_column(batch.schema.field(name), batch.column(name))
+        return table
+
+
+def reserved(name: str) -> PlanError:
+    """The error for a column of a user's that is called like one of these."""
+    return PlanError(
+        f"{name} is the library's own column of results",
+        got=name,
+        then="the next stage would take another value for it",
+        hint="give the new column another name",
+    )
