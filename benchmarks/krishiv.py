@@ -92,7 +92,7 @@ def pipeline(stream: Stream, job: Job) -> ResultStream:
         rows = stream.watermark("event_time", job.lag_ms).drop_duplicates(within=job.size_ms)
         return rows.select(
             "user_id", window_start=col("event_time"), window_end=col("event_time"), count=lit(1), sum_amount=col("amount")
-        ).as_plan()
+        )
     left = stream.filter(col("amount") <= SPLIT).watermark("event_time", job.lag_ms)
     right = stream.filter(col("amount") > SPLIT).rename(event_time="other_time", amount="other")
     pairs = left.interval_join(right.watermark("other_time", job.lag_ms), "user_id", lower=-job.size_ms, upper=job.size_ms)
@@ -102,7 +102,7 @@ def pipeline(stream: Stream, job: Job) -> ResultStream:
         window_end=col("other_time"),
         count=lit(1),
         sum_amount=col("amount") * PAIRED + col("other"),
-    ).as_plan()
+    )
 
 
 def plan(stream: Stream, task: Task, late_rule: str) -> ResultStream:

@@ -226,13 +226,17 @@ class MapBatches(Node):
 
 @attrs.frozen(eq=False)
 class AssignWatermark(Node):
-    """Declare the event-time column and how the watermark follows it."""
+    """Declare the event-time column and how the watermark follows it; without a column, rows need no event time."""
 
     title: ClassVar[str] = "Watermark"
     input: Node
     column: str
     spec: AnyWatermarkSpec
     source_column: str | None = None
+
+    @property
+    def heading(self) -> str:
+        return self.title if self.column else ""  # nothing to show
 
     def detail(self) -> str:
         by = f" by {self.source_column}" if self.source_column else ""
@@ -253,18 +257,6 @@ class AssignWatermark(Node):
             less = f", less {show_us(spec.lag_us)}" if spec.lag_us else ""
             texts.append(f"that of {name}{less}" if name in results else lag_text(name, spec.lag_us))
         return least_of(self.spec, texts)
-
-
-@attrs.frozen(eq=False)
-class Untimed(AssignWatermark):
-    """Stands for the watermark in a plan of rows that need no event time."""
-
-    @property
-    def heading(self) -> str:
-        return ""  # nothing to show
-
-    def detail(self) -> str:
-        return ""
 
 
 @attrs.frozen(eq=False)
@@ -297,7 +289,7 @@ class WindowAggregate(Node):
         return ", ".join(map(str, self.aggs)) + output
 
     def detail(self) -> str:
-        if isinstance(self.input, Untimed):
+        if not self.input.column:
             return self.window.describe()
         given = f": {self.shown_aggs}" if self.shown_aggs else ""
         return f"{self.window.describe()} by {self.shown_keys}{given} [{self.options.describe()}]"

@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 
 from krishiv_py.plan.joins.sides import TIME
-from krishiv_py.plan.nodes import Node, StageOutput, Untimed, WindowAggregate, chain, prefix_of, source_of
+from krishiv_py.plan.nodes import Node, StageOutput, WindowAggregate, chain, prefix_of, source_of
 from krishiv_py.plan.schema import RESERVED
 from krishiv_py.plan.stages import stages_of
 from krishiv_py.planner.physical import PhysicalPlan
@@ -120,7 +120,7 @@ def _checked(stage: StagePlan) -> Checked:
 
 def _flow(node: WindowAggregate) -> tuple[Part, ...]:
     source = source_of(node)
-    if isinstance(node.input, Untimed):
+    if not node.input.column:
         steps = (Part(step.title.lower(), step.detail()) for step in prefix_of(node))
         return (Part("source", f"{source.title} {source.detail()}".rstrip()), *steps)
     return (
