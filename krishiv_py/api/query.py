@@ -114,6 +114,41 @@ class Query(Protocol):
         """
         ...
 
+    def lookup(self, key: Any, *, window: TimePoint | None = None, stage: str | None = None) -> pa.Table:
+        """The open windows of one `key`, or of a list of keys, as :meth:`state` shows them; for a query in process.
+
+        It costs about a millisecond however many keys are open, so a web server can answer from it. A lookup waits until
+        the micro-batch in hand is finished. Session, count, look-back and distinct-set windows, and windows of an assigner, are
+        found by a look at all keys. Results that have left are in the sink.
+
+        Parameters
+        ----------
+        key : value, tuple or list
+            One key; a tuple for several key columns; a list of keys.
+        window : int, datetime or str, optional
+            Only windows that hold this time: milliseconds since the epoch, a datetime, or text as ``why_not_fired`` prints it.
+        stage : str, optional
+            The stage of this name; by default the last one with windows.
+
+        Raises
+        ------
+        PlanError
+            For a value that cannot be a key of this query, a name that no stage has, windows whose state holds no aggregates,
+            and a query on Spark.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("user string, at bigint")
+        ...     query = stream.watermark("at", 0).key_by("user").tumbling_window(60_000).agg(count()).start(MemorySink())
+        ...     _ = sender.send([{"user": "a", "at": 1_000}, {"user": "b", "at": 2_000}, {"user": "a", "at": 3_000}])
+        ...     query.process_all_available()
+        ...     query.lookup("a").select(["user", "window_end", "count"]).to_pylist()
+        [{'user': 'a', 'window_end': 60000, 'count': 2}]
+        """
+        ...
+
     @property
     def pending_keys(self) -> int:
         """Return the number of keys with something in state after the last finished micro-batch, summed over all stages.

@@ -47,6 +47,19 @@ def closed_key(stage: Stage, key: Any) -> pa.Table:
     return _one_key(stage, key)
 
 
+def keys_of(stage: Stage, key: Any) -> pa.Table:
+    """Return a key of a stage as its state holds it, or each of a list of keys.
+
+    Raises
+    ------
+    PlanError
+        For a key with another number of columns, and a value of another type.
+    """
+    listed = key if isinstance(key, list) else [key]
+    found = [_one_key(stage, one) for one in listed]
+    return pa.concat_tables(found) if found else pa.schema(stage.layout.key_fields).empty_table()
+
+
 def forget(stage: Stage, bucket: Bucket, keys: pa.Table, moment: Moment) -> int:
     """Drop keys from the state of a bucket; `moment` is what was in force in its last step.
 

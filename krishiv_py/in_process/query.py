@@ -12,11 +12,13 @@ import pyarrow as pa
 
 from krishiv_py.calls import checked_class
 from krishiv_py.display.progress import Show, of_query, shown
-from krishiv_py.engine.closing import closed_key, closing_stages
+from krishiv_py.engine.closing import closed_key, closing_stages, keys_of
 from krishiv_py.engine.stage import Stage
 from krishiv_py.errors import KrishivError, OperatorError, own_type, told
 from krishiv_py.in_process.engine import Engine
+from krishiv_py.in_process.lookup import KeyIndexes, holding
 from krishiv_py.plan.checks import wait_us
+from krishiv_py.plan.durations import TimePoint, time_point_us
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.query import RunningQuery
 from krishiv_py.runtime.query_metrics import Ledger
@@ -43,6 +45,7 @@ class ProcessQuery(RunningQuery):
         super().__init__(name, ledger, plan, note, rows)
         self._engine = engine
         self._cleanup = cleanup
+        self._indexes: dict[int, KeyIndexes] = {}
         self._problem: BaseException | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"krishiv-{name}", daemon=True)
@@ -157,6 +160,15 @@ class ProcessQuery(RunningQuery):
         asked = self._engine.core.stages[self._plan.stage_called(stage)]
         with self._engine.batch:
             return asked.state()
+
+    def lookup(self, key: Any, *, window: TimePoint | None = None, stage: str | None = None) -> pa.Table:
+        """Return the open windows of one key, or of a list of keys."""
+        number = self._plan.stage_called(stage)
+        at_us = None if window is None else time_point_us(window, "window")
+        with self._engine.batch:
+            indexes = self._indexes.setdefault(number, KeyIndexes(self._engine.core.stages[number]))
+            found = indexes.open_windows(keys_of(indexes.stage.stage, key))
+        return found if at_us is None else holding(found, at_us, indexes.stage)
 
     @property
     def pending_keys(self) -> int:

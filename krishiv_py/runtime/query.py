@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 from typing_extensions import Self
 
 from krishiv_py.display.html import query_html
 from krishiv_py.display.plans import plans_text
+from krishiv_py.errors import PlanError
 from krishiv_py.plan.durations import TimePoint, show_instant, time_point_us
 from krishiv_py.plan.running.progress import Progress
 from krishiv_py.planner.diagnose import oldest_waiting_us, why_not_fired
@@ -44,6 +45,15 @@ class RunningQuery:
     def state(self, stage: str | None = None) -> pa.Table:
         """Return the windows in state of a stage."""
         raise NotImplementedError
+
+    def lookup(self, key: Any, *, window: TimePoint | None = None, stage: str | None = None) -> pa.Table:
+        """Refuse, where another process holds the state."""
+        raise PlanError(
+            "query.lookup() reads the state of a query in process",
+            got=f"{self._name} on Spark",
+            then="its state is in the tasks of Spark",
+            hint="run it with Session.in_process(), or read all keys with query.state()",
+        )
 
     def stop(self) -> None:
         """Stop the query."""

@@ -18,8 +18,8 @@ from krishiv_py import (
     Stream,
     col,
     collect_list,
-    count,
     func,
+    lit,
 )
 from krishiv_py.errors import PlanError, SourceError
 from tests.spark.conftest import DDL, found, per_second, row
@@ -164,16 +164,15 @@ def test_csv_in_process_is_read_as_on_spark(session: Session, tmp_path: Path) ->
             lines += [",".join(fields[: draw.choice([9] * 20 + [8])]), *draw.choice([[]] * 20 + [["", "  "]])]
         (tmp_path / f"{n}.csv").write_bytes(["\n", "\r\n", "\r", "\n"][n].join(lines).encode() + [b"", b"\n\xff,,\n"][n % 2])
 
-    def read(by: Session) -> tuple[Any, Any]:
+    names = [part.split()[0] for part in WIDE.split(", ")]
+
+    def read(by: Session) -> tuple[list[str], list[tuple[Any, ...]]]:
         stream = by.read_csv(tmp_path, WIDE, header="true", on_malformed="side_output").watermark("at", 0)
-        values = [
-            collect_list(func("struct", *(col(name) for name in WIDE.replace("(7,2)", "").replace(",", " ").split()[::2])))
-        ]
+        whole = func("named_struct", *(part for name in names for part in (lit(name), col(name))))
         handled = stream.with_late_event_handler(SideOutputLateEventHandler(MemorySink()))
-        run = handled.tumbling_window("1 day").agg(count(), *(v.alias("rows") for v in values)).run()
-        return sorted(map(repr, (r for rows in run.table["rows"].to_pylist() for r in rows))), found(
-            run.late.drop(["malformed_problem"])
-        )
+        run = handled.tumbling_window("1 day").agg(collect_list(whole).alias("rows")).run()
+        late = found(run.late.drop(["malformed_problem"]))
+        return sorted(repr(row) for rows in run.table["rows"].to_pylist() for row in rows), late
 
     with Session.in_process() as here:
         rows, late = read(here)

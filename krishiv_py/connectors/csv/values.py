@@ -31,7 +31,7 @@ _NAMED: Final = {"NaN": "nan", "Inf": "inf", "-Inf": "-inf"}
 _SIGNED: Final = re.compile(r"[+-]?(NaN|Infinity)")
 _BLANKS: Final = "".join(map(chr, range(0x21)))
 _ZONED: Final = re.compile(r"(.*[0-9]) ?([A-Za-z][A-Za-z0-9_+/-]*)", re.DOTALL)
-_FOUR_DIGITS: Final = re.compile(r"(.*:.*[+-])([0-9]{2})([0-9]{2})", re.DOTALL)
+_FOUR_DIGITS: Final = re.compile(r"(.*:.*:.*[+-])([0-9]{2})([0-9]{2})", re.DOTALL)
 _SHORT_ZONES: Final = {"EST": "-05:00", "MST": "-07:00", "HST": "-10:00"} | {
     "ACT": "Australia/Darwin",
     "AET": "Australia/Sydney",
@@ -208,7 +208,7 @@ def _time(column: pa.Array, type_: pa.DataType) -> Converted:
         if numbered:
             return plain(f"{numbered[1]}{numbered[2]}:{numbered[3]}", type_)
         named = _ZONED.fullmatch(inner)
-        if not named or ":" not in named[1]:
+        if not named or named[1].count(":") < 2:  # a zone comes behind seconds
             return plain(inner, type_)
         name = _SHORT_ZONES.get(named[2], named[2])
         zone = zone_of(name)

@@ -33,8 +33,8 @@ _FALSE: Final = ("f", "false", "n", "no", "0")
 _DATE: Final = r"^(?P<y>[+-]?[0-9]{4,7})(?:-(?P<m>[0-9]{1,2})(?:-(?P<d>[0-9]{1,2})(?:[ T](?s:.*))?)?)?$"
 _TIME: Final = (
     r"^(?P<y>[+-]?[0-9]{4,7})(?:-(?P<m>[0-9]{1,2})(?:-(?P<d>[0-9]{1,2})"
-    r"(?:[ T](?P<H>[0-9]{1,2})(?::(?P<M>[0-9]{1,2})(?::(?P<S>[0-9]{1,2})(?:\.(?P<f>[0-9]{1,9}))?)?)?"
-    r"(?: ?(?:Z|UTC|GMT)?(?:(?P<zs>[+-])(?P<zh>[0-9]{1,2})(?::(?P<zm>[0-9]{1,2}))?)?)?)?)?)?$"
+    r"(?:[ T](?P<H>[0-9]{1,2})(?::(?P<M>[0-9]{1,2})(?::(?P<S>[0-9]{1,2})(?:\.(?P<f>[0-9]{1,9}))?"
+    r"(?: ?(?:Z|UTC|GMT)?(?:(?P<zs>[+-])(?P<zh>[0-9]{1,2})(?::(?P<zm>[0-9]{1,2}))?)?)?)?)?)?)?)?$"
 )
 _US_PER_DAY: Final = 86_400_000_000
 _EXACT: Final = decimal.Context(prec=120, rounding=decimal.ROUND_HALF_UP, Emax=999_999, Emin=-999_999)
@@ -141,7 +141,7 @@ def dates(column: pa.Array) -> Converted:
 
 
 def times(column: pa.Array, type_: pa.DataType) -> Converted:
-    """A date, then hours, minutes, seconds and a fraction, then a zone: Z, UTC, GMT or an offset; no zone is UTC."""
+    """A date, then hours, minutes, seconds and a fraction; behind seconds a zone: Z, UTC, GMT or an offset; no zone is UTC."""
     text = trimmed(column)
     parts = pc.extract_regex(text, _TIME)
     us, fits = _micros(parts)

@@ -1,0 +1,114 @@
+"""Open windows of a few keys, without a look at the others: an index for each table of the state, made at its first use.
+
+Tables of a state are never changed, only replaced. So an index holds as long as its table is there, and after a batch only the
+tables that it wrote are looked at once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from krishiv_py.arrays.grouping import among, key_hashes
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.ranges import expand
+from krishiv_py.arrays.sorting import stable_order
+from krishiv_py.arrays.types import Ints
+from krishiv_py.errors import PlanError
+from krishiv_py.in_process.stage import ProcessStage
+from krishiv_py.kernels.columns.times import bounds_of
+from krishiv_py.kernels.state.store import Bucket, MemoryStore
+
+
+@attrs.frozen(eq=False)
+class _Index:
+    table: pa.Table
+    hashes: Ints
+    order: Ints
+    none: pa.Table
+
+
+@attrs.define(eq=False)
+class KeyIndexes:
+    """The indexes of a stage, by the names of its tables."""
+
+    stage: ProcessStage
+    _known: dict[str, _Index] = attrs.field(factory=dict)
+
+    def open_windows(self, keys: pa.Table) -> pa.Table:
+        """Return what is in state of some keys, as :meth:`ProcessStage.state` shows it."""
+        stage, store = self.stage, self.stage.store
+        names = [field.name for field in stage.stage.layout.key_fields]
+        if stage.spec.window.grid is not None:  # rows of its tables do not refer to one another
+            if len(self._known) > 2 * len(store.tables) + 16:
+                self._known = {name: index for name, index in self._known.items() if name in store.tables}
+            view = _OfKeys(store.tables, self, keys.rename_columns(names), names)
+            return stage.stage.operator.state(Bucket(view, stage.meta, pages=stage.pages))
+        found = stage.state()
+        shown = list(stage.spec.keys)
+        return found.filter(pa.array(among(found, keys.rename_columns(shown), shown)))
+
+    def index(self, name: str, table: pa.Table, names: Sequence[str]) -> _Index:
+        """Return the index of a table."""
+        known = self._known.get(name)
+        if known is None or known.table is not table:
+            hashes = key_hashes([table[n] for n in names], table.num_rows)
+            order = stable_order(hashes)
+            known = self._known[name] = _Index(table, hashes[order], order, table.slice(0, 0))
+        return known
+
+
+@attrs.define(eq=False)
+class _OfKeys(MemoryStore):
+    """The tables of a state with the rows of some keys alone; it is read only."""
+
+    tables: Mapping[str, pa.Table]  # type: ignore[assignment]  # which is not changed
+    indexes: KeyIndexes
+    keys: pa.Table
+    names: list[str]
+    _wanted: Any = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._wanted = np.unique(key_hashes(list(self.keys.columns), self.keys.num_rows))
+
+    def get(self, name: str) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.state.store.ChunkStore`."""
+        table = self.tables[name]
+        if not self.names or not set(self.names) <= set(table.column_names):
+            return table
+        index = self.indexes.index(name, table, self.names)
+        start = index.hashes.searchsorted(self._wanted, side="left")
+        stop = index.hashes.searchsorted(self._wanted, side="right")
+        if not (start < stop).any():
+            return index.none
+        at, _ = expand(start, stop)
+        rows = np.sort(index.order[at])
+        found = table.slice(rows[0], 1) if len(rows) == 1 else pick(table, rows)
+        of_them = among(found, self.keys, self.names)
+        return found if of_them.all() else found.filter(pa.array(of_them))  # hashes may meet
+
+
+def holding(found: pa.Table, at_us: int, stage: ProcessStage) -> pa.Table:
+    """Return the windows that hold a time, µs since the epoch.
+
+    Raises
+    ------
+    PlanError
+        For windows whose bounds are no times.
+    """
+    spec = stage.spec
+    if spec.window.numbered:
+        raise PlanError("count windows hold no time", got=spec.window.describe(), hint="leave `window` out")
+    n = len(spec.keys)
+    starts, ends = (bounds_of(joined(found.column(at)), spec.time_kind) for at in (n, n + 1))
+    within = (starts[1] | (starts[0] <= at_us)) & (ends[1] | (ends[0] > at_us))
+    return found.filter(pa.array(within))
+
+
+def joined(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column in one piece."""
+    return pa.concat_arrays([*column.chunks, pa.array([], column.type)])

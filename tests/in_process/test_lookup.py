@@ -1,0 +1,151 @@
+"""``query.lookup``: for every kind of window the rows of `state()` with the key, and fast where there are many keys."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from krishiv_py import MemorySink, PlanError, Session, Trigger, collect_list, count
+from krishiv_py import sum as total
+
+SCHEMA = "user string, place int, at bigint, n bigint"
+KINDS: dict[str, Callable[[Any], Any]] = {
+    "tumbling": lambda keyed: keyed.tumbling_window(10_000).agg(count(), total("n"), collect_list("n")),
+    "tumbling, late": lambda keyed: keyed.tumbling_window(10_000).allowed_lateness(20_000).agg(count(), total("n")),
+    "hopping": lambda keyed: keyed.hopping_window(10_000, 2_000).agg(count(), collect_list("n")),
+    "updates": lambda keyed: (
+        keyed.tumbling_window(10_000).agg(count(), total("n")).emit("updates").trigger(Trigger.on_every_element())
+    ),
+    "hopping, updates": lambda keyed: keyed.hopping_window(10_000, 5_000).agg(count()).emit("updates"),
+    "session": lambda keyed: keyed.session_window(3_000).agg(count(), total("n")),
+    "session, capped": lambda keyed: keyed.session_window(3_000, max_duration=9_000).agg(count()),
+    "count": lambda keyed: keyed.count_window(7).agg(count(), total("n")),
+    "look-back": lambda keyed: keyed.lookback_window(10_000).agg(count(), total("n")),
+}
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    """A session without Spark."""
+    with Session.in_process() as made:
+        yield made
+
+
+def same(one: pa.Table, other: pa.Table) -> bool:
+    """Whether tables have the same rows, in any order."""
+    return sorted(map(repr, one.to_pylist())) == sorted(map(repr, other.to_pylist()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lookup_is_what_the_state_has_of_a_key(session: Session, kind: str) -> None:
+    random = np.random.default_rng(3)
+    stream, sender = session.memory_stream(SCHEMA)
+    query = KINDS[kind](stream.watermark("at", 4_000).key_by("user", "place")).start(MemorySink())
+    for batch in range(12):
+        rows = [
+            {"user": "abc"[u] if u < 3 else None, "place": int(p), "at": int(1_500 * batch + t), "n": int(t)}
+            for u, p, t in zip(random.integers(0, 4, 20), random.integers(0, 3, 20), random.integers(0, 5_000, 20), strict=True)
+        ]
+        sender.send(rows)
+        query.process_all_available()
+        state = query.state()
+        for user, place in (("a", 0), ("b", 2), ("zzz", 1)):
+            mask = pc.and_(pc.equal(state["user"], user), pc.equal(state["place"], place))
+            wanted = state.filter(mask)
+            found = query.lookup((user, place))
+            assert found.schema == state.schema
+            assert same(found, wanted), kind
+        both = query.lookup([("a", 0), ("b", 2)])
+        assert same(both, pa.concat_tables([query.lookup(("a", 0)), query.lookup(("b", 2))]))
+    assert query.lookup([]).num_rows == 0
+    assert query.state().num_rows > 0
+    query.stop()
+    assert same(
+        query.lookup(("a", 0)), query.state().filter(pc.and_(pc.equal(state["user"], "a"), pc.equal(state["place"], 0)))
+    )
+
+
+def test_windows_that_hold_a_time(session: Session) -> None:
+    stream, sender = session.memory_stream("user string, at timestamp")
+    query = stream.watermark("at", "1 h").key_by("user").hopping_window("10 min", "5 min").agg(count()).start(MemorySink())
+    at = dt.datetime(2026, 1, 1, 12, 7, tzinfo=dt.timezone.utc)
+    sender.send([{"user": "a", "at": at}, {"user": "a", "at": at + dt.timedelta(minutes=30)}])
+    query.process_all_available()
+    assert query.lookup("a").num_rows == 4
+    assert query.lookup("a", window=at)["window_start"].to_pylist() == [at.replace(minute=0), at.replace(minute=5)]
+    assert query.lookup("a", window="2026-01-01T12:03:00Z")["count"].to_pylist() == [1]
+    assert query.lookup("a", window="2026-01-01T13:00:00Z").num_rows == 0
+
+
+def test_wrong_lookups_say_what_to_pass(session: Session) -> None:
+    stream, sender = session.memory_stream(SCHEMA)
+    keyed = stream.watermark("at", 0).key_by("user", "place")
+    query = keyed.tumbling_window(10).agg(total("n")).start(MemorySink())
+    for key in ("a", ("a",), ("a", "b"), ("a", 1, 2), (1, 1), [("a", 1), "b"], ("a", 2**40)):
+        with pytest.raises(PlanError, match="not a key of this query"):
+            query.lookup(key)
+    with pytest.raises(PlanError, match="stage"):
+        query.lookup(("a", 1), stage="none")
+    with pytest.raises(PlanError, match="window"):
+        query.lookup(("a", 1), window="soon")
+    counted = keyed.count_window(2).agg(count()).start(MemorySink())
+    sender.send([{"user": "a", "place": 1, "at": 1, "n": 1}])
+    counted.process_all_available()
+    assert counted.lookup(("a", 1)).num_rows == 1
+    with pytest.raises(PlanError, match="count windows hold no time"):
+        counted.lookup(("a", 1), window=5)
+
+
+def test_a_lookup_costs_nothing_for_other_keys(session: Session) -> None:
+    stream, sender = session.memory_stream("user string, at bigint")
+    query = (
+        stream.watermark("at", 1_000_000).key_by("user").tumbling_window(60_000).agg(count(), total("at")).start(MemorySink())
+    )
+    for part in range(10):
+        sender.send(pa.table({"user": [f"user {n}" for n in range(part * 10_000, (part + 1) * 10_000)], "at": [5] * 10_000}))
+    query.process_all_available()
+    query.lookup("user 7")
+    spent = []
+    for n in range(200):
+        sender.send([{"user": f"user {n}", "at": n}])
+        query.process_all_available()
+        began = time.thread_time()
+        assert query.lookup(f"user {n * 400}")["count"].to_pylist() == [2 if n * 400 <= n else 1]
+        spent.append(time.thread_time() - began)
+    assert sorted(spent)[100] < 0.004, "about 1 ms; all 100 000 keys take 100 ms"
+
+
+def test_lookups_from_many_threads_while_batches_run(session: Session, tmp_path: Path) -> None:
+    stream, sender = session.memory_stream("user string, at bigint")
+    plan = stream.watermark("at", 0).key_by("user").tumbling_window(1_000_000).agg(count())
+    query = plan.start(MemorySink(), checkpoint=str(tmp_path))
+    sent, problems, over = 200, list[str](), threading.Event()
+
+    def look(user: str) -> None:
+        before = 0
+        while not over.is_set():
+            now = sum(query.lookup(user)["count"].to_pylist())
+            if now < before:
+                problems.append(f"{user}: {now} after {before}")
+            before = now
+
+    threads = [threading.Thread(target=look, args=(user,)) for user in ("a", "b", "a")]
+    for thread in threads:
+        thread.start()
+    for n in range(sent):
+        sender.send([{"user": "ab"[n % 2], "at": n}])
+    query.process_all_available()
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert not problems
+    assert [sum(query.lookup(user)["count"].to_pylist()) for user in "ab"] == [sent // 2, sent // 2]
