@@ -44,6 +44,7 @@ from krishiv_py.runtime.savepoints import (
     write_bucket,
     write_sources,
 )
+from krishiv_py.runtime.storage.closings import carry_requests
 
 
 def save(checkpoint: str, folder: str) -> Savepoint:
@@ -180,6 +181,7 @@ def move(checkpoint: str, to: Target, into: str | None, saved: Callable[[str, st
             else:
                 restore(savepoint, into)
             store.delete_folder(f"{root}/krishiv/moving")
+            carry_requests(checkpoint, into)
             note_moved(checkpoint, into)
             CheckpointNotes(into, durable=True).begin(savepoint.note, buckets if to == "spark" else 1, f"moved to {to}")
             end_move(into)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
@@ -21,6 +22,7 @@ from krishiv_py.runtime import savepoints
 from krishiv_py.runtime.checkpoint.begun import STATE, Begun, begin_move
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.savepoints import Savepoint, read_bucket, write_bucket
+from krishiv_py.runtime.storage.closings import Closings, noted_keys, request
 from tests.crash import killing
 from tests.crash.job import KINDS, SCHEMA, outputs, plan
 from tests.crash.killing import rows, write_input
@@ -187,6 +189,14 @@ def test_a_damaged_savepoint_is_an_error_that_names_the_file(tmp_path: Path) -> 
         read_bucket(str(tmp_path), 0, 0)
     with pytest.raises(CheckpointError, match="no savepoint is here"):
         Savepoint.open(str(tmp_path))
+
+
+def test_a_key_that_is_to_be_closed_is_closed_after_the_move(session: Session, tmp_path: Path) -> None:
+    old = begun(session, tmp_path, "session")
+    request(old, {0: pa.table({"k0": [7]})}, durable=False)
+    new = session.move(old, "spark", buckets=2)
+    assert Closings(new).begin(0)
+    assert noted_keys(new, 0)[0].to_pydict() == {"k0": [7]}
 
 
 def test_a_memory_stream_goes_on_after_what_was_read(session: Session, tmp_path: Path) -> None:

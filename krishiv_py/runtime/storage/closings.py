@@ -141,6 +141,13 @@ class Closings:
         self._note = note
 
 
+def carry_requests(checkpoint: str, to: str) -> None:
+    """Let the requests that no batch of a checkpoint has done wait in another checkpoint."""
+    for name, keys in Closings(checkpoint)._waiting().items():
+        store, path = _at(to, f"{_REQUESTS}/{name}")
+        store.write(path, sealed(json.dumps(keys).encode()), durable=True)
+
+
 def noted_keys(checkpoint: str, batch: int) -> dict[int, pa.Table]:
     """In a task: the keys that a batch closes, by the number of the stage; for batches that have a note.
 

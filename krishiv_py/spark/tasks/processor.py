@@ -300,9 +300,9 @@ class BucketProcessor:
             store.put(name, table)
         held = Bucket(store, meta, now_us // 1_000 or None, pages)  # 0: no clock has been read yet
         moment = attrs.evolve(in_force.at(follows), now_us=now_us)
-        if closing and batch:
+        if closing and (batch or taken is not None):
             assert self._clock is not None
-            stepped = attrs.evolve(self._clock.in_force(batch - 1).at(follows), now_us=now_us)
+            stepped = attrs.evolve(self._clock.in_force(max(batch - 1, 0)).at(follows), now_us=now_us)
             lost = forget(self._stage, held, decode(closing), stepped)
             count(counters, {CLOSED: lost} if lost else {})
         if judged is None:
