@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from krishiv_py.disk.checksums import missing, sealed_parquet
+from krishiv_py.disk.checksums import as_parquet, missing, sealed_parquet
 from krishiv_py.disk.folders import create, locked, sync, take_name
 from krishiv_py.errors import CheckpointError, SenderClosedError, SpoolError
 from krishiv_py.lazy import lazy
@@ -212,10 +211,8 @@ class ReplayLog:
         return number
 
     def _append(self, table: pa.Table, what: str) -> int:
-        held = pa.BufferOutputStream()
         table = table.replace_schema_metadata({**(table.schema.metadata or {}), _STREAM: self.identity().encode()})
-        pq.write_table(table, held, compression="lz4")
-        pieces = sealed_parquet(held.getvalue())
+        pieces = sealed_parquet(as_parquet(table))
         with locked(f"{self.folder}/{_BOOK}") as book:
             first, following, _ = read_book(os.pread(book, BOOK_BYTES, 0))
             number = max(self._next, following)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from krishiv_py.errors import CheckpointError
 
@@ -63,6 +64,16 @@ def damaged(where: str, got: object, way_out: str) -> CheckpointError:
 def missing(where: str, way_out: str) -> CheckpointError:
     """The error for a file that is not there."""
     return CheckpointError(f"{where} is missing", got="no such file", hint=way_out)
+
+
+_SMALL_BYTES: Final = 1 << 14
+
+
+def as_parquet(table: pa.Table) -> pa.Buffer:
+    """A table as a parquet file; of a small one what would only help to find or to shrink rows takes longer than the rows."""
+    held, small = pa.BufferOutputStream(), table.get_total_buffer_size() < _SMALL_BYTES
+    pq.write_table(table, held, compression="none" if small else "lz4", use_dictionary=not small, write_statistics=not small)
+    return held.getvalue()
 
 
 def sealed_parquet(data: pa.Buffer) -> list[Any]:

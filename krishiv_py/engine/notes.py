@@ -26,7 +26,8 @@ def none_counted() -> dict[str, int]:
 def count(into: dict[str, int], counted: Mapping[str, int]) -> None:
     """Add counters to others, in place."""
     for name, n in counted.items():
-        into[name] = into.get(name, 0) + n
+        if n or name not in into:
+            into[name] = into.get(name, 0) + n
 
 
 Reached: TypeAlias = tuple[int, int, int]

@@ -101,11 +101,10 @@ class Stage:
         step = self.operator.step(bucket, list(packed.chunks), judged)
         if judged is not moment:
             step = _one_after_the_other(step, self.operator.step(bucket, [], moment))
-        counted: dict[str, int] = {}
-        for notes in packed.notes:
+        counted = dict(packed.notes[0].counters) if packed.notes else {}
+        for notes in packed.notes[1:]:
             count(counted, notes.counters)
-        count(counted, step.counters)
-        count(counted, {FIRINGS: step.firings})
+        count(counted, {**step.counters, FIRINGS: step.firings} if step.counters else {FIRINGS: step.firings})
         late = [t for t in (*packed.late, step.late) if t is not None and t.num_rows]
         return BatchDone(step.results, late, counted, step, moment)
 

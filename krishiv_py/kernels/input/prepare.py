@@ -212,12 +212,13 @@ class Prepare:
 
     def _taken(self, rows: pa.RecordBatch, times: Ints, watermark_us: int) -> Prepared:
         """Rows that are all accepted."""
-        every = np.ones(len(times), np.bool_)
         counters = dict.fromkeys(_JUDGED, 0)
         counters["rows"] = len(times)
         counters["mildly_late"] = 0 if watermark_us == UNSET else int(np.count_nonzero(times < watermark_us))
-        accepted = self._accepted(rows, times, None, every, watermark_us, None)
-        return Prepared(accepted, self._no_late_rows, counters, self._maxima(rows, times, every))
+        accepted = self._accepted(rows, times, None, None, watermark_us, None)
+        one = self.spec.source_column is None
+        maxima = {ONLY: int(times.max())} if one else self._maxima(rows, times, np.ones(len(times), np.bool_))
+        return Prepared(accepted, self._no_late_rows, counters, maxima)
 
     def _untimed(self, rows: pa.RecordBatch) -> Prepared:
         """Rows that need no event time: none is refused."""
@@ -303,14 +304,15 @@ class Prepare:
         return late_by_event(times, watermark_us, options.allowed_lateness_us)
 
     def _accepted(
-        self, rows: pa.RecordBatch, times: Ints, gaps: Ints | None, keep: Mask, watermark_us: int, spans: Spans | None
+        self, rows: pa.RecordBatch, times: Ints, gaps: Ints | None, keep: Mask | None, watermark_us: int, spans: Spans | None
     ) -> pa.Table:
-        if spans is not None:
+        """The rows to keep, None for all, in the working layout."""
+        if keep is not None and spans is not None:
             over = floor_watermark(watermark_us, self.spec.options.allowed_lateness_us)
             spans = spans.kept(keep[spans.rows] & (spans.ends > over))
             if not (spans.tiled and len(spans.rows) == len(times)):
                 rows, times = rows.take(pa.array(spans.rows)), times[spans.rows]
-        elif not keep.all():
+        elif keep is not None and not keep.all():
             rows, times = rows.filter(pa.array(keep)), times[keep]
             gaps = None if gaps is None else gaps[keep]
         inputs = [self._input(value, where, rows) for value, where in self.layout.inputs]

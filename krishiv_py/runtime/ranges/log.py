@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import attrs
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from krishiv_py.connectors.ranges import NotedRanges
-from krishiv_py.disk.checksums import sealed_parquet
+from krishiv_py.disk.checksums import as_parquet, sealed_parquet
 from krishiv_py.disk.files import store_at
 from krishiv_py.plan.running.control import Control
 from krishiv_py.replay_index import open_sent
@@ -126,9 +125,7 @@ class RangeLog:
         return f"{store_at(self.folder)[1]}/{number:020d}.parquet"
 
     def _write(self, table: pa.Table) -> None:
-        held, path = pa.BufferOutputStream(), self._path(self.last + 1)
-        pq.write_table(table, held)
-        pieces = sealed_parquet(held.getvalue())
+        path, pieces = self._path(self.last + 1), sealed_parquet(as_parquet(table))
         store, _ = store_at(self.folder)
         store.create(path, pieces, durable=self.durable, mtime_s=_FIRST_MTIME_S + self.last + 1)
         self.last += 1

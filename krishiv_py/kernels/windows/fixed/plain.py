@@ -79,7 +79,8 @@ class FixedOperator:
     def combine(self, rows: pa.Table) -> pa.Table:
         """Partial aggregates by key and slice."""
         slices = self.assigner.slices(rows[TIME].to_numpy())
-        groups = group([rows[k] for k in self.layout.key_names] + [slices], rows.num_rows)
+        several = [] if len(slices) and slices.min() == slices.max() else [slices]
+        groups = group([rows[k] for k in self.layout.key_names] + several, rows.num_rows)
         first = pa.array(groups.first)
         keys = [pick(rows[k].chunk(0) if rows[k].num_chunks == 1 else rows[k], first) for k in self.layout.key_names]
         arrays = [pa.array(slices[groups.first]), *keys, *self.layout.create(rows, groups.ids, groups.n)]
