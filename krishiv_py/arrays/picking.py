@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.arrays.types import Ints
+from krishiv_py.arrays.types import Ints, as_arrow
 
 Rows = TypeVar("Rows", bound=Any)
 PART_BYTES: Final = 1 << 29
@@ -21,7 +21,7 @@ PART_BYTES: Final = 1 << 29
 
 def pick(rows: Rows, at: pa.Array | Ints) -> Rows:
     """The rows of a table, or the values of a column, at some positions; nulls where a position is null."""
-    at = pa.array(at) if isinstance(at, np.ndarray) else at
+    at = as_arrow(at) if isinstance(at, np.ndarray) else at
     found: Rows
     try:
         found = rows.take(at)

@@ -6,7 +6,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.arrays.types import Ints, Mask, NumPy
+from krishiv_py.arrays.types import Ints, Mask, NumPy, as_arrow
 
 
 @attrs.frozen(eq=False)
@@ -35,7 +35,9 @@ def numbers(values: pa.Array) -> NumPy:
 
 def with_nulls(values: NumPy, present: Mask, type_: pa.DataType) -> pa.Array:
     """An Arrow array of `type_`, null where not present."""
-    return pa.array(values, type_, mask=None if present.all() else ~present)
+    if not present.all():
+        return pa.array(values, type_, mask=~present)
+    return as_arrow(values) if type_ == pa.int64() and values.dtype == np.int64 else pa.array(values, type_)
 
 
 def present_groups(ids: Ints, n: int) -> Mask:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.ranges import Ranges
-from krishiv_py.arrays.types import Ints
+from krishiv_py.arrays.types import Ints, as_arrow
 from krishiv_py.kernels.aggregates.base import Rows, numbers, valid_rows
 from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, computes
 from krishiv_py.kernels.aggregates.generic.prefixes import cumulate, group_starts
@@ -33,7 +33,7 @@ class Count(AggKernel):
 
     def create(self, rows: Rows) -> list[pa.Array]:
         ids = rows.ids if rows.values is None else valid_rows(rows.values, rows.ids)[1]
-        return [pa.array(np.bincount(ids, minlength=rows.n).astype(np.int64))]
+        return [as_arrow(np.bincount(ids, minlength=rows.n).astype(np.int64, copy=False))]
 
     def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
         total = np.zeros(n, np.int64)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from krishiv_py.arrays.decimals import quotients
 from krishiv_py.arrays.ranges import Ranges, running
-from krishiv_py.arrays.types import Ints
+from krishiv_py.arrays.types import Ints, as_arrow
 from krishiv_py.errors import AggregateOverflowError
 from krishiv_py.kernels.aggregates.base import Rows, numbers, present_groups, valid_rows, with_nulls
 from krishiv_py.kernels.aggregates.floats import FloatAvg, FloatSum
@@ -74,7 +74,7 @@ class IntSum(AggKernel):
             np.add.at(low, groups, numeric & 0xFFFFFFFF)
             np.add.at(high, groups, numeric >> 32)
             wraps = ((high + (low >> 32) + (1 << 31)) >> 32).astype(np.int32)
-        return [with_nulls(total, present_groups(groups, n), pa.int64()), pa.array(wraps)]
+        return [with_nulls(total, present_groups(groups, n), pa.int64()), as_arrow(wraps)]
 
     def create(self, rows: Rows) -> list[pa.Array]:
         assert rows.values is not None

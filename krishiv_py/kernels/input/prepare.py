@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.arrays.grouping import normal_key
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, as_arrow
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.evaluate import apply_prefix, evaluate, evaluate_where
 from krishiv_py.kernels.columns.layout import Layout
@@ -323,7 +323,7 @@ class Prepare:
             over = floor_watermark(watermark_us, self.spec.options.allowed_lateness_us)
             own.append(pa.array(self._reaches(times, gaps) <= over))
         carried = [rows.column(n) for n in (*self.layout.carried, *self.layout.own)]
-        return pa.Table.from_arrays([pa.array(times), *own, *keys, *inputs, *carried], schema=self.layout.row_schema)
+        return pa.Table.from_arrays([as_arrow(times), *own, *keys, *inputs, *carried], schema=self.layout.row_schema)
 
     def _reaches(self, times: Ints, gaps: Ints | None) -> Ints:
         """Where the session of every row alone would end."""

@@ -17,7 +17,7 @@ from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.arrays.splitting import portions, split
-from krishiv_py.arrays.types import Ints
+from krishiv_py.arrays.types import Ints, as_arrow
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.firing.due import Due, Patience
@@ -81,9 +81,9 @@ class FixedOperator:
         slices = self.assigner.slices(rows[TIME].to_numpy())
         several = [] if len(slices) and slices.min() == slices.max() else [slices]
         groups = group([rows[k] for k in self.layout.key_names] + several, rows.num_rows)
-        first = pa.array(groups.first)
+        first = as_arrow(groups.first)
         keys = [pick(rows[k].chunk(0) if rows[k].num_chunks == 1 else rows[k], first) for k in self.layout.key_names]
-        arrays = [pa.array(slices[groups.first]), *keys, *self.layout.create(rows, groups.ids, groups.n)]
+        arrays = [as_arrow(slices[groups.first]), *keys, *self.layout.create(rows, groups.ids, groups.n)]
         return pa.Table.from_arrays(arrays + self.counts(rows, groups), schema=self.chunk_schema)
 
     def counts(self, rows: pa.Table, groups: Groups) -> list[pa.Array]:
