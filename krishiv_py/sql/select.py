@@ -50,7 +50,7 @@ def plan(tree: Query, env: Env) -> Stream | ResultStream:
     shown = (*found.visible, *found.panes)
     if stream.schema.names != [c.actual for c in shown] or any(c.actual != c.name for c in shown):
         stream = stream.select(*(Alias(col(c.actual), c.name) for c in shown if c.actual is not None))
-    return stream.as_plan() if isinstance(stream, ResultStream) else stream
+    return stream._as_plan() if isinstance(stream, ResultStream) else stream
 
 
 def rows_of(tree: Query, env: Env, *, top: bool = False) -> Rows | ResultStream:

@@ -50,7 +50,7 @@ def completed(found: object) -> ResultStream | None:
     if isinstance(found, KeyedStream):
         return completed(found.tumbling_window(10_000))
     if isinstance(found, (Stream, KeyedUntimedStream)):
-        schema = found.schema if isinstance(found, Stream) else found.stream.schema
+        schema = found.schema if isinstance(found, Stream) else found._stream.schema
         name = next((f.name for f in schema if pa.types.is_timestamp(f.type) or pa.types.is_int64(f.type)), None)
         return None if name is None else completed(found.watermark(name, 0))
     if isinstance(found, AggCall):

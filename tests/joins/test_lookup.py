@@ -340,7 +340,7 @@ def test_a_frame_and_an_arrow_table_on_spark(session: kv.Session) -> None:
     cities = session.spark.createDataFrame([("a", "Ulm"), ("b", "Rom")], "key string, city string")
     found = stream.lookup_join(cities, "key").lookup_join(pa.table({"city": ["Rom"], "land": ["IT"]}), "city")
     plan = found.watermark("at", 0).key_by("city", "land").tumbling_window(10).agg(kv.count())
-    plan = plan.lookup_join(cities.selectExpr("city AS town", "key AS code"), {"city": "town"}).as_plan()
+    plan = plan.lookup_join(cities.selectExpr("city AS town", "key AS code"), {"city": "town"})._as_plan()
     sender.send([{"key": "a", "at": 1}, {"key": "b", "at": 2}, {"key": None, "at": 3}])
     sender.close()
     wanted = {("Ulm", None, 1, "a"), ("Rom", "IT", 1, "b"), (None, None, 1, None)}

@@ -15,7 +15,7 @@ HAVING = "SELECT k, COUNT(*) AS n FROM t GROUP BY k, tumble(at, INTERVAL '1' SEC
 
 def built() -> Any:
     counts = stream_of("k string, at bigint").watermark("at", 0).key_by("k").tumbling_window(1_000).agg(count().alias("n"))
-    return counts.filter("n > 1").as_plan()
+    return counts.filter("n > 1")._as_plan()
 
 
 def written() -> Any:
@@ -38,8 +38,8 @@ def test_steps_come_behind_those_that_are_there(plan: Any) -> None:
 
 @pytest.mark.parametrize("plan", [built, written])
 def test_an_option_between_steps_is_one_of_the_stage(plan: Any) -> None:
-    for again in (plan().emit("updates").filter("n < 9"), plan().filter("n < 9").as_plan().emit("updates")):
-        driver = Driver(again.as_plan().trigger(Trigger.on_every_element()))
+    for again in (plan().emit("updates").filter("n < 9"), plan().filter("n < 9")._as_plan().emit("updates")):
+        driver = Driver(again._as_plan().trigger(Trigger.on_every_element()))
         names = ["k", "n"]
         assert driver.send([{"k": k, "at": 1} for k in "abbb"]).results.select(names).to_pylist() == [
             {"k": "b", "n": n} for n in (2, 3)
@@ -49,7 +49,7 @@ def test_an_option_between_steps_is_one_of_the_stage(plan: Any) -> None:
 
 def test_results_that_were_withdrawn_can_be_final_again() -> None:
     retracting = stream_of("k string, at bigint").watermark("at", 0).tumbling_window(9).agg(count()).emit("retractions")
-    picked = retracting.select(twice="count * 2").as_plan()
+    picked = retracting.select(twice="count * 2")._as_plan()
     assert picked.schema.names == ["twice", "op"]
     assert picked.emit("final").schema.names == ["twice"]
 

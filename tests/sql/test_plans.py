@@ -168,7 +168,7 @@ def run(stream: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(("text", "built"), PAIRS)
 def test_a_query_is_the_plan_of_the_builder(text: str, built: Callable[[], Any]) -> None:
     found, stream = context().sql(text), built()
-    expected = stream.as_plan() if isinstance(stream, ResultStream) else stream
+    expected = stream._as_plan() if isinstance(stream, ResultStream) else stream
     assert found is not None
     assert fingerprint(found.spec()) == fingerprint(expected.spec())
     assert found.schema == expected.schema

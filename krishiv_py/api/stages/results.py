@@ -106,7 +106,7 @@ class ResultStream(TimedStream):
             kept = step if "op" in found._output.schema.names else without(step, {"op"})
             node = attrs.evolve(kept, input=node)
         only_filters = all(isinstance(step, Filter) for step in self._steps)
-        return found._over(node, found.schema.names if only_filters else self.schema.names).as_plan()
+        return found._over(node, found.schema.names if only_filters else self.schema.names)._as_plan()
 
     @property
     def _node(self) -> Node:
@@ -336,7 +336,7 @@ class ResultStream(TimedStream):
         """
         return self._over(self._node, self.schema.names)
 
-    def as_plan(self) -> ResultStream:
+    def _as_plan(self) -> ResultStream:
         """Return the results, steps over them included, so that options that follow belong to the stage before.
 
         Raises

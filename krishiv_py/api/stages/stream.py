@@ -44,7 +44,7 @@ class Stream(RunMethods, ShownInALine):
     node: Node
     schema: pa.Schema
     runner: Runner
-    told_late: LateEventHandler | None = attrs.field(default=None, repr=False)
+    _told_late: LateEventHandler | None = attrs.field(default=None, repr=False)
     late_handler: LateEventHandler = attrs.field(init=False)
 
     def _said(self) -> list[str]:
@@ -52,7 +52,7 @@ class Stream(RunMethods, ShownInALine):
 
     @late_handler.default
     def _counting(self) -> LateEventHandler:
-        return UnaskedLateEventHandler() if self.told_late is None else self.told_late
+        return UnaskedLateEventHandler() if self._told_late is None else self._told_late
 
     def plan(self, engine: Engine | None = None, late: LateColumns | None = None) -> PhysicalPlan:
         """Return what an `engine` runs: the rows as they are. `late` overrides what the handler wants of malformed input."""
@@ -64,7 +64,7 @@ class Stream(RunMethods, ShownInALine):
 
     def _then(self, step: Prefix) -> Stream:
         kept = None if isinstance(step, MapBatches) or (isinstance(step, Project) and step.picks) else self.schema.metadata
-        return Stream(step, checked(evaluate.step_schema(step, self.schema).with_metadata(kept)), self.runner, self.told_late)
+        return Stream(step, checked(evaluate.step_schema(step, self.schema).with_metadata(kept)), self.runner, self._told_late)
 
     def select(self, *columns: str | Expr, **named: Expr | str) -> Stream:
         """Keep and compute columns: ``select("a", col("b").alias("x"), total=col("a") * 2)``.
@@ -326,7 +326,7 @@ class Stream(RunMethods, ShownInALine):
                     "which column is the event time?", got=fitting or "no timestamp column", hint='pass column="event_time"'
                 )
             column = fitting[0]
-        return timed(self.node, self.schema, column, spec, source_column, self.runner, self.told_late)
+        return timed(self.node, self.schema, column, spec, source_column, self.runner, self._told_late)
 
     def processing_time(self, name: str = "processing_time") -> TimedStream:
         """Let rows go by the clock of the machine instead of an event time (SEMANTICS §10); no row is late.
@@ -338,7 +338,7 @@ class Stream(RunMethods, ShownInALine):
             fires when the clock has passed its end, whether rows come or not. A bounded run has one clock for all rows;
             those of a memory stream have the time they were sent.
         """
-        return by_clock(self.node, self.schema, name, self.runner, self.told_late)
+        return by_clock(self.node, self.schema, name, self.runner, self._told_late)
 
     def key_by(self, *keys: str | Expr, **named: Expr | str) -> KeyedUntimedStream:
         """Group by `keys`, columns or expressions, and `named` ones, before the watermark: the two may come in either order."""

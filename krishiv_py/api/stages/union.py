@@ -37,7 +37,7 @@ def union_of(streams: Mapping[str, Stream], source_column: str, runner: Runner) 
     parts = tuple((name, stream.node) for name, stream in streams.items())
     bounded = all(source_of(node).bounded for _, node in parts)
     hint = f"name one after the union instead: .with_late_event_handler(...); the column {source_column!r} tells rows apart"
-    late = one_handler((s.told_late for s in streams.values()), "the streams of a union", hint)
+    late = one_handler((s._told_late for s in streams.values()), "the streams of a union", hint)
     return Stream(UnionSource(parts, source_column, merged, bounded), merged, runner, late)
 
 

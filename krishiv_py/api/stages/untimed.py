@@ -24,27 +24,27 @@ if TYPE_CHECKING:
 class KeyedUntimedStream(ShownInALine):
     """A keyed stream that still needs its event time."""
 
-    stream: Stream
+    _stream: Stream
     keys: tuple[str, ...]
-    computed: tuple[Named, ...] = attrs.field(default=(), repr=False)
+    _computed: tuple[Named, ...] = attrs.field(default=(), repr=False)
 
     def _said(self) -> list[str]:
-        return [*self.stream._said(), f"by {some(self.keys)}"]
+        return [*self._stream._said(), f"by {some(self.keys)}"]
 
     def _keyed(self, stream: TimedStream) -> KeyedStream:
-        made = dict(self.computed)
+        made = dict(self._computed)
         return stream.key_by(*(made[key].alias(key) if key in made else key for key in self.keys))
 
     def watermark(self, column: str, lag: Duration | None = None, *, idle_advance: Duration | None = None) -> KeyedStream:
         """See :meth:`Stream.watermark`."""
-        return self._keyed(self.stream.watermark(column, lag, idle_advance=idle_advance))
+        return self._keyed(self._stream.watermark(column, lag, idle_advance=idle_advance))
 
     def with_watermark(
         self, spec: AnyWatermarkSpec, column: str | None = None, *, source_column: str | None = None
     ) -> KeyedStream:
         """See :meth:`Stream.with_watermark`."""
-        return self._keyed(self.stream.with_watermark(spec, column, source_column=source_column))
+        return self._keyed(self._stream.with_watermark(spec, column, source_column=source_column))
 
     def processing_time(self, name: str = "processing_time") -> KeyedStream:
         """See :meth:`Stream.processing_time`."""
-        return self._keyed(self.stream.processing_time(name))
+        return self._keyed(self._stream.processing_time(name))
