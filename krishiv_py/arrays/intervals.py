@@ -33,7 +33,7 @@ class Components:
 
     @property
     def row_ends(self) -> Ints:
-        """Where the component of every interval ends."""
+        """Return where the component of every interval ends."""
         return self.ends[self.ids]
 
 

@@ -18,13 +18,13 @@ WHOLE_BYTES: Final = 1 << 30
 
 
 def too_long(column: pa.Array | pa.ChunkedArray) -> bool:
-    """Whether the texts of a column may be too long for one array."""
+    """Return whether the texts of a column may be too long for one array."""
     texts = pa.types.is_string(column.type) or pa.types.is_binary(column.type)
     return texts and isinstance(column, pa.ChunkedArray) and column.num_chunks > 1 and column.nbytes > WHOLE_BYTES
 
 
 def too_much(rows: pa.Table) -> bool:
-    """Whether rows are to be worked on in parts.
+    """Return whether rows are to be worked on in parts.
 
     What each array takes is not added up where that cannot be: of a few rows, adding up is more than the rest of the work.
     """

@@ -31,7 +31,7 @@ class Spread:
 
     @property
     def lengths(self) -> Ints:
-        """How many values each holds."""
+        """Return how many values each holds."""
         whole: Ints = self.high - self.low
         return whole if self.hole is None else whole - (self.hole >= 0)
 
@@ -64,7 +64,7 @@ def added(first: Ints, stop: Ints, weights: NumPy | None, n: int) -> Ints:
 
 
 def distinct_counts(codes: Ints, s: Spread) -> Ints:
-    """How many distinct codes every range holds."""
+    """Return how many distinct codes every range holds."""
     before, after = neighbours(codes)
     first, stop = counting_ranges(s, before, np.full(len(codes), len(codes)))
     counts = added(first, stop, None, len(s.low))

@@ -34,7 +34,7 @@ def pick(rows: Rows, at: pa.Array | Ints) -> Rows:
 
 
 def rows_a_part(rows: pa.Table | pa.Array | pa.ChunkedArray) -> int:
-    """How many of some rows are about :data:`PART_BYTES`."""
+    """Return how many of some rows are about :data:`PART_BYTES`."""
     return max(int(PART_BYTES * len(rows) // max(rows.nbytes, 1)), 1)
 
 

@@ -105,7 +105,7 @@ def close_ranks(values: Ints) -> tuple[Ints, Ints] | None:
 
 
 def _table(values: Ints) -> tuple[Mask | None, int]:
-    """Which numbers there are, from the least on, and the least; no table where it would have too many places."""
+    """Return which numbers there are, from the least on, and the least; no table where it would have too many places."""
     n = len(values)
     if not _SMALL <= n < 1 << _HALF - 1:
         return None, 0

@@ -37,7 +37,7 @@ def smallest(ranks: Ints, low: Ints, high: Ints, k: Ints) -> Ints:
 
 
 def below(ranks: Ints, low: Ints, high: Ints, bound: Ints) -> Ints:
-    """How many of every range ``ranks[low:high]`` are less than its `bound`, which is one of `ranks`."""
+    """Return how many of every range ``ranks[low:high]`` are less than its `bound`, which is one of `ranks`."""
     count = np.zeros(len(low), np.int64)
     for bit in range(int(ranks.max(initial=0)).bit_length() - 1, -1, -1):
         ones = (ranks >> bit) & 1

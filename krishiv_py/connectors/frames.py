@@ -34,7 +34,7 @@ def arrow_table(rows: Any) -> pa.Table | None:
 
 
 def holds_arrow(rows: object) -> bool:
-    """Whether :func:`arrow_table` can make a table of it."""
+    """Return whether :func:`arrow_table` can make a table of it."""
     return isinstance(rows, (pa.Table, pa.RecordBatch)) or of_pandas(rows) or hasattr(rows, "__arrow_c_stream__")
 
 

@@ -45,11 +45,11 @@ class Versions(Protocol):
     """Which version of each table is in force."""
 
     def name(self, token: str) -> str:
-        """What tells the version of a table from every other, of any query."""
+        """Return what tells the version of a table from every other, of any query."""
         ...
 
     def table(self, token: str) -> pa.Table:
-        """What it holds."""
+        """Return what it holds."""
         ...
 
 
@@ -110,7 +110,7 @@ class LookupTable:
 
     @property
     def name(self) -> str:
-        """What it is called in progress: as its function."""
+        """Return what it is called in progress: as its function."""
         named = getattr(self.load, "__name__", "table")
         return "table" if named == "<lambda>" else str(named)
 
@@ -140,7 +140,7 @@ class LookupTable:
         return found.version, found.table
 
     def _of(self, clock: object) -> dict[str, _Held]:
-        """Where the table is held for those who go by a clock; one that is loaded once is there for all."""
+        """Return where the table is held for those who go by a clock; one that is loaded once is there for all."""
         return _held if clock is None or self.reload_us is None else _by_clock.setdefault(clock, {})
 
     def seen(self, clock: object) -> TableVersion | None:
@@ -151,7 +151,7 @@ class LookupTable:
         return TableVersion(held.version, round(held.at * 1e6), held.table.num_rows)
 
     def is_old(self, loaded_us: int, now_us: int) -> bool:
-        """Whether it is to be loaded again."""
+        """Return whether it is to be loaded again."""
         return self.reload_us is not None and now_us - loaded_us >= self.reload_us
 
     def loaded(self) -> pa.Table:

@@ -50,7 +50,7 @@ class RangeSource(SourceNode):
 
     @property
     def puts_aside(self) -> bool:
-        """Whether malformed input goes to the late rows."""
+        """Return whether malformed input goes to the late rows."""
         return self.source.on_malformed == "side_output"
 
 

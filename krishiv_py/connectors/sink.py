@@ -65,7 +65,7 @@ class Sink(ABC):
 
     @property
     def title(self) -> str:
-        """What errors and plans call it."""
+        """Return what errors and plans call it."""
         return type(self).__name__
 
     def check(self, output: OutputName, schema: pa.Schema) -> None:  # noqa: B027  # most sinks take any row

@@ -49,12 +49,12 @@ def writable(folder: str) -> Iterator[None]:
 
 
 def staging_of(mark: str, batch_id: int) -> str:
-    """Where the files of a micro-batch wait, below the sink's folder."""
+    """Return where the files of a micro-batch wait, below the sink's folder."""
     return f"{STAGING}/{mark}-{batch_id:012d}"
 
 
 def stem_of(mark: str, batch_id: int) -> str:
-    """How the names of the files of a micro-batch begin."""
+    """Return how the names of the files of a micro-batch begin."""
     return f"part-{mark}-{batch_id:012d}-"
 
 
@@ -163,7 +163,7 @@ class Publisher:
         store.delete_folder(staging)
 
     def _repeated(self, name: str, batch_id: int) -> bool:
-        """Whether a file is of this micro-batch or a later one, which a checkpoint put back from a copy runs again."""
+        """Return whether a file is of this micro-batch or a later one, which a checkpoint put back from a copy runs again."""
         found = _NAMED.match(name)
         return found is not None and found[1] == self.mark and int(found[2]) >= batch_id
 
@@ -185,7 +185,7 @@ def _above(place: str) -> list[str]:
 
 
 def _with_partitions(store: Store, there: list[pafs.FileInfo]) -> list[pafs.FileInfo]:
-    """What is in a folder, and in the folders of partitions in it."""
+    """Return what is in a folder, and in the folders of partitions in it."""
     found = list(there)
     for each in there:
         if each.type == pafs.FileType.Directory and "=" in each.base_name:

@@ -103,7 +103,7 @@ def check_parquet(data: pa.Buffer, where: str, way_out: str) -> None:
 
 
 def _footer_at(view: memoryview) -> int:
-    """Where the footer begins; -1 or less where none can be found."""
+    """Return where the footer begins; -1 or less where none can be found."""
     if len(view) < _END:
         return -1
     return len(view) - _END - int.from_bytes(view[-_END:-4], "little")

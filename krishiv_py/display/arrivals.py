@@ -96,7 +96,7 @@ def a_table(value: object, name: str) -> None:
 
 
 def kind_of(rows: pa.Table, time: str) -> TimeKind:
-    """How the time column of some rows is to be read."""
+    """Return how the time column of some rows is to be read."""
     fields = [f.with_type(normal_type(f.type)) if f.name == time else f for f in rows.schema]
     return time_kind(pa.schema(fields), time)
 

@@ -81,7 +81,7 @@ def _checked(stage: Checked) -> list[tuple[str, str]]:
 
 
 def query_html(name: str, status: str, progress: Progress, problem: str | None = None) -> str:
-    """Where a running query stands.
+    """Return where a running query stands.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ from krishiv_py.planner.physical import PhysicalPlan
 
 
 def plans_text(plan: PhysicalPlan) -> str:
-    """What ``explain()`` says of a plan; of several outputs the plan of each, and which of its stages run for it."""
+    """Return what ``explain()`` says of a plan; of several outputs the plan of each, and which of its stages run for it."""
     if not plan.parts:
         return plan_text(explain(plan))
     said = [

@@ -114,7 +114,7 @@ def timeline(
 
 
 def lateness(late: RowsLike) -> Figure:
-    """How far behind the watermark the late rows were, and how many were refused for another reason.
+    """Return how far behind the watermark the late rows were, and how many were refused for another reason.
 
     Parameters
     ----------

@@ -62,7 +62,7 @@ class Standing:
 
 
 def of_query(name: str, progress: Progress) -> Standing:
-    """How far a query is: batch, rows, watermark, refused rows by reason.
+    """Return how far a query is: batch, rows, watermark, refused rows by reason.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def of_query(name: str, progress: Progress) -> Standing:
 
 
 def of_job(done: int, total: int | None, counters: Mapping[str, int]) -> Standing:
-    """How far a bounded run is: tasks, and once its `counters` are known rows and late rows.
+    """Return how far a bounded run is: tasks, and once its `counters` are known rows and late rows.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def of_job(done: int, total: int | None, counters: Mapping[str, int]) -> Standin
 
 
 def _dropped(counters: Mapping[str, int]) -> list[str]:
-    """What was counted and is in no output, where there is some."""
+    """Return what was counted and is in no output, where there is some."""
     return [f"{words} {counters[name]}" for name, words in _COUNTED.items() if counters.get(name)]
 
 
@@ -140,7 +140,7 @@ def shown(look: Callable[[], Standing], show: Show, *, to: TextIO | None = None,
 
 
 def drawn(to: TextIO) -> bool:
-    """Whether a progress line is drawn where nobody says so: `to` is a terminal, and tqdm is installed."""
+    """Return whether a progress line is drawn where nobody says so: `to` is a terminal, and tqdm is installed."""
     return to.isatty() and importlib.util.find_spec("tqdm") is not None
 
 

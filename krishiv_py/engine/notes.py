@@ -90,7 +90,7 @@ class Notes:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Notes:
-        """What :meth:`to_bytes` wrote."""
+        """Return what :meth:`to_bytes` wrote."""
         counters, maxima, told, ahead, partitions = json.loads(data)
         return cls(counters, maxima, [Control(*values) for values in told], ahead, partitions)
 
@@ -135,7 +135,7 @@ class Report:
 
     @classmethod
     def restored(cls, saved: dict[str, Any]) -> Report:
-        """What :meth:`saved` gave."""
+        """Return what :meth:`saved` gave."""
         notes = [
             Notes({}, maxima, [Control(*told) for told in advances], dict(*ahead))  # earlier versions kept no `ahead`
             for maxima, advances, *ahead in saved.get("notes", [])
@@ -154,5 +154,5 @@ class Report:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Report:
-        """What :meth:`to_bytes` wrote."""
+        """Return what :meth:`to_bytes` wrote."""
         return cls.restored(json.loads(data))

@@ -42,7 +42,7 @@ class Overlay:
 
 
 def early(stage: Stage, bucket: Bucket, moment: Moment) -> pa.Table:
-    """What is open in the bucket of an only stage, as early results."""
+    """Return what is open in the bucket of an only stage, as early results."""
     if isinstance(stage.spec.window, WindowJoin):  # its state is rows, and what they give is known only when they meet
         return as_if_ended(stage, bucket, moment)
     inner, around = _peeled(stage.operator)
@@ -50,7 +50,7 @@ def early(stage: Stage, bucket: Bucket, moment: Moment) -> pa.Table:
 
 
 def as_if_ended(stage: Stage, bucket: Bucket, judged: Moment, packed: Packed = NO_ROWS) -> pa.Table:
-    """What a stage would give if the input ended now, as early results.
+    """Return what a stage would give if the input ended now, as early results.
 
     What the stages before it give is taken in by what is in force, as at the end of the input: windows that are over then are
     open for it.

@@ -150,7 +150,7 @@ class Packing:
         return prepared.maxima
 
     def full(self, rows: int) -> bool:
-        """Whether :meth:`chunks` would combine so many rows, or so much that it is time to."""
+        """Return whether :meth:`chunks` would combine so many rows, or so much that it is time to."""
         return self._waiting >= rows or self._bytes >= _CHUNK_BYTES
 
     def refuse(self, malformed: Mapping[str, Sequence[str | int | bytes | None]]) -> None:

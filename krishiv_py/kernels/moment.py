@@ -51,7 +51,7 @@ class Moment:
 
     @property
     def every(self) -> tuple[int, ...]:
-        """What is in force, by every clock."""
+        """Return what is in force, by every clock."""
         return (self.watermark_us, *self.others)
 
     @property
@@ -62,12 +62,12 @@ class Moment:
         return attrs.evolve(self, watermark_us=self.before[0], others=self.before[1:], before=None)
 
     def later(self, before: Moment) -> bool:
-        """Whether any clock has gone on since the moment `before`."""
+        """Return whether any clock has gone on since the moment `before`."""
         return (self.watermark_us, self.others) != (before.watermark_us, before.others)
 
     @property
     def ended(self) -> bool:
-        """Whether the input has ended, by every clock."""
+        """Return whether the input has ended, by every clock."""
         return all(w == END_OF_TIME for w in self.every)
 
 

@@ -55,7 +55,7 @@ def chain(spec: OperatorSpec) -> tuple[Link, ...]:
 
 
 def _around(spec: OperatorSpec) -> tuple[Link, ...]:
-    """What happens to results, which no kernel has to know: each gets the specification without what is around it."""
+    """Return what happens to results, which no kernel has to know: each gets the specification without what is around it."""
     links: list[Link] = []
     if spec.after:
         links.append(Link("steps over results", StepsAfterOperator))

@@ -43,17 +43,17 @@ TO: Final = ">"
 
 
 def kind_of(kind: str, stage: int, last: int) -> str:
-    """What an output of a stage is called on its way to the driver; that of the last stage has its plain name."""
+    """Return what an output of a stage is called on its way to the driver; that of the last stage has its plain name."""
     return kind if stage == last else f"{kind}{STAGE}{stage}"
 
 
 def addressed(kind: str, stage: int, seq: int = 0) -> str:
-    """What a row for a stage is called on its way; `seq` is its place in the order of arrival."""
+    """Return what a row for a stage is called on its way; `seq` is its place in the order of arrival."""
     return f"{kind}{TO}{stage}{TO}{seq}" if stage else kind
 
 
 def address_of(kind: str) -> tuple[str, int, int]:
-    """What a row on its way is, which stage it is for (0: the first one, or the driver), and its place."""
+    """Return what a row on its way is, which stage it is for (0: the first one, or the driver), and its place."""
     plain, _, rest = kind.partition(TO)
     if not rest:
         return kind, 0, 0
@@ -104,11 +104,11 @@ class Leaving:
 
     @property
     def name(self) -> str:
-        """What the output is called."""
+        """Return what the output is called."""
         return OF_RESULTS if self.output is None else self.output.name
 
     def of(self, results: pa.Table) -> pa.Table:
-        """What leaves of the results of a stage."""
+        """Return what leaves of the results of a stage."""
         return results if self.output is None else self.output.of(results)
 
 
@@ -119,7 +119,7 @@ def leaving(plan: PhysicalPlan, number: int) -> tuple[Leaving, ...]:
 
 
 def result_kinds(plan: PhysicalPlan) -> tuple[str, ...]:
-    """What the results of each output are called on their way to the driver."""
+    """Return what the results of each output are called on their way to the driver."""
     if not plan.named:
         return (RESULT,)
     return tuple(f"{RESULT}{STAGE}output {at}" for at in range(len(plan.named)))
@@ -159,7 +159,7 @@ class Place:
 
 
 def place_of(plan: PhysicalPlan, number: int, wakes: int | None, ids: tuple[int, ...]) -> Place:
-    """Where a stage stands: `wakes` is the operator behind it, `ids` are the buckets."""
+    """Return where a stage stands: `wakes` is the operator behind it, `ids` are the buckets."""
     stage = plan.stages[number]
     following = tuple(
         HandingOn(branch.spec, ids, n)

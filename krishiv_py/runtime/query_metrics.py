@@ -103,7 +103,7 @@ class Ledger:
         self.notes.keep_metrics(told)
 
     def waiting(self) -> list[str]:
-        """Which sources are held back at the moment, in words."""
+        """Return which sources are held back at the moment, in words."""
         return [words for alignment in self.aligned for words in alignment.waiting()]
 
     def restore(self) -> None:
@@ -125,7 +125,7 @@ class Ledger:
 
     @property
     def open(self) -> int:
-        """How many windows and rows are open, in all stages."""
+        """Return how many windows and rows are open, in all stages."""
         with self._lock:
             return sum(report.open_windows + report.open_rows for report in self.buckets.values())
 
@@ -156,7 +156,7 @@ class Ledger:
         )
 
     def _held(self) -> dict[str, int]:
-        """How often each source was held back."""
+        """Return how often each source was held back."""
         return {name: times for alignment in self.aligned for name, times in alignment.held.items()}
 
 

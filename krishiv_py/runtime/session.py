@@ -55,7 +55,7 @@ class SessionRunner(Generic[Q]):
 
     @property
     def _forked(self) -> bool:
-        """Whether this is another process than the one that made the session."""
+        """Return whether this is another process than the one that made the session."""
         return os.getpid() != self._pid
 
     def _check_name(self, name: str | None) -> None:

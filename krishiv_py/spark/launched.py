@@ -46,7 +46,7 @@ class Launched:
             return  # told to whoever waits for the query
 
     def is_active(self) -> bool:
-        """Whether it runs."""
+        """Return whether it runs."""
         return bool(self.query.isActive) or self._again(self.query)
 
     def await_termination(self) -> None:
@@ -58,7 +58,7 @@ class Launched:
         self._tried(lambda query: query.processAllAvailable())
 
     def exception(self) -> StreamingQueryException | None:
-        """What made it fail."""
+        """Return what made it fail."""
         query = self.query
         found = query.exception()
         return None if found is not None and self._again(query) else found
@@ -81,7 +81,7 @@ class Launched:
                 return
 
     def _again(self, query: StreamingQuery) -> bool:
-        """Whether there is another query in the place of this one, which has ended; started now where that may help."""
+        """Return whether there is another query in the place of this one, which has ended; started now where that may help."""
         with self._turn:
             if self.query is not query:
                 return True

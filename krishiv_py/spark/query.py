@@ -159,7 +159,7 @@ class StreamQuery(RunningQuery):
             self._gone(problem)
 
     def exception(self) -> Exception | None:
-        """What made the query fail, naming operator, step and micro-batch."""
+        """Return what made the query fail, naming operator, step and micro-batch."""
         problem = self._problem()
         return None if problem is None else self._told(problem)
 
@@ -172,7 +172,7 @@ class StreamQuery(RunningQuery):
             raise self._told(problem) from cause(problem)
 
     def _problem(self) -> BaseException | None:
-        """What ended it, as it came: an exception of ours or of a user's function rather than Spark's words for it."""
+        """Return what ended it, as it came: an exception of ours or of a user's function rather than Spark's words for it."""
         if self._lost is not None or self._end == "stopped":
             return self._lost
         try:
@@ -242,7 +242,7 @@ class StreamQuery(RunningQuery):
 
     @property
     def pending_keys(self) -> int:
-        """How many keys have something in state, after the last finished micro-batch."""
+        """Return how many keys have something in state, after the last finished micro-batch."""
         return count_keys(self._spark, self._plan, self._ledger.notes)
 
     def close_key(self, key: Any, stage: str | None = None) -> None:

@@ -102,7 +102,7 @@ def _with_lag(spec: AnyWatermarkSpec | None, lag_us: int) -> AnyWatermarkSpec:
 
 
 def is_static(found: object) -> bool:
-    """Whether something is a table, or a function that loads one."""
+    """Return whether something is a table, or a function that loads one."""
     return holds_arrow(found) or hasattr(found, "toArrow") or callable(found)
 
 

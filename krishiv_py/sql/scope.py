@@ -123,7 +123,7 @@ class Rows:
 
     @property
     def visible(self) -> tuple[Column, ...]:
-        """What ``*`` stands for."""
+        """Return what ``*`` stands for."""
         return tuple(c for c in self.columns if not c.hidden)
 
     @property
@@ -143,7 +143,7 @@ class Rows:
 
     @property
     def pending(self) -> bool:
-        """Whether rows are still to be put into their windows."""
+        """Return whether rows are still to be put into their windows."""
         return self.window is not None and any(c.actual is None and c.role == "end" for c in self.columns)
 
     def named(self, alias: str) -> Rows:
@@ -155,7 +155,7 @@ class Rows:
         return next((c.role for c in self.columns if c.actual == actual and c.role is not None), None)
 
     def label(self, expr: Expr) -> str:
-        """What a column of the stream is called in the query; the name of another expression."""
+        """Return what a column of the stream is called in the query; the name of another expression."""
         if not isinstance(expr, Col):
             return name_of(expr)
         return next((c.name for c in self.columns if c.actual == expr.name), expr.name)
@@ -174,7 +174,7 @@ class Rows:
         return attrs.evolve(self.table, event_time=time).timed(stream, lag_us)
 
     def find(self, node: sg.Column) -> tuple[Column, list[str]]:
-        """What a name stands for, and the names of fields below it.
+        """Return what a name stands for, and the names of fields below it.
 
         Raises
         ------

@@ -54,7 +54,7 @@ def plan(tree: Query, env: Env) -> Stream | ResultStream:
 
 
 def rows_of(tree: Query, env: Env, *, top: bool = False) -> Rows | ResultStream:
-    """What a query gives: rows, or at the `top` a plan that nothing is added to."""
+    """Return what a query gives: rows, or at the `top` a plan that nothing is added to."""
     if isinstance(tree, sg.Select):
         tree = with_named_windows(tree)
         if tree.args.get("qualify") is not None and tree.args.get("group") is not None:
@@ -121,7 +121,7 @@ def _with(tree: Query, env: Env) -> Env:
 
 
 def _all_of(wanted: list[sg.Expression], rows: Rows) -> Expr | None:
-    """What must hold, as one condition."""
+    """Return what must hold, as one condition."""
     return _condition(functools.reduce(lambda a, b: sg.And(this=a, expression=b), wanted), rows) if wanted else None
 
 
@@ -136,7 +136,7 @@ def _condition(where: sg.Expression, rows: Rows) -> Expr:
 
 
 def _in_windows(tree: sg.Select, rows: Rows) -> bool:
-    """Whether the items name both bounds of the windows that rows are in."""
+    """Return whether the items name both bounds of the windows that rows are in."""
     if rows.window is None:
         return False
     roles = {rows.find(c)[0].role for e in tree.expressions if isinstance(c := e.unalias().unnest(), sg.Column)}

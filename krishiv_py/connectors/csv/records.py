@@ -126,7 +126,7 @@ class CsvOptions:
 
     @cached_property
     def doubled(self) -> bool:
-        """Whether a quote within quotes is written twice."""
+        """Return whether a quote within quotes is written twice."""
         return self.quote == self.escape
 
     def plain(self, columns: int) -> str:

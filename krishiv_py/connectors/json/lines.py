@@ -229,7 +229,7 @@ def blocks(stream: Any, size: int) -> Iterator[bytes]:
 
 
 def _plain(block: bytes) -> bool:
-    """Whether Arrow finds the lines of a block and their names: to it a lone CR is a blank, any bytes a name."""
+    """Return whether Arrow finds the lines of a block and their names: to it a lone CR is a blank, any bytes a name."""
     if block.count(b"\r") != block.count(b"\r\n"):
         return False
     try:
@@ -285,7 +285,7 @@ def _inside(type_: pa.DataType) -> list[str]:
 
 
 def _fast_type(type_: pa.DataType) -> pa.DataType | None:
-    """What Arrow's reader is told; None for types it reads otherwise than Spark does, or not at all."""
+    """Return what Arrow's reader is told; None for types it reads otherwise than Spark does, or not at all."""
     is_ = pa.types
     if is_.is_boolean(type_) or is_.is_integer(type_) or is_.is_floating(type_) or is_.is_string(type_):
         return None if is_.is_float16(type_) else type_

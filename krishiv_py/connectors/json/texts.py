@@ -43,7 +43,7 @@ def texts(values: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
 
 def has_text(type_: pa.DataType) -> bool:
-    """Whether the JSON reader of the library reads values of a type back: durations it does not."""
+    """Return whether the JSON reader of the library reads values of a type back: durations it does not."""
     return not pa.types.is_duration(type_) and all(has_text(type_.field(i).type) for i in range(type_.num_fields))
 
 

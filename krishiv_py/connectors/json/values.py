@@ -83,7 +83,7 @@ class JsonObject(dict[str, Any]):
 
 
 def kind(value: Any) -> str:
-    """What a JSON value is, in words."""
+    """Return what a JSON value is, in words."""
     if isinstance(value, JsonNumber):
         return "a number"
     if isinstance(value, str):

@@ -209,7 +209,7 @@ def wait_for_commits(connection: Connection, places: Iterable[Place], within_s: 
 
 
 def identities(connection: Connection, topics: Iterable[str], within_s: float) -> dict[str, str]:
-    """What tells topics from others of the same name, made before or after; brokers before Kafka 2.8 do not say it.
+    """Return what tells topics from others of the same name, made before or after; brokers before Kafka 2.8 do not say it.
 
     Raises
     ------

@@ -64,7 +64,7 @@ class TokenCallback:
 
     @property
     def problem(self) -> str:
-        """What was wrong when it was called last in this process."""
+        """Return what was wrong when it was called last in this process."""
         return _failed.get(self.name, "")
 
 
@@ -162,7 +162,7 @@ def check_promise(settings: tuple[tuple[str, str], ...], *, transactions: bool) 
 
 
 def connection(servers: object, options: object, *, oauth: bool = False) -> Connection:
-    """What a user told of a cluster, whose address is checked before (:func:`brokers`), or of a registry.
+    """Return what a user told of a cluster, whose address is checked before (:func:`brokers`), or of a registry.
 
     A cluster may have a function for tokens, `oauth`.
 

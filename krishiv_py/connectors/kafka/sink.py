@@ -165,12 +165,12 @@ class KafkaSink(TransactionalSink):
 
     @property
     def on_repeat(self) -> OnRepeat:  # type: ignore[override]  # follows from what was told
-        """What happens to a batch that is published again."""
+        """Return what happens to a batch that is published again."""
         return "skip" if self.guarantee == "exactly_once" else "at_least_once"
 
     @property
     def title(self) -> str:
-        """What errors and plans call it."""
+        """Return what errors and plans call it."""
         return f"KafkaSink {self.topic}"
 
     def check(self, output: OutputName, schema: pa.Schema) -> None:

@@ -112,12 +112,12 @@ class KafkaSource(Source):
 
     @property
     def finite(self) -> bool:  # type: ignore[override]  # follows from where it ends
-        """Whether it ends."""
+        """Return whether it ends."""
         return self.ending is not None
 
     @property
     def may_go(self) -> bool:
-        """Whether a topic whose records are in a planned batch may have gone: that is a warning."""
+        """Return whether a topic whose records are in a planned batch may have gone: that is a warning."""
         return self.pattern is not None and self.on_lost == "warn"
 
     def plan(self, last: JsonValue) -> Planned | None:
@@ -229,7 +229,7 @@ class KafkaSource(Source):
         return Planned(position, [[topic, number, begin, end, found.get(topic)] for (topic, number), begin, end in shown])
 
     def _kept(self, needed: Offsets, at: Offsets, latest: Offsets, goals: Offsets) -> Offsets:
-        """Where to go on: what has expired before it was read is an error, or is passed over with a warning.
+        """Return where to go on: what has expired before it was read is an error, or is passed over with a warning.
 
         Each partition must reach to what is `needed` of it.
         """

@@ -21,7 +21,7 @@ _WORDS: Final = ("earliest", "latest")
 
 
 def where(value: object, name: str, topics: Sequence[str]) -> Where:
-    """What a user told.
+    """Return what a user told.
 
     Raises
     ------

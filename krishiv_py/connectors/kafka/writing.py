@@ -230,7 +230,7 @@ class Writer:
 
     @property
     def _call_s(self) -> float:
-        """How long a call may take."""
+        """Return how long a call may take."""
         return min(self.within_s, _CALL_S) if self.transactional else self.within_s
 
     def _drain(self) -> None:
@@ -281,7 +281,7 @@ class Writer:
             raise failed[0]
 
     def _error(self, error: Any, text: str = "", kind: type[OperatorError] = OperatorError) -> OperatorError:
-        """What went wrong: a message that was not taken says it better than the transaction that it spoiled."""
+        """Return what went wrong: a message that was not taken says it better than the transaction that it spoiled."""
         if self._producer is not None:
             with contextlib.suppress(kafka().KafkaException):  # a fatal one is told again by whatever is asked
                 self._producer.poll(0)

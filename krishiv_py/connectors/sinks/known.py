@@ -67,7 +67,7 @@ def as_sink(value: Sink | BatchConsumer, what: str) -> Sink:
 
 
 def described(sink: Sink) -> str:
-    """What a sink states, for people."""
+    """Return what a sink states, for people."""
     return f"{sink.title} ({_DELIVERED[sink.delivery]}, {_REPEATED[sink.on_repeat]})"
 
 

@@ -92,7 +92,7 @@ def one_form(rows: pa.Table, key: Sequence[str]) -> pa.Table:
 
 
 def _last(rows: pa.Table, key: Sequence[str]) -> pa.Array:
-    """Where the last row of each key is, ascending."""
+    """Return where the last row of each key is, ascending."""
     placed = rows.select(list(key)).append_column(_PLACE, pa.array(np.arange(rows.num_rows)))
     last = placed.group_by(list(key)).aggregate([(_PLACE, "max")])[f"{_PLACE}_max"].combine_chunks()
     return last.take(pc.sort_indices(last))

@@ -37,7 +37,7 @@ def a_key(value: object) -> tuple[str, ...]:
 
 
 def create(value: object) -> bool:
-    """Whether a table is made if it is missing."""
+    """Return whether a table is made if it is missing."""
     return a_switch(value, "create")
 
 
@@ -96,7 +96,7 @@ def kept(schema: pa.Schema, key: Sequence[str]) -> pa.Schema:
 
 
 def is_log(schema: pa.Schema) -> bool:
-    """Whether rows of this `schema` are a change log."""
+    """Return whether rows of this `schema` are a change log."""
     return OP in schema.names and pa.types.is_string(schema.field(OP).type)
 
 

@@ -171,7 +171,7 @@ def _check_rights(connection: Any, title: str, oid: int, needed: Sequence[str]) 
 
 
 def takes_nulls_for_one(connection: Any, path: Sequence[str], key: Sequence[str]) -> bool:
-    """Whether an index over the key finds nulls: one that users made may tell each null from all others."""
+    """Return whether an index over the key finds nulls: one that users made may tell each null from all others."""
     if connection.info.server_version < 150_000:
         return False
     found = _oid(connection, path)

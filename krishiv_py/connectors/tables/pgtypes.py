@@ -59,7 +59,7 @@ def column_type(kind: pa.DataType) -> str:
 
 
 def takes(column: str, kind: pa.DataType) -> bool:
-    """Whether a column of this type, as ``format_type`` shows it, takes every value of a `kind`."""
+    """Return whether a column of this type, as ``format_type`` shows it, takes every value of a `kind`."""
     base = column.partition("(")[0] if not column.endswith("[]") else column
     if pa.types.is_null(kind):
         return True

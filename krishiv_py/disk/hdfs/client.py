@@ -41,7 +41,7 @@ _safe_at: list[float] = [0.0]
 
 
 def is_hdfs_setting(name: str) -> bool:
-    """Whether a setting of Hadoop's says something about HDFS."""
+    """Return whether a setting of Hadoop's says something about HDFS."""
     return name == DEFAULT or name.startswith(PREFIXES)
 
 
@@ -79,7 +79,7 @@ def new_client(host: str, settings: Mapping[str, str]) -> Client:
 
 
 def write_options() -> WriteOptions:
-    """How new files are written: they replace others, with the replication and size of blocks that were set."""
+    """Return how new files are written: they replace others, with the replication and size of blocks that were set."""
     from hdfs_native import WriteOptions
 
     settings = hdfs_settings()

@@ -61,7 +61,7 @@ class Hdfs(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no type
         return hdfs_path(path)
 
     def get_file_info(self, paths: list[str]) -> list[pafs.FileInfo]:
-        """What is there."""
+        """Return what is there."""
         return [self._info(path) for path in paths]
 
     def _info(self, path: str) -> pafs.FileInfo:
@@ -72,7 +72,7 @@ class Hdfs(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no type
             return pafs.FileInfo(path, pafs.FileType.NotFound)
 
     def get_file_info_selector(self, selector: pafs.FileSelector) -> list[pafs.FileInfo]:
-        """What is in a folder."""
+        """Return what is in a folder."""
         root = hdfs_path(selector.base_dir)
         try:
             with told_as_os_errors():
@@ -247,7 +247,7 @@ class _Read(_Told):
         self._length: int | None = None
 
     def _size(self) -> int:
-        """What the namenode says; it is asked only where an end is met."""
+        """Return what the namenode says; it is asked only where an end is met."""
         if self._length is None:
             with told_as_os_errors():
                 self._length = int(hdfs_client(self._host).get_file_info(self._path).length)

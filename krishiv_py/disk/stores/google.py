@@ -61,7 +61,7 @@ class Reached:
 
 
 def reached() -> Reached:
-    """How the store is reached by the settings in use."""
+    """Return how the store is reached by the settings in use."""
     found = {name: noted(PREFIX + name) for name in NAMES}
     kind = found["auth.type"] or ""
     key_file = found["auth.service.account.json.keyfile"] if kind == KEY_FILE else None
@@ -250,7 +250,7 @@ def _blob(path: str) -> Any:
 
 
 def _how(connect_s: int = _CONNECT_S, request_s: int = _REQUEST_S, retried_s: int = _RETRIED_S) -> dict[str, Any]:
-    """How long a request is waited for, and repeated; all that are made here may be."""
+    """Return how long a request is waited for, and repeated; all that are made here may be."""
     from google.cloud.storage.retry import DEFAULT_RETRY
 
     return {"timeout": (connect_s, request_s), "retry": DEFAULT_RETRY.with_timeout(retried_s)}

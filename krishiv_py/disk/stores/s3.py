@@ -74,7 +74,7 @@ class Reached:
 
 
 def reached(bucket: str) -> Reached:
-    """How a bucket is reached by the settings in use."""
+    """Return how a bucket is reached by the settings in use."""
     found = {name: _of(bucket, name) for name in NAMES}
     secure = (found["connection.ssl.enabled"] or "true").lower() != "false"
     endpoint, scheme = found["endpoint"] or "", "https" if secure else "http"

@@ -128,7 +128,7 @@ def _rule(source: pa.DataType, target: Target) -> Converter:
 
 
 def _alike(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether nested types differ in the width of numbers and the length of texts only."""
+    """Return whether nested types differ in the width of numbers and the length of texts only."""
     if _kind(source) != "nested" or _kind(target) != "nested":
         same = _kind(source) == _kind(target) and _kind(source) in ("int", "float", "text", "binary")
         return same or source == target

@@ -24,7 +24,7 @@ def boolean(value: Value) -> Value:
 
 
 def is_text(type_: pa.DataType) -> bool:
-    """Whether values are texts or bytes."""
+    """Return whether values are texts or bytes."""
     return bool(pa.types.is_string(type_) or pa.types.is_binary(type_))
 
 

@@ -45,7 +45,7 @@ def compared_order(lists: Lists, before: Before) -> Ints:
 
 
 def _first_runs(lists: Lists, before: Before) -> tuple[Ints, Mask]:
-    """How many elements are in order from the first on, and whether that is from the greatest down."""
+    """Return how many elements are in order from the first on, and whether that is from the greatest down."""
     runs, falling = np.minimum(lists.counts, 1), np.zeros(len(lists.counts), np.bool_)
     starts = lists.starts
     for rows, place in by_place(lists.counts):

@@ -53,7 +53,7 @@ class Lists:
 
     @property
     def starts(self) -> Ints:
-        """Where the elements of each row begin."""
+        """Return where the elements of each row begin."""
         found: Ints = np.cumsum(self.counts) - self.counts
         return found
 
@@ -120,7 +120,7 @@ def followed(parts: list[Lists]) -> Lists:
 
 
 def shared(a: Lists, b: Lists) -> Mask:
-    """Which elements of one list the other one has, too."""
+    """Return which elements of one list the other one has, too."""
     number, most = codes(pa.concat_arrays([a.items, b.items]))
     one, other = number[: len(a.items)], number[len(a.items) :]
     found: Mask = np.isin(a.rows * most + one, b.rows * most + other)
@@ -128,7 +128,7 @@ def shared(a: Lists, b: Lists) -> Mask:
 
 
 def equal_elements(lists: Lists, needles: pa.Array) -> Mask:
-    """Which elements equal the value of their row."""
+    """Return which elements equal the value of their row."""
     same = compare("==", lists.items, needles.take(pa.array(lists.rows)))
     found: Mask = pc.fill_null(same, False).to_numpy(zero_copy_only=False)
     return found
@@ -164,7 +164,7 @@ def chained(values: list[Value]) -> Value:
 
 
 def truths(value: Value, n: int) -> tuple[Mask, Mask]:
-    """Where a condition is true, and where it is null."""
+    """Return where a condition is true, and where it is null."""
     held = boolean(value)
     if isinstance(held, pa.Scalar):
         held = pa.repeat(held, n)
@@ -203,7 +203,7 @@ def _element(value: Value, at: int) -> Value:
 
 
 def _ranks(column: pa.Array) -> pa.Array:
-    """How many lists stand before each."""
+    """Return how many lists stand before each."""
     return pc.subtract(pc.cumulative_sum(pc.cast(pc.is_valid(column), pa.int64())), 1)
 
 
@@ -234,7 +234,7 @@ def element_or_null(value: Value, at: Value, from_one: bool) -> Value:
 
 
 def has_element(value: Value, wanted: Value) -> Value:
-    """Whether an element equals the value; null if none does and one is null."""
+    """Return whether an element equals the value; null if none does and one is null."""
     require(pa.types.is_list, value)
     (column, needles), single = arrays(value, wanted)
     n = len(column)

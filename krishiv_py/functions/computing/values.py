@@ -33,12 +33,12 @@ class FaultError(ValueError):
 
 
 def is_number(type_: pa.DataType) -> bool:
-    """Whether a type can be computed with."""
+    """Return whether a type can be computed with."""
     return bool(is_integer(type_) or is_floating(type_) or is_decimal(type_))
 
 
 def is_moment(type_: pa.DataType) -> bool:
-    """Whether values are points in time."""
+    """Return whether values are points in time."""
     return bool(is_timestamp(type_) or pa.types.is_date(type_))
 
 

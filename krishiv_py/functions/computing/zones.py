@@ -105,7 +105,7 @@ def _moved(value: Value, name: str, *, shown: bool) -> Value:
 
 
 def from_utc(value: Value, zone: str) -> Value:
-    """What a clock in the zone shows when it is this time in UTC; a ``timestamp``."""
+    """Return what a clock in the zone shows when it is this time in UTC; a ``timestamp``."""
     require(is_moment, value)
     return pc.cast(_moved(coerced(value, INSTANT), zone, shown=False), INSTANT)
 

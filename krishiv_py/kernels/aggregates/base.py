@@ -41,7 +41,7 @@ def with_nulls(values: NumPy, present: Mask, type_: pa.DataType) -> pa.Array:
 
 
 def present_groups(ids: Ints, n: int) -> Mask:
-    """Which groups have any row."""
+    """Return which groups have any row."""
     mask = np.zeros(n, np.bool_)
     mask[ids] = True
     return mask

@@ -20,7 +20,7 @@ class FixedAssigner:
 
     @property
     def width(self) -> int:
-        """How many windows a row can belong to at the most."""
+        """Return how many windows a row can belong to at the most."""
         return -(-self.grid.size_us // self.grid.slide_us)
 
     def slices(self, times: Ints) -> Ints:

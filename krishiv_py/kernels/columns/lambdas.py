@@ -43,7 +43,7 @@ class ElementFunction:
 
     @property
     def text(self) -> str:
-        """How it is written."""
+        """Return how it is written."""
         return repr(self.function)
 
     def given(self, rows: Ints, *values: pa.Array) -> pa.Array:

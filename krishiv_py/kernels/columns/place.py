@@ -23,7 +23,7 @@ Bounds = tuple[Ints, Ints]
 
 
 def key_names(spec: OperatorSpec) -> list[str]:
-    """What key columns are called in an operator's tables."""
+    """Return what key columns are called in an operator's tables."""
     return [f"k{i}" for i in range(len(spec.keys))]
 
 

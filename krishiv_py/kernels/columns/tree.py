@@ -290,7 +290,7 @@ def _misfit(expr: Expr, batch: Rows, problem: Exception) -> ExpressionError:
 
 
 def _way_out(types: str) -> str:
-    """What to write instead of an operation on these types."""
+    """Return what to write instead of an operation on these types."""
     if "interval" in types or "duration" in types:
         return "write a length of time as one interval: INTERVAL 90 SECONDS, in Python timedelta(seconds=90)"
     if types.startswith("struct"):

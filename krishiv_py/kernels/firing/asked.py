@@ -70,7 +70,7 @@ class Question:
     left: set[int] = attrs.field(factory=set)
 
     def chosen(self, windows: Standing, candidates: Mask, *, of: Ints) -> Mask:
-        """Which candidates among the windows fire; what the others are `of` is left."""
+        """Return which candidates among the windows fire; what the others are `of` is left."""
         at = np.flatnonzero(candidates)
         fires = answer(self.asked, self.layout, windows.only(at), self.moment)
         self.left.update(of[at[~fires]].tolist())
@@ -85,7 +85,7 @@ def asked_by(trigger: Trigger) -> Asked | None:
 
 
 def answer(asked: Asked, layout: Layout, windows: Standing, moment: Moment) -> Mask:
-    """Which windows fire.
+    """Return which windows fire.
 
     Raises
     ------

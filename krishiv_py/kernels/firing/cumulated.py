@@ -24,12 +24,12 @@ _FEW: Final = 3
 
 
 def exactly(kernel: AggKernel) -> bool:
-    """Whether results of prefixes cost the same for every row, and are to the last bit those of whole groups."""
+    """Return whether results of prefixes cost the same for every row, and are to the last bit those of whole groups."""
     return kernel.exact_prefixes or kernel.holds_values
 
 
 def few_each(ids: Ints) -> bool:
-    """Whether groups have so few rows that to merge them is cheaper: what was held, and a row or two."""
+    """Return whether groups have so few rows that to merge them is cheaper: what was held, and a row or two."""
     return int(np.bincount(ids).max(initial=0)) <= _FEW
 
 

@@ -47,12 +47,12 @@ class Patience:
 
     @classmethod
     def of(cls, options: QueryOptions) -> Patience:
-        """What the plan says: results that may be followed by others do not wait."""
+        """Return what the plan says: results that may be followed by others do not wait."""
         lateness_us = options.allowed_lateness_us
         return cls(lateness_us if options.emit_mode == "final" else 0, lateness_us)
 
     def due(self, moment: Moment, fired_at: int = UNSET) -> Due:
-        """What is due at a moment, after all that was due up to the watermark `fired_at`."""
+        """Return what is due at a moment, after all that was due up to the watermark `fired_at`."""
         reached = max(fired_at, moment.watermark_us)
         return Due(self.fired(fired_at), self.fired(reached), self.over(reached), reached)
 

@@ -16,7 +16,7 @@ class IntervalGate(Section):
     shown_at: int | None = None
 
     def opens(self, trigger: Trigger, moment: Moment, *, changed: bool) -> bool:
-        """Whether it is time for what changed; the clock starts when something has changed for the first time."""
+        """Return whether it is time for what changed; the clock starts when something has changed for the first time."""
         period_us = trigger.period_us
         if period_us is None or moment.now_us is None or not changed:
             return False

@@ -22,7 +22,7 @@ class Prefixes:
 
 
 def prefixes(kernel: AggKernel, partials: list[pa.Array], ids: Ints, wanted: Ints) -> Prefixes:
-    """What the prefixes that end at the rows `wanted` come to, and what every group does.
+    """Return what the prefixes that end at the rows `wanted` come to, and what every group does.
 
     Parameters
     ----------

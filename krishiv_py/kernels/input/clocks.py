@@ -34,12 +34,12 @@ class ClockSpec:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """What its sources are called in the plan, as far as they are known before any row."""
+        """Return what its sources are called in the plan, as far as they are known before any row."""
         mark = self.watermark
         return tuple(map(self.named, (n for n, _ in mark.sources) if isinstance(mark, MultiSourceWatermarkSpec) else (ONLY,)))
 
     def named(self, source: str) -> str:
-        """What a source of this clock is called in the plan."""
+        """Return what a source of this clock is called in the plan."""
         return ".".join(part for part in (self.name, source) if part)
 
 
@@ -60,7 +60,7 @@ class ClockPlan:
 
     @property
     def initial(self) -> Moment:
-        """What is in force before any row."""
+        """Return what is in force before any row."""
         first, *others = (c.watermark.initial_us for c in self.clocks)
         return Moment(first, others=tuple(others))
 
@@ -82,7 +82,7 @@ class Clocks:
             tracker.advance(watermark_us, source, now_us)
 
     def settle(self, now_us: int) -> Moment:
-        """What is in force now."""
+        """Return what is in force now."""
         for tracker in self.trackers:
             tracker.settle(now_us)
         for quiet in self.plan.quiet:
@@ -90,7 +90,7 @@ class Clocks:
         return self.moment(now_us)
 
     def moment(self, now_us: int | None = None) -> Moment:
-        """What was in force when it was last settled."""
+        """Return what was in force when it was last settled."""
         first, *others = (t.current for t in self.trackers)
         return Moment(first, now_us, others=tuple(others))
 
@@ -145,12 +145,12 @@ class Clocks:
 
 
 def moment_of(saved: dict[str, Any], now_us: int) -> Moment:
-    """What is in force by what :meth:`Clocks.saved` gave."""
+    """Return what is in force by what :meth:`Clocks.saved` gave."""
     return Moment(saved["tracker"]["current"], now_us, others=tuple(t["current"] for t in saved.get("others", ())))
 
 
 def _silent(side: Sequence[WatermarkTracker], now_us: int, after_us: int) -> bool:
-    """Whether no source of a side has spoken for so long; one whose input has ended is not silent."""
+    """Return whether no source of a side has spoken for so long; one whose input has ended is not silent."""
     return all(
         now_us - t.spoke.setdefault(name, now_us) > after_us and us != END_OF_TIME
         for t in side

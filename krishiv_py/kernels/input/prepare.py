@@ -84,7 +84,7 @@ class Prepared:
 
 
 def refused(counters: dict[str, int]) -> dict[str, int]:
-    """How many rows were refused, by reason."""
+    """Return how many rows were refused, by reason."""
     return {reason: sum(counters.get(name, 0) for name in names) for reason, names in _REFUSED.items()}
 
 
@@ -198,7 +198,7 @@ class Prepare:
     def _all_taken(
         self, rows: pa.RecordBatch, stamped: Stamped, watermark_us: int, begun_us: int | None, *, results: bool
     ) -> bool:
-        """Whether the smallest and the largest time say that no row is refused, and none is ahead: the common case."""
+        """Return whether the smallest and the largest time say that no row is refused, and none is ahead: the common case."""
         spec, times = self.spec, stamped.times
         if not len(times) or stamped.null.any() or stamped.out_of_range.any():
             return False
@@ -262,7 +262,7 @@ class Prepare:
         return {str(entry["source"]): entry["t_max"] for entry in top}
 
     def _sources_of(self, rows: pa.RecordBatch, ahead: Mask) -> dict[str, int]:
-        """How many of the rows `ahead` each source has."""
+        """Return how many of the rows `ahead` each source has."""
         if not ahead.any():
             return {}
         if self.spec.source_column is None:
@@ -326,7 +326,7 @@ class Prepare:
         return pa.Table.from_arrays([as_arrow(times), *own, *keys, *inputs, *carried], schema=self.layout.row_schema)
 
     def _reaches(self, times: Ints, gaps: Ints | None) -> Ints:
-        """Where the session of every row alone would end."""
+        """Return where the session of every row alone would end."""
         return times + (self.spec.window.length_us if gaps is None else gaps)
 
     @staticmethod

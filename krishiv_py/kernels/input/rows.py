@@ -47,7 +47,7 @@ def _column(values: list[Any], field: pa.Field) -> pa.Array:
 
 
 def as_batch(rows: Any, schema: pa.Schema) -> pa.RecordBatch:
-    """What :func:`as_batches` gives, as one batch."""
+    """Return what :func:`as_batches` gives, as one batch."""
     found = as_batches(rows, schema)
     return found[0] if len(found) == 1 else one_batch(pa.Table.from_batches(found))
 

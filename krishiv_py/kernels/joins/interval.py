@@ -102,7 +102,7 @@ class IntervalJoinOperator(JoinOperator):
         return Pairs(np.concatenate([p.left for p in found]), np.concatenate([p.right for p in found]))
 
     def _given(self, pairs: Pairs, left: Half, pool: Pool, rows: pa.Table) -> Pairs:
-        """What is given of the pairs: all, none, or of semi joins the left rows that had not met anybody before."""
+        """Return what is given of the pairs: all, none, or of semi joins the left rows that had not met anybody before."""
         if self.window.how == "anti":
             return Pairs(pairs.left[:0], pairs.right[:0])
         if self.window.how != "semi":

@@ -40,7 +40,7 @@ class HalfLayout:
 
     @property
     def prefix(self) -> str:
-        """What its tables are called."""
+        """Return what its tables are called."""
         return "jl" if self.is_left else "jr"
 
     def of(self, chunk: pa.Table) -> pa.Table:
@@ -89,7 +89,7 @@ class Fresh:
         return found
 
     def wanted(self, before_us: int, after_us: int) -> Wanted:
-        """What they look for on the other side: from so far before their time until so far after it."""
+        """Return what they look for on the other side: from so far before their time until so far after it."""
         times = self.times[self.seeks]
         return Wanted(self.table[HASH].to_numpy()[self.seeks], times + before_us, times + after_us)
 
@@ -136,7 +136,7 @@ class Half:
         return over
 
     def first_come(self, fresh: Fresh, most: int, reach_us: int, over: int) -> Mask:
-        """Which keyed rows of a batch take part: those that find fewer than `most` rows of their key within `reach_us`.
+        """Return which keyed rows of a batch take part: those that find fewer than `most` rows of their key within `reach_us`.
 
         Counted are rows that arrived before and take part themselves, whatever side of it in time they are on. Times before
         `over` are forgotten: no row comes that could count them. So it follows from the rows and their order alone.
@@ -178,7 +178,7 @@ class Half:
         self._marks.append(pa.Table.from_arrays([pa.array(numbers), pa.array(times)], schema=_MARKS))
 
     def marked(self, rows: pa.Table) -> Mask:
-        """Whether held rows met another, in the batch that brought them or later."""
+        """Return whether held rows met another, in the batch that brought them or later."""
         met: Mask = rows[MET].to_numpy().copy()
         numbers = rows[NUMBER].to_numpy()
         found = self._marks.lookup(sorted_unique(numbers[~met]))

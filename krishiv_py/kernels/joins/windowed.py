@@ -85,7 +85,7 @@ class WindowJoinOperator(JoinOperator):
         return TimeLog(bucket, "wl"), TimeLog(bucket, "wr")
 
     def _first_start(self, over: int) -> int:
-        """Where the first window begins that ends after `over`."""
+        """Return where the first window begins that ends after `over`."""
         if over in (UNSET, END_OF_TIME):
             return over
         w = self.window

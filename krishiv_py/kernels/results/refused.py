@@ -21,12 +21,12 @@ class Judged:
 
     @property
     def counters(self) -> dict[str, int]:
-        """What a step counts of it."""
+        """Return what a step counts of it."""
         return counted(self.late)
 
 
 def counted(late: pa.Table | None) -> dict[str, int]:
-    """What a step counts of refused rows."""
+    """Return what a step counts of refused rows."""
     return {"late": late.num_rows} if late is not None and late.num_rows else {}
 
 

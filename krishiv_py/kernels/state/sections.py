@@ -21,7 +21,7 @@ class Section:
 
     @classmethod
     def of(cls: type[S], bucket: Bucket) -> S:
-        """What a bucket has of it; defaults for what was never stored."""
+        """Return what a bucket has of it; defaults for what was never stored."""
         meta = bucket.meta
         return cls(**{name: meta[name] for name in _names(cls) if name in meta})
 

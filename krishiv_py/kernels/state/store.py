@@ -78,7 +78,7 @@ def mapped(meta: Meta, name: str, key: Callable[[Any], K], pages: Pages | None) 
 
 
 def stored(meta: Meta) -> Meta:
-    """What owners keep as plain data; pages of maps that have changed are written."""
+    """Return what owners keep as plain data; pages of maps that have changed are written."""
     return {name: value.stored() if isinstance(value, SortedMap) else value for name, value in meta.items()}
 
 
@@ -93,7 +93,7 @@ class MemoryStore:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes the tables take that were put; those that are new since the last time are looked at."""
+        """Return how many bytes the tables take that were put; those that are new since the last time are looked at."""
         for name in self._put:
             size = self.tables[name].nbytes
             self._nbytes += size - self._sizes.get(name, 0)

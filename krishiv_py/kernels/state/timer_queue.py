@@ -49,7 +49,7 @@ class DueQueue:
 
     @property
     def earliest(self) -> int | None:
-        """When the first row is due."""
+        """Return when the first row is due."""
         return min(self._first.values(), default=None)
 
     def written(self) -> list[pa.Table]:

@@ -74,7 +74,7 @@ class Expiring:
         self.touch_schema = pa.schema([*fields, *self.layout.key_fields])
 
     def combine(self, rows: pa.Table) -> pa.Table:
-        """What the operator makes of the rows, and the latest event time of every key."""
+        """Return what the operator makes of the rows, and the latest event time of every key."""
         combined = self.inner.combine(rows)
         n = rows.num_rows
         keys = [pa.chunked_array([*rows[k].chunks, *combined[k].chunks], rows[k].type) for k in self.layout.key_names]
@@ -138,7 +138,7 @@ class Expiring:
         return True
 
     def _next_check(self, earliest: int | None, clock: int | None) -> int | None:
-        """What the clock will show when the first of the keys is to be looked at."""
+        """Return what the clock will show when the first of the keys is to be looked at."""
         if clock is None or clock == END_OF_TIME or earliest is None or earliest == UNSET:
             return None
         return earliest if clock == UNSET else max((clock // self.grain_us + 1) * self.grain_us, earliest)
@@ -174,12 +174,12 @@ class _Touches:
 
     @property
     def any(self) -> bool:
-        """Whether there are keys."""
+        """Return whether there are keys."""
         return len(self._queue) > 0
 
     @property
     def earliest(self) -> int | None:
-        """When the first of the keys is to be looked at."""
+        """Return when the first of the keys is to be looked at."""
         return self._queue.earliest
 
     def add(self, keys: list[pa.ChunkedArray], stamps: Ints) -> None:

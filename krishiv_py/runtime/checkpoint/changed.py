@@ -37,7 +37,7 @@ def warn_if_files_changed(names: Iterable[tuple[str, int]]) -> None:
 
 
 def _is_other(path: str, mtime_ns: int) -> bool:
-    """Whether a file is there with another modification time (ms) than it was read with."""
+    """Return whether a file is there with another modification time (ms) than it was read with."""
     try:
         return os.stat(path).st_mtime_ns // 1_000_000 != mtime_ns // 1_000_000
     except OSError:

@@ -13,7 +13,7 @@ FORMAT: Final = 1
 
 
 def format_note(engine: str) -> dict[str, Any]:
-    """What a plan note says of the format and of who wrote it: this version of the library, on an `engine`."""
+    """Return what a plan note says of the format and of who wrote it: this version of the library, on an `engine`."""
     return {"format": FORMAT, "written by": ", ".join(filter(None, [f"krishiv_py {__version__}", engine]))}
 
 

@@ -210,7 +210,7 @@ class Note:
         return found
 
     def is_mine(self) -> bool:
-        """Whether it is there, and this owner's."""
+        """Return whether it is there, and this owner's."""
         return bool(self.owner_again().get("token") == self.says["token"])
 
     def check(self) -> None:

@@ -126,7 +126,7 @@ def _below(path: str, folder: str) -> bool:
 
 
 def _gone(uri: str, streams: list[str]) -> bool:
-    """Whether a control file, noted ranges, or a send that was trimmed, are no longer there."""
+    """Return whether a control file, noted ranges, or a send that was trimmed, are no longer there."""
     path = unquote(urlparse(uri).path)
     ours = _OWN.fullmatch(path) is not None or os.path.dirname(path) in streams
     return ours and uri.startswith("file:") and not os.path.exists(path)

@@ -11,14 +11,14 @@ from typing import Any
 
 
 def is_over(owner: dict[str, Any], over_s: float) -> bool:
-    """Whether an owner is gone: its process on this host; elsewhere one that has not renewed the note for `over_s` s."""
+    """Return whether an owner is gone: its process on this host; elsewhere one that has not renewed the note for `over_s` s."""
     if owner.get("host") == socket.gethostname():
         return _begun(int(owner.get("pid", 0))) != owner.get("begun")
     return time.time() - float(owner.get("renewed", 0)) > over_s
 
 
 def me(query: str) -> dict[str, Any]:
-    """What this process writes of itself and its `query`."""
+    """Return what this process writes of itself and its `query`."""
     since = time.strftime("%Y-%m-%d %H:%M:%S %z")
     return {
         "query": query,
@@ -31,7 +31,7 @@ def me(query: str) -> dict[str, Any]:
 
 
 def _begun(pid: int) -> str | None:
-    """When a process of this host began, which tells it from a later one of the same number; None if it is gone."""
+    """Return when a process of this host began, which tells it from a later one of the same number; None if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             return stat.read().rpartition(b")")[2].split()[19].decode()
@@ -50,7 +50,7 @@ def _alive(pid: int) -> str | None:
 
 
 def parsed(data: bytes | None) -> dict[str, Any]:
-    """What was written; nothing where it is not there, or not whole."""
+    """Return what was written; nothing where it is not there, or not whole."""
     try:
         found = json.loads(data or b"{}")
     except ValueError:  # just being written

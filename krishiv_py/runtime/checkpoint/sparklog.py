@@ -84,7 +84,7 @@ def logged_offsets(lines: list[str], path: str) -> dict[int, int]:
 
 
 def planned(checkpoint: str, batch: int) -> dict[str, Any]:
-    """What Spark wrote down of a micro-batch before it ran: watermark, time, settings.
+    """Return what Spark wrote down of a micro-batch before it ran: watermark, time, settings.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def add_source(checkpoint: str) -> None:
 
 
 def sources_of(checkpoint: str) -> int:
-    """How many sources the last planned micro-batch had; 0 before the first."""
+    """Return how many sources the last planned micro-batch had; 0 before the first."""
     store, root = store_at(checkpoint)
     batches = numbered(store, f"{root}/offsets")
     return len(checked_lines(store, f"{root}/offsets/{max(batches)}")) - _HEAD if batches else 0
@@ -147,7 +147,7 @@ def entries_of(store: Store, root: str) -> list[tuple[str, list[dict[str, Any]]]
 
 
 def entries_in(lines: list[str], path: str) -> list[dict[str, Any]]:
-    """What the lines of a file source's log say of the files that were read.
+    """Return what the lines of a file source's log say of the files that were read.
 
     Raises
     ------
@@ -224,5 +224,5 @@ def _forget_checksum(store: Store, path: str) -> None:
 
 
 def _lists_files(store: Store, path: str) -> bool:
-    """Whether this is the log of a file source; others keep other things in their folder."""
+    """Return whether this is the log of a file source; others keep other things in their folder."""
     return _ENTRY.encode() in (store.read(path) or b"")

@@ -46,17 +46,17 @@ class Beats:
 
     @property
     def wanted(self) -> bool:
-        """Whether there are any."""
+        """Return whether there are any."""
         return self.period_us is not None or self.goes_on or self.woken
 
     def heartbeats(
         self, controls: ControlFolder | None, now: Callable[[], int], any_open: Callable[[], bool]
     ) -> Heartbeats | None:
-        """What writes them when the clock must be looked at."""
+        """Return what writes them when the clock must be looked at."""
         if controls is None or self.period_us is None:
             return None
         return Heartbeats(controls, self.period_us, now, any_open if self.while_open else lambda: True)
 
     def wakes(self, controls: ControlFolder | None, now: Callable[[], int]) -> Wakes | None:
-        """What writes them when the watermark has moved."""
+        """Return what writes them when the watermark has moved."""
         return Wakes(controls, self.period_us is None, now) if controls is not None and self.woken else None

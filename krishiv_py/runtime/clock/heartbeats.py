@@ -26,7 +26,7 @@ _POLL_S: Final = 0.05
 
 
 def period_us(spec: OperatorSpec) -> int | None:
-    """How often the clock must be looked at; None when it plays no part."""
+    """Return how often the clock must be looked at; None when it plays no part."""
     periods = []
     if isinstance(spec.watermark, MultiSourceWatermarkSpec) and spec.watermark.idle_timeout_us is not None:
         periods.append(spec.watermark.idle_timeout_us // 2)
@@ -40,7 +40,7 @@ def period_us(spec: OperatorSpec) -> int | None:
 
 
 def by_clock_us(specs: Sequence[OperatorSpec]) -> int | None:
-    """How often the clock must be looked at while windows that go by it are open; None where it closes none."""
+    """Return how often the clock must be looked at while windows that go by it are open; None where it closes none."""
     timed = [s.window.length_us for s in specs if not s.window.numbered and not s.window.gives_rows]
     return max(min(us // 10 if us else _BY_CLOCK_US for us in [*timed, 10 * _BY_CLOCK_US]), _SHORTEST_US) if timed else None
 

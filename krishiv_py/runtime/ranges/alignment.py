@@ -58,7 +58,7 @@ class Alignment:
         self._sources.append(name)
 
     def holds(self, name: str) -> bool:
-        """Whether a source has to wait; to be asked before it plans."""
+        """Return whether a source has to wait; to be asked before it plans."""
         with self._lock:
             reached, before = self.reached(), self._waits.get(name)
             mine = reached.get(name, UNSET)
@@ -93,7 +93,7 @@ class Alignment:
             self.changed()
 
     def waiting(self) -> list[str]:
-        """What is held back at the moment, in words."""
+        """Return what is held back at the moment, in words."""
         with self._lock:
             drift = show_us(self.max_drift_us)
             return [
@@ -105,7 +105,7 @@ class Alignment:
         return mine != UNSET and (other == UNSET or mine - other > self.max_drift_us)
 
     def _counts(self, name: str) -> bool:
-        """Whether a source can still come to where the others are, as far as anybody knows."""
+        """Return whether a source can still come to where the others are, as far as anybody knows."""
         since = self._quiet.get(name)
         return name not in self._over and (since is None or (self.idle_us is not None and self.now() - since <= self.idle_us))
 

@@ -63,7 +63,7 @@ def _take_over(checkpoint: str, at: int, upto: int, before: int, entries: list[d
 
 
 def _file(entry: dict[str, Any]) -> tuple[str, str, int]:
-    """How a file is opened, what tells it from others, and its modification time, ns."""
+    """Return how a file is opened, what tells it from others, and its modification time, ns."""
     uri, mtime_ns = entry["path"], int(entry.get("timestamp", 0)) * 1_000_000
     path = unquote(urlparse(uri).path)
     if is_local_path(uri):

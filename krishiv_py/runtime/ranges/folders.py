@@ -120,7 +120,7 @@ class FolderSource(Source):
         return max(taken.count - counted, 0) + len(self._driver.pending)  # names of files that were put away are forgotten
 
     def any_new(self) -> bool:
-        """Whether there are files that are not planned yet."""
+        """Return whether there are files that are not planned yet."""
         driver = self._driver
         if not driver.pending and not driver.no_more:
             self._list()
@@ -190,7 +190,7 @@ def _free(store: Store, path: str) -> str:
 
 
 def _upto(files: Sequence[File], limit: Limit | None) -> int:
-    """How many of the first files have together no more bytes than a batch may take: one at the least."""
+    """Return how many of the first files have together no more bytes than a batch may take: one at the least."""
     if limit is None:
         return len(files)
     sizes = list(itertools.takewhile(lambda size: size <= limit.nbytes, itertools.accumulate(file.size or 0 for file in files)))

@@ -34,12 +34,12 @@ class Limit:
 
     @property
     def rows(self) -> int:
-        """How many rows the next batch takes."""
+        """Return how many rows the next batch takes."""
         return max(int(self.most_rows * self._share), 1)
 
     @property
     def nbytes(self) -> int:
-        """How many bytes the next batch takes."""
+        """Return how many bytes the next batch takes."""
         return max(int(self.most_bytes * self._share), 1)
 
     def took(self, rows: int, nbytes: int) -> None:

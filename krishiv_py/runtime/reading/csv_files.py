@@ -94,7 +94,7 @@ class CsvReader(FileReader):
             yield self.put_aside([self._malformed(lines, at, problems[at], uri) for at in sorted(problems)])
 
     def _odd(self, lines: _Lines, read: Records, at: dict[str, int]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Which rows have bytes that are not UTF-8 in a text that is read."""
+        """Return which rows have bytes that are not UTF-8 in a text that is read."""
         found = np.zeros(len(read.lines), np.bool_)
         if lines.odd:
             found = np.isin(lines.numbers[read.lines], list(lines.odd))

@@ -55,7 +55,7 @@ class FileReader:
                 yield self.put_aside([Malformed(shown, None, None, what + (f", after {rows} rows" if rows else ""))])
 
     def put_aside(self, malformed: list[Malformed]) -> Scanned:
-        """What is put aside.
+        """Return what is put aside.
 
         Raises
         ------

@@ -15,7 +15,7 @@ from krishiv_py.runtime.reading.parquet import ParquetReader
 
 
 def arrow_scanned(source: Source) -> bool:
-    """Whether Arrow reads the rows of a source in the tasks, so that only names or ranges travel through the JVM."""
+    """Return whether Arrow reads the rows of a source in the tasks, so that only names or ranges travel through the JVM."""
     return isinstance(source, (MemorySource, RangeSource)) or (
         isinstance(source, FileSource)
         and source.format in ("parquet", "json")
@@ -25,12 +25,12 @@ def arrow_scanned(source: Source) -> bool:
 
 
 def planned_here(source: Source) -> bool:
-    """Whether the library plans the files of a source, whoever reads them."""
+    """Return whether the library plans the files of a source, whoever reads them."""
     return isinstance(source, FileSource) and arrow_reads(source.path)
 
 
 def file_reader(source: FileSource, schema: pa.Schema) -> FileReader:
-    """What reads the files of a source in the tasks."""
+    """Return what reads the files of a source in the tasks."""
     rules = Rules(source.on_malformed == "side_output", source.missing_columns == "null", source.nanoseconds == "cut")
     if source.format == "csv":  # of a session without Spark
         return CsvReader.of(source, schema, rules)

@@ -75,7 +75,7 @@ def _compression(path: str) -> str | None:
 
 
 def readable(store: Store, path: str) -> bool:
-    """Whether the bytes of a file can be had: then what went wrong is what is in them."""
+    """Return whether the bytes of a file can be had: then what went wrong is what is in them."""
     try:
         with store.arrow.open_input_stream(path, compression=None) as stream:
             while stream.read(1 << 22):

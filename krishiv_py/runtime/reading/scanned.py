@@ -24,5 +24,5 @@ class Scanned:
 
     @property
     def only_time(self) -> bool:
-        """Whether it is a send without rows, which says no more than when it was."""
+        """Return whether it is a send without rows, which says no more than when it was."""
         return self.batch is None and self.control is None and not self.malformed

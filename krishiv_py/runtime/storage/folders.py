@@ -92,7 +92,7 @@ def _remove_if_left(folder: str) -> None:
 
 
 def _private(path: str, kind: Callable[[int], bool]) -> bool:
-    """Whether it is this user's own, and of the kind it should be rather than a link to something."""
+    """Return whether it is this user's own, and of the kind it should be rather than a link to something."""
     found = os.lstat(path)
     return kind(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
 

@@ -14,7 +14,7 @@ _HEAD: Final = b"crc\0"
 
 
 def checked(store: Store, path: str) -> bytes:
-    """What a file of Spark's holds, after a look at its checksum, where there is one.
+    """Return what a file of Spark's holds, after a look at its checksum, where there is one.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def checked_lines(store: Store, path: str) -> list[str]:
 
 
 def sum_of(path: str) -> str:
-    """Where the checksum of a file lies."""
+    """Return where the checksum of a file lies."""
     folder, _, name = path.rpartition("/")
     return f"{folder}/.{name}.crc"
 

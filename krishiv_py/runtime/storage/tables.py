@@ -171,7 +171,7 @@ class TaskTables:
 
     @cached_property
     def entries(self) -> dict[str, dict[str, Any]]:
-        """What the note says of each table, by its token."""
+        """Return what the note says of each table, by its token."""
         note = read_note(self.checkpoint)
         if note is None or note["batch"] != self.batch:
             raise missing(f"the note of the tables of batch {self.batch} in {self.checkpoint}", BEGIN_ANEW)
@@ -211,7 +211,7 @@ def tables_of(checkpoint: str | None, batch: int | None) -> AbstractContextManag
 
 
 def read_note(checkpoint: str) -> dict[str, Any] | None:
-    """Which version of each table the last batch has; None before the first."""
+    """Return which version of each table the last batch has; None before the first."""
     store, path = _at(checkpoint, _NOTE)
     data = store.read(path)
     if data is None:

@@ -42,7 +42,7 @@ _NAMED: Final = re.compile(r"batch-(.+)-([0-9]{12})\.parquet")
 
 
 def folder_below(checkpoint: str) -> str:
-    """Where the files of a checkpoint are."""
+    """Return where the files of a checkpoint are."""
     return f"{checkpoint}/krishiv/handed"
 
 
@@ -129,7 +129,7 @@ class HandOver(TableSink):
 
     @property
     def title(self) -> str:
-        """What errors and plans call it."""
+        """Return what errors and plans call it."""
         return "to_dataframe()"
 
     def check(self, output: OutputName, schema: pa.Schema) -> None:

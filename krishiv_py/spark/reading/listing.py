@@ -31,7 +31,7 @@ def located(spark: SparkSession, path: str, *, streaming: bool) -> Located:
 
 
 def _here(spark: SparkSession, path: str) -> bool:
-    """Whether a path is one of this machine."""
+    """Return whether a path is one of this machine."""
     if is_connect(spark) or ("://" in path and not path.startswith("file:")):
         return False
     return path.startswith("file:") or str(spark.sparkContext.master).startswith("local") or folders_shared(spark)

@@ -92,7 +92,7 @@ def _numbered(frame: DataFrame, names: Iterable[str]) -> DataFrame:
 
 
 def located_source(source: FileSource) -> Located:
-    """Where the files of a source are."""
+    """Return where the files of a source are."""
     return Located(source.path, source.literal)
 
 

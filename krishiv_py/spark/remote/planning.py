@@ -26,7 +26,7 @@ _AGAIN_S: Final = 0.5
 
 
 def planning_of(batches: Batches) -> Planning:
-    """How the first run of a query plans."""
+    """Return how the first run of a query plans."""
     return "all there is" if batches.kind == "available_now" else "one by one"
 
 

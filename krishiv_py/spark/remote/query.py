@@ -35,7 +35,7 @@ class NotedLedger(Ledger):
         return self.held
 
     def waiting(self) -> list[str]:
-        """Which sources the server's process holds back, as it noted them last."""
+        """Return which sources the server's process holds back, as it noted them last."""
         return self.waits
 
     def look(self) -> None:
@@ -63,7 +63,7 @@ class RemoteQuery(StreamQuery):
         self.arrivals.take()
 
     def _problem(self) -> BaseException | None:
-        """What Spark tells of, or what the server's process noted that ended it between two batches."""
+        """Return what Spark tells of, or what the server's process noted that ended it between two batches."""
         found = super()._problem()
         if found is None and self._end != "stopped":
             self._lost = found = noted_failure(self._ledger.notes.checkpoint)

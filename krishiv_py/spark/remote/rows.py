@@ -69,17 +69,17 @@ class Away(SideOutputLateEventHandler):
 
     @property
     def wants(self) -> LateWanted:
-        """What that one wants."""
+        """Return what that one wants."""
         return self.wanted
 
 
 def stays(sink: Sink | None) -> bool:
-    """Whether a sink is one of the client's process: in another one nobody would see its rows."""
+    """Return whether a sink is one of the client's process: in another one nobody would see its rows."""
     return isinstance(sink, (MemorySink, ConsoleSink))
 
 
 def client_folder(checkpoint: str) -> str:
-    """Where the rows for the client are."""
+    """Return where the rows for the client are."""
     return f"{checkpoint}/krishiv/client"
 
 

@@ -99,7 +99,7 @@ class RemoteSteps:
 
     @classmethod
     def of(cls, told: Told, away: tuple[LateEventHandler, ...]) -> RemoteSteps:
-        """What is told; the handlers `away`, which stay in the client, may be met anywhere in the plan.
+        """Return what is told; the handlers `away`, which stay in the client, may be met anywhere in the plan.
 
         Raises
         ------

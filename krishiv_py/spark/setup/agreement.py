@@ -138,7 +138,7 @@ def check_worker_python(python: str, *, given: bool) -> None:
 
 @functools.lru_cache(maxsize=8)
 def _problem_of(path: str) -> str:
-    """What another Python lacks; empty if nothing is missing."""
+    """Return what another Python lacks; empty if nothing is missing."""
     zips = sorted(Path(pyspark.__file__).parent.glob("python/lib/*.zip"))
     home = os.environ.get("SPARK_HOME")
     if home:

@@ -23,7 +23,7 @@ _PIECE: Final = 1 << 22
 
 
 def archive_path(java: str) -> Path:
-    """Where the archive for this Java and the installed Spark is, or would be."""
+    """Return where the archive for this Java and the installed Spark is, or would be."""
     home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(home, "krishiv_py", f"classes-{_key(java)}.jsa")
 
@@ -55,12 +55,12 @@ def running_jvm() -> subprocess.Popen[bytes]:
 
 
 def checksum_path(archive: Path) -> Path:
-    """Where the checksum of an archive is."""
+    """Return where the checksum of an archive is."""
     return archive.with_suffix(".crc")
 
 
 def tried_path(archive: Path) -> Path:
-    """Where it is noted that a session has begun to make an archive."""
+    """Return where it is noted that a session has begun to make an archive."""
     return archive.with_suffix(".tried")
 
 
@@ -74,7 +74,7 @@ def checksum(path: Path) -> str:
 
 
 def _is_ours(path: Path) -> bool:
-    """What is in it is run: only its owner may have written it."""
+    """Return what is in it is run: only its owner may have written it."""
     found = path.stat()
     return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 

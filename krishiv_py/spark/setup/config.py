@@ -71,7 +71,7 @@ def _logging() -> str:
 
 
 def query_settings(profile: Profile) -> dict[str, str]:
-    """What is set on every session, also on one that was there."""
+    """Return what is set on every session, also on one that was there."""
     return {**QUERY_SETTINGS, FSYNC: str(profile != "dev-local").lower(), BUCKETS: _BUCKETS.get(profile, "1")}
 
 
@@ -154,23 +154,23 @@ def buckets_wanted(spark: SparkSession) -> int:
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Whether a session is one of Spark Connect: the driver is in another process, perhaps on another machine."""
+    """Return whether a session is one of Spark Connect: the driver is in another process, perhaps on another machine."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def is_here(master: str | None) -> bool:
-    """Whether tasks of a Spark with this `master` run in the JVM of the driver."""
+    """Return whether tasks of a Spark with this `master` run in the JVM of the driver."""
     return (master or "local").split("[")[0] == "local"
 
 
 def cores_of(master: str | None) -> int | None:
-    """How many cores a local `master` names; None if it names none."""
+    """Return how many cores a local `master` names; None if it names none."""
     inside = (master or "").removeprefix("local[").removesuffix("]")
     return int(inside) if inside.isdigit() else None
 
 
 def folders_shared(spark: SparkSession) -> bool:
-    """Whether local paths are said to be mounted on every machine."""
+    """Return whether local paths are said to be mounted on every machine."""
     return str(spark.conf.get(SHARED, "false")).lower() == "true"
 
 

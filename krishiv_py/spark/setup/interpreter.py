@@ -30,7 +30,7 @@ def choose_worker_python(*, here: bool = True) -> None:
 
 
 def _is_installed() -> bool:
-    """Whether Spark is the one in the installed PySpark, which any process of this Python finds by itself."""
+    """Return whether Spark is the one in the installed PySpark, which any process of this Python finds by itself."""
     package = Path(pyspark.__file__).parent
     home = os.environ.get("SPARK_HOME")
     return package.parent in {Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")} and (

@@ -25,7 +25,7 @@ _PACKAGED: Final = (
 
 
 def _hint() -> str:
-    """What to type on the system at hand."""
+    """Return what to type on the system at hand."""
     conda = "`conda install -c conda-forge openjdk=17`"
     found = next(((name, command) for name, command in _PACKAGED if shutil.which(name)), None)
     if found is None:
@@ -41,7 +41,7 @@ def _hint() -> str:
 
 
 def _version(java: str) -> str:
-    """What a Java says of its version: in a file beside it, or else it is asked, which takes a tenth of a second."""
+    """Return what a Java says of its version: in a file beside it, or else it is asked, which takes a tenth of a second."""
     with suppress(OSError, UnicodeDecodeError):
         noted = re.search(r'^JAVA_(VERSION=".*")', (Path(java).resolve().parent.parent / "release").read_text(), re.MULTILINE)
         if noted:

@@ -99,7 +99,7 @@ def not_started(master: str, reason: str) -> EnvironmentSetupError:
 
 
 def _reason(errors: Iterable[bytes], prints: Iterable[bytes]) -> str:
-    """What a JVM that ended said first; that it has read the user's options is not it.
+    """Return what a JVM that ended said first; that it has read the user's options is not it.
 
     It tells of an option it does not know on standard error, of a value it does not take on standard output.
     """
@@ -151,7 +151,7 @@ class _Heard:
         os.close(self.writing)
 
     def last_words(self) -> list[bytes]:
-        """What it said, once it has ended."""
+        """Return what it said, once it has ended."""
         self._passing.join(_LAST_WORDS_S)
         return self._said
 

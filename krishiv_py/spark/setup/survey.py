@@ -138,7 +138,7 @@ def _asking(folders: list[Any], linger_s: float) -> Callable[[Iterator[pa.Record
 
 
 def look(folders: Sequence[Folder]) -> Found:
-    """What this process finds, in a task."""
+    """Return what this process finds, in a task."""
     process, executor = _executor()
     return Found(
         socket.gethostname(),
@@ -184,7 +184,7 @@ def _executor() -> tuple[int, str]:
 
 
 def _executors(spark: SparkSession) -> int | None:
-    """How many executors there are; None where the driver cannot be asked."""
+    """Return how many executors there are; None where the driver cannot be asked."""
     if is_connect(spark):
         return None
     if is_here(str(spark.sparkContext.master)):

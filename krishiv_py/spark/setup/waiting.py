@@ -46,7 +46,7 @@ class Call(Generic[T]):
         return self._done.wait(timeout_s)
 
     def result(self) -> T:
-        """What it brought, or raised."""
+        """Return what it brought, or raised."""
         self._done.wait()
         if self._problem is not None:
             raise self._problem
@@ -54,7 +54,7 @@ class Call(Generic[T]):
 
 
 def on_main_thread() -> bool:
-    """Whether signals are heard here."""
+    """Return whether signals are heard here."""
     return threading.current_thread() is threading.main_thread()
 
 

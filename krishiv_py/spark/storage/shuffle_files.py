@@ -38,7 +38,7 @@ class ShuffleFiles:
     large_bytes: int
 
     def give(self, table: pa.Table) -> bytes:
-        """What stands for a chunk on its way."""
+        """Return what stands for a chunk on its way."""
         if self.folder is None or table.nbytes < self.large_bytes:
             return encode(table)
         name = uuid.uuid4().hex
@@ -51,7 +51,7 @@ class ShuffleFiles:
         return chunk_of(value, self.folder or "")
 
     def of_batch(self, batch: int) -> ShuffleFiles:
-        """What is handed on within a micro-batch."""
+        """Return what is handed on within a micro-batch."""
         return self if self.folder is None else attrs.evolve(self, folder=f"{self.folder}/{batch}")
 
     def clear(self) -> None:

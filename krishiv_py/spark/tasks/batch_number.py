@@ -11,12 +11,12 @@ from krishiv_py.runtime.storage.closings import noted_keys
 
 
 def batch_setting(checkpoint: str) -> str:
-    """Where tasks find the number of the running micro-batch over Spark Connect, which does not tell it them."""
+    """Return where tasks find the number of the running micro-batch over Spark Connect, which does not tell it them."""
     return f"spark.krishiv.batch.{_mark(checkpoint)}"
 
 
 def closing_setting(checkpoint: str) -> str:
-    """Where tasks find the number of the last micro-batch that closes keys."""
+    """Return where tasks find the number of the last micro-batch that closes keys."""
     return f"spark.krishiv.closing.{_mark(checkpoint)}"
 
 

@@ -186,7 +186,7 @@ class BoundedSteps:
         yield self._out(_told(NOTES, self.place.number), Notes(counters, maxima, ahead=ahead).to_bytes())
 
     def _chunks(self, rows: list[tuple[int, int, bytes]]) -> dict[int, Packed]:
-        """What was read, by batch."""
+        """Return what was read, by batch."""
         by_batch: dict[int, list[pa.Table]] = {}
         for number, _, blob in sorted(rows, key=lambda r: r[:2]):
             by_batch.setdefault(number, []).append(self.shuffle_files.take(blob))
@@ -250,7 +250,7 @@ def step_moments(batches: Sequence[TimedBatch]) -> tuple[Moment, ...]:
 
 
 def _told(kind: str, stage: int) -> str:
-    """What something of a stage is called on its way to the driver."""
+    """Return what something of a stage is called on its way to the driver."""
     return f"{kind}{STAGE}{stage}"
 
 

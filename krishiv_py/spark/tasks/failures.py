@@ -69,7 +69,7 @@ def passable(problem: BaseException | None) -> BaseException | None:
 
 
 def failed_batch(problem: BaseException, operator: str, batch: int) -> KrishivError:
-    """What went wrong with a micro-batch on the driver, or in a task it waited for."""
+    """Return what went wrong with a micro-batch on the driver, or in a task it waited for."""
     kind, said = (type(problem), str(problem)) if isinstance(problem, KrishivError) else heart(problem)
     where = f"operator {operator}, " if f"operator {operator}" not in said else ""
     at = f"batch {batch}: " if f"batch {batch}" not in said else ""
@@ -77,7 +77,7 @@ def failed_batch(problem: BaseException, operator: str, batch: int) -> KrishivEr
 
 
 def failure(problem: BaseException, what: str) -> KrishivError:
-    """What made `what` fail: of our own type if a task raised one, with the heart of a stack trace, not its length."""
+    """Return what made `what` fail: of our own type if a task raised one, with the heart of a stack trace, not its length."""
     if is_gone(problem):
         return SessionClosedError(
             f"{what} failed: Spark's JVM has gone",
@@ -91,7 +91,7 @@ def failure(problem: BaseException, what: str) -> KrishivError:
 
 
 def cause(problem: BaseException) -> BaseException | None:
-    """What to show above our error: nothing where pages of Spark's say once more what a task of ours has told."""
+    """Return what to show above our error: nothing where pages of Spark's say once more what a task of ours has told."""
     spark = isinstance(problem, (Py4JError, PySparkException))
     return None if spark and (_OWN.search(str(problem)) or is_gone(problem)) else problem
 
@@ -141,7 +141,7 @@ def _last_of_traceback(text: str) -> str:
 
 
 def is_gone(problem: BaseException) -> bool:
-    """Whether an exception says that nobody answers: the JVM was killed, or has crashed."""
+    """Return whether an exception says that nobody answers: the JVM was killed, or has crashed."""
     if isinstance(problem, Py4JJavaError):
         return False  # it has answered
     if type(problem).__name__ == "SparkConnectGrpcException":

@@ -86,7 +86,7 @@ def _cut(source: Source) -> bool:
 
 
 def _divided(source: Source) -> bool:
-    """Whether it is known which batches a query would make of a source."""
+    """Return whether it is known which batches a query would make of a source."""
     return isinstance(source, RangeSource) or (isinstance(source, FileSource) and arrow_scanned(source))
 
 
@@ -125,7 +125,7 @@ def _side_by_side(sources: list[list[list[str]]]) -> list[list[tuple[int, str]]]
 
 
 def _timed(plan: PhysicalPlan, batches: list[list[tuple[int, str]]], now_us: int, *, idle: bool) -> Timetable:
-    """What is in force in every batch. Of memory streams the last file need not be read for that."""
+    """Return what is in force in every batch. Of memory streams the last file need not be read for that."""
     clocks, takers = Clocks(plan.clocks), [_takers(plan, read) for read in plan.reads]
     readers = [stream_reader(read) for read in plan.reads]
     found: list[dict[str, TimedBatch]] = [{} for _ in plan.reads]
@@ -152,7 +152,7 @@ def _timed(plan: PhysicalPlan, batches: list[list[tuple[int, str]]], now_us: int
 
 
 def _sent_us(reader: FileReader | RangeReader, path: str) -> list[int]:
-    """When what is in a file was sent, if it was."""
+    """Return when what is in a file was sent, if it was."""
     if not isinstance(reader, ParquetReader):
         return []
     return [s.now_us for s in reader(one_path(path)) if s.now_us is not None]
@@ -182,7 +182,7 @@ def _takers(plan: PhysicalPlan, read: Read) -> list[_Taker]:
 
 
 def stream_reader(part: Read) -> FileReader | RangeReader:
-    """What reads the files or ranges of a stream."""
+    """Return what reads the files or ranges of a stream."""
     schema = pa.schema([part.source.schema.field(n) for n in part.needs_columns])
     if isinstance(part.source, RangeSource):
         return RangeReader(schema, part.source.source, part.source.name)

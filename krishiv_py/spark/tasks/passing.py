@@ -24,5 +24,5 @@ def take(packing: Packing, scanned: Scanned) -> None:
 
 
 def done(stage: Stage, packing: Packing) -> BatchDone:
-    """What came of the rows that were taken."""
+    """Return what came of the rows that were taken."""
     return stage.step(Bucket(MemoryStore()), packing.packed(), Moment(UNSET))

@@ -90,7 +90,7 @@ class Sorter:
         return found
 
     def sides(self, node: sg.Expression) -> set[SideName]:
-        """Which sides the columns of a node come from."""
+        """Return which sides the columns of a node come from."""
         return {self._side(c) for c in node.find_all(sg.Column) if not isinstance(c.this, sg.Star)}
 
     def _side(self, node: sg.Column) -> SideName:
@@ -126,7 +126,7 @@ class Sorter:
         return True
 
     def _ends_tell_times(self) -> bool:
-        """Whether the event times of both sides follow from the ends of their windows in the same way."""
+        """Return whether the event times of both sides follow from the ends of their windows in the same way."""
         told = {r.stream.result_time if isinstance(r.stream, ResultStream) else None for r in self._sides}
         return len(told) == 1 and told <= {"before_end", "end"}
 
@@ -134,7 +134,7 @@ class Sorter:
         return [(self.both.resolved(a), self.both.resolved(b)) for a, b in found.keys]
 
     def _bound(self, node: sg.Expression, found: Conditions) -> bool:
-        """Whether a comparison bounds the time of one side by that of the other; its bounds are noted."""
+        """Return whether a comparison bounds the time of one side by that of the other; its bounds are noted."""
         if type(node) not in _LESS and not isinstance(node, sg.EQ):
             return False
         assert isinstance(node, sg.Binary)

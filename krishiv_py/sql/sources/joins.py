@@ -47,7 +47,7 @@ _KINDS: Final[dict[str, How]] = {
 
 
 def how_of(join: sg.Join) -> How:
-    """Which rows a JOIN gives."""
+    """Return which rows a JOIN gives."""
     words = " ".join(str(join.args.get(key) or "").upper() for key in ("method", "side", "kind")).strip()
     words = " ".join(words.split())
     if words not in _KINDS:

@@ -36,7 +36,7 @@ class _Call:
 
 
 def is_lateral(node: sg.Expression) -> bool:
-    """Whether a part of FROM is made of the columns before it."""
+    """Return whether a part of FROM is made of the columns before it."""
     return isinstance(node, (sg.Lateral, sg.Unnest))
 
 

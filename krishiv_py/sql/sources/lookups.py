@@ -91,7 +91,7 @@ class _Look:
     ends: str | None = None
 
     def validity(self, part: sg.Expression) -> bool:
-        """Whether a condition is a bound of validity."""
+        """Return whether a condition is a bound of validity."""
         bound = _validity(part, self.sorter)
         if bound is None:
             return False
@@ -106,7 +106,7 @@ class _Look:
         return True
 
     def key(self, part: sg.Expression) -> bool:
-        """Whether a condition is an equal key."""
+        """Return whether a condition is an equal key."""
         found = self.sorter.sorted([part])
         if len(found.keys) != 1:
             return False
@@ -122,7 +122,7 @@ class _Look:
         return dotted([self.column_of[first], *fields])
 
     def own(self, part: sg.Expression) -> bool:
-        """Whether a condition is about the rows alone."""
+        """Return whether a condition is about the rows alone."""
         if self.sorter.sides(part) != {"left"}:
             return False
         self.stream = self.stream.filter(self.left.expr(part))

@@ -94,7 +94,7 @@ def _once(rows: Rows, using: list[str], tables: set[str | None]) -> Rows:
 
 
 def _joins(node: sg.Expression, left: Rows, both: Rows) -> bool:
-    """Whether a part of WHERE is about both sides."""
+    """Return whether a part of WHERE is about both sides."""
     if node.find(sg.Query) is not None:
         return False
     own = [any(both.find(c)[0] is k for k in left.columns) for c in node.find_all(sg.Column)]
@@ -102,7 +102,7 @@ def _joins(node: sg.Expression, left: Rows, both: Rows) -> bool:
 
 
 def _equal(name: sg.Identifier, left: tuple[Column, ...], right: tuple[Column, ...], join: sg.Join) -> sg.Expression:
-    """What USING says of a column."""
+    """Return what USING says of a column."""
     tables = []
     for columns in (left, right):
         table = next((c.table for c in columns if c.name.lower() == name.name.lower() and not c.hidden), None)
@@ -169,7 +169,7 @@ def _no_renaming(node: sg.Expression) -> None:
 
 
 def found(node: sg.Table, env: Env) -> Registered | Static | Rows:
-    """What a name in FROM stands for."""
+    """Return what a name in FROM stands for."""
     only(node, frozenset({"this", "alias", "version"}))
     _no_renaming(node)
     name = node.name.lower()
@@ -248,7 +248,7 @@ def _arguments(kind: Kind, call: sg.Anonymous) -> tuple[sg.Expression, sg.Expres
 
 
 def _name_of(node: sg.Expression) -> str:
-    """What a key is called where PARTITION BY and GROUP BY are compared."""
+    """Return what a key is called where PARTITION BY and GROUP BY are compared."""
     return node.name if isinstance(node, sg.Column) else node.sql("spark")
 
 

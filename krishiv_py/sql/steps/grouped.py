@@ -35,7 +35,7 @@ class Key:
 
     @property
     def computed(self) -> bool:
-        """Whether the column has to be made."""
+        """Return whether the column has to be made."""
         return not (isinstance(self.expr, Col) and self.expr.name == self.column)
 
 

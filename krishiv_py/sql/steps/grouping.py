@@ -100,7 +100,7 @@ def _flat(groups: list[Any]) -> list[sg.Expression]:
 
 
 def _text(item: sg.Expression) -> str:
-    """What an item without an alias is called: Spark's ``window`` by its name alone."""
+    """Return what an item without an alias is called: Spark's ``window`` by its name alone."""
     node = item
     while isinstance(node, (sg.Alias, sg.Paren)):
         node = node.this

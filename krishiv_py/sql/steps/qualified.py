@@ -131,7 +131,7 @@ def _unselected(tree: sg.Select, named: dict[str, str]) -> list[sg.Expression]:
 
 
 def _said(node: sg.Expression) -> str:
-    """What an expression says: the case of names does not matter, that of texts in it does."""
+    """Return what an expression says: the case of names does not matter, that of texts in it does."""
     found = node.copy()
     for name in found.find_all(sg.Identifier):
         name.replace(sg.to_identifier(name.name.lower(), quoted=True))

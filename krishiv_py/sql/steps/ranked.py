@@ -29,7 +29,7 @@ _TURNED: Final[dict[type[sg.Expression], type[sg.Expression]]] = {sg.GTE: sg.LTE
 
 
 def asks_for_rank(node: sg.Expression, alias: str | None) -> bool:
-    """Whether an item asks for ranks.
+    """Return whether an item asks for ranks.
 
     Raises
     ------
@@ -153,7 +153,7 @@ def _orders(ranking: Ranking) -> list[sg.Ordered]:
 
 
 def _ranked_by(rows: Rows, ranking: Ranking) -> list[_Order]:
-    """What ranks rows; an expression that stands there before adds nothing."""
+    """Return what ranks rows; an expression that stands there before adds nothing."""
     found: list[_Order] = []
     for ordered in _orders(ranking):
         by = expr_of(rows.resolved(ordered.this))

@@ -83,19 +83,19 @@ def aggregate(node: sg.Expression) -> AggCall | None:
 
 
 def aggregates(node: sg.Expression) -> bool:
-    """Whether an aggregate stands in an expression, outside of OVER."""
+    """Return whether an aggregate stands in an expression, outside of OVER."""
     found = node.find_all(sg.AggFunc, *_WRAPPERS, sg.Anonymous, sg.Any)
     return any(is_aggregate(n) and not isinstance(n.parent, (sg.Window, *_WRAPPERS)) for n in found)
 
 
 def is_aggregate(node: object) -> bool:
-    """Whether a node is an aggregate, one the library has or not."""
+    """Return whether a node is an aggregate, one the library has or not."""
     named = isinstance(node, sg.Anonymous) and node.name.lower() in _known()[1]
     return named or type(node) in _known()[0] or isinstance(node, (sg.AggFunc, *_WRAPPERS)) or _any(node)
 
 
 def _any(node: object) -> bool:
-    """Whether a node is ``ANY(condition)``, and not what a side of ``LIKE ANY (...)`` is compared with."""
+    """Return whether a node is ``ANY(condition)``, and not what a side of ``LIKE ANY (...)`` is compared with."""
     if not isinstance(node, sg.Any) or not isinstance(node.this, sg.Paren):
         return False
     compares = isinstance(node.parent, sg.Binary) and not isinstance(node.parent, sg.Connector)

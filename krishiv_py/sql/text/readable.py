@@ -42,7 +42,7 @@ def _word(tokens: list[Any], at: int, text: str) -> str:
 
 
 def _names(tokens: list[Any], at: int, text: str) -> bool:
-    """Whether a keyword is meant as a name: not in ``WINDOW w AS (...)`` and ``SESSION`` settings."""
+    """Return whether a keyword is meant as a name: not in ``WINDOW w AS (...)`` and ``SESSION`` settings."""
     following = _word(tokens, at + 1, text)
     if _word(tokens, at, text) == "SESSION":
         return following == "("

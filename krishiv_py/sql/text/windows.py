@@ -161,7 +161,7 @@ def tick_us(bound: pa.DataType) -> int:
 
 
 def is_struct_call(node: sg.Expression) -> bool:
-    """Whether it is one of Spark's functions, which give both bounds."""
+    """Return whether it is one of Spark's functions, which give both bounds."""
     return isinstance(node, sg.Anonymous) and node.name.lower() in SPARKS
 
 
@@ -188,7 +188,7 @@ def call_of(kind: Kind, lengths: list[sg.Expression], name: str) -> WindowCall:
 
 
 def is_zone(node: sg.Expression) -> bool:
-    """Whether it is a text that can only be the name of a time zone."""
+    """Return whether it is a text that can only be the name of a time zone."""
     return isinstance(node, sg.Literal) and node.is_string and _ZONE.match(node.name.strip()) is not None
 
 
@@ -285,7 +285,7 @@ def _sparks(node: sg.Anonymous, times: tuple[str, ...]) -> WindowCall:
 
 
 def _named(times: tuple[str, ...]) -> str:
-    """What the event time is called in a hint."""
+    """Return what the event time is called in a hint."""
     return times[0] if times else "ts"
 
 

@@ -345,7 +345,7 @@ def _changed(name: str, change: Change, record: dict[str, Any]) -> Any:
 
 
 def arrow_type(name: Any, logical: str | None) -> pa.DataType | None:
-    """What values of a plain type of Avro's stand for; None where it is not known here."""
+    """Return what values of a plain type of Avro's stand for; None where it is not known here."""
     plain = _PLAIN.get(name) if isinstance(name, str) and logical in (None, *_LOGICAL) else None
     return plain if plain is None else _LOGICAL.get(logical or "", plain)
 

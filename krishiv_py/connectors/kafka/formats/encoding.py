@@ -89,7 +89,7 @@ class Values:
             check_texts(schema, where)
 
     def encoder(self, topic: str, schema: pa.Schema) -> Encode:
-        """What makes values of rows of this `schema`; it registers the schema of a topic's values.
+        """Return what makes values of rows of this `schema`; it registers the schema of a topic's values.
 
         Raises
         ------
@@ -134,7 +134,7 @@ class Values:
 
 
 def _registered(registry: Connection | None, head: Callable[..., bytes], topic: str, what: Any) -> bytes:
-    """What stands before each value."""
+    """Return what stands before each value."""
     if registry is None:
         return b""
     try:
@@ -180,7 +180,7 @@ def values_of(
     schema_registry: Any,
     avro_references: object = None,
 ) -> Values:
-    """What a user told of a sink's values.
+    """Return what a user told of a sink's values.
 
     Raises
     ------

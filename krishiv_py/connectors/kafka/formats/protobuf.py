@@ -62,7 +62,7 @@ def protobuf_modules() -> None:
 
 
 def message_type(given: object) -> MessageType:
-    """What a user told: a generated class, or a file of descriptors and a name.
+    """Return what a user told: a generated class, or a file of descriptors and a name.
 
     Raises
     ------
@@ -149,7 +149,7 @@ def _signed(type_: pa.DataType) -> pa.DataType:
 
 @functools.lru_cache(maxsize=64)
 def fields_of(type_: MessageType, schema: pa.Schema) -> list[ValuesOf]:
-    """Where the columns of `schema` stand in messages.
+    """Return where the columns of `schema` stand in messages.
 
     Raises
     ------

@@ -140,7 +140,7 @@ def head(registry: Any, topic: str, schema: Any) -> bytes:
 
 
 def encoder(record: str, head_: bytes, *, told: bool) -> Encode:
-    """What writes rows as records; those of a schema that was `told` are checked one by one."""
+    """Return what writes rows as records; those of a schema that was `told` are checked one by one."""
     return functools.partial(_encoded, _parsed(record), head_, told)
 
 

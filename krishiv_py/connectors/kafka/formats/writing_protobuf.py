@@ -104,7 +104,7 @@ def head(registry: Any, topic: str, type_: MessageType) -> bytes:
 
 
 def encoder(type_: MessageType, schema: pa.Schema, head_: bytes) -> Encode:
-    """What writes rows of this `schema` as messages."""
+    """Return what writes rows of this `schema` as messages."""
     return functools.partial(_encoded, message_class(type_), putters(type_, schema, type_.name), head_)
 
 

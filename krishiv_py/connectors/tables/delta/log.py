@@ -133,7 +133,7 @@ def files_at(table: Any, path: str) -> list[DataFile]:
 
 
 def commit_of(files: pafs.FileSystem, path: str, version: int) -> Commit | None:
-    """What a version did; None if the log has no such version.
+    """Return what a version did; None if the log has no such version.
 
     Raises
     ------

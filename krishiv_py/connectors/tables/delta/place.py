@@ -157,7 +157,7 @@ def refused(path: str, problem: BaseException, storage: Mapping[str, str] | None
 
 
 def without_secrets(problem: BaseException, storage: Mapping[str, str]) -> str:
-    """What an exception says, without the calls inside of delta-rs and without secrets of the store."""
+    """Return what an exception says, without the calls inside of delta-rs and without secrets of the store."""
     text = " ".join(_COLOUR.sub("", told(problem).split("\n   0: ")[0]).split())
     for name, value in storage.items():
         if is_secret(name) and value:

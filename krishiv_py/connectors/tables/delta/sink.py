@@ -343,14 +343,14 @@ def _has_nulls_only(kind: pa.DataType) -> bool:
 
 
 def _has_local_time(kind: pa.DataType) -> bool:
-    """Whether delta-rs sees a time without a zone in it: it does not look into maps."""
+    """Return whether delta-rs sees a time without a zone in it: it does not look into maps."""
     if pa.types.is_map(kind):
         return False
     return kind == pa.timestamp("us") or any(_has_local_time(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def _has_hidden_time(kind: pa.DataType) -> bool:
-    """Whether there is one in a map."""
+    """Return whether there is one in a map."""
     parts = [kind.field(i).type for i in range(kind.num_fields)]
     if pa.types.is_map(kind):
         return any(_has_local_time(part) or _has_hidden_time(part) for part in (kind.key_type, kind.item_type))

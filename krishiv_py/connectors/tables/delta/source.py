@@ -162,7 +162,7 @@ class DeltaSource(Source):
         return () if commit.removed and self._skipped(commit, at.version) else commit.added
 
     def _skipped(self, commit: Commit, version: int) -> bool:
-        """Whether a version that changed rows is passed over; it is an error otherwise."""
+        """Return whether a version that changed rows is passed over; it is an error otherwise."""
         got = f"{shown(self.path)}: version {version} takes {commit.removed} files out and adds {len(commit.added)}"
         if self.on_change == "fail":
             raise SourceError(

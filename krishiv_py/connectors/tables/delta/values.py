@@ -26,7 +26,7 @@ def laid_out(rows: pa.Table) -> pa.Table:
 
 
 def _is_slice(values: pa.Array) -> bool:
-    """Whether lists, maps or structs, or such values in them, begin in the middle of a buffer."""
+    """Return whether lists, maps or structs, or such values in them, begin in the middle of a buffer."""
     if not pa.types.is_nested(values.type):
         return False
     if pa.types.is_struct(values.type):

@@ -49,7 +49,7 @@ def apply(table: Any, transaction: Any, changed: Net, key: Sequence[str], noted:
 
 
 def _rows(metadata: Any) -> int | None:
-    """How many rows a table has, as its snapshot says; None where that is not told."""
+    """Return how many rows a table has, as its snapshot says; None where that is not told."""
     snapshot = metadata.current_snapshot()
     summary = {} if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties
     known = summary.get("total-records")
@@ -69,7 +69,7 @@ def _check(transaction: Any, before: int | None, more: int) -> None:
 
 
 def _places(numbers: Numbers, among: Numbers) -> pa.Array:
-    """Where each number stands in the others; null if it is not among them."""
+    """Return where each number stands in the others; null if it is not among them."""
     order = np.argsort(among, kind="stable")
     at = np.minimum(np.searchsorted(among[order], numbers), len(among) - 1)
     return pa.array(order[at], mask=among[order[at]] != numbers)

@@ -120,7 +120,7 @@ def _few(arrays: list[NumPy], reducer: ByGroup, n_terms: int) -> Terms | None:
 
 
 def _wide(rows: Addends, more: list[NumPy], reducer: Reducer) -> Mask:
-    """Which sums need more terms than there are, or have rows that were not added up yet."""
+    """Return which sums need more terms than there are, or have rows that were not added up yet."""
     found = np.zeros(reducer.n, np.bool_)
     for term in more:
         found |= term != 0

@@ -162,7 +162,7 @@ def _grids(top: float, room: int) -> list[float | None]:
 
 
 def _cut(arrays: list[NumPy], grid: float | None, residues: list[NumPy], rounded: NumPy) -> NumPy:
-    """What lies on the grid, of all arrays together; what is left of each goes to its residue."""
+    """Return what lies on the grid, of all arrays together; what is left of each goes to its residue."""
     for i, (array, residue) in enumerate(zip(arrays, residues, strict=True)):
         target = rounded if not i else np.empty(len(rounded))
         if grid is None:

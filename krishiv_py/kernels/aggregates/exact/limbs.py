@@ -121,12 +121,12 @@ class Numbers:
         return Numbers.of(limbs, self.base)
 
     def any(self) -> Mask:
-        """Which numbers are not zero."""
+        """Return which numbers are not zero."""
         found: Mask = np.logical_or.reduce(self.limbs != 0, axis=1)
         return found
 
     def lists(self, wanted: Mask) -> pa.Array:
-        """What is kept of the wanted ones; null for the others."""
+        """Return what is kept of the wanted ones; null for the others."""
         limbs, negative = self.signed
         used = (limbs != 0) & wanted[:, None]
         low = np.argmax(used, axis=1)

@@ -20,7 +20,7 @@ class Reducer(Protocol):
     def depth(self) -> int: ...
 
     def zeros(self, type_: type) -> NumPy:
-        """Where sums of numbers begin."""
+        """Return where sums of numbers begin."""
         ...
 
     def add(self, totals: NumPy, block: slice, values: NumPy) -> None:
@@ -36,7 +36,7 @@ class Reducer(Protocol):
         ...
 
     def holding(self, rows: Mask) -> Mask:
-        """Which sums have one of the marked rows."""
+        """Return which sums have one of the marked rows."""
         ...
 
     def only(self, wanted: Ints) -> tuple[Reducer, Ints | None]:

@@ -70,12 +70,12 @@ class AggKernel(ABC):
         """Results of partials."""
 
     def noted(self, func: str) -> str:
-        """What a checkpoint notes of it, called as `func`: partials of another kind could not be read."""
+        """Return what a checkpoint notes of it, called as `func`: partials of another kind could not be read."""
         return func
 
     @property
     def holds_values(self) -> bool:
-        """Whether partials grow with the rows and results do not; then :meth:`prefix_results` must be there."""
+        """Return whether partials grow with the rows and results do not; then :meth:`prefix_results` must be there."""
         return False
 
     def prefixes(self, partials: list[pa.Array], ids: Ints) -> list[pa.Array]:

@@ -21,7 +21,7 @@ Merge: TypeAlias = Callable[[list[pa.Array], Ints, int], list[pa.Array]]
 
 
 def group_starts(ids: Ints) -> Ints:
-    """Where every row's group begins."""
+    """Return where every row's group begins."""
     first = np.ones(len(ids), np.bool_)
     first[1:] = ids[1:] != ids[:-1]
     at = np.flatnonzero(first)
@@ -36,7 +36,7 @@ def cumulate(values: NumPy, starts: Ints) -> NumPy:
 
 
 def valid(column: pa.Array) -> Mask:
-    """Which values are not null."""
+    """Return which values are not null."""
     mask: Mask = column.is_valid().to_numpy(zero_copy_only=False)
     return mask
 

@@ -150,7 +150,7 @@ class User(AggKernel):
 
 
 def _is_secret(expr: Expr) -> bool:
-    """Whether a column or field it reads is called as secrets are."""
+    """Return whether a column or field it reads is called as secrets are."""
     return any(is_secret(node.name) for node in walk(expr) if isinstance(node, (Col, Field)))
 
 

@@ -153,7 +153,7 @@ class CountOperator:
 
 
 def _seen(entries: pa.Table, groups: Ints, n: int) -> Ints:
-    """How many rows of each key have come: the start of its newest slice and what is in it."""
+    """Return how many rows of each key have come: the start of its newest slice and what is in it."""
     slices, counts = entries[SLICE].to_numpy(), entries[ROWS].to_numpy()
     newest = np.full(n, -1, np.int64)
     np.maximum.at(newest, groups, slices)

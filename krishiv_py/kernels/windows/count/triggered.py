@@ -216,7 +216,7 @@ class TriggeredCountOperator:
 
 
 def _seen(entries: pa.Table, keys: Groups) -> Ints:
-    """How many rows of each key have come; entries come first among what was grouped."""
+    """Return how many rows of each key have come; entries come first among what was grouped."""
     newest = np.full(keys.n, -1, np.int64)
     np.maximum.at(newest, keys.ids[: entries.num_rows], entries[NUMBER].to_numpy())
     return newest + 1

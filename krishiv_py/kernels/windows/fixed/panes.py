@@ -90,7 +90,7 @@ class PaneOperator(TriggeredOperator):
         )
 
     def _submitted(self, given: list[tuple[int, Pane, Any]]) -> pa.Table:
-        """What handlers submitted, with key, interval and firing of its pane."""
+        """Return what handlers submitted, with key, interval and firing of its pane."""
         assert self.submits is not None
         try:
             rows = as_batch([row for _, _, row in given], self.submits) if given else None

@@ -47,7 +47,7 @@ class SliceRows(Protocol):
         ...
 
     def rows(self, run: int) -> int:
-        """How many rows a slice holds."""
+        """Return how many rows a slice holds."""
         ...
 
     def load(self, run: int) -> list[pa.Table]:
@@ -87,7 +87,7 @@ class FixedOperator:
         return pa.Table.from_arrays(arrays + self.counts(rows, groups), schema=self.chunk_schema)
 
     def counts(self, rows: pa.Table, groups: Groups) -> list[pa.Array]:
-        """How many rows groups have, and the newest event time of each, if that is counted."""
+        """Return how many rows groups have, and the newest event time of each, if that is counted."""
         if not self.counted:
             return []
         newest = np.full(groups.n, UNSET)

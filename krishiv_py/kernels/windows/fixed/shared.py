@@ -70,7 +70,7 @@ class SharedRows:
         return self._slices.windows_of(self._open.between(due.from_us - self._size_us, due.to_us), due.from_us, due.to_us)
 
     def opened(self, own: Runs, due: Due) -> int:
-        """How many open windows hold their rows here, and no entries of their `own`."""
+        """Return how many open windows hold their rows here, and no entries of their `own`."""
         every = self._open.counted(lambda names: len(self._slices.windows_of(names, UNSET, END_OF_TIME)))
         ended = self._slices.windows_of(self._open.between(None, due.to_us), UNSET, due.to_us)
         both = [w for w in self.apart(own, due) if self._open.between(w, w + self._size_us, most=1)]
@@ -81,11 +81,11 @@ class SharedRows:
         return own.between(due.to_us - self._size_us + 1, None)
 
     def next_end(self, due: Due) -> int | None:
-        """When the next window ends."""
+        """Return when the next window ends."""
         return self._slices.next_end(self._open, due.to_us)
 
     def entries(self, windows: list[int]) -> list[pa.Table]:
-        """What some windows hold, as entries that have not been part of a firing, with the start of the window."""
+        """Return what some windows hold, as entries that have not been part of a firing, with the start of the window."""
         content = self._slices.content(self, windows) if windows else None
         if content is None:
             return []
@@ -95,7 +95,7 @@ class SharedRows:
         return [self._log.entries(merged, ones, 0 * ones, none, none, partials).append_column(WINDOW, merged["w"])]
 
     def sizes(self, windows: list[int]) -> Ints:
-        """How many rows some windows have, given in ascending order."""
+        """Return how many rows some windows have, given in ascending order."""
         names = self.between(windows[0], windows[-1] + self._size_us)
         counts = np.cumsum(np.array([0, *(self.rows(s) for s in names)], np.int64))
         starts = np.array(windows, np.int64)

@@ -199,7 +199,7 @@ class TriggeredOperator:
         )
 
     def _shared(self, bucket: Bucket) -> SharedRows | None:
-        """What windows hold together; None where each holds its own."""
+        """Return what windows hold together; None where each holds its own."""
         return SharedRows(bucket, self._slices, self.log) if self.shares else None
 
     def _take_in(self, held: Held, waiting: Waiting, fresh: pa.Table, due: Due, results: list[pa.Table]) -> _Taken:
@@ -386,7 +386,7 @@ class TriggeredOperator:
             held.append(keys[WINDOW].to_numpy()[pairs], self.log.entries(pick(keys, pairs), rows, *flags, content))
 
     def _value(self, log: pa.Table, first: Ints, state: Pairs, wanted: Ints) -> pa.Table:
-        """What some pairs come to, given an entry of each: discarding, what came since their last firing."""
+        """Return what some pairs come to, given an entry of each: discarding, what came since their last firing."""
         if self.discarding:
             return pick(state.pends, state.pend_at[wanted])
         with told_where(lambda pair: place_of(self.layout.spec, log, int(first[pair]))):

@@ -99,7 +99,7 @@ class Changes:
         return _Members(ids, starts, created, rows[kept], windows[kept])
 
     def _events(self, o: Ordered, m: _Members, base: int, fired_at: int) -> tuple[Ints, Ints]:
-        """Which windows fire after which row; a firing for the whole batch comes after the last row."""
+        """Return which windows fire after which row; a firing for the whole batch comes after the last row."""
         done = m.starts + self.spans.size < fired_at
         each = np.where(done, self.trigger.late == 1, self.trigger.early == 1)
         at_once = done & (self.trigger.late == "batch")
@@ -127,7 +127,7 @@ class Changes:
         return pa.concat_tables(parts), some
 
     def _told(self, o: Ordered, m: _Members, windows: Ints, seqs: Ints, base: int) -> tuple[pa.Table, Lines]:
-        """What firings come to and what stood before, one after the other, and the lines that tell of them."""
+        """Return what firings come to and what stood before, one after the other, and the lines that tell of them."""
         partials, _ = self._content(o, m, windows, seqs)
         fires, order = np.arange(len(windows)), (m.starts[windows], seqs)
         if not self.retracts:

@@ -213,7 +213,7 @@ class LookBackOperator:
         return [*out, self.product(o, anchors, r, renewed(had), "late")]
 
     def _withdrawn(self, o: Ordered, anchors: Ints, r: Ranges, known: Ints, count: Ints) -> pa.Table:
-        """What stood before the new rows came: the same ranges without them."""
+        """Return what stood before the new rows came: the same ranges without them."""
         old = attrs.evolve(o, rows=pick(o.rows, known), ids=o.ids[known], times=o.times[known])
         ranges = Ranges(r.low - count[r.low], r.high - count[r.high], r.block[known])
         return self.product(old, anchors - count[anchors], ranges, "-U", "late")

@@ -150,7 +150,7 @@ def _finished(arrays: list[pa.Array], schema: pa.Schema, op: Op) -> pa.Table:
 
 
 def product_for(layout: Layout, window: LookBackWindow) -> Product:
-    """What the window's results are made by."""
+    """Return what the window's results are made by."""
     kinds: dict[str, type[Aggregates] | type[Matches] | type[Pairs]]
     kinds = {"aggregates": Aggregates, "matches": Matches, "pairs": Pairs}
     return kinds[window.output](layout, window)

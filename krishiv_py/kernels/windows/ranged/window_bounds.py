@@ -27,11 +27,11 @@ class Spans:
 
     @property
     def reach(self) -> int:
-        """How far before the end of its last window a row can be."""
+        """Return how far before the end of its last window a row can be."""
         return self.size if self.window.direction == "forward" else self.size + self.tick_us
 
     def own_start(self, times: Ints) -> Ints:
-        """Where the window begins that a row brings by itself."""
+        """Return where the window begins that a row brings by itself."""
         if self.window.direction == "forward":
             return times
         if self.window.clamp_zero:
@@ -39,11 +39,11 @@ class Spans:
         return times - self.size
 
     def own_end(self, times: Ints) -> Ints:
-        """Where it ends."""
+        """Return where it ends."""
         return self.own_start(times) + self.size
 
     def next_start(self, times: Ints) -> Ints:
-        """Where the window begins that a row brings as soon as another lies in it; empty where there is none."""
+        """Return where the window begins that a row brings as soon as another lies in it; empty where there is none."""
         return times[:0] if self.window.direction == "forward" else times + self.tick_us
 
     def frontier(self, horizon: int) -> int:

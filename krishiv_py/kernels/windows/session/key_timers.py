@@ -116,7 +116,7 @@ class Visits:
         return found
 
     def run(self, chunk: pa.Table) -> StepResult:
-        """What the watermark makes due, then the rows that came, then what changed if the time has come."""
+        """Return what the watermark makes due, then the rows that came, then what changed if the time has come."""
         nothing = chunk.slice(0, 0)
         timers = pa.concat_tables([_TIMER.empty_table(), *self.timers.pop(self.watermark_us)])
         due = sorted_unique(timers[HASH].to_numpy())
@@ -167,7 +167,7 @@ class Visits:
         return np.minimum(armed, coming)
 
     def _armed(self, marks: pa.Table, heads: pa.Table) -> Ints:
-        """When each key is looked at again by what was noted before; entries up to the watermark have left the queue."""
+        """Return when each key is looked at again by what was noted before; entries up to the watermark have left the queue."""
         names = self._visited.layout.key_names
         n = heads.num_rows
         keys = group_rows(names, heads, marks)

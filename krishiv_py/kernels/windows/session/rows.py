@@ -44,7 +44,7 @@ class SessionRows:
         self.shuffled = layout.row_schema if self.as_they_are else pa.schema([*self.schema, *layout.carried_fields])
 
     def combine(self, rows: pa.Table) -> pa.Table:
-        """What is shuffled: mini-sessions, and rows that may be refused."""
+        """Return what is shuffled: mini-sessions, and rows that may be refused."""
         if self.as_they_are:
             return rows
         if not self.by_window:
@@ -63,7 +63,7 @@ class SessionRows:
         return self.shuffled.empty_table()
 
     def spans(self, shuffled: pa.Table) -> tuple[Ints, Ints]:
-        """Where what is shuffled begins and ends."""
+        """Return where what is shuffled begins and ends."""
         if self.as_they_are:
             return shuffled[TIME].to_numpy(), self.ends(shuffled)
         return shuffled[START].to_numpy(), shuffled[END].to_numpy()
@@ -76,11 +76,11 @@ class SessionRows:
         return found
 
     def admitted(self, shuffled: pa.Table) -> pa.Table:
-        """What is shuffled, once it is not refused, as mini-sessions."""
+        """Return what is shuffled, once it is not refused, as mini-sessions."""
         return self.reduce(shuffled) if self.as_they_are else shuffled.select(self.schema.names)
 
     def ends(self, rows: pa.Table) -> Ints:
-        """Where the reach of every row ends."""
+        """Return where the reach of every row ends."""
         times: Ints = rows[TIME].to_numpy()
         gap = self.window.gap_us
         return times + (rows[GAP].to_numpy() if gap is None else gap)

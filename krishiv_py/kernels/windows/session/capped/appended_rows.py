@@ -118,7 +118,7 @@ def _line(ledger: Ledger, cut: Cut, came: Mask) -> _Line:
 
 
 def _fired(ledger: Ledger, line: _Line, late: Mask) -> _Firings:
-    """Which rows make their session fire."""
+    """Return which rows make their session fire."""
     early_n, late_n = (x if isinstance(x, int) else 0 for x in (ledger.trigger.early, ledger.trigger.late))
     at = np.flatnonzero(line.new)
     session = line.session[at]

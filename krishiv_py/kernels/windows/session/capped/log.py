@@ -78,7 +78,7 @@ class CappedLog:
         return pa.Table.from_arrays([*columns, *_extra(n, seq, kind, None)], schema=self.schema)
 
     def sift(self, entries: pa.Table, groups: Ints, n: int) -> Alive:
-        """Which entries are alive, given the key number of each."""
+        """Return which entries are alive, given the key number of each."""
         kinds, seqs, starts = entries[KIND].to_numpy(), entries[SEQ].to_numpy(), entries[START].to_numpy()
         marks, marked = _last(kinds == MARK, seqs, groups, n)
         closings, closed = _last(kinds == CLOSED, seqs, groups, n)

@@ -287,5 +287,5 @@ class _Standing:
 
 
 def _places(ordered: Ints, wanted: Ints, *, after: bool) -> Ints:
-    """Where `wanted` would go among `ordered`, before or after equal ones."""
+    """Return where `wanted` would go among `ordered`, before or after equal ones."""
     return np.searchsorted(ordered, wanted, side="right" if after else "left").astype(np.int64)

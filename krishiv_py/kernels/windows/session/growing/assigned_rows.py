@@ -70,7 +70,7 @@ class Tracks:
 
     @property
     def n(self) -> int:
-        """How many tracks there are."""
+        """Return how many tracks there are."""
         return len(self.first)
 
 
@@ -183,7 +183,7 @@ class _Walker:
         return main
 
     def tracks(self) -> Tracks:
-        """What was found."""
+        """Return what was found."""
         h = self._e.n_held
         first = np.concatenate([np.arange(h), np.array(self._first, np.int64)])
         into = np.full(len(first), -1, np.int64)

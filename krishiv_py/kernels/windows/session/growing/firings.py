@@ -63,7 +63,7 @@ class _Line:
 
     @property
     def last(self) -> Ints:
-        """Where each track ends."""
+        """Return where each track ends."""
         return np.append(np.flatnonzero(self.head)[1:], len(self.order)) - 1
 
 
@@ -156,7 +156,7 @@ class Play:
         self._fired.append(Firings(line.order[fires], line.track[fires], late[fires], index[fires], values))
 
     def _indexes(self, line: _Line, fires: Mask) -> Ints:
-        """How often the session of each row had fired before; where sessions join, the larger number counts on."""
+        """Return how often the session of each row had fired before; where sessions join, the larger number counts on."""
         group = np.cumsum(line.head) - 1
         before: Ints = np.cumsum(fires) - fires
         before = before - before[np.flatnonzero(line.head)][group]

@@ -51,7 +51,7 @@ class Totals(Book):
 
 
 def session_arrays(entries: pa.Table, partials: pa.Schema, *, discarding: bool) -> Sessions:
-    """What the entries of sessions say."""
+    """Return what the entries of sessions say."""
     pending = entries[PENDING].to_numpy()
     at = np.arange(entries.num_rows)
     return Sessions(

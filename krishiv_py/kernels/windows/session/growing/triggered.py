@@ -168,7 +168,7 @@ class _Step(Visits):
         return self.question.chosen(windows, changed & now.came if came else changed, of=keys[HASH].to_numpy())
 
     def _after(self, now: _Open, s: Sessions, n_rows: int, *, due: bool, early: Mask | None) -> _After:
-        """What fires once all rows have come; notes of sessions whether their end was passed with a firing."""
+        """Return what fires once all rows have come; notes of sessions whether their end was passed with a firing."""
         complete = now.ends <= self.watermark_us
         pending, done = s.pending[now.tracks] > 0, s.done[now.tracks]
         panes, moments = np.full(len(complete), "on_time", "<U8"), np.full(len(complete), n_rows + 1)
