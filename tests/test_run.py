@@ -54,6 +54,9 @@ def nothing(session):
 def cannot(session):
     return 1 / 0
 
+def leaves(session):
+    sys.exit()
+
 def columns(session):
     return per_minute(session).filter("nothing > 1").to(ParquetSink(f"{HOME}/out"))
 
@@ -141,6 +144,11 @@ def test_several_outputs(jobs: str, tmp_path: Path) -> None:
         ("jobs.py:plan", "returned no outputs"),
         ("jobs.py:nothing", "returned no outputs"),
         ("jobs.py:cannot", "ZeroDivisionError"),
+        ("jobs.py:leaves", "left with sys.exit(None)"),
+        ("program.py:orders", "sys.exit(0) while it was imported"),
+        ("json.py:orders", "a file with the name of the module json"),
+        ("calendar.py:orders", "a file with the name of the module calendar"),
+        ("krishiv_py.py:orders", "a file with the name of the module krishiv_py"),
         ("jobs.py:columns", "Hint: "),
     ],
 )
@@ -148,9 +156,15 @@ def test_what_cannot_be_started_has_code_2(
     jobs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], job: str, said: str
 ) -> None:
     (tmp_path / "broken.py").write_text("def orders(:\n")
+    (tmp_path / "program.py").write_text("import sys\nsys.exit(0)\n")
+    for name in ("json", "calendar", "krishiv_py"):
+        (tmp_path / f"{name}.py").write_text("def orders(session):\n    return []\n")
+    python, modules = list(sys.path), dict(sys.modules)
     assert main(["run", f"{tmp_path}/{job}" if ".py" in job else job, "--until-idle"]) == 2
     shown = capsys.readouterr().err
     assert said in shown and "krishiv run: " in shown
+    assert all(sys.modules[name] is module for name, module in modules.items() if name not in ("jobs", "helper", "broken"))
+    sys.path[:] = python  # a file json.py is not for other tests
 
 
 def test_options_that_fit_nothing_have_code_2(jobs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -186,7 +200,7 @@ def test_a_signal_finishes_the_batch_in_hand(jobs: str, tmp_path: Path, number: 
     arguments = f"{jobs}:orders", "--checkpoint", checkpoint, "--metrics-port", str(port), "--name", "nightly"
     with subprocess.Popen(krishiv(*arguments), stderr=subprocess.PIPE, text=True) as process:
         try:
-            for _ in range(200):
+            for _ in range(1_200):  # a machine that is busy starts slowly
                 try:
                     with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
                         ready = json.load(answer)
@@ -207,6 +221,19 @@ def test_a_signal_finishes_the_batch_in_hand(jobs: str, tmp_path: Path, number: 
     orders(tmp_path, 90, 90)
     assert run(*arguments, "--until-idle").returncode == 0
     assert counted(tmp_path / "out") == [60, 60]
+
+
+def test_sigterm_while_a_job_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("import time\nprint('loading', flush=True)\ntime.sleep(60)\n")
+    arguments = krishiv(f"{tmp_path}/slow.py:orders")
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == "loading\n"
+            process.terminate()
+            _, shown = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert (process.returncode, shown) == (143, "")
 
 
 def test_a_terminal_has_a_progress_line(jobs: str) -> None:

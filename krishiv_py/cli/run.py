@@ -23,7 +23,7 @@ from krishiv_py import metrics
 from krishiv_py.api.outputs import Output
 from krishiv_py.api.query import Query
 from krishiv_py.display.progress import drawn, of_query, shown
-from krishiv_py.ending import EXIT_CODE
+from krishiv_py.ending import EXIT_CODE, heed
 from krishiv_py.errors import KrishivError, PlanError
 from krishiv_py.errors import shown as shown_value
 from krishiv_py.lazy import lazy
@@ -86,6 +86,7 @@ def a_port(text: str) -> int:
 
 def run(given: argparse.Namespace) -> int:
     """Run a job to its end; returns the exit code."""
+    heed()  # a job may take long to load, and as process 1 of a container only a handler ends it
     try:
         module, function = load(given.job)
         name = given.name or str(getattr(function, "__name__", "job"))
@@ -114,6 +115,11 @@ def _started(session: Session, function: Callable[[Session], Any], name: str, gi
         made = function(session)
     except KrishivError:
         raise
+    except SystemExit as leaving:
+        if leaving.code == EXIT_CODE:  # SIGTERM
+            raise
+        _say(f"krishiv run: the job {given.job} left with sys.exit({leaving.code!r}) before its query was started")
+        return REFUSED
     except Exception:  # noqa: BLE001  # code of the user: where it failed is what helps
         traceback.print_exc()
         _say(f"krishiv run: the job {given.job} could not be made")
@@ -221,6 +227,10 @@ def load(job: str) -> tuple[ModuleType, Callable[[Session], Any]]:
     return module, function
 
 
+_JOBS: Final[list[ModuleType]] = []
+"""The files that were loaded as modules: another one of the same name takes their place."""
+
+
 def _module(where: str, job: str) -> ModuleType:
     path = Path(where)
     sys.path.insert(0, str(path.parent.absolute()) if where.endswith(".py") else str(Path.cwd()))
@@ -230,14 +240,30 @@ def _module(where: str, job: str) -> ModuleType:
         spec = importlib.util.spec_from_file_location(path.stem, path)
         if spec is None or spec.loader is None or not path.is_file():
             raise _no_job(job, f"no file {path}", "pass the path of a Python file")
+        if path.stem in sys.stdlib_module_names or _is_other(sys.modules.get(path.stem), path):
+            raise _no_job(job, f"a file with the name of the module {path.stem}", "give the file another name")
         module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+        _JOBS.append(module)
         spec.loader.exec_module(module)
         return module
     except KrishivError:
         raise
+    except SystemExit as leaving:
+        if leaving.code == EXIT_CODE:  # SIGTERM
+            raise
+        hint = 'put what is only for the file as a program under if __name__ == "__main__":'
+        raise _no_job(job, f"sys.exit({leaving.code!r}) while it was imported", hint) from leaving
     except Exception as problem:
         traceback.print_exc()
         raise _no_job(job, f"{type(problem).__name__} while it was imported", "see the traceback above") from problem
+
+
+def _is_other(loaded: ModuleType | None, path: Path) -> bool:
+    """Whether a module that is `loaded` is in use by others than jobs."""
+    if loaded is None or loaded in _JOBS:
+        return False
+    file = loaded.__spec__.origin if loaded.__spec__ is not None else None
+    return file is None or Path(file).resolve() != path.resolve()
 
 
 def _no_job(job: str, got: str, hint: str) -> PlanError:
