@@ -45,9 +45,10 @@ class Malformed:
 
     def error(self) -> SourceError:
         """Return what a query that may lose nothing fails with, in one line and without what the input holds."""
-        hint = 'fix or remove it, or read with on_malformed="side_output", which gives it whole'
+        out = "fix or remove it, and begin with a new checkpoint if it had one"
         if self.topic is not None:
-            hint = 'read with on_malformed="side_output", which gives it whole, or begin behind it with a new checkpoint'
+            out = "begin after it with a new checkpoint"
+        hint = f'read with on_malformed="side_output", which gives it whole, or {out}'
         whole = self.text if self.topic is None else self.value
         unit = "characters" if isinstance(whole, str) else "bytes"
         shown = ("no line" if self.topic is None else "no value") if whole is None else f"{len(whole)} {unit}"

@@ -40,6 +40,7 @@ from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.replay_log import Handed, handed_sends
 from krishiv_py.runtime.checkpoint.begun import PROCESS_STATE
 from krishiv_py.runtime.checkpoint.lease import Lease
+from krishiv_py.runtime.checkpoint.opened import writable_checkpoint
 from krishiv_py.runtime.clock.beats import Beats
 from krishiv_py.runtime.handing_on import STAGE
 from krishiv_py.runtime.query_metrics import Ledger
@@ -288,7 +289,8 @@ class Engine:
             self._lease.check()
             closes = self._closings is not None and self._closings.begin(planned.number)  # noted before the batch is
             if not is_replay:
-                self._log.plan(planned)
+                with writable_checkpoint(self._checkpoint, running=True):
+                    self._log.plan(planned)
             sent, controls = dict[int, Sent](), list[ClockControl]()
             for at, reader in enumerate(self._readers):
                 if at in planned.taken:
@@ -312,7 +314,8 @@ class Engine:
             self._taken = dict(planned.taken)
             if closes and self._closings is not None:
                 self._closings.published(planned.number, {CLOSED})  # a repeated batch closes them by its own note
-            self._commit(planned)
+            with writable_checkpoint(self._checkpoint, running=True):
+                self._commit(planned)
             for reader in self._readers:
                 reader.planner.published()
         self._limit.ran(time.monotonic() - self._ledger.began)

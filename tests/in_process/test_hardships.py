@@ -25,12 +25,14 @@ from krishiv_py import (
     PlanError,
     Session,
     SideOutputLateEventHandler,
+    SourceError,
     Trigger,
     WatermarkSpec,
     collect_list,
     count,
 )
 from krishiv_py.connectors import OutputBatch, TableSink
+from krishiv_py.disk.local import DISK
 from krishiv_py.in_process.batch_log import BatchLog
 from krishiv_py.in_process.outputs import Outputs
 from krishiv_py.in_process.query import ProcessQuery
@@ -283,6 +285,61 @@ def test_late_rows_of_a_run_do_not_go_among_results(session: Session, tmp_path: 
     aside = SideOutputLateEventHandler(ParquetSink(str(tmp_path / "out")))
     with pytest.raises(PlanError, match="holds the results of another query"):
         per_minute(stream).with_late_event_handler(aside).run()
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"), [(BatchLog, "_write"), (StateLog, "_write"), (type(DISK), "create")], ids=["batches", "state", "ranges"]
+)
+def test_a_full_disk_names_the_checkpoint(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type, method: str
+) -> None:
+    pq.write_table(pa.Table.from_pylist(rows(100)), tmp_path / "1.parquet")
+
+    def full(*args: Any, **named: Any) -> None:
+        raise OSError("No space left on device")
+
+    def started() -> int:
+        stream = session.read_parquet(str(tmp_path / "*.parquet"), SCHEMA, streaming=True)
+        query = per_minute(stream).start(MemorySink(), checkpoint=str(tmp_path / "checkpoint"))
+        query.process_all_available()
+        return query.progress.rows
+
+    with monkeypatch.context() as patched, pytest.raises(CheckpointError, match=r"checkpoint.*cannot be written.*room.*again"):
+        patched.setattr(kind, method, full)
+        started()
+    assert started() == 100
+
+
+@pytest.mark.parametrize(
+    ("mends", "cures"), [("aside", True), ("new checkpoint", True), ("fixed", False), ("removed", False)], ids=lambda x: str(x)
+)
+def test_the_hint_of_a_malformed_line_can_be_followed(session: Session, tmp_path: Path, mends: str, cures: bool) -> None:
+    """A batch that was planned keeps its files, so a file that is fixed needs a new checkpoint."""
+    file = tmp_path / "in" / "1.csv"
+    file.parent.mkdir()
+    file.write_text("a,1000,1\noops\nb,90000,2\n")
+
+    def started(checkpoint: str, **options: Any) -> int:
+        stream = session.read_csv(str(file.parent), SCHEMA, streaming=True, **options)
+        query = per_minute(stream).start(MemorySink(), checkpoint=str(tmp_path / checkpoint))
+        query.process_all_available()
+        return query.progress.rows
+
+    hint = 'on_malformed="side_output".*, or fix or remove it, and begin with a new checkpoint'
+    with pytest.raises(SourceError, match=hint):
+        started("checkpoint")
+    if mends == "aside":
+        assert started("checkpoint", on_malformed="side_output") >= 2
+        return
+    if mends == "removed":
+        file.unlink()
+    else:
+        file.write_text("a,1000,1\nb,90000,2\n")
+    if cures:
+        assert started("another") == 2
+    else:
+        with pytest.raises(SourceError, match=r"went before it was read|was changed after a batch had planned it"):
+            started("checkpoint")
 
 
 def test_sends_that_a_query_has_not_read_are_not_trimmed(session: Session, tmp_path: Path) -> None:

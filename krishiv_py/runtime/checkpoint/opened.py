@@ -37,8 +37,8 @@ class Opened:
 
 
 @contextlib.contextmanager
-def writable_checkpoint(checkpoint: str) -> Iterator[None]:
-    """Say of a checkpoint that cannot be made or written what to do.
+def writable_checkpoint(checkpoint: str, *, running: bool = False) -> Iterator[None]:
+    """Say of a checkpoint that cannot be made or written what to do, when a query starts or while it is `running`.
 
     Raises
     ------
@@ -51,8 +51,8 @@ def writable_checkpoint(checkpoint: str) -> Iterator[None]:
         raise CheckpointError(
             f"the checkpoint {checkpoint} cannot be written",
             got=problem.strerror or str(problem),
-            then="the query could not go on after a restart, so it was not started",
-            hint="see to room and rights there, or use another folder",
+            then="" if running else "the query could not go on after a restart, so it was not started",
+            hint="see to room and rights there, " + ("and start the query again" if running else "or use another folder"),
         ) from problem
 
 

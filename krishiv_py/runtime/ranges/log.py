@@ -16,6 +16,7 @@ from krishiv_py.disk.files import store_at
 from krishiv_py.plan.running.control import Control
 from krishiv_py.replay_index import open_sent
 from krishiv_py.replay_log import CONTROL, control_table
+from krishiv_py.runtime.checkpoint.opened import writable_checkpoint
 
 RANGE: str = "__krishiv_range"
 _POSITION = b"krishiv_position"
@@ -127,5 +128,6 @@ class RangeLog:
     def _write(self, table: pa.Table) -> None:
         path, pieces = self._path(self.last + 1), sealed_parquet(as_parquet(table))
         store, _ = store_at(self.folder)
-        store.create(path, pieces, durable=self.durable, mtime_s=_FIRST_MTIME_S + self.last + 1)
+        with writable_checkpoint(self.folder, running=True):
+            store.create(path, pieces, durable=self.durable, mtime_s=_FIRST_MTIME_S + self.last + 1)
         self.last += 1
