@@ -13,8 +13,8 @@ from tests.crash.killing import rows, write_input
 from tests.crash.test_crash import by_driver
 from tests.in_process.test_move import given, run
 
-SHORT = ("outputs",)
-"""Several outputs and stages, and rows that are given as they are."""
+SHORT = ("tumbling",)
+"""Retractions; several outputs and stages take four times as long."""
 MOVED = [pytest.param(k, marks=() if k in SHORT else pytest.mark.slow) for k in KINDS if k != "lookup"]
 
 
