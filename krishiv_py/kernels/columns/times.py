@@ -26,8 +26,8 @@ class Stamped:
 
 def stamp(column: pa.Array, kind: TimeKind) -> Stamped:
     """Read an event-time column."""
-    plain = pa.types.is_int64(column.type) or pa.types.is_timestamp(column.type)
-    numbers = column.view(pa.int64()) if plain else column.cast(pa.int64())
+    viewed = isinstance(column, pa.Array) and (pa.types.is_int64(column.type) or pa.types.is_timestamp(column.type))
+    numbers = column.view(pa.int64()) if viewed else column.cast(pa.int64())
     if column.null_count:
         null = column.is_null().to_numpy(zero_copy_only=False)
         numbers = numbers.fill_null(0)
