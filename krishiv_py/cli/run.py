@@ -259,7 +259,7 @@ def _module(where: str, job: str) -> ModuleType:
 
 
 def _is_other(loaded: ModuleType | None, path: Path) -> bool:
-    """Whether a module that is `loaded` is in use by others than jobs."""
+    """Return whether a module that is `loaded` is in use by others than jobs."""
     if loaded is None or loaded in _JOBS:
         return False
     file = loaded.__spec__.origin if loaded.__spec__ is not None else None

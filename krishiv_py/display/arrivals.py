@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.errors import PlanError, shown
+from krishiv_py.kernels.columns.layout import whole
 from krishiv_py.kernels.columns.times import stamp
 from krishiv_py.kernels.input.watermark import ONLY, WatermarkTracker
 from krishiv_py.plan.checks import known_column, microseconds
@@ -103,7 +104,7 @@ def kind_of(rows: pa.Table, time: str) -> TimeKind:
 
 def instants(column: pa.ChunkedArray, kind: TimeKind) -> tuple[Ints, Mask]:
     """Times in µs, and which of them can be placed on a time axis."""
-    stamped = stamp(column.cast(normal_type(column.type)), kind)
+    stamped = stamp(whole(column.cast(normal_type(column.type))), kind)
     return stamped.times, ~(stamped.null | stamped.out_of_range)
 
 

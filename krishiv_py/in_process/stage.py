@@ -28,9 +28,12 @@ from krishiv_py.kernels.state.sorted_map import Pages
 from krishiv_py.kernels.state.store import Bucket, MemoryStore, Meta, stored
 from krishiv_py.plan.dedup import Deduplication
 from krishiv_py.plan.durations import UNSET
+from krishiv_py.plan.joins.asof import AsofJoin
 from krishiv_py.plan.running.progress import Progress
 from krishiv_py.planner.stages import StagePlan
 
+_SHOWN: Final = (Deduplication, AsofJoin)
+"""Windows whose operators forget rows without being woken for it."""
 _DROPPED: Final = ("future_dropped", "unassigned", "duplicates")
 
 
@@ -71,13 +74,13 @@ class ProcessStage:
     """What a step gives that has nothing to do."""
     _rests: bool = attrs.field(init=False)
     """Whether nothing is to be done before the operator wants to be woken: a user's trigger may say otherwise, and what is
-    remembered of duplicates is shown by the watermark."""
+    remembered of duplicates, and of right rows that nothing waits for, is shown by the watermark."""
     _no_late_rows: pa.Table = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         spec = self.spec
         self._rests = (
-            asked_by(spec.options.trigger) is None and spec.options.ttl is None and not isinstance(spec.window, Deduplication)
+            asked_by(spec.options.trigger) is None and spec.options.ttl is None and not isinstance(spec.window, _SHOWN)
         )
         self._no_late_rows = late_output(self.stage.layout, [])
 
