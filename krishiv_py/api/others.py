@@ -42,7 +42,7 @@ class OtherStreams:
 
     def from_dataframe(self, frame: Any) -> Stream:
         """A stream over the Spark DataFrame `frame`, streaming or not."""
-        if not hasattr(frame, "isStreaming"):
+        if not isinstance(getattr(frame, "isStreaming", None), bool):
             raise PlanError("not a Spark DataFrame", got=type(frame).__name__, hint="pass a Spark DataFrame")
         return self._runner.frame_stream(frame)
 

@@ -117,7 +117,7 @@ class Query(Protocol):
     def lookup(self, key: Any, *, window: TimePoint | None = None, stage: str | None = None) -> pa.Table:
         """The open windows of one `key`, or of a list of keys, as :meth:`state` shows them; for a query in process.
 
-        It costs about a millisecond however many keys are open, so a web server can answer from it. A lookup waits until
+        What it costs does not depend on how many keys are open, but the first call builds an index. A lookup waits until
         the micro-batch in hand is finished. Session, count, look-back and distinct-set windows, and windows of an assigner, are
         found by a look at all keys. Results that have left are in the sink.
 

@@ -50,7 +50,7 @@ class StateTtlConfig:
         self, ttl: Duration | None = None, clock: Literal["event", "processing"] = "event", *, ttl_ms: Duration | None = None
     ) -> None:
         given = ttl_ms if ttl is None else ttl
-        if given is None or None not in (ttl, ttl_ms):
+        if given is None or (ttl is not None and ttl_ms is not None):
             got = "none" if ttl is None else f"ttl={shown(ttl)}, ttl_ms={shown(ttl_ms)}"
             raise CallError("StateTtlConfig takes one time to live", got=got, hint='write StateTtlConfig(ttl="1 hour")')
         self.__attrs_init__(given, clock)
