@@ -1,5 +1,4 @@
-"""Files wherever they are: private folders, whole files, checksums; ``stores`` has object stores, ``hdfs`` HDFS.
+"""Files of any place: ``store`` is the one interface, ``files`` knows which path is of which store, ``listing`` what is input.
 
-``folders`` and ``checksums`` are of this machine's disk. ``files`` and ``placing`` take a path of any place, as Spark reads it,
-and ask the rooms below. ``settings`` says how this process reaches what is not on its disk.
+``local`` is the disk of this machine, over ``folders``. ``stores`` are object stores, ``hdfs`` is HDFS.
 """

@@ -320,6 +320,8 @@ def _why(problem: Exception) -> str:
 def _as_os_errors() -> Iterator[None]:
     try:
         yield
+    except ImportError:
+        raise
     except OSError as problem:
         raise type(problem)(_first_line(problem)) from problem
     except Exception as problem:  # obstore raises errors of its own and of Python
