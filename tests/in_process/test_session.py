@@ -413,10 +413,10 @@ def test_the_state_of_a_stopped_query_is_read_from_its_checkpoint(session: Sessi
 def test_the_state_is_read_while_batches_replace_it(session: Session, tmp_path: Path) -> None:
     stream, sender = session.memory_stream(SCHEMA)
     plan, checkpoint = per_minute(stream), str(tmp_path / "checkpoint")
-    query = plan.start(MemorySink(), checkpoint=checkpoint)
+    query = plan.start(MemorySink(), checkpoint=checkpoint, batches=Batches.target("1 second", max_rows=20))
     for n in range(60):
         sender.send(rows(20, 20 * n))
-    while query.progress.batch_id < 59:
+    while query.progress.rows < 60 * 20:
         assert session.read_state(checkpoint, plan).column_names == query.state().column_names
     query.stop()
     assert session.read_state(checkpoint, plan).equals(query.state())

@@ -135,7 +135,9 @@ def engine_of(checkpoint: str) -> Target | None:
     """Return the engine whose query a checkpoint is of; None before a query has begun from it."""
     if _is_there(checkpoint, f"krishiv/{PROCESS_STATE}"):
         return "in-process"
-    return "spark" if any(_is_there(checkpoint, name) for name in ("metadata", _NOTE, "state", "offsets/0")) else None
+    store, root = store_at(checkpoint)  # a start that was refused leaves an empty folder of state
+    begun = any(_is_there(checkpoint, name) for name in ("metadata", _NOTE)) or store.entries(f"{root}/state")
+    return "spark" if begun else None
 
 
 def _is_there(checkpoint: str, name: str) -> bool:
