@@ -115,7 +115,7 @@ class ProcessStage:
         left = key_dropping(self.stage).step(
             bucket, [], attrs.evolve(moment, asks=False)
         )  # again at that moment: nothing fires
-        self.open_windows, self.open_rows = left.open_windows, left.open_rows
+        self.open_windows, self.open_rows, self._nothing = left.open_windows, left.open_rows, None
         count(self.counters, {CLOSED: lost} if lost else {})
         return lost
 
@@ -123,7 +123,7 @@ class ProcessStage:
         """Count what was done."""
         count(self.counters, done.counters)
         self.open_windows, self.open_rows = done.step.open_windows, done.step.open_rows
-        self._wakeup = done.step.wakeup_us, done.step.wakeup_now_us
+        self._wakeup, self._nothing = (done.step.wakeup_us, done.step.wakeup_now_us), None
 
     def late_of(self, found: Sequence[BatchDone]) -> pa.Table:
         """The late rows of a batch."""
@@ -142,7 +142,7 @@ class ProcessStage:
             return None
         if self._nothing is None:
             none = self.stage.layout.result_schema.empty_table()
-            self._nothing = BatchDone(none, [], {}, StepResult(none, wakeup_us, 0, 0, 0), moment)
+            self._nothing = BatchDone(none, [], {}, StepResult(none, wakeup_us, self.open_windows, self.open_rows, 0), moment)
         return self._nothing
 
     def step(self, read: Packed, moment: Moment, batch_id: int) -> BatchDone:
