@@ -192,7 +192,7 @@ def submitted(given: Any, pane: kv.Pane) -> Any:
 
 
 def test_what_is_submitted_must_have_the_schema() -> None:
-    for wrong, told in ([{"m": 1}, "column the stream has not"], [{"n": "text"}, "not a bigint"], [5, "no mapping"]):
+    for wrong, told in ([{"m": 1}, "column that is not in the stream"], [{"n": "text"}, "not a bigint"], [5, "no mapping"]):
         driver = Driver(panes().on_events(window_trigger=partial(submitted, wrong), submits="n bigint"))
         driver.send(rows(1))
         with pytest.raises(OperatorError, match=f"(?s)another form.*{told}"):
