@@ -167,12 +167,12 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{redacted(text[: most + _LONGEST_SECRET])[:most]}…"
 
 
-def told(problem: BaseException) -> str:
+def failure_text(problem: BaseException) -> str:
     """Type and text of an exception raised in a user's function, and the line of that function it came from.
 
     Examples
     --------
-    >>> told(ValueError("no such user"))
+    >>> failure_text(ValueError("no such user"))
     'ValueError: no such user'
     """
     frames = [f for f in traceback.extract_tb(problem.__traceback__) if of_a_user(f.filename)]

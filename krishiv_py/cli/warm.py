@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from krishiv_py.connectors.sinks.memory import MemorySink
-from krishiv_py.errors import EnvironmentSetupError, KrishivError, told
+from krishiv_py.errors import EnvironmentSetupError, KrishivError, failure_text
 from krishiv_py.plan.aggregates.counting import count
 from krishiv_py.session import Session
 from krishiv_py.spark.setup.class_archive import SWITCH, archive_path, checksum, checksum_path, running_jvm
@@ -48,7 +48,7 @@ def warm(*, again: bool = True) -> Path:
     except OSError as problem:
         raise EnvironmentSetupError(
             "the class archive cannot be kept",
-            got=told(problem),
+            got=failure_text(problem),
             hint="set XDG_CACHE_HOME to a folder of yours with 200 MB to spare",
         ) from problem
     return final

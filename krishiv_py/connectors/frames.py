@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from krishiv_py.errors import SchemaError, told
+from krishiv_py.errors import SchemaError, failure_text
 
 
 def arrow_table(rows: Any) -> pa.Table | None:
@@ -30,7 +30,7 @@ def arrow_table(rows: Any) -> pa.Table | None:
         return pa.Table.from_pandas(rows, preserve_index=False) if of_pandas(rows) else pa.table(rows)
     except Exception as problem:  # each library has kinds of its own
         what = f"the {type(rows).__name__} cannot be read as Arrow data"
-        raise SchemaError(what, got=told(problem), hint="give every column values of one type") from problem
+        raise SchemaError(what, got=failure_text(problem), hint="give every column values of one type") from problem
 
 
 def holds_arrow(rows: object) -> bool:

@@ -21,7 +21,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.frames import arrow_table
-from krishiv_py.errors import RAISED, SourceError, told
+from krishiv_py.errors import RAISED, SourceError, failure_text
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.running.progress import TableVersion
 from krishiv_py.types import type_text
@@ -168,7 +168,7 @@ class LookupTable:
         except RAISED as problem:  # user code: whatever it raises is reported
             columns = ", ".join(f"{f.name} {type_text(f.type)}" for f in list(self.schema)[:20])
             hint = f"let it return a pyarrow.Table with the columns {columns}"
-            reason = str(problem) if isinstance(problem, fit.MisfitError) else told(problem)
+            reason = str(problem) if isinstance(problem, fit.MisfitError) else failure_text(problem)
             what = "the table of a lookup_join cannot be loaded"
             raise SourceError(what, got=reason, hint=hint) from problem
 

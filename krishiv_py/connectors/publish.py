@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from krishiv_py.connectors.sink import OutputBatch, OutputName, Sink, TableSink
 from krishiv_py.connectors.transactional import turn
-from krishiv_py.errors import RAISED, CheckpointError, KrishivError, OperatorError, cause_of, told
+from krishiv_py.errors import RAISED, CheckpointError, KrishivError, OperatorError, cause_of, failure_text
 
 
 @attrs.frozen
@@ -58,7 +58,9 @@ def blamed(sink: Sink, batch_id: int) -> Iterator[None]:
         raise OperatorError(f"the sink {sink.title} failed in batch {batch_id}: {problem}") from problem
     except BaseException as problem:  # noqa: BLE001  # user code: whatever it raises is reported with the batch
         what = f"the sink {sink.title} failed"
-        raise OperatorError(what, got=f"batch {batch_id}", then=told(problem), hint=f"fix {sink.title}") from cause_of(problem)
+        raise OperatorError(what, got=f"batch {batch_id}", then=failure_text(problem), hint=f"fix {sink.title}") from cause_of(
+            problem
+        )
 
 
 def check_sink(sink: Sink, output: OutputName, schema: pa.Schema) -> None:
@@ -77,7 +79,7 @@ def check_sink(sink: Sink, output: OutputName, schema: pa.Schema) -> None:
         raise
     except RAISED as problem:
         what = f"the sink {sink.title} cannot be checked"
-        raise OperatorError(what, got=told(problem), hint=f"fix {sink.title}.check") from problem
+        raise OperatorError(what, got=failure_text(problem), hint=f"fix {sink.title}.check") from problem
 
 
 @attrs.define(eq=False)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.source import Planned, Source
-from krishiv_py.errors import RAISED, KrishivError, PlanError, SchemaError, SourceError, cause_of, shown, told
+from krishiv_py.errors import RAISED, KrishivError, PlanError, SchemaError, SourceError, cause_of, failure_text, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_switch, a_text, known_column, one_of
 from krishiv_py.plan.nodes import Source as SourceNode
@@ -146,7 +146,7 @@ def _blamed(source: Source, method: str, what: str, position: str | None) -> Ite
         raise
     except RAISED as problem:
         raise SourceError(
-            what, got=f"position {position}", then=told(problem), hint=f"fix {type(source).__name__}.{method}"
+            what, got=f"position {position}", then=failure_text(problem), hint=f"fix {type(source).__name__}.{method}"
         ) from cause_of(problem)
 
 
@@ -252,6 +252,6 @@ def read_range(source: Source, name: str, planned: str, schema: pa.Schema) -> It
         raise SourceError(
             f"the source {name} cannot be read",
             got=f"range {planned}",
-            then=told(problem),
+            then=failure_text(problem),
             hint=f"fix {type(source).__name__}.read",
         ) from problem

@@ -6,7 +6,7 @@ from typing import Final
 
 import attrs
 
-from krishiv_py.errors import KrishivError, own_type, told
+from krishiv_py.errors import KrishivError, failure_text, own_type
 
 PREPARE: Final = "prepare"
 STEP: Final = "window step"
@@ -15,7 +15,7 @@ STEP: Final = "window step"
 def located(problem: BaseException, operator: str, step: str, batch: int | None = None) -> KrishivError:
     """An error of ours that says where `problem` was met."""
     where = f"operator {operator}, {step}" + ("" if batch is None else f", batch {batch}")
-    said = str(problem) if isinstance(problem, KrishivError) else told(problem)
+    said = str(problem) if isinstance(problem, KrishivError) else failure_text(problem)
     return own_type(type(problem))(f"{where}: {said}")
 
 

@@ -14,7 +14,7 @@ from krishiv_py.calls import checked_class
 from krishiv_py.display.progress import Show, of_query, shown
 from krishiv_py.engine.closing import closed_key, closing_stages, keys_of
 from krishiv_py.engine.stage import Stage
-from krishiv_py.errors import KrishivError, OperatorError, own_type, told
+from krishiv_py.errors import KrishivError, OperatorError, failure_text, own_type
 from krishiv_py.in_process.engine import Engine
 from krishiv_py.in_process.lookup import KeyIndexes, holding
 from krishiv_py.plan.checks import wait_us
@@ -70,7 +70,7 @@ class ProcessQuery(RunningQuery):
                     self._ledger.backlog = lambda: waiting  # the checkpoint may go now
                     self._cleanup()
                 except BaseException as problem:  # noqa: BLE001  # the query is over all the same; a lease runs out by itself
-                    warnings.warn(f"query {self._name!r} has ended, and {told(problem)}", RuntimeWarning, stacklevel=2)
+                    warnings.warn(f"query {self._name!r} has ended, and {failure_text(problem)}", RuntimeWarning, stacklevel=2)
                 finally:
                     self._over.set()
 
@@ -132,7 +132,7 @@ class ProcessQuery(RunningQuery):
         if problem is None:
             return None
         kind = own_type(type(problem)) if isinstance(problem, KrishivError) else OperatorError
-        said = str(problem) if isinstance(problem, KrishivError) else told(problem)
+        said = str(problem) if isinstance(problem, KrishivError) else failure_text(problem)
         where = "" if "batch " in said else f"batch {self._engine.core.batch_id}: "
         return kind(f"query {self._name!r} failed: {where}{said}")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from krishiv_py.errors import RAISED, PlanError, told
+from krishiv_py.errors import RAISED, PlanError, failure_text
 from krishiv_py.plan.checks import a_text
 
 
@@ -57,7 +57,9 @@ def description_of(brought: Described, what: str) -> Description:
         noted = tuple(sorted((str(key), repr(value)) for key, value in parameters.items()))
     except RAISED as problem:  # user code: whatever it raises is reported with its class
         failed = f"{what} {type(brought).__name__} cannot be described"
-        raise PlanError(failed, got=told(problem), then="a checkpoint could not note it", hint="fix the class") from problem
+        raise PlanError(
+            failed, got=failure_text(problem), then="a checkpoint could not note it", hint="fix the class"
+        ) from problem
     for key, text in noted:
         if " at 0x" in text:
             raise PlanError(
@@ -81,4 +83,4 @@ def told_by(brought: Described, attribute: str, what: str, consequence: str) -> 
         return getattr(brought, attribute)
     except RAISED as problem:  # user code: whatever it raises is reported with its class
         failed = f"{what} {type(brought).__name__} cannot be described"
-        raise PlanError(failed, got=told(problem), then=consequence, hint="fix the class") from problem
+        raise PlanError(failed, got=failure_text(problem), then=consequence, hint="fix the class") from problem

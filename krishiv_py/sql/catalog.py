@@ -13,7 +13,7 @@ from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.connectors.frames import holds_arrow
 from krishiv_py.connectors.lookup_table import as_table
-from krishiv_py.errors import RAISED, PlanError, shown, told
+from krishiv_py.errors import RAISED, PlanError, failure_text, shown
 from krishiv_py.plan.after_watermark import filters_after
 from krishiv_py.plan.durations import Duration, show_us
 from krishiv_py.plan.options.late import LateEventHandler
@@ -114,7 +114,7 @@ def static(name: str, table: Any) -> Static:
     except RAISED as problem:  # a user's function: whatever it raises is told
         hint = "register a stream, a pyarrow.Table, a frame, a static Spark DataFrame, or a function that returns one of these"
         what = "not a stream or table that can be queried"
-        raise PlanError(what, got=type(table).__name__, then=told(problem), hint=hint) from problem
+        raise PlanError(what, got=type(table).__name__, then=failure_text(problem), hint=hint) from problem
     kept = table if callable(table) or hasattr(table, "toArrow") else found  # what can be read once is read here
     return Static(name, kept, checked(found.schema.remove_metadata()))
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from krishiv_py.connectors.kafka.client import admin_module, kafka
-from krishiv_py.errors import EnvironmentSetupError, told
+from krishiv_py.errors import EnvironmentSetupError, failure_text
 from krishiv_py.testing.servers import Jars, free_ports
 
 JARS: Final = Jars(Path(__file__).with_name("kafka_jars.sha256"), "kafka", "KRISHIV_KAFKA_JARS")
@@ -79,7 +79,7 @@ class Broker:
             try:
                 done = subprocess.run([*self._java(), *tool], capture_output=True, text=True, timeout=_START_S)
             except FileNotFoundError as problem:
-                raise _failed("there is no Java", told(problem), "install Java 17, or set JAVA_HOME") from None
+                raise _failed("there is no Java", failure_text(problem), "install Java 17, or set JAVA_HOME") from None
             if done.returncode:
                 raise _failed("the storage of the broker cannot be formatted", done.stdout + done.stderr, "it needs Java 17")
 

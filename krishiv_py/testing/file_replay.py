@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from krishiv_py.api.stages.running import RunMethods
 from krishiv_py.connectors.fit import FILE, MisfitError, lacking
 from krishiv_py.connectors.parquet_columns import explained, file_columns, open_parquet
-from krishiv_py.errors import PlanError, SourceError, shown, told
+from krishiv_py.errors import PlanError, SourceError, failure_text, shown
 from krishiv_py.plan.checks import is_collection
 from krishiv_py.testing.driver import Driver
 from krishiv_py.testing.output import StepOutput
@@ -86,7 +86,7 @@ def _rows(file: str | os.PathLike[str], schema: pa.Schema) -> pa.Table:
         raise SourceError("a file does not fit the stream", got=got, hint=hint) from problem
     except (OSError, TypeError, pa.ArrowInvalid) as problem:
         hint = "pass paths of parquet files"
-        raise SourceError("a file cannot be replayed", got=shown(file), then=told(problem), hint=hint) from problem
+        raise SourceError("a file cannot be replayed", got=shown(file), then=failure_text(problem), hint=hint) from problem
 
 
 def _missing(name: str, parquet: pq.ParquetFile) -> NoReturn:

@@ -16,7 +16,7 @@ from typing import Final
 
 import attrs
 
-from krishiv_py.errors import EnvironmentSetupError, told
+from krishiv_py.errors import EnvironmentSetupError, failure_text
 
 CENTRAL: Final = "https://repo1.maven.org/maven2"
 _LOWEST, _HIGHEST = 10_240, 65_535
@@ -88,7 +88,7 @@ def _read(path: str) -> bytes:
                 return bytes(answer.read())
         except OSError as problem:
             if attempt == 2:
-                raise _failed("a jar cannot be fetched", f"{address}: {told(problem)}", "see to the network") from None
+                raise _failed("a jar cannot be fetched", f"{address}: {failure_text(problem)}", "see to the network") from None
             time.sleep(2 * (attempt + 1))
     raise AssertionError("the last attempt raises")
 

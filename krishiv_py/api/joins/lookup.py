@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from krishiv_py.api.planning import evaluate, fit, lookup
 from krishiv_py.connectors.lookup_table import LookupTable, as_table
-from krishiv_py.errors import RAISED, ColumnError, PlanError, SchemaError, SourceError, shown, told
+from krishiv_py.errors import RAISED, ColumnError, PlanError, SchemaError, SourceError, failure_text, shown
 from krishiv_py.plan.checks import column_name, known_column, one_of
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.expressions.expr import Col, Expr, col
@@ -89,7 +89,7 @@ def _first(load: Callable[[], Any]) -> Any:
         return load()
     except RAISED as problem:  # user code: whatever it raises is reported
         hint = "let it return a pyarrow.Table: it is called here for the columns of the table"
-        raise SourceError("the table of a lookup_join cannot be loaded", got=told(problem), hint=hint) from problem
+        raise SourceError("the table of a lookup_join cannot be loaded", got=failure_text(problem), hint=hint) from problem
 
 
 def _keys(on: object, rows: pa.Schema, table: pa.Schema) -> tuple[tuple[Expr, Expr], ...]:

@@ -15,7 +15,7 @@ from krishiv_py.connectors.kafka.columns import KeyFormat, Meta, meta_type
 from krishiv_py.connectors.kafka.settings import Connection, Option, brokers, connection
 from krishiv_py.connectors.kafka.source import KafkaSource, OnLost, ValueFormat
 from krishiv_py.connectors.kafka.starting import Told, where
-from krishiv_py.errors import PlanError, SchemaError, SourceError, shown, told
+from krishiv_py.errors import PlanError, SchemaError, SourceError, failure_text, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_switch, a_text, one_of, wait_us
 from krishiv_py.plan.options.malformed import OnMalformed
@@ -158,7 +158,7 @@ def _pattern(topics: object) -> str | None:
         re.compile(topics)
     except re.error as problem:
         hint = 'write a regular expression: "^orders-.*"'
-        raise PlanError("`topics` is no pattern", got=shown(topics), then=told(problem), hint=hint) from None
+        raise PlanError("`topics` is no pattern", got=shown(topics), then=failure_text(problem), hint=hint) from None
     return topics
 
 

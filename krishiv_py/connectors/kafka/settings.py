@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from krishiv_py.errors import RAISED, PlanError, SourceError, shown, told
+from krishiv_py.errors import RAISED, PlanError, SourceError, failure_text, shown
 from krishiv_py.plan.checks import a_text
 from krishiv_py.redaction import HIDDEN, is_secret, shown_settings, shown_text
 
@@ -113,7 +113,7 @@ class Connection:
 
     def failed(self, what: str, problem: BaseException, hint: str, so: str = "there are no rows") -> SourceError:
         """The error for a call that the broker refused, or did not answer, `so` that something cannot be done."""
-        said = problem.args[0].str() if problem.args and hasattr(problem.args[0], "str") else told(problem)
+        said = problem.args[0].str() if problem.args and hasattr(problem.args[0], "str") else failure_text(problem)
         got = f"{self.servers}: {self.clean(said)}"
         if self.oauth is not None and self.oauth.problem:
             what, got, hint = "the function oauth_cb gave no token", f"{got}; {self.oauth.problem}", _TOKEN_HINT

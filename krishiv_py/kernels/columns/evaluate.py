@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from krishiv_py.connectors.fit import RETURNED, fitted_batch, normal
 from krishiv_py.connectors.frames import arrow_table
-from krishiv_py.errors import RAISED, CheckpointError, ExpressionError, OperatorError, SchemaError, SourceError, told
+from krishiv_py.errors import RAISED, CheckpointError, ExpressionError, OperatorError, SchemaError, SourceError, failure_text
 from krishiv_py.functions.computing.values import repeated
 from krishiv_py.kernels.columns.tree import Rows, guarded, value_of
 from krishiv_py.plan.expressions.expr import Expr
@@ -91,7 +91,7 @@ def _map_failed(step: MapBatches, batch: pa.RecordBatch, problem: BaseException)
     return OperatorError(
         f"map_batches({step.detail()}) failed",
         got=f"{batch.num_rows} rows with the columns {names}",
-        then=told(problem),
+        then=failure_text(problem),
         hint=f"fix {step.detail()}",
     )
 

@@ -6,7 +6,7 @@ import attrs
 import numpy as np
 
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.errors import RAISED, OperatorError, shown, told
+from krishiv_py.errors import RAISED, OperatorError, failure_text, shown
 from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_us
 from krishiv_py.plan.schema import TimeKind
@@ -63,7 +63,7 @@ def spans_of(window: Window, times: Ints, kind: TimeKind) -> Spans:
         given = assigner.assign(times.copy())  # it is a user's: what it changes are its own
     except RAISED as problem:  # user code: whatever it raises is reported with its class
         raise OperatorError(
-            f"window assigner {assigner.name} failed", got=f"{len(times)} event times", then=told(problem), hint=_FIX
+            f"window assigner {assigner.name} failed", got=f"{len(times)} event times", then=failure_text(problem), hint=_FIX
         ) from problem
     spans = _shaped(window, given, len(times))
     _check(window, spans, times, kind)

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.errors import RAISED, OperatorError, shown, told
+from krishiv_py.errors import RAISED, OperatorError, failure_text, shown
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.place import START, place_of
 from krishiv_py.kernels.moment import Moment
@@ -103,7 +103,7 @@ def answer(asked: Asked, layout: Layout, windows: Standing, moment: Moment) -> M
         place = place_of(layout.spec, windows.keys, 0, (int(windows.starts[0]), int(windows.ends[0])))
         got = f"{n} windows, the first one {place.removeprefix('for ').removeprefix('in ')}"
         raise OperatorError(
-            f"window trigger {asked.name} failed", got=got, then=told(problem), hint="fix `fires` of the trigger"
+            f"window trigger {asked.name} failed", got=got, then=failure_text(problem), hint="fix `fires` of the trigger"
         ) from problem
     if found.dtype != np.bool_ or found.shape != (n,):
         got = shown(given) if found.ndim == 0 else f"{found.dtype} of shape {found.shape}"

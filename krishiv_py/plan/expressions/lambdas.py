@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import attrs
 
-from krishiv_py.errors import RAISED, ExpressionError, shown, told
+from krishiv_py.errors import RAISED, ExpressionError, failure_text, shown
 from krishiv_py.plan.expressions.expr import Expr, wrap
 from krishiv_py.plan.expressions.trees import listed
 from krishiv_py.plan.names import quoted
@@ -61,7 +61,7 @@ def lambda_of(function: Callable[..., object]) -> Lambda:
     except RAISED as problem:
         raise ExpressionError(
             "a function of elements failed",
-            got=told(problem),
+            got=failure_text(problem),
             then="it is called once, with expressions and not with values",
             hint="write it with the operators and methods of expressions: lambda x: x.length() + 1",
         ) from problem

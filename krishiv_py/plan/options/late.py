@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import RAISED, OperatorError, PlanError, shown, told
+from krishiv_py.errors import RAISED, OperatorError, PlanError, failure_text, shown
 from krishiv_py.plan.checks import a_number, one_of
 
 LateWanted: TypeAlias = Literal["rows", "keys", "count"]
@@ -180,7 +180,9 @@ def hand_over(handler: LateEventHandler, late: LateRows) -> None:
     except RAISED as problem:  # user code: whatever it raises is reported with what it was given
         got = f"{late.table.num_rows} late rows of operator {late.operator}, batch {late.batch_id}"
         name = type(handler).__name__
-        raise OperatorError(f"late handler {name} failed", got=got, then=told(problem), hint=f"fix {name}.handle") from problem
+        raise OperatorError(
+            f"late handler {name} failed", got=got, then=failure_text(problem), hint=f"fix {name}.handle"
+        ) from problem
 
 
 def _tally(column: pa.ChunkedArray) -> dict[str, int]:

@@ -20,7 +20,7 @@ from krishiv_py.connectors.ranges import Backlog, NotedRanges, RangeSource, back
 from krishiv_py.connectors.source import Source as UserSource
 from krishiv_py.disk.checksums import missing
 from krishiv_py.disk.files import store_at
-from krishiv_py.errors import RAISED, KrishivError, SourceError, told
+from krishiv_py.errors import RAISED, KrishivError, SourceError, failure_text
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.nodes import FileSource, MemorySource, Source
 from krishiv_py.plan.running.control import Control
@@ -352,7 +352,9 @@ class RangePlanner:
                 return fail(problem)
             except RAISED as problem:
                 what = f"what the source {self.node.name} planned cannot be noted"
-                return fail(SourceError(what, got=self.log.folder, then=told(problem), hint="see to the checkpoint's folder"))
+                return fail(
+                    SourceError(what, got=self.log.folder, then=failure_text(problem), hint="see to the checkpoint's folder")
+                )
             if not busy:
                 self._tried.set()
             if not noted:

@@ -23,7 +23,7 @@ from krishiv_py.arrays.splitting import split
 from krishiv_py.disk.checksums import damaged, missing, sealed, unsealed
 from krishiv_py.disk.files import store_at
 from krishiv_py.disk.store import Store
-from krishiv_py.errors import CheckpointError, told
+from krishiv_py.errors import CheckpointError, failure_text
 from krishiv_py.runtime.storage.codec import decode, encode
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
 
@@ -47,7 +47,7 @@ def request(checkpoint: str, keys: Mapping[int, pa.Table], *, durable: bool) -> 
         store.write(path, data, durable=durable)
     except OSError as problem:
         hint = "see to the space and rights of the checkpoint's folder, and call close_key(...) again"
-        got = f"{checkpoint}: {told(problem)}"
+        got = f"{checkpoint}: {failure_text(problem)}"
         raise CheckpointError("the keys to close could not be noted", got=got, then="they stay open", hint=hint) from problem
 
 

@@ -20,7 +20,7 @@ from pyspark.sql.connect.session import SparkSession
 
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.engine.time_watch import TimeWatch
-from krishiv_py.errors import RAISED, CheckpointError, EnvironmentSetupError, PlanError, told
+from krishiv_py.errors import RAISED, CheckpointError, EnvironmentSetupError, PlanError, failure_text
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.tables import lookup_tables
@@ -240,6 +240,6 @@ def _note_waiting(ledger: Ledger) -> None:
 def _cannot_be_sent(problem: BaseException) -> PlanError:
     return PlanError(
         "over Spark Connect functions, sinks and sources are pickled and sent to the server",
-        got=told(problem),
+        got=failure_text(problem),
         hint="leave open connections, locks and sessions out of what they hold, and make them at their first use",
     )

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from krishiv_py import errors
 from krishiv_py.engine.failures import located
-from krishiv_py.errors import KrishivError, OperatorError, SessionClosedError, SourceError, own_type, told
+from krishiv_py.errors import KrishivError, OperatorError, SessionClosedError, SourceError, failure_text, own_type
 from krishiv_py.runtime.reading.malformed import gone, shown_path
 from krishiv_py.runtime.storage.tables import tables_of
 
@@ -109,7 +109,7 @@ def heart(problem: BaseException) -> tuple[type[KrishivError], str]:
     if _TRACEBACK in text:
         return OperatorError, _last_of_traceback(text.rpartition(_TRACEBACK)[2])
     if not isinstance(problem, (Py4JError, PySparkException)):
-        return OperatorError, told(problem)
+        return OperatorError, failure_text(problem)
     java = [(kind, said) for kind, said in _JAVA.findall(text) if kind not in _WRAPPERS]
     if java:
         return OperatorError, ": ".join(java[-1])

@@ -14,7 +14,7 @@ import pyarrow as pa
 from krishiv_py.connectors.kafka.formats.decoding import NO_VALUE
 from krishiv_py.connectors.kafka.formats.registry import referenced, registered
 from krishiv_py.connectors.kafka.settings import Connection
-from krishiv_py.errors import RAISED, PlanError, require_extra, shown, told
+from krishiv_py.errors import RAISED, PlanError, failure_text, require_extra, shown
 
 Schema: TypeAlias = Any
 """A type of Avro as JSON has it: the name of one, a list (a union), or a dict."""
@@ -91,7 +91,7 @@ def parsed(text: str, name: str = "avro_schema", *, record: bool = True) -> Sche
         found = fastavro.parse_schema(json.loads(text))
     except RAISED as problem:
         hint = "pass the JSON text of a record schema"
-        raise PlanError(f"`{name}` is no Avro schema", got=shown(text), then=told(problem), hint=hint) from None
+        raise PlanError(f"`{name}` is no Avro schema", got=shown(text), then=failure_text(problem), hint=hint) from None
     if record and not is_record(found):
         hint = "pass the schema of a record"
         raise PlanError(f"`{name}` is no record", got=shown(text), hint=hint)
@@ -110,7 +110,7 @@ def unresolved(text: str) -> None:
         found = json.loads(text)
     except ValueError as problem:
         hint = "pass the JSON text of a record schema"
-        raise PlanError("`avro_schema` is no Avro schema", got=shown(text), then=told(problem), hint=hint) from None
+        raise PlanError("`avro_schema` is no Avro schema", got=shown(text), then=failure_text(problem), hint=hint) from None
     if not is_record(found):
         hint = "pass the schema of a record"
         raise PlanError("`avro_schema` is no record", got=shown(text), hint=hint)

@@ -16,7 +16,7 @@ from krishiv_py.connectors.kafka.formats.decoding import NO_VALUE, Decoded
 from krishiv_py.connectors.kafka.formats.registry import FRAME, number_of, registered
 from krishiv_py.connectors.kafka.formats.rows import RECORD, ValuesOf, columns
 from krishiv_py.connectors.kafka.settings import Connection
-from krishiv_py.errors import RAISED, PlanError, SchemaError, require_extra, shown, told, unknown_column
+from krishiv_py.errors import RAISED, PlanError, SchemaError, failure_text, require_extra, shown, unknown_column
 from krishiv_py.types import type_text
 
 Getter = Callable[[Any], Any]
@@ -79,7 +79,7 @@ def message_type(given: object) -> MessageType:
                 found = MessageType(given[1], file.read())
         except OSError as problem:
             raise PlanError(
-                "`protobuf_message` names a file that cannot be read", got=shown(given), then=told(problem), hint=_HINT
+                "`protobuf_message` names a file that cannot be read", got=shown(given), then=failure_text(problem), hint=_HINT
             ) from None
     else:
         raise PlanError("`protobuf_message` is a type of messages", got=shown(given), hint=_HINT)
@@ -127,7 +127,7 @@ def message_class(type_: MessageType) -> Any:
         return message_factory.GetMessageClass(pool.FindMessageTypeByName(type_.name))
     except RAISED as problem:
         raise PlanError(
-            "`protobuf_message` is not described by its file", got=type_.name, then=told(problem), hint=_HINT
+            "`protobuf_message` is not described by its file", got=type_.name, then=failure_text(problem), hint=_HINT
         ) from None
 
 

@@ -13,7 +13,7 @@ import attrs
 
 from krishiv_py.connectors.kafka.client import kafka
 from krishiv_py.connectors.kafka.settings import Connection, connection
-from krishiv_py.errors import RAISED, SourceError, missing_extra, told
+from krishiv_py.errors import RAISED, SourceError, failure_text, missing_extra
 from krishiv_py.plan.checks import a_text
 
 FRAME: Final = struct.Struct(">bI")
@@ -179,6 +179,6 @@ def latest(registry: Connection, subject: str) -> Any:
 
 def silent(registry: Connection, problem: BaseException, consequence: str) -> SourceError:
     """The error for a registry that does not do what it was asked."""
-    got = f"{registry.servers}: {registry.clean(told(problem))}"
+    got = f"{registry.servers}: {registry.clean(failure_text(problem))}"
     hint = "see that the registry runs and can be reached, then start the query again"
     return SourceError("the schema registry does not answer", got=got, then=consequence, hint=hint)

@@ -17,7 +17,7 @@ from krishiv_py.connectors.kafka.formats.avro_schemas import inner, names_of, pa
 from krishiv_py.connectors.kafka.formats.encoding import Encode
 from krishiv_py.connectors.kafka.formats.registry import FRAME
 from krishiv_py.connectors.kafka.formats.rows import RECORD
-from krishiv_py.errors import RAISED, OperatorError, PlanError, told
+from krishiv_py.errors import RAISED, OperatorError, PlanError, failure_text
 from krishiv_py.types import type_text
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -171,7 +171,7 @@ def _encoded(schema: Any, head_: bytes, checked: bool, table: pa.Table) -> list[
     except RAISED as problem:  # a time that Python has not, and a key that is twice in a map, too
         hint = "see which column it is, and cast it or change the schema"
         raise OperatorError(
-            "a row is no record of the Avro schema", got=told(problem), then="the batch was not written", hint=hint
+            "a row is no record of the Avro schema", got=failure_text(problem), then="the batch was not written", hint=hint
         ) from None
     return found
 

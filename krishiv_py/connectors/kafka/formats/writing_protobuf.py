@@ -13,7 +13,7 @@ from krishiv_py.connectors.fit import fit, fits
 from krishiv_py.connectors.kafka.formats.encoding import Encode
 from krishiv_py.connectors.kafka.formats.protobuf import TIMES, WRAPPERS, MessageType, message_class, typed
 from krishiv_py.connectors.kafka.formats.rows import RECORD
-from krishiv_py.errors import RAISED, ColumnError, OperatorError, PlanError, SchemaError, told
+from krishiv_py.errors import RAISED, ColumnError, OperatorError, PlanError, SchemaError, failure_text
 from krishiv_py.types import type_text
 
 Putter: TypeAlias = Callable[[Any], Any]
@@ -120,7 +120,7 @@ def _encoded(made: Any, columns: list[tuple[str, pa.DataType, Putter]], head_: b
     except RAISED as problem:
         hint = "see which column it is, and cast it or change the message"
         raise OperatorError(
-            f"a row is no {made.DESCRIPTOR.full_name}", got=told(problem), then="the batch was not written", hint=hint
+            f"a row is no {made.DESCRIPTOR.full_name}", got=failure_text(problem), then="the batch was not written", hint=hint
         ) from None
 
 

@@ -15,7 +15,7 @@ import pyarrow.fs as pafs
 from krishiv_py.connectors.fit import TABLE, MisfitError
 from krishiv_py.connectors.parquet_columns import FileColumn, explained, file_columns, open_parquet
 from krishiv_py.connectors.tables.delta.place import filesystem
-from krishiv_py.errors import RAISED, SourceError, shown, told
+from krishiv_py.errors import RAISED, SourceError, failure_text, shown
 
 _ROWS = 1 << 17
 _UNKNOWN = "its rows are not known"
@@ -59,7 +59,7 @@ def rows_of(
     except RAISED as problem:
         raise SourceError(
             "a file of a Delta table cannot be read",
-            got=f"{shown(table)}: {name}: {told(problem)}",
+            got=f"{shown(table)}: {name}: {failure_text(problem)}",
             then=_UNKNOWN,
             hint="restore the file",
         ) from problem

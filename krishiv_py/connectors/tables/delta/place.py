@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from krishiv_py.disk.folders import absolute
-from krishiv_py.errors import RAISED, OperatorError, PlanError, require_extra, shown, told
+from krishiv_py.errors import RAISED, OperatorError, PlanError, failure_text, require_extra, shown
 from krishiv_py.plan.checks import a_text, setting
 from krishiv_py.redaction import HIDDEN, is_secret
 
@@ -158,7 +158,7 @@ def refused(path: str, problem: BaseException, storage: Mapping[str, str] | None
 
 def without_secrets(problem: BaseException, storage: Mapping[str, str]) -> str:
     """Return what an exception says, without the calls inside of delta-rs and without secrets of the store."""
-    text = " ".join(_COLOUR.sub("", told(problem).split("\n   0: ")[0]).split())
+    text = " ".join(_COLOUR.sub("", failure_text(problem).split("\n   0: ")[0]).split())
     for name, value in storage.items():
         if is_secret(name) and value:
             text = text.replace(value, HIDDEN)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from krishiv_py.connectors.tables.delta.place import options
-from krishiv_py.errors import PlanError, require_extra, told
+from krishiv_py.errors import PlanError, failure_text, require_extra
 from krishiv_py.plan.checks import a_text
 from krishiv_py.redaction import HIDDEN, is_secret, redacted, shown_settings
 
@@ -83,7 +83,7 @@ def opened(catalog: Mapping[str, str]) -> Any:
 
 def without_secrets(problem: BaseException, catalog: Mapping[str, str]) -> str:
     """Return the text of an exception without the secrets of a catalog."""
-    text = told(problem)
+    text = failure_text(problem)
     for name, value in catalog.items():
         if is_secret(name) and value:
             text = text.replace(value, HIDDEN)

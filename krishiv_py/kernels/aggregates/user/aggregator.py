@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from krishiv_py.arrays.types import Ints
 from krishiv_py.connectors.values import UnfitError, column
-from krishiv_py.errors import RAISED, shown, told
+from krishiv_py.errors import RAISED, failure_text, shown
 from krishiv_py.kernels.aggregates.base import Rows, valid_rows
 from krishiv_py.kernels.aggregates.failed import GroupError
 from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, computes
@@ -46,7 +46,11 @@ class User(AggKernel):
 
     def _fail(self, step: str, problem: BaseException, value: object, group: int | None) -> GroupError:
         return GroupError(
-            f"{self.label} failed in `{step}`", self._shown(value), told(problem), f"fix the aggregator's `{step}`", group
+            f"{self.label} failed in `{step}`",
+            self._shown(value),
+            failure_text(problem),
+            f"fix the aggregator's `{step}`",
+            group,
         )
 
     def _shown(self, value: object) -> str:
@@ -72,7 +76,7 @@ class User(AggKernel):
                 raise GroupError(
                     f"{self.label}: what `{step}` returned cannot be kept in state",
                     self._shown(accumulator),
-                    told(problem),
+                    failure_text(problem),
                     hint,
                     group,
                 ) from problem
@@ -85,7 +89,11 @@ class User(AggKernel):
         except RAISED as problem:  # whatever the class of an accumulator raises
             hint = "name the class in `state_types` of the aggregator if you trust the checkpoint, or start with a new one"
             raise GroupError(
-                f"{self.label}: an accumulator in state cannot be read", self._shown(blob[:60]), told(problem), hint, group
+                f"{self.label}: an accumulator in state cannot be read",
+                self._shown(blob[:60]),
+                failure_text(problem),
+                hint,
+                group,
             ) from problem
 
     def _added(self, values: list[Any], ids: Ints, n: int) -> list[Any]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import group
 from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.types import Ints
-from krishiv_py.errors import RAISED, OperatorError, SchemaError, shown, told
+from krishiv_py.errors import RAISED, OperatorError, SchemaError, failure_text, shown
 from krishiv_py.kernels.aggregates.failed import shown_key
 from krishiv_py.kernels.columns.layout import Layout, whole
 from krishiv_py.kernels.columns.times import unstamp
@@ -76,7 +76,9 @@ class PaneOperator(TriggeredOperator):
         except RAISED as problem:  # user code: whatever it raises is reported with the pane
             key = shown_key(pane.key, pane.key.values())
             got = f"pane {pane.interval_start} to {pane.interval_end}{', ' if key else ''}{key}"
-            raise OperatorError(f"pane handler {name} failed", got=got, then=told(problem), hint=f"fix {name}") from problem
+            raise OperatorError(
+                f"pane handler {name} failed", got=got, then=failure_text(problem), hint=f"fix {name}"
+            ) from problem
         if given is None:
             return []
         if self.submits is not None and not row:
