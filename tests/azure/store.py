@@ -37,7 +37,7 @@ class Storage:
         return {"fs.azure.account.key": KEY, "fs.azure.endpoint": f"http://127.0.0.1:{self.port}"}
 
     @property
-    def files(self) -> pafs.FileSystem:
+    def system(self) -> pafs.FileSystem:
         """What Arrow sees of the account."""
         at = {f"{name}_storage_authority": f"127.0.0.1:{self.port}" for name in ("blob", "dfs")}
         return pafs.AzureFileSystem(ACCOUNT, account_key=KEY, blob_storage_scheme="http", dfs_storage_scheme="http", **at)
@@ -48,18 +48,22 @@ class Storage:
 
     def put(self, key: str, data: bytes) -> None:
         """Write a file."""
-        with self.files.open_output_stream(f"{CONTAINER}/{key}") as stream:
+        with self.system.open_output_stream(f"{CONTAINER}/{key}") as stream:
             stream.write(data)
 
     def read(self, key: str) -> bytes:
         """Return what a file holds."""
-        with self.files.open_input_stream(f"{CONTAINER}/{key}") as stream:
+        with self.system.open_input_stream(f"{CONTAINER}/{key}") as stream:
             return bytes(stream.read())
+
+    def files(self, prefix: str) -> list[str]:
+        """Return the same as `keys`: folders have none."""
+        return self.keys(prefix)
 
     def keys(self, folder: str) -> list[str]:
         """Return the files below a folder."""
         selected = pafs.FileSelector(f"{CONTAINER}/{folder}", recursive=True, allow_not_found=True)
-        return sorted(found.path.partition("/")[2] for found in self.files.get_file_info(selected) if found.is_file)
+        return sorted(found.path.partition("/")[2] for found in self.system.get_file_info(selected) if found.is_file)
 
 
 @contextlib.contextmanager
@@ -68,7 +72,7 @@ def running() -> Iterator[Storage]:
     azurite = os.environ.get("KRISHIV_AZURITE")
     if azurite is not None:
         store = Storage(int(azurite), None)
-        store.files.create_dir(CONTAINER)
+        store.system.create_dir(CONTAINER)
         yield store
         return
     server = Server()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import threading
-import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -17,16 +14,15 @@ import pytest
 from krishiv_py import Batches, ParquetSink, Session, SideOutputLateEventHandler, count
 from krishiv_py.connectors.staging import Publisher, write_staged
 from krishiv_py.disk import settings
-from krishiv_py.disk.checksums import sealed, unsealed
 from krishiv_py.disk.files import check_reachable, file_system, store_at
 from krishiv_py.disk.listing import facts_of, files_at
 from krishiv_py.disk.stores import azure
 from krishiv_py.disk.stores.azure import Azure, reached
 from krishiv_py.disk.stores.options import spark_settings
-from krishiv_py.errors import CheckpointError, EnvironmentSetupError, OperatorError, PlanError
+from krishiv_py.errors import EnvironmentSetupError, OperatorError, PlanError
 from krishiv_py.planner.places import place_of
-from krishiv_py.runtime.checkpoint.lease import Lease, take
 from tests.azure.store import CONTAINER, HOST, KEY, Storage
+from tests.store_rules import LeaseRules
 
 
 @pytest.fixture
@@ -35,59 +31,12 @@ def folder() -> str:
     return uuid.uuid4().hex
 
 
-def change(store: Storage, folder: str, **values: Any) -> None:
-    """Write the note of a lease as another owner would."""
-    key = f"{folder}/krishiv/lease.json"
-    store.put(key, sealed(json.dumps({**json.loads(unsealed(store.read(key), "note", "")), **values}).encode()))
+class TestLease(LeaseRules):
+    """See LeaseRules."""
 
-
-class TestLease:
-    def test_one_of_many_that_ask_at_once_gets_it(self, used: Storage, folder: str) -> None:
-        got: list[Lease] = []
-        refused: list[str] = []
-        ready = threading.Barrier(8)
-
-        def ask(number: int) -> None:
-            ready.wait()
-            try:
-                got.append(take(used.url(folder), f"query {number}"))
-            except CheckpointError as problem:
-                refused.append(str(problem))
-
-        threads = [threading.Thread(target=ask, args=(n,)) for n in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert (len(got), len(refused)) == (1, 7) and all("in use (got: query" in text for text in refused)
-        got[0].release()
-        assert used.keys(folder) == []
-
-    def test_a_dead_owner_is_followed_by_one(self, used: Storage, folder: str) -> None:
-        take(used.url(folder), "one")
-        change(used, folder, host="elsewhere", renewed=time.time() - 300)
-        held = take(used.url(folder), "two")
-        with pytest.raises(CheckpointError, match="query 'two'"):
-            take(used.url(folder), "three")
-        held.release()
-
-    def test_who_lost_it_does_not_write_over_the_other(self, used: Storage, folder: str) -> None:
-        held = take(used.url(folder), "one")
-        assert held._note is not None
-        held._note.renew()
-        change(used, folder, token="another", query="two")
-        with pytest.raises(CheckpointError, match=r"the right to the checkpoint was lost: .*it is of query 'two'"):
-            held._note.renew()
-        held.release()
-
-    def test_writes_on_a_condition(self, used: Storage, folder: str) -> None:
+    def test_odd_names_and_containers_that_are_not_there(self, used: Storage, folder: str) -> None:
         store, path = store_at(used.url(f"{folder}/a b#%?"))
-        assert store.version(path) is None
-        first = store.write_if(path, b"1", None)
-        assert first is not None and store.write_if(path, b"2", None) is None
-        second = store.write_if(path, b"3", first)
-        assert second == store.version(path) and store.write_if(path, b"4", first) is None
-        assert store.write_if(f"{path}-none", b"5", first) is None
+        assert store.write_if(path, b"3", None) is not None
         assert store.read(path) == b"3" and used.keys(folder) == [f"{folder}/a b#%?"]
         with pytest.raises(OSError, match="404"):
             store.write_if("nowhere/x", b"", None)

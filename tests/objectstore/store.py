@@ -117,6 +117,10 @@ class Store:
         pages = self.client().get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
         return [found["Key"] for page in pages for found in page.get("Contents", [])]
 
+    def files(self, prefix: str = "") -> list[str]:
+        """Return the same without empty objects that stand in for folders."""
+        return [key for key in self.keys(prefix) if not key.endswith("/")]
+
     def uploads(self) -> list[str]:
         """What was begun to be uploaded and is not there yet."""
         return [found["Key"] for found in self.client().list_multipart_uploads(Bucket=BUCKET).get("Uploads", [])]
