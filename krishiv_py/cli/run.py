@@ -32,9 +32,9 @@ from krishiv_py.plan.options.batches import Batches
 from krishiv_py.session import Session
 
 if TYPE_CHECKING:
-    from krishiv_py.spark import by_value
+    from krishiv_py.spark.setup import interpreter
 else:  # a job in process needs no Spark
-    by_value = lazy("krishiv_py.spark.by_value")
+    interpreter = lazy("krishiv_py.spark.setup.interpreter")
 
 DONE: Final = 0
 FAILED: Final = 1
@@ -92,7 +92,7 @@ def run(given: argparse.Namespace) -> int:
         name = given.name or str(getattr(function, "__name__", "job"))
         with _session(given) as session:
             if given.engine == "spark":
-                by_value.travels(module)
+                interpreter.send_whole(module)
             return _started(session, function, name, given)
     except KrishivError as problem:
         _say(f"krishiv run: {problem}")

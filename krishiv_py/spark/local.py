@@ -10,12 +10,13 @@ from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
+from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.ending import heed
 from krishiv_py.errors import users_line
 from krishiv_py.redaction import shown_setting
 from krishiv_py.runtime.storage.folders import spark_folder
 from krishiv_py.spark.setup.class_archive import archive_options
-from krishiv_py.spark.setup.config import JVM_OPTIONS, Profile, cores_of, is_here, session_settings
+from krishiv_py.spark.setup.config import JVM_OPTIONS, cores_of, is_here, session_settings
 from krishiv_py.spark.setup.interpreter import choose_worker_python
 from krishiv_py.spark.setup.java import require_java
 from krishiv_py.spark.setup.jvm import end_jvm, forget_dead_jvm, not_started, quiet_jvm, running_session
@@ -24,7 +25,11 @@ from krishiv_py.spark.setup.warming import begin_workers
 
 
 def session(
-    master: str | None, app: str, settings: dict[str, str], profile: Profile, meanwhile: Callable[[], object] = lambda: None
+    master: str | None,
+    app: str,
+    settings: dict[str, str],
+    profile: DurabilityProfile,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> tuple[SparkSession, bool]:
     """A local session, or the running one; and whether it was started here. While the JVM starts, `meanwhile` is done."""
     heed()  # the start of a JVM takes long enough for a SIGTERM

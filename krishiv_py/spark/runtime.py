@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.api.runner import BoundedResult
+from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.folder import folder_of
@@ -47,7 +48,6 @@ from krishiv_py.spark.reading.listing import located
 from krishiv_py.spark.setup.agreement import check_agreement
 from krishiv_py.spark.setup.config import (
     JVM_OPTIONS,
-    Profile,
     buckets_wanted,
     check_checkpoint,
     folders_shared,
@@ -74,7 +74,9 @@ else:  # it needs what the extra `connect` installs
 class SparkRunner(SessionRunner[StreamQuery]):
     """Implements :class:`krishiv_py.api.runner.Runner`."""
 
-    def __init__(self, spark: SparkSession, profile: Profile, *, owned: bool, given: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, spark: SparkSession, profile: DurabilityProfile, *, owned: bool, given: Mapping[str, str] | None = None
+    ) -> None:
         self.spark = spark
         self._owned = owned
         self._warms = owned and given is not None and JVM_OPTIONS not in given

@@ -8,17 +8,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.disk.files import is_local_path
 from krishiv_py.errors import PlanError
+from krishiv_py.plan.checks import PROFILES
 from krishiv_py.runtime.session import check_kept
 
-Profile: TypeAlias = Literal["dev-local", "single-node-durable", "distributed-durable"]
-PROFILES: Final = ("dev-local", "single-node-durable", "distributed-durable")
 _MOST_BUCKETS: Final = 4_096
 _BUCKETS: Final[dict[str, str]] = {"distributed-durable": "64"}
 """A query on a cluster may have to go on with more tasks (docs/state.md); on one machine there are not more."""
@@ -70,12 +70,12 @@ def _logging() -> str:
     return f" -Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
 
 
-def query_settings(profile: Profile) -> dict[str, str]:
+def query_settings(profile: DurabilityProfile) -> dict[str, str]:
     """Return what is set on every session, also on one that was there."""
     return {**QUERY_SETTINGS, FSYNC: str(profile != "dev-local").lower(), BUCKETS: _BUCKETS.get(profile, "1")}
 
 
-def session_settings(profile: Profile, cores: int | None = None, *, here: bool = True) -> dict[str, str]:
+def session_settings(profile: DurabilityProfile, cores: int | None = None, *, here: bool = True) -> dict[str, str]:
     """All settings of an embedded session; `here` says that its tasks run in this process's JVM, and not on a cluster."""
     partitions = cores or os.cpu_count() or 2
     settings = {
@@ -174,7 +174,7 @@ def folders_shared(spark: SparkSession) -> bool:
     return str(spark.conf.get(SHARED, "false")).lower() == "true"
 
 
-def checked_profile(profile: str) -> Profile:
+def checked_profile(profile: str) -> DurabilityProfile:
     """Refuse an unknown durability profile."""
     for known in PROFILES:
         if profile == known:
@@ -182,7 +182,7 @@ def checked_profile(profile: str) -> Profile:
     raise PlanError("unknown durability profile", got=repr(profile), hint=f"use one of {', '.join(map(repr, PROFILES))}")
 
 
-def check_checkpoint(profile: Profile, checkpoint: str | None, *, mounted: bool = False) -> None:
+def check_checkpoint(profile: DurabilityProfile, checkpoint: str | None, *, mounted: bool = False) -> None:
     """Refuse a checkpoint that does not keep what the profile promises; `mounted` says that local paths are shared ones."""
     check_kept(profile, checkpoint)
     if checkpoint is not None and profile == "distributed-durable" and is_local_path(checkpoint) and not mounted:

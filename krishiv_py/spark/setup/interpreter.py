@@ -1,4 +1,4 @@
-"""Which Python an embedded Spark starts its workers with."""
+"""The Python that Spark starts its workers with, and modules that it cannot import."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import os
 import sys
 import sysconfig
 from pathlib import Path
+from types import ModuleType
 from typing import Final
 
 import pyspark
+from pyspark import cloudpickle
 
 WORKER: Final = Path(__file__).with_name("python-worker")
 
@@ -36,3 +38,8 @@ def _is_installed() -> bool:
     return package.parent in {Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")} and (
         home is None or Path(home).resolve() == package.resolve()
     )
+
+
+def send_whole(module: ModuleType) -> None:
+    """Send functions and classes of a module as they are: workers do not find the file of a job on their path."""
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
