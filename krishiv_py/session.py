@@ -350,7 +350,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         to : {"spark", "in-process"}
             The engine.
         into : str, optional
-            A new folder; without it one beside the checkpoint, with the engine in its name.
+            A new folder; without it one next to the checkpoint, with the engine in its name.
         buckets : int, optional
             In how many buckets Spark is to keep the state: as many tasks can share it. By default as a new query of this
             session on Spark has, or one for each core.

@@ -29,7 +29,7 @@ class SessionOptions:
     _engine: str = "spark"
 
     def engine(self, name: EngineName) -> Self:
-        """What runs queries, by `name`: ``spark``, the default, or ``in-process``, this Python process (docs/in-process.md).
+        """Choose the engine by `name`: ``spark``, the default, or ``in-process``, this Python process (docs/in-process.md).
 
         In process there are no options of Spark's: a master, an application name, and settings other than how object stores
         and HDFS are reached.

@@ -55,7 +55,7 @@ class Versions(Protocol):
 
 _held: dict[str, _Held] = {}
 _by_clock: WeakKeyDictionary[object, dict[str, _Held]] = WeakKeyDictionary()
-"""What those have that go by a clock of their own: several may use one table."""
+"""The tables of queries that go by a clock of their own: several may use one table."""
 _versions: ContextVar[Versions | None] = ContextVar("lookup_versions", default=None)
 _clock: ContextVar[tuple[object, float] | None] = ContextVar("lookup_clock", default=None)
 _standing: ContextVar[Mapping[str, LookupTable]] = ContextVar("lookup_standing", default=MappingProxyType({}))

@@ -38,7 +38,7 @@ class Malformed:
 
     @property
     def where(self) -> str:
-        """Return where it stands, for people."""
+        """Return its place, for people."""
         if self.topic is not None:
             return f"topic {self.topic}, partition {self.partition}, offset {self.offset}"
         return f"{self.file}" if self.line is None else f"{self.file}, line {self.line}"

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 Version: TypeAlias = str | bytes
-"""What changes whenever a file is written; each store has its own form."""
+"""A value that changes whenever a file is written; each store has its own form."""
 WriteRows: TypeAlias = Callable[[pa.NativeFile], None]
 
 
@@ -32,13 +32,13 @@ class Store:
     home: str
 
     local: ClassVar[bool] = False
-    """Whether paths are of this machine: they can be mapped into memory, linked, locked."""
+    """True where paths are of this machine: they can be mapped into memory, linked, locked."""
     needs_folders: ClassVar[bool] = True
-    """Whether a folder must be there before a file is written into it."""
+    """True where a folder must be there before a file is written into it."""
     copies_to_rename: ClassVar[bool] = False
-    """Whether a rename is a copy, which may be repeated: then a final name must not be used twice."""
+    """True where a rename is a copy, which may be repeated: then a final name must not be used twice."""
     replaces_if: ClassVar[bool] = True
-    """Whether :meth:`write_if` replaces a file in one step, so that it can be used while others read the file."""
+    """True where :meth:`write_if` replaces a file in one step, so that it can be used while others read the file."""
 
     def uri(self, path: str) -> str:
         """Return a path of this store as users and Spark write it."""

@@ -81,7 +81,7 @@ def _checked(stage: Checked) -> list[tuple[str, str]]:
 
 
 def query_html(name: str, status: str, progress: Progress, problem: str | None = None) -> str:
-    """Return where a running query stands.
+    """Return the progress of a running query.
 
     Parameters
     ----------

@@ -114,7 +114,7 @@ def timeline(
 
 
 def lateness(late: RowsLike) -> Figure:
-    """Return how far behind the watermark the late rows were, and how many were refused for another reason.
+    """Return by how much the late rows were older than the watermark, and how many were refused for another reason.
 
     Parameters
     ----------

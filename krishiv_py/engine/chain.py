@@ -27,7 +27,7 @@ def as_rows(spec: OperatorSpec, results: pa.Table) -> pa.Table:
 
 
 def packed_results(stage: Stage, given: Sequence[pa.Table], judged: Moment, read: Packed = NO_ROWS) -> Packed:
-    """Return what :func:`as_rows` gave, judged by what was in force when the stages before fired last, so that none is late.
+    """Return what :func:`as_rows` gave, as of when the stages before fired last, so that none is late.
 
     `read` are rows of a source beside them, which are judged already; they come behind.
     """

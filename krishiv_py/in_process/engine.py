@@ -52,7 +52,7 @@ from krishiv_py.runtime.storage.tables import Tables
 
 _LONGEST_WAIT_S: Final = 1.0
 _ATTEMPTS: Final = 10
-"""How often a state is read that a running query replaces meanwhile."""
+"""The number of times that a state is read that a running query replaces meanwhile."""
 
 
 class Engine:
@@ -117,8 +117,8 @@ class Engine:
         self._begun: PlannedBatch | None = None
         self._last_us = self._looked_us = now()
         self._more = False
-        self._behind = False
-        """Whether the watermark has moved since the last step, as another engine may have left it."""
+        self._moved = False
+        """True when the watermark has moved since the last step, as another engine may have left it."""
         self._asked: list[threading.Event] = []
         self._limit = Limit(
             batches.max_rows, batches.max_bytes, batches.interval_us / 1e6 if batches.kind == "target" else None
@@ -207,8 +207,8 @@ class Engine:
         if wait_s > 0:
             return wait_s
         taken = self._next()
-        if self._behind or taken != self._taken or (self._batches.kind != "available_now" and self._due(now_us)):
-            self._behind = False
+        if self._moved or taken != self._taken or (self._batches.kind != "available_now" and self._due(now_us)):
+            self._moved = False
             self._run(PlannedBatch(self.core.batch_id, now_us, taken))
             if self._batches.kind == "every":  # of a memory stream a batch is one send, and those that wait follow at once
                 sends = (r.planner for r in self._readers if isinstance(r.planner.node.source, SentSource))
@@ -369,7 +369,7 @@ class Engine:
         self._account(planned.number)
 
     def _restore(self, values: dict[Key, bytes], note: dict[str, Any]) -> None:
-        self._behind = note.get("behind", False)
+        self._moved = note.get("behind", False)
         self.query_id = note["query"]
         self._taken = {int(at): number for at, number in note["taken"].items()}
         restore(self.core, self._state, values, note)

@@ -1,6 +1,6 @@
-"""Which sends of a memory stream are one batch: as many as have come, while one batch for each would give the same results.
+"""The sends of a memory stream that are one batch: as many as have come, while one batch for each would give the same results.
 
-A row is judged by the watermark that the sends before it have reached. So a send joins a batch only if no row lies before
+A row is compared with the watermark that the sends before it have reached. So a send joins a batch only if no row lies before
 that: then none of them is late, none belongs to a window that would have fired before it, and it makes no difference that both
 are in one batch. The first send with another row begins the next batch.
 """
@@ -51,11 +51,11 @@ class Gathering:
     column : str
         The column of a send that has its event times; empty where rows need none.
     lag_us : int
-        How far the watermark is behind them.
+        The lag of the watermark, µs.
     limit : Limit
         How much a batch takes.
     in_force : callable
-        The watermark in which the next batch is judged, µs.
+        The watermark that is in force for the next batch, µs.
     on_watermark : bool
         Whether a row with the time of the watermark belongs to no window that has fired.
     """
@@ -73,7 +73,7 @@ class Gathering:
 
     @classmethod
     def of(cls, plan: PhysicalPlan, limit: Limit, in_force: Callable[[], int]) -> Gathering | None:
-        """What gathers the sends of a plan; None where each send has to be a batch."""
+        """Return the gathering of the sends of a plan; None where each send has to be a batch."""
         if len(plan.stages) > 1 or len(plan.reads) > 1 or len(plan.reads[0].takers) > 1:
             return None
         spec = plan.reads[0].takers[0][1].spec

@@ -138,7 +138,7 @@ def move(checkpoint: str, to: Target, into: str | None, saved: Callable[[str, st
     to : {"spark", "in-process"}
         The engine.
     into : str or None
-        The new folder; None: beside the checkpoint, with the engine in its name.
+        The new folder; None: next to the checkpoint, with the engine in its name.
     saved : callable
         Writes the savepoint of a checkpoint into a folder.
     buckets : int

@@ -71,9 +71,9 @@ class ProcessStage:
     _wakeup: tuple[int | None, int | None] | None = None
     """The watermark and the processing time at which the operator wants to be woken, since the last step of this run."""
     _nothing: BatchDone | None = None
-    """What a step gives that has nothing to do."""
+    """The result of a step that has nothing to do."""
     _rests: bool = attrs.field(init=False)
-    """Whether nothing is to be done before the operator wants to be woken: a user's trigger may say otherwise, and what is
+    """True where nothing is to be done before the operator wants to be woken: a user's trigger may say otherwise, and what is
     remembered of duplicates, and of right rows that nothing waits for, is shown by the watermark."""
     _no_late_rows: pa.Table = attrs.field(init=False)
 
@@ -131,7 +131,7 @@ class ProcessStage:
         return late_output(self.stage.layout, late) if late else self._no_late_rows
 
     def resting(self, moment: Moment) -> BatchDone | None:
-        """What a step without rows gives that has nothing to do, so that none is made; None where there may be something.
+        """Return the result of a step that has no rows and nothing to do, so none is made; None where there may be something.
 
         The last step of an operator says when it has to be woken. On Spark buckets rest by the same rule.
         """

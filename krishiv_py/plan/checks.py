@@ -21,7 +21,7 @@ else:
 PROFILES: Final = ("dev-local", "single-node-durable", "distributed-durable")
 """The durability profiles of SEMANTICS §6.2."""
 ENGINES: Final = ("spark", "in-process")
-"""What runs queries."""
+"""The engines that run queries."""
 MOST_ROWS: Final = (1 << 31) - 1
 """The largest number of rows a setting may name: row numbers inside a batch are 32 bits wide."""
 

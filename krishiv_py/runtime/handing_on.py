@@ -159,7 +159,7 @@ class Place:
 
 
 def place_of(plan: PhysicalPlan, number: int, wakes: int | None, ids: tuple[int, ...]) -> Place:
-    """Return where a stage stands: `wakes` is the operator behind it, `ids` are the buckets."""
+    """Return the place of a stage: `wakes` is the operator after it, `ids` are the buckets."""
     stage = plan.stages[number]
     following = tuple(
         HandingOn(branch.spec, ids, n)

@@ -50,7 +50,7 @@ _NAMES: Final = pa.schema([("path", pa.string()), ("mtime_ns", pa.int64())])
 
 @attrs.define
 class SourceState:
-    """Where a source is: its `position` as JSON, None before its first batch; whether it has `ended`."""
+    """The position of a source: its `position` as JSON, None before its first batch; whether it has `ended`."""
 
     kind: str
     position: str | None = None
@@ -74,7 +74,7 @@ class StageState:
     open: list[int] = attrs.field(factory=lambda: [0, 0])
 
     def moment(self, every: Iterable[int]) -> Moment:
-        """What is in force in the stage when the clocks show `every`."""
+        """Return what is in force in the stage when the clocks show `every`."""
         first, *others = every
         return Moment(first, others=tuple(others)).at(tuple((clock, us) for clock, us in self.times))
 
@@ -134,7 +134,7 @@ class Savepoint:
 
     @property
     def after(self) -> tuple[int, ...]:
-        """What is in force after the last batch, by every clock."""
+        """Return what is in force after the last batch, by every clock."""
         return moment_of(self.clocks, self.now_us).every
 
     def close(self) -> None:
@@ -244,7 +244,7 @@ def read_sources(checkpoint: str, note: Mapping[str, Any], taken: Mapping[int, i
 
 
 def _sent(checkpoint: str, at: int, taken: int) -> str | None:
-    """How far Spark has read a memory stream itself."""
+    """Return how far Spark has read a memory stream itself."""
     read = {}
     for path, entries in entries_of(*store_at(checkpoint)):
         if int(path.rsplit("/", 2)[-2]) == at:

@@ -1,4 +1,4 @@
-"""What a session keeps whichever engine runs its queries: their handles, temporary folders, the clock, the end."""
+"""The part of a session that every engine shares: their handles, temporary folders, the clock, the end."""
 
 from __future__ import annotations
 

@@ -78,9 +78,9 @@ def save(spark: SparkSession, checkpoint: str, folder: str) -> Savepoint:
         stage = StageState(**outlined_stage)
         mine = [report for name, report in reports.items() if stage_of(name, outline["last"]) == number]
         if stage.state:
-            behind = sum(bool(s["state"]) for s in outline["stages"][number + 1 :])
+            after = sum(bool(s["state"]) for s in outline["stages"][number + 1 :])
             task = WriteBuckets(folder, number, bucket_ids(note["buckets"]), ChunkFolder(checkpoint, 0, 0, stage=number))
-            found = of_store(spark, checkpoint, behind, task.__call__, _TYPE)
+            found = of_store(spark, checkpoint, after, task.__call__, _TYPE)
             stage.buckets = sorted(task.ids.index(bucket) for bucket in found["bucket"].to_pylist())
             for told in map(json.loads, found["told"].to_pylist()):
                 count(stage.counters, told["counters"])

@@ -139,21 +139,21 @@ def _read(
     task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
 ) -> list[bytes]:
     """What a `task` makes of the rows of a stage in Spark's state store."""
-    behind = sum(not s.keeps_nothing for s in plan.stages[number + 1 :])
-    found: list[bytes] = of_store(spark, notes.checkpoint, behind, task, _TYPE)["blob"].to_pylist()
+    after = sum(not s.keeps_nothing for s in plan.stages[number + 1 :])
+    found: list[bytes] = of_store(spark, notes.checkpoint, after, task, _TYPE)["blob"].to_pylist()
     return found
 
 
 def of_store(
     spark: SparkSession,
     checkpoint: str,
-    behind: int,
+    after: int,
     task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     type_: Any,
 ) -> pa.Table:
-    """What a `task` makes of rows ``(bucket, name, blob)`` of an operator that has so many `behind` it."""
+    """Return what a `task` makes of rows ``(bucket, name, blob)`` of an operator that has so many `after` it."""
     # Spark numbers operators from the last one
-    source = spark.read.format("statestore").option("stateVarName", STATE).option("operatorId", behind)
+    source = spark.read.format("statestore").option("stateVarName", STATE).option("operatorId", after)
     with plain_name(checkpoint) as path:
         chunks = source.load(path).select("key.bucket", "user_map_key.name", "user_map_value.blob")
         return chunks.mapInArrow(task, type_).toArrow()

@@ -45,7 +45,7 @@ Inner: TypeAlias = "Callable[[Query, Env], Rows]"
 
 
 def conjuncts(node: sg.Expression | None) -> list[sg.Expression]:
-    """Return what AND stands between, in order and without recursion; none of None."""
+    """Return the parts that AND joins, in order and without recursion; none of None."""
     if node is None:
         return []
     found: list[sg.Expression] = []

@@ -123,7 +123,7 @@ class Rows:
 
     @property
     def visible(self) -> tuple[Column, ...]:
-        """Return what ``*`` stands for."""
+        """Return the columns of ``*``."""
         return tuple(c for c in self.columns if not c.hidden)
 
     @property
@@ -174,7 +174,7 @@ class Rows:
         return attrs.evolve(self.table, event_time=time).timed(stream, lag_us)
 
     def find(self, node: sg.Column) -> tuple[Column, list[str]]:
-        """Return what a name stands for, and the names of fields below it.
+        """Return the meaning of a name, and the names of fields below it.
 
         Raises
         ------

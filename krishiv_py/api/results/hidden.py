@@ -95,7 +95,7 @@ def _timed(time: ResultTime, results: pa.Schema) -> Prefix:
 
 @attrs.frozen(eq=False)
 class KeepingColumns:
-    """A function over batches that is not shown some columns; they are put beside what it returns."""
+    """A function over batches that is not shown some columns; they are put next to what it returns."""
 
     function: BatchFunction
     gives: pa.Schema

@@ -65,8 +65,8 @@ class ResultStream(TimedStream):
     The event time of a result is the column ``window_time``: the end of its window less one unit of the time column. Rows of
     look-back windows, joins and deduplication have their own time (SEMANTICS §7.1).
 
-    An option that is set first, such as :meth:`emit`, belongs to the stage whose results these are. One behind a step, or
-    behind :meth:`results`, belongs to the stage that follows. The plan was checked when the results were made, so a run cannot
+    An option that is set first, such as :meth:`emit`, belongs to the stage whose results these are. One after a step, or
+    after :meth:`results`, belongs to the stage that follows. The plan was checked when the results were made, so a run cannot
     fail because of it.
 
     Attributes
@@ -87,7 +87,7 @@ class ResultStream(TimedStream):
     _alone: pa.Schema
     """The columns of results that no step and no stage follows."""
     _of_stage: bool = True
-    """Whether options still belong to the stage before."""
+    """True while options still belong to the stage before."""
 
     def _said(self) -> list[str]:
         return said_of(self.stage) if self._of_stage else [some(self.schema.names), *said_of(self.draft)]
@@ -124,7 +124,7 @@ class ResultStream(TimedStream):
 
     @property
     def result_time(self) -> str | None:
-        """What the event time of results is: ``"row"`` for a column of their own, else how it follows from their window."""
+        """Return where event times come from: ``"row"`` for a column of their own, else how they follow from the window."""
         return self.node.window.result_time
 
     @property
@@ -263,7 +263,7 @@ class ResultStream(TimedStream):
         Raises
         ------
         PlanError
-            With `reload` behind ``emit("retractions")``: a result could be withdrawn with other values than it was given with.
+            With `reload` after ``emit("retractions")``: a result could be withdrawn with other values than it was given with.
         """
         if reload is not None and self.node.options.emit_mode == "retractions":
             raise PlanError(
@@ -319,7 +319,7 @@ class ResultStream(TimedStream):
         Raises
         ------
         OrderError
-            For results of joins and deduplication, and behind steps over results.
+            For results of joins and deduplication, and after steps over results.
         """
         if self.node.window.gives_rows or self._steps:
             raise OrderError(
@@ -464,5 +464,5 @@ def _said(node: WindowAggregate) -> tuple[object, ...]:
 
 
 def _names(node: Node, name: str) -> bool:
-    """Whether a step was asked for a column by its author."""
+    """Return whether the author of a step named a column."""
     return isinstance(node, Project) and node.picks and name in dict(node.columns)

@@ -1,4 +1,4 @@
-"""What can be done with every stream whose rows are results: run it, start it, show its plan."""
+"""The methods of every stream whose rows are results: run it, start it, show its plan."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def plan_of_rows(node: Node, handler: LateEventHandler, engine: Engine | None, l
 class RunMethods:
     """Runs a stream.
 
-    Of a stream without windows every row behind the steps is a result, in the micro-batch in which it arrives. No watermark is
+    Of a stream without windows every row after the steps is a result, in the micro-batch in which it arrives. No watermark is
     needed, no row is late, and nothing is kept. Malformed input goes to the late handler.
     """
 
@@ -185,5 +185,5 @@ class RunMethods:
         return plan_text(explain.explain(self.plan()))
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the plan, with its route and warnings."""
+        """Return the HTML for a notebook: the plan, with its route and warnings."""
         return plan_html(explain.explain(self.plan()))

@@ -144,7 +144,7 @@ def _refused(name: str, value: str, hint: str) -> PlanError:
 
 @attrs.frozen(eq=False)
 class Records:
-    """What lines gave.
+    """The values of some lines.
 
     Attributes
     ----------

@@ -208,7 +208,7 @@ def _time(column: pa.Array, type_: pa.DataType) -> Converted:
         if numbered:
             return plain(f"{numbered[1]}{numbered[2]}:{numbered[3]}", type_)
         named = _ZONED.fullmatch(inner)
-        if not named or named[1].count(":") < 2:  # a zone comes behind seconds
+        if not named or named[1].count(":") < 2:  # a zone comes after seconds
             return plain(inner, type_)
         name = _SHORT_ZONES.get(named[2], named[2])
         zone = zone_of(name)

@@ -1,4 +1,4 @@
 """Object stores, one file each over what they share (``bucket``); ``options`` reads what a user says of them.
 
-Imports the interface and the settings beside it, and no files.
+Imports the interface and the settings next to it, and no files.
 """

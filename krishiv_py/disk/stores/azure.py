@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from obstore.store import AzureStore
 
 PREFIX: Final = "fs.azure."
-"""How the names of Hadoop's settings begin."""
+"""The names of Hadoop's settings begin so."""
 NAMES: Final = (
     "account.key",
     "account.oauth2.client.id",
@@ -54,7 +54,7 @@ _HINT: Final = (
 
 @attrs.frozen
 class Reached:
-    """How one storage account is reached.
+    """The address and the credentials of one storage account.
 
     Attributes
     ----------

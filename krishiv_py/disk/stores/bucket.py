@@ -1,4 +1,4 @@
-"""What object stores have in common: files are visible whole when they are closed, folders need not exist, a rename copies."""
+"""The common part of object stores: files are visible whole when they are closed, folders need not exist, a rename copies."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class CopyingBucket(Bucket):
         raise NotImplementedError
 
     def add_folder(self, path: str) -> None:
-        """See Store; an empty object stands for the folder, as Hadoop's connectors and Arrow have it.
+        """See Store; an empty object represents the folder, as Hadoop's connectors and Arrow have it.
 
         Arrow's own way looks at the bucket, for which one may have no right, and would make one that does not exist.
         """
@@ -68,7 +68,7 @@ class CopyingBucket(Bucket):
     def delete_folder(self, path: str) -> None:
         """See Store."""
         self.delete(*(found.path for found in self.entries(path, recursive=True) if found.is_file))
-        with contextlib.suppress(OSError):  # an empty object that stands for the folder, if there is one
+        with contextlib.suppress(OSError):  # an empty object that represents the folder, if there is one
             self.arrow.delete_dir(path)
 
 

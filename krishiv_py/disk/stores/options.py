@@ -10,7 +10,7 @@ from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import setting
 
 HADOOP: Final = "spark.hadoop."
-"""How Spark's name of one of Hadoop's settings begins."""
+"""Spark's names of Hadoop's settings begin so."""
 _HADOOP: Final = "spark.hadoop.fs.s3a."
 _TEXTS: Final[dict[str, str]] = {
     "AWS_ACCESS_KEY_ID": "access.key",
@@ -69,7 +69,7 @@ def spark_settings(options: object) -> tuple[tuple[str, str], ...]:
 
 
 def _azure(given: Mapping[str, str]) -> dict[str, str]:
-    """What reaches Azure."""
+    """Return the settings with which Azure is reached."""
     found = {setting: given[name] for name, setting in _AZURE_TEXTS.items() if name in given}
     told = [name for name in _APPLICATION if name in given]
     if told and "account.key" in found:

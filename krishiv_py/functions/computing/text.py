@@ -141,7 +141,7 @@ def dates(column: pa.Array) -> Converted:
 
 
 def times(column: pa.Array, type_: pa.DataType) -> Converted:
-    """A date, then hours, minutes, seconds and a fraction; behind seconds a zone: Z, UTC, GMT or an offset; no zone is UTC."""
+    """A date, then hours, minutes, seconds and a fraction; after seconds a zone: Z, UTC, GMT or an offset; no zone is UTC."""
     text = trimmed(column)
     parts = pc.extract_regex(text, _TIME)
     us, fits = _micros(parts)

@@ -30,7 +30,7 @@ LATE_REASONS = ("null_time", "time_out_of_range", "null_key", "late", "future", 
 
 
 def late_names(columns: Sequence[str]) -> list[str]:
-    """Return what the three columns behind those of a late row are called: ``late_`` is put in front until a name is free."""
+    """Return what the three columns after those of a late row are called: ``late_`` is put in front until a name is free."""
     taken = {c.lower() for c in columns}  # Spark ignores case
     names = []
     for name in ("reason", "watermark", "lateness"):

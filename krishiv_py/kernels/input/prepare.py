@@ -41,7 +41,7 @@ COUNTERS = (
     "malformed",
 )
 _JUDGED = tuple(name for name in COUNTERS if name != "malformed")
-"""What rows are counted by once they are rows."""
+"""The counters of rows once they are rows."""
 _REFUSED = {
     "late": ("late",),
     "null_time": ("null_time",),
@@ -98,7 +98,7 @@ class Prepare:
         grid = spec.window.grid
         own_rules = spec.kept_column is not None or self.layout.gap_column is not None or spec.window.assigner is not None
         self._judged_by_time = not own_rules and (grid is None or not grid.has_gaps)
-        """Whether a row with a time and a key is refused for its time alone."""
+        """Return whether a row with a time and a key is refused for its time alone."""
 
     def __call__(
         self,

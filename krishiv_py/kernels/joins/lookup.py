@@ -39,7 +39,7 @@ class Validity:
 
 @attrs.frozen(eq=False)
 class _Known:
-    """What was worked out for a table: its keys, and the order of their hashes."""
+    """The index of a table: its keys, and the order of their hashes."""
 
     of: weakref.ref[pa.Table]
     keys: pa.Table

@@ -31,7 +31,7 @@ Parts: TypeAlias = Callable[[pa.Table], "list[pa.Table]"]
 """The rows of a table for each of the buckets."""
 
 OF_ADAPTERS: Final = frozenset({"counters", "given", "timer", "bytes", "sizes", "files", "dropped", "moved"})
-"""What adapters keep in the dictionary of a bucket; they make it again."""
+"""The entries that adapters keep in the dictionary of a bucket; they make it again."""
 _OVER: Final = "sl over"
 _PREFIX_OF: Final = {_OVER: "sl"}
 """Maps of runs that list tables of another prefix."""
@@ -78,12 +78,12 @@ _MERGED: Final[dict[str, Callable[[Sequence[Any]], Any]]] = {
     "shown_at": _begun,
     "ttl_checked": _earliest,
 }
-"""How a field of a section is made of those of several buckets."""
+"""The rules by which a field of a section is made of those of several buckets."""
 
 
 @attrs.frozen(eq=False)
 class Held:
-    """What one bucket holds, as values: `meta` is what JSON can say, with whole maps."""
+    """The content of one bucket, as values: `meta` is what JSON can say, with whole maps."""
 
     meta: Meta
     tables: dict[str, pa.Table]

@@ -1,4 +1,4 @@
-"""Where a checkpoint of Spark begins that goes on from a savepoint: its first micro-batch takes the state over.
+"""The beginning of a checkpoint of Spark that goes on from a savepoint: its first micro-batch takes the state over.
 
 Spark numbers micro-batches from 0 and its state store begins empty. So micro-batch 0 reads no rows; it wakes all buckets, and
 each takes what the savepoint in ``<checkpoint>/krishiv/savepoint`` has of it. Sinks are given numbers that go on.
@@ -32,7 +32,7 @@ _PLAN: Final = "krishiv/plan.json"
 
 @attrs.frozen
 class Begun:
-    """What was before the first micro-batch of a checkpoint.
+    """The past of a checkpoint, before the first micro-batch of a checkpoint.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Begun:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether the query began in another checkpoint."""
+        """Return whether the query began in another checkpoint."""
         return self.batches > 0
 
     @classmethod
@@ -102,7 +102,7 @@ def moved_to(checkpoint: str) -> str | None:
 
 
 def is_being_made(checkpoint: str) -> bool:
-    """Whether a move into a folder was broken off."""
+    """Return whether a move into a folder was broken off."""
     return _is_there(checkpoint, _MOVING) and not _is_there(checkpoint, _PLAN)
 
 

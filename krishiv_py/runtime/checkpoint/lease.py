@@ -243,7 +243,7 @@ def _noted(store: Store, checkpoint: str, path: str, query: str) -> Lease:
     found = note.owner()
     if found and not is_over(found, _OVER_S):
         raise _in_use(checkpoint, found)
-    if not note.begin(version) or not note.is_mine():  # two began at once: the later note stands
+    if not note.begin(version) or not note.is_mine():  # two began at once: the later note counts
         raise _in_use(checkpoint, note.owner())
     lease = Lease(path, note=note)
     threading.Thread(target=_renewing, args=(lease, note), name="krishiv-lease", daemon=True).start()

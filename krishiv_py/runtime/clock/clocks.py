@@ -45,11 +45,11 @@ class Clock(Protocol):
 
     @property
     def begun(self) -> Begun:
-        """What was before micro-batch 0."""
+        """Return what was before micro-batch 0."""
         ...
 
     def takes_over(self, batch: int) -> bool:
-        """Whether the buckets take their state over from a savepoint in a micro-batch."""
+        """Return whether the buckets take their state over from a savepoint in a micro-batch."""
         ...
 
     def in_force(self, batch: int) -> Moment:

@@ -49,7 +49,7 @@ class _Driver:
     listed_s: float = 0.0
     no_more: bool = False
     limit: Limit | None = None
-    """How many bytes of files a batch takes; None for all that are there."""
+    """The bytes of files that a batch takes; None for all that are there."""
 
     def __reduce__(self) -> tuple[type[_Driver], tuple[()]]:
         return _Driver, ()

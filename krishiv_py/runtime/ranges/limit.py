@@ -1,4 +1,4 @@
-"""How much a batch takes at the most, and how that follows the time batches take."""
+"""The largest size of a batch, which follows the time that batches take."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LEAST_SHRUNK: Final = 0.25
 
 @attrs.define
 class Limit:
-    """How much a batch takes at the most. A send or a file that alone has more is a batch of its own.
+    """The largest size of a batch. A send or a file that alone has more is a batch of its own.
 
     Attributes
     ----------

@@ -27,7 +27,7 @@ class Together(Protocol):
         ...
 
     def takes(self, send: pa.Table) -> bool:
-        """Whether the next send is in the batch too."""
+        """Return whether the next send is in the batch too."""
         ...
 
 
@@ -72,7 +72,7 @@ class SentSource(Source):
         return (self.upto is None or number < self.upto) and self._log.sent(number) is not None
 
     def _gathered(self, number: int, together: Together) -> int:
-        """The number behind the sends, from this one on, that are one batch."""
+        """The number after the sends, from this one on, that are one batch."""
         send = self._send(number)
         if send is None or send.schema.names[:1] == [CONTROL] or not together.begin(send):
             return number if send is None else number + 1
@@ -111,7 +111,7 @@ class SentSource(Source):
         raise NotImplementedError
 
     def taken(self, planned: Sequence[Any], schema: pa.Schema) -> list[Scanned] | None:
-        """What was sent, of sends that are held: rows as one batch. None where one is not held, or is a control."""
+        """Return the rows of sends that are held as one batch. None where one is not held, or is a control."""
         held = [self._held.get(one["send"]) for one in planned]
         self._held = {number: send for number, send in self._held.items() if number > planned[-1]["send"]}
         if any(send is None or send.schema.names[:1] == [CONTROL] for send in held):

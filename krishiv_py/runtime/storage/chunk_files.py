@@ -156,7 +156,7 @@ def write_plain(store: Store, path: str, table: pa.Table) -> None:
 
 
 def file_value(name: str) -> bytes:
-    """Return what stands for a chunk that is a file of that name."""
+    """Return the reference to a chunk that is a file of that name."""
     return _MARK + name.encode()
 
 

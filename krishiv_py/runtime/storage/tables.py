@@ -31,7 +31,7 @@ _NOTE: Final = "_in_use.json"
 
 @attrs.define(eq=False)
 class Tables:
-    """What the driver of a query does for its tables.
+    """The tables of a query, as its driver loads and keeps them.
 
     Attributes
     ----------
@@ -132,7 +132,7 @@ class Tables:
         return noted
 
     def _current(self, at: int, entry: dict[str, Any] | None) -> dict[str, Any]:
-        """The note of a table as it stands: as it was, or loaded anew."""
+        """The note of a table as it was, or loaded again."""
         table, held, now_us = self.tables[at], self._loaded[at], self.now()
         if held is not None and entry is not None and not table.is_old(entry["loaded_us"], now_us):
             return entry

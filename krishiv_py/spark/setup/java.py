@@ -41,7 +41,7 @@ def _hint() -> str:
 
 
 def _version(java: str) -> str:
-    """Return what a Java says of its version: in a file beside it, or else it is asked, which takes a tenth of a second."""
+    """Return what a Java says of its version: in a file next to it, or else it is asked, which takes a tenth of a second."""
     with suppress(OSError, UnicodeDecodeError):
         noted = re.search(r'^JAVA_(VERSION=".*")', (Path(java).resolve().parent.parent / "release").read_text(), re.MULTILINE)
         if noted:

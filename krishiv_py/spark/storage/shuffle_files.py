@@ -38,7 +38,7 @@ class ShuffleFiles:
     large_bytes: int
 
     def give(self, table: pa.Table) -> bytes:
-        """Return what stands for a chunk on its way."""
+        """Return the reference to a chunk on its way."""
         if self.folder is None or table.nbytes < self.large_bytes:
             return encode(table)
         name = uuid.uuid4().hex

@@ -18,7 +18,7 @@ STATE: Final = "chunks"
 ANSWER_S: Final = 60.0
 """How long Spark's server of the state may take for its first answer, which needs milliseconds; a dead thread gives none."""
 NO_ANSWER: Final = "Spark's server of the state gave no answer"
-"""How the error begins of a task that waited in vain; the driver runs the batch again."""
+"""The error of a task that waited in vain begins so; the driver runs the batch again."""
 
 
 def carried(processor: BucketProcessor) -> StatefulProcessor:

@@ -268,7 +268,7 @@ class BucketProcessor:
         return loaded
 
     def _taken_over(self, bucket: int) -> Held | None:
-        """What the savepoint has of a bucket."""
+        """Return what the savepoint has of a bucket."""
         place, at = self._place, self._place.bucket_ids.index(bucket)
         return read_bucket(f"{self._checkpoint}/{SAVED}", place.number, at)
 

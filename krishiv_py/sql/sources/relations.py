@@ -169,7 +169,7 @@ def _no_renaming(node: sg.Expression) -> None:
 
 
 def found(node: sg.Table, env: Env) -> Registered | Static | Rows:
-    """Return what a name in FROM stands for."""
+    """Return the stream of a name in FROM."""
     only(node, frozenset({"this", "alias", "version"}))
     _no_renaming(node)
     name = node.name.lower()

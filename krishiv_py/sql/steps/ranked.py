@@ -153,7 +153,7 @@ def _orders(ranking: Ranking) -> list[sg.Ordered]:
 
 
 def _ranked_by(rows: Rows, ranking: Ranking) -> list[_Order]:
-    """Return what ranks rows; an expression that stands there before adds nothing."""
+    """Return what ranks rows; an expression that is there already adds nothing."""
     found: list[_Order] = []
     for ordered in _orders(ranking):
         by = expr_of(rows.resolved(ordered.this))

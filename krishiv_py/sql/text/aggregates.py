@@ -83,7 +83,7 @@ def aggregate(node: sg.Expression) -> AggCall | None:
 
 
 def aggregates(node: sg.Expression) -> bool:
-    """Return whether an aggregate stands in an expression, outside of OVER."""
+    """Return whether an aggregate is part of an expression, outside of OVER."""
     found = node.find_all(sg.AggFunc, *_WRAPPERS, sg.Anonymous, sg.Any)
     return any(is_aggregate(n) and not isinstance(n.parent, (sg.Window, *_WRAPPERS)) for n in found)
 

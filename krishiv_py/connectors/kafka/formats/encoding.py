@@ -134,7 +134,7 @@ class Values:
 
 
 def _registered(registry: Connection | None, head: Callable[..., bytes], topic: str, what: Any) -> bytes:
-    """Return what stands before each value."""
+    """Return the bytes before each value."""
     if registry is None:
         return b""
     try:

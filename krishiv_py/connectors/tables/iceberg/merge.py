@@ -69,7 +69,7 @@ def _check(transaction: Any, before: int | None, more: int) -> None:
 
 
 def _places(numbers: Numbers, among: Numbers) -> pa.Array:
-    """Return where each number stands in the others; null if it is not among them."""
+    """Return the place of each number in the others; null if it is not among them."""
     order = np.argsort(among, kind="stable")
     at = np.minimum(np.searchsorted(among[order], numbers), len(among) - 1)
     return pa.array(order[at], mask=among[order[at]] != numbers)
