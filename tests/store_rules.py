@@ -8,6 +8,7 @@ import time
 import uuid
 from typing import Any, Protocol
 
+import pyarrow.fs as pafs
 import pytest
 
 from krishiv_py.disk.checksums import sealed, unsealed
@@ -30,6 +31,12 @@ class Served(Protocol):
 
     def files(self, prefix: str) -> list[str]:
         """Return the keys of files that begin so, without those of folders."""
+
+
+def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
+    """Return the file system of a path as Arrow sees it, and the path in it."""
+    store, path = store_at(uri)
+    return store.arrow, path
 
 
 def note_of(store: Served, folder: str) -> dict[str, Any]:

@@ -119,12 +119,6 @@ def store_at(uri: str) -> tuple[Store, str]:
     return _of_arrow(uri, scheme, rest) if kind is None else kind.open(scheme, host, path)
 
 
-def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
-    """Return what Arrow's readers take: the file system of a path and the path in it. See :func:`store_at`."""
-    store, path = store_at(uri)
-    return store.arrow, path
-
-
 def local_path(uri: str) -> str:
     """Return a path of this machine without its scheme."""
     if not uri.startswith("file:"):

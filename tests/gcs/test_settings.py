@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from krishiv_py import Session
 from krishiv_py.disk import settings
-from krishiv_py.disk.files import file_system, store_at
+from krishiv_py.disk.files import store_at
 from krishiv_py.disk.settings import Stores
 from krishiv_py.disk.stores import google
 from krishiv_py.disk.stores.google import check_google, client, reached
@@ -31,6 +31,7 @@ from krishiv_py.planner.places import place_of
 from krishiv_py.runtime.checkpoint.lost import lost_file
 from krishiv_py.spark.setup.stores import check_stores
 from tests.gcs.store import Google
+from tests.store_rules import file_system
 
 
 def test_options_become_settings() -> None:

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from krishiv_py.disk.checksums import sealed_parquet
-from krishiv_py.disk.files import file_system, store_at
+from krishiv_py.disk.files import store_at
 from krishiv_py.disk.hdfs import client as hdfs_client
 from krishiv_py.disk.hdfs import system as hdfs_module
 from krishiv_py.disk.hdfs.system import Hadoop, Hdfs
@@ -30,6 +30,7 @@ from krishiv_py.disk.local import DISK
 from krishiv_py.disk.store import Store
 from krishiv_py.replay_index import open_sent
 from tests.hdfs.server import Server
+from tests.store_rules import file_system
 
 Place: TypeAlias = tuple[Store, str]
 NAMES = (
@@ -258,8 +259,9 @@ class TestHdfs:
         """Also when Python takes it down piece by piece, as it does not in the tasks of Spark."""
         program = f"""
             import os, sys
-            from krishiv_py.disk.files import file_system
-            system, root = file_system({hdfs.root!r})
+            from krishiv_py.disk.files import store_at
+            store, root = store_at({hdfs.root!r})
+            system = store.arrow
             system.get_file_info(root)
             child = os.fork()
             if child:
@@ -272,8 +274,9 @@ class TestHdfs:
         store, root = place
         program = f"""
             import os
-            from krishiv_py.disk.files import file_system
-            system, path = file_system({f"{hdfs.root}{root}/file"!r})
+            from krishiv_py.disk.files import store_at
+            store, path = store_at({f"{hdfs.root}{root}/file"!r})
+            system = store.arrow
             stream = system.open_output_stream(path)
             stream.write(b"x" * 3_000_000)
             stream.flush()

@@ -66,8 +66,9 @@ class TestSettings:
         program = f"""
             import base64, pickle
             stores = pickle.loads(base64.b64decode({sent!r}))
-            from krishiv_py.disk.files import file_system
-            system, path = file_system("hdfs://ns/")
+            from krishiv_py.disk.files import store_at
+            store, path = store_at("hdfs://ns/")
+            system = store.arrow
             print(stores, system.get_file_info(path).type.name)
         """
         done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60)

@@ -14,7 +14,6 @@ import pytest
 
 from krishiv_py import Session
 from krishiv_py.disk import settings
-from krishiv_py.disk.files import file_system
 from krishiv_py.disk.settings import Stores
 from krishiv_py.disk.stores import s3
 from krishiv_py.disk.stores.options import spark_settings
@@ -22,6 +21,7 @@ from krishiv_py.disk.stores.s3 import check_s3, client, reached
 from krishiv_py.errors import EnvironmentSetupError, PlanError
 from krishiv_py.runtime.checkpoint.lost import lost_file
 from tests.objectstore.store import BUCKET, KEY, SECRET, Store, running
+from tests.store_rules import file_system
 
 ALL = {
     "AWS_ACCESS_KEY_ID": KEY,

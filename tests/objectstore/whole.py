@@ -16,11 +16,11 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 
-from krishiv_py.disk.files import file_system
 from tests.crash import killing
 from tests.crash.killing import counted, rows, write_input
 from tests.gcs.store import Google
 from tests.objectstore.store import Store
+from tests.store_rules import file_system
 
 KILLS = int(os.environ.get("KRISHIV_KILLS", "1"))
 
