@@ -14,7 +14,7 @@ from krishiv_py.plan.after_watermark import keeping_mark
 from krishiv_py.plan.checks import column_name, expression, known_column
 from krishiv_py.plan.expressions.expr import Col, Expr, col
 from krishiv_py.plan.expressions.facts import columns_of, name_of, unnamed
-from krishiv_py.plan.nodes import AssignWatermark, Node, Project
+from krishiv_py.plan.nodes import Node, Project, Watermark
 from krishiv_py.plan.schema import RESERVED, check_key_type, checked, is_key_type, require_columns
 
 Named: TypeAlias = "tuple[str, Expr]"
@@ -83,7 +83,7 @@ def _no_constant(expr: Expr, where: str) -> None:
         raise PlanError(f'{where} takes no col("*")', got=repr(expr), hint="name a column")
 
 
-def with_computed(mark: AssignWatermark, rows: pa.Schema, computed: Sequence[Named]) -> AssignWatermark:
+def with_computed(mark: Watermark, rows: pa.Schema, computed: Sequence[Named]) -> Watermark:
     """The watermark `mark` over its `rows` with further columns; as it is if there are none."""
     return attrs.evolve(mark, input=projected(mark.input, rows, computed)) if computed else mark
 

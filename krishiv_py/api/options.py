@@ -17,7 +17,7 @@ from krishiv_py.plan.after_watermark import without_mark
 from krishiv_py.plan.checks import a_number, one_of
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration, to_us
-from krishiv_py.plan.nodes import prefix_of, source_of
+from krishiv_py.plan.nodes import only_results, prefix_of, source_of
 from krishiv_py.plan.options.late import LateEventHandler, a_late_handler
 from krishiv_py.plan.options.presets import PRESETS, PresetName
 from krishiv_py.plan.options.query import (
@@ -31,7 +31,6 @@ from krishiv_py.plan.options.query import (
 )
 from krishiv_py.plan.options.triggers import Accumulation, Trigger
 from krishiv_py.plan.options.window_trigger import WindowTrigger
-from krishiv_py.plan.stages import only_results
 from krishiv_py.redaction import shown_text
 
 if TYPE_CHECKING:

@@ -10,10 +10,9 @@ from krishiv_py.errors import PlanError
 from krishiv_py.plan.aggregates.outputs import computed
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import show_us
-from krishiv_py.plan.nodes import AssignWatermark, UnionSource, source_of
+from krishiv_py.plan.nodes import UnionSource, Watermark, source_of, stages_read
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec, lag_text, least_of
 from krishiv_py.plan.schema import RESERVED
-from krishiv_py.plan.stages import stages_read
 from krishiv_py.redaction import redacted
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def said_of(draft: Draft) -> list[str]:
     ]
 
 
-def _watermark(mark: AssignWatermark) -> str:
+def _watermark(mark: Watermark) -> str:
     """Show the distance of a watermark from the rows of sources, also where it follows results of stages."""
     source, lags = source_of(mark), _lags(mark)
     if isinstance(mark.spec, MultiSourceWatermarkSpec):
@@ -86,7 +85,7 @@ def _watermark(mark: AssignWatermark) -> str:
     return f"max(event time) - {show_us(lags[0][1])}" if stages_read(mark) and len(lags) == 1 else mark.spec.describe()
 
 
-def _lags(mark: AssignWatermark) -> list[tuple[str, int]]:
+def _lags(mark: Watermark) -> list[tuple[str, int]]:
     """The streams of sources by the sides of joins, each with the lag of a watermark after its rows, µs."""
     found, before = list[tuple[str, int]](), dict(stages_read(mark))
     own = mark.spec
@@ -97,7 +96,7 @@ def _lags(mark: AssignWatermark) -> list[tuple[str, int]]:
         if name not in before:
             found.append((name or "", spec.lag_us))
             continue
-        stage = before[name].stage
+        stage = before[name]
         held_us = stage.window.hold_back_us(stage.options) + spec.lag_us
         found += [(".".join(filter(None, (name, inner))), held_us + lag_us) for inner, lag_us in _lags(stage.input)]
     return found

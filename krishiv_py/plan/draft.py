@@ -6,7 +6,7 @@ import attrs
 
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.outputs import Output
-from krishiv_py.plan.nodes import AssignWatermark, WindowAggregate
+from krishiv_py.plan.nodes import Stage, Watermark
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.plan.options.presets import preset_of
 from krishiv_py.plan.options.query import QueryOptions
@@ -23,7 +23,7 @@ class Draft:
     unset, the window fills what is still unset or refuses what contradicts it, and defaults fill the rest.
     """
 
-    input: AssignWatermark = attrs.field(repr=shown_text)
+    input: Watermark = attrs.field(repr=shown_text)
     late_handler: LateEventHandler
     keys: tuple[str, ...] = ()
     told: ToldOptions = attrs.field(factory=ToldOptions)
@@ -49,7 +49,7 @@ class Draft:
         told = preset_of(self.told)
         return told if self.window is None else self.window.settled(told)
 
-    def node(self) -> WindowAggregate:
+    def node(self) -> Stage:
         """The logical plan of a draft that has its window."""
         assert self.window is not None
         told, mark = self._filled, self.input
@@ -57,4 +57,4 @@ class Draft:
             mark = attrs.evolve(mark, spec=mark.spec.starting(told.initial_us))
         window, options = self.window.following(told), told.options()
         options = attrs.evolve(options, emit=options.emit_mode)  # said or not, it is the same stage
-        return WindowAggregate(mark, self.keys, window, self.aggs, options, self.output)
+        return Stage(mark, self.keys, window, self.aggs, options, self.late_handler, self.output)

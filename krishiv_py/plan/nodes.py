@@ -1,4 +1,8 @@
-"""Nodes of the logical plan: a chain from a source to a windowed aggregation."""
+"""The logical plan: ``Source``, ``Project``, ``Filter``, ``MapBatches``, ``Watermark`` and ``Stage``.
+
+A stage does what needs state: it aggregates windows, joins, drops duplicates. Its results are rows again, so it stands at the
+bottom of a chain as a source does, and a plan of several stages is one tree. A stage that two others read is one node.
+"""
 
 from __future__ import annotations
 
@@ -225,7 +229,7 @@ class MapBatches(Node):
 
 
 @attrs.frozen(eq=False)
-class AssignWatermark(Node):
+class Watermark(Node):
     """Declare the event-time column and how the watermark follows it; without a column, rows need no event time."""
 
     title: ClassVar[str] = "Watermark"
@@ -240,7 +244,7 @@ class AssignWatermark(Node):
 
     def detail(self) -> str:
         by = f" by {self.source_column}" if self.source_column else ""
-        if isinstance(source_of(self.input), StageOutput) and isinstance(self.spec, WatermarkSpec):
+        if isinstance(source_of(self.input), Stage) and isinstance(self.spec, WatermarkSpec):
             lag = f", less {show_us(self.spec.lag_us)}" if self.spec.lag_us else ""
             return f"{self.column}: that of the stage before{lag}"
         return f"{self.column}{by}: {self._of_sides() or self.spec.describe()}"
@@ -249,7 +253,7 @@ class AssignWatermark(Node):
         """What the watermark of a join follows where sides are results of stages; empty for any other."""
         source = source_of(self.input)
         parts = source.parts if isinstance(source, UnionSource) else ()
-        results = [name for name, part in parts if isinstance(source_of(part), StageOutput)]
+        results = [name for name, part in parts if isinstance(source_of(part), Stage)]
         if not results or not isinstance(self.spec, MultiSourceWatermarkSpec):
             return ""
         texts = []
@@ -260,17 +264,56 @@ class AssignWatermark(Node):
 
 
 @attrs.frozen(eq=False)
-class WindowAggregate(Node):
-    """Group by keys and window, aggregate, judge lateness, emit."""
+class Stage(Source):
+    """An operation with state over rows that have event time; its results are the rows of those who read it (SEMANTICS §7).
 
-    title: ClassVar[str] = "WindowAggregate"
-    input: AssignWatermark
+    Attributes
+    ----------
+    input : Watermark
+        The rows, with event time.
+    keys : tuple of str
+        The columns that part the rows.
+    window : Window
+        The operation: windows with aggregates, a join, deduplication.
+    aggs : tuple of AggCall
+        The aggregates.
+    options : QueryOptions
+        How rows are judged and when results are given.
+    late : LateEventHandler
+        Who takes its late rows.
+    output : tuple of (str, Expr) or None
+        Result columns, computed of keys, bounds and aggregates; None for all of these (SEMANTICS §5.5).
+    schema : pyarrow.Schema
+        What a stage that follows gets: its results, their event time, and what their order goes by.
+    time_column : str
+        The event time of results.
+    """
+
+    title: ClassVar[str] = "Stage"
+    input: Watermark
     keys: tuple[str, ...]
     window: Window
     aggs: tuple[AggCall, ...]
     options: QueryOptions
+    late: LateEventHandler
     output: Output | None = None
-    """Result columns, computed of keys, bounds and aggregates; None for all of these (SEMANTICS §5.5)."""
+    schema: pa.Schema = attrs.field(factory=lambda: pa.schema([]))
+    time_column: str = ""
+
+    @property
+    def inputs(self) -> tuple[tuple[str | None, Node], ...]:
+        """The streams it reads: of a join or a union each with its name."""
+        return streams_of(self.input)
+
+    @property
+    def bounded(self) -> bool:  # type: ignore[override]
+        """Whether its rows end."""
+        return source_of(self.input).bounded
+
+    @property
+    def places(self) -> tuple[tuple[str, str], ...]:
+        """Those of the source that the stages begin with."""
+        return root_of(self.input).places
 
     @property
     def heading(self) -> str:
@@ -295,62 +338,65 @@ class WindowAggregate(Node):
         return f"{self.window.describe()} by {self.shown_keys}{given} [{self.options.describe()}]"
 
 
-@attrs.frozen(eq=False)
-class StageOutput(Source):
-    """The results of a stage, as the rows of the next one (SEMANTICS §7).
-
-    Attributes
-    ----------
-    stage : WindowAggregate
-        The stage.
-    late : LateEventHandler
-        Who takes its late rows.
-    schema : pyarrow.Schema
-        Its results, then what it hands on beside them.
-    time_column : str
-        The event time of results.
-    """
-
-    title: ClassVar[str] = "Stage"
-    stage: WindowAggregate
-    late: LateEventHandler
-    schema: pa.Schema
-    time_column: str
-    bounded: bool
-
-    @property
-    def places(self) -> tuple[tuple[str, str], ...]:
-        """Those of the source the stages begin with."""
-        return root_of(self.stage).places
-
-    def detail(self) -> str:
-        return self.stage.detail()
-
-
 Prefix: TypeAlias = "Project | Filter | MapBatches"
 
 
 def chain(node: Node) -> Iterator[Node]:
-    """The node and everything below it, top first."""
+    """Yield the node and those below it, top first, down to a source or a stage whose results these are."""
     at: Node | None = node
     while at is not None:
         yield at
-        at = at.child
+        at = None if isinstance(at, Source) else at.child
 
 
 def source_of(node: Node) -> Source:
-    """The source at the bottom of the chain."""
-    bottom = list(chain(node))[-1]
+    """Return where the rows of a node come from: a source, or a stage whose results they are."""
+    *_, bottom = chain(node)
     assert isinstance(bottom, Source)
     return bottom
 
 
 def root_of(node: Node) -> Source:
-    """The source that the first stage reads; of a join with results of stages, both sides as they are named there."""
+    """Return the source that the first stage reads; of a join with results of stages, both sides as they are named there."""
     found = source_of(node)
-    return root_of(found.stage) if isinstance(found, StageOutput) else found
+    return root_of(found.input) if isinstance(found, Stage) else found
 
 
 def prefix_of(node: Node) -> tuple[Prefix, ...]:
-    """The stateless steps between source and watermark, first applied first."""
+    """Return the stateless steps between source and watermark, first applied first."""
     return tuple(n for n in reversed(list(chain(node))) if isinstance(n, (Project, Filter, MapBatches)))
+
+
+def streams_of(node: Node) -> tuple[tuple[str | None, Node], ...]:
+    """Return the streams that a node reads: the parts of a union or of a join by name, or the only one."""
+    source = source_of(node)
+    return source.parts if isinstance(source, UnionSource) else ((None, source),)
+
+
+def stages_read(node: Node) -> tuple[tuple[str | None, Stage], ...]:
+    """Return the stages whose results a node reads: of a join those of a side, with its name."""
+    return tuple((name, found) for name, part in streams_of(node) if isinstance(found := source_of(part), Stage))
+
+
+def only_results(node: Node) -> bool:
+    """Return whether a node reads results of stages and no rows of a source; of a join on both sides."""
+    return len(stages_read(node)) == len(streams_of(node))
+
+
+def stages_of(node: Stage) -> list[Stage]:
+    """Return the stages of a plan, each once, after those whose results it reads."""
+    found: dict[int, Stage] = {}
+    for _, before in stages_read(node.input):
+        found |= {id(stage): stage for stage in stages_of(before)}
+    return [*found.values(), node]
+
+
+def computed_in(node: Node) -> dict[str, Expr]:
+    """Return the columns of keys, identities and gaps that are expressions, by name, of all streams that a node reads."""
+    found: dict[str, Expr] = {}
+    for side, part in streams_of(node):
+        found |= {f"{name} of {side}": expr for name, expr in computed_in(part).items()} if side is not None else {}
+    for step in prefix_of(node):
+        if isinstance(step, Project):
+            found |= {name: expr for name, expr in step.columns if name in step.computes}
+    return found

@@ -23,34 +23,34 @@ from krishiv_py.plan.nodes import (
     Prefix,
     Project,
     Source,
+    Stage,
     UnionSource,
-    WindowAggregate,
     prefix_of,
     source_of,
+    stages_of,
 )
 from krishiv_py.plan.options.late import LateColumns
 from krishiv_py.plan.options.malformed import Fields
 from krishiv_py.plan.running.by_clock import asks
 from krishiv_py.plan.schema import RESERVED, check_key_type, left_out, refuse_left_out, require_columns, time_kind
-from krishiv_py.plan.stages import stages_of
 from krishiv_py.planner.prune import needed_columns, pruned, uncomputed
 
 
-def _stage_name(node: WindowAggregate, followed: bool) -> str:
+def _stage_name(node: Stage, followed: bool) -> str:
     """What a stage is called in errors, metrics and late rows: by its number where there are several."""
     number = len(stages_of(node))
     return f"stage {number}" if number > 1 or followed else "window-aggregate"
 
 
-def row_schema(node: WindowAggregate) -> pa.Schema:
-    """The schema of rows after the stateless steps."""
+def row_schema(node: Node) -> pa.Schema:
+    """Return the schema of the rows of a node, after its stateless steps."""
     schema = source_of(node).schema
     for step in prefix_of(node):
         schema = step_schema(step, schema)
     return schema
 
 
-def _check_names(node: WindowAggregate, schema: pa.Schema) -> None:
+def _check_names(node: Stage, schema: pa.Schema) -> None:
     # Spark ignores the case of names, so two that differ in it only would be one there
     outputs = [a.output_name.lower() for a in node.aggs]
     keys = {k.lower() for k in node.keys}
@@ -75,7 +75,7 @@ def _check_names(node: WindowAggregate, schema: pa.Schema) -> None:
             raise PlanError("a key is named like a window column", got=key, hint=".rename the column before key_by")
 
 
-def _check_output(node: WindowAggregate) -> None:
+def _check_output(node: Stage) -> None:
     own = {"op"} | ({"pane_timing", "pane_index"} if node.options.pane else set())
     names = [name.lower() for name, _ in node.output or ()]
     for name in names:
@@ -87,7 +87,7 @@ def _check_output(node: WindowAggregate) -> None:
             )
 
 
-def _check_keys(node: WindowAggregate, schema: pa.Schema) -> None:
+def _check_keys(node: Stage, schema: pa.Schema) -> None:
     refuse_left_out(node.keys, schema, "key_by")
     for key in node.keys:
         if key not in schema.names:
@@ -95,20 +95,20 @@ def _check_keys(node: WindowAggregate, schema: pa.Schema) -> None:
         check_key_type(key, schema.field(key).type)
 
 
-def _late_columns(node: WindowAggregate, schema: pa.Schema, late: LateColumns, wanted: set[str]) -> tuple[str, ...]:
+def _late_columns(node: Stage, schema: pa.Schema, late: LateColumns, wanted: set[str]) -> tuple[str, ...]:
     names = [n for n in schema.names if not n.startswith(RESERVED)]
     if late == "rows":
         _check_whole_rows(node, "late rows", "the side output")
         return tuple(names)
     if late == "shown":
-        free = uncomputed(prefix_of(node), names)
+        free = uncomputed(prefix_of(node.input), names)
         return tuple(n for n in names if n in wanted or n in free)
     return node.keys if late == "keys" else ()
 
 
-def _check_whole_rows(node: WindowAggregate, rows: str, output: str) -> None:
-    unfit = left_out(source_of(node).schema)
-    picked = any(isinstance(s, MapBatches) or (isinstance(s, Project) and s.picks) for s in prefix_of(node))
+def _check_whole_rows(node: Stage, rows: str, output: str) -> None:
+    unfit = left_out(source_of(node.input).schema)
+    picked = any(isinstance(s, MapBatches) or (isinstance(s, Project) and s.picks) for s in prefix_of(node.input))
     if unfit and not picked:
         raise SchemaError(
             f"{rows} cannot be whole: columns were left out for their types",
@@ -118,7 +118,7 @@ def _check_whole_rows(node: WindowAggregate, rows: str, output: str) -> None:
         )
 
 
-def check_followed(node: WindowAggregate) -> None:
+def check_followed(node: Stage) -> None:
     """Refuse a stage whose results cannot be the rows of another one (SEMANTICS §7).
 
     Raises
@@ -141,8 +141,8 @@ def check_followed(node: WindowAggregate) -> None:
         )
 
 
-def _check_clock(node: WindowAggregate) -> None:
-    if not node.input.spec.by_clock and any(isinstance(step, Project) and asks(step) for step in prefix_of(node)):
+def _check_clock(node: Stage) -> None:
+    if not node.input.spec.by_clock and any(isinstance(step, Project) and asks(step) for step in prefix_of(node.input)):
         raise PlanError(
             "rows without a window have no processing time",
             got=".processing_time(), and no window behind it",
@@ -151,7 +151,7 @@ def _check_clock(node: WindowAggregate) -> None:
         )
 
 
-def _output(node: WindowAggregate, row: pa.Schema, stays: bool) -> Output | None:
+def _output(node: Stage, row: pa.Schema, stays: bool) -> Output | None:
     """The columns of results, where they are not simply those of the window: an event time that nobody named is left out."""
     if node.output is not None or not node.window.hides_time or stays:
         return node.output
@@ -159,14 +159,12 @@ def _output(node: WindowAggregate, row: pa.Schema, stays: bool) -> Output | None
     return tuple((f.name, Col(f.name)) for f in fields if f.name != node.input.column)
 
 
-def check(
-    node: WindowAggregate, *, late: LateColumns = "count", after: Sequence[Prefix] = (), followed: bool = False
-) -> OperatorSpec:
+def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] = (), followed: bool = False) -> OperatorSpec:
     """Check a logical plan against its schema.
 
     Parameters
     ----------
-    node : WindowAggregate
+    node : Stage
         The logical plan.
     late : {"rows", "keys", "count", "shown"}
         What the late handler wants of a late row, or, as the test driver shows it, all that comes without computing more.
@@ -180,7 +178,7 @@ def check(
     PlanError
         With what, got, consequence and hint, for everything that cannot run.
     """
-    every = row_schema(node)
+    every, steps, bottom = row_schema(node.input), prefix_of(node.input), source_of(node.input)
     arrives_by, schema = in_order_of(every.names), without_mark(without_order(every))
     kept = KEPT if KEPT in every.names else None
     kind = time_kind(schema, node.input.column) if node.input.column else "timestamp"
@@ -204,7 +202,7 @@ def check(
     if followed:
         check_followed(node)
     _check_clock(node)
-    source = source_of(node).schema
+    source = bottom.schema
     wanted = {*node.keys, *node.window.columns(), *node.window.carried(node.keys, schema), node.input.column}
     if node.input.source_column:
         wanted.add(node.input.source_column)
@@ -214,8 +212,8 @@ def check(
     late_columns = _late_columns(node, schema, late, wanted)
     whole = late == "rows"
     wanted |= {*late_columns, *arrives_by, *([] if kept is None else [kept])}
-    prefix = prefix_of(node) if whole else pruned(prefix_of(node), wanted)
-    needs = tuple(source.names) if whole else needed_columns(prefix_of(node), wanted, source)
+    prefix = steps if whole else pruned(steps, wanted)
+    needs = tuple(source.names) if whole else needed_columns(steps, wanted, source)
     prefix = tuple(attrs.evolve(step, input=Node()) for step in prefix)  # tasks need the steps, not the source below them
     spec = OperatorSpec(
         name=_stage_name(node, followed),
@@ -233,7 +231,7 @@ def check(
         needs_columns=needs,
         late_columns=late_columns,
         output=_output(node, schema, followed or bool(after)),
-        malformed=malformed_fields(source_of(node)) if whole else (),
+        malformed=malformed_fields(bottom) if whole else (),
         after=tuple(attrs.evolve(step, input=Node()) for step in after),
         hands_on=followed,
         arrives_by=arrives_by,

@@ -8,9 +8,8 @@ from typing import Final
 import attrs
 
 from krishiv_py.plan.joins.sides import TIME
-from krishiv_py.plan.nodes import Node, StageOutput, WindowAggregate, chain, prefix_of, source_of
+from krishiv_py.plan.nodes import Node, Stage, chain, prefix_of, source_of, stages_of
 from krishiv_py.plan.schema import RESERVED
-from krishiv_py.plan.stages import stages_of
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.stages import StagePlan
 
@@ -101,9 +100,10 @@ def _part(node: Node) -> Part:
     return Part(node.heading, named_time(node.detail()))
 
 
-def _nodes(stage: WindowAggregate) -> Iterator[Node]:
-    """The nodes of a stage; the one below, whose results it reads, stands for itself."""
-    yield from (node for node in chain(stage) if not isinstance(node, StageOutput))
+def _nodes(stage: Stage) -> Iterator[Node]:
+    """Yield the nodes of a stage; the one below, whose results it reads, stands for itself."""
+    yield stage
+    yield from (node for node in chain(stage.input) if not isinstance(node, Stage))
 
 
 def _checked(stage: StagePlan) -> Checked:
@@ -118,14 +118,14 @@ def _checked(stage: StagePlan) -> Checked:
     )
 
 
-def _flow(node: WindowAggregate) -> tuple[Part, ...]:
-    source = source_of(node)
+def _flow(node: Stage) -> tuple[Part, ...]:
+    source, steps = source_of(node.input), prefix_of(node.input)
     if not node.input.column:
-        steps = (Part(step.title.lower(), step.detail()) for step in prefix_of(node))
-        return (Part("source", f"{source.title} {source.detail()}".rstrip()), *steps)
+        parts = (Part(step.title.lower(), step.detail()) for step in steps)
+        return (Part("source", f"{source.title} {source.detail()}".rstrip()), *parts)
     return (
         Part("source", f"{source.title} {source.detail()}".rstrip()),
-        *(Part(step.title.lower(), step.detail()) for step in prefix_of(node)),
+        *(Part(step.title.lower(), step.detail()) for step in steps),
         Part("watermark", named_time(node.input.detail())),
         Part("key", node.shown_keys),
         Part(_WHAT.get(node.heading, "window"), node.window.describe()),

@@ -10,10 +10,9 @@ import attrs
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.kernels.input.clocks import ClockPlan, ClockSpec, QuietSides
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.plan.nodes import MemorySource, Source, WindowAggregate, root_of
+from krishiv_py.plan.nodes import MemorySource, Source, Stage, computed_in, root_of
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
-from krishiv_py.plan.stages import computed_in
 from krishiv_py.planner.branches import Branch
 from krishiv_py.planner.fingerprint import fingerprint, uses_ledger
 from krishiv_py.planner.outputs import OutputPlan
@@ -73,7 +72,7 @@ class PhysicalPlan:
 
     Attributes
     ----------
-    node : WindowAggregate
+    node : Stage
         The logical plan it was made of.
     stages : tuple of StagePlan
         In the order in which rows go through them.
@@ -85,7 +84,7 @@ class PhysicalPlan:
         The outputs of such a query.
     """
 
-    node: WindowAggregate
+    node: Stage
     stages: tuple[StagePlan, ...]
     engine: Engine | None = None
     parts: tuple[PhysicalPlan, ...] = ()
@@ -210,7 +209,7 @@ class PhysicalPlan:
     @property
     def source(self) -> Source:
         """Where the rows of the first stage come from."""
-        return root_of(self.node)
+        return root_of(self.node.input)
 
     @property
     def fingerprint(self) -> dict[str, str]:
@@ -218,7 +217,7 @@ class PhysicalPlan:
         found: dict[str, str] = {}
         for number, stage in enumerate(self.stages, 1):
             parts = fingerprint(stage.spec)
-            parts |= {f"expression of {name}": noted(repr(expr)) for name, expr in computed_in(stage.node).items()}
+            parts |= {f"expression of {name}": noted(repr(expr)) for name, expr in computed_in(stage.node.input).items()}
             if len(self.clocks.clocks) > 1:
                 parts["watermark behind clocks, in µs"] = ", ".join(f"{clock + 1}: {us}" for clock, us in stage.times)
             elif len(self.stages) > 1:

@@ -14,7 +14,7 @@ from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.expressions.expr import Col, Expr
 from krishiv_py.plan.expressions.facts import unnamed
 from krishiv_py.plan.joins.base import Join
-from krishiv_py.plan.nodes import MapBatches, Project, Source, WindowAggregate, prefix_of, source_of
+from krishiv_py.plan.nodes import MapBatches, Project, Source, Stage, prefix_of, source_of
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.planner.outputs import OutputPlan
 from krishiv_py.planner.physical import PhysicalPlan
@@ -199,7 +199,7 @@ def _joined(outputs: Sequence[Named]) -> bool:
 
 def _first_source(plan: PhysicalPlan) -> Source:
     """What the first stage reads: where there is one clock, the only one that reads a source, whatever is joined behind it."""
-    return source_of(plan.stages[0].node)
+    return source_of(plan.stages[0].node.input)
 
 
 def _check_source(outputs: Sequence[Named]) -> None:
@@ -243,10 +243,10 @@ def _clock(stage: StagePlan) -> dict[str, str]:
     }
 
 
-def _origin(node: WindowAggregate, column: str) -> Expr:
+def _origin(node: Stage, column: str) -> Expr:
     """What a column is made of, in terms of the source or of a mapping function."""
     at: Expr = Col(column)
-    for step in reversed(prefix_of(node)):
+    for step in reversed(prefix_of(node.input)):
         if isinstance(step, MapBatches) or not isinstance(at, Col):
             break
         if isinstance(step, Project):

@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import attrs
-import pyarrow as pa
 
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.moment import FIRST_CLOCK, Times
 from krishiv_py.kernels.registry import chain
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.handed_on import time_name
-from krishiv_py.plan.nodes import Prefix, WindowAggregate, source_of
+from krishiv_py.plan.nodes import Prefix, Stage, source_of, stages_read
 from krishiv_py.plan.options.late import LateColumns, LateEventHandler
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
-from krishiv_py.plan.stages import stages_read
 from krishiv_py.planner.branches import Branch, branches
 from krishiv_py.planner.check import check
 
@@ -27,14 +25,12 @@ class StagePlan:
 
     Attributes
     ----------
-    node : WindowAggregate
+    node : Stage
         The logical plan of it.
     spec : OperatorSpec
         Everything its kernels need to know.
     inputs : tuple of Branch
         The streams it reads, each with its own steps in front.
-    late : LateEventHandler
-        Who takes its late rows.
     times : tuple of (int, int)
         The clocks its watermark follows, and how far it is behind each, µs (SEMANTICS §7.2).
     clock : int or None
@@ -43,10 +39,9 @@ class StagePlan:
         The sides of joins between it and the end of the plan: what its clock and its streams are called by.
     """
 
-    node: WindowAggregate
+    node: Stage
     spec: OperatorSpec
     inputs: tuple[Branch, ...]
-    late: LateEventHandler
     times: Times = FIRST_CLOCK
     clock: int | None = 0
     path: str = ""
@@ -55,6 +50,11 @@ class StagePlan:
     def layout(self) -> Layout:
         """Its columns: working rows, partials, late rows, results."""
         return Layout(self.spec)
+
+    @property
+    def late(self) -> LateEventHandler:
+        """Who takes its late rows."""
+        return self.node.late
 
     @property
     def operators(self) -> tuple[str, ...]:
@@ -98,19 +98,15 @@ class StagePlan:
         return attrs.evolve(mark, lag_us=mark.lag_us - later_us)
 
 
-def stages_for(
-    node: WindowAggregate, handler: LateEventHandler, late: LateColumns | None = None, after: Sequence[Prefix] = ()
-) -> tuple[StagePlan, ...]:
+def stages_for(node: Stage, late: LateColumns | None = None, after: Sequence[Prefix] = ()) -> tuple[StagePlan, ...]:
     """Check the stages of a logical plan.
 
     Parameters
     ----------
-    node : WindowAggregate
+    node : Stage
         The last one.
-    handler : LateEventHandler
-        Who takes its late rows; those before have their own.
     late : {"rows", "keys", "count", "shown"}, optional
-        What is wanted of a late row; by default what each handler wants.
+        What is wanted of a late row; by default what the handler of each stage wants.
     after : sequence of nodes
         Stateless steps over the results of the last stage, first applied first.
 
@@ -120,8 +116,8 @@ def stages_for(
         With what, got, consequence and hint, for everything that cannot run.
     """
     graph = _Graph()
-    wanted = _shown(handler) if late == "shown" else late or handler.wants
-    graph.add(node, handler, wanted, (), shown=late is not None, after=after, followed=False)
+    wanted = _shown(node.late) if late == "shown" else late or node.late.wants
+    graph.add(node, wanted, (), shown=late is not None, after=after, followed=False)
     found = tuple(graph.stages)
     if sum(1 for stage in found if stage.read) == 1:  # one clock, however many ways lead to it
         found = tuple(attrs.evolve(stage, path="") for stage in found)
@@ -157,8 +153,7 @@ class _Graph:
 
     def add(
         self,
-        node: WindowAggregate,
-        handler: LateEventHandler,
+        node: Stage,
         wanted: LateColumns,
         path: tuple[str, ...],
         *,
@@ -170,18 +165,18 @@ class _Graph:
         if id(node) in self.at:
             return self.at[id(node)]
         numbers: dict[str | None, int] = {}
-        for name, before in stages_read(node):
+        for name, before in stages_read(node.input):
             wants = _shown(before.late) if shown else before.late.wants
-            numbers[name] = self.add(before.stage, before.late, wants, (*path, *([name] if name else [])), shown=shown)
+            numbers[name] = self.add(before, wants, (*path, *([name] if name else [])), shown=shown)
         number = self.at[id(node)] = len(self.stages)
         spec = check(node, late=wanted, after=after, followed=followed)
         if number or followed:
             spec = attrs.evolve(spec, name=f"stage {number + 1}")
-        inputs = tuple(attrs.evolve(b, after=numbers.get(b.name)) for b in branches(spec, source_of(node)))
+        inputs = tuple(attrs.evolve(b, after=numbers.get(b.name)) for b in branches(spec, source_of(node.input)))
         reads = any(b.after is None for b in inputs)
         clock = self.clocks if reads else None
         self.clocks += reads
-        stage = StagePlan(node, spec, inputs, handler, self._times(spec, inputs, clock), clock, ".".join(path))
+        stage = StagePlan(node, spec, inputs, self._times(spec, inputs, clock), clock, ".".join(path))
         stage.layout.result_schema  # noqa: B018  # a type that does not fit is found at the call; the layout is kept
         self.stages.append(stage)
         return number
@@ -198,14 +193,15 @@ class _Graph:
         return tuple(sorted(found.items()))
 
 
-def handed_on(node: WindowAggregate) -> tuple[pa.Schema, str]:
-    """What a stage gives to one that follows, whether or not it may be followed; and the name of its event time there."""
+def followable(node: Stage) -> Stage:
+    """Return a stage with the columns that a further one gets, whether or not it may be followed."""
     spec = attrs.evolve(check(node), output=node.output, hands_on=True)
     schema = Layout(spec).result_schema
     if spec.window.result_time == "row":
-        return schema, spec.window.row_time(spec.time_column)
+        return attrs.evolve(node, schema=schema, time_column=spec.window.row_time(spec.time_column))
     own = Layout(attrs.evolve(spec, hands_on=False, output=None)).result_schema.names
-    return schema, time_name([*own, *(name for name, _ in node.output or ())])
+    time = time_name([*own, *(name for name, _ in node.output or ())])
+    return attrs.evolve(node, schema=schema, time_column=time)
 
 
 def _shown(handler: LateEventHandler) -> LateColumns:

@@ -32,7 +32,7 @@ class Inlet:
         if len(plan.reads) == 1:
             return _takers(plan.reads[0].takers)
         stages = [plan.stages[n] for n in plan.roots]
-        sided = any(s.after for s in stages) or len({id(root_of(s.node)) for s in stages}) > 1
+        sided = any(s.after for s in stages) or len({id(root_of(s.node.input)) for s in stages}) > 1
         if sided or any(n.startswith(RESERVED) for n in stages[0].spec.source_schema.names):
             return None
         return [(n, Stage(plan.stages[n].spec)) for n in plan.roots]

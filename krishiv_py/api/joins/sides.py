@@ -17,7 +17,7 @@ from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.handed_on import in_order_of
 from krishiv_py.plan.joins.sides import Side, check_keys
-from krishiv_py.plan.nodes import StageOutput, source_of
+from krishiv_py.plan.nodes import Stage, source_of
 from krishiv_py.plan.options.late import one_handler
 from krishiv_py.plan.options.told import ToldOptions
 
@@ -70,10 +70,10 @@ def sides_of(left: OptionMethods, right: object, on: On | None, where: str, *, l
 def _side(stream: OptionMethods, *, shows_time: bool = False) -> Side:
     mark, schema = stream.draft.input, stream._row_schema()
     source = source_of(mark)
-    if not isinstance(source, StageOutput):
+    if not isinstance(source, Stage):
         return Side(mark, schema, stream.draft.keys)
-    check.check_followed(source.stage)
-    window = source.stage.window
+    check.check_followed(source)
+    window = source.window
     own = (window.result_time == "row" and not window.hides_time) or shows_time or not stream.draft.hides_time
     time = () if own else (source.time_column,)
     return Side(mark, schema, stream.draft.keys, (*time, *in_order_of(schema.names)))

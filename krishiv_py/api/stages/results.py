@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import attrs
 import pyarrow as pa
@@ -27,19 +27,18 @@ from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.expressions.expr import Expr, col
 from krishiv_py.plan.handed_on import in_order_of
 from krishiv_py.plan.nodes import (
-    AssignWatermark,
     BatchFunction,
     Filter,
     MapBatches,
     Node,
     Prefix,
     Project,
-    StageOutput,
-    WindowAggregate,
+    Stage,
+    Watermark,
     prefix_of,
     source_of,
 )
-from krishiv_py.plan.options.late import LateColumns, LateEventHandler, UnaskedLateEventHandler
+from krishiv_py.plan.options.late import LateColumns, UnaskedLateEventHandler
 from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.windows import Window
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
     from krishiv_py.planner.stages import StagePlan
 
 S = TypeVar("S", bound=WindowedStream)
-Made: TypeAlias = "tuple[WindowAggregate, LateEventHandler]"
 
 
 @final
@@ -76,13 +74,13 @@ class ResultStream(TimedStream):
         those of the rows.
     stage : Draft
         The stage whose results these are.
-    node : WindowAggregate
+    node : Stage
         Its logical plan, without the steps.
     """
 
     stage: Draft
-    node: WindowAggregate
-    _made: list[Made]
+    node: Stage
+    _made: list[Stage]
     """The stages that options have made of the same windows and aggregates so far."""
     _alone: pa.Schema
     """The columns of results that no step and no stage follows."""
@@ -113,9 +111,9 @@ class ResultStream(TimedStream):
         return self.draft.input.input
 
     @property
-    def _output(self) -> StageOutput:
+    def _output(self) -> Stage:
         found = source_of(self.draft.input)
-        assert isinstance(found, StageOutput)
+        assert isinstance(found, Stage)
         return found
 
     @property
@@ -311,7 +309,7 @@ class ResultStream(TimedStream):
         return super()._windowed(window, stage)
 
     def _check_followed(self) -> None:
-        check.check_followed(self._output.stage)
+        check.check_followed(self._output)
 
     def collect_with_aggs(self, aggs: Sequence[Expr]) -> pa.Table:
         """:meth:`collect` with other aggregates, `aggs`, over the same windows.
@@ -370,7 +368,7 @@ class ResultStream(TimedStream):
     def _stages(self) -> tuple[StagePlan, ...]:
         """The stages that run, the last one with the steps over its results."""
         node = self.node
-        found = stages.stages_for(node, self.stage.late_handler, after=self._after)
+        found = stages.stages_for(node, after=self._after)
         if self._steps and node.options.emit_mode == "retractions" and "op" not in found[-1].layout.result_schema.names:
             preset = None if self.stage.told.emit is not None else self.stage.told.preset
             raise OrderError(
@@ -409,11 +407,11 @@ class ResultStream(TimedStream):
         self._check_told()
         found = self._stages
         if late is not None:
-            found = stages.stages_for(self.node, self.stage.late_handler, late, self._after)
+            found = stages.stages_for(self.node, late, self._after)
         return physical.PhysicalPlan(self.node, found, engine)
 
 
-def results_of(stage: Draft, runner: Runner, made: list[Made] | None = None) -> ResultStream:
+def results_of(stage: Draft, runner: Runner, made: list[Stage] | None = None) -> ResultStream:
     """Return the checked results of a `stage` that has its window and what it computes.
 
     Parameters
@@ -422,7 +420,7 @@ def results_of(stage: Draft, runner: Runner, made: list[Made] | None = None) -> 
         What was said of it.
     runner : Runner
         What runs it.
-    made : list of (WindowAggregate, LateEventHandler), optional
+    made : list of Stage, optional
         The stages that options have made of the same windows and aggregates before. One that would be the same again is taken,
         so that the outputs of a query share it.
 
@@ -432,33 +430,30 @@ def results_of(stage: Draft, runner: Runner, made: list[Made] | None = None) -> 
         For a plan that cannot run, with what, got, consequence and hint.
     """
     made = [] if made is None else made
-    handler = stage.late_handler
-    node = _one(made, stage.node(), handler)
-    checked = stages.stages_for(node, handler)  # the call that was wrong raises the error
+    node = _one(made, stage.node())
+    checked = stages.stages_for(node)  # the call that was wrong raises the error
     alone = checked[-1].layout.result_schema
     followed = attrs.evolve(stage, told=attrs.evolve(stage.told, emit=stage.told.emit or "final"))
-    before = _one(made, followed.node(), handler)
-    schema, time = stages.handed_on(before)
-    output = StageOutput(before, handler, schema, time, source_of(before).bounded)
+    before = _one(made, followed.node())
+    time = before.time_column
     own = before.window.result_time == "row" and not before.window.hides_time
     hides = time not in alone.names or not own
-    draft = Draft(AssignWatermark(output, time, WatermarkSpec(0)), UnaskedLateEventHandler(), hides_time=hides)
+    draft = Draft(Watermark(before, time, WatermarkSpec(0)), UnaskedLateEventHandler(), hides_time=hides)
     found = ResultStream(draft, runner, alone, stage, node, made, alone)
     object.__setattr__(found, "_stages", checked)
     return found
 
 
-def _one(made: list[Made], node: WindowAggregate, handler: LateEventHandler) -> WindowAggregate:
+def _one(made: list[Stage], node: Stage) -> Stage:
     """Return the stage among those `made` that is the same as `node`, or else this one, which is one of them from now on."""
-    said = _said(node)
-    for one, other in made:
-        if other is handler and _said(one) == said:
+    for one in made:
+        if one.late is node.late and _decided(one) == _decided(node):
             return one
-    made.append((node, handler))
-    return node
+    made.append(stages.followable(node))
+    return made[-1]
 
 
-def _said(node: WindowAggregate) -> tuple[object, ...]:
+def _decided(node: Stage) -> tuple[object, ...]:
     """Return what options decide of a stage."""
     return node.options, node.input.spec, getattr(node.window, "touch", None)
 

@@ -19,7 +19,7 @@ from krishiv_py.display.text import plan_text
 from krishiv_py.plan.checks import a_text
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration
-from krishiv_py.plan.nodes import AssignWatermark, Node
+from krishiv_py.plan.nodes import Node, Watermark
 from krishiv_py.plan.options.batches import Batches, told_batches
 from krishiv_py.plan.options.handed import handed
 from krishiv_py.plan.options.late import LateColumns, LateEventHandler
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 def plan_of_rows(node: Node, handler: LateEventHandler, engine: Engine | None, late: LateColumns | None) -> PhysicalPlan:
     """Return the plan of the rows of a `node` as they are: no watermark is needed, and no row is late (SEMANTICS §7.4)."""
-    rows = Draft(AssignWatermark(node, "", WatermarkSpec(0)), handler, window=RowsAsTheyAre()).node()
-    return physical.PhysicalPlan(rows, stages.stages_for(rows, handler, late), engine)
+    rows = Draft(Watermark(node, "", WatermarkSpec(0)), handler, window=RowsAsTheyAre()).node()
+    return physical.PhysicalPlan(rows, stages.stages_for(rows, late), engine)
 
 
 class RunMethods:

@@ -17,7 +17,7 @@ from krishiv_py.plan.after_watermark import filtered_after, keeping_mark, withou
 from krishiv_py.plan.checks import column_name, known_column
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.expressions.expr import Col, Expr, col
-from krishiv_py.plan.nodes import AssignWatermark, Filter, Node, Project, UnionSource, prefix_of, source_of
+from krishiv_py.plan.nodes import Filter, Node, Project, UnionSource, Watermark, prefix_of, source_of
 from krishiv_py.plan.options.late import LateColumns, LateEventHandler, UnaskedLateEventHandler
 from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
@@ -177,7 +177,7 @@ def timed(
         raise PlanError(
             "`source_column` without several sources", got=shown(source_column), hint="pass a MultiSourceWatermarkSpec"
         )
-    assigned = AssignWatermark(node, column, spec, source_column)
+    assigned = Watermark(node, column, spec, source_column)
     return TimedStream(Draft(assigned, UnaskedLateEventHandler() if late is None else late), runner, schema)
 
 

@@ -18,7 +18,7 @@ from krishiv_py.errors import ColumnError, PlanError, SchemaError, shown
 from krishiv_py.plan.after_watermark import is_marked
 from krishiv_py.plan.expressions.expr import Cast, Col, Expr, Lit
 from krishiv_py.plan.handed_on import in_order_of, order_name
-from krishiv_py.plan.nodes import KEPT, AssignWatermark, Node, Project, UnionSource, source_of
+from krishiv_py.plan.nodes import KEPT, Node, Project, UnionSource, Watermark, source_of
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.schema import RESERVED, check_key_type, time_kind
 from krishiv_py.types import type_text, wider
@@ -34,7 +34,7 @@ JOIN_TIME: Final = "join_time"
 class Side:
     """One stream of a join: its watermark, its rows, and the columns it is joined on."""
 
-    mark: AssignWatermark
+    mark: Watermark
     schema: pa.Schema = attrs.field(eq=str)
     keys: tuple[str, ...]
     hidden: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ class JoinColumns:
 class Both:
     """Two sides in the common layout: their rows, with both watermarks, and where the columns of each are."""
 
-    input: AssignWatermark
+    input: Watermark
     keys: tuple[str, ...]
     columns: JoinColumns
 
@@ -219,7 +219,7 @@ def both(left: Side, right: Side, columns: JoinColumns, idle_timeout_us: int | N
         idle_advance_us=_advance(*(own.idle_advance_us for _, own in marks)),
     )
     union = UnionSource(parts, columns.side, merged, bounded)
-    return Both(AssignWatermark(union, TIME, spec, columns.side), left.keys, columns)
+    return Both(Watermark(union, TIME, spec, columns.side), left.keys, columns)
 
 
 def _orders(left: Side, right: Side) -> tuple[dict[str, str], dict[str, str]]:

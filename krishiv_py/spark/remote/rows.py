@@ -100,7 +100,7 @@ def with_client(
         elif to is None:
             takers[key] = _handing(stage.late, stage.spec.name)
         away = Away(ForClient(folder, key), stage.late.wants)
-        stages.append(attrs.evolve(stage, late=away) if key in takers else stage)
+        stages.append(attrs.evolve(stage, node=attrs.evolve(stage.node, late=away)) if key in takers else stage)
     return attrs.evolve(plan, stages=tuple(stages), parts=()), tuple(there), takers
 
 
