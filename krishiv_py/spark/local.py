@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable
 
@@ -14,9 +13,8 @@ from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.ending import heed
 from krishiv_py.errors import users_line
 from krishiv_py.redaction import shown_setting
-from krishiv_py.runtime.storage.folders import spark_folder
 from krishiv_py.spark.setup.class_archive import archive_options
-from krishiv_py.spark.setup.config import JVM_OPTIONS, cores_of, is_here, session_settings
+from krishiv_py.spark.setup.config import JVM_OPTIONS, cores_of, is_here, own_folder, session_settings
 from krishiv_py.spark.setup.interpreter import choose_worker_python
 from krishiv_py.spark.setup.java import require_java
 from krishiv_py.spark.setup.jvm import end_jvm, forget_dead_jvm, not_started, quiet_jvm, running_session
@@ -44,7 +42,7 @@ def session(
     builder = SparkSession.builder.appName(app).master(master or "local[*]")
     ours = session_settings(profile, cores_of(master), here=here)
     ours[JVM_OPTIONS] += archive_options(java)
-    every = {**ours, **_own_folder(master), **settings}
+    every = {**ours, **own_folder(master), **settings}
     for key, value in every.items():
         builder = builder.config(key, value)
     with quiet_jvm({**every, "spark.app.name": app, "spark.master": master or "local[*]"}, meanwhile):
@@ -65,13 +63,6 @@ def _begun(builder: SparkSession.Builder, master: str) -> SparkSession:
         end_jvm()  # an exception of Java's cannot be shown after that
         raise not_started(master, reason) from None
     return spark
-
-
-def _own_folder(master: str | None) -> dict[str, str]:
-    """Where an embedded Spark keeps what is temporary: beside ours, so that it goes with it even if the JVM is killed."""
-    if not is_here(master) or os.environ.get("SPARK_LOCAL_DIRS"):
-        return {}
-    return {"spark.local.dir": spark_folder()}
 
 
 def _adjust(running: SparkSession, settings: dict[str, str]) -> None:

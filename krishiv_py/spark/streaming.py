@@ -188,8 +188,9 @@ class BatchSteps:
     def _computed(self, frame: DataFrame) -> list[TaskRow]:
         """Run the batch; once more where a task got no answer from Spark's server of the state.
 
-        Once in some ten thousand batches the thread of that server dies. No row is published before all tasks are done, and
-        each job of a batch begins with the state of the batch before: to run it again is what a restart of the query would do.
+        The server listens at a port and ends when another program calls there first; an embedded session uses sockets in a
+        folder of its own instead, executors of a cluster and sessions of the user do not. No row is published before all tasks
+        are done, and each job of a batch begins with the state of the batch before: to run it again is what a restart would do.
         """
         try:
             return self._told(frame)

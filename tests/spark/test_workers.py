@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,6 +40,30 @@ def test_all_tasks_share_one_pool_of_workers(memory: Memory) -> None:
     query.await_termination()
     assert query.results().num_rows == 1
     assert len(daemons()) == 1
+
+
+def test_tasks_open_no_port_where_a_stranger_could_call(memory: Memory) -> None:
+    # The first that calls is taken for the worker: with a stranger's bytes Spark's server of the state of a task ends, unheard.
+    stream, sender = memory()
+    query = per_second(stream).start(MemorySink())
+    sender.send([row("a", 100)])
+    query.process_all_available()
+    before, opened, over = listening(), set[int](), threading.Event()
+
+    def watch() -> None:
+        while not over.is_set():
+            opened.update(listening() - before)
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    for at in range(3):
+        sender.send([row("a", at * 1_000)])
+        query.process_all_available()
+    over.set()
+    watching.join()
+    query.stop()
+    assert query.results().num_rows == 1
+    assert opened == set()
 
 
 def test_workers_find_the_installed_pyspark(session: Session) -> None:
@@ -169,6 +194,15 @@ def test_a_batch_without_an_answer_of_the_state_is_run_again_once(session: Sessi
     if failures == 1:
         query.stop()
         assert sorted((r["user"], r["count"]) for r in query.results().to_pylist()) == [("a", 2), ("b", 1)]
+
+
+def listening() -> set[int]:
+    """The ports of TCP at which the JVM and its processes wait for calls."""
+    ports: set[int] = set()
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # others end meanwhile
+            ports.update(c.laddr.port for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN)
+    return ports
 
 
 def daemons() -> list[psutil.Process]:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from krishiv_py.ending import heed
 from krishiv_py.errors import EnvironmentSetupError, PlanError, require_extra, shown
 from krishiv_py.redaction import redacted
-from krishiv_py.spark.setup.config import cores_of, session_settings
+from krishiv_py.spark.setup.config import cores_of, own_folder, session_settings
 
 _MODULES: Final = ("grpc", "grpc_status", "google.rpc", "zstandard")
 """What PySpark's client imports, and the extra `connect` installs."""
@@ -64,7 +64,8 @@ def _serve(master: str) -> SparkSession:
     remote: Any = importlib.import_module("pyspark.sql.connect.session").SparkSession
     os.environ[_OWN] = "1"
     try:
-        remote._start_connect_server(master, {**session_settings("single-node-durable", cores_of(master)), **_FREE})
+        settings = {**session_settings("single-node-durable", cores_of(master)), **own_folder(master), **_FREE}
+        remote._start_connect_server(master, settings)
     except BaseException:
         del os.environ[_OWN]
         raise

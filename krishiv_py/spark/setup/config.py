@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from krishiv_py.disk.files import is_local_path
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.checks import PROFILES
 from krishiv_py.runtime.session import check_kept
+from krishiv_py.runtime.storage.folders import spark_folder
 
 _MOST_BUCKETS: Final = 4_096
 _BUCKETS: Final[dict[str, str]] = {"distributed-durable": "64"}
@@ -96,6 +98,27 @@ def session_settings(profile: DurabilityProfile, cores: int | None = None, *, he
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if profile == "dev-local":  # no checksum file beside every file of a temporary checkpoint: half the files
         settings["spark.hadoop.fs.AbstractFileSystem.file.impl"] = "org.apache.hadoop.fs.local.RawLocalFs"
+    return settings
+
+
+_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
+_SOCKETS_IN: Final = "spark.python.unix.domain.socket.dir"
+_LONGEST_FOLDER: Final = 104 - len("/.00000000-0000-0000-0000-000000000000.sock") - 1
+"""In bytes, for the path of a socket: macOS takes 103, Linux 107."""
+
+
+def own_folder(master: str | None) -> dict[str, str]:
+    """Return the settings for what an embedded Spark keeps in this process's folder, which goes even if the JVM is killed.
+
+    Its sockets are there as well. A port is open to every program of the machine, and Spark's server of the state of a task
+    takes the first that calls: where that was another program, the task waited in vain.
+    """
+    if not is_here(master):
+        return {}
+    folder = spark_folder()
+    settings = {} if os.environ.get("SPARK_LOCAL_DIRS") else {"spark.local.dir": folder}
+    if hasattr(socket, "AF_UNIX") and len(os.fsencode(folder)) <= _LONGEST_FOLDER:
+        settings |= {_SOCKETS: "true", _SOCKETS_IN: folder}
     return settings
 
 
