@@ -53,7 +53,7 @@ def line(step: str, choice: str, action: Callable[[], object], size: int | None 
 
 def ready(table: pa.Table) -> tuple[WindowOperator, pa.Table]:
     """The operator of J1, and rows as it takes them."""
-    spec = windowed(keyed(stream_of(SCHEMA), JOBS["J1"]), JOBS["J1"]).agg(count(col("*")), total(col("amount"))).spec()
+    spec = windowed(keyed(stream_of(SCHEMA), JOBS["J1"]), JOBS["J1"]).agg(count(col("*")), total(col("amount")))._spec()
     return operator_for(spec), Prepare(spec)(table.combine_chunks().to_batches()[0], UNSET).rows
 
 

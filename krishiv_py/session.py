@@ -314,7 +314,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         if stage is not None:
             a_text(stage, "stage", "pass the name of a stage, or None for the last one")
         if isinstance(stream, RunMethods):
-            return self._runner.read_state(stream.plan(), folder, stage)
+            return self._runner.read_state(stream._plan(), folder, stage)
         return self._runner.read_state(_one_plan(named_outputs(stream, "session.read_state")), folder, stage)
 
     def rescale(self, checkpoint: str, tasks: int) -> None:
@@ -415,4 +415,4 @@ class Session(FileSources, RangedSources, OtherStreams):
 
 
 def _one_plan(outputs: dict[str, Output]) -> PhysicalPlan:
-    return several.several([(name, output.stream.plan("streaming")) for name, output in outputs.items()])
+    return several.several([(name, output.stream._plan("streaming")) for name, output in outputs.items()])

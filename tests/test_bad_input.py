@@ -85,7 +85,7 @@ def test_the_three_time_types_are_taken(type_: str) -> None:
 
 
 def test_a_watermark_spec_without_a_column_needs_a_single_timestamp() -> None:
-    assert stream_of(SCHEMA).with_watermark(WatermarkSpec.fixed_lag_ms(1)).draft.input.column == "when"
+    assert stream_of(SCHEMA).with_watermark(WatermarkSpec.fixed_lag_ms(1))._draft.input.column == "when"
     with pytest.raises(PlanError, match="which column is the event time"):
         stream_of("a timestamp, b timestamp").with_watermark(WatermarkSpec.fixed_lag_ms(1))
     with pytest.raises(PlanError, match="which column is the event time"):

@@ -122,11 +122,18 @@ def test_a_password_in_an_address_is_never_shown(noise: str) -> None:
 @pytest.mark.parametrize("address", addresses())
 def test_streams_plans_and_pages(address: str) -> None:
     plan = files(address, (("password", WORD), ("header", "true")))
-    parts: list[Any] = [plan, plan.node, plan.node.input, plan.node.input.input, plan.explain(), plan._repr_html_()]
+    parts: list[Any] = [
+        plan,
+        plan._stage_node,
+        plan._stage_node.input,
+        plan._stage_node.input.input,
+        plan.explain(),
+        plan._repr_html_(),
+    ]
     for shown in parts:
         assert WORD not in str(shown) and WORD not in repr(shown)
-    assert "'header': 'true'" in repr(plan.node)
-    assert WORD in plan.node.input.input.path  # type: ignore[attr-defined]  # what Spark gets is whole
+    assert "'header': 'true'" in repr(plan._stage_node)
+    assert WORD in plan._node.input.input.path  # type: ignore[attr-defined]  # what Spark gets is whole
 
 
 @pytest.mark.parametrize(
@@ -188,7 +195,7 @@ def test_every_error_of_ours(text: str) -> None:
 @pytest.mark.parametrize("address", addresses())
 def test_notes_of_a_checkpoint(address: str) -> None:
     def spec(secret: str) -> Any:
-        return stream_of(SCHEMA).watermark("at", 1).tumbling_window(1_000).agg(count().filter(f"url = '{secret}'")).spec()
+        return stream_of(SCHEMA).watermark("at", 1).tumbling_window(1_000).agg(count().filter(f"url = '{secret}'"))._spec()
 
     mine, other = fingerprint(spec(address)), fingerprint(spec(address.replace(WORD, "other")))
     assert WORD not in repr(mine) and WORD not in repr(differences(mine, other))

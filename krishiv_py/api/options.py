@@ -44,8 +44,8 @@ else:  # which are streams with options, too
 class OptionMethods(ShownInALine):
     """A stage with its draft; each step returns a new stage, the old one stays as it was."""
 
-    draft: Draft = attrs.field(repr=shown_text)
-    runner: Runner
+    _draft: Draft = attrs.field(repr=shown_text)
+    _runner: Runner
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -53,7 +53,7 @@ class OptionMethods(ShownInALine):
         return self._optional().keys
 
     @property
-    def options(self) -> QueryOptions:
+    def _options(self) -> QueryOptions:
         """The options in force."""
         return self._optional().options
 
@@ -64,24 +64,24 @@ class OptionMethods(ShownInALine):
 
     def _optional(self) -> Draft:
         """Return the draft that options belong to."""
-        return self.draft
+        return self._draft
 
     def _said(self) -> list[str]:
-        return [some(self._row_schema().names) if self.draft.window is None else "", *said_of(self.draft)]
+        return [some(self._row_schema().names) if self._draft.window is None else "", *said_of(self._draft)]
 
     def _row_schema(self) -> pa.Schema:
         """The schema of rows after the stateless steps."""
-        schema = source_of(self.draft.input).schema
-        for step in prefix_of(self.draft.input):
+        schema = source_of(self._draft.input).schema
+        for step in prefix_of(self._draft.input):
             schema = evaluate.step_schema(step, schema)
         return without_mark(schema)
 
     def _with(self, **changes: Any) -> Self:
-        return attrs.evolve(self, draft=attrs.evolve(self.draft, **changes))
+        return attrs.evolve(self, draft=attrs.evolve(self._draft, **changes))
 
     def _results(self, stage: Draft) -> ResultStream:
         """Return the checked results of a `stage` made of this stream."""
-        return results.results_of(stage, self.runner)
+        return results.results_of(stage, self._runner)
 
     def _told(self, **options: Any) -> Self:
         return self._with(told=attrs.evolve(self._optional().told, **options))

@@ -103,7 +103,7 @@ def named_plans(streams: object, what: str, engine: Engine | None = None) -> lis
     for number, given in enumerate(listed, 1):
         if listed == [streams] or not isinstance(given, running.RunMethods):
             raise _no_pipeline(given, what)
-        found.append((f"output {number}", given.plan(engine)))
+        found.append((f"output {number}", given._plan(engine)))
     if not found:
         raise PlanError(f"{what} got no pipeline", got="0 pipelines", hint=f"write {what}([stream])")
     return found

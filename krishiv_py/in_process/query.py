@@ -50,7 +50,7 @@ class ProcessQuery(RunningQuery):
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"krishiv-{name}", daemon=True)
 
-    def begin(self) -> None:
+    def _begin(self) -> None:
         """Start the thread."""
         self._thread.start()
 
@@ -141,7 +141,7 @@ class ProcessQuery(RunningQuery):
         if problem is not None:
             raise problem from self._problem
 
-    def fail(self, problem: KrishivError) -> None:
+    def _fail(self, problem: KrishivError) -> None:
         """End the query with a problem that was met between its batches."""
         self._problem = self._problem or problem
         self._engine.stopping.set()

@@ -120,9 +120,9 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
             raise
         owner.running = lambda: query.status == "running"
         opened.lease.running = owner.running
-        opened.lease.lost = query.fail
+        opened.lease.lost = query._fail
         self._add(query)
-        query.begin()
+        query._begin()
         return query
 
     def _started(

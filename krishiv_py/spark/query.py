@@ -187,7 +187,7 @@ class StreamQuery(RunningQuery):
         if self._end is None and is_gone(problem):
             self._lost, self._end = problem, "failed"
 
-    def fail(self, problem: KrishivError) -> None:
+    def _fail(self, problem: KrishivError) -> None:
         """End it over a problem that is not one of Spark's; nothing, when it has ended."""
         if self.status == "running":
             self._lost, self._end = problem, "failed"

@@ -394,7 +394,7 @@ def start(
         heartbeats.start(lambda: query.status == "running")
     if batches.kind != "available_now":
         for planner in planning:
-            planner.start(lambda: query.status == "running", query.fail)
+            planner.start(lambda: query.status == "running", query._fail)
     return query
 
 

@@ -62,10 +62,10 @@ class Registered:
                 f"or register({self.name!r}, ..., lag=5_000)",
             )
         names = [f.name for f in self.stream.schema]
-        node = stream.node if self.spec is None else filters_after(stream.node, self.stream.node, names)
+        node = stream._node if self.spec is None else filters_after(stream._node, self.stream._node, names)
         found = attrs.evolve(stream, node=node).with_watermark(spec, self.event_time, source_column=self.source_column)
         handler = self.late_handler or found.late_handler
-        return attrs.evolve(found, draft=attrs.evolve(found.draft, told=self.told, late_handler=handler))
+        return attrs.evolve(found, draft=attrs.evolve(found._draft, told=self.told, late_handler=handler))
 
 
 @attrs.frozen(eq=False)
@@ -129,7 +129,7 @@ def registered(name: str, stream: Stream | TimedStream, event_time: str | None, 
     """A checked :class:`Registered`."""
     a_name(name)
     if isinstance(stream, TimedStream):
-        mark = stream.draft.input
+        mark = stream._draft.input
         if lag is not None or event_time not in (None, mark.column):
             got = f"event_time={event_time!r}, lag={lag!r}"
             raise PlanError(
@@ -137,8 +137,8 @@ def registered(name: str, stream: Stream | TimedStream, event_time: str | None, 
                 got=got,
                 hint=f"register({name!r}, stream), or pass the stream as it was before .watermark(...)",
             )
-        below = Stream(mark.input, stream.schema, stream.runner)
-        return Registered(name, below, mark.column, mark.spec, mark.source_column, stream.draft.told, stream.late_handler)
+        below = Stream(mark.input, stream.schema, stream._runner)
+        return Registered(name, below, mark.column, mark.spec, mark.source_column, stream._draft.told, stream.late_handler)
     if not isinstance(stream, Stream):
         raise PlanError(
             "not a stream that can be queried",
@@ -147,7 +147,7 @@ def registered(name: str, stream: Stream | TimedStream, event_time: str | None, 
         )
     spec = None if lag is None else WatermarkSpec.fixed_lag(lag)
     timed = stream.with_watermark(spec or WatermarkSpec(0), event_time)
-    return Registered(name, stream, timed.draft.input.column, spec)
+    return Registered(name, stream, timed._draft.input.column, spec)
 
 
 def unknown_table(name: str, known: Iterable[str]) -> PlanError:

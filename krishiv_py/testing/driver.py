@@ -93,12 +93,12 @@ class Driver:
         if isinstance(stream, Iterator):
             stream = list(stream)  # it is run again by restarted()
         plan, sinks = run_by_driver(stream, sink)
-        self.plan: PhysicalPlan = plan
-        self.spec: OperatorSpec = plan.spec
+        self._plan: PhysicalPlan = plan
+        self._spec: OperatorSpec = plan.spec
         self._stream = stream
-        self._core = Core(self.plan, self.name, self.clock.now_us)
-        self._inlet = Inlet(self.plan)
-        self._outputs = outputs(sinks, self.plan, self.name)
+        self._core = Core(self._plan, self.name, self.clock.now_us)
+        self._inlet = Inlet(self._plan)
+        self._outputs = outputs(sinks, self._plan, self.name)
         self._idle_batches = idle_batches
         self._took: tuple[float, int | None] = (0.0, None)
 
@@ -120,7 +120,7 @@ class Driver:
     @property
     def operator(self) -> str:
         """The name of its operator."""
-        return self.spec.name
+        return self._spec.name
 
     @property
     def _stage(self) -> Stage:
@@ -142,7 +142,7 @@ class Driver:
     @property
     def counters(self) -> dict[str, int]:
         """Rows so far, under the names of SEMANTICS §4.5 without prefix; of several stages, those that read sources."""
-        found = summed(dict(self._stages[n].counters) for n in input_stages(self.plan.stages))
+        found = summed(dict(self._stages[n].counters) for n in input_stages(self._plan.stages))
         return Counters({name: n for name, n in found.items() if name != FIRINGS})
 
     @property
@@ -156,8 +156,8 @@ class Driver:
                 s.spec.name: s.progress(core.batch_id - 1, core.in_force.at(s.plan.times).watermark_us, {} if at else sources)
                 for at, s in enumerate(self._stages)
             },
-            input_stages(self.plan.stages),
-            leading_stage(self.plan.stages),
+            input_stages(self._plan.stages),
+            leading_stage(self._plan.stages),
         )
         seconds, ended_us = self._took
         stages = {n: attrs.evolve(s, batch_seconds=seconds, batch_ended_us=ended_us) for n, s in whole.stages.items()}
@@ -168,7 +168,7 @@ class Driver:
             whole,
             idle_sources=self._core.idle,
             watermark_advances=self._core.advances,
-            tables=tables_seen(self.plan, self._core),
+            tables=tables_seen(self._plan, self._core),
             batch_seconds=seconds,
             batch_ended_us=ended_us,
             stages=stages,
@@ -178,7 +178,7 @@ class Driver:
     @property
     def watermark_us(self) -> int:
         """The watermark of the next batch, µs; of several clocks that of the last stage, which waits for all."""
-        return self._watermark_us(self._stages[leading_stage(self.plan.stages)])
+        return self._watermark_us(self._stages[leading_stage(self._plan.stages)])
 
     @property
     def watermark(self) -> str:
@@ -242,7 +242,7 @@ class Driver:
         >>> driver.snapshot().results.to_pylist()
         [{'window_start': 0, 'window_end': 10, 'count': 2, 'pane_timing': 'early', 'pane_index': None}]
         """
-        check_snapshot(self.plan)
+        check_snapshot(self._plan)
         return self._step(None, snapshot=True)
 
     def close(self) -> StepOutput:
@@ -266,13 +266,13 @@ class Driver:
         the window that ends at 1970-01-01T00:00:10Z fires when the watermark reaches 1970-01-01T00:00:10Z
         """
         idle = self._clocks.idle(self.clock.now_us)
-        asked = self._stages[self.plan.stage_called(stage)]
+        asked = self._stages[self._plan.stage_called(stage)]
         watermark_us = self._watermark_us(asked)
         if window_end is not None:
             end_us: int | None = time_point_us(window_end, "window_end")
         else:
             end_us = oldest_waiting_us(asked.plan, watermark_us, lambda: self.state(stage))
-        return why_not_fired(asked.plan, self.plan.clocks, watermark_us, self.source_watermarks_us, end_us, idle)
+        return why_not_fired(asked.plan, self._plan.clocks, watermark_us, self.source_watermarks_us, end_us, idle)
 
     def state(self, stage: str | None = None) -> pa.Table:
         """The windows in state: keys, ``window_start``, ``window_end``, aggregates so far, ``last_update`` (by :attr:`clock`).
@@ -294,7 +294,7 @@ class Driver:
         >>> driver.state().select(["window_start", "window_end", "count"]).to_pylist()
         [{'window_start': 0, 'window_end': 10000, 'count': 2}, {'window_start': 10000, 'window_end': 20000, 'count': 1}]
         """
-        asked = self._stages[self.plan.stage_called(stage)]
+        asked = self._stages[self._plan.stage_called(stage)]
         return asked.stage.operator.state(Bucket(asked.store, asked.meta))
 
     @property
@@ -319,7 +319,7 @@ class Driver:
             For what is no key of this query, for windows that end by themselves, and for stages with different keys where
             none is named; then nothing is forgotten.
         """
-        closing = [self._stages[n] for n in closing_stages(self.plan, stage)]
+        closing = [self._stages[n] for n in closing_stages(self._plan, stage)]
         keys = [closed_key(s.stage, key) for s in closing]
         stepped = self._core.stepped(self.clock.now_us)
         return sum(s.forget(dead, stepped) for s, dead in zip(closing, keys, strict=True))

@@ -60,7 +60,7 @@ def replay(stream: RunMethods, files: Iterable[str | os.PathLike[str]], *, close
         hint = "pass them in the order in which they came: sorted(folder.glob('*.parquet'))"
         raise PlanError("replay takes files", got=shown(files), hint=hint)
     driver = Driver(stream, idle_batches=False)
-    schema = driver.spec.source_schema
+    schema = driver._spec.source_schema
     done = [driver.send(_rows(file, schema)) for file in files]
     if close or not done:
         done.append(driver.close() if close else driver.tick())

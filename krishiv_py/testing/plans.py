@@ -22,11 +22,11 @@ def run_by_driver(given: RunMethods | Iterable[Output], sink: AnySink | None) ->
         For what is no pipeline, for outputs that cannot be one query, and for a `sink` beside those of outputs.
     """
     if isinstance(given, RunMethods):
-        return given.plan("driver", late="shown"), [sink]
+        return given._plan("driver", late="shown"), [sink]
     if not is_collection(given):
         raise PlanError("a Driver runs an aggregated stream", got=shown(given), hint="end the pipeline with .agg(...)")
     outputs = named_outputs(given, "Driver")
     if sink is not None:
         raise PlanError("outputs have sinks of their own", got=shown(sink), hint="leave sink out: .to(sink)")
-    plan = several([(name, output.stream.plan("driver", late="shown")) for name, output in outputs.items()])
+    plan = several([(name, output.stream._plan("driver", late="shown")) for name, output in outputs.items()])
     return plan, [output.sink for output in outputs.values()]

@@ -36,7 +36,7 @@ from tests.damage.trial import flipped
 from tests.spark.fixtures.make import HERE, SCHEMA, windows
 
 STREAM: Final = stream_of(SCHEMA)
-SPEC: Final = windows(STREAM).plan()
+SPEC: Final = windows(STREAM)._plan()
 WITHOUT_WEIGHT: Final = ("cp/krishiv/lock", "cp/krishiv/metrics.json", "spool/_krishiv_spool")
 """Who holds the checkpoint, counters that come again, and numbers that the files tell too."""
 

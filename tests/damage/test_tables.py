@@ -20,7 +20,7 @@ from krishiv_py.testing import stream_of
 from tests.damage.trial import flipped
 from tests.spark.fixtures.make import SCHEMA, windows
 
-SPEC: Final = windows(stream_of(SCHEMA)).plan()
+SPEC: Final = windows(stream_of(SCHEMA))._plan()
 LAST: Final = 2
 """The batch that was begun and is repeated."""
 NOTE: Final = "_in_use.json"

@@ -221,7 +221,7 @@ def test_what_cannot_be_is_refused_at_the_call(change: Change, error: type[Excep
 def test_a_checkpoint_knows_what_a_key_is_computed_by() -> None:
     def noted(key: Any, gap: Any = 5) -> dict[str, str]:
         plan: kv.ResultStream = timed().key_by(key).session_window(gap).agg(count())
-        return plan.plan().fingerprint
+        return plan._plan().fingerprint
 
     one, other = noted(SITE.alias("site")), noted(col("url").lower().alias("site"))
     assert differences(one, noted(SITE.alias("site"))) == []
@@ -233,7 +233,7 @@ def test_a_checkpoint_knows_what_a_key_is_computed_by() -> None:
     ]
     assert session(col("gap") * 2) == session(col("gap") * 2) != session(col("gap") * 3)
     joined = timed().interval_join(timed(), (SITE.alias("s"), col("url").lower()), lower=0, upper=1, suffixes=("", "_r"))
-    assert [v for k, v in joined.plan().fingerprint.items() if k.startswith("expression of")] == [
+    assert [v for k, v in joined._plan().fingerprint.items() if k.startswith("expression of")] == [
         "upper(item(split(url, '/'), 0))",
         "lower(url)",
     ]

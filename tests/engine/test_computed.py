@@ -120,7 +120,7 @@ def test_several_outputs_share_the_stage() -> None:
     base = keyed().tumbling_window(10).agg(mean=kv.sum("n") / count())
     sinks = kv.MemorySink(), kv.MemorySink()
     driver = Driver([base.filter("mean > 3").to(sinks[0], name="big"), base.select("user", "mean").to(sinks[1], name="all")])
-    assert len(driver.plan.stages) == 1
+    assert len(driver._plan.stages) == 1
     found = [driver.send(ROWS[:5]).by_output, driver.send(ROWS[5:]).by_output, driver.close().by_output]
     every, big = (builtins.sum(part[name].num_rows for part in found) for name in ("all", "big"))
     assert every > big > 0
@@ -129,16 +129,16 @@ def test_several_outputs_share_the_stage() -> None:
 def test_state_depends_on_the_aggregates_alone() -> None:
     windows = keyed().tumbling_window(10)
     plain, computed = windows.agg(kv.sum("n"), count()), windows.agg((kv.sum("n") / count()).alias("mean"))
-    assert fingerprint(plain.spec()) == fingerprint(computed.spec())
+    assert fingerprint(plain._spec()) == fingerprint(computed._spec())
 
 
 def test_each_aggregate_is_kept_once() -> None:
     total = kv.sum("n")
     stream = keyed().tumbling_window(10).agg(total / count(), total * 2, total.alias("total"), count() + total)
-    assert [call.output_name for call in stream.spec().aggs] == ["count", "total"]
+    assert [call.output_name for call in stream._spec().aggs] == ["count", "total"]
     shared = [kv.top_k(2, "n"), kv.top_k(3, "n"), kv.percentile("n", 0.5), kv.percentile("n", 0.9), count("n"), count()]
     stream = keyed().tumbling_window(10).agg(*((call.size() if "k" in call.output_name else call + 1) for call in shared))
-    assert len(stream.spec().aggs) == len(shared)
+    assert len(stream._spec().aggs) == len(shared)
 
 
 def test_names_do_not_meet() -> None:

@@ -23,7 +23,7 @@ UNSAID = Moment(UNSET, 0)
 
 def a_stage(size_ms: int = 10) -> Stage:
     stream = stream_of("at bigint, n bigint").watermark("at", 0).tumbling_window(size_ms).agg(count(), sum("n"))
-    return Stage(stream.plan("driver").spec)
+    return Stage(stream._plan("driver").spec)
 
 
 def batch(*rows: tuple[int | None, int]) -> pa.RecordBatch:
@@ -87,7 +87,7 @@ def sum_rows(tables: object) -> int:
 def test_the_results_of_a_stage_are_rows_of_the_next_in_the_same_batch() -> None:
     first = a_stage()
     stream = stream_of(first.layout.result_schema).watermark("window_start", 0).tumbling_window(100).agg(sum("count"))
-    second = Stage(stream.plan("driver").spec)
+    second = Stage(stream._plan("driver").spec)
     packing = first.pack(UNSAID)
     packing.take(batch((1, 5), (2, 6), (11, 1)))
     done = ran(first, packing.packed(), UNSAID, Moment(END_OF_TIME, 0), waits=True)

@@ -48,7 +48,7 @@ def _run(plan: Plan, sent: list[list[int]]) -> list[object]:
 
     for times in sent:
         rows = [{"k": "a", "at": at * 1_000} for at in times]
-        joins = len(driver.plan.reads) > 1 or len(driver.plan.stage.inputs) > 1
+        joins = len(driver._plan.reads) > 1 or len(driver._plan.stage.inputs) > 1
         look(driver.send({"left": rows, "right": [{"k": "a", "bt": r["at"]} for r in rows]} if joins else rows))
         look(driver.tick())
     for to in (50_000, 51_000, 300_000):

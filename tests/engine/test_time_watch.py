@@ -77,7 +77,7 @@ class Partitions:
 
     def __init__(self, rule: str = "event") -> None:
         timed = stream_of("at bigint").watermark("at", 10).late_rule(rule)  # type: ignore[arg-type]
-        self.plan = timed.tumbling_window(100).agg(count()).plan("streaming")
+        self.plan = timed.tumbling_window(100).agg(count())._plan("streaming")
         self.stage = Stage(self.plan.stages[0].spec)
         self.watch = TimeWatch(self.plan, "q", lambda: self.now)
         self.now, self.top, self.late = 0.0, UNSET, 0

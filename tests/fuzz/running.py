@@ -82,9 +82,9 @@ def run(stream: ResultStream) -> None:
     stream._repr_html_()
     clock = ManualClock()
     driver = Driver(stream, clock=clock)
-    known = set(driver.spec.source_schema.names)
+    known = set(driver._spec.source_schema.names)
     rows = [{k: v for k, v in row.items() if k in known} for row in ROWS]
-    names = [part.name for part in driver.plan.stage.inputs if part.name is not None]
+    names = [part.name for part in driver._plan.stage.inputs if part.name is not None]
     driver.send(dict.fromkeys(names, ROWS) if names else rows)
     clock.advance("1 h")
     driver.tick()

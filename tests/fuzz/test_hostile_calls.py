@@ -88,7 +88,6 @@ CALLED_BY_THE_LIBRARY = {
     "row_time",
     "forgets_early",
     "check_over",
-    "get_window_data",
 }
 
 

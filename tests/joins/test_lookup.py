@@ -261,7 +261,7 @@ def test_keys_of_results_may_be_computed() -> None:
     driver.send([{"key": "a", "at": 1}, {"key": "b", "at": 2}])
     assert {(r["key"], r["n"]) for r in driver.close().results.to_pylist()} == {("a", 1), ("b", None)}
     once = Driver(stream_of("key string, at bigint").lookup_join(PEOPLE, [(col("key").upper(), "code")]))
-    assert once.plan.stage.layout.result_schema.names == ["key", "at", "n", "part"]
+    assert once._plan.stage.layout.result_schema.names == ["key", "at", "n", "part"]
 
 
 def test_a_function_that_fails_at_the_call_is_named() -> None:
@@ -296,7 +296,7 @@ def test_a_function_that_fails_later_says_what_to_do(later: Any) -> None:
 
 def test_a_step_travels_with_its_table() -> None:
     stream = stream_of("key string, at bigint").lookup_join(pa.table({"key": ["a"], "n": [7]}), "key")
-    step = pickle.loads(pickle.dumps(stream.node.function))  # type: ignore[attr-defined]
+    step = pickle.loads(pickle.dumps(stream._node.function))  # type: ignore[attr-defined]
     batch = pa.record_batch({"key": ["a", "z"], "at": [1, 2]})
     assert step(batch).to_pylist() == [{"key": "a", "at": 1, "n": 7}, {"key": "z", "at": 2, "n": None}]
 

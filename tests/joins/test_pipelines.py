@@ -62,7 +62,7 @@ class Made:
     def time(self) -> str:
         """The event-time column."""
         rows: Any = self.stream
-        return str(rows.draft.input.column)
+        return str(rows._draft.input.column)
 
 
 class Drawing:
@@ -225,7 +225,7 @@ def sent(made: Made, batch: dict[str, list[ref.Row]]) -> Any:
 
 def check_snapshot(driver: Driver) -> None:
     """Early results are what the end of the input would give, through all stages (§10)."""
-    stages = driver.plan.stages
+    stages = driver._plan.stages
     if len(stages) == 1 or all(stage.spec.window.gives_rows for stage in stages):
         return
     ended = driver.restarted().close()

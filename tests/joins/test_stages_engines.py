@@ -79,9 +79,9 @@ def lines(table: Any) -> list[str]:
 
 def test_reads_and_stages_in_common_are_made_once() -> None:
     driver = Driver(outputs(stream_of(SHOWN), stream_of(CLICKED)))
-    assert [read.name for read in driver.plan.reads] == ["left", "right"]
+    assert [read.name for read in driver._plan.reads] == ["left", "right"]
     assert len(driver.source_watermarks_us) == 3, "the rows beside counts are judged by the clock of their join"
-    kinds = [stage.spec.window.kind for stage in driver.plan.stages]
+    kinds = [stage.spec.window.kind for stage in driver._plan.stages]
     assert sorted(kinds) == sorted(["deduplication"] * 2 + ["interval join", "window join", "as-of join"] + ["tumbling"] * 4), (
         kinds
     )
@@ -90,7 +90,7 @@ def test_reads_and_stages_in_common_are_made_once() -> None:
 @pytest.mark.parametrize("made", [outputs, pytest.param(beside_results, marks=pytest.mark.slow)])
 def test_the_three_engines_agree(made: Callable[[Any, Any], list[kv.Output]], session: kv.Session, tmp_path: Path) -> None:
     driver = Driver(made(stream_of(SHOWN), stream_of(CLICKED)))
-    expected: dict[str, list[str]] = {str(output.name): [] for output in driver.plan.named}
+    expected: dict[str, list[str]] = {str(output.name): [] for output in driver._plan.named}
     marks = []
     for sent in [*SENDS, None]:
         step = driver.close() if sent is None else driver.send({sent[0]: sent[1]})

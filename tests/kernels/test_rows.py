@@ -31,7 +31,7 @@ def test_a_watermark_without_a_window_changes_nothing() -> None:
         out = driver.send(ROWS)
         assert out.results.to_pylist() == ROWS and out.late.num_rows == 0
     assert "do not wait" in driver.why_not_fired(0)
-    assert "nothing is kept" in driver.plan.steps[1].why
+    assert "nothing is kept" in driver._plan.steps[1].why
 
 
 def test_what_has_no_effect_or_no_meaning_is_refused() -> None:

@@ -123,7 +123,7 @@ def test_a_stage_runs_once_whatever_steps_follow_it(session: kv.Session, tmp_pat
         out = driver.close() if batch is None else driver.send(batch)
         for name, table in (*out.by_output.items(), ("late", out.late)):
             wanted.setdefault(name, []).extend(table.to_pylist())
-    assert all(wanted.values()) and len(driver.plan.stages) == (1 if once else 2)
+    assert all(wanted.values()) and len(driver._plan.stages) == (1 if once else 2)
     stream, sender = session.memory_stream(DDL)
     files = {name: kv.ParquetSink(str(tmp_path / name)) for name in ("many", "doubled")}
     sinks: list[Sink] = [files.get(name) or kv.MemorySink() for name in ("many", "few", "plain", "doubled", "wide")]
@@ -132,7 +132,7 @@ def test_a_stage_runs_once_whatever_steps_follow_it(session: kv.Session, tmp_pat
     try:
         for number, batch in enumerate((*BATCHES, None)):
             query = fed(session, query, given, str(tmp_path / "checkpoint"), sender, number, batch)
-        for output in driver.plan.outputs:
+        for output in driver._plan.outputs:
             rows = pq.read_table(tmp_path / output.name) if output.name in files else query.results(output.name)
             assert shown(rows.to_pylist()) == shown(wanted[output.name]), output.name
             assert rows.schema.names == output.schema.names
@@ -142,7 +142,7 @@ def test_a_stage_runs_once_whatever_steps_follow_it(session: kv.Session, tmp_pat
     finally:
         query.stop()
     tables = session.collect([one.stream for one in steps_behind_one_stage(stream, sinks, kv.MemorySink(), once=once)])
-    for output, table in zip(driver.plan.outputs, tables, strict=True):
+    for output, table in zip(driver._plan.outputs, tables, strict=True):
         assert table.schema.equals(output.schema)
         assert shown(table.to_pylist()) == shown(wanted[output.name]), output.name
 

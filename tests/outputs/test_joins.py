@@ -138,7 +138,7 @@ def test_a_join_is_one_stage_wherever_it_stands_in_the_outputs() -> None:
     nearest = joined.results().asof_join(counted, "k", direction="forward", tolerance=10, suffixes=("", "_met"))
     outputs = [counted.select("met").to(MemorySink(), name="counted"), nearest.to(MemorySink(), name="nearest")]
     driver = Driver(outputs)
-    names = [read.name for read in driver.plan.reads]
+    names = [read.name for read in driver._plan.reads]
     driver.send({n: [{"k": "x", "at" if n == names[0] else "seen": 1}] for n in names})
     out = driver.close().by_output
     assert [out["counted"]["met"].to_pylist(), out["nearest"]["met"].to_pylist()] == [[1], [1]]

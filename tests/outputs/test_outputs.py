@@ -82,7 +82,7 @@ def test_an_output_gives_what_it_gives_alone(batches: list[Rows], restarts: set[
 
 
 def test_stages_in_common_run_once() -> None:
-    names = [stage.spec.name for stage in Driver(outputs(stream_of(DDL))).plan.stages]
+    names = [stage.spec.name for stage in Driver(outputs(stream_of(DDL)))._plan.stages]
     assert [name for name in names if name[0] in "wi"] == ["wide: stage 1", "wide: stage 2", "wider: stage 2", WINDOWS]
 
 
@@ -90,7 +90,7 @@ def test_results_that_are_an_output_and_go_on_are_made_once() -> None:
     inner = stream_of(DDL).watermark("at", 5).key_by("user").tumbling_window(5).agg(count())
     outer = inner.tumbling_window(10).agg(sum("count").alias("n"))
     driver = Driver([plan.to(MemorySink()) for plan in (inner, outer, inner)])
-    assert [output.stage for output in driver.plan.outputs] == [0, 1, 0]
+    assert [output.stage for output in driver._plan.outputs] == [0, 1, 0]
     driver.send([{"user": "a", "at": 1, "amount": 1}])
     first, _, third = driver.close().by_output.values()
     assert first.to_pylist() == third.to_pylist() == [{"user": "a", "window_start": 0, "window_end": 5, "count": 1}]
@@ -118,7 +118,7 @@ def test_stages_that_differ_run_each() -> None:
         timed.tumbling_window(5).agg(count()),
     ):
         driver = Driver([inner.tumbling_window(10).agg(count()).to(MemorySink()), other.to(MemorySink())])
-        assert [output.stage for output in driver.plan.outputs] == [1, 2]
+        assert [output.stage for output in driver._plan.outputs] == [1, 2]
 
 
 def steps_behind(stage: ResultStream) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def test_steps_over_results_are_an_outputs_own(kind: str, batches: list[Rows], a
         return steps_behind(staged(stream_of(DDL), kind))
 
     together = Driver([plan.to(MemorySink(), name=name) for name, plan in plans().items()])
-    assert [stage.spec.name for stage in together.plan.stages] == [f"plain: {Driver(plans()['plain']).plan.title}"]
+    assert [stage.spec.name for stage in together._plan.stages] == [f"plain: {Driver(plans()['plain'])._plan.title}"]
     alone = {name: Driver(plan) for name, plan in plans().items()}
     for batch in [*batches, None]:
         out = together.close() if batch is None else together.send(batch)
@@ -187,7 +187,7 @@ def test_a_late_row_is_late_once_however_many_outputs_follow_its_stage() -> None
         for at in (1, 9, 2):
             driver.send([{"user": "a", "at": at, "amount": at}])
         assert [row["at"] for table in late.tables.values() for part in table for row in part.to_pylist()] == [2]
-        assert len(driver.plan.stages) == (2 if wide in outputs else 1)
+        assert len(driver._plan.stages) == (2 if wide in outputs else 1)
 
 
 def test_a_stage_is_one_whichever_output_comes_first() -> None:
@@ -195,9 +195,9 @@ def test_a_stage_is_one_whichever_output_comes_first() -> None:
     slow = stream_of("user string, seen bigint").watermark("seen", 9)
     joined = slow.interval_join(counts, "user", lower=-99, upper=99)  # begins with a lag, and so comes behind the counts
     driver = Driver([counts.filter("n > 0").to(MemorySink(), name="counts"), joined.to(MemorySink(), name="joined")])
-    names = [read.name for read in driver.plan.reads]
-    assert [len(driver.plan.stages), len(names), [o.stage for o in driver.plan.outputs]] == [2, 2, [0, 1]]
-    left = next(n for n, read in zip(names, driver.plan.reads, strict=True) if "seen" in read.source.schema.names)
+    names = [read.name for read in driver._plan.reads]
+    assert [len(driver._plan.stages), len(names), [o.stage for o in driver._plan.outputs]] == [2, 2, [0, 1]]
+    left = next(n for n, read in zip(names, driver._plan.reads, strict=True) if "seen" in read.source.schema.names)
     for name in names:
         driver.send({name: [{"user": "a", "seen": 3} if name == left else {"user": "a", "at": 1, "amount": 1}]})
     out = driver.close().by_output
@@ -307,8 +307,8 @@ def test_outputs_are_any_iterable_once() -> None:
 )
 def test_several_outputs_are_titled_after_their_names(names: list[str | None], title: str) -> None:
     stream = stream_of(DDL)
-    assert Driver(counted(stream).to(MemorySink(), name=name) for name in names).plan.title == title
-    assert Driver(counted(stream)).plan.title == "window-aggregate"
+    assert Driver(counted(stream).to(MemorySink(), name=name) for name in names)._plan.title == title
+    assert Driver(counted(stream))._plan.title == "window-aggregate"
 
 
 def test_a_key_is_closed_in_every_output() -> None:
@@ -363,4 +363,4 @@ def test_outputs_share_a_stage_that_was_made_by_the_same_steps_and_options() -> 
     ]
     for one, other, stages in ways:
         driver = Driver([one.to(MemorySink()), other.to(MemorySink())])
-        assert len(driver.plan.stages) == stages, (one, other)
+        assert len(driver._plan.stages) == stages, (one, other)

@@ -27,7 +27,7 @@ def planned(
     timed = stream_of(DDL).with_watermark(kv.WatermarkSpec.fixed_lag_ms(how.get("lag", 5), initial=how.get("initial")), at)
     keyed = timed.key_by("user").emit(how.get("emit", "updates"))
     plan: ResultStream = window(change(keyed)).agg(kv.count(), kv.sum("n"))
-    return plan.plan(late="count").spec
+    return plan._plan(late="count").spec
 
 
 def changed(one: OperatorSpec, other: OperatorSpec) -> list[str]:
@@ -131,7 +131,7 @@ class Product(Total):
 )
 def test_aggregates_whose_partials_mean_something_else_are_refused(before: Any, after: Any) -> None:
     one, other = (
-        stream_of(DDL).watermark("at", 0).tumbling_window(10).agg(call).plan(late="count").spec for call in (before, after)
+        stream_of(DDL).watermark("at", 0).tumbling_window(10).agg(call)._plan(late="count").spec for call in (before, after)
     )
     assert [line.partition(" was ")[0] for line in changed(one, other)] == ["aggregate 1"]
 
@@ -139,7 +139,7 @@ def test_aggregates_whose_partials_mean_something_else_are_refused(before: Any, 
 def test_another_source_column_is_refused() -> None:
     lags = kv.MultiSourceWatermarkSpec.new().source("a", kv.WatermarkSpec.fixed_lag_ms(0))
     one, other = (
-        stream_of(DDL).with_watermark(lags, "at", source_column=c).tumbling_window(10).agg(kv.count()).plan(late="count").spec
+        stream_of(DDL).with_watermark(lags, "at", source_column=c).tumbling_window(10).agg(kv.count())._plan(late="count").spec
         for c in ("source", "user")
     )
     assert changed(one, other) == ["source column was source and is user"]

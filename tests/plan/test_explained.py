@@ -61,7 +61,7 @@ def test_aggregates_that_keep_values_are_named() -> None:
 def test_a_bounded_source_may_be_run_or_started() -> None:
     plan = stream_of("at bigint").watermark("at", 0).tumbling_window("1 min").agg(kv.count())
     assert "(run() and collect(): one Spark batch job; start(): transformWithState keyed by bucket)" in plan.explain()
-    running = plan_text(explain(plan.plan("streaming")))
+    running = plan_text(explain(plan._plan("streaming")))
     assert "batch job" not in running and "bounded" not in running
     assert "columnar" in running and "(transformWithState keyed by bucket)" in running
 
@@ -98,7 +98,7 @@ def test_every_snapshot_has_its_plan() -> None:
 
 @pytest.mark.parametrize("name", sorted(PLANS))
 def test_the_operators_shown_are_those_that_run(name: str) -> None:
-    spec = PLANS[name]().spec()
+    spec = PLANS[name]()._spec()
     made, inner = [], operator_for(spec)
     while True:
         made.append(type(inner).__name__)

@@ -72,7 +72,7 @@ def test_the_builder_has_the_same() -> None:
 )
 def test_every_step_that_takes_text_reads_the_field(use: Any, expected: list[int]) -> None:
     driver = Driver(use(stream_of(SCHEMA)).watermark("at", 0).key_by("at").tumbling_window(10).agg(count()))
-    driver.send([{k: v for k, v in row.items() if k in driver.spec.source_schema.names} for row in ROWS])
+    driver.send([{k: v for k, v in row.items() if k in driver._spec.source_schema.names} for row in ROWS])
     assert driver.close().results["at"].to_pylist() == expected
 
 

@@ -25,7 +25,7 @@ def counts(trigger: kv.Trigger, pane: bool) -> WindowedStream:
 
 
 def changed(windowed: Windowed, before: tuple[kv.Trigger, bool], after: tuple[kv.Trigger, bool]) -> list[str]:
-    one, other = (fingerprint(windowed(*how).agg(kv.count()).plan(late="count").spec) for how in (before, after))
+    one, other = (fingerprint(windowed(*how).agg(kv.count())._plan(late="count").spec) for how in (before, after))
     return differences(one, other)
 
 

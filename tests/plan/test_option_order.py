@@ -80,7 +80,7 @@ def outcome(*steps: Step) -> str:
             stream = step(stream)
     except PlanError as error:
         return f"{type(error).__name__}: {error}"
-    spec = stream.spec()
+    spec = stream._spec()
     handler = type(stream.late_handler).__name__
     return f"{spec.options}\n{spec.window}\n{spec.watermark}\n{warnings(spec)}\n{fingerprint(spec)}\n{handler}"
 
@@ -150,12 +150,12 @@ def test_options_after_the_aggregates_give_the_same_plan_if_every_plan_on_the_wa
 def test_a_preset_fills_only_what_is_unset() -> None:
     timed = stream_of("at bigint").watermark("at", 0)
     for stream in (timed.preset("ripple").allowed_lateness(5), timed.allowed_lateness(5).preset("ripple")):
-        assert stream.options.allowed_lateness_us == 5_000 and stream.options.emit_mode == "retractions"
+        assert stream._options.allowed_lateness_us == 5_000 and stream._options.emit_mode == "retractions"
     later = timed.session_window("10 s").preset("flink").agg(kv.count())
-    assert later.spec().window == timed.session_window("10 s", touch="merge").agg(kv.count()).spec().window
+    assert later._spec().window == timed.session_window("10 s", touch="merge").agg(kv.count())._spec().window
     own = timed.preset("flink").session_window("10 s", touch="separate").agg(kv.count())
-    assert "touch='separate'" in str(own.spec().window)
-    assert timed.preset("ripple").preset("flink").options == timed.preset("flink").options
+    assert "touch='separate'" in str(own._spec().window)
+    assert timed.preset("ripple").preset("flink")._options == timed.preset("flink")._options
 
 
 def test_a_preset_starts_a_watermark_that_has_no_start_of_its_own() -> None:
@@ -164,7 +164,7 @@ def test_a_preset_starts_a_watermark_that_has_no_start_of_its_own() -> None:
     several = kv.MultiSourceWatermarkSpec.new().source("a", kv.WatermarkSpec.fixed_lag_ms(0))
     many = rows.with_watermark(several, column="at", source_column="source")
     starts = [
-        stream.tumbling_window("1 s").agg(kv.count()).preset("ripple").spec().watermark.initial_us
+        stream.tumbling_window("1 s").agg(kv.count()).preset("ripple")._spec().watermark.initial_us
         for stream in (rows.watermark("at", 0), started, many)
     ]
     assert starts == [0, 7_000, 0]

@@ -92,7 +92,7 @@ class Operated:
 
 def beside(driver: Driver, monkeypatch: pytest.MonkeyPatch, *, blobs: ChunkFolder | None = None) -> Operated:
     """Let all that a driver of one stage does be done by the operator too; both must give the same."""
-    operated = Operated(driver.plan, blobs=blobs)
+    operated = Operated(driver._plan, blobs=blobs)
     plain = ProcessStage.step
 
     def both(self: ProcessStage, read: Packed, moment: Moment, batch_id: int) -> BatchDone:

@@ -156,7 +156,7 @@ def test_a_repeated_batch_closes_the_keys_it_closed_before(
     with pytest.raises(kv.KrishivError):
         query.process_all_available()
     failing.clear()
-    request(checkpoint, {0: closed_key(Stage(Driver(plan).plan.stages[0].spec), "b")}, durable=False)
+    request(checkpoint, {0: closed_key(Stage(Driver(plan)._plan.stages[0].spec), "b")}, durable=False)
     query = plan.start(sink, checkpoint=checkpoint)
     try:
         query.process_all_available()

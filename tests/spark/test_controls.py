@@ -209,6 +209,6 @@ def test_a_checkpoint_keeps_its_clock(tmp_path: Path) -> None:
     one = stream.watermark("at", 0).tumbling_window(1_000).agg(count())
     several = stream.with_watermark(two, "at", source_column="source").tumbling_window(1_000).agg(count())
     notes = CheckpointNotes(str(tmp_path))
-    notes.claim(one.plan(), 2)
+    notes.claim(one._plan(), 2)
     with pytest.raises(CheckpointError, match="clock was"):
-        notes.claim(several.plan(), 2)
+        notes.claim(several._plan(), 2)

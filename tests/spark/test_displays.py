@@ -58,7 +58,7 @@ def test_progress_of_a_bounded_run(memory: Memory, capsys: pytest.CaptureFixture
     stream, sender = memory()
     send_all(sender)
     plan = per_second(stream).with_late_event_handler(SideOutputLateEventHandler(MemorySink()))
-    context = stream.runner.spark.sparkContext  # type: ignore[attr-defined]
+    context = stream._runner.spark.sparkContext  # type: ignore[attr-defined]
     context.setLocalProperty("spark.jobGroup.id", "mine")
     quiet = plan.run()
     assert "tasks" not in capsys.readouterr().err

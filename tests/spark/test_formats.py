@@ -23,7 +23,7 @@ from krishiv_py.version import __version__
 from tests.spark.conftest import DDL, found, per_second
 from tests.spark.fixtures.make import BEGUN, HERE, SCHEMA, TO_COME, run, windows
 
-SPEC = per_second(stream_of(DDL)).plan()
+SPEC = per_second(stream_of(DDL))._plan()
 
 
 def unpacked(name: str, home: Path) -> Path:

@@ -141,7 +141,7 @@ def test_what_failed_is_told_to_the_reader_and_taken_back(session: Session, tmp_
 
 
 def test_a_folder_that_was_moved_is_refused(tmp_path: Path) -> None:
-    plan = per_second(stream_of(DDL)).plan("streaming")
+    plan = per_second(stream_of(DDL))._plan("streaming")
     schema = plan.outputs[0].schema
 
     def sink(name: str) -> HandOver:

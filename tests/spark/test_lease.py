@@ -256,7 +256,7 @@ def test_a_query_that_lost_its_checkpoint_ends(
     (tmp_path / "cp" / "krishiv" / "lock").unlink()
     if between:
         assert isinstance(query, StreamQuery)
-        query.fail(CheckpointError("the note says so"))
+        query._fail(CheckpointError("the note says so"))
     else:
         sender.send([row("a", 20_000)])
     with pytest.raises(CheckpointError, match="the note says so" if between else "the right to the checkpoint was lost"):

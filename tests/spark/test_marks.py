@@ -58,7 +58,7 @@ def test_the_lag_of_a_frame_is_taken(session: Session) -> None:
         "with a watermark of its own"
         in stream.rename(t="at").filter("value > 0").watermark("at").count_window(1).agg(count()).explain()
     )
-    assert stream.rename(t="at").watermark("at").draft.input.spec == WatermarkSpec.fixed_lag("5 s")
+    assert stream.rename(t="at").watermark("at")._draft.input.spec == WatermarkSpec.fixed_lag("5 s")
     lost = marked.select(F.unix_millis("timestamp").alias("at"))  # the mark on the column is gone, the watermark is not
     for other, column in (
         (session.from_dataframe(lost), "at"),

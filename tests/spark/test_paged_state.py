@@ -170,7 +170,7 @@ def test_what_a_step_reads_and_writes_does_not_grow_with_open_windows(n: int, mo
     held = {f"s/{begin}/0": operated.state.held[chunk] for begin in begins}
     held["meta"] = json.dumps(meta).encode()
     monkeypatch.undo()
-    alone = Operated(driver.plan, FakeState(held))
+    alone = Operated(driver._plan, FakeState(held))
     alone.step(Packed(), Moment(0))
     assert alone.report.open_windows == alone.report.open_rows == n
     alone.state.reset()
@@ -229,7 +229,7 @@ def test_state_in_pages_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
         [pa.array([0] * n), pa.array(names), pa.array(list(operated.state.held.values()), pa.binary())],
         names=["bucket", "name", "blob"],
     )
-    shown = OpenWindows(driver.plan.stage.spec, ChunkFolder("nowhere", 0, 0))(iter([rows]))
+    shown = OpenWindows(driver._plan.stage.spec, ChunkFolder("nowhere", 0, 0))(iter([rows]))
     found = in_order([decode(blob.as_py()) for part in shown for blob in part["blob"]], 1)
     held = in_order([driver.state()], 1)
     assert found.drop_columns(["last_update"]).equals(held.drop_columns(["last_update"]))

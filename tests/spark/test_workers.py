@@ -140,7 +140,7 @@ def test_what_cannot_be_loaded_before_is_loaded_by_workers(fault: str | None, tm
 
 
 def test_the_worker_on_the_driver_loads_no_kernels() -> None:
-    plan = per_second(stream_of("user string, at bigint, amount bigint")).plan("streaming")
+    plan = per_second(stream_of("user string, at bigint, amount bigint"))._plan("streaming")
     packed = CPickleSerializer().dumps(carried(BucketProcessor(plan.stage.spec)))  # type: ignore[no-untyped-call]
     code = (
         "import pickle, sys; from pyspark.sql.streaming import transform_with_state_driver_worker\n"
@@ -155,7 +155,7 @@ def test_the_worker_on_the_driver_loads_no_kernels() -> None:
 
 def test_a_server_of_the_state_that_gives_no_answer_ends_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("krishiv_py.spark.tasks.carried.ANSWER_S", 0.2)
-    plan = per_second(stream_of("user string, at bigint, amount bigint")).plan("streaming")
+    plan = per_second(stream_of("user string, at bigint, amount bigint"))._plan("streaming")
     operator = carried(BucketProcessor(plan.stage.spec))
     for answer in (b"", b"okay"):
         mine, theirs = socket.socketpair()

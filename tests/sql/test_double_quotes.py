@@ -91,7 +91,7 @@ def test_expressions_are_alike(text: str) -> None:
         rows.filter(text.format('"A"'))
     windows = rows.watermark("at", 0).tumbling_window("1 s")
     with pytest.raises(ExpressionError, match="`a` in backquotes"):
-        windows.agg(count().filter(text.format('"a"'))).plan()
+        windows.agg(count().filter(text.format('"a"')))._plan()
     rows.filter(text.format("`a`"))
     rows.filter(text.format("'a'"))
 

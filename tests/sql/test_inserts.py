@@ -26,7 +26,7 @@ def test_pane_columns_go_along_where_the_stream_asks_for_them() -> None:
         query = made.sql(text)
         assert query is not None
         driver = Driver(query)
-        assert driver.plan.outputs[0].schema.names == names
+        assert driver._plan.outputs[0].schema.names == names
         driver.send([{"who": "a", "at": 1}])
         assert driver.close().results.select(panes).to_pylist() == [{"pane_timing": "final", "pane_index": 0}]
     with pytest.raises(PlanError, match="one name"):

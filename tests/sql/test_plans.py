@@ -170,7 +170,7 @@ def test_a_query_is_the_plan_of_the_builder(text: str, built: Callable[[], Any])
     found, stream = context().sql(text), built()
     expected = stream._as_plan() if isinstance(stream, ResultStream) else stream
     assert found is not None
-    assert fingerprint(found.spec()) == fingerprint(expected.spec())
+    assert fingerprint(found._spec()) == fingerprint(expected._spec())
     assert found.schema == expected.schema
     assert run(found) == run(expected)
 
@@ -184,7 +184,7 @@ def test_deduplication_is_that_of_the_builder() -> None:
         assert made.sql("SET deduplication.within = INTERVAL '10' MINUTE") is None
         found = made.sql(text)
         assert found is not None
-        assert fingerprint(found.spec()) == fingerprint(a().drop_duplicates("id", within="10 min").spec())
+        assert fingerprint(found._spec()) == fingerprint(a().drop_duplicates("id", within="10 min").spec())
         assert [r["id"] for r in run(found)] == ["a", "b"]
         with pytest.raises(PlanError, match=r"distinct for some time only .*Hint: SET deduplication.within"):
             made.sql(text)
@@ -220,7 +220,7 @@ def test_each_stream_of_a_union_has_its_lag() -> None:
     )
     found = context().sql(text.format("tumble(bt, INTERVAL '1' MINUTE)"))
     assert isinstance(found, ResultStream)
-    assert [spec.lag_us for _, spec in found.node.input.spec.sources] == [7_000_000, 7_000_000]  # type: ignore[union-attr]
+    assert [spec.lag_us for _, spec in found._stage_node.input.spec.sources] == [7_000_000, 7_000_000]  # type: ignore[union-attr]
 
 
 def test_options_of_a_registered_stream_go_along_and_late_ones_are_refused_where_they_cannot() -> None:

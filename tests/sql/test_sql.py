@@ -93,7 +93,7 @@ def test_an_odd_number_of_hexadecimal_digits_is_that_of_spark() -> None:
 
 def assert_same_plan(left: ResultStream, right: ResultStream) -> None:
     assert left.explain() == right.explain()
-    assert fingerprint(left.spec()) == fingerprint(right.spec())
+    assert fingerprint(left._spec()) == fingerprint(right._spec())
     assert left.schema == right.schema
     assert run(left) == run(right)
 
@@ -289,7 +289,7 @@ QUERY = f"SELECT COUNT(*) AS n FROM events GROUP BY {MINUTE}"
 
 
 def lag_of(stream: ResultStream) -> int:
-    spec = stream.node.input.spec
+    spec = stream._stage_node.input.spec
     assert isinstance(spec, WatermarkSpec)
     return spec.lag_us
 
@@ -325,11 +325,11 @@ def test_set_gives_every_source_its_lag_and_keeps_the_start() -> None:
     made.register("events", STREAM.with_watermark(spec, "at", source_column="country"))
     made.register("early", STREAM.with_watermark(WatermarkSpec.fixed_lag_ms(1, initial=0), "at"))
     made.sql("SET watermark.lag = INTERVAL '0' SECOND")
-    found = planned(QUERY, made).node.input
+    found = planned(QUERY, made)._stage_node.input
     assert isinstance(found.spec, MultiSourceWatermarkSpec) and found.source_column == "country"
     assert [s.lag_us for _, s in found.spec.sources] == [0, 0]
     made.sql("SET watermark.lag = INTERVAL '3' SECOND")
-    assert planned(QUERY.replace("events", "early"), made).node.input.spec == WatermarkSpec(3_000_000, 0)
+    assert planned(QUERY.replace("events", "early"), made)._stage_node.input.spec == WatermarkSpec(3_000_000, 0)
 
 
 @pytest.mark.parametrize(
@@ -352,4 +352,4 @@ def test_event_time_may_be_left_out_when_it_is_plain() -> None:
     made = SqlContext()
     made.register("events", STREAM, lag="1 s")
     made.register("events", stream_of("at timestamp"), lag="1 s")  # takes the name over
-    assert planned(QUERY, made).node.input.column == "at"
+    assert planned(QUERY, made)._stage_node.input.column == "at"

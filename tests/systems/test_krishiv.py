@@ -66,7 +66,7 @@ def test_the_watermark_is_the_newest_minus_the_lag() -> None:
     assert out.late["reason"].to_pylist() == ["late"]  # 95 is not behind the watermark, 94.999 is
     spec = kv.WatermarkSpec.fixed_lag_ms(5_000)
     same = stream_of(SCHEMA).with_watermark(spec).key_by("user_id").tumbling_window(60_000).agg(kv.count())
-    assert Driver(same).spec.watermark == driver.spec.watermark
+    assert Driver(same)._spec.watermark == driver._spec.watermark
 
 
 @pytest.mark.parametrize("handler", [None, kv.CountByKeyLateEventHandler()])

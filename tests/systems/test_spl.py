@@ -246,7 +246,7 @@ def test_aggregates_stand_beside_the_tuples_of_a_handler() -> None:
 
 def test_the_window_itself_has_no_storage() -> None:
     with pytest.raises(kv.OrderError, match=r"(?s)no storage of its own.*pane\.data"):
-        panes().get_window_data("k")
+        panes().get_window_data("k")  # type: ignore[attr-defined]  # a name of the text
 
 
 def test_a_stage_behind_submitted_tuples_does_not_wait_for_their_last_one() -> None:

@@ -41,7 +41,7 @@ def test_different_keys_are_refused_for_one_table(first: list[str], second: list
         stream = stream_of("user string, at bigint").watermark("at", 0).key_by("user")
         a, b = (stream.tumbling_window(width).agg(count()) for width in (10, 20))
         if sorted(first) == sorted(second):
-            check_places(one, None, source_of(a.draft.input), None, (), [other])
+            check_places(one, None, source_of(a._draft.input), None, (), [other])
             continue
         with pytest.raises(PlanError, match="results and results go to one table with different keys"):
             Driver([a.to(one, name="a"), b.to(other, name="b")])

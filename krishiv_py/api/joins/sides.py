@@ -26,7 +26,7 @@ Sides: TypeAlias = "tuple[Side, Side]"
 
 
 def _joins(stream: object) -> bool:
-    return isinstance(stream, OptionMethods) and stream.draft.window is None
+    return isinstance(stream, OptionMethods) and stream._draft.window is None
 
 
 def sides_of(left: OptionMethods, right: object, on: On | None, where: str, *, left_time: bool = False) -> Sides:
@@ -40,7 +40,7 @@ def sides_of(left: OptionMethods, right: object, on: On | None, where: str, *, l
         For keys that are missing, told twice or do not fit.
     """
     if not _joins(right):
-        if isinstance(right, OptionMethods) and right.draft.window is not None:
+        if isinstance(right, OptionMethods) and right._draft.window is not None:
             raise OrderError(
                 "the right side of a join has a window, but no aggregates",
                 got=type(right).__name__,
@@ -68,15 +68,15 @@ def sides_of(left: OptionMethods, right: object, on: On | None, where: str, *, l
 
 
 def _side(stream: OptionMethods, *, shows_time: bool = False) -> Side:
-    mark, schema = stream.draft.input, stream._row_schema()
+    mark, schema = stream._draft.input, stream._row_schema()
     source = source_of(mark)
     if not isinstance(source, Stage):
-        return Side(mark, schema, stream.draft.keys)
+        return Side(mark, schema, stream._draft.keys)
     check.check_followed(source)
     window = source.window
-    own = (window.result_time == "row" and not window.hides_time) or shows_time or not stream.draft.hides_time
+    own = (window.result_time == "row" and not window.hides_time) or shows_time or not stream._draft.hides_time
     time = () if own else (source.time_column,)
-    return Side(mark, schema, stream.draft.keys, (*time, *in_order_of(schema.names)))
+    return Side(mark, schema, stream._draft.keys, (*time, *in_order_of(schema.names)))
 
 
 def _computed(sides: list[Side], on: object, where: str) -> On:
@@ -100,7 +100,7 @@ def _computed(sides: list[Side], on: object, where: str) -> On:
 def _keys(
     left: OptionMethods, right: OptionMethods, on: On | None, schemas: tuple[pa.Schema, pa.Schema], where: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    told = left.draft.keys, right.draft.keys
+    told = left._draft.keys, right._draft.keys
     if on is None:
         if not (told[0] and told[1]):
             raise PlanError(

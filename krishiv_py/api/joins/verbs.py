@@ -252,5 +252,5 @@ class JoinMethods(OptionMethods):
         idle_us = None if idle_timeout is None else to_us(idle_timeout, "idle_timeout")
         merged = both(*sides, join.sides, idle_us)
         assert isinstance(right, OptionMethods)
-        draft = merged_draft(self.draft, right.draft)
+        draft = merged_draft(self._draft, right._draft)
         return self._results(attrs.evolve(draft, input=merged.input, keys=merged.keys, window=join))

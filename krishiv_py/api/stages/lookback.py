@@ -81,8 +81,8 @@ class LookBackStream(WindowedStream):
 
     @property
     def _look_back(self) -> LookBackWindow:
-        assert isinstance(self.window, LookBackWindow)
-        return self.window
+        assert isinstance(self._window, LookBackWindow)
+        return self._window
 
     def _rows(self, window: LookBackWindow) -> ResultStream:
         """A plan over whole rows; they travel as one aggregate input."""
@@ -95,4 +95,4 @@ class LookBackStream(WindowedStream):
                 hint=f"leave {switches[0]} out",
             )
         rows = collect_list(StructOf(tuple(without_order(self._row_schema()).names))).alias(MATCHES)
-        return self._results(attrs.evolve(self.draft, window=window, aggs=(rows,)))
+        return self._results(attrs.evolve(self._draft, window=window, aggs=(rows,)))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pyarrow as pa
 
+from krishiv_py.api.stages.order import instead
 from krishiv_py.api.stages.windowed import WindowedStream, aggregated
-from krishiv_py.errors import OrderError, PlanError, shown
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.aggregates.collections import collect_list
 from krishiv_py.plan.expressions.expr import Expr, Func, col, lit
 from krishiv_py.plan.handed_on import without_order
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from krishiv_py.api.stages.results import ResultStream
 
 
+@instead({"get_window_data": "a timeInterval window has no storage of its own: read pane.data in a handler of .on_events(...)"})
 @attrs.frozen(eq=False, repr=False)
 class PaneStream(WindowedStream):
     """Rows in time-interval panes, ready for aggregates or for a handler of pane events (SEMANTICS §3.6).
@@ -79,7 +81,7 @@ class PaneStream(WindowedStream):
         >>> driver.close().results.select(["window_start", "window_end", "n"]).to_pylist()
         [{'window_start': 0, 'window_end': 1000, 'n': 2}]
         """
-        assert isinstance(self.window, PaneWindow)
+        assert isinstance(self._window, PaneWindow)
         functions = {
             "before_tuple_insertion": before_tuple_insertion,
             "after_tuple_insertion": after_tuple_insertion,
@@ -95,31 +97,16 @@ class PaneStream(WindowedStream):
                 got=shown(aggs),
                 hint="leave aggs out, or work them out of pane.data",
             )
-        taken = {n.lower() for n in (*self.draft.keys, "window_start", "window_end", "pane_timing", "pane_index", "op")}
+        taken = {n.lower() for n in (*self._draft.keys, "window_start", "window_end", "pane_timing", "pane_index", "op")}
         clash = [n for n in (schema.names if schema is not None else ()) if n.lower() in taken]
         if clash:
             raise PlanError("a submitted column is named like another", got=clash[0], hint="name it otherwise")
-        window = attrs.evolve(self.window, handler=handlers_of(handlers, functions), submits=schema)
+        window = attrs.evolve(self._window, handler=handlers_of(handlers, functions), submits=schema)
         names = without_order(self._row_schema()).names
         whole = Func("named_struct", tuple(e for name in names for e in (lit(name), col(name))))
         tuples = collect_list(whole).alias("tuples")
-        draft = aggregated(attrs.evolve(self.draft, window=window), self._row_schema(), [tuples, *further])
+        draft = aggregated(attrs.evolve(self._draft, window=window), self._row_schema(), [tuples, *further])
         return self._results(draft)
-
-    def get_window_data(self, *_: object) -> NoReturn:
-        """Not possible, as in SPL: the window manages panes, and has no storage of its own.
-
-        Raises
-        ------
-        OrderError
-            Always.
-        """
-        raise OrderError(
-            "a timeInterval window has no storage of its own",
-            got="get_window_data()",
-            then="its tuples are in panes, one for each interval",
-            hint="read pane.data in a handler of .on_events(...), or the state of the query: .state()",
-        )
 
 
 def checked_options(options: object) -> PaneWindow:

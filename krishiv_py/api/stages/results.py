@@ -72,14 +72,10 @@ class ResultStream(TimedStream):
     schema : pyarrow.Schema
         The columns: keys, ``window_start``, ``window_end``, aggregates, ``op`` for retractions; for joins and deduplication
         those of the rows.
-    stage : Draft
-        The stage whose results these are.
-    node : Stage
-        Its logical plan, without the steps.
     """
 
-    stage: Draft
-    node: Stage
+    _stage: Draft
+    _stage_node: Stage
     _made: list[Stage]
     """The stages that options have made of the same windows and aggregates so far."""
     _alone: pa.Schema
@@ -88,15 +84,15 @@ class ResultStream(TimedStream):
     """True while options still belong to the stage before."""
 
     def _said(self) -> list[str]:
-        return said_of(self.stage) if self._of_stage else [some(self.schema.names), *said_of(self.draft)]
+        return said_of(self._stage) if self._of_stage else [some(self.schema.names), *said_of(self._draft)]
 
     def _optional(self) -> Draft:
-        return self.stage if self._of_stage else self.draft
+        return self._stage if self._of_stage else self._draft
 
     def _with(self, **changes: Any) -> Self:
         if not self._of_stage:
             return super()._with(**changes)
-        found = results_of(attrs.evolve(self.stage, **changes), self.runner, self._made)
+        found = results_of(attrs.evolve(self._stage, **changes), self._runner, self._made)
         if not self._steps:
             return found
         node: Node = found._output
@@ -108,33 +104,33 @@ class ResultStream(TimedStream):
 
     @property
     def _node(self) -> Node:
-        return self.draft.input.input
+        return self._draft.input.input
 
     @property
     def _output(self) -> Stage:
-        found = source_of(self.draft.input)
+        found = source_of(self._draft.input)
         assert isinstance(found, Stage)
         return found
 
     @property
     def _steps(self) -> tuple[Prefix, ...]:
-        return prefix_of(self.draft.input)
+        return prefix_of(self._draft.input)
 
     @property
-    def result_time(self) -> str | None:
+    def _result_time(self) -> str | None:
         """Return where event times come from: ``"row"`` for a column of their own, else how they follow from the window."""
-        return self.node.window.result_time
+        return self._stage_node.window.result_time
 
     @property
     def _kept(self) -> tuple[str, ...]:
         """Columns that go along although nobody named them."""
         full, time = self._row_schema().names, self._output.time_column
-        op = ("op",) if "op" in full and self.node.options.emit_mode == "retractions" else ()
+        op = ("op",) if "op" in full and self._stage_node.options.emit_mode == "retractions" else ()
         return (*op, *([time] if time in full else []), *in_order_of(full))
 
     def _over(self, node: Node, names: Sequence[str]) -> ResultStream:
         """The rows of a `node` over these results, whose columns with these `names` can be named further."""
-        draft = attrs.evolve(self.draft, input=attrs.evolve(self.draft.input, input=node))
+        draft = attrs.evolve(self._draft, input=attrs.evolve(self._draft.input, input=node))
         draft = attrs.evolve(draft, hides_time=self._output.time_column not in names)
         found = attrs.evolve(self, draft=draft, of_stage=False)
         full = found._row_schema()
@@ -145,9 +141,9 @@ class ResultStream(TimedStream):
         full, kept = self._row_schema(), self._kept
         time = self._output.time_column
         usable = pa.schema([f for f in full if f.name in self.schema.names or f.name == time])
-        made = change(Stream(self._node, usable, self.runner))
-        names = [n for n in made.schema.names if n != time or time in self.schema.names or _names(made.node, time)]
-        step = made.node
+        made = change(Stream(self._node, usable, self._runner))
+        names = [n for n in made.schema.names if n != time or time in self.schema.names or _names(made._node, time)]
+        step = made._node
         if isinstance(step, Project):
             computed = dict(step.columns)
             for name in kept:
@@ -197,8 +193,8 @@ class ResultStream(TimedStream):
         """
         full = self._row_schema()
         shown = pa.schema([f for f in self.schema if f.name in full.names])
-        plain = Stream(self._node, shown, self.runner).map_batches(function, schema)
-        assert isinstance(plain.node, MapBatches)
+        plain = Stream(self._node, shown, self._runner).map_batches(function, schema)
+        assert isinstance(plain._node, MapBatches)
         kept = tuple(n for n in self._kept if n not in plain.schema.names)
         keeping = KeepingColumns(function, plain.schema, tuple(shown.names), kept)
         step = MapBatches(self._node, keeping, pa.schema([*plain.schema, *(full.field(n) for n in kept)]))
@@ -263,7 +259,7 @@ class ResultStream(TimedStream):
         PlanError
             With `reload` after ``emit("retractions")``: a result could be withdrawn with other values than it was given with.
         """
-        if reload is not None and self.node.options.emit_mode == "retractions":
+        if reload is not None and self._stage_node.options.emit_mode == "retractions":
             raise PlanError(
                 "results that may be withdrawn cannot be looked up in a table that changes",
                 got=f"reload={shown(reload)}",
@@ -287,7 +283,7 @@ class ResultStream(TimedStream):
         lag : int or timedelta or str
             How much the watermark stays behind; ``int`` is milliseconds.
         """
-        own = self.node.window.row_time(self.node.input.column)
+        own = self._stage_node.window.row_time(self._stage_node.input.column)
         if not isinstance(column, str) or column not in (self._output.time_column, own):
             raise PlanError(
                 "results have the event time of their stage",
@@ -297,7 +293,7 @@ class ResultStream(TimedStream):
             )
         self._check_followed()
         spec = WatermarkSpec(to_us(lag, "lag", allow_zero=True))
-        return attrs.evolve(self, draft=attrs.evolve(self.draft, input=attrs.evolve(self.draft.input, spec=spec)))
+        return attrs.evolve(self, draft=attrs.evolve(self._draft, input=attrs.evolve(self._draft.input, spec=spec)))
 
     def key_by(self, *keys: str | Expr, **named: Expr | str) -> KeyedStream:
         """Group results by `keys`, columns or expressions, and `named` ones, for a further stage."""
@@ -319,13 +315,13 @@ class ResultStream(TimedStream):
         OrderError
             For results of joins and deduplication, and after steps over results.
         """
-        if self.node.window.gives_rows or self._steps:
+        if self._stage_node.window.gives_rows or self._steps:
             raise OrderError(
                 ".collect_with_aggs() is not a step of this stage",
                 got=f"a {type(self).__name__}",
                 hint="call .tumbling_window(...) or another window first, or .collect() for the rows",
             )
-        return results_of(aggregated(self.stage, self.spec().row_schema, [aggs]), self.runner).collect()
+        return results_of(aggregated(self._stage, self._spec().row_schema, [aggs]), self._runner).collect()
 
     def results(self) -> ResultStream:
         """Return the results as the rows of a further stage, to which all options that follow belong.
@@ -346,7 +342,7 @@ class ResultStream(TimedStream):
         return attrs.evolve(self, of_stage=True, schema=self._stages[-1].layout.result_schema)
 
     def _check_told(self) -> None:
-        if self.draft.told != ToldOptions():
+        if self._draft.told != ToldOptions():
             raise OrderError(
                 "options were set for a further stage, and no window follows",
                 got="options after the results",
@@ -359,7 +355,7 @@ class ResultStream(TimedStream):
         """The steps over the results, as they run where no stage follows."""
         if not self._steps:
             return ()
-        window, time = self.node.window, self._output.time_column
+        window, time = self._stage_node.window, self._output.time_column
         names = (*self.schema.names, *(n for n in self._kept if n == "op" and n not in self.schema.names))
         own = ResultTime(time, window.result_time, window.after_us, time in self.schema.names)
         return alone(self._steps, own, self._alone, names, set(self._kept))
@@ -367,10 +363,10 @@ class ResultStream(TimedStream):
     @cached_property
     def _stages(self) -> tuple[StagePlan, ...]:
         """The stages that run, the last one with the steps over its results."""
-        node = self.node
+        node = self._stage_node
         found = stages.stages_for(node, after=self._after)
         if self._steps and node.options.emit_mode == "retractions" and "op" not in found[-1].layout.result_schema.names:
-            preset = None if self.stage.told.emit is not None else self.stage.told.preset
+            preset = None if self._stage.told.emit is not None else self._stage.told.preset
             raise OrderError(
                 "steps over results left out what says which results are withdrawn"
                 if preset
@@ -402,13 +398,13 @@ class ResultStream(TimedStream):
             )
         return found
 
-    def plan(self, engine: Engine | None = None, late: LateColumns | None = None) -> PhysicalPlan:
+    def _plan(self, engine: Engine | None = None, late: LateColumns | None = None) -> PhysicalPlan:
         """Return what an `engine` runs; `late` overrides what the late handlers want of a late row."""
         self._check_told()
         found = self._stages
         if late is not None:
-            found = stages.stages_for(self.node, late, self._after)
-        return physical.PhysicalPlan(self.node, found, engine)
+            found = stages.stages_for(self._stage_node, late, self._after)
+        return physical.PhysicalPlan(self._stage_node, found, engine)
 
 
 def results_of(stage: Draft, runner: Runner, made: list[Stage] | None = None) -> ResultStream:

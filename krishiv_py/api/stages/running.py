@@ -45,15 +45,15 @@ class RunMethods:
     """
 
     __slots__ = ()
-    runner: Runner
+    _runner: Runner
 
-    def plan(self, engine: Engine | None = None, late: LateColumns | None = None) -> PhysicalPlan:
+    def _plan(self, engine: Engine | None = None, late: LateColumns | None = None) -> PhysicalPlan:
         """Return what an `engine` runs; `late` overrides what the late handlers want of a late row."""
         raise NotImplementedError
 
-    def spec(self) -> OperatorSpec:
+    def _spec(self) -> OperatorSpec:
         """Return the operator specification of the checked plan."""
-        return self.plan().spec
+        return self._plan().spec
 
     def run(self, *, progress: Show = False) -> BoundedResult:
         """Run over a finite input as one Spark batch job and return results, late rows and counters.
@@ -74,7 +74,7 @@ class RunMethods:
         MissingExtraError
             For ``progress=True`` without tqdm.
         """
-        return self.runner.run_bounded(self.plan("bounded"), progress)
+        return self._runner.run_bounded(self._plan("bounded"), progress)
 
     def collect(self, *, progress: Show = False) -> pa.Table:
         """The results of :meth:`run`, with the same `progress`."""
@@ -121,7 +121,7 @@ class RunMethods:
         PlanError
             For options without a checkpoint, and for a watermark where results have no event time.
         """
-        return self.runner.to_dataframe(self.plan(), handed(checkpoint, watermark, clean, batches, name))
+        return self._runner.to_dataframe(self._plan(), handed(checkpoint, watermark, clean, batches, name))
 
     def start(
         self,
@@ -160,7 +160,7 @@ class RunMethods:
             a_text(checkpoint, "checkpoint", "pass a folder as text, or None for a temporary one")
         if name is not None:
             a_text(name, "name", "pass a text, or None for a generated name")
-        return self.runner.start(self.plan("streaming"), (target,), checkpoint, when, name)
+        return self._runner.start(self._plan("streaming"), (target,), checkpoint, when, name)
 
     def to(self, sink: Sink | BatchConsumer, *, name: str | None = None) -> Output:
         """Say where the results go, for a query with several outputs: ``session.start([a.to(...), b.to(...)])``.
@@ -177,13 +177,13 @@ class RunMethods:
         PlanError
             For what is no sink, and for a name that is no text.
         """
-        self.plan()  # says what is wrong with it
+        self._plan()  # says what is wrong with it
         return Output(self, sink, name)
 
     def explain(self) -> str:
         """The logical, checked and physical plan as text, with the route, its reason, and warnings."""
-        return plan_text(explain.explain(self.plan()))
+        return plan_text(explain.explain(self._plan()))
 
     def _repr_html_(self) -> str:
         """Return the HTML for a notebook: the plan, with its route and warnings."""
-        return plan_html(explain.explain(self.plan()))
+        return plan_html(explain.explain(self._plan()))

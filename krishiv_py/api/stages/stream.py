@@ -41,22 +41,22 @@ if TYPE_CHECKING:
 class Stream(RunMethods, ShownInALine):
     """Rows of a source, and stateless steps over them. Immutable: every step returns a new stream."""
 
-    node: Node
+    _node: Node
     schema: pa.Schema
-    runner: Runner
+    _runner: Runner
     _told_late: LateEventHandler | None = attrs.field(default=None, repr=False)
     late_handler: LateEventHandler = attrs.field(init=False)
 
     def _said(self) -> list[str]:
-        return [some(self.schema.names), f"from {root_of(self.node).title}"]
+        return [some(self.schema.names), f"from {root_of(self._node).title}"]
 
     @late_handler.default
     def _counting(self) -> LateEventHandler:
         return UnaskedLateEventHandler() if self._told_late is None else self._told_late
 
-    def plan(self, engine: Engine | None = None, late: LateColumns | None = None) -> PhysicalPlan:
+    def _plan(self, engine: Engine | None = None, late: LateColumns | None = None) -> PhysicalPlan:
         """Return what an `engine` runs: the rows as they are. `late` overrides what the handler wants of malformed input."""
-        return plan_of_rows(self.node, self.late_handler, engine, late)
+        return plan_of_rows(self._node, self.late_handler, engine, late)
 
     def with_late_event_handler(self, handler: LateEventHandler) -> Stream:
         """Pass malformed input, and late rows of a window behind, to `handler` instead of only counting them (§4.3)."""
@@ -64,7 +64,7 @@ class Stream(RunMethods, ShownInALine):
 
     def _then(self, step: Prefix) -> Stream:
         kept = None if isinstance(step, MapBatches) or (isinstance(step, Project) and step.picks) else self.schema.metadata
-        return Stream(step, checked(evaluate.step_schema(step, self.schema).with_metadata(kept)), self.runner, self._told_late)
+        return Stream(step, checked(evaluate.step_schema(step, self.schema).with_metadata(kept)), self._runner, self._told_late)
 
     def select(self, *columns: str | Expr, **named: Expr | str) -> Stream:
         """Keep and compute columns: ``select("a", col("b").alias("x"), total=col("a") * 2)``.
@@ -91,14 +91,14 @@ class Stream(RunMethods, ShownInALine):
         for name, expr in picked:
             column_name(name, "select")
             require_columns(expr, self.schema, f"select({name})")
-        return self._then(Project(self.node, tuple(picked), picks=True))
+        return self._then(Project(self._node, tuple(picked), picks=True))
 
     def filter(self, condition: Expr | str) -> Stream:
         """Keep rows for which `condition` (an expression or SQL text) is true; null is not true."""
         expr = expression(condition, "filter")
         require_columns(expr, self.schema, "filter")
         evaluate.expr_type(expr, self.schema)
-        return self._then(Filter(self.node, expr))
+        return self._then(Filter(self._node, expr))
 
     def split(self, *conditions: Expr | str) -> tuple[Stream, ...]:
         """Part the rows: a stream for each condition, and one for the rest. Every row is in exactly one of them.
@@ -151,21 +151,21 @@ class Stream(RunMethods, ShownInALine):
         expr = expression(value, f"with_column({name})")
         require_columns(expr, self.schema, f"with_column({name})")
         kept = [(n, expr if n == name else col(n)) for n in self.schema.names]
-        return self._then(Project(self.node, tuple(kept if name in self.schema.names else [*kept, (name, expr)])))
+        return self._then(Project(self._node, tuple(kept if name in self.schema.names else [*kept, (name, expr)])))
 
     def rename(self, **names: str) -> Stream:
         """Rename columns; `names` are old names with the new ones as values: ``rename(old="new")``."""
         for old, new in names.items():
             known_column(old, self.schema.names, "rename")
             column_name(new, f"rename({old}=...)")
-        return self._then(Project(self.node, tuple((names.get(n, n), col(n)) for n in self.schema.names)))
+        return self._then(Project(self._node, tuple((names.get(n, n), col(n)) for n in self.schema.names)))
 
     def drop(self, *columns: str) -> Stream:
         """Leave `columns` out."""
         for name in columns:
             if column_name(name, "drop") not in left_out(self.schema):
                 known_column(name, self.schema.names, "drop")
-        return self._then(Project(self.node, tuple((n, col(n)) for n in self.schema.names if n not in columns)))
+        return self._then(Project(self._node, tuple((n, col(n)) for n in self.schema.names if n not in columns)))
 
     def map_batches(self, function: BatchFunction, schema: pa.Schema | str | None = None) -> Stream:
         """Apply a function to every Arrow batch, of any length.
@@ -183,7 +183,7 @@ class Stream(RunMethods, ShownInALine):
             raise PlanError(
                 "map_batches takes a function", got=shown(function), hint="pass a function RecordBatch -> RecordBatch"
             )
-        return self._then(MapBatches(self.node, function, self.schema if schema is None else as_schema(schema)))
+        return self._then(MapBatches(self._node, function, self.schema if schema is None else as_schema(schema)))
 
     def unnest(self, column: str, *, rank: str | None = None, outer: bool = False) -> Stream:
         """Give one row for each item of a list; the other columns are repeated.
@@ -208,7 +208,7 @@ class Stream(RunMethods, ShownInALine):
 
     def _unnested(self, column: str, rank: str | None, outer: bool, spread: bool = True) -> Stream:
         step, schema = unnested(self.schema, column, rank, outer, spread)
-        return self._then(MapBatches(self.node, step, schema))
+        return self._then(MapBatches(self._node, step, schema))
 
     def lookup_join(
         self,
@@ -264,7 +264,7 @@ class Stream(RunMethods, ShownInALine):
         [('Ulm', 1), (None, 1)]
         """
         step, schema = looked_up(self.schema, table, on, columns, how, validity, at, reload)
-        return self._then(MapBatches(self.node, step, schema))
+        return self._then(MapBatches(self._node, step, schema))
 
     def watermark(self, column: str, lag: Duration | None = None, *, idle_advance: Duration | None = None) -> TimedStream:
         """Declare event time: no row older than the newest minus `lag` is expected any more (SEMANTICS §2).
@@ -292,9 +292,9 @@ class Stream(RunMethods, ShownInALine):
             For a negative, float or boolean lag, and without one where none is known.
         """
         if lag is None:
-            lag = dt.timedelta(microseconds=known_lag_us(self.node, column))
+            lag = dt.timedelta(microseconds=known_lag_us(self._node, column))
         each = WatermarkSpec.fixed_lag(lag, idle_advance=idle_advance)
-        parts = partitions_of(self.node)
+        parts = partitions_of(self._node)
         if parts is None:
             return self.with_watermark(each, column=column)
         spec = MultiSourceWatermarkSpec.new(idle_timeout=PARTITION_IDLE, idle_advance=idle_advance)
@@ -326,7 +326,7 @@ class Stream(RunMethods, ShownInALine):
                     "which column is the event time?", got=fitting or "no timestamp column", hint='pass column="event_time"'
                 )
             column = fitting[0]
-        return timed(self.node, self.schema, column, spec, source_column, self.runner, self._told_late)
+        return timed(self._node, self.schema, column, spec, source_column, self._runner, self._told_late)
 
     def processing_time(self, name: str = "processing_time") -> TimedStream:
         """Let rows go by the clock of the machine instead of an event time (SEMANTICS §10); no row is late.
@@ -338,7 +338,7 @@ class Stream(RunMethods, ShownInALine):
             fires when the clock has passed its end, whether rows come or not. A bounded run has one clock for all rows;
             those of a memory stream have the time they were sent.
         """
-        return by_clock(self.node, self.schema, name, self.runner, self._told_late)
+        return by_clock(self._node, self.schema, name, self._runner, self._told_late)
 
     def key_by(self, *keys: str | Expr, **named: Expr | str) -> KeyedUntimedStream:
         """Group by `keys`, columns or expressions, and `named` ones, before the watermark: the two may come in either order."""

@@ -37,19 +37,19 @@ class TimedStream(RunMethods, KeyedStream):
 
     schema: pa.Schema
 
-    def plan(self, engine: Engine | None = None, late: LateColumns | None = None) -> PhysicalPlan:
+    def _plan(self, engine: Engine | None = None, late: LateColumns | None = None) -> PhysicalPlan:
         """Return what an `engine` runs: the rows as they are, none of which is late, for no window follows.
 
         `late` overrides what the late handler wants of malformed input.
         """
-        if self.draft.told != ToldOptions():
+        if self._draft.told != ToldOptions():
             raise OrderError(
                 "options were set, and neither window nor .drop_duplicates follows",
                 got="options after .watermark",
                 then="they would have no effect",
                 hint="leave them out, or add the window they are for",
             )
-        rows = without_marked(self.draft.input.input, self.schema.names)
+        rows = without_marked(self._draft.input.input, self.schema.names)
         return plan_of_rows(rows, self.late_handler, engine, late)
 
     def filter(self, condition: Expr | str) -> TimedStream:
@@ -67,7 +67,7 @@ class TimedStream(RunMethods, KeyedStream):
         >>> driver.send([{"kind": "buy", "at": 1_000}, {"kind": "view", "at": 120_000}]).results.to_pylist()
         [{'window_start': 0, 'window_end': 60000, 'count': 1}]
         """
-        given = self._below().filter(condition).node
+        given = self._below().filter(condition)._node
         assert isinstance(given, Filter)
         return self._over(filtered_after(given.input, self.schema.names, given.condition), self.schema)
 
@@ -89,12 +89,12 @@ class TimedStream(RunMethods, KeyedStream):
 
     def _below(self) -> stream.Stream:
         """The rows, as a stream without a watermark."""
-        return stream.Stream(self.draft.input.input, self.schema, self.runner)
+        return stream.Stream(self._draft.input.input, self.schema, self._runner)
 
     def _step(self, after: stream.Stream) -> TimedStream:
-        assert isinstance(after.node, Project)
-        mark = self.draft.input
-        made = dict(after.node.columns)
+        assert isinstance(after._node, Project)
+        mark = self._draft.input
+        made = dict(after._node.columns)
         for column in filter(None, (mark.column, mark.source_column)):
             was = made.get(column)
             if not isinstance(was, Col) or was.name != column:
@@ -103,11 +103,11 @@ class TimedStream(RunMethods, KeyedStream):
                     got="a step after .watermark(...) that changes it or leaves it out",
                     hint="keep it as it is, or write the step before .watermark(...)",
                 )
-        return self._over(keeping_mark(after.node), after.schema)
+        return self._over(keeping_mark(after._node), after.schema)
 
     def _over(self, node: Node, schema: pa.Schema) -> TimedStream:
-        mark = attrs.evolve(self.draft.input, input=node)
-        return attrs.evolve(self, draft=attrs.evolve(self.draft, input=mark), schema=schema)
+        mark = attrs.evolve(self._draft.input, input=node)
+        return attrs.evolve(self, draft=attrs.evolve(self._draft, input=mark), schema=schema)
 
     def key_by(self, *keys: str | Expr, **named: Expr | str) -> KeyedStream:
         """Group by columns, or by expressions over them; types are kept, null is a key of its own.
@@ -141,8 +141,8 @@ class TimedStream(RunMethods, KeyedStream):
         [('a.org', 2), ('b.org', 1)]
         """
         names, computed = keys_of(keys, self.schema, "key_by", named)
-        mark = with_computed(self.draft.input, self._row_schema(), computed)
-        return KeyedStream(attrs.evolve(self.draft, input=mark, keys=names), self.runner)
+        mark = with_computed(self._draft.input, self._row_schema(), computed)
+        return KeyedStream(attrs.evolve(self._draft, input=mark, keys=names), self._runner)
 
 
 def timed(

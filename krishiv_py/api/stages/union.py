@@ -34,7 +34,7 @@ def union_of(streams: Mapping[str, Stream], source_column: str, runner: Runner) 
         if not stream.schema.equals(first):
             raise _other_columns(name, stream.schema, next(iter(streams)), first)
     merged = checked(first.append(pa.field(source_column, pa.string())))
-    parts = tuple((name, stream.node) for name, stream in streams.items())
+    parts = tuple((name, stream._node) for name, stream in streams.items())
     bounded = all(source_of(node).bounded for _, node in parts)
     hint = f"name one after the union instead: .with_late_event_handler(...); the column {source_column!r} tells rows apart"
     late = one_handler((s._told_late for s in streams.values()), "the streams of a union", hint)

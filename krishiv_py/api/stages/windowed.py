@@ -59,13 +59,13 @@ class WindowedStream(OptionMethods):
     """Rows grouped by key and window."""
 
     def __attrs_post_init__(self) -> None:
-        self.window.settled(self.draft.told)  # what contradicts it is refused at the call; a preset may still be outweighed
+        self._window.settled(self._draft.told)  # what contradicts it is refused at the call; a preset may still be outweighed
 
     @property
-    def window(self) -> Window:
+    def _window(self) -> Window:
         """The window as it was told."""
-        assert self.draft.window is not None
-        return self.draft.window
+        assert self._draft.window is not None
+        return self._draft.window
 
     def agg(self, *aggs: Expr | Sequence[Expr], **named: Expr) -> ResultStream:
         """Aggregate every window.
@@ -98,7 +98,7 @@ class WindowedStream(OptionMethods):
         >>> driver.close().results.to_pylist()
         [{'user': 'a', 'mean': 1.7, 'total': 5, 'size': 'many'}, {'user': 'b', 'mean': 4.0, 'total': 4, 'size': 'one'}]
         """
-        return self._results(aggregated(self.draft, self._row_schema(), aggs, named))
+        return self._results(aggregated(self._draft, self._row_schema(), aggs, named))
 
     def top_rows(
         self, k: int, by: Expr | str, *columns: Expr | str, rank: str = "rank", smallest: bool = False, then: Then = ()
@@ -142,7 +142,7 @@ class WindowedStream(OptionMethods):
         call = ranked(k, by, *columns, then=then)
         if not columns:
             given = {name_of(by) if isinstance(by, Expr) else by, *(name_of(c) if isinstance(c, Expr) else c for c, _ in then)}
-            taken = {n.lower() for n in (*self.draft.keys, *given, "window_start", "window_end", "window_time", rank)}
+            taken = {n.lower() for n in (*self._draft.keys, *given, "window_start", "window_end", "window_time", rank)}
             names = self._row_schema().names
             call = ranked(k, by, *(n for n in names if n.lower() not in taken and not n.startswith(RESERVED)), then=then)
         name = f"{RESERVED}ranked"

@@ -82,7 +82,7 @@ class WindowMethods(OptionMethods):
         return self._windowed(spec, stage)
 
     def _windowed(self, window: Window, stage: type[S]) -> S:
-        draft, rows = self.draft, self._row_schema() if window.columns() else pa.schema([])
+        draft, rows = self._draft, self._row_schema() if window.columns() else pa.schema([])
         if isinstance(window, SessionWindow) and window.gap is not None:
             require_columns(window.gap, visible(rows), "session_window")
             length = pa.field(COMPUTED_GAP, evaluate.expr_type(window.gap, visible(rows)))
@@ -93,7 +93,7 @@ class WindowMethods(OptionMethods):
         if finer := finer_than_ms(window):
             column = draft.input.column
             check_ticks(finer, self._row_schema().field(column).type, column)
-        return stage(attrs.evolve(draft, window=window), self.runner)
+        return stage(attrs.evolve(draft, window=window), self._runner)
 
     def tumbling_window(self, size: Duration, offset: Duration = 0) -> WindowedStream:
         """Windows of `size` that touch and never overlap (SEMANTICS §3.1).

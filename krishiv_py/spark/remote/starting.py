@@ -128,7 +128,7 @@ def start(
         threading.Event(),
     )
     query.arrivals = arrivals
-    arrivals.fail = query.fail
+    arrivals.fail = query._fail
     arrivals.start()
     return query
 

@@ -127,7 +127,7 @@ class Sorter:
 
     def _ends_tell_times(self) -> bool:
         """Return whether the event times of both sides follow from the ends of their windows in the same way."""
-        told = {r.stream.result_time if isinstance(r.stream, ResultStream) else None for r in self._sides}
+        told = {r.stream._result_time if isinstance(r.stream, ResultStream) else None for r in self._sides}
         return len(told) == 1 and told <= {"before_end", "end"}
 
     def _taken(self, found: Conditions) -> list[tuple[sg.Expression, sg.Expression]]:

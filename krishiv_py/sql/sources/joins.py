@@ -274,7 +274,7 @@ def _columns(
     left_of = {right: left for left, right in keys}
     sides = (found.left,) if how in ("semi", "anti") else (found.left, found.right)
     columns: list[Column] = []
-    time = stream.draft.input.column
+    time = stream._draft.input.column
     for rows in sides:
         for column in rows.columns:
             actual = column.actual

@@ -43,8 +43,8 @@ def looked_up(left: Rows, table: Static, alias: str, parts: list[sg.Expression],
     names = _names(left, table)
     theirs = tuple(Column(alias, n, names[n]) for n in table.schema.names)
     fields = [table.schema.field(n).with_name(made) for n, made in names.items()]
-    whole = Rows(Stream(stream.node, pa.schema(fields), stream.runner), theirs)
-    both = Stream(stream.node, pa.schema([*left.schema, *fields]), stream.runner)
+    whole = Rows(Stream(stream._node, pa.schema(fields), stream._runner), theirs)
+    both = Stream(stream._node, pa.schema([*left.schema, *fields]), stream._runner)
     sorter = Sorter(left, whole, attrs.evolve(left, stream=both, columns=(*left.columns, *theirs)))
     look = _Look(left, sorter, {made: name for name, made in names.items()}, stream)
     rest: list[sg.Expression] = []

@@ -40,7 +40,7 @@ def united(tree: sg.SetOperation, env: Env, inner: Inner) -> Rows:
         picked = [Alias(col(c.actual), n) for c, n in zip(rows.visible, names, strict=True) if c.actual is not None]
         streams[free("a" if rows.table is None else rows.table.name, streams)] = rows.stream.select(*picked)
     source = free("source", names)
-    stream = union_of(streams, source, first.stream.runner)
+    stream = union_of(streams, source, first.stream._runner)
     columns = tuple(Column(None, n, n, "time" if at in times else None) for at, n in enumerate(names))
     if not times:
         return Rows(stream, columns)

@@ -131,7 +131,7 @@ def grouped(tree: sg.Select, rows: Rows, where: Expr | None, lag_us: int | None,
     plain = tuple((o.name, o.direct) for o in outputs)
     if top and having is None and not any("window_time" in columns_of(o.expr) for o in outputs):
         columns = tuple((o.name, o.expr) for o in outputs)
-        return found if plain == own else results_of(attrs.evolve(found.stage, output=columns), found.runner)
+        return found if plain == own else results_of(attrs.evolve(found._stage, output=columns), found._runner)
     results = found.results()
     panes = tuple(Column(None, n, n, hidden=True) for n in PANES if n in results.schema.names)
     if having is not None:

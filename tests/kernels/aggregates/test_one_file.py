@@ -148,7 +148,7 @@ def test_bits_have_the_type_of_the_numbers(type_: str) -> None:
     found = driver.close().results
     named = {row["k"]: (row["every"], row["any"], row["odd"]) for row in found.to_pylist()}
     assert named == {"a": (0, -1, -1), "b": (None, None, None), "c": (4, 7, 4)}
-    assert {found.schema.field(name).type for name in ("every", "any", "odd")} == {driver.spec.row_schema.field("n").type}
+    assert {found.schema.field(name).type for name in ("every", "any", "odd")} == {driver._spec.row_schema.field("n").type}
 
 
 @pytest.mark.parametrize("type_", ["double", "decimal(5, 2)", "string", "boolean", "date"])

@@ -204,7 +204,7 @@ def test_columns_that_cannot_be_compared_are_refused() -> None:
 
 def test_a_checkpoint_follows_other_columns_but_not_another_identity() -> None:
     def noted(stream: Any) -> dict[str, str]:
-        return fingerprint(stream.spec())
+        return fingerprint(stream._spec())
 
     plain = noted(timed().drop_duplicates("key", within=5))
     more = noted(timed(schema=f"{SCHEMA}, more double").drop_duplicates("key", within=5, duplicates="side_output"))

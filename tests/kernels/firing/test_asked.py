@@ -87,7 +87,7 @@ def at_each_step(stream: kv.ResultStream, steps: list[ref.Step]) -> list[list[fi
     for step in steps:
         driver.clock.advance("2 s")
         if isinstance(step, ref.Batch):
-            gaps = {"gap"} & set(driver.spec.source_schema.names)
+            gaps = {"gap"} & set(driver._spec.source_schema.names)
             rows = [{"key": r.key, "at": r.t, "value": r.value, **dict.fromkeys(gaps, r.gap)} for r in step.rows]
             log.append(fixed.lines_of(driver.send(rows).results))
         elif isinstance(step, ref.Advance):
@@ -299,7 +299,7 @@ def test_explain_and_checkpoints_name_it_with_its_parameters() -> None:
     keyed = stream_of("user string, at bigint").watermark("at", 0).key_by("user")
 
     def noted(trigger: kv.Trigger) -> dict[str, str]:
-        return fingerprint(Driver(keyed.trigger(trigger).tumbling_window(10).agg(kv.count())).spec)
+        return fingerprint(Driver(keyed.trigger(trigger).tumbling_window(10).agg(kv.count()))._spec)
 
     first = noted(kv.Trigger.when(Answering([True])))
     assert differences(first, noted(kv.Trigger.when(Answering([True])))) == []
@@ -326,8 +326,8 @@ def test_panes_are_asked_and_noted_whatever_is_emitted(emit: Any) -> None:
     assert driver.send([{"user": "a", "at": 1}]).results["count"].to_pylist() == ([] if once else [1])
     assert asked == [[1]]
     assert driver.close().results["count"].to_pylist() == [1]
-    noted = fingerprint(Driver(plain.trigger(kv.Trigger.when(Answering([True])))).spec)
-    changed = differences(fingerprint(Driver(plain).spec), noted)
+    noted = fingerprint(Driver(plain.trigger(kv.Trigger.when(Answering([True]))))._spec)
+    changed = differences(fingerprint(Driver(plain)._spec), noted)
     assert changed == ["trigger was (none) and is Answering(given=[True])"]
 
 

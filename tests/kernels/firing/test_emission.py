@@ -99,7 +99,7 @@ def test_discarding_gives_only_what_is_new() -> None:
 
 def test_a_trigger_or_lateness_makes_updates_the_default() -> None:
     timed = stream_of("at bigint").watermark("at", 0)
-    assert timed.options.emit_mode == "final"
-    assert timed.allowed_lateness(1).options.emit_mode == "updates"
-    assert timed.trigger(kv.Trigger.on_count(2)).options.emit_mode == "updates"
-    assert timed.trigger(kv.Trigger.on_count(2)).emit("final").options.emit_mode == "final"
+    assert timed._options.emit_mode == "final"
+    assert timed.allowed_lateness(1)._options.emit_mode == "updates"
+    assert timed.trigger(kv.Trigger.on_count(2))._options.emit_mode == "updates"
+    assert timed.trigger(kv.Trigger.on_count(2)).emit("final")._options.emit_mode == "final"

@@ -246,10 +246,10 @@ def test_an_aggregate_that_fails_tells_key_and_window() -> None:
 
 def test_a_checkpoint_notes_class_and_parameters() -> None:
     rows = stream_of("at bigint").watermark("at", 0)
-    one, same, other = (fingerprint(rows.window(Hops(*p)).agg(kv.count()).spec()) for p in ((50, 20), (50, 20), (50, 25)))
+    one, same, other = (fingerprint(rows.window(Hops(*p)).agg(kv.count())._spec()) for p in ((50, 20), (50, 20), (50, 25)))
     assert one == same
     assert differences(one, other) == ["window parameter slide was 20 and is 25"]
-    cumulated = fingerprint(rows.window(Cumulated()).agg(kv.count()).spec())
+    cumulated = fingerprint(rows.window(Cumulated()).agg(kv.count())._spec())
     assert any("window assigner was Hops and is Cumulated" in text for text in differences(one, cumulated))
     assert issubclass(CheckpointError, Exception)
 
@@ -294,7 +294,7 @@ def test_window_takes_every_kind_of_window() -> None:
     for spec, short in pairs:
         found = rows.window(spec)  # type: ignore[call-overload]
         assert type(found) is type(short)
-        one, other = (fingerprint(stream.agg(kv.count()).spec()) for stream in (found, short))
+        one, other = (fingerprint(stream.agg(kv.count())._spec()) for stream in (found, short))
         assert one == other
     with pytest.raises(PlanError, match="nothing"):
         rows.window(windows.session("nothing"))

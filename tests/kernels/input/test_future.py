@@ -75,15 +75,15 @@ def test_a_catch_up_batch_is_not_from_the_future() -> None:
     send(driver, 0)
     send(driver, 5 * 10**11, 10**12, 10**12 + 60_000, 10**12 + 60_001)
     assert driver.counters["future"] == 1
-    assert driver.restarted().spec.options.future_reference == "clock"
+    assert driver.restarted()._spec.options.future_reference == "clock"
 
 
 def test_the_preset_ripple_goes_by_the_watermark() -> None:
     timed = stream_of("at bigint").watermark("at", 0)
     for keyed in (timed.key_by().preset("ripple"), timed.preset("ripple").future_tolerance("5 s")):
-        assert keyed.options.future_reference == "watermark"
-    assert timed.preset("ripple").future_tolerance(5, reference="clock").options.future_reference == "clock"
-    assert timed.future_tolerance(5).options.future_reference == "clock"
+        assert keyed._options.future_reference == "watermark"
+    assert timed.preset("ripple").future_tolerance(5, reference="clock")._options.future_reference == "clock"
+    assert timed.future_tolerance(5)._options.future_reference == "clock"
 
 
 def test_a_log_line_names_the_source_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:

@@ -134,11 +134,11 @@ def test_words_say_that_it_follows_the_clock() -> None:
 
 def test_the_clock_of_a_query_is_the_ledger_and_beats() -> None:
     plan = stream_of("at bigint").watermark("at", 0, idle_advance="30 s").tumbling_window(10).agg(kv.count())
-    assert uses_ledger(plan.spec())
-    assert period_us(plan.spec()) == 15_000_000
+    assert uses_ledger(plan._spec())
+    assert period_us(plan._spec()) == 15_000_000
     plain = stream_of("at bigint").watermark("at", 0).tumbling_window(10).agg(kv.count())
-    assert period_us(plain.spec()) is None
-    assert not uses_ledger(plain.spec())
+    assert period_us(plain._spec()) is None
+    assert not uses_ledger(plain._spec())
 
 
 def test_wrong_lengths_and_places_are_refused() -> None:

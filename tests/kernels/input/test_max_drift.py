@@ -101,7 +101,7 @@ def test_over_connect_the_client_reads_who_waits_between_two_batches(tmp_path: P
     alignment = Alignment(60_000_000, None, lambda: 0, lambda: reached)
     for name in reached:
         alignment.join(name)
-    plan = Driver(stream_of("at bigint").watermark("at", 0).tumbling_window(10).agg(kv.count())).plan
+    plan = Driver(stream_of("at bigint").watermark("at", 0).tumbling_window(10).agg(kv.count()))._plan
     notes, of_plan = CheckpointNotes(str(tmp_path)), (plan.stages, plan.last, plan.clocks.initial)
     server = Ledger(notes, *of_plan, (alignment,), every_batch=True)
     alignment.changed = server.note_waiting

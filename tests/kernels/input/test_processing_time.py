@@ -120,12 +120,12 @@ def test_it_is_explained_and_waited_for_in_words() -> None:
     assert "Watermark processing_time: the clock, as it is recorded with every batch" in plan.explain()
     assert "older than the newest" not in plan.explain()
     assert "clock of the machine, and goes on without rows" in Driver(plan).why_not_fired(10_000)
-    assert uses_ledger(plan.spec()) and fingerprint(plan.spec())["time"] == "of the clock"
+    assert uses_ledger(plan._spec()) and fingerprint(plan.spec())["time"] == "of the clock"
 
 
 def test_how_often_a_quiet_query_looks_at_the_clock() -> None:
     def beat(window: Any) -> int | None:
-        return by_clock_us([window.agg(kv.count()).spec()])
+        return by_clock_us([window.agg(kv.count())._spec()])
 
     assert beat(keyed().tumbling_window("1 hour")) == 1_000_000
     assert beat(keyed().tumbling_window("5 s")) == 500_000

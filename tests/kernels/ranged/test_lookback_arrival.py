@@ -164,7 +164,7 @@ def test_what_cannot_be_is_refused_where_it_is_written() -> None:
     for mode in ("updates", "retractions"):
         with pytest.raises(PlanError, match=r"(?s)never changes.*Hint"):
             keyed.emit(mode).lookback_window(5, emit="arrival")
-    assert keyed.allowed_lateness(5).lookback_window(5, emit="arrival").agg(kv.count()).spec().options.emit_mode == "final"
+    assert keyed.allowed_lateness(5).lookback_window(5, emit="arrival").agg(kv.count())._spec().options.emit_mode == "final"
     assert pa.types.is_int64(keyed.lookback_window(5, emit="arrival").agg(kv.count()).schema.field("count").type)
 
 

@@ -133,9 +133,9 @@ def test_names_that_would_hide_one_another_are_refused() -> None:
 
 def test_a_checkpoint_knows_whether_rows_are_kept() -> None:
     keyed = stream_of(SCHEMA).watermark("at", 0).key_by("key")
-    bare = fingerprint(keyed.lookback_window(5).agg(kv.count()).spec())
+    bare = fingerprint(keyed.lookback_window(5).agg(kv.count())._spec())
     assert not any(("row" in part and "max_rows" not in part) or "self" in part for part in bare), "as in older checkpoints"
-    kept = fingerprint(keyed.lookback_window(5, with_row=True).agg(kv.count()).spec())
+    kept = fingerprint(keyed.lookback_window(5, with_row=True).agg(kv.count())._spec())
     assert any("with_row" in change for change in differences(bare, kept))
     other = fingerprint(
         stream_of("id string, key string, at bigint, value bigint")
@@ -143,7 +143,7 @@ def test_a_checkpoint_knows_whether_rows_are_kept() -> None:
         .key_by("key")
         .lookback_window(5, with_row=True)
         .agg(kv.count())
-        .spec()
+        ._spec()
     )
     assert differences(kept, other) == ["column id of the result was int64 and is string"]
 

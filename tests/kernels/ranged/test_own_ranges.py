@@ -88,6 +88,6 @@ def test_what_has_no_range_is_refused_and_a_checkpoint_knows_it() -> None:
             kv.count().over(wrong)  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="one output name"):
         stream.lookback_window(10).agg(kv.count().over(5), kv.count().over(5))
-    with_range, without = (fingerprint(stream.lookback_window(10).agg(c).spec()) for c in (kv.count().over(5), kv.count()))
+    with_range, without = (fingerprint(stream.lookback_window(10).agg(c)._spec()) for c in (kv.count().over(5), kv.count()))
     assert differences(without, with_range) != []
     assert "OVER 5 ms" in stream.lookback_window(10).agg(kv.count().over(5)).explain()

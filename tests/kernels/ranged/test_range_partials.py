@@ -64,7 +64,7 @@ AGGS = [
 
 
 def layout_of(aggs: list[AggCall]) -> Layout:
-    return Layout(stream_of(SCHEMA).watermark("at", 0).lookback_window(10).agg(aggs).spec())
+    return Layout(stream_of(SCHEMA).watermark("at", 0).lookback_window(10).agg(aggs)._spec())
 
 
 ALL = layout_of(AGGS)

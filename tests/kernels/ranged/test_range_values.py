@@ -66,7 +66,7 @@ LAYOUT = Layout(
     .watermark("at", 0)
     .lookback_window(1)
     .agg([call.alias(name) for name, call in AGGS.items()])
-    .spec()
+    ._spec()
 )
 
 

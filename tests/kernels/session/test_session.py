@@ -167,7 +167,7 @@ def test_under_the_window_rule_a_row_behind_the_watermark_may_join_an_open_sessi
 @pytest.mark.parametrize(("aggregate", "shuffled"), [(count(), 6 + 2), (first("v"), 50)])
 def test_under_the_window_rule_only_rows_in_doubt_travel_alone(aggregate: AggCall, shuffled: int) -> None:
     """W = 100: of rows at 85 to 134 of two keys, six alone would end by then. By order of arrival none is combined."""
-    spec = keyed().session_window(10).late_rule("window").agg(aggregate).spec()
+    spec = keyed().session_window(10).late_rule("window").agg(aggregate)._spec()
     rows = [{"k": "ab"[t % 2], "t": t, "v": t} for t in range(85, 135)]
     accepted = Prepare(spec)(pa.RecordBatch.from_pylist(rows, schema=spec.source_schema), 100_000).rows
     assert operator_for(spec).combine(accepted).num_rows == shuffled

@@ -191,7 +191,7 @@ def test_the_last_update_is_the_time_of_the_batch(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["tumbling", "count", "lookback"])
 def test_the_last_update_is_null_where_it_was_not_noted(kind: str) -> None:
-    spec = small(kind).spec
+    spec = small(kind)._spec
     prepare, operator, bucket = Prepare(spec), operator_for(spec), Bucket(MemoryStore())
     for now in (None, 7):
         batch = pa.RecordBatch.from_pylist(rows(("ab"[now is None], 10)), spec.source_schema)

@@ -156,7 +156,7 @@ def test_against_plain_dictionaries(emit: Any, batches: list[list[tuple[str, int
 def test_a_plan_warns_of_a_time_to_live_that_its_windows_outlast(ttl: int, warned: bool) -> None:
     keyed = stream_of("key string, at bigint").watermark("at", 1).key_by("key").allowed_lateness(5)
     plan = keyed.with_state_ttl(kv.StateTtlConfig(ttl)).tumbling_window(10).agg(kv.count())
-    assert any("shorter than the window and the allowed lateness" in w for w in warnings(plan.spec())) is warned
+    assert any("shorter than the window and the allowed lateness" in w for w in warnings(plan._spec())) is warned
 
 
 def test_windows_that_expire_before_they_fire_again_are_dropped_and_counted() -> None:

@@ -128,7 +128,7 @@ def test_sessions_with_triggers_expire_too(plan: str, emit: Any) -> None:
 
 def test_no_warning_says_that_the_time_to_live_does_not_apply() -> None:
     for kind in KINDS:
-        assert not any("whatever the state TTL" in w for w in warnings(query(kind, "event", 60_000, 9).spec()))
+        assert not any("whatever the state TTL" in w for w in warnings(query(kind, "event", 60_000, 9)._spec()))
 
 
 BATCH = st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 30)), max_size=6)
