@@ -63,7 +63,7 @@ def keyed(stream: Stream, job: Job) -> KeyedStream:
         return stream.watermark("event_time", job.lag_ms).key_by("user_id")
     spec = MultiSourceWatermarkSpec.new()
     for number in range(job.sources):
-        spec = spec.source(f"source-{number}", WatermarkSpec.fixed_lag_ms(job.lag_ms))
+        spec = spec.source(f"source-{number}", WatermarkSpec.fixed_lag(job.lag_ms))
     if job.idle_timeout_ms is not None:
         spec = spec.idle_timeout(job.idle_timeout_ms)
     return stream.with_watermark(spec, "event_time", source_column="source").key_by("user_id")

@@ -4,14 +4,14 @@ Importing the package starts no JVM and imports no Spark. ``from krishiv_py impo
 aggregates; Python's own are then ``builtins.sum``, ``builtins.min`` and ``builtins.max``.
 """
 
+import typing
+
 import krishiv_py.numpy_sorts  # before anything else loads NumPy
 import krishiv_py.windows  # noqa: F401  # for krishiv_py.windows.tumbling(...) behind a plain import
-from krishiv_py import calls
-from krishiv_py.api.lateness import RowClass, SourceTracker, classify
-from krishiv_py.api.options import OptionMethods
+from krishiv_py import calls, compat, deprecation
 from krishiv_py.api.outputs import Output
 from krishiv_py.api.query import Query, QueryStatus
-from krishiv_py.api.results.changes import Emit, Retract, changes, fold, table_view
+from krishiv_py.api.results.changes import table_view
 from krishiv_py.api.runner import BoundedResult
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.lookback import LookBackStream
@@ -71,7 +71,7 @@ from krishiv_py.plan.aggregates.user import Aggregator, udaf
 from krishiv_py.plan.expressions import namespaces
 from krishiv_py.plan.expressions.case import Case, coalesce, concat, greatest, least, when
 from krishiv_py.plan.expressions.expr import Expr, col, func, lit
-from krishiv_py.plan.options.batches import Batches, QueryTrigger
+from krishiv_py.plan.options.batches import Batches
 from krishiv_py.plan.options.late import (
     CountByKeyLateEventHandler,
     CountingLateEventHandler,
@@ -86,12 +86,25 @@ from krishiv_py.plan.running.progress import Progress, TableVersion
 from krishiv_py.plan.windows.assigner import WindowAssigner
 from krishiv_py.plan.windows.calendar import calendar_window
 from krishiv_py.plan.windows.distinct import SlidingWindows
-from krishiv_py.plan.windows.pane_handlers import Pane, PaneHandler
 from krishiv_py.plan.windows.panes import TimeIntervalWindowOptions
 from krishiv_py.plan.windows.value import Window
 from krishiv_py.sender import Sender
 from krishiv_py.session import Session, SessionBuilder
 from krishiv_py.version import __version__ as __version__
+
+if typing.TYPE_CHECKING:  # names that moved: type checkers take the old place for one release more, and so does __getattr__
+    from krishiv_py.api.lateness import RowClass as RowClass
+    from krishiv_py.api.lateness import SourceTracker as SourceTracker
+    from krishiv_py.api.lateness import classify as classify
+    from krishiv_py.api.results.changes import Emit as Emit
+    from krishiv_py.api.results.changes import Retract as Retract
+    from krishiv_py.api.results.changes import changes as changes
+    from krishiv_py.api.results.changes import fold as fold
+    from krishiv_py.plan.options.batches import QueryTrigger as QueryTrigger
+    from krishiv_py.plan.windows.pane_handlers import Pane as Pane
+    from krishiv_py.plan.windows.pane_handlers import PaneHandler as PaneHandler
+else:
+    __getattr__ = deprecation.moved(__name__, compat, {*compat.__all__} - {"fixed_lag_ms", "sliding_window", "try_add"})
 
 __all__ = [
     "AggCall",
@@ -108,7 +121,6 @@ __all__ = [
     "CountingLateEventHandler",
     "DeltaSink",
     "DurationError",
-    "Emit",
     "EnvironmentSetupError",
     "Expr",
     "ExpressionError",
@@ -130,11 +142,8 @@ __all__ = [
     "MultiSourceWatermarkSpec",
     "OpenWindows",
     "OperatorError",
-    "OptionMethods",
     "OrderError",
     "Output",
-    "Pane",
-    "PaneHandler",
     "PaneStream",
     "ParquetSink",
     "PlanError",
@@ -142,10 +151,7 @@ __all__ = [
     "Progress",
     "Query",
     "QueryStatus",
-    "QueryTrigger",
     "ResultStream",
-    "Retract",
-    "RowClass",
     "SchemaError",
     "Sender",
     "SenderClosedError",
@@ -155,7 +161,6 @@ __all__ = [
     "SideOutputLateEventHandler",
     "SlidingWindows",
     "SourceError",
-    "SourceTracker",
     "SpoolError",
     "StateTtlConfig",
     "Stream",
@@ -179,8 +184,6 @@ __all__ = [
     "bool_or",
     "bottom_k",
     "calendar_window",
-    "changes",
-    "classify",
     "coalesce",
     "col",
     "collect_list",
@@ -190,7 +193,6 @@ __all__ = [
     "count_distinct",
     "count_if",
     "first",
-    "fold",
     "func",
     "greatest",
     "histogram",

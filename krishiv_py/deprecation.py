@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Final
+from collections.abc import Callable, Collection
+from types import ModuleType
+from typing import Any, Final
 
 _PASSED_OVER: Final = "krishiv_py.calls"
 """The module whose functions are between a caller and each public method."""
@@ -21,6 +23,19 @@ def deprecated(old: str, new: str, *, callers: int = 1) -> None:
         DeprecationWarning,
         stacklevel=level,
     )
+
+
+def moved(old: str, new: ModuleType, names: Collection[str]) -> Callable[[str], Any]:
+    """Return a ``__getattr__`` for the module `old` that gives `names` of the module `new`, and warns where one is used."""
+
+    def getattr_of(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {old!r} has no attribute {name!r}")
+        if not sys._getframe(1).f_code.co_filename.startswith("<frozen importlib"):  # which looks before ``import`` asks
+            deprecated(f"{old}.{name}", f"{new.__name__}.{name}")
+        return getattr(new, name)
+
+    return getattr_of
 
 
 def _is_between(file: str) -> bool:

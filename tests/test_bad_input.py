@@ -85,11 +85,11 @@ def test_the_three_time_types_are_taken(type_: str) -> None:
 
 
 def test_a_watermark_spec_without_a_column_needs_a_single_timestamp() -> None:
-    assert stream_of(SCHEMA).with_watermark(WatermarkSpec.fixed_lag_ms(1))._draft.input.column == "when"
+    assert stream_of(SCHEMA).with_watermark(WatermarkSpec.fixed_lag(1))._draft.input.column == "when"
     with pytest.raises(PlanError, match="which column is the event time"):
-        stream_of("a timestamp, b timestamp").with_watermark(WatermarkSpec.fixed_lag_ms(1))
+        stream_of("a timestamp, b timestamp").with_watermark(WatermarkSpec.fixed_lag(1))
     with pytest.raises(PlanError, match="which column is the event time"):
-        stream_of("a bigint").with_watermark(WatermarkSpec.fixed_lag_ms(1))
+        stream_of("a bigint").with_watermark(WatermarkSpec.fixed_lag(1))
 
 
 def test_a_nested_key_is_refused() -> None:
@@ -143,7 +143,7 @@ def test_sizes_that_are_none_are_refused(call: str, size: Any) -> None:
         elif call == "hopping slide":
             keyed().hopping_window(60_000, size)
         else:
-            keyed().sliding_window(size, 1_000)
+            keyed().hopping_window(size, 1_000)
     assert isinstance(caught.value, TypeError)
     assert isinstance(caught.value, ValueError)
     assert "`slide`" in str(caught.value) if call == "hopping slide" else "`size`" in str(caught.value)
@@ -155,7 +155,7 @@ def test_lags_and_lateness_that_are_none_are_refused(lag: Any) -> None:
     with pytest.raises(DurationError, match="`lag`"):
         stream_of(SCHEMA).watermark("at", lag)
     with pytest.raises(DurationError, match="`lag`"):
-        WatermarkSpec.fixed_lag_ms(lag)
+        WatermarkSpec.fixed_lag(lag)
     with pytest.raises(DurationError, match="`lateness`"):
         keyed().allowed_lateness(lag)
 

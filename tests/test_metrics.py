@@ -133,7 +133,7 @@ def test_names_and_texts_follow_the_rules_of_prometheus() -> None:
 def _full_driver() -> Driver:
     """A driver with samples of many kinds."""
     lags = MultiSourceWatermarkSpec.new(idle_timeout="30 s")
-    lags = lags.source("a", WatermarkSpec.fixed_lag_ms(0)).source("b", WatermarkSpec.fixed_lag_ms(0))
+    lags = lags.source("a", WatermarkSpec.fixed_lag(0)).source("b", WatermarkSpec.fixed_lag(0))
     stream = stream_of("source string, at bigint").with_watermark(lags, "at", source_column="source")
     driver = Driver(stream.key_by("source").session_window(10, max_duration=100).agg(count()))
     driver.send([{"source": "a", "at": 1}, {"source": "b", "at": 200}, {"source": "a", "at": 200}])
@@ -183,7 +183,7 @@ def test_two_queries_share_a_header_and_leave_one_by_one() -> None:
 
 
 def test_a_watermark_per_source() -> None:
-    lags = MultiSourceWatermarkSpec.new().source("a", WatermarkSpec.fixed_lag_ms(0)).source("b", WatermarkSpec.fixed_lag_ms(50))
+    lags = MultiSourceWatermarkSpec.new().source("a", WatermarkSpec.fixed_lag(0)).source("b", WatermarkSpec.fixed_lag(50))
     stream = stream_of("source string, at bigint").with_watermark(lags, "at", source_column="source")
     registry, driver = CollectorRegistry(), Driver(stream.tumbling_window(1_000).agg(count()))
     register(driver, registry)
@@ -197,7 +197,7 @@ def test_a_watermark_per_source() -> None:
 
 def test_a_silent_source_is_idle_until_its_next_row() -> None:
     lags = MultiSourceWatermarkSpec.new(idle_timeout="30 s")
-    lags = lags.source("a", WatermarkSpec.fixed_lag_ms(0)).source("b", WatermarkSpec.fixed_lag_ms(0))
+    lags = lags.source("a", WatermarkSpec.fixed_lag(0)).source("b", WatermarkSpec.fixed_lag(0))
     stream = stream_of("source string, at bigint").with_watermark(lags, "at", source_column="source")
     inner = stream.tumbling_window(10).agg(count())
     for plan in (inner, inner.tumbling_window(20).agg(count())):

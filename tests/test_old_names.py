@@ -10,7 +10,19 @@ from typing import Any, cast
 
 import pytest
 
-from krishiv_py import Batches, BoundedResult, MemorySink, QueryTrigger, Session, Trigger, count
+import krishiv_py
+from krishiv_py import (
+    Batches,
+    BoundedResult,
+    MemorySink,
+    Session,
+    StateTtlConfig,
+    Trigger,
+    WatermarkSpec,
+    compat,
+    count,
+)
+from krishiv_py.compat import QueryTrigger
 from krishiv_py.engine.notes import Report
 from krishiv_py.errors import PlanError
 from krishiv_py.testing import Driver, stream_of
@@ -85,3 +97,39 @@ def test_batches_are_planned_by_batches(make: Callable[[], QueryTrigger], new: B
     for wrong in ("every", Trigger.on_count(3), 5):
         assert started(batches=wrong) == started(trigger=wrong)
         assert "`batches` is no Batches" in started(batches=wrong)
+
+
+@pytest.mark.parametrize("name", sorted({*compat.__all__} - {"fixed_lag_ms", "sliding_window", "try_add"}))
+def test_names_of_the_five_texts_are_the_same_objects_in_compat(name: str) -> None:
+    """`import` looks for a name before it asks for it: the line of the user warns, and once."""
+    assert warned(lambda: getattr(krishiv_py, name), f"krishiv_py.{name}", f"krishiv_py.compat.{name}") is getattr(compat, name)
+    taken: dict[str, Any] = {}
+    with pytest.warns(DeprecationWarning, match=rf"krishiv_py\.compat\.{name}") as seen:
+        exec(f"from krishiv_py import {name}", taken)
+    assert len(seen) == 1 and taken[name] is getattr(compat, name)
+    assert name not in krishiv_py.__all__ and name not in dir(krishiv_py)
+
+
+FIXED = "WatermarkSpec.fixed_lag, or krishiv_py.compat.fixed_lag_ms"
+
+
+def test_methods_of_the_five_texts_name_the_one_spelling() -> None:
+    timed = stream_of("at bigint").watermark("at", 0)
+    hopping = timed.hopping_window(10, 5).agg(count()).explain()
+    old = warned(lambda: timed.sliding_window(10, 5), "sliding_window", "hopping_window, or krishiv_py.compat.sliding_window")
+    assert old.agg(count()).explain() == compat.sliding_window(timed, 10, 5).agg(count()).explain() == hopping
+    lag = warned(lambda: WatermarkSpec.fixed_lag_ms(5), "WatermarkSpec.fixed_lag_ms", FIXED)
+    assert lag == compat.fixed_lag_ms(5) == WatermarkSpec.fixed_lag(5)
+    driver = Driver(timed.tumbling_window(5).agg(count()))
+    assert warned(lambda: driver.try_add({"at": 9}), "Driver.try_add", "krishiv_py.compat.try_add") is None
+    assert compat.try_add(driver, {"at": 1}) == {"at": 1}
+    ttl = warned(lambda: StateTtlConfig(ttl_ms=5), "StateTtlConfig(ttl_ms=...)", "StateTtlConfig(ttl=...)")
+    assert ttl == StateTtlConfig(5)
+    assert warned(lambda: ttl.ttl_ms, "StateTtlConfig.ttl_ms", "StateTtlConfig.ttl") == 5
+
+
+def test_a_name_that_never_was_is_missing_as_python_says_it() -> None:
+    with pytest.raises(AttributeError, match="module 'krishiv_py' has no attribute 'emit'"):
+        krishiv_py.emit  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(ImportError, match="cannot import name 'emit'"):
+        exec("from krishiv_py import emit")

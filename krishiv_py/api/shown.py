@@ -81,8 +81,8 @@ def _watermark(mark: Watermark) -> str:
     if isinstance(mark.spec, MultiSourceWatermarkSpec):
         names = [name for name, _ in mark.spec.sources]
         only = isinstance(source, UnionSource) and names == [name for name, _ in source.parts]
-        return least_of(mark.spec, [lag_text(*lag) for lag in lags]) if only else mark.spec.describe()
-    return f"max(event time) - {show_us(lags[0][1])}" if stages_read(mark) and len(lags) == 1 else mark.spec.describe()
+        return least_of(mark.spec, [lag_text(*lag) for lag in lags]) if only else mark.spec._describe()
+    return f"max(event time) - {show_us(lags[0][1])}" if stages_read(mark) and len(lags) == 1 else mark.spec._describe()
 
 
 def _lags(mark: Watermark) -> list[tuple[str, int]]:

@@ -11,7 +11,13 @@ from krishiv_py.plan.options.late import LateEventHandler, LateRows, LateWanted
 
 @attrs.frozen(eq=False)
 class SideOutputLateEventHandler:
-    """Writes whole late rows to a separate sink, exactly once together with the results."""
+    """Writes whole late rows to a separate sink, exactly once together with the results.
+
+    Attributes
+    ----------
+    sink : Sink
+        Where late rows go.
+    """
 
     sink: Sink = attrs.field()
 

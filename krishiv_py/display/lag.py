@@ -56,6 +56,10 @@ class LatenessProfile:
         Rows with an event time.
     without_time : int
         Rows whose event time is null or out of range. No lag helps them.
+    time, order : str
+        The column of event times, and what the rows were ordered by.
+    lateness_us : ndarray of int64
+        How far each row was behind the newest row before it, in microseconds, in ascending order.
     """
 
     table: pa.Table
@@ -65,7 +69,6 @@ class LatenessProfile:
     time: str
     order: str
     lateness_us: Ints = attrs.field(repr=False)
-    """Of each row how far it was behind the newest row before it, µs, in ascending order."""
 
     def smallest_lag(self, share: float = 0.0) -> str:
         """Return the smallest lag under which at most this `share` of the rows is late, as text for ``.watermark(...)``.

@@ -119,7 +119,7 @@ class TimeWatch:
     def _doubt(self, stage: int, maxima: Iterable[int]) -> None:
         """Look at the largest times of a batch; those of results and of the clock have the right unit."""
         spec = self.plan.stages[stage].spec
-        if spec.watermark.by_clock or not any(number == stage for read in self.plan.reads for number, _ in read.takers):
+        if spec.watermark._by_clock or not any(number == stage for read in self.plan.reads for number, _ in read.takers):
             self._doubted.add(stage)
             return
         problem = next(filter(None, (unlikely(t, spec.time_kind, spec.time_column) for t in maxima)), None)
@@ -136,7 +136,7 @@ class TimeWatch:
         """
         spec, known = self.plan.stages[stage].spec.watermark, self._reached.setdefault(stage, {})
         readers = [number for read in self.plan.reads for number, _ in read.takers if number == stage]
-        if isinstance(spec, WatermarkSpec) and not spec.by_clock and len(readers) == 1 and known:
+        if isinstance(spec, WatermarkSpec) and not spec._by_clock and len(readers) == 1 and known:
             leader = max(known, key=lambda partition: known[partition])
             found = []
             for partition, (top_us, late, latest_late_us) in given.items():

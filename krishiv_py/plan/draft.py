@@ -54,7 +54,7 @@ class Draft:
         assert self.window is not None
         told, mark = self._filled, self.input
         if told.initial_us is not None:
-            mark = attrs.evolve(mark, spec=mark.spec.starting(told.initial_us))
+            mark = attrs.evolve(mark, spec=mark.spec._starting(told.initial_us))
         window, options = self.window.following(told), told.options()
         options = attrs.evolve(options, emit=options.emit_mode)  # said or not, it is the same stage
         return Stage(mark, self.keys, window, self.aggs, options, self.late_handler, self.output)

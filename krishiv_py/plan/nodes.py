@@ -247,7 +247,7 @@ class Watermark(Node):
         if isinstance(source_of(self.input), Stage) and isinstance(self.spec, WatermarkSpec):
             lag = f", less {show_us(self.spec.lag_us)}" if self.spec.lag_us else ""
             return f"{self.column}: that of the stage before{lag}"
-        return f"{self.column}{by}: {self._of_sides() or self.spec.describe()}"
+        return f"{self.column}{by}: {self._of_sides() or self.spec._describe()}"
 
     def _of_sides(self) -> str:
         """What the watermark of a join follows where sides are results of stages; empty for any other."""

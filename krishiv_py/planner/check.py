@@ -142,7 +142,7 @@ def check_followed(node: Stage) -> None:
 
 
 def _check_clock(node: Stage) -> None:
-    if not node.input.spec.by_clock and any(isinstance(step, Project) and asks(step) for step in prefix_of(node.input)):
+    if not node.input.spec._by_clock and any(isinstance(step, Project) and asks(step) for step in prefix_of(node.input)):
         raise PlanError(
             "rows without a window have no processing time",
             got=".processing_time(), and no window behind it",

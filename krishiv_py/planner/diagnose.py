@@ -53,7 +53,7 @@ def why_not_fired(
     needed = end_us + _beyond_end_us(stage)
     window = f"the window that ends at {show_instant(end_us)}"
     if not spec.options.trigger.on_time and not final:
-        return f"{window} does not wait for the watermark: its trigger fires {spec.options.trigger.describe()}"
+        return f"{window} does not wait for the watermark: its trigger fires {spec.options.trigger._describe()}"
     if watermark_us >= needed:
         return (
             f"{window} does not wait: the watermark is {show_instant(watermark_us)}, so it has fired if a row of it was "
@@ -93,7 +93,7 @@ def _holder(
     idle: Collection[str] | None,
 ) -> str:
     marks = [(clocks.clocks[clock], needed + behind_us) for clock, behind_us in stage.times]
-    if any(clock.watermark.by_clock for clock, _ in marks):
+    if any(clock.watermark._by_clock for clock, _ in marks):
         return "It is the clock of the machine, and goes on without rows."
     (first, needed_us), *others = marks
     lull = _clock(first.watermark, watermark_us)

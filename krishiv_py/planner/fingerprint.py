@@ -27,7 +27,7 @@ def fingerprint(spec: OperatorSpec) -> dict[str, str]:
         f"aggregate {i + 1}": f"{k.noted(c.func)}({c.arg!r}) where {_where(c)} -> {', '.join(map(str, k.partial_types))}"
         for i, (c, k) in enumerate(zip(spec.aggs, layout.kernels, strict=True))
     }
-    if spec.watermark.by_clock:
+    if spec.watermark._by_clock:
         parts["time"] = "of the clock"
     parts["emit"] = spec.options.emit_mode
     parts |= _times(spec)
@@ -67,8 +67,8 @@ def uses_ledger(spec: OperatorSpec) -> bool:
     return (
         isinstance(spec.watermark, MultiSourceWatermarkSpec)
         or spec.watermark.idle_advance_us is not None
-        or spec.watermark.by_clock
-        or spec.options.trigger.period_us is not None
+        or spec.watermark._by_clock
+        or spec.options.trigger._period_us is not None
         or (ttl is not None and ttl.clock == "processing")
     )
 
@@ -84,7 +84,7 @@ def _firings(spec: OperatorSpec) -> dict[str, str]:
         return parts
     parts["firings"] = f"{'totals' if spec.window.sums else 'logged'}, {options.accumulation}"
     if spec.window.numbered:
-        parts["trigger"] = options.trigger.describe()  # what was written is known from row numbers and the trigger
+        parts["trigger"] = options.trigger._describe()  # what was written is known from row numbers and the trigger
     return parts
 
 

@@ -252,7 +252,7 @@ class PhysicalPlan:
     @property
     def by_clock(self) -> bool:
         """Whether rows go by the clock of the machine: when a batch began must be on record before it runs."""
-        return any(c.watermark.by_clock for c in self.clocks.clocks)
+        return any(c.watermark._by_clock for c in self.clocks.clocks)
 
     @property
     def clock(self) -> str:

@@ -16,7 +16,7 @@ def warnings(spec: OperatorSpec) -> tuple[str, ...]:
     forgets = options.ttl is not None and (spec.window.numbered or spec.window.gives_rows)
     found = [] if forgets else list(spec.window.warnings())
     from_stage = bool(spec.arrives_by)  # whose results are never late, nor ahead
-    by_clock = spec.watermark.by_clock  # so no row is late
+    by_clock = spec.watermark._by_clock  # so no row is late
     lag_us, tolerant = longest_lag_us(spec), options.allowed_lateness_us > 0
     if isinstance(spec.watermark, WatermarkSpec) and lag_us == 0 and not tolerant and not from_stage and not by_clock:
         found.append("lag 0 and no allowed lateness: every row older than the newest of earlier batches is late")

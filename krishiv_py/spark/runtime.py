@@ -141,7 +141,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
     ) -> StreamQuery:
         """See :class:`~krishiv_py.api.runner.Runner`."""
         self._alive("start()")
-        batches.check_for_spark()
+        batches._check_for_spark()
         self._check_name(name)
         check_checkpoint(self.profile, checkpoint, mounted=folders_shared(self.spark))
         title = name or f"{plan.title}-{uuid.uuid4().hex[:8]}"

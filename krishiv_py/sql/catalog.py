@@ -90,7 +90,7 @@ class Static:
 def _with_lag(spec: AnyWatermarkSpec | None, lag_us: int) -> AnyWatermarkSpec:
     if spec is None:
         return WatermarkSpec(lag_us)
-    if spec.by_clock:
+    if spec._by_clock:
         raise PlanError(
             "the table goes by the clock, which has no lag",
             got=f"SET watermark.lag: {show_us(lag_us)}",

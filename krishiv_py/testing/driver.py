@@ -12,6 +12,7 @@ import pyarrow as pa
 from krishiv_py.api.outputs import Output
 from krishiv_py.api.stages.running import RunMethods
 from krishiv_py.connectors.lookup_table import tables_age_by
+from krishiv_py.deprecation import deprecated
 from krishiv_py.display.html import query_html
 from krishiv_py.engine.closing import closed_key, closing_stages
 from krishiv_py.engine.notes import FIRINGS
@@ -325,18 +326,11 @@ class Driver:
         return sum(s.forget(dead, stepped) for s, dead in zip(closing, keys, strict=True))
 
     def try_add(self, row: dict[str, Any]) -> dict[str, Any] | None:
-        """Send one `row`; gives it back if it was refused, else None. Results of the batch go to the sink.
+        """See :func:`krishiv_py.compat.try_add`, with its `row`."""
+        deprecated("Driver.try_add", "krishiv_py.compat.try_add")
+        return self._try_add(row)
 
-        Refused are late rows and those that are dropped and counted: duplicates, rows too far ahead, rows between panes.
-
-        Examples
-        --------
-        >>> from krishiv_py import count
-        >>> from krishiv_py.testing import Driver, stream_of
-        >>> driver = Driver(stream_of("at bigint").watermark("at", 0).session_window(10, max_duration=100).agg(count()))
-        >>> driver.try_add({"at": 50}), driver.try_add({"at": 49})
-        (None, {'at': 49})
-        """
+    def _try_add(self, row: dict[str, Any]) -> dict[str, Any] | None:
         before = dropped(self._stages[0].counters)
         refused = self.send([row]).late.num_rows or dropped(self._stages[0].counters) > before
         return row if refused else None

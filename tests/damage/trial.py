@@ -97,7 +97,7 @@ class Trial:
             return tumbling.with_late_event_handler(late), sender
         lags = MultiSourceWatermarkSpec.new()
         for name in "ab":
-            lags = lags.source(name, WatermarkSpec.fixed_lag_ms(100))
+            lags = lags.source(name, WatermarkSpec.fixed_lag(100))
         files = self.session.read_parquet(str(self.home / "in"), SCHEMA, streaming=True, max_files_per_batch=1)
         coded = self.session.union({"a": stream, "b": files}).lookup_join(
             partial(codes, self.home / "codes"), "user", reload="1 us"

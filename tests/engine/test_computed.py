@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import krishiv_py as kv
-from krishiv_py import Trigger, coalesce, col, concat, count, lit, when
+from krishiv_py import Trigger, coalesce, col, compat, concat, count, lit, when
 from krishiv_py.planner.fingerprint import fingerprint
 from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Driver, stream_of
@@ -98,7 +98,7 @@ def test_options_come_before_and_after() -> None:
     after = keyed().tumbling_window(10).agg(*COMPUTED).allowed_lateness(100).emit("retractions").with_pane()
     assert sent(before) == sent(after)
     assert {row["op"] for row in sent(after)} == {"+I", "-U", "+U"}
-    changes = [type(change).__name__ for change in kv.changes(Driver(after).send(ROWS).results)]
+    changes = [type(change).__name__ for change in compat.changes(Driver(after).send(ROWS).results)]
     assert "Emit" in changes
 
 

@@ -15,7 +15,6 @@ from krishiv_py import (
     ColumnError,
     MemorySink,
     OrderError,
-    PaneHandler,
     PlanError,
     ResultStream,
     SchemaError,
@@ -29,6 +28,7 @@ from krishiv_py import (
     max,
     sum,
 )
+from krishiv_py.compat import PaneHandler
 from krishiv_py.testing import Driver, stream_of
 
 DDL = "user string, at bigint, amount bigint"

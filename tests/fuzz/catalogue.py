@@ -11,7 +11,7 @@ import attrs
 import pyarrow as pa
 
 import krishiv_py as kv
-from krishiv_py import col, count, windows
+from krishiv_py import col, compat, count, windows
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.api.stages.windowed import WindowedStream
@@ -166,8 +166,8 @@ def _functions() -> Iterator[Call]:
         yield Call(f"Expr.{name}", lambda name=name: getattr(col("n"), name), {})  # type: ignore[misc]
         yield Call(f"Expr.{name}, text", lambda name=name: getattr(col("user"), name), {})  # type: ignore[misc]
     yield from _expressions()
-    yield Call("changes", lambda: kv.changes, {"results": pa.table({"n": [1]})})
-    yield Call("fold", lambda: kv.fold, {"log": [kv.Emit({"n": 1})]})
+    yield Call("changes", lambda: compat.changes, {"results": pa.table({"n": [1]})})
+    yield Call("fold", lambda: compat.fold, {"log": [compat.Emit({"n": 1})]})
     yield Call("stream_of", lambda: stream_of, {"schema": SCHEMA})
 
 
@@ -285,6 +285,9 @@ def _values() -> Iterator[Call]:
     yield Call("WatermarkSpec", lambda: kv.WatermarkSpec, {"lag_us": 5_000})
     yield Call("WatermarkSpec.fixed_lag", lambda: kv.WatermarkSpec.fixed_lag, {"lag": 5})
     yield Call("WatermarkSpec.fixed_lag_ms", lambda: kv.WatermarkSpec.fixed_lag_ms, {"lag_ms": 5})
+    yield Call("compat.fixed_lag_ms", lambda: compat.fixed_lag_ms, {"lag_ms": 5})
+    yield Call("compat.sliding_window", lambda: compat.sliding_window, {"stream": timed(), "size": 10_000, "slide": 5_000})
+    yield Call("compat.try_add", lambda: compat.try_add, {"driver": bounded_sessions(), "row": dict(ROWS[0])})
     yield Call("MultiSourceWatermarkSpec", lambda: kv.MultiSourceWatermarkSpec, {"sources": (("a", spec),)})
     yield Call("MultiSourceWatermarkSpec.new", lambda: kv.MultiSourceWatermarkSpec.new, {})
     yield Call("MultiSourceWatermarkSpec.source", lambda: kv.MultiSourceWatermarkSpec.new().source, {"name": "a", "spec": spec})
@@ -325,8 +328,8 @@ def _values() -> Iterator[Call]:
     yield Call("AggCall.filter", lambda: count().filter, {"condition": "at > 3"})
     yield Call("AggCall.over", lambda: lambda size: timed().lookback_window("1 h").agg(count().over(size)), {"size": 5})
     yield Call("MultiSourceWatermarkSpec.idle_advance", lambda: several.idle_advance, {"after": 5})
-    yield Call("MultiSourceWatermarkSpec.max_drift", lambda: lambda drift: several.max_drift(drift).describe(), {"drift": 5})
-    yield Call("classify", lambda: kv.classify, {"row_time": 5, "watermark": 10})
+    yield Call("MultiSourceWatermarkSpec.max_drift", lambda: lambda drift: several.max_drift(drift)._describe(), {"drift": 5})
+    yield Call("classify", lambda: compat.classify, {"row_time": 5, "watermark": 10})
     yield Call(
         "lateness_profile", lambda: kv.lateness_profile, {"rows": [{"at": 1, "came": 2}], "time": "at", "arrival": "came"}
     )
@@ -334,9 +337,9 @@ def _values() -> Iterator[Call]:
     yield Call("LatenessProfile.smallest_lag", lambda: profile.smallest_lag, {"share": 0.5})
     yield Call("table_view", lambda: kv.table_view, {"results": pa.table({"window_end": [1], "n": [1]})})
     yield Call("record_late_drop", lambda: kv.CountingLateEventHandler().record_late_drop, {})
-    yield Call("SourceTracker", lambda: kv.SourceTracker, {"sources": "a"})
-    yield Call("SourceTracker.advance", lambda: kv.SourceTracker("a").advance, {"source": "a", "to": 5})
-    yield Call("triggerable_windows", lambda: kv.SourceTracker("a").triggerable_windows, {"windows": [(0, 5)]})
+    yield Call("SourceTracker", lambda: compat.SourceTracker, {"sources": "a"})
+    yield Call("SourceTracker.advance", lambda: compat.SourceTracker("a").advance, {"source": "a", "to": 5})
+    yield Call("triggerable_windows", lambda: compat.SourceTracker("a").triggerable_windows, {"windows": [(0, 5)]})
 
 
 def _stages() -> Iterator[Call]:
@@ -395,7 +398,7 @@ def _stages() -> Iterator[Call]:
     yield Call("WindowedStream.collect_with_aggs", lambda: windowed().collect_with_aggs, {"aggs": [count()]})
     yield Call("LookBackStream.pairs", lambda: timed().lookback_window(5).pairs, {})
     panes = timed().time_interval_window(kv.TimeIntervalWindowOptions(10.0))
-    yield Call("PaneStream.on_events", lambda: lambda h: panes.on_events(h), {"h": kv.PaneHandler()})
+    yield Call("PaneStream.on_events", lambda: lambda h: panes.on_events(h), {"h": compat.PaneHandler()})
     told = {"aggs": (), "submits": None}
     yield Call("on_events, more", lambda: lambda aggs, submits: panes.on_events(Kept(), aggs=aggs, submits=submits), told)
     yield Call("drop_duplicates", lambda: timed().drop_duplicates, {"columns": "user", "within": 5})
@@ -413,7 +416,7 @@ def _stages() -> Iterator[Call]:
     yield Call("ResultStream.to_dataframe", lambda: aggregated().to_dataframe, handed)
 
 
-class Kept(kv.PaneHandler):
+class Kept(compat.PaneHandler):
     """Keeps what it is told."""
 
 

@@ -35,28 +35,21 @@ STAGES = (
 )
 MADE_BY_THE_LIBRARY = {
     "LateRows",
-    "Pane",
     "Progress",
     "TableVersion",
     "Window",
     "Query",
     "Sender",
     "Session",
-    "QueryTrigger",  # the old name of Batches
     "Case",
     "SessionBuilder",
     "LateEventHandler",
     "Aggregator",
-    "PaneHandler",
     "WindowAssigner",
     "OpenWindows",
     "BoundedResult",
-    "OptionMethods",
     "QueryStatus",
-    "RowClass",
     "WindowTrigger",
-    "Emit",
-    "Retract",
 }
 """Made, or called, by the library; changes hold any row. The session's own calls are in test_hostile_sessions.py."""
 CALLED_BY_THE_LIBRARY = {

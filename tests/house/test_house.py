@@ -261,6 +261,7 @@ KNOWS_KINDS = (
     "plan/joins/",
     "plan/windows/",
     "__init__.py",
+    "compat.py",
     "windows.py",
 )
 SHARED_OF_WINDOWS = {"base", "grid", "assigner"}

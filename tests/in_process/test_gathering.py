@@ -154,6 +154,6 @@ def test_files_of_a_backlog_are_read_in_growing_batches(tmp_path: Path) -> None:
 
 def test_spark_refuses_a_target_with_what_to_write() -> None:
     with pytest.raises(PlanError, match=r"in process.*max_files_per_batch"):
-        Batches.target("1 s").check_for_spark()
+        Batches.target("1 s")._check_for_spark()
     with pytest.raises(PlanError, match="max_rows"):
         Batches.target("1 s", max_rows=0)

@@ -271,9 +271,9 @@ def test_partitions_are_watermark_sources(broker: Broker, topic: Topic) -> None:
         name, bootstrap_servers=broker.address, schema="n bigint", partitions_as_sources=True, ending="latest"
     )
     node = node_of(source, None)
-    spec = MultiSourceWatermarkSpec.new().unknown("register", WatermarkSpec.fixed_lag_ms(0))
+    spec = MultiSourceWatermarkSpec.new().unknown("register", WatermarkSpec.fixed_lag(0))
     for each in source.watermark_sources:
-        spec = spec.source(each, WatermarkSpec.fixed_lag_ms(0))
+        spec = spec.source(each, WatermarkSpec.fixed_lag(0))
     timed = Stream(node, node.schema, NoRunner()).with_watermark(spec, "n", source_column="kafka_source")
     driver = Driver(timed.tumbling_window(10).agg(count()))
     for rows in micro_batches(source):

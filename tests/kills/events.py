@@ -12,9 +12,10 @@ import attrs
 import pyarrow as pa
 from confluent_kafka import IsolationLevel, Producer, TopicPartition
 
-from krishiv_py import MemorySink, SideOutputLateEventHandler, changes, fold
+from krishiv_py import MemorySink, SideOutputLateEventHandler
 from krishiv_py.api.runner import NoRunner
 from krishiv_py.api.stages.stream import Stream
+from krishiv_py.compat import changes, fold
 from krishiv_py.connectors import kafka_source
 from krishiv_py.connectors.kafka.client import admin_module
 from krishiv_py.connectors.ranges import node_of

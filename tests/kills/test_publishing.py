@@ -13,7 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from krishiv_py import MemorySink, SideOutputLateEventHandler, changes, fold
+from krishiv_py import MemorySink, SideOutputLateEventHandler
+from krishiv_py.compat import changes, fold
 from krishiv_py.testing import Driver, stream_of
 from tests.kills.events import counted, value
 from tests.kills.job import BATCH, SCHEMA, Places, plan

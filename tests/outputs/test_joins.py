@@ -167,7 +167,7 @@ def test_lags_differ_only_where_no_watermark_starts_at_a_given_time() -> None:
     """A stage behind the clock by a larger lag would start behind the given time, and take late rows in."""
 
     def counted(rows: Any, lag: int) -> Any:
-        return rows.with_watermark(WatermarkSpec.fixed_lag_ms(lag, initial=0), "at").tumbling_window(10).agg(count())
+        return rows.with_watermark(WatermarkSpec.fixed_lag(lag, initial=0), "at").tumbling_window(10).agg(count())
 
     rows = stream_of("at bigint")
     with pytest.raises(PlanError, match="lags may differ where no `initial` is set"):

@@ -256,7 +256,7 @@ def test_what_cannot_be_one_query_says_so() -> None:
     assert "their time columns differ" in refused(counted(stream).to(sink), renamed.to(MemorySink()))
     moved = stream.with_column("at", col("at") + 1)
     assert "their time columns differ" in refused(counted(stream).to(sink), counted(moved).to(MemorySink()))
-    begun = stream.with_watermark(WatermarkSpec.fixed_lag_ms(5, initial=0), "at").tumbling_window(10).agg(count())
+    begun = stream.with_watermark(WatermarkSpec.fixed_lag(5, initial=0), "at").tumbling_window(10).agg(count())
     assert "their watermarks differ" in refused(counted(stream).to(sink), begun.to(MemorySink()))
     assert "two outputs go to one sink" in refused(counted(stream).to(sink), counted(stream).to(sink))
     assert "two outputs have one name" in refused(counted(stream).to(sink, name="x"), stream.to(MemorySink(), name="x"))

@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from krishiv_py import Emit, Retract, TimeIntervalWindowOptions, Window, changes, count
+from krishiv_py import TimeIntervalWindowOptions, Window, count
+from krishiv_py.compat import Emit, Retract, changes
 from krishiv_py.testing import Driver, stream_of
 
 

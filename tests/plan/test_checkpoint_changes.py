@@ -24,7 +24,7 @@ def planned(
     change: Change = lambda keyed: keyed, window: Change = lambda k: k.tumbling_window(10), at: str = "at", **how: Any
 ) -> OperatorSpec:
     """A plan with something changed before its window."""
-    timed = stream_of(DDL).with_watermark(kv.WatermarkSpec.fixed_lag_ms(how.get("lag", 5), initial=how.get("initial")), at)
+    timed = stream_of(DDL).with_watermark(kv.WatermarkSpec.fixed_lag(how.get("lag", 5), initial=how.get("initial")), at)
     keyed = timed.key_by("user").emit(how.get("emit", "updates"))
     plan: ResultStream = window(change(keyed)).agg(kv.count(), kv.sum("n"))
     return plan._plan(late="count").spec
@@ -137,7 +137,7 @@ def test_aggregates_whose_partials_mean_something_else_are_refused(before: Any, 
 
 
 def test_another_source_column_is_refused() -> None:
-    lags = kv.MultiSourceWatermarkSpec.new().source("a", kv.WatermarkSpec.fixed_lag_ms(0))
+    lags = kv.MultiSourceWatermarkSpec.new().source("a", kv.WatermarkSpec.fixed_lag(0))
     one, other = (
         stream_of(DDL).with_watermark(lags, "at", source_column=c).tumbling_window(10).agg(kv.count())._plan(late="count").spec
         for c in ("source", "user")

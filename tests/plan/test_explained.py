@@ -83,8 +83,8 @@ def test_the_plan_says_what_becomes_of_unknown_sources() -> None:
     stream = stream_of("s string, at bigint")
     plan = stream.with_watermark(spec, "at", source_column="s").tumbling_window(5).agg(kv.count())
     assert "rows of other sources: to the late output (unknown_source)" in plan.explain()
-    assert "rows of other sources: stop the query" in spec.unknown("fail").describe()
-    assert "rows of other sources: register - 5 s" in spec.unknown("register", kv.WatermarkSpec.fixed_lag("5 s")).describe()
+    assert "rows of other sources: stop the query" in spec.unknown("fail")._describe()
+    assert "rows of other sources: register - 5 s" in spec.unknown("register", kv.WatermarkSpec.fixed_lag("5 s"))._describe()
 
 
 @pytest.mark.parametrize("name", sorted(PLANS))

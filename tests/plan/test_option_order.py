@@ -62,7 +62,7 @@ PANES: Final = kv.TimeIntervalWindowOptions(10.0, creation_period=5.0, discard_a
 WINDOWS: Final[dict[str, Step]] = {
     "tumbling": lambda s: s.tumbling_window("10 s"),
     "hopping": lambda s: s.hopping_window("10 s", "5 s"),
-    "sliding": lambda s: s.sliding_window("10 s", "5 s"),
+    "sliding": lambda s: s.hopping_window("10 s", "5 s"),
     "look-back": lambda s: s.lookback_window("10 s"),
     "session": lambda s: s.session_window("10 s"),
     "capped session": lambda s: s.session_window("10 s", max_duration="1 min"),
@@ -160,8 +160,8 @@ def test_a_preset_fills_only_what_is_unset() -> None:
 
 def test_a_preset_starts_a_watermark_that_has_no_start_of_its_own() -> None:
     rows = stream_of("at bigint, source string")
-    started = rows.with_watermark(kv.WatermarkSpec.fixed_lag_ms(0, initial=7), column="at")
-    several = kv.MultiSourceWatermarkSpec.new().source("a", kv.WatermarkSpec.fixed_lag_ms(0))
+    started = rows.with_watermark(kv.WatermarkSpec.fixed_lag(0, initial=7), column="at")
+    several = kv.MultiSourceWatermarkSpec.new().source("a", kv.WatermarkSpec.fixed_lag(0))
     many = rows.with_watermark(several, column="at", source_column="source")
     starts = [
         stream.tumbling_window("1 s").agg(kv.count()).preset("ripple")._spec().watermark.initial_us
@@ -191,4 +191,4 @@ def test_the_length_of_panes_can_be_told_from_the_plan() -> None:
     assert "! panes of 10 ms: an int is milliseconds; seconds are a float" in milliseconds.explain()
     with pytest.raises(DurationError, match=r"floats are seconds and ints are milliseconds .*discard_age=5"):
         kv.TimeIntervalWindowOptions(10.0, discard_age=5)
-    assert kv.TimeIntervalWindowOptions(10.0, discard_age=0, interval_offset=0).window().size_us == 10_000_000
+    assert kv.TimeIntervalWindowOptions(10.0, discard_age=0, interval_offset=0)._window().size_us == 10_000_000

@@ -82,9 +82,9 @@ def sql(expr: Expr) -> str:
         return f"{'TRY_CAST' if expr.tried else 'CAST'}({sql(expr.arg)} AS {name})"
     if isinstance(expr, Case):
         pairs = "".join(
-            f" WHEN {_condition(expr.args[i])} THEN {sql(expr.args[i + 1])}" for i in range(0, len(expr.args) - 1, 2)
+            f" WHEN {_condition(expr._args[i])} THEN {sql(expr._args[i + 1])}" for i in range(0, len(expr._args) - 1, 2)
         )
-        return f"(CASE{pairs}{f' ELSE {sql(expr.args[-1])}' if len(expr.args) % 2 else ''} END)"
+        return f"(CASE{pairs}{f' ELSE {sql(expr._args[-1])}' if len(expr._args) % 2 else ''} END)"
     assert isinstance(expr, Func)
     if expr.name == "nullif":  # Spark computes a common part of its own nullif before, outside of what catches errors
         left, right = map(sql, expr.args)

@@ -134,7 +134,7 @@ def test_a_beat_that_fails_is_told_and_tried_again(tmp_path: Path, monkeypatch: 
 
 def test_a_silent_source_times_out_and_leaves_no_files(session: Session, tmp_path: Path) -> None:
     stream, sender = session.memory_stream("source string, at bigint")
-    two = MultiSourceWatermarkSpec.new().source("a", WatermarkSpec.fixed_lag_ms(0)).source("b", WatermarkSpec.fixed_lag_ms(0))
+    two = MultiSourceWatermarkSpec.new().source("a", WatermarkSpec.fixed_lag(0)).source("b", WatermarkSpec.fixed_lag(0))
     plan = stream.with_watermark(two.idle_timeout(200), "at", source_column="source").tumbling_window(1_000).agg(count())
     query = plan.start(MemorySink(), checkpoint=str(tmp_path))
     sender.send([{"source": "a", "at": 10}, {"source": "b", "at": 20}])
@@ -204,7 +204,7 @@ def test_a_log_of_another_form_is_refused(tmp_path: Path) -> None:
 
 def test_a_checkpoint_keeps_its_clock(tmp_path: Path) -> None:
     """Under the ledger's clock, timers and the watermark of Spark's would stand still."""
-    two = MultiSourceWatermarkSpec.new().source("a", WatermarkSpec.fixed_lag_ms(0)).source("b", WatermarkSpec.fixed_lag_ms(0))
+    two = MultiSourceWatermarkSpec.new().source("a", WatermarkSpec.fixed_lag(0)).source("b", WatermarkSpec.fixed_lag(0))
     stream = stream_of("source string, at bigint")
     one = stream.watermark("at", 0).tumbling_window(1_000).agg(count())
     several = stream.with_watermark(two, "at", source_column="source").tumbling_window(1_000).agg(count())

@@ -13,8 +13,6 @@ from krishiv_py import (
     ForeachBatchSink,
     LateRows,
     MemorySink,
-    Pane,
-    PaneHandler,
     ResultStream,
     Sender,
     Session,
@@ -25,6 +23,7 @@ from krishiv_py import (
     sum,
     udaf,
 )
+from krishiv_py.compat import Pane, PaneHandler
 from krishiv_py.connectors import Sink
 from krishiv_py.errors import AggregateOverflowError, KrishivError, OperatorError, PlanError, SessionClosedError
 from krishiv_py.plan.options.late import LateWanted

@@ -121,7 +121,7 @@ def test_a_file_noted_before_a_crash_is_a_batch_of_its_own_all_the_same(session:
 
 def test_per_source_watermarks_survive_a_restart(session: Session, tmp_path: Path) -> None:
     stream, sender = session.memory_stream("source string, at bigint")
-    lags = MultiSourceWatermarkSpec.new().source("a", WatermarkSpec.fixed_lag_ms(0)).source("b", WatermarkSpec.fixed_lag_ms(0))
+    lags = MultiSourceWatermarkSpec.new().source("a", WatermarkSpec.fixed_lag(0)).source("b", WatermarkSpec.fixed_lag(0))
     plan = stream.with_watermark(lags, "at", source_column="source").tumbling_window(10).agg(count())
     out = MemorySink()
     for batch, watermark in (([("a", 100), ("b", 50)], 50), ([("b", 80)], 80), ([("b", 200)], 100), ([("a", 150)], 150)):
@@ -159,7 +159,7 @@ def test_streams_of_their_own_are_sources(session: Session, tmp_path: Path) -> N
     streams, senders = {}, {}
     for name in ("a", "b"):
         streams[name], senders[name] = session.memory_stream("at bigint, n bigint")
-    lags = MultiSourceWatermarkSpec.new().source("a", WatermarkSpec.fixed_lag_ms(0)).source("b", WatermarkSpec.fixed_lag_ms(10))
+    lags = MultiSourceWatermarkSpec.new().source("a", WatermarkSpec.fixed_lag(0)).source("b", WatermarkSpec.fixed_lag(10))
     plan = (
         session.union({"a": streams["a"].filter("n > 0"), "b": streams["b"]})
         .with_watermark(lags, "at", source_column="source")

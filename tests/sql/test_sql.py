@@ -319,11 +319,11 @@ def test_a_refused_query_does_not_use_the_lag_up() -> None:
 
 
 def test_set_gives_every_source_its_lag_and_keeps_the_start() -> None:
-    one, two = WatermarkSpec.fixed_lag_ms(1), WatermarkSpec.fixed_lag_ms(2)
+    one, two = WatermarkSpec.fixed_lag(1), WatermarkSpec.fixed_lag(2)
     spec = MultiSourceWatermarkSpec.new().source("NO", one).source("SE", two)
     made = SqlContext()
     made.register("events", STREAM.with_watermark(spec, "at", source_column="country"))
-    made.register("early", STREAM.with_watermark(WatermarkSpec.fixed_lag_ms(1, initial=0), "at"))
+    made.register("early", STREAM.with_watermark(WatermarkSpec.fixed_lag(1, initial=0), "at"))
     made.sql("SET watermark.lag = INTERVAL '0' SECOND")
     found = planned(QUERY, made)._stage_node.input
     assert isinstance(found.spec, MultiSourceWatermarkSpec) and found.source_column == "country"

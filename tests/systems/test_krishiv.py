@@ -8,6 +8,7 @@ from typing import Any, Literal
 import pytest
 
 import krishiv_py as kv
+from krishiv_py import compat
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.errors import PlanError
 from krishiv_py.sql import SqlContext
@@ -47,7 +48,7 @@ def test_tumbling_windows_are_aligned_to_the_epoch() -> None:
 
 
 def test_sliding_windows_overlap() -> None:
-    driver = Driver(keyed().sliding_window(60_000, 15_000).agg(kv.count()))
+    driver = Driver(compat.sliding_window(keyed(), 60_000, 15_000).agg(kv.count()))
     driver.send([row("a", 50)])
     assert [r[1] for r in brief(driver.close().results)] == [0, 15, 30, 45]
 
@@ -64,7 +65,7 @@ def test_the_watermark_is_the_newest_minus_the_lag() -> None:
     assert driver.watermark_us == 95_000_000
     out = driver.send([row("a", 95), row("a", 94.999)])
     assert out.late["reason"].to_pylist() == ["late"]  # 95 is not behind the watermark, 94.999 is
-    spec = kv.WatermarkSpec.fixed_lag_ms(5_000)
+    spec = compat.fixed_lag_ms(5_000)
     same = stream_of(SCHEMA).with_watermark(spec).key_by("user_id").tumbling_window(60_000).agg(kv.count())
     assert Driver(same)._spec.watermark == driver._spec.watermark
 
@@ -84,7 +85,7 @@ def test_late_events_are_dropped_and_counted(handler: Any) -> None:
 
 
 def test_event_time_ttl_bounds_what_is_kept() -> None:
-    stream = keyed().with_state_ttl(kv.StateTtlConfig(ttl_ms=30_000)).tumbling_window(3_600_000).agg(kv.count())
+    stream = keyed().with_state_ttl(kv.StateTtlConfig(30_000)).tumbling_window(3_600_000).agg(kv.count())
     driver = Driver(stream)
     driver.send([row("quiet", 0), row("busy", 0)])
     driver.send([row("busy", 20)])
@@ -142,7 +143,7 @@ def test_late_drops_can_be_recorded_by_a_handler_of_ones_own() -> None:
 
 def test_the_watermark_of_the_query_is_the_one_state_expires_by() -> None:
     """``TtlStateBackend.set_watermark(...)`` has no place here: an explicit advance moves both."""
-    stream = keyed().with_state_ttl(kv.StateTtlConfig(ttl_ms=30_000)).session_window("1 h").agg(kv.count())
+    stream = keyed().with_state_ttl(kv.StateTtlConfig(30_000)).session_window("1 h").agg(kv.count())
     driver = Driver(stream)
     driver.send([row("quiet", 0)])
     driver.advance_watermark(40_000)
@@ -151,9 +152,7 @@ def test_the_watermark_of_the_query_is_the_one_state_expires_by() -> None:
 
 def test_multi_source_watermarks_are_the_minimum() -> None:
     spec = (
-        kv.MultiSourceWatermarkSpec.new()
-        .source("a", kv.WatermarkSpec.fixed_lag_ms(0))
-        .source("b", kv.WatermarkSpec.fixed_lag_ms(5))
+        kv.MultiSourceWatermarkSpec.new().source("a", kv.WatermarkSpec.fixed_lag(0)).source("b", kv.WatermarkSpec.fixed_lag(5))
     )
     driver = Driver(
         stream_of("s string, at bigint").with_watermark(spec, "at", source_column="s").tumbling_window(10).agg(kv.count())

@@ -9,6 +9,7 @@ import attrs
 import pytest
 
 import krishiv_py as kv
+from krishiv_py import compat
 from krishiv_py.api.stages.panes import PaneStream
 from krishiv_py.errors import OperatorError, PlanError
 from krishiv_py.testing import Driver, stream_of
@@ -26,28 +27,28 @@ def rows(*seconds: float, key: str = "k") -> list[dict[str, Any]]:
 
 
 @attrs.define(eq=False)
-class Log(kv.PaneHandler):
+class Log(compat.PaneHandler):
     """What the text's handlers would see."""
 
     lines: list[tuple[Any, ...]] = attrs.field(factory=list)
 
-    def _say(self, event: str, pane: kv.Pane, *more: Any) -> None:
+    def _say(self, event: str, pane: compat.Pane, *more: Any) -> None:
         self.lines.append((event, pane.interval_start // S, pane.interval_end // S, pane.state, *more))
 
-    def before_tuple_insertion(self, pane: kv.Pane, row: dict[str, Any]) -> None:
+    def before_tuple_insertion(self, pane: compat.Pane, row: dict[str, Any]) -> None:
         self._say("before", pane)
 
-    def after_tuple_insertion(self, pane: kv.Pane, row: dict[str, Any]) -> None:
+    def after_tuple_insertion(self, pane: compat.Pane, row: dict[str, Any]) -> None:
         self._say("after", pane)
 
-    def window_initial_full(self, pane: kv.Pane) -> None:
+    def window_initial_full(self, pane: compat.Pane) -> None:
         self._say("full", pane)
 
-    def window_trigger(self, pane: kv.Pane) -> None:
+    def window_trigger(self, pane: compat.Pane) -> None:
         assert pane.data is not None
         self._say("trigger", pane, pane.timing, pane.index, [t // S for t in pane.data["at"].to_pylist()])
 
-    def window_close(self, pane: kv.Pane) -> None:
+    def window_close(self, pane: compat.Pane) -> None:
         self._say("close", pane)
 
 
@@ -135,8 +136,8 @@ def test_the_options_offset_moves_all_intervals() -> None:
 def test_the_whole_operator_of_the_text() -> None:
     """The trigger handler reads the interval's end and walks over the tuples of the partition."""
 
-    class MyOperator(kv.PaneHandler):
-        def window_trigger(self, pane: kv.Pane) -> None:
+    class MyOperator(compat.PaneHandler):
+        def window_trigger(self, pane: compat.Pane) -> None:
             assert pane.data is not None
             ends.append((pane.key["key"], pane.interval_end, [row["at"] for row in pane.data.to_pylist()]))
 
@@ -150,12 +151,12 @@ def test_the_whole_operator_of_the_text() -> None:
 def test_a_trigger_handler_submits_tuples() -> None:
     """What ``submit(tuple, port)`` is for: results are the tuples of the handler, several for a firing or none."""
 
-    class Busy(kv.PaneHandler):
-        def window_trigger(self, pane: kv.Pane) -> list[dict[str, Any]]:
+    class Busy(compat.PaneHandler):
+        def window_trigger(self, pane: compat.Pane) -> list[dict[str, Any]]:
             assert pane.data is not None
             return [{"n": pane.data.num_rows, "last": max(pane.data["at"].to_pylist())}] if pane.data.num_rows > 1 else []
 
-        def window_close(self, pane: kv.Pane) -> dict[str, Any]:
+        def window_close(self, pane: compat.Pane) -> dict[str, Any]:
             return {"n": -1}
 
     options = kv.TimeIntervalWindowOptions(10.0, discard_age=15.0)
@@ -187,7 +188,7 @@ def test_a_trigger_handler_submits_tuples() -> None:
     assert driver.send(rows(31)).results.schema == plan.schema
 
 
-def submitted(given: Any, pane: kv.Pane) -> Any:
+def submitted(given: Any, pane: compat.Pane) -> Any:
     return given
 
 
@@ -262,7 +263,7 @@ def test_tuples_that_were_discarded_are_not_in_the_data_of_a_handler(submits: st
     seen: list[tuple[str, list[int]]] = []
 
     def tell(event: str) -> Any:
-        def told(pane: kv.Pane) -> Any:
+        def told(pane: compat.Pane) -> Any:
             assert pane.data is not None
             seen.append((event, pane.data["at"].to_pylist()))
             return None if submits is None else {"n": pane.data.num_rows}
@@ -287,7 +288,7 @@ def test_tuples_that_were_discarded_are_not_in_the_data_of_a_handler(submits: st
 def test_an_operator_may_stand_behind_another_one() -> None:
     """What the first one submits is inserted into the panes of the second one, whose handlers see its columns and no others."""
 
-    def tuples(pane: kv.Pane) -> list[dict[str, Any]]:
+    def tuples(pane: compat.Pane) -> list[dict[str, Any]]:
         assert pane.data is not None
         found: list[dict[str, Any]] = pane.data.to_pylist()
         return found

@@ -16,13 +16,12 @@ from krishiv_py import (
     PostgresSink,
     Session,
     SideOutputLateEventHandler,
-    changes,
     count,
-    fold,
     sum,
 )
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
+from krishiv_py.compat import changes, fold
 from krishiv_py.connectors import Sink
 from krishiv_py.testing import Driver, stream_of
 from tests.tables.server import Server

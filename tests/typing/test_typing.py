@@ -82,7 +82,7 @@ LEGAL = [
     "Driver(timed).send([])",
     'timed.key_by("user").drop_duplicates(within="1 min").allowed_lateness(5).collect()',
     'Driver(timed.drop_duplicates("user", within=5, duplicates="side_output")).send([])',
-    'Driver(stream.with_watermark(WatermarkSpec.fixed_lag_ms(5), "at").tumbling_window(1).agg(count())).send([])',
+    'Driver(stream.with_watermark(WatermarkSpec.fixed_lag(5), "at").tumbling_window(1).agg(count())).send([])',
 ]
 ILLEGAL = {
     "a query explains itself in text": "abs(query.explain())",

@@ -115,4 +115,4 @@ def checked_options(options: object) -> PaneWindow:
         raise PlanError(
             "not TimeIntervalWindowOptions", got=shown(options), hint="pass TimeIntervalWindowOptions(interval_duration=10.0)"
         )
-    return options.window()
+    return options._window()

@@ -39,7 +39,15 @@ if TYPE_CHECKING:
 @needs('.watermark("column", lag)', "agg", "collect_with_aggs", *WINDOWS, *JOINS)
 @attrs.frozen(eq=False, repr=False)
 class Stream(RunMethods, ShownInALine):
-    """Rows of a source, and stateless steps over them. Immutable: every step returns a new stream."""
+    """Rows of a source, and stateless steps over them. Immutable: every step returns a new stream.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        The columns.
+    late_handler : LateEventHandler
+        The handler of malformed input.
+    """
 
     _node: Node
     schema: pa.Schema
@@ -318,7 +326,7 @@ class Stream(RunMethods, ShownInALine):
             For several sources: the text column that names the source of every row.
         """
         if not isinstance(spec, (WatermarkSpec, MultiSourceWatermarkSpec)):
-            raise PlanError("not a WatermarkSpec", got=shown(spec), hint="pass WatermarkSpec.fixed_lag_ms(5_000)")
+            raise PlanError("not a WatermarkSpec", got=shown(spec), hint="pass WatermarkSpec.fixed_lag(5_000)")
         if column is None:
             fitting = [f.name for f in self.schema if pa.types.is_timestamp(f.type)]
             if len(fitting) != 1:

@@ -33,7 +33,13 @@ else:  # which makes streams of this kind
 
 @attrs.frozen(eq=False, repr=False)
 class TimedStream(RunMethods, KeyedStream):
-    """Rows with event time; without :meth:`key_by` all rows share one global key (SEMANTICS §3.8)."""
+    """Rows with event time; without :meth:`key_by` all rows share one global key (SEMANTICS §3.8).
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        The columns, without those that only the library uses.
+    """
 
     schema: pa.Schema
 
@@ -202,7 +208,7 @@ def _check_sources(spec: MultiSourceWatermarkSpec, schema: pa.Schema, source_col
         raise PlanError(
             "a MultiSourceWatermarkSpec without sources",
             got="0 sources",
-            hint='add .source("a", WatermarkSpec.fixed_lag_ms(5_000))',
+            hint='add .source("a", WatermarkSpec.fixed_lag(5_000))',
         )
     if source_column is None:
         raise PlanError("which column names the source?", got="None", hint='pass source_column="source"')

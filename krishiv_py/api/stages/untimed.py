@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 @needs('.watermark("column", lag)', "agg", *WINDOWS, *JOINS, *RESULTS)
 @attrs.frozen(eq=False, repr=False)
 class KeyedUntimedStream(ShownInALine):
-    """A keyed stream that still needs its event time."""
+    """A keyed stream that still needs its event time.
+
+    Attributes
+    ----------
+    keys : tuple of str
+        The names of the key columns.
+    """
 
     _stream: Stream
     keys: tuple[str, ...]

@@ -13,6 +13,7 @@ from krishiv_py.api.planning import evaluate
 from krishiv_py.api.stages.lookback import LookBackStream
 from krishiv_py.api.stages.panes import PaneStream, checked_options
 from krishiv_py.api.stages.windowed import WindowedStream
+from krishiv_py.deprecation import deprecated
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.expr import Expr
@@ -22,6 +23,7 @@ from krishiv_py.plan.windows.assigned import assigned
 from krishiv_py.plan.windows.assigner import WindowAssigner
 from krishiv_py.plan.windows.count import count_rows
 from krishiv_py.plan.windows.cumulate import cumulate
+from krishiv_py.plan.windows.distinct import SlidingWindows
 from krishiv_py.plan.windows.fixed import MAX_OVERLAP, hopping, tumbling
 from krishiv_py.plan.windows.lookback import LookBackEmit, LookBackWindow, lookback
 from krishiv_py.plan.windows.panes import TimeIntervalWindowOptions
@@ -40,8 +42,8 @@ class WindowMethods(OptionMethods):
     @overload
     def window(self, spec: TimeIntervalWindowOptions) -> PaneStream: ...
     @overload
-    def window(self, spec: Window | WindowAssigner) -> WindowedStream: ...
-    def window(self, spec: Window | WindowAssigner | TimeIntervalWindowOptions) -> WindowedStream:
+    def window(self, spec: Window | SlidingWindows | WindowAssigner) -> WindowedStream: ...
+    def window(self, spec: Window | SlidingWindows | WindowAssigner | TimeIntervalWindowOptions) -> WindowedStream:
         """Windows of any kind, as a value; the other methods are short forms of this one.
 
         Parameters
@@ -72,6 +74,8 @@ class WindowMethods(OptionMethods):
             return self._windowed(assigned(spec), WindowedStream)
         if isinstance(spec, TimeIntervalWindowOptions):
             return self._windowed(checked_options(spec), PaneStream)
+        if isinstance(spec, SlidingWindows):
+            return self._windowed(spec._window(), WindowedStream)
         if not isinstance(spec, Window):
             raise PlanError(
                 "not a window",
@@ -138,11 +142,8 @@ class WindowMethods(OptionMethods):
     def sliding_window(
         self, size: Duration, slide: Duration, offset: Duration = 0, *, allow_gaps: bool = False, max_overlap: int = MAX_OVERLAP
     ) -> WindowedStream:
-        """Return hopping windows: Krishiv's and Flink's name for :meth:`hopping_window`.
-
-        The sliding windows of Kafka Streams (KIP-450) are other ones, one for each distinct set of rows: write
-        ``.windowed_by(SlidingWindows.of(...))`` for them.
-        """
+        """See :meth:`hopping_window`, with its `size`, `slide`, `offset`, `allow_gaps` and `max_overlap`."""
+        deprecated("sliding_window", "hopping_window, or krishiv_py.compat.sliding_window")
         return self.hopping_window(size, slide, offset, allow_gaps=allow_gaps, max_overlap=max_overlap)
 
     def cumulate_window(
@@ -301,7 +302,7 @@ class WindowMethods(OptionMethods):
         """
         return self.window(count_rows(size, slide, max_overlap=max_overlap))
 
-    def windowed_by(self, windows: Window | WindowAssigner | TimeIntervalWindowOptions) -> WindowedStream:
+    def windowed_by(self, windows: Window | SlidingWindows | WindowAssigner | TimeIntervalWindowOptions) -> WindowedStream:
         """:meth:`window` under Kafka's name, for ``SlidingWindows`` and every other window.
 
         ``SlidingWindows`` are one window per distinct set of rows that lie within their size (KIP-450, SEMANTICS §3.5). Their

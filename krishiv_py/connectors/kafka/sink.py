@@ -121,7 +121,7 @@ class KafkaSink(TransactionalSink):
         When confluent-kafka, or what the format needs, is not installed.
     """
 
-    __slots__ = ("_connection", "_headers", "_key", "_outputs", "_upsert", "_values", "_within_s", "guarantee", "topic")
+    __slots__ = ("_connection", "_guarantee", "_headers", "_key", "_outputs", "_upsert", "_values", "_within_s", "topic")
 
     def __init__(
         self,
@@ -155,18 +155,18 @@ class KafkaSink(TransactionalSink):
             hint = 'leave `key`, `headers` and `upsert` out, or write one row a value: format="avro"'
             raise PlanError("a value of Arrow is many rows", got="a key or headers", hint=hint)
         one_of(delivery, "delivery", ("exactly_once", "at_least_once"))
-        self.guarantee: Guarantee = delivery
+        self._guarantee: Guarantee = delivery
         check_promise(self._connection.settings, transactions=delivery == "exactly_once")
         self._within_s = wait_us(timeout, "timeout") / 1_000_000
         self._outputs = _Outputs()
 
     def __repr__(self) -> str:
-        return f"KafkaSink({self.topic!r}, {self._connection!r}, {self.guarantee})"
+        return f"KafkaSink({self.topic!r}, {self._connection!r}, {self._guarantee})"
 
     @property
     def on_repeat(self) -> OnRepeat:  # type: ignore[override]  # follows from what was told
         """Return what happens to a batch that is published again."""
-        return "skip" if self.guarantee == "exactly_once" else "at_least_once"
+        return "skip" if self._guarantee == "exactly_once" else "at_least_once"
 
     @property
     def title(self) -> str:
@@ -195,7 +195,7 @@ class KafkaSink(TransactionalSink):
         columns = self._columns(batch.schema)
         described = pa.schema([batch.schema.field(name) for name in columns])
         encode = None if self._values.format == "arrow" else self._values.encoder(self.topic, described)
-        exactly = self.guarantee == "exactly_once"
+        exactly = self._guarantee == "exactly_once"
         writer = Writer(self._connection, self.topic, f"krishiv-{batch.query_id}-{batch.output}", exactly, self._within_s)
         writer.open()
         self._outputs[at] = _Output(writer, columns, encode)
@@ -209,7 +209,7 @@ class KafkaSink(TransactionalSink):
                 super().write_tables(batch, tables)
                 return
             except AwayError:
-                if self.guarantee != "exactly_once" or time.monotonic() > until:
+                if self._guarantee != "exactly_once" or time.monotonic() > until:
                     raise
             last = self.last_committed(batch)
             if last is not None and last >= batch.batch_id:  # it was committed, but the answer did not arrive
@@ -219,7 +219,7 @@ class KafkaSink(TransactionalSink):
         """Begin the transaction of a `batch`."""
         output = self._output(batch)
         output.rows = 0
-        if self.guarantee == "exactly_once":
+        if self._guarantee == "exactly_once":
             output.writer.begin()
 
     def write(self, batch: OutputBatch, table: pa.Table) -> None:
@@ -237,14 +237,14 @@ class KafkaSink(TransactionalSink):
     def commit(self, batch: OutputBatch) -> None:
         """Make the rows visible, together with the note of this `batch`."""
         writer = self._output(batch).writer
-        if self.guarantee == "exactly_once":
+        if self._guarantee == "exactly_once":
             writer.commit(batch.batch_id)
         else:
             writer.flush()
 
     def abort(self, batch: OutputBatch) -> None:
         """Take back what was written of this `batch`, where there are transactions."""
-        if self.guarantee == "exactly_once":
+        if self._guarantee == "exactly_once":
             self._output(batch).writer.abort()
 
     def _output(self, batch: OutputBatch) -> _Output:

@@ -20,6 +20,11 @@ class ConsoleSink(TableSink):
     """Prints every non-empty micro-batch; a repeated batch is printed again.
 
     A row is one line: characters that a terminal does not show are escaped, and values of more than 200 characters are cut.
+
+    Attributes
+    ----------
+    max_rows : int
+        How many rows of a micro-batch are printed, 20 by default.
     """
 
     max_rows: int = attrs.field(default=20)

@@ -15,7 +15,13 @@ BatchConsumer: TypeAlias = Callable[[Any, int], None]
 
 @attrs.frozen(eq=False)
 class ForeachBatchSink(FrameSink):
-    """Calls ``function(dataframe, batch_id)`` for every micro-batch, with a Spark DataFrame of results."""
+    """Calls ``function(dataframe, batch_id)`` for every micro-batch, with a Spark DataFrame of results.
+
+    Attributes
+    ----------
+    function : callable
+        What is called with the rows and the number of the micro-batch.
+    """
 
     function: BatchConsumer = attrs.field()
 

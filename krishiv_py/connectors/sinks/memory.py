@@ -15,7 +15,13 @@ from krishiv_py.plan.checks import a_number
 
 @attrs.frozen(eq=False)
 class MemorySink(TableSink):
-    """Arrow tables in the driver's memory: :meth:`table` gives all rows so far."""
+    """Arrow tables in the driver's memory: :meth:`table` gives all rows so far.
+
+    Attributes
+    ----------
+    tables : dict
+        The tables of each micro-batch, by its number.
+    """
 
     tables: dict[int, list[pa.Table]] = attrs.field(factory=dict, repr=False)
     on_repeat: ClassVar[OnRepeat] = "replace"

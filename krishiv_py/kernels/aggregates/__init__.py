@@ -27,29 +27,29 @@ def kernel_for(call: AggCall, type_: pa.DataType) -> AggKernel:
     ExpressionError
         When the aggregate does not take such values.
     """
-    if pa.types.is_null(type_) and call.takes != "rows":
+    if pa.types.is_null(type_) and call._takes != "rows":
         raise ExpressionError(
             f"{call.func} takes values of some type",
             got=f"{call.arg!r}, which is null only",
             hint='cast it: col("x").cast("double")',
         )
-    if call.takes == "numbers" and not _is_number(type_):
+    if call._takes == "numbers" and not _is_number(type_):
         raise ExpressionError(
             f"{call.func} takes numbers",
             got=f"{call.arg!r} of type {type_text(type_)}",
             hint='cast it: col("x").cast("double")',
         )
-    if call.takes == "integers" and not pa.types.is_integer(type_):
+    if call._takes == "integers" and not pa.types.is_integer(type_):
         raise ExpressionError(
             f"{call.func} takes whole numbers",
             got=f"{call.arg!r} of type {type_text(type_)}",
             hint='cast it: col("x").cast("bigint")',
         )
-    if call.takes == "conditions" and not pa.types.is_boolean(type_):
+    if call._takes == "conditions" and not pa.types.is_boolean(type_):
         raise ExpressionError(
             f"{call.func} takes a condition", got=f"{call.arg!r} of type {type_text(type_)}", hint='compare it: col("x") > 0'
         )
-    if call.takes == "comparable" and pa.types.is_nested(type_):
+    if call._takes == "comparable" and pa.types.is_nested(type_):
         raise ExpressionError(
             f"{call.func} takes values that can be compared",
             got=f"{call.arg!r} of type {type_text(type_)}",

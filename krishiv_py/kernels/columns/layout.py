@@ -51,7 +51,7 @@ class Layout:
         input_types: list[pa.DataType] = []
         seen: dict[tuple[object, ...], int] = {}
         for call in spec.aggs:
-            value = None if call.counts_rows else call.arg
+            value = None if call._counts_rows else call.arg
             type_ = pa.bool_() if value is None else expr_type(value, spec.row_schema)
             self.kernels.append(kernel_for(call, type_))
             if value is None and call.where is None:

@@ -147,9 +147,9 @@ def _node(expr: Expr, batch: Rows) -> Value:
     if isinstance(expr, Field):
         return _field(value_of(expr.arg, batch), expr)
     if isinstance(expr, StructOf):
-        return pa.StructArray.from_arrays([value_of(c, batch) for c in expr.children()], names=list(expr.names))
+        return pa.StructArray.from_arrays([value_of(c, batch) for c in expr._children()], names=list(expr.names))
     if isinstance(expr, Case):
-        return _case(expr.args, batch)
+        return _case(expr._args, batch)
     if isinstance(expr, Func):
         return _call(expr, batch)
     if isinstance(expr, Aggregate):

@@ -17,7 +17,7 @@ class IntervalGate(Section):
 
     def opens(self, trigger: Trigger, moment: Moment, *, changed: bool) -> bool:
         """Return whether it is time for what changed; the clock starts when something has changed for the first time."""
-        period_us = trigger.period_us
+        period_us = trigger._period_us
         if period_us is None or moment.now_us is None or not changed:
             return False
         if self.shown_at is None:
@@ -29,6 +29,6 @@ class IntervalGate(Section):
 
     def wakeup(self, trigger: Trigger, *, changed: bool) -> int | None:
         """The processing time at which it opens, if anything waits for that."""
-        if trigger.period_us is None or self.shown_at is None or not changed:
+        if trigger._period_us is None or self.shown_at is None or not changed:
             return None
-        return self.shown_at + trigger.period_us
+        return self.shown_at + trigger._period_us

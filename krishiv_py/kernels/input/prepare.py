@@ -242,13 +242,13 @@ class Prepare:
     def _steps(self, batch: pa.RecordBatch, watermark_us: int, now_us: int | None) -> pa.RecordBatch:
         """Rows behind the stateless steps; rows that go by the clock are never behind the watermark, before the input ends."""
         prefix = self.spec.prefix
-        if self.spec.watermark.by_clock and now_us is not None:
+        if self.spec.watermark._by_clock and now_us is not None:
             prefix = at_time(prefix, now_us if watermark_us == END_OF_TIME else max(watermark_us, now_us))
         return apply_prefix(prefix, batch)
 
     def _ahead(self, times: Ints, watermark_us: int, begun_us: int | None) -> Mask:
         """Rows too far ahead; the clock is never ahead of itself."""
-        if self.spec.watermark.by_clock:
+        if self.spec.watermark._by_clock:
             return np.zeros(len(times), np.bool_)
         return beyond(times, watermark_us, begun_us, self.spec.options)
 

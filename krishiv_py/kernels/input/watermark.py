@@ -95,7 +95,7 @@ class WatermarkTracker:
         active = [reached for name, reached in self.reached.items() if not self._idle(name, now_us)]
         if active and min(active) > self.current:
             self.current, self.stood = min(active), None
-        if self.spec.by_clock and self.current != END_OF_TIME:
+        if self.spec._by_clock and self.current != END_OF_TIME:
             self.current = max(self.current, now_us)
         if self.stood is None and silent_us is not None and self.current not in (UNSET, END_OF_TIME):
             self.stood = self.current - silent_us

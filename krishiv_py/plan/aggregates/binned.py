@@ -21,7 +21,7 @@ class ApproxPercentile(AggCall):
     """Values close to those of ranks."""
 
     func: ClassVar[str] = "approx_percentile"
-    takes: ClassVar[Takes] = "numbers"
+    _takes: ClassVar[Takes] = "numbers"
     percentage: float = 0.5
     percentages: tuple[float, ...] = ()
     """Several ranks, which make a list of the result."""
@@ -90,7 +90,7 @@ class Histogram(AggCall):
     """How many values are in each bin."""
 
     func: ClassVar[str] = "histogram"
-    takes: ClassVar[Takes] = "numbers"
+    _takes: ClassVar[Takes] = "numbers"
     bounds: tuple[float, ...] = ()
     """Where bins begin."""
 

@@ -15,7 +15,7 @@ class BitAnd(AggCall):
     """The bits that all numbers have."""
 
     func: ClassVar[str] = "bit_and"
-    takes: ClassVar[Takes] = "integers"
+    _takes: ClassVar[Takes] = "integers"
 
 
 @aggregate("BIT_AND")
@@ -41,7 +41,7 @@ class BitOr(AggCall):
     """The bits that any number has."""
 
     func: ClassVar[str] = "bit_or"
-    takes: ClassVar[Takes] = "integers"
+    _takes: ClassVar[Takes] = "integers"
 
 
 @aggregate("BIT_OR")
@@ -55,7 +55,7 @@ class BitXor(AggCall):
     """The bits that an odd number of numbers have."""
 
     func: ClassVar[str] = "bit_xor"
-    takes: ClassVar[Takes] = "integers"
+    _takes: ClassVar[Takes] = "integers"
 
 
 @aggregate("BIT_XOR")

@@ -46,7 +46,7 @@ class AggCall(Aggregate):
     """
 
     func: ClassVar[str]
-    takes: ClassVar[Takes] = "values"
+    _takes: ClassVar[Takes] = "values"
     arg: Expr
     name: str | None = None
     where: Expr | None = None
@@ -99,7 +99,7 @@ class AggCall(Aggregate):
         if self.name is not None:
             return self.name
         own = "" if self.over_us is None else "_" + show_us(self.over_us).replace(" ", "_")
-        if self.counts_rows:
+        if self._counts_rows:
             return f"count{own}"
         return f"{self._title.lower()}_{name_of(self.arg)}{own}"
 
@@ -109,19 +109,19 @@ class AggCall(Aggregate):
         return self.func
 
     @property
-    def counts_rows(self) -> bool:
+    def _counts_rows(self) -> bool:
         """Whether this is ``count(*)``."""
         return False
 
     def _written(self) -> str:
         plain = isinstance(self.arg, Col) and not self._settings() and self.where is None and self.over_us is None
-        return f"{self.func}({'' if self.counts_rows else python_text(self.arg)})" if plain else "x"
+        return f"{self.func}({'' if self._counts_rows else python_text(self.arg)})" if plain else "x"
 
     def _settings(self) -> list[str]:
         """Return what makes two calls of one aggregate different, besides argument and filter."""
         return []
 
-    def parts(self) -> tuple[Any, ...]:
+    def _parts(self) -> tuple[Any, ...]:
         where = () if self.where is None else (" FILTER (WHERE ", self.where, ")")
         over = () if self.over_us is None else (f" OVER {show_us(self.over_us)}",)
         return f"{self._title}(", *listed([self.arg, *self._settings()]), ")", *where, *over

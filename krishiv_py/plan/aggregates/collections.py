@@ -30,7 +30,7 @@ class CollectSet(AggCall):
     """The distinct values as a list."""
 
     func: ClassVar[str] = "collect_set"
-    takes: ClassVar[Takes] = "comparable"
+    _takes: ClassVar[Takes] = "comparable"
 
 
 @aggregate("COLLECT_SET")
@@ -44,7 +44,7 @@ class CountDistinct(AggCall):
     """The number of distinct values."""
 
     func: ClassVar[str] = "count_distinct"
-    takes: ClassVar[Takes] = "comparable"
+    _takes: ClassVar[Takes] = "comparable"
 
 
 @aggregate("COUNT_DISTINCT")

@@ -17,10 +17,10 @@ class Count(AggCall):
     """The number of rows or of values."""
 
     func: ClassVar[str] = "count"
-    takes: ClassVar[Takes] = "rows"
+    _takes: ClassVar[Takes] = "rows"
 
     @property
-    def counts_rows(self) -> bool:
+    def _counts_rows(self) -> bool:
         return isinstance(self.arg, Col) and self.arg.name == "*"
 
 

@@ -17,7 +17,7 @@ class Min(AggCall):
     """The smallest value."""
 
     func: ClassVar[str] = "min"
-    takes: ClassVar[Takes] = "comparable"
+    _takes: ClassVar[Takes] = "comparable"
 
 
 @aggregate("MIN")
@@ -31,7 +31,7 @@ class Max(AggCall):
     """The largest value."""
 
     func: ClassVar[str] = "max"
-    takes: ClassVar[Takes] = "comparable"
+    _takes: ClassVar[Takes] = "comparable"
 
 
 @aggregate("MAX")
@@ -71,7 +71,7 @@ class BoolAnd(AggCall):
     """Whether a condition is true for every row."""
 
     func: ClassVar[str] = "bool_and"
-    takes: ClassVar[Takes] = "conditions"
+    _takes: ClassVar[Takes] = "conditions"
 
 
 @aggregate("BOOL_AND", "EVERY")
@@ -85,7 +85,7 @@ class BoolOr(AggCall):
     """Whether a condition is true for any row."""
 
     func: ClassVar[str] = "bool_or"
-    takes: ClassVar[Takes] = "conditions"
+    _takes: ClassVar[Takes] = "conditions"
 
 
 @aggregate("BOOL_OR", "SOME", "ANY")

@@ -16,7 +16,7 @@ class ApproxCountDistinct(AggCall):
     """An estimate of the number of distinct values."""
 
     func: ClassVar[str] = "approx_count_distinct"
-    takes: ClassVar[Takes] = "comparable"
+    _takes: ClassVar[Takes] = "comparable"
     precision: int = 12
     """There are ``2**precision`` registers."""
 

@@ -15,7 +15,7 @@ class Mode(AggCall):
     """The most frequent value."""
 
     func: ClassVar[str] = "mode"
-    takes: ClassVar[Takes] = "comparable"
+    _takes: ClassVar[Takes] = "comparable"
 
 
 @aggregate("MODE")

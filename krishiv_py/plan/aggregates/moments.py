@@ -15,7 +15,7 @@ class Stddev(AggCall):
     """The standard deviation of a sample."""
 
     func: ClassVar[str] = "stddev"
-    takes: ClassVar[Takes] = "numbers"
+    _takes: ClassVar[Takes] = "numbers"
 
 
 @aggregate("STDDEV", "STDDEV_SAMP", "STD")
@@ -29,7 +29,7 @@ class Variance(AggCall):
     """The variance of a sample."""
 
     func: ClassVar[str] = "variance"
-    takes: ClassVar[Takes] = "numbers"
+    _takes: ClassVar[Takes] = "numbers"
 
 
 @aggregate("VARIANCE", "VAR_SAMP")
@@ -46,7 +46,7 @@ class StddevPop(AggCall):
     """The standard deviation of all."""
 
     func: ClassVar[str] = "stddev_pop"
-    takes: ClassVar[Takes] = "numbers"
+    _takes: ClassVar[Takes] = "numbers"
 
 
 @aggregate("STDDEV_POP")
@@ -60,7 +60,7 @@ class VarPop(AggCall):
     """The variance of all."""
 
     func: ClassVar[str] = "var_pop"
-    takes: ClassVar[Takes] = "numbers"
+    _takes: ClassVar[Takes] = "numbers"
 
 
 @aggregate("VAR_POP")

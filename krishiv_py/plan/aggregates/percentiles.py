@@ -17,7 +17,7 @@ class Percentile(AggCall):
     """The exact percentile."""
 
     func: ClassVar[str] = "percentile"
-    takes: ClassVar[Takes] = "numbers"
+    _takes: ClassVar[Takes] = "numbers"
     percentage: float = 0.5
 
     def _settings(self) -> list[str]:

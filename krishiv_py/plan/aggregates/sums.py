@@ -15,7 +15,7 @@ class Sum(AggCall):
     """The sum."""
 
     func: ClassVar[str] = "sum"
-    takes: ClassVar[Takes] = "numbers"
+    _takes: ClassVar[Takes] = "numbers"
 
 
 @aggregate("SUM")
@@ -32,7 +32,7 @@ class Avg(AggCall):
     """The mean."""
 
     func: ClassVar[str] = "avg"
-    takes: ClassVar[Takes] = "numbers"
+    _takes: ClassVar[Takes] = "numbers"
 
 
 @aggregate("AVG", "MEAN")

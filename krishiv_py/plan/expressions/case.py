@@ -14,7 +14,7 @@ from krishiv_py.plan.expressions.expr import Expr, Func, wrap
 class Case(Expr):
     """The value beside the first condition that is true; otherwise the last value, or null if there is none."""
 
-    args: tuple[Expr, ...]
+    _args: tuple[Expr, ...]
     """Conditions and values by turns, then the value of ELSE if there is one."""
 
     def when(self, condition: Expr, value: object) -> Case:
@@ -26,17 +26,17 @@ class Case(Expr):
         return Case((*self._open(), wrap(value)))
 
     def _open(self) -> tuple[Expr, ...]:
-        if len(self.args) % 2:
+        if len(self._args) % 2:
             raise ExpressionError("otherwise(...) stands twice, or before a when(...)", got=str(self), hint="write it last")
-        return self.args
+        return self._args
 
-    def parts(self) -> tuple[Any, ...]:
-        pairs = [(self.args[at], self.args[at + 1]) for at in range(0, len(self.args) - 1, 2)]
+    def _parts(self) -> tuple[Any, ...]:
+        pairs = [(self._args[at], self._args[at + 1]) for at in range(0, len(self._args) - 1, 2)]
         texts = [part for condition, value in pairs for part in (" WHEN ", condition, " THEN ", value)]
-        return "CASE", *texts, *((" ELSE ", self.args[-1]) if len(self.args) % 2 else ()), " END"
+        return "CASE", *texts, *((" ELSE ", self._args[-1]) if len(self._args) % 2 else ()), " END"
 
-    def children(self) -> tuple[Expr, ...]:
-        return self.args
+    def _children(self) -> tuple[Expr, ...]:
+        return self._args
 
 
 def _condition(value: object) -> Expr:

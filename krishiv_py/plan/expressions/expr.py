@@ -243,11 +243,11 @@ class Expr(FunctionMethods, Namespaces):
             raise ExpressionError("same_as takes an expression", got=shown(other), hint="write col(...) or lit(...)")
         return identity(self, Expr) == identity(other, Expr)
 
-    def children(self) -> tuple[Expr, ...]:
+    def _children(self) -> tuple[Expr, ...]:
         """The expressions directly below this one."""
         return ()
 
-    def parts(self) -> tuple[Any, ...]:
+    def _parts(self) -> tuple[Any, ...]:
         """Its text, with expressions where theirs belongs."""
         raise NotImplementedError
 
@@ -264,7 +264,7 @@ class Col(Expr):
 
     name: str
 
-    def parts(self) -> tuple[Any, ...]:
+    def _parts(self) -> tuple[Any, ...]:
         return (quoted(self.name),)
 
 
@@ -274,7 +274,7 @@ class Lit(Expr):
 
     value: Scalar = attrs.field(converter=constant)
 
-    def parts(self) -> tuple[Any, ...]:
+    def _parts(self) -> tuple[Any, ...]:
         return (repr(self.value),)
 
 
@@ -286,10 +286,10 @@ class BinOp(Expr):
     left: Expr
     right: Expr
 
-    def parts(self) -> tuple[Any, ...]:
+    def _parts(self) -> tuple[Any, ...]:
         return "(", self.left, f" {self.op} ", self.right, ")"
 
-    def children(self) -> tuple[Expr, ...]:
+    def _children(self) -> tuple[Expr, ...]:
         return (self.left, self.right)
 
 
@@ -300,10 +300,10 @@ class UnOp(Expr):
     op: UnaryOp
     arg: Expr
 
-    def parts(self) -> tuple[Any, ...]:
+    def _parts(self) -> tuple[Any, ...]:
         return f"{self.op}(", self.arg, ")"
 
-    def children(self) -> tuple[Expr, ...]:
+    def _children(self) -> tuple[Expr, ...]:
         return (self.arg,)
 
 
@@ -314,10 +314,10 @@ class IsIn(Expr):
     arg: Expr
     values: tuple[Scalar, ...]
 
-    def parts(self) -> tuple[Any, ...]:
+    def _parts(self) -> tuple[Any, ...]:
         return "(", self.arg, f" in {list(self.values)!r})"
 
-    def children(self) -> tuple[Expr, ...]:
+    def _children(self) -> tuple[Expr, ...]:
         return (self.arg,)
 
 
@@ -330,12 +330,12 @@ class Cast(Expr):
     named: bool = False
     tried: bool = False
 
-    def parts(self) -> tuple[Any, ...]:
+    def _parts(self) -> tuple[Any, ...]:
         instant = self.named and pa.types.is_timestamp(self.type)  # what a number counts depends on how the type was given
         shown = ("timestamp" if self.type.tz else "timestamp_ntz") if instant else str(self.type)
         return "try_cast(" if self.tried else "cast(", self.arg, f" as {shown})"
 
-    def children(self) -> tuple[Expr, ...]:
+    def _children(self) -> tuple[Expr, ...]:
         return (self.arg,)
 
 
@@ -346,10 +346,10 @@ class Field(Expr):
     arg: Expr
     name: str
 
-    def parts(self) -> tuple[Any, ...]:
+    def _parts(self) -> tuple[Any, ...]:
         return self.arg, f".{quoted(self.name)}"
 
-    def children(self) -> tuple[Expr, ...]:
+    def _children(self) -> tuple[Expr, ...]:
         return (self.arg,)
 
 
@@ -363,10 +363,10 @@ class Func(Expr):
     def __attrs_post_init__(self) -> None:
         check_arguments(self.name, [a.value if isinstance(a, Lit) else a for a in self.args])
 
-    def parts(self) -> tuple[Any, ...]:
+    def _parts(self) -> tuple[Any, ...]:
         return f"{self.name}(", *listed(self.args), ")"
 
-    def children(self) -> tuple[Expr, ...]:
+    def _children(self) -> tuple[Expr, ...]:
         return self.args
 
 
@@ -377,10 +377,10 @@ class Alias(Expr):
     arg: Expr
     name: str
 
-    def parts(self) -> tuple[Any, ...]:
+    def _parts(self) -> tuple[Any, ...]:
         return self.arg, f" AS {quoted(self.name)}"
 
-    def children(self) -> tuple[Expr, ...]:
+    def _children(self) -> tuple[Expr, ...]:
         return (self.arg,)
 
 

@@ -24,7 +24,7 @@ class LambdaVar(Expr):
 
     name: str
 
-    def parts(self) -> tuple[Any, ...]:
+    def _parts(self) -> tuple[Any, ...]:
         return (quoted(self.name),)
 
 
@@ -35,11 +35,11 @@ class Lambda(Expr):
     params: tuple[str, ...]
     body: Expr
 
-    def parts(self) -> tuple[Any, ...]:
+    def _parts(self) -> tuple[Any, ...]:
         names = [quoted(p) for p in self.params]
         return *(names if len(names) == 1 else ("(", *listed(names), ")")), " -> ", self.body
 
-    def children(self) -> tuple[Expr, ...]:
+    def _children(self) -> tuple[Expr, ...]:
         return (self.body,)
 
 

@@ -16,8 +16,8 @@ class StructOf(Expr):
 
     names: tuple[str, ...]
 
-    def parts(self) -> tuple[Any, ...]:
-        return "struct(", *listed(self.children()), ")"
+    def _parts(self) -> tuple[Any, ...]:
+        return "struct(", *listed(self._children()), ")"
 
-    def children(self) -> tuple[Expr, ...]:
+    def _children(self) -> tuple[Expr, ...]:
         return tuple(Col(n) for n in self.names)

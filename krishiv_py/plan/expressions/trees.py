@@ -16,11 +16,11 @@ Flat: TypeAlias = "tuple[tuple[type, Own], ...]"
 class Tree(Protocol):
     """A node that knows the nodes below it, and how it is written."""
 
-    def children(self) -> tuple[Any, ...]:
+    def _children(self) -> tuple[Any, ...]:
         """The nodes directly below."""
         ...
 
-    def parts(self) -> tuple[Any, ...]:
+    def _parts(self) -> tuple[Any, ...]:
         """Its text, with nodes where theirs belongs."""
         ...
 
@@ -45,7 +45,7 @@ def walk(tree: T) -> Iterator[T]:
     while pending:
         node = pending.pop()
         yield node
-        pending += reversed(node.children())
+        pending += reversed(node._children())
 
 
 def render(tree: Tree) -> str:
@@ -57,7 +57,7 @@ def render(tree: Tree) -> str:
         if isinstance(part, str):
             out.append(part)
         else:
-            pending += reversed(part.parts())
+            pending += reversed(part._parts())
     return "".join(out)
 
 

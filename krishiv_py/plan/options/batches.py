@@ -15,6 +15,17 @@ class Batches:
     """When the next micro-batch of a query is planned: what Spark calls its trigger.
 
     Use one of :meth:`as_fast_as_possible` (default), :meth:`every`, :meth:`target` and :meth:`available_now`.
+
+    Attributes
+    ----------
+    kind : {"fast", "every", "target", "available_now"}
+        Which of them it is.
+    interval_us : int
+        The interval of :meth:`every`, or the duration of :meth:`target`, in microseconds.
+    flush, snapshot : bool
+        The last micro-batch of :meth:`available_now`.
+    max_rows, max_bytes : int
+        The bounds of :meth:`target`.
     """
 
     kind: str = "fast"
@@ -40,8 +51,8 @@ class Batches:
             )
 
     @property
-    def goes_on(self) -> bool:
-        """Whether a last micro-batch follows when the input there was is done."""
+    def _goes_on(self) -> bool:
+        """True if a last micro-batch follows when the input there was is done."""
         return self.flush or self.snapshot
 
     @classmethod
@@ -85,7 +96,7 @@ class Batches:
         """
         return cls("target", to_us(duration, "duration"), max_rows=max_rows, max_bytes=max_bytes)
 
-    def check_for_spark(self) -> None:
+    def _check_for_spark(self) -> None:
         """See that Spark can run such batches.
 
         Raises

@@ -71,7 +71,15 @@ def a_late_handler(handler: object) -> LateEventHandler:
 
 @attrs.define(eq=False)
 class CountingLateEventHandler:
-    """Counts late rows, in total, by operator and by reason; the default."""
+    """Counts late rows, in total, by operator and by reason; the default.
+
+    Attributes
+    ----------
+    by_operator : Counter
+        The late rows of each operator, by its name.
+    by_reason : Counter
+        The late rows of each reason.
+    """
 
     by_operator: Counter[str] = attrs.field(factory=Counter)
     by_reason: Counter[str] = attrs.field(factory=Counter)
@@ -124,7 +132,13 @@ class UnaskedLateEventHandler(CountingLateEventHandler):
 
 @attrs.define(eq=False)
 class CountByKeyLateEventHandler:
-    """Counts late rows by key."""
+    """Counts late rows by key.
+
+    Attributes
+    ----------
+    by_key : Counter
+        The late rows of each key, a tuple of its columns.
+    """
 
     by_key: Counter[tuple[Any, ...]] = attrs.field(factory=Counter)
     _lock: Any = attrs.field(factory=threading.Lock, repr=False)

@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 import attrs
 
+from krishiv_py.deprecation import deprecated
 from krishiv_py.errors import CallError, shown
 from krishiv_py.plan.checks import one_of
 from krishiv_py.plan.durations import Duration, show_us, to_us
@@ -53,11 +54,14 @@ class StateTtlConfig:
         if given is None or (ttl is not None and ttl_ms is not None):
             got = "none" if ttl is None else f"ttl={shown(ttl)}, ttl_ms={shown(ttl_ms)}"
             raise CallError("StateTtlConfig takes one time to live", got=got, hint='write StateTtlConfig(ttl="1 hour")')
+        if ttl is None:
+            deprecated("StateTtlConfig(ttl_ms=...)", "StateTtlConfig(ttl=...)")
         self.__attrs_init__(given, clock)
 
     @property
     def ttl_ms(self) -> Duration:
-        """The time to live as it was given, by Krishiv's name."""
+        """See `ttl`."""
+        deprecated("StateTtlConfig.ttl_ms", "StateTtlConfig.ttl")
         return self.ttl
 
     @property
@@ -122,7 +126,7 @@ class QueryOptions:
         if self.allowed_lateness_us:
             parts.append(f"allowed_lateness={show_us(self.allowed_lateness_us)}")
         if self.trigger != Trigger():
-            parts.append(f"trigger: {self.trigger.describe()}")
+            parts.append(f"trigger: {self.trigger._describe()}")
         if self.accumulation != "accumulating":
             parts.append(f"accumulation={self.accumulation}")
         if self.future_action != "warn":

@@ -16,7 +16,13 @@ Accumulation: TypeAlias = Literal["accumulating", "discarding"]
 
 @attrs.frozen
 class Interval:
-    """At most every `period_us` microseconds of processing time."""
+    """At most every `period_us` microseconds of processing time.
+
+    Attributes
+    ----------
+    period_us : int
+        The shortest distance of two firings, in microseconds of processing time.
+    """
 
     period_us: int
 
@@ -127,18 +133,18 @@ class Trigger:
         return cls(early=trigger)
 
     @property
-    def period_us(self) -> int | None:
+    def _period_us(self) -> int | None:
         """How often in processing time windows that changed are looked at; None if the clock plays no part."""
         if isinstance(self.early, Interval):
             return self.early.period_us
         return self.early.every_us if isinstance(self.early, Asked) else None
 
     @property
-    def row_by_row(self) -> bool:
+    def _row_by_row(self) -> bool:
         """Whether single rows make windows fire, so that rows must be kept apart until they have been counted."""
         return isinstance(self.early, int) or isinstance(self.late, int)
 
-    def describe(self) -> str:
+    def _describe(self) -> str:
         """One line for ``explain()``."""
         parts = []
         if isinstance(self.early, Interval):

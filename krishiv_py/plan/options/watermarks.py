@@ -7,6 +7,7 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
+from krishiv_py.deprecation import deprecated
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import a_text, microseconds, one_of
 from krishiv_py.plan.durations import (
@@ -53,17 +54,8 @@ class WatermarkSpec:
     def fixed_lag_ms(
         cls, lag_ms: int, *, initial: TimePoint | None = None, idle_advance: Duration | None = None
     ) -> WatermarkSpec:
-        """A fixed lag in milliseconds.
-
-        Parameters
-        ----------
-        lag_ms : int
-            How far rows may be out of order, in milliseconds; 0 is legal.
-        initial : int or datetime, optional
-            Where the watermark starts (``int`` is milliseconds since the epoch) instead of unset.
-        idle_advance : int or timedelta or str, optional
-            See :meth:`fixed_lag`.
-        """
+        """See :meth:`fixed_lag`, the name for it since 0.1; this one takes `lag_ms`, `initial` and `idle_advance`."""
+        deprecated("WatermarkSpec.fixed_lag_ms", "WatermarkSpec.fixed_lag, or krishiv_py.compat.fixed_lag_ms")
         return cls.fixed_lag(lag_ms, initial=initial, idle_advance=idle_advance)
 
     @classmethod
@@ -87,15 +79,15 @@ class WatermarkSpec:
         return cls(lag_us, UNSET if initial is None else time_point_us(initial, "initial"), advance_us)
 
     @property
-    def by_clock(self) -> bool:
+    def _by_clock(self) -> bool:
         """Whether it is the clock itself that it follows, and not rows."""
         return False
 
-    def starting(self, initial_us: int) -> WatermarkSpec:
+    def _starting(self, initial_us: int) -> WatermarkSpec:
         """With a start of `initial_us`, unless it has its own."""
         return attrs.evolve(self, initial_us=initial_us) if self.initial_us == UNSET else self
 
-    def describe(self) -> str:
+    def _describe(self) -> str:
         """One line for ``explain()``."""
         start = "" if self.initial_us == UNSET else f", from {show_instant(self.initial_us)}"
         return f"max(event time) - {show_us(self.lag_us)}{start}{_shown_advance(self.idle_advance_us)}"
@@ -109,10 +101,27 @@ class MultiSourceWatermarkSpec:
     longer than that (processing time) is ignored until its next row. Rows of an undeclared source, or with a null source, go
     to the late output with the reason ``unknown_source`` and are counted, unless :meth:`unknown` sets another action.
 
+    Attributes
+    ----------
+    sources : tuple of (str, WatermarkSpec)
+        The declared sources, by their value in the source column.
+    idle_timeout_us : int or None
+        After how much processing time a silent source is ignored, in microseconds.
+    initial_us : int
+        The watermark before any row; ``UNSET`` (minus infinity) unless given.
+    unknown_action : {"side_output", "fail", "register"}
+        See :meth:`unknown`.
+    unknown_spec : WatermarkSpec or None
+        How the watermark of a source that registers follows its rows.
+    idle_advance_us : int or None
+        See :meth:`idle_advance`, in microseconds.
+    max_drift_us : int or None
+        See :meth:`max_drift`, in microseconds.
+
     Examples
     --------
     >>> spec = (MultiSourceWatermarkSpec.new(idle_timeout="30 s")
-    ...         .source("a", WatermarkSpec.fixed_lag_ms(1_000)).source("b", WatermarkSpec.fixed_lag_ms(5_000)))
+    ...         .source("a", WatermarkSpec.fixed_lag(1_000)).source("b", WatermarkSpec.fixed_lag(5_000)))
     >>> [name for name, _ in spec.sources]
     ['a', 'b']
     """
@@ -130,15 +139,15 @@ class MultiSourceWatermarkSpec:
             raise PlanError(
                 "`sources` are pairs of name and WatermarkSpec",
                 got=shown(self.sources),
-                hint='write MultiSourceWatermarkSpec.new().source("a", WatermarkSpec.fixed_lag_ms(5_000))',
+                hint='write MultiSourceWatermarkSpec.new().source("a", WatermarkSpec.fixed_lag(5_000))',
             )
         for at, (name, spec) in enumerate(self.sources):
-            a_text(name, "source", 'write .source("a", WatermarkSpec.fixed_lag_ms(5_000))')
+            a_text(name, "source", 'write .source("a", WatermarkSpec.fixed_lag(5_000))')
             if any(name == known for known, _ in self.sources[:at]):
                 raise PlanError(
                     "a source needs a name of its own",
                     got=shown(name),
-                    hint='write .source("a", WatermarkSpec.fixed_lag_ms(5_000))',
+                    hint='write .source("a", WatermarkSpec.fixed_lag(5_000))',
                 )
             _is_spec(spec, f"source {name!r}")
         if self.idle_timeout_us is not None:
@@ -239,15 +248,15 @@ class MultiSourceWatermarkSpec:
         return attrs.evolve(self, unknown_action=action, unknown_spec=spec)
 
     @property
-    def by_clock(self) -> bool:
+    def _by_clock(self) -> bool:
         """Never: several sources are told apart by the times of their rows."""
         return False
 
-    def starting(self, initial_us: int) -> MultiSourceWatermarkSpec:
+    def _starting(self, initial_us: int) -> MultiSourceWatermarkSpec:
         """With a start of `initial_us`, unless it has its own."""
         return attrs.evolve(self, initial_us=initial_us) if self.initial_us == UNSET else self
 
-    def describe(self) -> str:
+    def _describe(self) -> str:
         """One line for ``explain()``."""
         new = {
             "side_output": "to the late output (unknown_source)",
@@ -281,8 +290,8 @@ def most_lag_us(spec: WatermarkSpec | MultiSourceWatermarkSpec) -> int:
 
 def _is_spec(spec: object, whose: str) -> None:
     if not isinstance(spec, WatermarkSpec):
-        raise PlanError(f"{whose} has no WatermarkSpec", got=shown(spec), hint="pass WatermarkSpec.fixed_lag_ms(5_000)")
-    if spec.by_clock:
+        raise PlanError(f"{whose} has no WatermarkSpec", got=shown(spec), hint="pass WatermarkSpec.fixed_lag(5_000)")
+    if spec._by_clock:
         raise PlanError(
             f"{whose} goes by the clock",
             got=".processing_time()",

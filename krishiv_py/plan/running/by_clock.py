@@ -18,11 +18,11 @@ class ProcessingTime(WatermarkSpec):
     lag_us: int = 0
 
     @property
-    def by_clock(self) -> bool:
+    def _by_clock(self) -> bool:
         """Always."""
         return True
 
-    def describe(self) -> str:
+    def _describe(self) -> str:
         """One line for ``explain()``."""
         return "the clock, as it is recorded with every batch"
 
@@ -39,7 +39,7 @@ class BatchTime(Expr):
 
     at_us: int | None = None
 
-    def parts(self) -> tuple[Any, ...]:
+    def _parts(self) -> tuple[Any, ...]:
         return ("processing_time()",)
 
 

@@ -56,7 +56,9 @@ class CountWindow(Window):
         if isinstance(trigger.early, (Interval, Asked)) and not options.fires_by_default:
             how = "by the clock" if isinstance(trigger.early, Interval) else "when a trigger of your own says so"
             raise PlanError(
-                f"count windows do not fire {how}", got=trigger.describe(), hint="use Trigger.on_count(n) or on_every_element()"
+                f"count windows do not fire {how}",
+                got=trigger._describe(),
+                hint="use Trigger.on_count(n) or on_every_element()",
             )
 
     def warnings(self) -> tuple[str, ...]:

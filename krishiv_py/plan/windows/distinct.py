@@ -31,13 +31,67 @@ def _whole_ms(value: Duration, name: str) -> int:
     return us
 
 
+@attrs.frozen
+class DistinctWindows(Window):
+    """The windows of :class:`SlidingWindows` in a plan."""
+
+    kind: ClassVar[str] = "distinct"
+    inclusive: ClassVar[bool] = True
+    late_by: ClassVar[LateBy] = "state"
+    size_us: int
+    grace_us: int = 0
+    direction: Direction = "backward"
+    clamp_zero: bool = False
+
+    @property
+    def length_us(self) -> int:
+        return self.size_us
+
+    def settled(self, told: ToldOptions) -> ToldOptions:
+        """What was `told`, with grace as allowed lateness unless that is longer, and one final result unless more is wanted."""
+        lateness_us = max(told.allowed_lateness_us or 0, self.grace_us)
+        return attrs.evolve(told.filled(emit="final"), allowed_lateness_us=lateness_us)
+
+    @property
+    def result_time(self) -> ResultTime | None:
+        return "end"
+
+    def check_options(self, options: QueryOptions) -> None:
+        """Refuse `options`: see :class:`~krishiv_py.plan.windows.base.Window`."""
+        if options.emit_mode == "final":
+            return
+        by_count = options.trigger.early not in (None, 1) or options.trigger.late not in (None, 1, "batch")
+        if by_count or options.accumulation != "accumulating":
+            raise PlanError(
+                "distinct-set sliding windows fire with the watermark or with every row",
+                got=options.describe(),
+                hint='use Trigger.on_every_element(), leave the trigger out, or emit("final")',
+            )
+
+    def describe(self) -> str:
+        clamp = ", none below 0" if self.clamp_zero else ""
+        grace = f", grace {show_us(self.grace_us)}" if self.grace_us else ""
+        return f"sliding {show_us(self.size_us)} {self.direction}, one window per distinct set of rows{clamp}{grace}"
+
+
 @attrs.frozen(repr=False)
-class SlidingWindows(Window):
+class SlidingWindows:
     """Kafka's sliding windows, made by :meth:`of` and handed to ``windowed_by``.
 
     A window has one result, when ``end < W - grace`` and it can no longer change; rows outside grace are late. With
     ``emit("updates")`` or ``emit("retractions")`` the result comes when ``end < W``, or with every row, and again when rows
     within grace change it.
+
+    Attributes
+    ----------
+    size_us : int
+        The length, in microseconds.
+    grace_us : int
+        How far beyond the end of a window rows for it are accepted, in microseconds.
+    direction : {"backward", "forward"}
+        Which side of a row its own window is on.
+    clamp_zero : bool
+        No window begins below time 0.
 
     Notes
     -----
@@ -54,9 +108,6 @@ class SlidingWindows(Window):
     (True, False)
     """
 
-    kind: ClassVar[str] = "distinct"
-    inclusive: ClassVar[bool] = True
-    late_by: ClassVar[LateBy] = "state"
     size_us: int
     grace_us: int = 0
     direction: Direction = "backward"
@@ -106,10 +157,6 @@ class SlidingWindows(Window):
         return attrs.evolve(self, grace_us=_whole_ms(after_window_end, "grace"))
 
     @property
-    def length_us(self) -> int:
-        return self.size_us
-
-    @property
     def size(self) -> int:
         """The length in milliseconds."""
         return self.size_us // 1_000
@@ -149,31 +196,9 @@ class SlidingWindows(Window):
         own = 0 if self.clamp_zero and 0 <= timestamp < self.size else timestamp - self.size
         return {start: (start, start + self.size) for start in (own, timestamp + 1)}
 
-    def settled(self, told: ToldOptions) -> ToldOptions:
-        """What was `told`, with grace as allowed lateness unless that is longer, and one final result unless more is wanted."""
-        lateness_us = max(told.allowed_lateness_us or 0, self.grace_us)
-        return attrs.evolve(told.filled(emit="final"), allowed_lateness_us=lateness_us)
-
-    @property
-    def result_time(self) -> ResultTime | None:
-        return "end"
-
-    def check_options(self, options: QueryOptions) -> None:
-        """Refuse `options`: see :class:`~krishiv_py.plan.windows.base.Window`."""
-        if options.emit_mode == "final":
-            return
-        by_count = options.trigger.early not in (None, 1) or options.trigger.late not in (None, 1, "batch")
-        if by_count or options.accumulation != "accumulating":
-            raise PlanError(
-                "distinct-set sliding windows fire with the watermark or with every row",
-                got=options.describe(),
-                hint='use Trigger.on_every_element(), leave the trigger out, or emit("final")',
-            )
-
-    def describe(self) -> str:
-        clamp = ", none below 0" if self.clamp_zero else ""
-        grace = f", grace {show_us(self.grace_us)}" if self.grace_us else ""
-        return f"sliding {show_us(self.size_us)} {self.direction}, one window per distinct set of rows{clamp}{grace}"
+    def _window(self) -> DistinctWindows:
+        """Return the window as a plan has it."""
+        return DistinctWindows(self.size_us, self.grace_us, self.direction, self.clamp_zero)
 
     def __repr__(self) -> str:
         more = ", direction='forward'" if self.direction == "forward" else ", clamp_zero=True" if self.clamp_zero else ""

@@ -56,7 +56,7 @@ class TimeIntervalWindowOptions:
 
     Examples
     --------
-    >>> TimeIntervalWindowOptions(10.0, creation_period=5.0, discard_age=15.0).window().describe()
+    >>> TimeIntervalWindowOptions(10.0, creation_period=5.0, discard_age=15.0)._window().describe()
     'time intervals of 10 s every 5 s, discarded after 15 s'
     """
 
@@ -67,7 +67,7 @@ class TimeIntervalWindowOptions:
     max_overlap: int = MAX_OVERLAP
 
     def __attrs_post_init__(self) -> None:
-        self.window()
+        self._window()
         lengths = {name: getattr(self, name) for name in attrs.fields_dict(type(self)) if name != "max_overlap"}
         floats = [n for n, v in lengths.items() if isinstance(v, float)]
         ints = [n for n, v in lengths.items() if isinstance(v, int) and v]
@@ -79,7 +79,7 @@ class TimeIntervalWindowOptions:
                 hint='write all of them as floats, or as texts such as "10 s"',
             )
 
-    def window(self) -> PaneWindow:
+    def _window(self) -> PaneWindow:
         """The checked window."""
         size = _us(self.interval_duration, "interval_duration")
         period = size if self.creation_period is None else _us(self.creation_period, "creation_period")
@@ -144,7 +144,7 @@ class PaneWindow(HoppingWindow):
         if not given.on_time or given.late is None:
             raise PlanError(
                 "panes fire when they are complete, and when the watermark grows",
-                got=given.describe(),
+                got=given._describe(),
                 hint="set early firings only: Trigger.on_count(100)",
             )
         filled = told.filled(allowed_lateness_us=self.discard_age_us, late_rule="event", emit="updates", pane=True)

@@ -10,7 +10,7 @@ import attrs
 
 @attrs.frozen(order=True)
 class Window:
-    """The bounds of one window, as :func:`~krishiv_py.changes` and pane handlers give them.
+    """The bounds of one window, as :func:`~krishiv_py.compat.changes` and pane handlers give them.
 
     Windows are equal if their bounds are, can be keys of a dict, and are sorted by start, then end.
 

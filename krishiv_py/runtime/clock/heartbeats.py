@@ -32,8 +32,8 @@ def period_us(spec: OperatorSpec) -> int | None:
         periods.append(spec.watermark.idle_timeout_us // 2)
     if spec.watermark.idle_advance_us is not None:
         periods.append(spec.watermark.idle_advance_us // 2)
-    if spec.options.trigger.period_us is not None:
-        periods.append(spec.options.trigger.period_us)
+    if spec.options.trigger._period_us is not None:
+        periods.append(spec.options.trigger._period_us)
     if spec.options.ttl is not None and spec.options.ttl.clock == "processing":
         periods.append(spec.options.ttl.ttl_us // 4)
     return max(min(periods), _SHORTEST_US) if periods else None

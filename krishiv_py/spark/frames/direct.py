@@ -41,7 +41,7 @@ def rows_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
     if uses_ledger(spec) or (spec.options.future_action != "warn" and spec.options.future_reference == "clock"):
         raise PlanError(
             "to_dataframe() knows no clock but the watermark of one source",
-            got=spec.watermark.describe(),
+            got=spec.watermark._describe(),
             then="idle sources and intervals would never take their turn",
             hint="pass checkpoint=..., a folder, or use start(sink)",
         )

@@ -50,13 +50,13 @@ def pipeline(case: Case, stream: Stream) -> ResultStream:
 def _timed(case: Case, stream: Stream) -> KeyedStream:
     mark = case.watermark
     if mark.sources is None:
-        spec = kv.WatermarkSpec.fixed_lag_ms(mark.lag_ms or 0, initial=mark.initial_ms, idle_advance=mark.idle_advance_ms)
+        spec = kv.WatermarkSpec.fixed_lag(mark.lag_ms or 0, initial=mark.initial_ms, idle_advance=mark.idle_advance_ms)
         return stream.with_watermark(spec, column="ts").key_by("key")
     several = kv.MultiSourceWatermarkSpec.new(
         idle_timeout=mark.idle_timeout_ms, initial=mark.initial_ms, idle_advance=mark.idle_advance_ms
     )
     for name, lag in mark.sources.items():
-        several = several.source(name, kv.WatermarkSpec.fixed_lag_ms(lag))
+        several = several.source(name, kv.WatermarkSpec.fixed_lag(lag))
     return stream.with_watermark(several, column="ts", source_column="source").key_by("key")
 
 

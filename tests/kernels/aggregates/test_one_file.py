@@ -123,11 +123,11 @@ def calls_there_are(of: type[AggCall] = AggCall) -> list[type[AggCall]]:
 def test_every_call_has_a_kernel_and_a_function_of_its_name(call: type[AggCall]) -> None:
     assert call.func in DEFINITIONS
     struct = pa.struct({"by": pa.int64(), "value": pa.int64()})
-    type_ = {"conditions": pa.bool_(), "numbers": pa.int64(), "integers": pa.int8()}.get(call.takes, struct)
+    type_ = {"conditions": pa.bool_(), "numbers": pa.int64(), "integers": pa.int8()}.get(call._takes, struct)
     made: Any = call(col("x"))
     if call.func == "udaf":
         made = attrs.evolve(made, udaf=object(), result_type=pa.int64())
-    assert isinstance(kernel_for(made, pa.int64() if call.takes == "comparable" else type_), AggKernel)
+    assert isinstance(kernel_for(made, pa.int64() if call._takes == "comparable" else type_), AggKernel)
 
 
 def test_a_name_in_sql_is_of_one_aggregate() -> None:

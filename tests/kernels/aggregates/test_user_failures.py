@@ -12,8 +12,6 @@ import pytest
 
 from krishiv_py import (
     LateRows,
-    Pane,
-    PaneHandler,
     ResultStream,
     SlidingWindows,
     TimeIntervalWindowOptions,
@@ -22,6 +20,7 @@ from krishiv_py import (
     udaf,
 )
 from krishiv_py.api.stages.keyed import KeyedStream
+from krishiv_py.compat import Pane, PaneHandler
 from krishiv_py.errors import OperatorError
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.options.late import LateWanted

@@ -39,7 +39,7 @@ def test_windows_whose_end_belongs_to_them_wait_for_a_watermark_beyond_it() -> N
 
 def test_when_all_sources_are_silent_the_watermark_holds() -> None:
     lags = MultiSourceWatermarkSpec.new(idle_timeout="30 s")
-    lags = lags.source("a", WatermarkSpec.fixed_lag_ms(0)).source("b", WatermarkSpec.fixed_lag_ms(0))
+    lags = lags.source("a", WatermarkSpec.fixed_lag(0)).source("b", WatermarkSpec.fixed_lag(0))
     clock = ManualClock()
     stream = stream_of("at bigint, source string").with_watermark(lags, "at", source_column="source")
     driver = Driver(stream.tumbling_window(10_000).agg(count()), clock=clock)
@@ -67,7 +67,7 @@ def test_final_results_wait_for_the_allowed_lateness() -> None:
 def test_the_source_that_holds_the_watermark_is_named() -> None:
     lags = MultiSourceWatermarkSpec.new(idle_timeout="30 s")
     for name in ("a", "b", "c"):
-        lags = lags.source(name, WatermarkSpec.fixed_lag_ms(1_000))
+        lags = lags.source(name, WatermarkSpec.fixed_lag(1_000))
     stream = stream_of("at bigint, source string").with_watermark(lags, "at", source_column="source")
     driver = Driver(stream.tumbling_window(10_000).agg(count()))
     driver.send([{"at": 50_000, "source": "a"}, {"at": 4_000, "source": "b"}])

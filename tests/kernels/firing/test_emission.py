@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import krishiv_py as kv
+from krishiv_py import compat
 from krishiv_py.errors import OperatorError
 from krishiv_py.testing import Driver, stream_of
 from tests import reference as ref
@@ -53,8 +54,8 @@ def test_floats_are_withdrawn_to_the_last_bit(batches: list[list[tuple[str, int,
     driver = Driver(keyed.hopping_window(8, 4).agg(kv.sum("x"), kv.avg("x"), kv.stddev("x"), kv.count()))
     driver.advance_watermark(12)
     sent = [driver.send([{"k": k, "at": at, "x": x} for k, at, x in batch]).results for batch in batches]
-    log = [change for results in sent for change in kv.changes(results)]
-    standing = kv.fold(log + kv.changes(driver.close().results))
+    log = [change for results in sent for change in compat.changes(results)]
+    standing = compat.fold(log + compat.changes(driver.close().results))
     assert len({(r["k"], r["window_start"]) for r in standing}) == len(standing)
 
 
@@ -83,12 +84,12 @@ def test_changes_are_ripples_view_and_fold() -> None:
     stream = stream_of("at bigint, x bigint").watermark("at", 0).allowed_lateness(60).emit("retractions")
     driver = Driver(stream.tumbling_window(10).agg(kv.sum("x").alias("s")))
     driver.send([{"at": 1, "x": 1}, {"at": 12, "x": 2}])
-    assert kv.changes(driver.send([{"at": 3, "x": 3}]).results) == [
-        kv.Retract({"window_start": 0, "window_end": 10, "s": 1}),
-        kv.Emit({"window_start": 0, "window_end": 10, "s": 4}),
+    assert compat.changes(driver.send([{"at": 3, "x": 3}]).results) == [
+        compat.Retract({"window_start": 0, "window_end": 10, "s": 1}),
+        compat.Emit({"window_start": 0, "window_end": 10, "s": 4}),
     ]
     with pytest.raises(OperatorError, match="retraction without a matching result"):
-        kv.fold([kv.Retract({"s": 1})])
+        compat.fold([compat.Retract({"s": 1})])
 
 
 def test_discarding_gives_only_what_is_new() -> None:

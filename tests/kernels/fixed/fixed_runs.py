@@ -52,7 +52,7 @@ class Query:
         """The query for the reference."""
         early, late = self.trigger.early, self.trigger.late
         assert not isinstance(early, kv.Interval) and late != "watermark"
-        asked, waiting = asked_of(self.trigger), self.trigger.period_us is not None
+        asked, waiting = asked_of(self.trigger), self.trigger._period_us is not None
         return ref.Config(
             window=ref.Fixed(self.size, self.slide, self.offset),
             watermark=ref.WatermarkSpec(lag=self.lag),

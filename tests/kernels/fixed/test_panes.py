@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import krishiv_py as kv
+from krishiv_py import compat
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.errors import DurationError, PlanError
 from krishiv_py.testing import Driver, stream_of
@@ -23,30 +24,30 @@ Event = tuple[str, int, Any, tuple[Any, ...] | None, str | None, int | None]
 
 
 @attrs.define(eq=False)
-class Recorder(kv.PaneHandler):
+class Recorder(compat.PaneHandler):
     """Writes every event down."""
 
     events: list[Event] = attrs.field(factory=list)
 
-    def _say(self, event: str, pane: kv.Pane) -> None:
+    def _say(self, event: str, pane: compat.Pane) -> None:
         values = None if pane.data is None else sorted_values(pane.data["value"].to_pylist())
         self.events.append((event, pane.interval_start, pane.key["key"], values, pane.timing, pane.index))
 
-    def before_tuple_insertion(self, pane: kv.Pane, row: dict[str, Any]) -> None:
+    def before_tuple_insertion(self, pane: compat.Pane, row: dict[str, Any]) -> None:
         assert pane.interval_start <= row["at"] < pane.interval_end
         self._say("before_tuple_insertion", pane)
 
-    def after_tuple_insertion(self, pane: kv.Pane, row: dict[str, Any]) -> None:
+    def after_tuple_insertion(self, pane: compat.Pane, row: dict[str, Any]) -> None:
         self._say("after_tuple_insertion", pane)
 
-    def window_initial_full(self, pane: kv.Pane) -> None:
+    def window_initial_full(self, pane: compat.Pane) -> None:
         assert pane.state == "complete"
         self._say("window_initial_full", pane)
 
-    def window_trigger(self, pane: kv.Pane) -> None:
+    def window_trigger(self, pane: compat.Pane) -> None:
         self._say("window_trigger", pane)
 
-    def window_close(self, pane: kv.Pane) -> None:
+    def window_close(self, pane: compat.Pane) -> None:
         assert pane.state == "closed"
         self._say("window_close", pane)
 
@@ -64,14 +65,14 @@ configs = st.builds(
 )
 
 
-def stream(config: ref.PaneConfig, handler: kv.PaneHandler | None) -> ResultStream:
+def stream(config: ref.PaneConfig, handler: compat.PaneHandler | None) -> ResultStream:
     period = None if config.period is None else ms(config.period)
     options = kv.TimeIntervalWindowOptions(ms(config.duration), period, config.discard_age, config.offset)
     keyed = stream_of("key string, at bigint, value bigint").watermark("at", 0).key_by("key").time_interval_window(options)
     return keyed.agg(*LISTS) if handler is None else keyed.on_events(handler)
 
 
-def run(config: ref.PaneConfig, given_steps: list[ref.Step], handler: kv.PaneHandler | None) -> list[list[dict[str, Any]]]:
+def run(config: ref.PaneConfig, given_steps: list[ref.Step], handler: compat.PaneHandler | None) -> list[list[dict[str, Any]]]:
     driver = Driver(stream(config, handler))
     out = []
     for step in given_steps:
@@ -120,8 +121,8 @@ def test_aggregates_come_at_every_trigger(config: ref.PaneConfig, given_steps: l
 
 
 def test_options_take_seconds_or_durations() -> None:
-    assert kv.TimeIntervalWindowOptions(10.0).window() == kv.TimeIntervalWindowOptions("10 s").window()
-    assert kv.TimeIntervalWindowOptions(10.0, interval_offset=-2.5).window().offset_us == 7_500_000
+    assert kv.TimeIntervalWindowOptions(10.0)._window() == kv.TimeIntervalWindowOptions("10 s")._window()
+    assert kv.TimeIntervalWindowOptions(10.0, interval_offset=-2.5)._window().offset_us == 7_500_000
     for wrong in (0.0, -1.0, float("nan"), float("inf"), 1e-9, True):
         with pytest.raises(DurationError):
             kv.TimeIntervalWindowOptions(wrong)
@@ -133,8 +134,8 @@ def test_options_take_seconds_or_durations() -> None:
 
 
 def test_handlers_get_whole_tuples_and_results_carry_them() -> None:
-    class Keep(kv.PaneHandler):
-        def window_trigger(self, pane: kv.Pane) -> None:
+    class Keep(compat.PaneHandler):
+        def window_trigger(self, pane: compat.Pane) -> None:
             seen.append((pane.key, pane.interval_start, pane.interval_end, pane.timing, pane.index, pane.data))
 
     seen: list[Any] = []

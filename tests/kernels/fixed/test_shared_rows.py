@@ -12,23 +12,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import krishiv_py as kv
+from krishiv_py import compat
 from krishiv_py.kernels.windows.fixed.triggered import TriggeredOperator
 from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests import reference as ref
 from tests.kernels.fixed.fixed_runs import Query, dicts, expected, lines_of, queries, sets, steps, without_repeats
 
 
-class Handler(kv.PaneHandler):
+class Handler(compat.PaneHandler):
     """A handler of whole panes."""
 
-    def window_trigger(self, pane: kv.Pane) -> None:
+    def window_trigger(self, pane: compat.Pane) -> None:
         assert pane.data is not None
 
 
 class Told(Handler):
     """One that sees single rows too."""
 
-    def after_tuple_insertion(self, pane: kv.Pane, row: dict[str, Any]) -> None:
+    def after_tuple_insertion(self, pane: compat.Pane, row: dict[str, Any]) -> None:
         assert pane.data is None
 
 

@@ -129,7 +129,7 @@ def test_words_say_that_it_follows_the_clock() -> None:
     timed = stream_of("source string, at bigint").with_watermark(spec, "at", source_column="source")
     other = Driver(timed.tumbling_window(10).agg(kv.count()))
     assert "goes on with the clock" in other.why_not_fired(10)
-    assert "with the clock after 1 s without rows" in spec.describe()
+    assert "with the clock after 1 s without rows" in spec._describe()
 
 
 def test_the_clock_of_a_query_is_the_ledger_and_beats() -> None:

@@ -122,7 +122,7 @@ def test_over_connect_the_client_reads_who_waits_between_two_batches(tmp_path: P
 
 def test_wrong_lengths_and_places_are_refused() -> None:
     spec = kv.MultiSourceWatermarkSpec.new(max_drift="10 min").source("a", kv.WatermarkSpec.fixed_lag(0))
-    assert "none more than 10 min ahead" in spec.describe()
+    assert "none more than 10 min ahead" in spec._describe()
     for wrong in (0, -1, 1.5, True, "soon"):
         with pytest.raises(DurationError):
             kv.MultiSourceWatermarkSpec.new(max_drift=wrong)  # type: ignore[arg-type]

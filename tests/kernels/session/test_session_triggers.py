@@ -46,7 +46,7 @@ class Query:
         """The query for the reference."""
         early, late = self.trigger.early, self.trigger.late
         assert not isinstance(early, kv.Interval) and late != "watermark"
-        asked, waiting = asked_of(self.trigger), self.trigger.period_us is not None
+        asked, waiting = asked_of(self.trigger), self.trigger._period_us is not None
         return ref.Config(
             window=ref.Session(self.gap or 0, self.cap, self.touch),
             watermark=ref.WatermarkSpec(lag=self.lag),

@@ -19,7 +19,7 @@ KEYED = stream_of("key string, at bigint, value bigint").watermark("at", 1_000).
     "make",
     [
         lambda **more: KEYED.hopping_window("1 day", "1 ms", **more),
-        lambda **more: KEYED.sliding_window("1 day", "1 ms", **more),
+        lambda **more: KEYED.hopping_window("1 day", "1 ms", **more),
         lambda **more: KEYED.count_window(86_400_000, 1, **more),
         lambda **more: kv.TimeIntervalWindowOptions("1 day", creation_period="1 ms", **more),
     ],

@@ -45,7 +45,7 @@ KINDS: dict[str, Callable[[], Any]] = {
     "tumbling": lambda: keyed().tumbling_window(1_000).agg(count()),
     "tumbling, early": lambda: keyed().trigger(EARLY).tumbling_window(1_000).agg(count()),
     "tumbling, asked by the clock": lambda: keyed().trigger(ASKED).tumbling_window(1_000).agg(count()),
-    "hopping": lambda: keyed().sliding_window(1_000, 500).agg(count()),
+    "hopping": lambda: keyed().hopping_window(1_000, 500).agg(count()),
     "session": lambda: keyed().session_window(1_000).agg(count()),
     "session, early": lambda: keyed().trigger(EARLY).session_window(1_000).agg(count()),
     "session, by the clock": lambda: keyed().trigger(SLOWLY).session_window(1_000).agg(count()),

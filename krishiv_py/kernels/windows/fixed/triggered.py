@@ -153,8 +153,8 @@ class TriggeredOperator:
         self.patience = Patience(0, spec.options.allowed_lateness_us)
         self.discarding = spec.options.accumulation == "discarding"
         self.retract = spec.options.emit_mode == "retractions" and not self.discarding
-        self.by_row = self.trigger.row_by_row
-        by_end = self.trigger.early is None and not self.trigger.row_by_row
+        self.by_row = self.trigger._row_by_row
+        by_end = self.trigger.early is None and not self.trigger._row_by_row
         self.shares = by_end and self.window.slide_us < self.window.size_us
         """Whether windows hold their rows in slices."""
         self.lends = self.shares and not self.discarding
@@ -175,7 +175,7 @@ class TriggeredOperator:
         held = Held(runs, shared, ending)
         if any(c.num_rows for c in chunks):
             taken = self._take_in(held, waiting, pa.concat_tables(chunks), due, results)
-            if self.trigger.period_us is not None:
+            if self.trigger._period_us is not None:
                 for window in taken.open:
                     changed[window] = 1
         passed = self._on_watermark(held, due, taken.unfired)

@@ -38,7 +38,7 @@ from krishiv_py.kernels.windows.ranged.range_partials import range_partials
 from krishiv_py.kernels.windows.ranged.range_values import range_values
 from krishiv_py.kernels.windows.ranged.window_bounds import FROM, Spans
 from krishiv_py.plan.durations import END_OF_TIME
-from krishiv_py.plan.windows.distinct import SlidingWindows
+from krishiv_py.plan.windows.distinct import DistinctWindows
 
 
 @attrs.frozen(eq=False)
@@ -58,7 +58,7 @@ class DistinctOperator:
     """See the module's docstring."""
 
     def __init__(self, spec: OperatorSpec) -> None:
-        assert isinstance(spec.window, SlidingWindows)
+        assert isinstance(spec.window, DistinctWindows)
         self.layout = Layout(spec)
         self.emitter = Emitter(self.layout)
         self.spans = Spans(spec.window, spec.tick_us)

@@ -7,7 +7,7 @@ import numpy as np
 
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.windows.distinct import SlidingWindows
+from krishiv_py.plan.windows.distinct import DistinctWindows
 
 FROM = "__from"
 """Working column: the row counts in windows that end at this time or later, for others were closed when it came."""
@@ -17,7 +17,7 @@ FROM = "__from"
 class Spans:
     """Windows of one length, both bounds inclusive; `tick_us` is the resolution of the time column."""
 
-    window: SlidingWindows
+    window: DistinctWindows
     tick_us: int
 
     @property

@@ -127,7 +127,7 @@ class Visits:
         if chunk.num_rows:
             hashes = sorted_unique(key_hashes([chunk[k] for k in self._visited.layout.key_names], chunk.num_rows))
             results.append(self.visit(hashes, chunk, early="none" if self.question is None or opens else "came"))
-            if self.trigger.period_us is not None:
+            if self.trigger._period_us is not None:
                 self._note(hashes)
         if opens:
             hashes = sorted_unique(self.changed.everything()[HASH].to_numpy())

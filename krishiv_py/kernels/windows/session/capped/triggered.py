@@ -97,7 +97,7 @@ class _Step(Visits):
         everyone = pa.concat_tables([table.select(names), page.standing.select(names), page.marks.select(names)])
         keys = group(list(everyone.columns[1:]), everyone.num_rows)
         bench = self._bench(table, page.standing, keys)
-        if rows.num_rows and self.trigger.row_by_row:
+        if rows.num_rows and self.trigger._row_by_row:
             bench.one_by_one(page.held.num_rows, self.watermark_us)
         cut = bench.cut(np.ones(keys.n, np.bool_))
         moment = np.full(cut.sessions.n, table.num_rows)

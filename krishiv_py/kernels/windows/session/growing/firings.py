@@ -95,7 +95,7 @@ class Play:
         self._watermark_us = watermark_us
         self._early, self._late = (x if isinstance(x, int) else 0 for x in (trigger.early, trigger.late))
         self._discarding = discarding
-        self._by_row = trigger.row_by_row
+        self._by_row = trigger._row_by_row
         new = tracks.n - len(held.at)
         self._pending = np.append(held.pending, np.zeros(new, np.int64))
         self._often = np.append(held.often, np.zeros(new, np.int64))
