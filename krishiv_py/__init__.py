@@ -68,6 +68,7 @@ from krishiv_py.plan.aggregates.ranked import bottom_k, max_by, min_by, top_k
 from krishiv_py.plan.aggregates.sums import avg
 from krishiv_py.plan.aggregates.sums import sum as sum
 from krishiv_py.plan.aggregates.user import Aggregator, udaf
+from krishiv_py.plan.assigner import WindowAssigner
 from krishiv_py.plan.expressions import namespaces
 from krishiv_py.plan.expressions.case import Case, coalesce, concat, greatest, least, when
 from krishiv_py.plan.expressions.expr import Expr, col, func, lit
@@ -83,7 +84,6 @@ from krishiv_py.plan.options.triggers import Interval, Trigger
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.options.window_trigger import OpenWindows, WindowTrigger
 from krishiv_py.plan.running.progress import Progress, TableVersion
-from krishiv_py.plan.windows.assigner import WindowAssigner
 from krishiv_py.plan.windows.calendar import calendar_window
 from krishiv_py.plan.windows.distinct import SlidingWindows
 from krishiv_py.plan.windows.panes import TimeIntervalWindowOptions

@@ -67,7 +67,7 @@ class OptionMethods(ShownInALine):
         return self._draft
 
     def _said(self) -> list[str]:
-        return [some(self._row_schema().names) if self._draft.window is None else "", *said_of(self._draft)]
+        return [some(self._row_schema().names) if self._draft.operation is None else "", *said_of(self._draft)]
 
     def _row_schema(self) -> pa.Schema:
         """The schema of rows after the stateless steps."""

@@ -63,14 +63,14 @@ def some(names: Iterable[str]) -> str:
 
 def said_of(draft: Draft) -> list[str]:
     """What is told of a query: event time, keys, window, aggregates."""
-    mark, window = draft.input, draft.window
+    mark, operation = draft.input, draft.operation
     column = "" if mark.column.startswith(RESERVED) else f"event time {mark.column}, "
     timed = f"{column}watermark {_watermark(mark)}" if mark.column else ""
     named = [agg.output_name for agg in draft.aggs] if draft.output is None else computed(draft.output, draft.keys)
     return [
         timed,
         f"by {some(draft.keys)}" if draft.keys else "",
-        "" if window is None else window.describe(),
+        "" if operation is None else operation.describe(),
         f"gives {some(named)}" if named else "",
     ]
 
@@ -97,6 +97,6 @@ def _lags(mark: Watermark) -> list[tuple[str, int]]:
             found.append((name or "", spec.lag_us))
             continue
         stage = before[name]
-        held_us = stage.window.hold_back_us(stage.options) + spec.lag_us
+        held_us = stage.operation.hold_back_us(stage.options) + spec.lag_us
         found += [(".".join(filter(None, (name, inner))), held_us + lag_us) for inner, lag_us in _lags(stage.input)]
     return found

@@ -28,7 +28,7 @@ def closing_stages(plan: PhysicalPlan, name: str | None) -> list[int]:
     """
     if name is not None:
         return [plan.stage_called(name)]
-    found = [n for n in plan.roots if not plan.stages[n].keeps_nothing] or [0]
+    found = [n for n in plan.roots if not plan.stages[n].stateless] or [0]
     if len({plan.stages[n].spec.keys for n in found}) > 1:
         keyed = "; ".join(f"{plan.stages[n].spec.name!r}: {list(plan.stages[n].spec.keys)}" for n in found)
         raise PlanError("the outputs have different keys", got=keyed, hint="pass stage=..., one of them")
@@ -83,7 +83,7 @@ def key_dropping(stage: Stage) -> KeyDropping:
         return operator
     raise PlanError(
         "a key cannot be closed here",
-        got=f"{stage.spec.name}: {stage.spec.window.describe()}",
+        got=f"{stage.spec.name}: {stage.spec.operation.describe()}",
         then="these windows are kept by their end, and end by themselves",
         hint="move the watermark, or use look-back, session or count windows; of several outputs name one: stage=...",
     )

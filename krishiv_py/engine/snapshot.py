@@ -18,7 +18,6 @@ from krishiv_py.kernels.state.store import Bucket, ChunkStore
 from krishiv_py.kernels.wrappers.rename import ProjectedOperator
 from krishiv_py.kernels.wrappers.results import AroundOperator
 from krishiv_py.plan.durations import END_OF_TIME
-from krishiv_py.plan.joins.windowed import WindowJoin
 
 
 @attrs.define(eq=False)
@@ -43,7 +42,7 @@ class Overlay:
 
 def early(stage: Stage, bucket: Bucket, moment: Moment) -> pa.Table:
     """Return what is open in the bucket of an only stage, as early results."""
-    if isinstance(stage.spec.window, WindowJoin):  # its state is rows, and what they give is known only when they meet
+    if stage.spec.operation.joins:  # its state is rows, and what they give is known only when they meet
         return as_if_ended(stage, bucket, moment)
     inner, around = _peeled(stage.operator)
     return _wrapped(around, early_results(Layout(_plain(stage.spec)), inner.state(bucket), moment.watermark_us))
@@ -76,7 +75,7 @@ def as_if_ended(stage: Stage, bucket: Bucket, judged: Moment, packed: Packed = N
 
 def _plain(spec: OperatorSpec) -> OperatorSpec:
     """Without what is done to results."""
-    return attrs.evolve(spec, output=None, after=(), hands_on=False)
+    return attrs.evolve(spec, output=None, after=(), followed=False)
 
 
 def _peeled(operator: WindowOperator) -> tuple[WindowOperator, list[ProjectedOperator | AroundOperator]]:

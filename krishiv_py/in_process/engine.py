@@ -279,7 +279,7 @@ class Engine:
 
     def _last(self) -> None:
         """What follows when everything there was is read."""
-        if self._batches._goes_on and not self._plan.keeps_nothing:
+        if self._batches._goes_on and not self._plan.stateless:
             flush, snapshot = self._batches.flush, self._batches.snapshot
             self._run(PlannedBatch(self.core.batch_id, self._now(), dict(self._taken), flush, snapshot))
 

@@ -77,16 +77,16 @@ class Gathering:
         if len(plan.stages) > 1 or len(plan.reads) > 1 or len(plan.reads[0].takers) > 1:
             return None
         spec = plan.reads[0].takers[0][1].spec
-        options, mark = spec.options, spec.watermark
+        options, mark, operation = spec.options, spec.watermark, spec.operation
         by_batch = asked_by(options.trigger) is not None or options.trigger._period_us is not None or options.ttl is not None
-        if spec.window.route not in _ROUTES or not spec.window.fires_plainly(options) or by_batch or options.judges_before:
+        if operation.route not in _ROUTES or not operation.fires_plainly(options) or by_batch or options.judges_before:
             return None
         if not spec.time_column:
             return cls(spec, "", 0, limit, in_force, on_watermark=True)
         column = _source_column(spec)
         if column is None or not isinstance(mark, WatermarkSpec) or mark._by_clock or mark.idle_advance_us is not None:
             return None
-        return cls(spec, column, mark.lag_us, limit, in_force, spec.window.route in ("fixed", "rows"))
+        return cls(spec, column, mark.lag_us, limit, in_force, operation.route in ("fixed", "rows"))
 
     def begin(self, first: pa.Table) -> bool:
         """See Together."""

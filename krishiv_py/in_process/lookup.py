@@ -43,7 +43,7 @@ class KeyIndexes:
         """Return what is in state of some keys, as :meth:`ProcessStage.state` shows it."""
         stage, store = self.stage, self.stage.store
         names = [field.name for field in stage.stage.layout.key_fields]
-        if stage.spec.window.grid is not None:  # rows of its tables do not refer to one another
+        if stage.spec.operation.grid is not None:  # rows of its tables do not refer to one another
             if len(self._known) > 2 * len(store.tables) + 16:
                 self._known = {name: index for name, index in self._known.items() if name in store.tables}
             view = _OfKeys(store.tables, self, keys.rename_columns(names), names)
@@ -101,8 +101,8 @@ def holding(found: pa.Table, at_us: int, stage: ProcessStage) -> pa.Table:
         For windows whose bounds are no times.
     """
     spec = stage.spec
-    if spec.window.numbered:
-        raise PlanError("count windows hold no time", got=spec.window.describe(), hint="leave `window` out")
+    if spec.operation.numbered:
+        raise PlanError("count windows hold no time", got=spec.operation.describe(), hint="leave `window` out")
     n = len(spec.keys)
     starts, ends = (bounds_of(joined(found.column(at)), spec.time_kind) for at in (n, n + 1))
     within = (starts[1] | (starts[0] <= at_us)) & (ends[1] | (ends[0] > at_us))

@@ -81,7 +81,7 @@ def controls_of(found: Iterable[Scanned], clocks: Sequence[tuple[int, str | None
 
 def clocks_of(plan: PhysicalPlan, read: Read) -> list[tuple[int, str | None]]:
     """Return the clocks that go by a stream, with what the stream is called there."""
-    found = [(plan.stages[number].clock, b.name) for number, b in read.takers if not plan.stages[number].keeps_nothing]
+    found = [(plan.stages[number].clock, b.name) for number, b in read.takers if not plan.stages[number].stateless]
     return list(dict.fromkeys((clock, name) for clock, name in found if clock is not None))
 
 

@@ -26,13 +26,10 @@ from krishiv_py.kernels.results.state_table import keys_held
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.sorted_map import Pages
 from krishiv_py.kernels.state.store import Bucket, MemoryStore, Meta, stored
-from krishiv_py.plan.dedup import Deduplication
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.plan.joins.asof import AsofJoin
 from krishiv_py.plan.running.progress import Progress
 from krishiv_py.planner.stages import StagePlan
 
-_SHOWN: Final = (Deduplication, AsofJoin)
 """Windows whose operators forget rows without being woken for it."""
 _DROPPED: Final = ("future_dropped", "unassigned", "duplicates")
 
@@ -79,9 +76,7 @@ class ProcessStage:
 
     def __attrs_post_init__(self) -> None:
         spec = self.spec
-        self._rests = (
-            asked_by(spec.options.trigger) is None and spec.options.ttl is None and not isinstance(spec.window, _SHOWN)
-        )
+        self._rests = asked_by(spec.options.trigger) is None and spec.options.ttl is None and not spec.operation.remembers
         self._no_late_rows = late_output(self.stage.layout, [])
 
     @classmethod

@@ -46,9 +46,9 @@ def chain(spec: OperatorSpec) -> tuple[Link, ...]:
     """The operators that a specification is run by, the one around all others first; nothing is built."""
     links = [_window(spec)]
     if spec.options.ttl is not None:
-        around = ExpiringAssigned if spec.window.route == "assigned" else ExpiringFixed
+        around = _EXPIRING.get(spec.operation.route)
         keys = Link("time to live of keys", ExpiringOperator)
-        links.insert(0, Link("time to live of windows", around) if spec.window.by_time else keys)
+        links.insert(0, keys if around is None else Link("time to live of windows", around))
     if spec.options.late_rule == "window":
         links.insert(0, Link("fire before rows are taken in", lambda _, inner: PunctualOperator(inner)))
     return (*_around(spec), *links)
@@ -61,7 +61,7 @@ def _around(spec: OperatorSpec) -> tuple[Link, ...]:
         links.append(Link("steps over results", StepsAfterOperator))
     if spec.output is not None:
         links.append(Link("other names", lambda whole, inner: ProjectedOperator(attrs.evolve(whole, after=()), inner)))
-    if spec.hands_on:
+    if spec.followed:
         links.append(Link("event time of results", _handing_on))
     return tuple(links)
 
@@ -73,7 +73,7 @@ def _handing_on(whole: OperatorSpec, inner: WindowOperator) -> WindowOperator:
 def operator_for(spec: OperatorSpec) -> WindowOperator:
     """The operator of a specification."""
     links, around = chain(spec), len(_around(spec))
-    plain = attrs.evolve(spec, output=None, after=(), hands_on=False)
+    plain = attrs.evolve(spec, output=None, after=(), followed=False)
     found: WindowOperator | None = None
     for link in reversed(links[around:]):
         found = link.make(plain, found)
@@ -84,8 +84,8 @@ def operator_for(spec: OperatorSpec) -> WindowOperator:
 
 
 def _window(spec: OperatorSpec) -> Link:
-    plainly = spec.window.fires_plainly(spec.options)
-    title, operator = _PLAIN[spec.window.route] if plainly else _OFTEN[spec.window.route]
+    plainly = spec.operation.fires_plainly(spec.options)
+    title, operator = _PLAIN[spec.operation.route] if plainly else _OFTEN[spec.operation.route]
     return Link(title, lambda spec, _: operator(spec))
 
 
@@ -106,7 +106,7 @@ _PLAIN: Final[dict[str, Made]] = {
     "window join": ("window join", WindowJoinOperator),
     "interval join": ("interval join", IntervalJoinOperator),
 }
-"""The operators by the route of a window."""
+"""The operators by the route of an operation."""
 _OFTEN: Final[dict[str, Made]] = {
     **_PLAIN,
     "fixed": ("fixed windows with triggers", TriggeredOperator),
@@ -116,3 +116,9 @@ _OFTEN: Final[dict[str, Made]] = {
     "capped session": ("sessions with a longest duration and triggers", CappedTriggeredOperator),
 }
 """The same for windows that fire otherwise than they do by default."""
+_EXPIRING: Final[dict[str, Callable[[OperatorSpec, Any], WindowOperator]]] = {
+    "fixed": ExpiringFixed,
+    "panes": ExpiringFixed,
+    "assigned": ExpiringAssigned,
+}
+"""The time to live of windows that follow from the time of a row alone; of all others, keys expire."""

@@ -32,5 +32,7 @@ class RowsOperator:
     def state(self, bucket: Bucket) -> pa.Table:
         """Refused: there is none."""
         raise PlanError(
-            "a stream without windows keeps no state", got=self.layout.spec.window.describe(), hint="read the results instead"
+            "a stream without windows keeps no state",
+            got=self.layout.spec.operation.describe(),
+            hint="read the results instead",
         )

@@ -8,10 +8,10 @@ import pyarrow as pa
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.outputs import Output
 from krishiv_py.plan.nodes import Prefix
+from krishiv_py.plan.operation import Operation
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec
 from krishiv_py.plan.schema import TimeKind
-from krishiv_py.plan.windows import Window
 
 
 @attrs.frozen(eq=False)
@@ -40,7 +40,7 @@ class OperatorSpec:
         What the late output tells of malformed input: none, unless a source puts it aside and whole rows are wanted.
     after : tuple of nodes
         Stateless steps over the results.
-    hands_on : bool
+    followed : bool
         Whether results have the columns that a following stage needs: event time, and what their order goes by.
     arrives_by : tuple of str
         Columns of rows that a stage before gave, which say in which order they arrive.
@@ -57,7 +57,7 @@ class OperatorSpec:
     watermark: AnyWatermarkSpec
     source_column: str | None
     keys: tuple[str, ...]
-    window: Window
+    operation: Operation
     aggs: tuple[AggCall, ...]
     options: QueryOptions
     needs_columns: tuple[str, ...]
@@ -65,7 +65,7 @@ class OperatorSpec:
     output: Output | None = None
     malformed: tuple[tuple[str, pa.DataType], ...] = ()
     after: tuple[Prefix, ...] = ()
-    hands_on: bool = False
+    followed: bool = False
     arrives_by: tuple[str, ...] = ()
     kept_column: str | None = None
 

@@ -16,11 +16,11 @@ import pyarrow as pa
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.checks import one_of
 from krishiv_py.plan.durations import Duration, show_us, to_us
+from krishiv_py.plan.operation import Operation
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.options.triggers import Trigger
 from krishiv_py.plan.schema import RESERVED
-from krishiv_py.plan.windows.base import LateBy, Window
 
 Duplicates: TypeAlias = Literal["count", "side_output"]
 DUPLICATE: Final = "duplicate"
@@ -28,7 +28,7 @@ DUPLICATE: Final = "duplicate"
 
 
 @attrs.frozen
-class Deduplication(Window):
+class Deduplication(Operation):
     """Rows pass unless a row with equal keys passed less than `within_us` before or after them, by event time.
 
     Attributes
@@ -45,8 +45,7 @@ class Deduplication(Window):
 
     kind: ClassVar[str] = "deduplication"
     heading: ClassVar[str] = "Deduplicate"
-    late_by: ClassVar[LateBy] = "time"
-    gives_rows: ClassVar[bool] = True
+    remembers: ClassVar[bool] = True
     keeps_carried: ClassVar[bool] = False
     within_us: int
     duplicates: Duplicates = "count"
@@ -59,15 +58,6 @@ class Deduplication(Window):
     def unwaiting(self) -> str | None:
         return "deduplicated rows do not wait for the watermark: a row passes in the micro-batch in which it arrives"
 
-    def hold_back_us(self, options: QueryOptions) -> int:
-        """How far the watermark of results is behind that of the rows: no row passes that is older."""
-        return options.allowed_lateness_us
-
-    @property
-    def result_time(self) -> Literal["row"]:
-        """The event time of a result is that of the row, in its own column."""
-        return "row"
-
     def describe(self) -> str:
         aside = ", duplicates to the late output" if self.duplicates == "side_output" else ""
         return f"first row within {show_us(self.within_us)}{aside}"
@@ -76,7 +66,7 @@ class Deduplication(Window):
         return told.filled(emit="final")  # a row passes once, whatever the allowed lateness
 
     def check_options(self, options: QueryOptions) -> None:
-        """Refuse `options`: see :class:`~krishiv_py.plan.windows.base.Window`."""
+        """Refuse `options`: see :class:`~krishiv_py.plan.operation.Operation`."""
         fires = options.trigger != Trigger() or options.accumulation != "accumulating" or options.pane
         if fires or options.emit_mode != "final":
             raise PlanError(

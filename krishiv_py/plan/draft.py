@@ -7,11 +7,11 @@ import attrs
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.outputs import Output
 from krishiv_py.plan.nodes import Stage, Watermark
+from krishiv_py.plan.operation import Operation
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.plan.options.presets import preset_of
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.told import ToldOptions
-from krishiv_py.plan.windows.base import Window
 from krishiv_py.redaction import shown_text
 
 
@@ -20,14 +20,14 @@ class Draft:
     """A query as it was told so far.
 
     Nothing is filled in before it is asked for, so the order of the steps makes no difference. Then the preset fills what is
-    unset, the window fills what is still unset or refuses what contradicts it, and defaults fill the rest.
+    unset, the operation fills what is still unset or refuses what contradicts it, and defaults fill the rest.
     """
 
     input: Watermark = attrs.field(repr=shown_text)
     late_handler: LateEventHandler
     keys: tuple[str, ...] = ()
     told: ToldOptions = attrs.field(factory=ToldOptions)
-    window: Window | None = None
+    operation: Operation | None = None
     aggs: tuple[AggCall, ...] = ()
     output: Output | None = None
     hides_time: bool = False
@@ -40,21 +40,21 @@ class Draft:
         Raises
         ------
         PlanError
-            For options that contradict the window.
+            For options that contradict the operation.
         """
         return self._filled.options()
 
     @property
     def _filled(self) -> ToldOptions:
         told = preset_of(self.told)
-        return told if self.window is None else self.window.settled(told)
+        return told if self.operation is None else self.operation.settled(told)
 
     def node(self) -> Stage:
-        """The logical plan of a draft that has its window."""
-        assert self.window is not None
+        """Return the stage of a draft that has its operation."""
+        assert self.operation is not None
         told, mark = self._filled, self.input
         if told.initial_us is not None:
             mark = attrs.evolve(mark, spec=mark.spec._starting(told.initial_us))
-        window, options = self.window.following(told), told.options()
+        options = told.options()
         options = attrs.evolve(options, emit=options.emit_mode)  # said or not, it is the same stage
-        return Stage(mark, self.keys, window, self.aggs, options, self.late_handler, self.output)
+        return Stage(mark, self.keys, self.operation.following(told), self.aggs, options, self.late_handler, self.output)

@@ -16,11 +16,11 @@ from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.outputs import Output
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.expressions.expr import Col, Expr
+from krishiv_py.plan.operation import Operation, ResultTime
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.plan.options.malformed import OF_FILES, AfterRead, Fields, MissingColumns, Nanoseconds, OnMalformed
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec, lag_text, least_of
-from krishiv_py.plan.windows import Window
 from krishiv_py.redaction import redacted, shown_settings, shown_text
 
 KEPT: Final = "__krishiv_kept"
@@ -273,10 +273,10 @@ class Stage(Source):
         The rows, with event time.
     keys : tuple of str
         The columns that part the rows.
-    window : Window
-        The operation: windows with aggregates, a join, deduplication.
+    operation : Operation
+        Windows, a join, deduplication.
     aggs : tuple of AggCall
-        The aggregates.
+        The aggregates of windows.
     options : QueryOptions
         How rows are judged and when results are given.
     late : LateEventHandler
@@ -292,13 +292,23 @@ class Stage(Source):
     title: ClassVar[str] = "Stage"
     input: Watermark
     keys: tuple[str, ...]
-    window: Window
+    operation: Operation
     aggs: tuple[AggCall, ...]
     options: QueryOptions
     late: LateEventHandler
     output: Output | None = None
     schema: pa.Schema = attrs.field(factory=lambda: pa.schema([]))
     time_column: str = ""
+
+    @property
+    def time(self) -> ResultTime | None:
+        """Where its results have their event time; None if they have none."""
+        return self.operation.result_time(self.input.column)
+
+    @property
+    def time_of_row(self) -> bool:
+        """Whether its results have their event time as a column of their own."""
+        return self.time is not None and self.time.of_row
 
     @property
     def inputs(self) -> tuple[tuple[str | None, Node], ...]:
@@ -317,7 +327,7 @@ class Stage(Source):
 
     @property
     def heading(self) -> str:
-        return self.window.heading
+        return self.operation.heading
 
     @property
     def shown_keys(self) -> str:
@@ -333,9 +343,9 @@ class Stage(Source):
 
     def detail(self) -> str:
         if not self.input.column:
-            return self.window.describe()
+            return self.operation.describe()
         given = f": {self.shown_aggs}" if self.shown_aggs else ""
-        return f"{self.window.describe()} by {self.shown_keys}{given} [{self.options.describe()}]"
+        return f"{self.operation.describe()} by {self.shown_keys}{given} [{self.options.describe()}]"
 
 
 Prefix: TypeAlias = "Project | Filter | MapBatches"

@@ -12,6 +12,7 @@ from krishiv_py.kernels.columns.evaluate import step_schema
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.after_watermark import without_mark
 from krishiv_py.plan.aggregates.outputs import Output
+from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.expressions.expr import Col
 from krishiv_py.plan.expressions.facts import columns_of
 from krishiv_py.plan.handed_on import in_order_of, without_order
@@ -63,7 +64,7 @@ def _check_names(node: Stage, schema: pa.Schema) -> None:
         if name in own:
             raise PlanError("an aggregate is named like a window column", got=name, hint='rename it with .alias("other")')
     taken = {"window_start", "window_end", "op", "pane_timing", "pane_index", *outputs}
-    for name in node.window.carried(node.keys, schema):
+    for name in node.operation.carried(node.keys, schema):
         if name.lower() in taken:
             raise PlanError(
                 "a column of the row is named like another of the result",
@@ -126,10 +127,10 @@ def check_followed(node: Stage) -> None:
     PlanError
         For results without event time, and results that change.
     """
-    if node.window.result_time is None:
+    if node.time is None:
         raise PlanError(
             "results without event time cannot go into a further stage",
-            got=node.window.describe(),
+            got=node.operation.describe(),
             hint="end the pipeline here, or use windows by time",
         )
     if node.options.emit_mode != "final":
@@ -138,6 +139,24 @@ def check_followed(node: Stage) -> None:
             got=f"emit({node.options.emit_mode!r})",
             then="the next stage would count them more than once",
             hint='leave .emit out, or write .emit("final"), on the stage before',
+        )
+
+
+def _check_over(node: Stage, over_us: int) -> None:
+    back_us, got = node.operation.looks_back_us, f"over({show_us(over_us)!r}) in {node.operation.describe()}"
+    if back_us is None:
+        raise PlanError(
+            "an aggregate has a range of its own in look-back windows only",
+            got=got,
+            then="these windows belong to no row that it could look back from",
+            hint="leave .over(...) out, or use .lookback_window(...)",
+        )
+    if over_us > back_us:
+        raise PlanError(
+            "an aggregate looks back further than its window",
+            got=got,
+            then="rows so far back are not kept",
+            hint=f'write .lookback_window("{show_us(over_us)}")',
         )
 
 
@@ -153,9 +172,9 @@ def _check_clock(node: Stage) -> None:
 
 def _output(node: Stage, row: pa.Schema, stays: bool) -> Output | None:
     """The columns of results, where they are not simply those of the window: an event time that nobody named is left out."""
-    if node.output is not None or not node.window.hides_time or stays:
+    if node.output is not None or not node.operation.hides_time or stays:
         return node.output
-    fields = node.window.result_fields([], row, pa.null()) or []
+    fields = node.operation.result_fields([], row, pa.null()) or []
     return tuple((f.name, Col(f.name)) for f in fields if f.name != node.input.column)
 
 
@@ -183,27 +202,27 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
     kept = KEPT if KEPT in every.names else None
     kind = time_kind(schema, node.input.column) if node.input.column else "timestamp"
     _check_keys(node, schema)
-    if not node.aggs and not node.window.gives_rows:
+    if not node.aggs and not node.operation.gives_rows:
         raise PlanError("agg() got no aggregate", got="0 aggregates", hint="write .agg(count())")
     for call in node.aggs:
         if call.over_us is not None:
-            node.window.check_over(call.over_us)
+            _check_over(node, call.over_us)
         require_columns(call.arg, schema, f"agg({call.output_name})")
         if call.where is not None:
             require_columns(call.where, schema, f"agg({call.output_name}).filter")
             step_schema(Filter(node.input, call.where), schema)
-    if node.window.gives_rows:
+    if node.operation.gives_rows:
         _check_whole_rows(node, "rows", "the results")
     else:
         _check_names(node, schema)
     _check_output(node)
-    node.window.check_columns(schema)
-    node.window.check_options(node.options)
+    node.operation.check_columns(schema)
+    node.operation.check_options(node.options)
     if followed:
         check_followed(node)
     _check_clock(node)
     source = bottom.schema
-    wanted = {*node.keys, *node.window.columns(), *node.window.carried(node.keys, schema), node.input.column}
+    wanted = {*node.keys, *node.operation.columns(), *node.operation.carried(node.keys, schema), node.input.column}
     if node.input.source_column:
         wanted.add(node.input.source_column)
     for call in node.aggs:
@@ -225,7 +244,7 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
         watermark=node.input.spec,
         source_column=node.input.source_column,
         keys=node.keys,
-        window=node.window,
+        operation=node.operation,
         aggs=node.aggs,
         options=node.options,
         needs_columns=needs,
@@ -233,7 +252,7 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
         output=_output(node, schema, followed or bool(after)),
         malformed=malformed_fields(bottom) if whole else (),
         after=tuple(attrs.evolve(step, input=Node()) for step in after),
-        hands_on=followed,
+        followed=followed,
         arrives_by=arrives_by,
         kept_column=kept,
     )

@@ -40,12 +40,12 @@ def why_not_fired(
         Sources silent for longer than the idle time-out; None where nobody knows.
     """
     spec = stage.spec
-    unwaiting = spec.window.unwaiting()
+    unwaiting = spec.operation.unwaiting()
     if unwaiting is not None:
         return unwaiting
     if end_us is None:
         return f"no window waits: no row of an open one is in state; the watermark is {show_instant(watermark_us)}."
-    odd = spec.window.no_end(end_us)
+    odd = spec.operation.no_end(end_us)
     if odd is not None:
         return odd
     final = spec.options.emit_mode == "final"
@@ -69,12 +69,12 @@ def _beyond_end_us(stage: StagePlan) -> int:
     spec = stage.spec
     waits = spec.options.allowed_lateness_us if spec.options.emit_mode == "final" else 0
     # both bounds of these belong to the window, so the watermark must be past the end
-    return waits + (spec.tick_us if spec.window.inclusive else 0)
+    return waits + (spec.tick_us if spec.operation.inclusive else 0)
 
 
 def oldest_waiting_us(stage: StagePlan, watermark_us: int, state: Callable[[], pa.Table]) -> int | None:
     """The end, µs, of the oldest window in the `state` of a stage that waits for the watermark; None if none does."""
-    if stage.spec.window.unwaiting() is not None:
+    if stage.spec.operation.unwaiting() is not None:
         return None
     table = state()
     if "window_end" not in table.schema.names:

@@ -128,7 +128,7 @@ def _flow(node: Stage) -> tuple[Part, ...]:
         *(Part(step.title.lower(), step.detail()) for step in steps),
         Part("watermark", named_time(node.input.detail())),
         Part("key", node.shown_keys),
-        Part(_WHAT.get(node.heading, "window"), node.window.describe()),
+        Part(_WHAT.get(node.heading, "window"), node.operation.describe()),
         *([Part("aggregates", node.shown_aggs)] if node.shown_aggs else []),
         Part("options", node.options.describe()),
     )

@@ -17,7 +17,7 @@ def fingerprint(spec: OperatorSpec) -> dict[str, str]:
     Stateless steps, names of outputs, the watermark's lag, sinks and late handlers may change between runs.
     """
     layout = Layout(spec)
-    window = spec.window
+    window = spec.operation
     parts = {"window kind": window.kind, "time column": spec.time_column, "time column type": spec.time_kind}
     parts |= {f"window {name}": text for name, text in window.identity().items()}
     if window.keeps_carried:
@@ -49,7 +49,7 @@ def _times(spec: OperatorSpec) -> dict[str, str]:
         parts["watermark's start in µs"] = str(spec.watermark.initial_us)
     if spec.source_column is not None:  # maxima are kept by its values
         parts["source column"] = spec.source_column
-    if spec.window.late_by == "state":  # by windows, only state knows which rows are late
+    if spec.operation.late_by == "state":  # by windows, only state knows which rows are late
         parts["late rule"] = options.late_rule
     if options.ttl is not None:  # of keys that came without one, nobody noted when they were last touched
         parts["time to live"] = f"by {options.ttl.clock} time"
@@ -76,14 +76,14 @@ def uses_ledger(spec: OperatorSpec) -> bool:
 def _firings(spec: OperatorSpec) -> dict[str, str]:
     """How windows that fire often keep their state: a log of firings or whole rows instead of plain partials."""
     options, early = spec.options, spec.options.trigger.early
-    plainly = spec.window.fires_plainly(options)
+    plainly = spec.operation.fires_plainly(options)
     parts = {}
-    if isinstance(early, Asked) and (spec.window.fires_anyway or not plainly):
+    if isinstance(early, Asked) and (spec.operation.fires_anyway or not plainly):
         parts["trigger"] = early.noted()  # what it is told of windows is counted in state
     if plainly:
         return parts
-    parts["firings"] = f"{'totals' if spec.window.sums else 'logged'}, {options.accumulation}"
-    if spec.window.numbered:
+    parts["firings"] = f"{'totals' if spec.operation.sums else 'logged'}, {options.accumulation}"
+    if spec.operation.numbered:
         parts["trigger"] = options.trigger._describe()  # what was written is known from row numbers and the trigger
     return parts
 

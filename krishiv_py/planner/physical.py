@@ -146,7 +146,7 @@ class PhysicalPlan:
         found: dict[int, int] = {}
         for number in self.roots:
             clock = self.stages[number].clock
-            if clock is not None and not self.stages[number].keeps_nothing:
+            if clock is not None and not self.stages[number].stateless:
                 found.setdefault(clock, number)
         return tuple(number for _, number in sorted(found.items())) or (0,)
 
@@ -172,7 +172,7 @@ class PhysicalPlan:
         PlanError
             For a name that no such stage has.
         """
-        kept = {stage.spec.name: n for n, stage in enumerate(self.stages) if not stage.keeps_nothing}
+        kept = {stage.spec.name: n for n, stage in enumerate(self.stages) if not stage.stateless}
         if name is None:
             return max(kept.values(), default=len(self.stages) - 1)
         if not isinstance(name, str) or name not in kept:
@@ -184,7 +184,7 @@ class PhysicalPlan:
         """How far ahead of others a stream may be before it is held back, µs; None where it never is."""
         number, _ = read.takers[0]
         own = self.stages[number].clock
-        mark = None if own is None or self.stages[number].keeps_nothing else self.clocks.clocks[own].watermark
+        mark = None if own is None or self.stages[number].stateless else self.clocks.clocks[own].watermark
         return mark.max_drift_us if isinstance(mark, MultiSourceWatermarkSpec) else None
 
     def followers(self, number: int) -> tuple[int, ...]:
@@ -235,9 +235,9 @@ class PhysicalPlan:
         return found
 
     @property
-    def keeps_nothing(self) -> bool:
+    def stateless(self) -> bool:
         """Whether rows pass as they are: tasks read, apply the steps and write, without a shuffle and without state."""
-        return self.stages[0].keeps_nothing
+        return self.stages[0].stateless
 
     @property
     def watermarked(self) -> bool:
@@ -262,7 +262,7 @@ class PhysicalPlan:
     @property
     def steps(self) -> tuple[Step, ...]:
         """What happens where, and why."""
-        if self.keeps_nothing:
+        if self.stateless:
             return (self._before_windows()[0], self._rows(), self._outputs())
         return (*self._before_windows(), *map(self._windows, self.stages), self._outputs())
 
@@ -279,7 +279,7 @@ class PhysicalPlan:
 
     def _before_windows(self) -> tuple[Step, Step]:
         spec = self.stages[0].spec
-        rows, only = spec.window.gives_rows, "only partial aggregates are shuffled"
+        rows, only = spec.operation.gives_rows, "only partial aggregates are shuffled"
         return (
             Step(
                 "scan",
@@ -315,14 +315,14 @@ class PhysicalPlan:
         return Step(
             "window" if len(self.stages) == 1 else stage.spec.name,
             self._route,
-            f"{stage.spec.window.describe()} over Arrow chunks, partitioned by key ({how}): {' → '.join(stage.operators)}",
+            f"{stage.spec.operation.describe()} over Arrow chunks, partitioned by key ({how}): {' → '.join(stage.operators)}",
             "state is moved in Arrow chunks, so a batch costs what it brings and what fires, not what is open",
         )
 
     def _outputs(self) -> Step:
         late = {"rows": "late rows whole", "keys": "late rows counted by key", "count": "late rows counted"}[self.late.wants]
         given = f"{len(self.stage.layout.result_schema)} columns of results, {late}"
-        if self.keeps_nothing:
+        if self.stateless:
             given = f"{len(self.stage.layout.result_schema)} columns of rows, malformed input to the late output"
             return Step("publish", self._route, given, "both outputs of a batch are published together")
         if self.engine == "bounded":

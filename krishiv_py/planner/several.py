@@ -13,7 +13,6 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.expressions.expr import Col, Expr
 from krishiv_py.plan.expressions.facts import unnamed
-from krishiv_py.plan.joins.base import Join
 from krishiv_py.plan.nodes import MapBatches, Project, Source, Stage, prefix_of, source_of
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.planner.outputs import OutputPlan
@@ -40,14 +39,14 @@ def several(outputs: Sequence[Named]) -> PhysicalPlan:
     PlanError
         For outputs without a common source, and for those whose watermarks do not tell one time.
     """
-    timed = sorted((o for o in outputs if not o[1].keeps_nothing), key=lambda o: (_lag_us(o[1].stages[0]), -len(o[1].stages)))
+    timed = sorted((o for o in outputs if not o[1].stateless), key=lambda o: (_lag_us(o[1].stages[0]), -len(o[1].stages)))
     if all(len(plan.clocks.clocks) == 1 for _, plan in outputs) and not _joined(outputs):
         _check_source(outputs)
         _check_clocks(timed)
     else:
         _check_common(outputs)
-    graph = _Graph(_clocks_of(timed), {id(s.node) for _, plan in timed for s in plan.stages if s.spec.hands_on})
-    for name, plan in (*timed, *(o for o in outputs if o[1].keeps_nothing)):
+    graph = _Graph(_clocks_of(timed), {id(s.node) for _, plan in timed for s in plan.stages if s.spec.followed})
+    for name, plan in (*timed, *(o for o in outputs if o[1].stateless)):
         graph.add(name, plan)
     named = tuple(_output(name, plan, graph.given[name]) for name, plan in outputs)
     first = (timed or list(outputs))[0][1]
@@ -114,7 +113,7 @@ class _Graph:
         placed: list[int] = []
         clocks: dict[int | None, tuple[int, int]] = {}
         for given in plan.stages:
-            stage = given if given.keeps_nothing else _bare(given, id(given.node) in self.followed)
+            stage = given if given.stateless else _bare(given, id(given.node) in self.followed)
             known = self.at.get(id(stage.node))
             if stage.read:  # a stage that is there goes by the clock it has, wherever it stands in this plan
                 clocks[stage.clock] = self._clock_of(stage) if known is None else self.timed[known]
@@ -129,7 +128,7 @@ class _Graph:
 
     def _clock_of(self, stage: StagePlan) -> tuple[int, int]:
         """The number of the clock that a stage goes by which reads a source, and how much later it is than that, µs."""
-        if stage.keeps_nothing:
+        if stage.stateless:
             return 0, 0
         key = _clock_key(stage)
         return self.numbers.setdefault(key, len(self.numbers)), _lag_us(stage) - self.clocks[key]
@@ -139,7 +138,7 @@ def _bare(stage: StagePlan, followed: bool) -> StagePlan:
     """A stage without the steps of one output over its results, as all outputs share it."""
 
     def bare(spec: OperatorSpec) -> OperatorSpec:
-        return attrs.evolve(spec, after=(), hands_on=followed)
+        return attrs.evolve(spec, after=(), followed=followed)
 
     inputs = tuple(attrs.evolve(b, spec=bare(b.spec)) for b in stage.inputs)
     return attrs.evolve(stage, spec=bare(stage.spec), inputs=inputs)
@@ -148,7 +147,7 @@ def _bare(stage: StagePlan, followed: bool) -> StagePlan:
 def _output(name: str, plan: PhysicalPlan, number: int) -> OutputPlan:
     """An output: the results of stage `number` behind its own steps."""
     last = plan.stage
-    if not last.spec.after or last.keeps_nothing:
+    if not last.spec.after or last.stateless:
         return OutputPlan(name, number, last.layout.result_schema)
     given = Layout(attrs.evolve(last.spec, after=())).result_schema.names
     return OutputPlan(name, number, last.layout.result_schema, last.spec.after, tuple(given))
@@ -194,7 +193,7 @@ def _check_common(outputs: Sequence[Named]) -> None:
 def _joined(outputs: Sequence[Named]) -> bool:
     """Whether the outputs read joins of other streams, or in another way: each join goes by a clock of its own streams."""
     roots = {id(_first_source(plan)): plan for _, plan in outputs}
-    return len(roots) > 1 and any(isinstance(plan.stages[0].node.window, Join) for plan in roots.values())
+    return len(roots) > 1 and any(plan.stages[0].node.operation.joins for plan in roots.values())
 
 
 def _first_source(plan: PhysicalPlan) -> Source:

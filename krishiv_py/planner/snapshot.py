@@ -8,7 +8,6 @@ from krishiv_py.errors import PlanError, users_line
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
-from krishiv_py.plan.joins.windowed import WindowJoin
 from krishiv_py.planner.physical import PhysicalPlan
 
 
@@ -21,10 +20,10 @@ def check_snapshot(plan: PhysicalPlan) -> None:
         For retractions, and where there is nothing to show: no windows, or, of a single stage, state without aggregates.
     """
     several = len(plan.stages) > 1
-    if several and all(_has_no_windows(stage.spec) for stage in plan.stages):
+    if several and not any(stage.spec.operation.opens_windows for stage in plan.stages):
         raise PlanError(
             "a snapshot shows open windows, and no stage has any",
-            got=", ".join(stage.spec.window.describe() for stage in plan.stages),
+            got=", ".join(stage.spec.operation.describe() for stage in plan.stages),
             hint="leave snapshot out",
         )
     outputs = {output.stage for output in plan.outputs}
@@ -32,16 +31,12 @@ def check_snapshot(plan: PhysicalPlan) -> None:
         _check_stage(stage.spec, several=several, output=number in outputs)
 
 
-def _has_no_windows(spec: OperatorSpec) -> bool:
-    return spec.window.gives_rows and not isinstance(spec.window, WindowJoin)
-
-
 def _check_stage(spec: OperatorSpec, *, several: bool, output: bool) -> None:
-    if several and spec.window.gives_rows:
+    if several and spec.operation.gives_rows:
         return
-    if _has_no_windows(spec):
+    if not spec.operation.opens_windows:
         raise PlanError(
-            "a snapshot shows open windows, and rows are in none", got=spec.window.describe(), hint="leave snapshot out"
+            "a snapshot shows open windows, and rows are in none", got=spec.operation.describe(), hint="leave snapshot out"
         )
     mode = spec.options.emit_mode
     if mode == "retractions":
@@ -50,12 +45,12 @@ def _check_stage(spec: OperatorSpec, *, several: bool, output: bool) -> None:
             got='emit("retractions")',
             hint='use emit("final") or emit("updates"), or read query.state()',
         )
-    joins = isinstance(spec.window, WindowJoin)
+    joins = spec.operation.joins
     if not several and not joins:
         operator_for(spec).state(Bucket(MemoryStore()))
-    if spec.window.submits is not None or (several and getattr(spec.window, "handler", None) is not None):
+    if spec.operation.submits is not None or (several and spec.operation.has_handler):
         raise PlanError(
-            "a snapshot tells no handler", got=spec.window.describe(), hint="leave submits out, or read query.state()"
+            "a snapshot tells no handler", got=spec.operation.describe(), hint="leave submits out, or read query.state()"
         )
     if output and mode == "final" and not spec.options.pane:
         hint = "write them to a sink of their own" if joins else "add .with_pane(), and tell them by pane_timing"

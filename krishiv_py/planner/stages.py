@@ -62,9 +62,9 @@ class StagePlan:
         return tuple(link.title for link in chain(self.spec))
 
     @property
-    def keeps_nothing(self) -> bool:
+    def stateless(self) -> bool:
         """Whether rows pass as they are."""
-        return not self.spec.time_column
+        return self.spec.operation.stateless
 
     @property
     def read(self) -> tuple[Branch, ...]:
@@ -187,7 +187,7 @@ class _Graph:
             if branch.after is None:
                 continue
             before = self.stages[branch.after]
-            hold_us = before.spec.window.hold_back_us(before.spec.options) + _lag_us(spec, branch.name)
+            hold_us = before.spec.operation.hold_back_us(before.spec.options) + _lag_us(spec, branch.name)
             for number, behind_us in before.times:
                 found[number] = max(found.get(number, 0), behind_us + hold_us)
         return tuple(sorted(found.items()))
@@ -195,11 +195,11 @@ class _Graph:
 
 def followable(node: Stage) -> Stage:
     """Return a stage with the columns that a further one gets, whether or not it may be followed."""
-    spec = attrs.evolve(check(node), output=node.output, hands_on=True)
+    spec = attrs.evolve(check(node), output=node.output, followed=True)
     schema = Layout(spec).result_schema
-    if spec.window.result_time == "row":
-        return attrs.evolve(node, schema=schema, time_column=spec.window.row_time(spec.time_column))
-    own = Layout(attrs.evolve(spec, hands_on=False, output=None)).result_schema.names
+    if node.time is not None and node.time.of_row:
+        return attrs.evolve(node, schema=schema, time_column=node.time.column)
+    own = Layout(attrs.evolve(spec, followed=False, output=None)).result_schema.names
     time = time_name([*own, *(name for name, _ in node.output or ())])
     return attrs.evolve(node, schema=schema, time_column=time)
 

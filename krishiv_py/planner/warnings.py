@@ -13,8 +13,8 @@ def warnings(spec: OperatorSpec) -> tuple[str, ...]:
     options = spec.options
     if not spec.time_column:
         return ()
-    forgets = options.ttl is not None and (spec.window.numbered or spec.window.gives_rows)
-    found = [] if forgets else list(spec.window.warnings())
+    forgets = options.ttl is not None and (spec.operation.numbered or spec.operation.gives_rows)
+    found = [] if forgets else list(spec.operation.warnings())
     from_stage = bool(spec.arrives_by)  # whose results are never late, nor ahead
     by_clock = spec.watermark._by_clock  # so no row is late
     lag_us, tolerant = longest_lag_us(spec), options.allowed_lateness_us > 0
@@ -40,13 +40,13 @@ def warnings(spec: OperatorSpec) -> tuple[str, ...]:
             f"future rows are judged by the watermark: after a lull longer than {show_us(options.future_us)}, and in a "
             f'catch-up batch of more time, every row {fate}; use reference="clock"'
         )
-    waits = options.emit_mode == "final" and not spec.window.gives_as_it_fires
+    waits = options.emit_mode == "final" and spec.operation.submits is None
     if waits and (options.trigger != Trigger() or options.accumulation == "discarding"):
         found.append("emit=final writes one row per window: trigger and accumulation have no effect")
     if options.ttl is not None:
-        lost = spec.window.forgets_early(options.ttl.ttl_us, options.allowed_lateness_us)
+        lost = spec.operation.forgets_early(options.ttl.ttl_us, options.allowed_lateness_us)
         found += [f"the state TTL ({show_us(options.ttl.ttl_us)}) is {lost}"] if lost else []
-    if waits and options.allowed_lateness_us > 0 and spec.window.unwaiting() is None:
+    if waits and options.allowed_lateness_us > 0 and spec.operation.unwaiting() is None:
         found.append(f"emit=final waits for the allowed lateness: results come {show_us(options.allowed_lateness_us)} later")
     return tuple(found)
 

@@ -58,7 +58,7 @@ def _run(spark: SparkSession, plan: PhysicalPlan, now_us: int, shuffle_files: Sh
     ids = tuple(range(partitions))
     given, batches = _packed(spark, plan, ids, now_us, shuffle_files)
     for number, stage in enumerate(plan.stages):
-        if not stage.keeps_nothing:
+        if not stage.stateless:
             steps = BoundedSteps(stage.spec, place_of(plan, number, None, ids), batches, shuffle_files)
             shuffled = given.repartition(partitions, "bucket") if partitions > 1 else given.coalesce(1)
             given = shuffled.mapInArrow(steps.__call__, PACKED_TYPE)

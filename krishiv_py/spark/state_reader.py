@@ -123,7 +123,7 @@ def count_keys(spark: SparkSession, plan: PhysicalPlan, notes: CheckpointNotes) 
         return 0
     total = 0
     for number, stage in enumerate(plan.stages):
-        if not stage.keeps_nothing:
+        if not stage.stateless:
             names = tuple(Layout(stage.spec).key_names)
             task = HeldKeys(names, ChunkFolder(notes.checkpoint, 0, 0, stage=number))
             n = sum(int(blob) for blob in _read(spark, plan, notes, number, task.__call__))
@@ -139,7 +139,7 @@ def _read(
     task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
 ) -> list[bytes]:
     """What a `task` makes of the rows of a stage in Spark's state store."""
-    after = sum(not s.keeps_nothing for s in plan.stages[number + 1 :])
+    after = sum(not s.stateless for s in plan.stages[number + 1 :])
     found: list[bytes] = of_store(spark, notes.checkpoint, after, task, _TYPE)["blob"].to_pylist()
     return found
 

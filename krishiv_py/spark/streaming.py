@@ -83,10 +83,10 @@ def stateful(
     controls: ControlFolder | None,
 ) -> DataFrame:
     """The streaming DataFrame of a plan: rows ``(kind, bucket, blob)``."""
-    if plan.keeps_nothing:
+    if plan.stateless:
         return rows_given(spark, plan, clock.checkpoint, output)
     ids, stages = bucket_ids(buckets), plan.stages
-    timed = [n for n, s in enumerate(stages) if not s.keeps_nothing]
+    timed = [n for n, s in enumerate(stages) if not s.stateless]
     frames = []
     for at, read in enumerate(plan.reads):
         source = logged(read.source, clock.checkpoint, at, waits=plan.drift_us(read) is not None)
@@ -213,10 +213,10 @@ class BatchSteps:
         for bucket, report in reported.items():
             self.ahead.take(stage_of(bucket, self.plan.last), report.notes)
         self.ledger.doubts, self.ledger.partition_times_us = self.ahead.doubts, self.ahead.partition_times_us
-        passing = [n for n, stage in enumerate(self.plan.stages) if stage.keeps_nothing]
+        passing = [n for n, stage in enumerate(self.plan.stages) if stage.stateless]
         if passing:
             reported = self._totals(passing, batch_id, reported)
-        if self.plan.keeps_nothing:
+        if self.plan.stateless:
             self.ledger.take(batch_id, reported, Moment(UNSET), {}, whole=True)
             return
         if isinstance(self.clock, SparkClock):

@@ -198,7 +198,7 @@ class SqlContext:
         return found
 
     def _check_used(self, env: Env, found: Stream | ResultStream, text: str) -> None:
-        if env.lag_us is not None and found._plan().keeps_nothing:
+        if env.lag_us is not None and found._plan().stateless:
             del self._set["watermark.lag"]
             raise PlanError(
                 "watermark.lag was set, and the query has no watermark",

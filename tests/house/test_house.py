@@ -258,21 +258,23 @@ KNOWS_KINDS = (
     "sql/",
     "kernels/windows/",
     "kernels/joins/",
+    "kernels/dedup/",
     "plan/joins/",
     "plan/windows/",
     "__init__.py",
     "compat.py",
     "windows.py",
 )
-SHARED_OF_WINDOWS = {"base", "grid", "assigner"}
+SHARED_OF_OPERATIONS = {"windows.base", "joins.sides"}
 
 
-def test_a_window_is_asked_and_not_told_apart_by_its_class() -> None:
-    """Only those who make windows, and the operators of a kind, know the class of a window."""
+def test_an_operation_is_asked_and_not_told_apart_by_its_class() -> None:
+    """Only those who make operations, and the operators of a kind, know the class of a window, a join or deduplication."""
     knowing = {}
     for file, tree in TREES.items():
         imported = [n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
-        of_windows = {m.rpartition(".")[2] for m in imported if m.startswith("krishiv_py.plan.windows.")} - SHARED_OF_WINDOWS
-        if of_windows and not file.removeprefix("krishiv_py/").startswith(KNOWS_KINDS):
-            knowing[file] = of_windows
+        of_plan = {m.removeprefix("krishiv_py.plan.") for m in imported if m.startswith("krishiv_py.plan.")}
+        kinds = {m for m in of_plan if m.startswith(("windows.", "joins.")) or m == "dedup"} - SHARED_OF_OPERATIONS
+        if kinds and not file.removeprefix("krishiv_py/").startswith(KNOWS_KINDS):
+            knowing[file] = kinds
     assert knowing == {}

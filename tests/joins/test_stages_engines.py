@@ -81,7 +81,7 @@ def test_reads_and_stages_in_common_are_made_once() -> None:
     driver = Driver(outputs(stream_of(SHOWN), stream_of(CLICKED)))
     assert [read.name for read in driver._plan.reads] == ["left", "right"]
     assert len(driver.source_watermarks_us) == 3, "the rows beside counts are judged by the clock of their join"
-    kinds = [stage.spec.window.kind for stage in driver._plan.stages]
+    kinds = [stage.spec.operation.kind for stage in driver._plan.stages]
     assert sorted(kinds) == sorted(["deduplication"] * 2 + ["interval join", "window join", "as-of join"] + ["tumbling"] * 4), (
         kinds
     )

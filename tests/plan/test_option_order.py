@@ -82,7 +82,7 @@ def outcome(*steps: Step) -> str:
         return f"{type(error).__name__}: {error}"
     spec = stream._spec()
     handler = type(stream.late_handler).__name__
-    return f"{spec.options}\n{spec.window}\n{spec.watermark}\n{warnings(spec)}\n{fingerprint(spec)}\n{handler}"
+    return f"{spec.options}\n{spec.operation}\n{spec.watermark}\n{warnings(spec)}\n{fingerprint(spec)}\n{handler}"
 
 
 def aggregated(stream: Any) -> Any:
@@ -152,9 +152,9 @@ def test_a_preset_fills_only_what_is_unset() -> None:
     for stream in (timed.preset("ripple").allowed_lateness(5), timed.allowed_lateness(5).preset("ripple")):
         assert stream._options.allowed_lateness_us == 5_000 and stream._options.emit_mode == "retractions"
     later = timed.session_window("10 s").preset("flink").agg(kv.count())
-    assert later._spec().window == timed.session_window("10 s", touch="merge").agg(kv.count())._spec().window
+    assert later._spec().operation == timed.session_window("10 s", touch="merge").agg(kv.count())._spec().operation
     own = timed.preset("flink").session_window("10 s", touch="separate").agg(kv.count())
-    assert "touch='separate'" in str(own._spec().window)
+    assert "touch='separate'" in str(own._spec().operation)
     assert timed.preset("ripple").preset("flink")._options == timed.preset("flink")._options
 
 

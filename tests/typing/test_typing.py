@@ -15,7 +15,7 @@ ROOT = Path(krishiv_py.__file__).parent.parent
 HEAD = """\
 from krishiv_py import TimeIntervalWindowOptions, Trigger, WatermarkSpec, WindowAssigner, calendar_window, windows
 from krishiv_py import OpenWindows, WindowTrigger
-from krishiv_py.plan.windows.assigner import Times
+from krishiv_py.plan.assigner import Times
 import numpy as np
 import numpy.typing as npt
 from krishiv_py import count_distinct, stddev_pop, var_pop, when

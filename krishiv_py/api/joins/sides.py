@@ -26,7 +26,7 @@ Sides: TypeAlias = "tuple[Side, Side]"
 
 
 def _joins(stream: object) -> bool:
-    return isinstance(stream, OptionMethods) and stream._draft.window is None
+    return isinstance(stream, OptionMethods) and stream._draft.operation is None
 
 
 def sides_of(left: OptionMethods, right: object, on: On | None, where: str, *, left_time: bool = False) -> Sides:
@@ -40,7 +40,7 @@ def sides_of(left: OptionMethods, right: object, on: On | None, where: str, *, l
         For keys that are missing, told twice or do not fit.
     """
     if not _joins(right):
-        if isinstance(right, OptionMethods) and right._draft.window is not None:
+        if isinstance(right, OptionMethods) and right._draft.operation is not None:
             raise OrderError(
                 "the right side of a join has a window, but no aggregates",
                 got=type(right).__name__,
@@ -73,8 +73,7 @@ def _side(stream: OptionMethods, *, shows_time: bool = False) -> Side:
     if not isinstance(source, Stage):
         return Side(mark, schema, stream._draft.keys)
     check.check_followed(source)
-    window = source.window
-    own = (window.result_time == "row" and not window.hides_time) or shows_time or not stream._draft.hides_time
+    own = (source.time_of_row and not source.operation.hides_time) or shows_time or not stream._draft.hides_time
     time = () if own else (source.time_column,)
     return Side(mark, schema, stream._draft.keys, (*time, *in_order_of(schema.names)))
 

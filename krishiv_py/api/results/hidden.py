@@ -17,19 +17,23 @@ from krishiv_py.errors import OrderError, PlanError, SchemaError
 from krishiv_py.plan.expressions.expr import Col, Expr, col
 from krishiv_py.plan.expressions.facts import columns_of
 from krishiv_py.plan.nodes import BatchFunction, Filter, MapBatches, Node, Prefix, Project
-from krishiv_py.plan.windows.base import ResultTime as TimeOf
+from krishiv_py.plan.operation import ResultTime as TimeOf
 
 _END = "window_end"
 
 
 @attrs.frozen
 class ResultTime:
-    """The event time of results: its name, where it is, how far windows reach beyond it, whether its author asked for it."""
+    """The event time of results: its name, where it is, whether its author asked for it."""
 
     name: str
     of: TimeOf | None
-    after_us: int
     shown: bool
+
+    @property
+    def of_row(self) -> bool:
+        """Whether the results have it as a column."""
+        return self.of is not None and self.of.of_row
 
 
 def alone(
@@ -40,11 +44,11 @@ def alone(
     They end with the columns `names`. What was `kept` for a further stage is left out; the event time is computed where a step
     reads it, or its author named it.
     """
-    asked = time.of != "row" and (time.shown or any(time.name in _read(step) for step in steps))
-    hidden = kept - {"op", *((time.name,) if asked or time.of == "row" else ())}
+    asked = not time.of_row and (time.shown or any(time.name in _read(step) for step in steps))
+    hidden = kept - {"op", *((time.name,) if asked or time.of_row else ())}
     found: list[Prefix] = [_timed(time, results)] if asked else []
     found += [without(step, hidden) for step in steps]
-    if (asked or time.of == "row") and not time.shown:
+    if (asked or time.of_row) and not time.shown:
         found.append(Project(Node(), tuple((n, col(n)) for n in names)))
     return tuple(found)
 
@@ -87,7 +91,7 @@ def _timed(time: ResultTime, results: pa.Schema) -> Prefix:
             hint="leave it out, or use windows by time",
         )
     in_ms = pa.types.is_integer(results.field(_END).type)
-    before_us = (1_000 if in_ms else 1) if time.of == "before_end" else time.after_us
+    before_us = time.of.before_us(1_000 if in_ms else 1)
     end, before = col(_END), before_us // 1_000 if in_ms else dt.timedelta(microseconds=before_us)
     own = [(n, col(n)) for n in results.names]
     return Project(Node(), (*own, (time.name, end - before if before else end)))

@@ -119,7 +119,7 @@ class ResultStream(TimedStream):
     @property
     def _result_time(self) -> str | None:
         """Return where event times come from: ``"row"`` for a column of their own, else how they follow from the window."""
-        return self._stage_node.window.result_time
+        return None if self._stage_node.time is None else self._stage_node.time.of
 
     @property
     def _kept(self) -> tuple[str, ...]:
@@ -283,7 +283,8 @@ class ResultStream(TimedStream):
         lag : int or timedelta or str
             How much the watermark stays behind; ``int`` is milliseconds.
         """
-        own = self._stage_node.window.row_time(self._stage_node.input.column)
+        time = self._stage_node.time
+        own = time.column if time is not None and time.of_row else None
         if not isinstance(column, str) or column not in (self._output.time_column, own):
             raise PlanError(
                 "results have the event time of their stage",
@@ -315,7 +316,7 @@ class ResultStream(TimedStream):
         OrderError
             For results of joins and deduplication, and after steps over results.
         """
-        if self._stage_node.window.gives_rows or self._steps:
+        if self._stage_node.operation.gives_rows or self._steps:
             raise OrderError(
                 ".collect_with_aggs() is not a step of this stage",
                 got=f"a {type(self).__name__}",
@@ -355,9 +356,9 @@ class ResultStream(TimedStream):
         """The steps over the results, as they run where no stage follows."""
         if not self._steps:
             return ()
-        window, time = self._stage_node.window, self._output.time_column
+        time = self._output.time_column
         names = (*self.schema.names, *(n for n in self._kept if n == "op" and n not in self.schema.names))
-        own = ResultTime(time, window.result_time, window.after_us, time in self.schema.names)
+        own = ResultTime(time, self._stage_node.time, time in self.schema.names)
         return alone(self._steps, own, self._alone, names, set(self._kept))
 
     @cached_property
@@ -432,7 +433,7 @@ def results_of(stage: Draft, runner: Runner, made: list[Stage] | None = None) ->
     followed = attrs.evolve(stage, told=attrs.evolve(stage.told, emit=stage.told.emit or "final"))
     before = _one(made, followed.node())
     time = before.time_column
-    own = before.window.result_time == "row" and not before.window.hides_time
+    own = before.time_of_row and not before.operation.hides_time
     hides = time not in alone.names or not own
     draft = Draft(Watermark(before, time, WatermarkSpec(0)), UnaskedLateEventHandler(), hides_time=hides)
     found = ResultStream(draft, runner, alone, stage, node, made, alone)
@@ -443,15 +444,11 @@ def results_of(stage: Draft, runner: Runner, made: list[Stage] | None = None) ->
 def _one(made: list[Stage], node: Stage) -> Stage:
     """Return the stage among those `made` that is the same as `node`, or else this one, which is one of them from now on."""
     for one in made:
-        if one.late is node.late and _decided(one) == _decided(node):
+        same = one.options == node.options and one.input.spec == node.input.spec and one.operation == node.operation
+        if one.late is node.late and same:
             return one
     made.append(stages.followable(node))
     return made[-1]
-
-
-def _decided(node: Stage) -> tuple[object, ...]:
-    """Return what options decide of a stage."""
-    return node.options, node.input.spec, getattr(node.window, "touch", None)
 
 
 def _names(node: Node, name: str) -> bool:

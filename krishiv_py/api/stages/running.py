@@ -20,11 +20,11 @@ from krishiv_py.plan.checks import a_text
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.nodes import Node, Watermark
+from krishiv_py.plan.operation import PlainRows
 from krishiv_py.plan.options.batches import Batches, told_batches
 from krishiv_py.plan.options.handed import handed
 from krishiv_py.plan.options.late import LateColumns, LateEventHandler
 from krishiv_py.plan.options.watermarks import WatermarkSpec
-from krishiv_py.plan.passed_on import RowsAsTheyAre
 
 if TYPE_CHECKING:
     from krishiv_py.kernels.spec import OperatorSpec
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def plan_of_rows(node: Node, handler: LateEventHandler, engine: Engine | None, late: LateColumns | None) -> PhysicalPlan:
     """Return the plan of the rows of a `node` as they are: no watermark is needed, and no row is late (SEMANTICS §7.4)."""
-    rows = Draft(Watermark(node, "", WatermarkSpec(0)), handler, window=RowsAsTheyAre()).node()
+    rows = Draft(Watermark(node, "", WatermarkSpec(0)), handler, operation=PlainRows()).node()
     return physical.PhysicalPlan(rows, stages.stages_for(rows, late), engine)
 
 

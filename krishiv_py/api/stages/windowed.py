@@ -46,9 +46,9 @@ def aggregated(
     items += [_checked(item).alias(column_name(name, "agg")) for name, item in (named or {}).items()]
     if not items:
         raise PlanError("agg() got no aggregate", got="0 aggregates", hint="write .agg(count())")
-    assert draft.window is not None
+    assert draft.operation is not None
     rows = without_order(rows)
-    calls, output = outputs(items, draft.keys, rows.names, draft.window.carried(draft.keys, rows))
+    calls, output = outputs(items, draft.keys, rows.names, draft.operation.carried(draft.keys, rows))
     return attrs.evolve(draft, aggs=calls, output=output)
 
 
@@ -64,8 +64,8 @@ class WindowedStream(OptionMethods):
     @property
     def _window(self) -> Window:
         """The window as it was told."""
-        assert self._draft.window is not None
-        return self._draft.window
+        assert isinstance(self._draft.operation, Window)
+        return self._draft.operation
 
     def agg(self, *aggs: Expr | Sequence[Expr], **named: Expr) -> ResultStream:
         """Aggregate every window.

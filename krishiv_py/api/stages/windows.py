@@ -15,12 +15,12 @@ from krishiv_py.api.stages.panes import PaneStream, checked_options
 from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.deprecation import deprecated
 from krishiv_py.errors import PlanError, shown
+from krishiv_py.plan.assigner import WindowAssigner
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.schema import require_columns
 from krishiv_py.plan.windows import Window
 from krishiv_py.plan.windows.assigned import assigned
-from krishiv_py.plan.windows.assigner import WindowAssigner
 from krishiv_py.plan.windows.count import count_rows
 from krishiv_py.plan.windows.cumulate import cumulate
 from krishiv_py.plan.windows.distinct import SlidingWindows
@@ -97,7 +97,7 @@ class WindowMethods(OptionMethods):
         if finer := finer_than_ms(window):
             column = draft.input.column
             check_ticks(finer, self._row_schema().field(column).type, column)
-        return stage(attrs.evolve(draft, window=window), self._runner)
+        return stage(attrs.evolve(draft, operation=window), self._runner)
 
     def tumbling_window(self, size: Duration, offset: Duration = 0) -> WindowedStream:
         """Windows of `size` that touch and never overlap (SEMANTICS §3.1).

@@ -9,7 +9,7 @@ import numpy as np
 
 from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.plan.windows.base import Grid
+from krishiv_py.plan.operation import Grid
 
 
 @attrs.frozen

@@ -2,40 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.handed_on import order_name, time_name
+from krishiv_py.plan.operation import ResultTime
 
-_END, _START = "window_end", "window_start"
-_ONE_TICK: Final = 1  # bounds count in units of the time column
+_START = "window_start"
 
 
 def handed_fields(spec: OperatorSpec, results: pa.Schema) -> list[pa.Field]:
     """Return the fields of these columns, for `results` that no output was computed of."""
     order = [pa.field(order_name(i), type_) for i, type_ in enumerate(_order_types(spec, results))]
-    own = spec.window.result_time == "row"  # whose column is there
+    time = _time(spec)
     taken = [*results.names, *(name for name, _ in spec.output or ())]
-    return order if own else [pa.field(time_name(taken), results.field(_END).type), *order]
+    return order if time.of_row else [pa.field(time_name(taken), results.field(time.column).type), *order]
 
 
 def handed_columns(spec: OperatorSpec, results: pa.Table) -> list[pa.ChunkedArray]:
-    """These columns of `results`."""
-    time = results[_time(spec)]
-    raw = time.cast(pa.int64())
+    """Return these columns of `results`."""
+    time = _time(spec)
+    column = results[time.column]
+    raw = column.cast(pa.int64())
     starts = [results[_START].cast(pa.int64())] if _START in results.schema.names else []
     order = [raw, *starts, *(results[k] for k in _keys(spec, results.schema))]
-    if spec.window.result_time == "row":
+    if time.of_row:
         return order
-    before = _ONE_TICK if spec.window.result_time == "before_end" else spec.window.after_us // spec.tick_us
-    return [pc.subtract(raw, pa.scalar(before, pa.int64())).cast(time.type) if before else time, *order]
+    before = time.before_us(spec.tick_us) // spec.tick_us  # bounds count in units of the time column
+    return [pc.subtract(raw, pa.scalar(before, pa.int64())).cast(column.type) if before else column, *order]
 
 
-def _time(spec: OperatorSpec) -> str:
-    return spec.window.row_time(spec.time_column) if spec.window.result_time == "row" else _END
+def _time(spec: OperatorSpec) -> ResultTime:
+    return spec.operation.result_time(spec.time_column) or ResultTime("end")  # numbers of rows, which nothing can follow
 
 
 def _keys(spec: OperatorSpec, results: pa.Schema) -> list[str]:

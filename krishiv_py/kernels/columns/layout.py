@@ -68,13 +68,13 @@ class Layout:
         keys = [pa.field(n, t) for n, t in zip(self.key_names, self.key_types, strict=True)]
         self.key_fields = keys
         inputs = [pa.field(f"a{i}", t) for i, t in enumerate(input_types)]
-        self.gap_column = spec.window.gap_column
+        self.gap_column = spec.operation.gap_column
         gap = [] if self.gap_column is None else [pa.field(GAP, pa.int64())]
-        judges = spec.window.late_by == "state" and spec.options.state_refuses
+        judges = spec.operation.late_by == "state" and spec.options.state_refuses
         self.carried = list(spec.late_columns) if judges else []
         """Columns that ride along as ``l0``, ``l1``, … because only the state can tell which rows are late."""
         self.carried_fields = [pa.field(f"l{i}", spec.row_schema.field(n).type) for i, n in enumerate(self.carried)]
-        self.own = list(spec.window.carried(spec.keys, spec.row_schema))
+        self.own = list(spec.operation.carried(spec.keys, spec.row_schema))
         """Columns of a row that ride along as ``r0``, ``r1``, … to come out with its result."""
         self.own_fields = [spec.row_schema.field(n) for n in self.own]
         self.own_names = [f"r{i}" for i in range(len(self.own))]
@@ -83,7 +83,7 @@ class Layout:
         """Whether rows say by themselves that they may be refused: the others can be combined before the state is asked."""
         doubt = [pa.field(DOUBT, pa.bool_())] if self.doubts else []
         self.assigned = (
-            [pa.field(n, pa.int64()) for n in (WINDOW_START, WINDOW_END)] if spec.window.assigner is not None else []
+            [pa.field(n, pa.int64()) for n in (WINDOW_START, WINDOW_END)] if spec.operation.assigner is not None else []
         )
         """Bounds of windows, which a row brings with it where only a user's assigner knows them."""
         own = [pa.field(n, f.type) for n, f in zip(self.own_names, self.own_fields, strict=True)]
@@ -136,16 +136,16 @@ class Layout:
     def result_schema(self) -> pa.Schema:
         """Schema of results: keys, bounds and aggregates, or what the plan makes of them; then ``op``; after all steps."""
         spec = self.spec
-        bound = spec.window.bound_type(time_type(spec.time_kind))
+        bound = pa.int64() if spec.operation.numbered else time_type(spec.time_kind)
         fields = [pa.field(k, t) for k, t in zip(spec.keys, self.key_types, strict=True)]
-        own = spec.window.result_fields(fields, spec.row_schema, bound)
+        own = spec.operation.result_fields(fields, spec.row_schema, bound)
         if own is None:
             fields += [pa.field("window_start", bound), pa.field("window_end", bound)]
             fields += [pa.field(c.output_name, k.result_type) for c, k in zip(spec.aggs, self.kernels, strict=True)]
             fields += self.own_fields
         else:
             fields = own
-        handed_on = handed_fields(spec, pa.schema(fields)) if spec.hands_on else []
+        handed_on = handed_fields(spec, pa.schema(fields)) if spec.followed else []
         if spec.output is not None:
             given = pa.schema(fields)
             fields = [_computed(name, expr, given) for name, expr in spec.output]
@@ -235,7 +235,7 @@ def finished_name(aggregate: int) -> str:
 
 def merges_only(spec: OperatorSpec) -> bool:
     """Return whether windows are sessions whose rows need not be told apart once they overlap."""
-    return spec.window.sums and spec.window.fires_plainly(spec.options)
+    return spec.operation.sums and spec.operation.fires_plainly(spec.options)
 
 
 def whole(column: pa.ChunkedArray) -> pa.Array:

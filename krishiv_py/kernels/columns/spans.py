@@ -9,8 +9,8 @@ from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.errors import RAISED, OperatorError, failure_text, shown
 from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_us
+from krishiv_py.plan.operation import Operation
 from krishiv_py.plan.schema import TimeKind
-from krishiv_py.plan.windows.base import Window
 
 _FIX = "fix `assign` of the assigner"
 
@@ -47,7 +47,7 @@ class Spans:
         return attrs.evolve(self, rows=rows[self.rows])
 
 
-def spans_of(window: Window, times: Ints, kind: TimeKind) -> Spans:
+def spans_of(window: Operation, times: Ints, kind: TimeKind) -> Spans:
     """Ask the assigner of a `window`.
 
     Raises
@@ -70,7 +70,7 @@ def spans_of(window: Window, times: Ints, kind: TimeKind) -> Spans:
     return spans
 
 
-def _shaped(window: Window, given: object, n: int) -> Spans:
+def _shaped(window: Operation, given: object, n: int) -> Spans:
     if not isinstance(given, tuple) or len(given) not in (2, 3):
         raise _wrong(window, "does not return two or three arrays", shown(given))
     for array in given:
@@ -94,7 +94,7 @@ def _shaped(window: Window, given: object, n: int) -> Spans:
     return Spans(rows, starts, ends, False)
 
 
-def _check(window: Window, spans: Spans, times: Ints, kind: TimeKind) -> None:
+def _check(window: Operation, spans: Spans, times: Ints, kind: TimeKind) -> None:
     of_row = times[spans.rows] if not spans.tiled else times
     tick = 1_000 if kind == "bigint_ms" else 1
     length = spans.ends - spans.starts
@@ -129,6 +129,6 @@ def _shape(array: object) -> str:
     return f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else shown(array)
 
 
-def _wrong(window: Window, what: str, got: str) -> OperatorError:
+def _wrong(window: Operation, what: str, got: str) -> OperatorError:
     assert window.assigner is not None
     return OperatorError(f"window assigner {window.assigner.name} {what}", got=got, hint=_FIX)

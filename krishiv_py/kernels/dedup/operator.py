@@ -46,11 +46,11 @@ class DedupOperator:
     """See the module's docstring."""
 
     def __init__(self, spec: OperatorSpec) -> None:
-        assert isinstance(spec.window, Deduplication)
-        self.within = spec.window.within_us
+        assert isinstance(spec.operation, Deduplication)
+        self.within = spec.operation.within_us
         self.by_state = spec.options.judges_before
         self.keep_us = self.within + spec.options.allowed_lateness_us
-        self.aside = spec.window.duplicates == "side_output"
+        self.aside = spec.operation.duplicates == "side_output"
         self.layout = layout = Layout(spec)
         working = dict(zip(spec.keys, layout.key_names, strict=True)) | dict(zip(layout.own, layout.own_names, strict=True))
         self._columns = [working[n] for n in layout.result_schema.names]

@@ -95,8 +95,8 @@ class Prepare:
         self.spec = spec
         self.layout = Layout(spec)
         self._no_late_rows = self.layout.late_schema.empty_table()
-        grid = spec.window.grid
-        own_rules = spec.kept_column is not None or self.layout.gap_column is not None or spec.window.assigner is not None
+        grid = spec.operation.grid
+        own_rules = spec.kept_column is not None or self.layout.gap_column is not None or spec.operation.assigner is not None
         self._judged_by_time = not own_rules and (grid is None or not grid.has_gaps)
         """Return whether a row with a time and a key is refused for its time alone."""
 
@@ -179,7 +179,7 @@ class Prepare:
             "future_side_output": int(np.count_nonzero(reasons == _FUTURE)),
             "unknown_source": 0 if unknown is None else int(np.count_nonzero(reasons == _UNKNOWN)),
         }
-        grid = spec.window.grid
+        grid = spec.operation.grid
         if grid is not None and grid.has_gaps:
             gap = (reasons == 0) & FixedAssigner(grid).unassigned(times)
             counters["unassigned"] = int(np.count_nonzero(gap))
@@ -278,14 +278,14 @@ class Prepare:
 
     def _spans(self, times: Ints, judged: Mask) -> Spans | None:
         """The windows of rows that are judged, of a user's assigner."""
-        if self.spec.window.assigner is None:
+        if self.spec.operation.assigner is None:
             return None
         if judged.all():
-            return spans_of(self.spec.window, times, self.spec.time_kind)
-        return spans_of(self.spec.window, times[judged], self.spec.time_kind).of_rows(np.flatnonzero(judged))
+            return spans_of(self.spec.operation, times, self.spec.time_kind)
+        return spans_of(self.spec.operation, times[judged], self.spec.time_kind).of_rows(np.flatnonzero(judged))
 
     def _late(self, times: Ints, watermark_us: int, spans: Spans | None, gaps: Ints | None, *, results: bool) -> Mask:
-        options, window = self.spec.options, self.spec.window
+        options, window = self.spec.options, self.spec.operation
         if watermark_us == UNSET:
             return np.zeros(len(times), np.bool_)
         if options.late_rule == "window" and window.grid is not None:
@@ -327,7 +327,7 @@ class Prepare:
 
     def _reaches(self, times: Ints, gaps: Ints | None) -> Ints:
         """Return where the session of every row alone would end."""
-        return times + (self.spec.window.length_us if gaps is None else gaps)
+        return times + (self.spec.operation.length_us if gaps is None else gaps)
 
     @staticmethod
     def _input(value: Expr | None, where: Expr | None, rows: pa.RecordBatch) -> pa.Array:

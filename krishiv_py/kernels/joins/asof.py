@@ -51,10 +51,12 @@ class _State:
 class AsofOperator(JoinOperator):
     """See the module's docstring."""
 
+    join: AsofJoin
+
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
-        assert isinstance(spec.window, AsofJoin)
-        self.window = spec.window
+        assert isinstance(spec.operation, AsofJoin)
+        self.join = spec.operation
         self.schemas = tuple(self.schema_of(half) for half in self.halves)
 
     def newest(self, rows: pa.Table, over: int) -> pa.Table:
@@ -69,11 +71,11 @@ class AsofOperator(JoinOperator):
 
     def _horizon(self, at: int) -> int:
         """Before which time left rows have their result under a watermark."""
-        return floor_watermark(at, self.late_us + self.window.ahead_us)
+        return floor_watermark(at, self.late_us + self.join.ahead_us)
 
     def _state(self, bucket: Bucket, horizon: int) -> _State:
         """The state; standing rows further back than the tolerance are of no use to left rows from `horizon` on."""
-        tolerance = self.window.tolerance_us
+        tolerance = self.join.tolerance_us
         return _State(self, bucket, UNSET if tolerance is None else floor_watermark(horizon, tolerance))
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
@@ -93,7 +95,7 @@ class AsofOperator(JoinOperator):
         state.lefts.forget(horizon)
         self._pass_by(state, horizon)
         wakeup = state.lefts.next_waiting
-        wakeup = None if wakeup is None else wakeup + self.late_us + self.window.ahead_us + 1
+        wakeup = None if wakeup is None else wakeup + self.late_us + self.join.ahead_us + 1
         return StepResult(table, wakeup, state.rows, state.rows, table.num_rows, {"unmatched": unmatched})
 
     def _given(self, state: _State, due: pa.Table) -> tuple[pa.Table, int]:
@@ -101,27 +103,27 @@ class AsofOperator(JoinOperator):
         due = due.combine_chunks()
         candidates = Candidates(due, self.schemas[1], self.layout.key_names)
         seeking = self._seeking(due)
-        times, tolerance = due[TIME].to_numpy()[seeking], self.window.tolerance_us
+        times, tolerance = due[TIME].to_numpy()[seeking], self.join.tolerance_us
         hashes = due[HASH].to_numpy()[seeking]
         back = np.full(len(times), UNSET) if tolerance is None else times - tolerance
         behind = Seekers(seeking, Wanted(hashes, back, times))
-        if self.window.direction != "forward":
+        if self.join.direction != "forward":
             behind.offer_ends(state.rights, candidates, last=True)
             left_over = behind
-            if self.window.direction == "backward":  # a row of the log is newer than all that stand
+            if self.join.direction == "backward":  # a row of the log is newer than all that stand
                 left_over = behind.only(np.flatnonzero(candidates.places[seeking] == NOBODY))
             standing = state.standing.lookup(sorted_unique(left_over.wanted.hashes))
             if standing.num_rows:
                 left_over.offer_all(by_key(standing), candidates)
-        if self.window.direction != "backward":
+        if self.join.direction != "backward":
             assert tolerance is not None
             Seekers(seeking, Wanted(hashes, times, times + tolerance)).offer_ends(state.rights, candidates, last=False)
         lefts, places = np.arange(due.num_rows), candidates.places
         met = places != NOBODY
-        if self.window.how == "inner":
+        if self.join.how == "inner":
             lefts, places = lefts[met], places[met]
         table = results(self.layout, self.names, due, candidates.table(), Pairs(lefts, places), due[TIME].to_numpy()[lefts])
-        return table, int(np.count_nonzero(~met)) if self.window.how == "inner" else 0
+        return table, int(np.count_nonzero(~met)) if self.join.how == "inner" else 0
 
     def _seeking(self, due: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """Places of the rows whose keys are all there, by hash."""
@@ -137,8 +139,8 @@ class AsofOperator(JoinOperator):
         passed = list(state.rights.take_before(horizon))
         if horizon == END_OF_TIME:
             state.standing.clear()
-        elif passed and self.window.direction != "forward":
-            tolerance = self.window.tolerance_us
+        elif passed and self.join.direction != "forward":
+            tolerance = self.join.tolerance_us
             over = UNSET if tolerance is None else floor_watermark(horizon, tolerance)
             state.standing.append(self.newest(pa.concat_tables(passed), over))
 

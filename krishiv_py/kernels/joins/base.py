@@ -44,12 +44,12 @@ class JoinOperator:
     """Base of the operators: both sides come as one stream of rows, of which each has the columns of its own side."""
 
     def __init__(self, spec: OperatorSpec) -> None:
-        assert isinstance(spec.window, Join)
-        self.join = spec.window
+        assert isinstance(spec.operation, Join)
+        self.join = spec.operation
         self.layout = Layout(spec)
         self.late_us = spec.options.allowed_lateness_us
         keys, own = tuple(self.layout.key_names), self.layout.own_names[1:]
-        lefts = len(spec.window.sides.left)
+        lefts = len(spec.operation.sides.left)
         self.halves = HalfLayout(True, keys, tuple(own[:lefts])), HalfLayout(False, keys, tuple(own[lefts:]))
 
     def schema_of(self, half: HalfLayout) -> pa.Schema:

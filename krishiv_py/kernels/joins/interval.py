@@ -27,13 +27,15 @@ from krishiv_py.plan.options.watermarks import most_lag_us
 class IntervalJoinOperator(JoinOperator):
     """See the module's docstring."""
 
+    join: IntervalJoin
+
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
-        assert isinstance(spec.window, IntervalJoin)
-        self.window = spec.window
-        self.reach_us = self.window.length_us + self.late_us + most_lag_us(spec.watermark)
+        assert isinstance(spec.operation, IntervalJoin)
+        self.join = spec.operation
+        self.reach_us = self.join.length_us + self.late_us + most_lag_us(spec.watermark)
         """How far apart two rows of a key and side may be that count for its limit: for as long one may be kept."""
-        self.given = GIVEN.get(spec.window.how, (False, False))
+        self.given = GIVEN.get(spec.operation.how, (False, False))
         self.schemas = tuple(self.schema_of(half).append(pa.field(MET, pa.bool_())) for half in self.halves)
 
     def _sides(self, bucket: Bucket, at: int) -> tuple[Half, Half]:
@@ -46,14 +48,14 @@ class IntervalJoinOperator(JoinOperator):
 
     def _horizons(self, at: int) -> tuple[int, int]:
         """Before which time a row of either side meets nobody any more, by the watermark."""
-        upper_us, lower_us = self.window.upper_us, self.window.lower_us
+        upper_us, lower_us = self.join.upper_us, self.join.lower_us
         return floor_watermark(at, self.late_us + upper_us), floor_watermark(at, self.late_us - lower_us)
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         known = Joined.of(bucket)
         left, right = self._sides(bucket, known.joined_at)
-        counters = {"unmatched": 0} | ({} if self.window.max_rows_per_key is None else {"limited": 0})
+        counters = {"unmatched": 0} | ({} if self.join.max_rows_per_key is None else {"limited": 0})
         brought = known.fresh(chunks, self.halves, self.schemas)
         at = known.joined_at
         fresh = self._limited(left, brought[0], at, counters), self._limited(right, brought[1], at, counters)
@@ -79,7 +81,7 @@ class IntervalJoinOperator(JoinOperator):
 
     def _limited(self, half: Half, fresh: Fresh, joined_at: int, counters: dict[str, int]) -> Fresh:
         """The rows of a side that take part: of a key the first to arrive, before any pair is made (SEMANTICS §9.1)."""
-        most = self.window.max_rows_per_key
+        most = self.join.max_rows_per_key
         if most is None:
             return fresh
         takes = half.first_come(fresh, most, self.reach_us, floor_watermark(joined_at, self.late_us + self.reach_us))
@@ -94,8 +96,8 @@ class IntervalJoinOperator(JoinOperator):
     def _met(self, fresh: tuple[Fresh, Fresh], halves: tuple[Half, Half], pools: tuple[Pool, Pool]) -> Pairs:
         """All pairs with a row of this batch, by hash and time."""
         left, right = fresh
-        window, tally = self.window, Tally(self.layout)
-        ahead, back = left.wanted(window.lower_us, window.upper_us), right.wanted(-window.upper_us, -window.lower_us)
+        join, tally = self.join, Tally(self.layout)
+        ahead, back = left.wanted(join.lower_us, join.upper_us), right.wanted(-join.upper_us, -join.lower_us)
         found = [among_fresh(left, right, ahead, tally)]
         found += [Pairs(one, other) for one, other in with_held(left, ahead, halves[1].log, pools[1], tally)]
         found += [Pairs(other, one) for one, other in with_held(right, back, halves[0].log, pools[0], tally)]
@@ -103,9 +105,9 @@ class IntervalJoinOperator(JoinOperator):
 
     def _given(self, pairs: Pairs, left: Half, pool: Pool, rows: pa.Table) -> Pairs:
         """Return what is given of the pairs: all, none, or of semi joins the left rows that had not met anybody before."""
-        if self.window.how == "anti":
+        if self.join.how == "anti":
             return Pairs(pairs.left[:0], pairs.right[:0])
-        if self.window.how != "semi":
+        if self.join.how != "semi":
             return pairs
         first = np.unique(rows[NUMBER].to_numpy()[pairs.left], return_index=True)[1]
         places = pairs.left[first]
@@ -137,7 +139,7 @@ class IntervalJoinOperator(JoinOperator):
         if not self.given[side]:  # nobody will ask for rows that can meet nobody
             stays &= seeking
         # rows without a key have missed no partner: where there is no room for them, they leave at once
-        stays &= ~half.beyond(fresh.table, stays & ~seeking, self.window.max_rows_per_key)
+        stays &= ~half.beyond(fresh.table, stays & ~seeking, self.join.max_rows_per_key)
         leaves: Mask = ~stays & ~met
         half.keep(*_only(fresh.table, met, stays))
         return pa.concat_tables([fresh.table.filter(pa.array(leaves)), half.leaving(horizon)])
@@ -151,7 +153,7 @@ class IntervalJoinOperator(JoinOperator):
 
     def _wakeup(self, left: Half, right: Half) -> int | None:
         """The next watermark at which a row leaves."""
-        after = self.window.upper_us, -self.window.lower_us
+        after = self.join.upper_us, -self.join.lower_us
         found = [h.log.next + a + self.late_us + 1 for h, a in zip((left, right), after, strict=True) if h.log.next is not None]
         return min(found, default=None)
 

@@ -55,9 +55,9 @@ class WindowJoinOperator(JoinOperator):
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
-        assert isinstance(spec.window, WindowJoin)
-        self.window = spec.window.window
-        self.how = spec.window.how
+        assert isinstance(spec.operation, WindowJoin)
+        self.window = spec.operation.window
+        self.how = spec.operation.how
         self.assigner = FixedAssigner(self.window.grid)
         self.patience = Patience(self.late_us, self.late_us)
         self.schemas = tuple(self.schema_of(half) for half in self.halves)

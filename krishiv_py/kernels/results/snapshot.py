@@ -21,10 +21,10 @@ def early_results(layout: Layout, opened: pa.Table, watermark_us: int) -> pa.Tab
         The watermark in force. With updates, a window it has passed has its result already.
     """
     spec, schema = layout.spec, layout.result_schema
-    fires_often = spec.options.emit_mode != "final" and spec.options.trigger.on_time and not spec.window.numbered
+    fires_often = spec.options.emit_mode != "final" and spec.options.trigger.on_time and not spec.operation.numbered
     if fires_often and opened.num_rows:
         ends = stamp(whole(opened.column(len(spec.keys) + 1)), spec.time_kind).times
-        opened = opened.filter(pa.array(ends >= watermark_us if spec.window.inclusive else ends > watermark_us))
+        opened = opened.filter(pa.array(ends >= watermark_us if spec.operation.inclusive else ends > watermark_us))
     n = opened.num_rows
     arrays = list(opened.columns[:-1])
     if spec.options.pane:

@@ -30,6 +30,7 @@ class AsofJoin(Join):
     """Every left row meets at most one right row, at most `tolerance_us` away."""
 
     kind: ClassVar[str] = "as-of join"
+    remembers: ClassVar[bool] = True
     direction: Direction
     tolerance_us: int | None
 

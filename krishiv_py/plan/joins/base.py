@@ -9,16 +9,16 @@ import pyarrow as pa
 
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.joins.sides import JoinColumns
+from krishiv_py.plan.operation import Operation, ResultTime
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.options.triggers import Trigger
-from krishiv_py.plan.windows.base import LateBy, ResultTime, Window
 
 JoinType: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti"]
 
 
 @attrs.frozen
-class Join(Window):
+class Join(Operation):
     """Two streams in one layout, whose rows meet.
 
     Attributes
@@ -30,8 +30,7 @@ class Join(Window):
     """
 
     heading: ClassVar[str] = "Join"
-    gives_rows: ClassVar[bool] = True
-    late_by: ClassVar[LateBy] = "time"
+    joins: ClassVar[bool] = True
     sides: JoinColumns
     how: JoinType
 
@@ -69,10 +68,6 @@ class Join(Window):
         fields += map(row.field, self.sides.right)
         return [*fields, pa.field(self.sides.time, bound)] if self.has_time else fields
 
-    @property
-    def result_time(self) -> ResultTime | None:
-        return "row"
-
-    def row_time(self, time_column: str) -> str:
-        """The result column with the event time of a result (SEMANTICS §9.1)."""
-        return self.sides.time if self.has_time else self.sides.left_time
+    def result_time(self, time_column: str) -> ResultTime | None:
+        """Return the result column with the event time of a result (SEMANTICS §9.1)."""
+        return ResultTime("row", self.sides.time if self.has_time else self.sides.left_time)

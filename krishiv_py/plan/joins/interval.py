@@ -15,8 +15,8 @@ import attrs
 
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.joins.base import Join, JoinType
+from krishiv_py.plan.operation import LATER
 from krishiv_py.plan.options.query import QueryOptions
-from krishiv_py.plan.windows.base import LATER
 
 JOIN_TYPES: Final[tuple[JoinType, ...]] = ("inner", "left", "right", "full", "semi", "anti")
 

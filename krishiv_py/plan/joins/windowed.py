@@ -14,8 +14,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.plan.joins.base import Join
-from krishiv_py.plan.options.query import QueryOptions
-from krishiv_py.plan.windows.base import Grid, LateBy, ResultTime
+from krishiv_py.plan.operation import Grid, LateBy, ResultTime
 from krishiv_py.plan.windows.fixed import HoppingWindow
 
 
@@ -24,6 +23,7 @@ class WindowJoin(Join):
     """Rows of equal key and equal window meet once the window is final."""
 
     kind: ClassVar[str] = "window join"
+    opens_windows: ClassVar[bool] = True
     late_by: ClassVar[LateBy] = "windows"
     window: HoppingWindow
 
@@ -50,12 +50,8 @@ class WindowJoin(Join):
         bounds = [pa.field("window_start", bound), pa.field("window_end", bound)]
         return [*keys, *bounds, *found[len(keys) :]]
 
-    @property
-    def result_time(self) -> ResultTime | None:
-        return "before_end"
-
-    def hold_back_us(self, options: QueryOptions) -> int:
-        return options.allowed_lateness_us
+    def result_time(self, time_column: str) -> ResultTime | None:
+        return ResultTime("before_end")
 
     def warnings(self) -> tuple[str, ...]:
         return self.window.warnings()

@@ -8,9 +8,9 @@ import attrs
 import numpy as np
 
 from krishiv_py.errors import RAISED
+from krishiv_py.plan.assigner import WindowAssigner
 from krishiv_py.plan.described import description_of, told_by
 from krishiv_py.plan.durations import show_instant, show_us, to_us
-from krishiv_py.plan.windows.assigner import WindowAssigner
 from krishiv_py.plan.windows.base import Window
 
 
@@ -19,7 +19,6 @@ class AssignedWindow(Window):
     """The windows of an assigner."""
 
     kind: ClassVar[str] = "assigned"
-    by_time: ClassVar[bool] = True
     assigner: WindowAssigner = attrs.field(eq=False)
     longest_us: int
     name: str

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 import attrs
-import pyarrow as pa
 
 from krishiv_py.errors import PlanError, shown
+from krishiv_py.plan.operation import LateBy, ResultTime
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.triggers import Interval
 from krishiv_py.plan.options.window_trigger import Asked
-from krishiv_py.plan.windows.base import LateBy, ResultTime, Window
+from krishiv_py.plan.windows.base import Window
 from krishiv_py.plan.windows.fixed import MAX_OVERLAP, check_overlap
 
 
@@ -40,15 +40,11 @@ class CountWindow(Window):
             "or at the end of input"
         )
 
-    @property
-    def result_time(self) -> ResultTime | None:
+    def result_time(self, time_column: str) -> ResultTime | None:
         return None
 
     def describe(self) -> str:
         return f"every {self.size} rows" + ("" if self.slide == self.size else f", every {self.slide} rows anew")
-
-    def bound_type(self, bound: pa.DataType) -> pa.DataType:
-        return pa.int64()
 
     def check_options(self, options: QueryOptions) -> None:
         """Refuse `options`: see :class:`~krishiv_py.plan.windows.base.Window`."""

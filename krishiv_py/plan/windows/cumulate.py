@@ -14,9 +14,9 @@ import attrs
 import numpy as np
 
 from krishiv_py.errors import PlanError
+from krishiv_py.plan.assigner import Assigned, Times, WindowAssigner
 from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.windows.assigned import AssignedWindow, assigned
-from krishiv_py.plan.windows.assigner import Assigned, Times, WindowAssigner
 from krishiv_py.plan.windows.fixed import MAX_OVERLAP, check_overlap
 
 

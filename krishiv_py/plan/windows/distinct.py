@@ -17,9 +17,10 @@ import attrs
 from krishiv_py.errors import DurationError, PlanError, shown
 from krishiv_py.plan.checks import a_switch, microseconds, one_of
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
+from krishiv_py.plan.operation import LateBy, ResultTime
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.told import ToldOptions
-from krishiv_py.plan.windows.base import LateBy, ResultTime, Window
+from krishiv_py.plan.windows.base import Window
 
 Direction: TypeAlias = Literal["backward", "forward"]
 
@@ -52,9 +53,8 @@ class DistinctWindows(Window):
         lateness_us = max(told.allowed_lateness_us or 0, self.grace_us)
         return attrs.evolve(told.filled(emit="final"), allowed_lateness_us=lateness_us)
 
-    @property
-    def result_time(self) -> ResultTime | None:
-        return "end"
+    def result_time(self, time_column: str) -> ResultTime | None:
+        return ResultTime("end")
 
     def check_options(self, options: QueryOptions) -> None:
         """Refuse `options`: see :class:`~krishiv_py.plan.windows.base.Window`."""

@@ -16,7 +16,8 @@ import attrs
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.checks import a_number, a_switch
 from krishiv_py.plan.durations import Duration, show_instant, show_us, to_us
-from krishiv_py.plan.windows.base import Grid, Window
+from krishiv_py.plan.operation import Grid
+from krishiv_py.plan.windows.base import Window
 
 MAX_OVERLAP: Final = 100_000
 """How many windows a row may be in, unless ``max_overlap`` says otherwise."""
@@ -27,7 +28,6 @@ class HoppingWindow(Window):
     """Every window ``[offset + k*slide, offset + k*slide + size)`` that holds the row."""
 
     kind: ClassVar[str] = "hopping"
-    by_time: ClassVar[bool] = True
     size_us: int
     slide_us: int
     offset_us: int = 0

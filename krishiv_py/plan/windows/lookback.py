@@ -19,10 +19,11 @@ from krishiv_py.errors import ExpressionError, PlanError, shown
 from krishiv_py.plan.checks import a_switch, one_of
 from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.operation import LATER, LateBy, ResultTime
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.options.triggers import Trigger
-from krishiv_py.plan.windows.base import LATER, LateBy, ResultTime, Window
+from krishiv_py.plan.windows.base import Window
 from krishiv_py.types import type_text
 
 LookBackOutput: TypeAlias = Literal["aggregates", "matches", "pairs"]
@@ -61,12 +62,9 @@ class LookBackWindow(Window):
         """How far a window reaches beyond its row. A pair is complete with its later row, on whichever side one looks."""
         return self.size_us if self.two_sided and self.output != "pairs" else 0
 
-    @property
-    def result_time(self) -> ResultTime | None:
-        return "row" if self.output == "pairs" else "end"
-
-    def row_time(self, time_column: str) -> str:
-        return f"right_{time_column}"  # the later row of a pair
+    def result_time(self, time_column: str) -> ResultTime | None:
+        later = ResultTime("row", f"right_{time_column}")  # the later row of a pair
+        return later if self.output == "pairs" else ResultTime("end", after_us=self.after_us)
 
     def hold_back_us(self, options: QueryOptions) -> int:
         waits_us = 0 if self.emit == "arrival" else self.after_us
@@ -81,15 +79,9 @@ class LookBackWindow(Window):
         what = {"aggregates": "", "matches": ", rows met", "pairs": f", pairs with {self.condition!r}"}[self.output]
         return f"look-back {show_us(self.size_us)}{side}{limit}{what}"
 
-    def check_over(self, over_us: int) -> None:
-        """Refuse a range beyond the window: see :class:`~krishiv_py.plan.windows.base.Window`."""
-        if over_us > self.size_us:
-            raise PlanError(
-                "an aggregate looks back further than its window",
-                got=f"over({show_us(over_us)!r}) in {self.describe()}",
-                then="rows so far back are not kept",
-                hint=f'write .lookback_window("{show_us(over_us)}")',
-            )
+    @property
+    def looks_back_us(self) -> int | None:
+        return self.size_us
 
     def settled(self, told: ToldOptions) -> ToldOptions:
         """A result on arrival is the only one of its row; see :class:`~krishiv_py.plan.windows.base.Window`."""

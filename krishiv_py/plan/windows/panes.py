@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from krishiv_py.errors import DurationError, PlanError, shown
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
+from krishiv_py.plan.operation import LATER
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.options.triggers import Trigger
-from krishiv_py.plan.windows.base import LATER
 from krishiv_py.plan.windows.fixed import MAX_OVERLAP, HoppingWindow, check_overlap
 from krishiv_py.plan.windows.pane_handlers import Handlers
 
@@ -104,8 +104,8 @@ class PaneWindow(HoppingWindow):
         return "panes"
 
     @property
-    def gives_as_it_fires(self) -> bool:
-        return self.submits is not None
+    def has_handler(self) -> bool:  # type: ignore[override]
+        return self.handler is not None
 
     def result_fields(self, keys: list[pa.Field], row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
         """Keys, bounds and what a handler submits; see :class:`~krishiv_py.plan.windows.base.Window`."""

@@ -18,10 +18,11 @@ from krishiv_py.plan.checks import known_column, one_of
 from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.expressions.expr import Col, Expr
 from krishiv_py.plan.expressions.facts import columns_of, unnamed
+from krishiv_py.plan.operation import LateBy
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.schema import RESERVED
-from krishiv_py.plan.windows.base import LateBy, Window
+from krishiv_py.plan.windows.base import Window
 
 Touch: TypeAlias = Literal["separate", "merge"]
 COMPUTED_GAP: Final = f"{RESERVED}session_gap"

@@ -44,7 +44,7 @@ class Claim:
 def outline_of(plan: PhysicalPlan) -> dict[str, Any]:
     """Return what of a plan is needed to read its checkpoint without it: stages and sources, and how its clock is kept."""
     stages = [
-        {"name": s.spec.name, "keys": len(s.spec.keys), "state": not s.keeps_nothing, "times": [list(t) for t in s.times]}
+        {"name": s.spec.name, "keys": len(s.spec.keys), "state": not s.stateless, "times": [list(t) for t in s.times]}
         for s in plan.stages
     ]
     kinds = {FileSource: "files", MemorySource: "memory", RangeSource: "ranges"}

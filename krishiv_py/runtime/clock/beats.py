@@ -40,8 +40,8 @@ class Beats:
         asked = min(filter(None, (period_us(s.spec) for s in plan.stages)), default=None)
         by_clock = by_clock_us([s.spec for s in plan.stages]) if plan.by_clock else None
         period = min(filter(None, (asked, by_clock)), default=None)
-        goes_on = batches._goes_on and not plan.keeps_nothing  # nothing is open
-        woken = plan.watermarked and not plan.keeps_nothing
+        goes_on = batches._goes_on and not plan.stateless  # nothing is open
+        woken = plan.watermarked and not plan.stateless
         return cls(period, asked is None, goes_on or (woken and batches.kind == "available_now"), woken)
 
     @property

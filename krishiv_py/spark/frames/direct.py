@@ -81,7 +81,7 @@ def rows_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
             then="malformed input would be lost",
             hint='pass checkpoint=..., a folder, read with on_malformed="fail", or use start(sink)',
         )
-    if plan.keeps_nothing:
+    if plan.stateless:
         return plain_frame(spark, plan)
     found = scan(spark, source, spec.needs_columns, streaming=True)
     ids = bucket_ids(setting(spark, "spark.sql.shuffle.partitions"))

@@ -70,13 +70,13 @@ class ResultTimes:
     @classmethod
     def of(cls, stage: StagePlan, schema: pa.Schema) -> ResultTimes:
         """Those of the results of a stage with this `schema`."""
-        spec, window = stage.spec, stage.spec.window
-        own = window.result_time == "row"
-        column = window.row_time(spec.time_column) if own else "window_end"
-        known = not stage.keeps_nothing and window.result_time is not None and column in schema.names
-        fits = known and (pa.types.is_timestamp(schema.field(column).type) or schema.field(column).type == pa.int64())
-        before_us = spec.tick_us if window.result_time == "before_end" else window.after_us
-        return cls(column if fits else None, before_us, spec.tick_us, window.hold_back_us(spec.options))
+        spec, time = stage.spec, stage.node.time
+        hold_us = spec.operation.hold_back_us(spec.options)
+        if stage.stateless or time is None or time.column not in schema.names:
+            return cls(None, 0, spec.tick_us, hold_us)
+        type_ = schema.field(time.column).type
+        fits = pa.types.is_timestamp(type_) or type_ == pa.int64()
+        return cls(time.column if fits else None, time.before_us(spec.tick_us), spec.tick_us, hold_us)
 
     def times(self, rows: pa.Table) -> pa.Array | pa.ChunkedArray:
         """The event time of each of the `rows`."""

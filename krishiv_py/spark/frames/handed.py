@@ -77,10 +77,10 @@ def _has_null(type_: pa.DataType) -> bool:
 
 def _no_time(plan: PhysicalPlan) -> PlanError:
     stage = plan.stages[-1]
-    if stage.keeps_nothing:
+    if stage.stateless:
         got, hint = "rows without windows", 'write .to_dataframe(checkpoint=...).withWatermark("event_time", "5 seconds")'
-    elif stage.spec.window.result_time is None:
-        got, hint = stage.spec.window.heading, "leave `watermark` out, and use .withWatermark(...) on a column of the frame"
+    elif stage.node.time is None:
+        got, hint = stage.spec.operation.heading, "leave `watermark` out, and use .withWatermark(...) on a column of the frame"
     else:
         got, hint = "no column window_end, or of the rows' own time", "keep it in .select(...)"
     return PlanError("the results have no event time", got=got, hint=hint)

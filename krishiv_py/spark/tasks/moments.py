@@ -178,7 +178,7 @@ class _Taker:
 
 def _takers(plan: PhysicalPlan, read: Read) -> list[_Taker]:
     every = ((plan.stages[number], branch) for number, branch in read.takers)
-    return [_Taker(Prepare(b.spec), s.clock or 0, s.times, b.name) for s, b in every if not s.keeps_nothing]
+    return [_Taker(Prepare(b.spec), s.clock or 0, s.times, b.name) for s, b in every if not s.stateless]
 
 
 def stream_reader(part: Read) -> FileReader | RangeReader:

@@ -31,7 +31,7 @@ from krishiv_py.kernels.state.expired_keys import DeadKeys
 from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.plan.durations import END_OF_TIME
-from krishiv_py.plan.windows.base import Grid
+from krishiv_py.plan.operation import Grid
 from krishiv_py.plan.windows.count import CountWindow
 
 SLICE: Final = "n"
@@ -42,11 +42,11 @@ class CountOperator:
     """See the module's docstring."""
 
     def __init__(self, spec: OperatorSpec) -> None:
-        assert isinstance(spec.window, CountWindow)
-        self.window = spec.window
+        assert isinstance(spec.operation, CountWindow)
+        self.window = spec.operation
         self.layout = Layout(spec)
         self.emitter = Emitter(self.layout)
-        self.assigner = FixedAssigner(Grid(spec.window.size, spec.window.slide))
+        self.assigner = FixedAssigner(Grid(spec.operation.size, spec.operation.slide))
         fixed = [pa.field(n, pa.int64()) for n in (HASH, SLICE, ROWS)]
         self.schema = pa.schema([*fixed, *self.layout.key_fields, *self.layout.partial_fields])
 

@@ -39,7 +39,7 @@ from krishiv_py.kernels.state.expired_keys import DeadKeys
 from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.plan.durations import END_OF_TIME
-from krishiv_py.plan.windows.base import Grid
+from krishiv_py.plan.operation import Grid
 from krishiv_py.plan.windows.count import CountWindow
 
 NUMBER: Final = "n"
@@ -67,13 +67,13 @@ class TriggeredCountOperator:
     """See the module's docstring."""
 
     def __init__(self, spec: OperatorSpec) -> None:
-        assert isinstance(spec.window, CountWindow)
+        assert isinstance(spec.operation, CountWindow)
         trigger = spec.options.trigger
         assert trigger.early is None or isinstance(trigger.early, int)
-        self.window = spec.window
+        self.window = spec.operation
         self.layout = Layout(spec)
         self.emitter = Emitter(self.layout)
-        self.assigner = FixedAssigner(Grid(spec.window.size, spec.window.slide))
+        self.assigner = FixedAssigner(Grid(spec.operation.size, spec.operation.slide))
         self.every = trigger.early
         self.when_full = trigger.on_time
         self.discarding = spec.options.accumulation == "discarding"

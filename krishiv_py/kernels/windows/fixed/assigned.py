@@ -42,7 +42,7 @@ class AssignedOperator:
             spec,
             keys=(*spec.keys, START),
             row_schema=spec.row_schema.append(pa.field(START, pa.int64())),
-            window=TumblingWindow(spec.tick_us, spec.tick_us),
+            operation=TumblingWindow(spec.tick_us, spec.tick_us),
             late_columns=(),
         )
         slices = FixedOperator(inside, counted=not spec.options.fires_once and asked_by(spec.options.trigger) is not None)

@@ -38,12 +38,12 @@ class PaneOperator(TriggeredOperator):
     new_name = "on_complete"
 
     def __init__(self, spec: OperatorSpec) -> None:
-        assert isinstance(spec.window, PaneWindow)
-        self.submits, self.submitted = spec.window.submits, Layout(spec).result_schema
+        assert isinstance(spec.operation, PaneWindow)
+        self.submits, self.submitted = spec.operation.submits, Layout(spec).result_schema
         self.once = spec.options.emit_mode == "final" and self.submits is None
         options = attrs.evolve(spec.options, accumulation="accumulating") if self.once else spec.options
-        super().__init__(attrs.evolve(spec, window=attrs.evolve(spec.window, submits=None), options=options))
-        self.handler = spec.window.handler
+        super().__init__(attrs.evolve(spec, operation=attrs.evolve(spec.operation, submits=None), options=options))
+        self.handler = spec.operation.handler
         self._insertions = self.handler is not None and self.handler.wants_insertions
         self.by_row = self.by_row or self._insertions
         self._events: list[tuple[int, str, Pane]] = []

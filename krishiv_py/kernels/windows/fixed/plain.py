@@ -63,11 +63,11 @@ class FixedOperator:
     """See the module's docstring."""
 
     def __init__(self, spec: OperatorSpec, *, counted: bool = False) -> None:
-        assert isinstance(spec.window, HoppingWindow)
+        assert isinstance(spec.operation, HoppingWindow)
         self.counted = counted
-        self.window = spec.window
+        self.window = spec.operation
         self.layout = Layout(spec)
-        self.assigner = FixedAssigner(spec.window.grid)
+        self.assigner = FixedAssigner(spec.operation.grid)
         self.emitter = Emitter(self.layout)
         self.patience = Patience.of(spec.options)
         self.mode = spec.options.emit_mode

@@ -141,10 +141,10 @@ class TriggeredOperator:
     """The firing of a window whose first row came after its end, under ``late="watermark"``."""
 
     def __init__(self, spec: OperatorSpec) -> None:
-        assert isinstance(spec.window, HoppingWindow)
-        self.window = spec.window
+        assert isinstance(spec.operation, HoppingWindow)
+        self.window = spec.operation
         self.layout = Layout(spec)
-        self.assigner = FixedAssigner(spec.window.grid)
+        self.assigner = FixedAssigner(spec.operation.grid)
         self.emitter = Emitter(self.layout)
         self.trigger = spec.options.trigger
         self.asked = asked_by(self.trigger)

@@ -58,10 +58,10 @@ class DistinctOperator:
     """See the module's docstring."""
 
     def __init__(self, spec: OperatorSpec) -> None:
-        assert isinstance(spec.window, DistinctWindows)
+        assert isinstance(spec.operation, DistinctWindows)
         self.layout = Layout(spec)
         self.emitter = Emitter(self.layout)
-        self.spans = Spans(spec.window, spec.tick_us)
+        self.spans = Spans(spec.operation, spec.tick_us)
         self.patience = Patience.of(spec.options)
         self.final = spec.options.emit_mode == "final"
         self.changes = None if self.final else Changes(self.layout, self.spans)

@@ -66,12 +66,12 @@ class LookBackOperator:
     """See the module's docstring."""
 
     def __init__(self, spec: OperatorSpec) -> None:
-        assert isinstance(spec.window, LookBackWindow)
-        self.window = spec.window
+        assert isinstance(spec.operation, LookBackWindow)
+        self.window = spec.operation
         self.layout = Layout(spec)
         self.emitter = Emitter(self.layout)
-        self.product = product_for(self.layout, spec.window)
-        self.before, self.after = spec.window.size_us, spec.window.after_us
+        self.product = product_for(self.layout, spec.operation)
+        self.before, self.after = spec.operation.size_us, spec.operation.after_us
         self.mode = spec.options.emit_mode
         self.pane = "final" if self.mode == "final" else "on_time"
         found = Patience.of(spec.options)

@@ -32,7 +32,7 @@ class SessionRows:
     """
 
     def __init__(self, layout: Layout) -> None:
-        window = layout.spec.window
+        window = layout.spec.operation
         assert isinstance(window, SessionWindow)
         self.layout = layout
         self.window = window

@@ -1,0 +1,263 @@
+"""The operation of a stage: windows with aggregates, a join, deduplication, or rows that pass without state.
+
+The planner, the engines and the kernels ask an operation for the facts below, and do not test of which class it is. To add
+one: a subclass, an operator in the kernels with a line in :mod:`krishiv_py.kernels.registry`, and a method of the stream.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final, Literal, TypeAlias
+
+import attrs
+import pyarrow as pa
+from typing_extensions import Self
+
+from krishiv_py.plan.assigner import WindowAssigner
+from krishiv_py.plan.options.query import QueryOptions
+from krishiv_py.plan.options.told import ToldOptions
+
+LATER: Final = {"later": True}
+"""Metadata of attributes that operations of older releases lack: checkpoints of such operations have their defaults."""
+
+LateBy: TypeAlias = Literal["windows", "state", "time", "never"]
+
+
+@attrs.frozen
+class Grid:
+    """Windows ``[offset + k*slide, offset + k*slide + size)`` for every whole k, of times in µs or of numbers."""
+
+    size_us: int
+    slide_us: int
+    offset_us: int = 0
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether there are times in no window."""
+        return self.slide_us > self.size_us
+
+    @property
+    def tiles(self) -> bool:
+        """Whether every time is in exactly one window."""
+        return self.slide_us == self.size_us
+
+
+@attrs.frozen
+class ResultTime:
+    """Where results have their event time, for a stage that follows (SEMANTICS §7.1).
+
+    Attributes
+    ----------
+    of : {"before_end", "end", "row"}
+        One tick before the end of the window, `after_us` before the end, or that of a row, in a column of the results.
+    column : str
+        The column it is computed of, or is.
+    after_us : int
+        How far a window reaches beyond the row it belongs to, where that row has the event time of the result, µs.
+    """
+
+    of: Literal["before_end", "end", "row"]
+    column: str = "window_end"
+    after_us: int = 0
+
+    @property
+    def of_row(self) -> bool:
+        """Whether the results have it as a column."""
+        return self.of == "row"
+
+    def before_us(self, tick_us: int) -> int:
+        """Return how far it is before the column, of times with a resolution of `tick_us`, µs."""
+        return tick_us if self.of == "before_end" else self.after_us
+
+
+class Operation:
+    """Base of the operations: a frozen value that says which rows belong together and what comes of them.
+
+    Attributes
+    ----------
+    kind : str
+        Its name in checkpoints.
+    heading : str
+        The name of a stage with it in ``explain()``.
+    joins : bool
+        Whether the rows of two streams meet in it.
+    stateless : bool
+        Whether rows pass as they are: without a watermark, a shuffle and state.
+    gives_rows : bool
+        Whether rows come out, and no aggregates.
+    opens_windows : bool
+        Whether there are windows that are open, and can be shown before they fire.
+    remembers : bool
+        Whether its state holds rows that nothing waits for, which go as the watermark passes.
+    late_by : {"windows", "state", "time", "never"}
+        What decides under ``late_rule("window")`` that a row is late: the windows of its time, windows that only the state
+        knows, its time as under ``"event"``, or nothing.
+    numbered, inclusive : bool
+        Whether bounds of windows are row numbers, not times; whether both bounds belong to the window.
+    keeps_carried : bool
+        Whether columns that come out with a result (see :meth:`carried`) are in state.
+    hides_time : bool
+        Whether its rows are results of a stage whose event time nobody named.
+    gap_column : str or None
+        A column with the length of each row's own window.
+    assigner : WindowAssigner or None
+        A user's, which gives rows the bounds of their windows.
+    has_handler : bool
+        Whether a user's handler gets the events of its windows.
+    submits : pyarrow.Schema or None
+        The results that such a handler gives instead of aggregates.
+    fires_anyway : bool
+        Whether triggers count even with ``emit("final")``.
+    """
+
+    __slots__ = ()
+    kind: ClassVar[str]
+    heading: ClassVar[str]
+    joins: ClassVar[bool] = False
+    stateless: ClassVar[bool] = False
+    gives_rows: ClassVar[bool] = True
+    opens_windows: ClassVar[bool] = False
+    remembers: ClassVar[bool] = False
+    late_by: ClassVar[LateBy] = "time"
+    numbered: ClassVar[bool] = False
+    inclusive: ClassVar[bool] = False
+    keeps_carried: ClassVar[bool] = True
+    fires_anyway: ClassVar[bool] = False
+    hides_time: bool = False
+    gap_column: str | None = None
+    assigner: WindowAssigner | None = None
+    has_handler: bool = False
+    submits: pa.Schema | None = None
+
+    @property
+    def route(self) -> str:
+        """Which operators run it, by their name in the registry of kernels."""
+        return self.kind
+
+    def describe(self) -> str:
+        """Return one line for ``explain()``."""
+        raise NotImplementedError
+
+    def identity(self) -> dict[str, str]:
+        """Return its parameters as a checkpoint notes them, by name."""
+        of_class: Any = type(self)
+        fields = [f for f in attrs.fields(of_class) if not (f.metadata.get("later") and getattr(self, f.name) == f.default)]
+        return {f.name: repr(getattr(self, f.name)) for f in fields}
+
+    # ---- times
+
+    @property
+    def length_us(self) -> int:
+        """How long a window is, or can be, where that is known; else 0."""
+        return 0
+
+    @property
+    def grid(self) -> Grid | None:
+        """Size and distance of windows that lie at equal distances; None for all others."""
+        return None
+
+    @property
+    def looks_back_us(self) -> int | None:
+        """How far an aggregate with a range of its own can look back; None where no row is there to look back from."""
+        return None
+
+    def result_time(self, time_column: str) -> ResultTime | None:
+        """Return where results have their event time, `time_column` being that of the rows; None if they have none."""
+        return ResultTime("row", time_column)
+
+    def hold_back_us(self, options: QueryOptions) -> int:
+        """Return how far the watermark handed to the next stage is below this one's, µs (SEMANTICS §7.2)."""
+        return options.allowed_lateness_us
+
+    # ---- columns
+
+    def columns(self) -> tuple[str, ...]:
+        """Return the columns of a row that it reads itself, besides keys and event time."""
+        return ()
+
+    def carried(self, keys: tuple[str, ...], row: pa.Schema) -> tuple[str, ...]:
+        """Return the columns of `row`, besides its `keys`, that come out with its result, after the aggregates."""
+        return ()
+
+    def result_fields(self, keys: list[pa.Field], row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
+        """Return the result columns before ``op``; None for keys, bounds and aggregates (SEMANTICS §5.5).
+
+        Parameters
+        ----------
+        keys : list of pyarrow.Field
+            The key columns.
+        row : pyarrow.Schema
+            The rows.
+        bound : pyarrow.DataType
+            The type of window bounds.
+        """
+        return None
+
+    def check_columns(self, schema: pa.Schema) -> None:
+        """Refuse a `schema` of rows without the columns that it reads."""
+
+    # ---- options
+
+    def settled(self, told: ToldOptions) -> ToldOptions:
+        """Return the options `told` with the holes filled that it fills, or refuse what contradicts it."""
+        return told
+
+    def following(self, told: ToldOptions) -> Self:
+        """Return it with its own holes filled by the options `told`."""
+        return self
+
+    def check_options(self, options: QueryOptions) -> None:
+        """Refuse `options` that rows cannot follow in it; called when the plan is complete."""
+
+    def fires_plainly(self, options: QueryOptions) -> bool:
+        """Return whether it fires under these `options` as without any, so that no log of firings is kept."""
+        return options.fires_once
+
+    @property
+    def sums(self) -> bool:
+        """Whether rows need not be told apart once their windows overlap."""
+        return False
+
+    # ---- texts
+
+    def unwaiting(self) -> str | None:
+        """Return the text for results that do not wait for the watermark; None for all that do."""
+        return None
+
+    def no_end(self, end_us: int) -> str | None:
+        """Return the text for an `end_us` at which no window can end; None if one can, or if that depends on the rows."""
+        return None
+
+    def forgets_early(self, ttl_us: int, lateness_us: int) -> str | None:
+        """Return the text for state that lives `ttl_us` and so is gone too early with this lateness; None if it is not."""
+        if ttl_us >= self.length_us + lateness_us:
+            return None
+        return "shorter than the window and the allowed lateness: windows of quiet keys are lost"
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return the sentences that a user should know before running it."""
+        return ()
+
+
+@attrs.frozen
+class PlainRows(Operation):
+    """Every row is given in the micro-batch in which it arrives; nothing is kept (SEMANTICS §7.4)."""
+
+    kind: ClassVar[str] = "rows"
+    heading: ClassVar[str] = "Rows"
+    stateless: ClassVar[bool] = True
+    keeps_carried: ClassVar[bool] = False
+
+    def unwaiting(self) -> str | None:
+        return "rows without windows do not wait for a watermark: a row is given in the micro-batch in which it arrives"
+
+    def hold_back_us(self, options: QueryOptions) -> int:
+        return 0
+
+    def describe(self) -> str:
+        return "rows as they are"
+
+    def carried(self, keys: tuple[str, ...], row: pa.Schema) -> tuple[str, ...]:
+        return tuple(row.names)
+
+    def result_fields(self, keys: list[pa.Field], row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
+        return list(row)
