@@ -165,7 +165,7 @@ class Operation:
         return ResultTime("row", time_column)
 
     def hold_back_us(self, options: QueryOptions) -> int:
-        """Return how far the watermark handed to the next stage is below this one's, µs (SEMANTICS §7.2)."""
+        """Return how far, with these `options`, the watermark of the next stage is below this one's, µs (SEMANTICS §7.2)."""
         return options.allowed_lateness_us
 
     # ---- columns
@@ -228,7 +228,7 @@ class Operation:
         return None
 
     def forgets_early(self, ttl_us: int, lateness_us: int) -> str | None:
-        """Return the text for state that lives `ttl_us` and so is gone too early with this lateness; None if it is not."""
+        """Return the text for state that lives `ttl_us`, which is too short with `lateness_us`; None if it is long enough."""
         if ttl_us >= self.length_us + lateness_us:
             return None
         return "shorter than the window and the allowed lateness: windows of quiet keys are lost"
