@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,6 +30,7 @@ from krishiv_py.plan.checks import PROFILES, a_number, a_text, file_name, is_col
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.batches import Batches, told_batches
+from krishiv_py.plan.options.begin import OnChange, told_begin
 from krishiv_py.plan.schema import SchemaLike, as_schema
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.sender import Sender
@@ -224,6 +225,8 @@ class Session(FileSources, RangedSources, OtherStreams):
         checkpoint: str | None = None,
         batches: Batches | None = None,
         name: str | None = None,
+        savepoint: str | None = None,
+        on_change: Mapping[str, OnChange] | None = None,
     ) -> Query:
         """Start one unbounded query with several outputs: the source is read once, and every batch is published to all of them.
 
@@ -241,6 +244,8 @@ class Session(FileSources, RangedSources, OtherStreams):
             When micro-batches are planned; as fast as possible by default.
         name : str, optional
             Name for logs and metrics.
+        savepoint, on_change : optional
+            As in :meth:`ResultStream.start`.
 
         Raises
         ------
@@ -255,7 +260,8 @@ class Session(FileSources, RangedSources, OtherStreams):
             a_text(checkpoint, "checkpoint", "pass a folder as text, or None for a temporary one")
         if name is not None:
             a_text(name, "name", "pass a text, or None for a generated name")
-        return self._runner.start(_one_plan(named), tuple(o.sink for o in named.values()), checkpoint, when, name)
+        begin = told_begin(savepoint, on_change)
+        return self._runner.start(_one_plan(named), tuple(o.sink for o in named.values()), checkpoint, when, name, begin)
 
     def collect(self, streams: Iterable[RunMethods]) -> list[pa.Table]:
         """The results of several pipelines over a finite input, which is read once (:meth:`Stream.collect`).
@@ -316,6 +322,35 @@ class Session(FileSources, RangedSources, OtherStreams):
         if isinstance(stream, RunMethods):
             return self._runner.read_state(stream._plan(), folder, stage)
         return self._runner.read_state(_one_plan(named_outputs(stream, "session.read_state")), folder, stage)
+
+    def savepoint(self, checkpoint: str, path: str) -> str:
+        """Write a savepoint of a `checkpoint` from which no query runs: its state as values, of no engine (docs/savepoints.md).
+
+        A query is started from it with ``start(..., savepoint=path, checkpoint=new)``, on any engine. The checkpoint stays as
+        it is. The savepoint of a query that runs is written by :meth:`krishiv_py.Query.savepoint`.
+
+        Parameters
+        ----------
+        checkpoint : str
+            The folder of the checkpoint.
+        path : str
+            A new folder.
+
+        Returns
+        -------
+        str
+            The folder of the savepoint.
+
+        Raises
+        ------
+        CheckpointError
+            While a query runs from the checkpoint, when none has begun there, when its last batch is not finished, when a part
+            of it is damaged, and when the folder has something in it.
+        PlanError
+            For a checkpoint of Spark in a session in process: only Spark can read its state.
+        """
+        folder = a_text(checkpoint, "checkpoint", "pass the folder of the checkpoint")
+        return self._runner.savepoint(folder, a_text(path, "path", "pass a new folder for the savepoint"))
 
     def rescale(self, checkpoint: str, tasks: int) -> None:
         """Let the query of a `checkpoint` go on with so many `tasks`: 1 to the buckets of its state, ``spark.krishiv.buckets``.

@@ -184,6 +184,38 @@ class Query(Protocol):
         """
         ...
 
+    def savepoint(self, path: str) -> str:
+        """Write a savepoint into the new folder `path`: the state as values, of no engine (docs/savepoints.md).
+
+        It is the state between two micro-batches; no batch begins while it is written. A query that has ended is read from its
+        checkpoint. ``start(..., savepoint=path, checkpoint=new)`` begins from it, on any engine. Returns the folder.
+
+        Raises
+        ------
+        CheckpointError
+            When the folder has something in it or cannot be written, and when the checkpoint no longer exists.
+        PlanError
+            Over Spark Connect.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("user string, at bigint")
+        ...     counted = stream.watermark("at", 0).key_by("user").tumbling_window(60_000).agg(count())
+        ...     query = counted.start(MemorySink())
+        ...     _ = sender.send([{"user": "a", "at": 1_000}])
+        ...     query.process_all_available()
+        ...     path = query.savepoint(session.temporary_folder() + "/savepoint")
+        ...     query.stop()
+        ...     query = counted.start(MemorySink(), savepoint=path)
+        ...     _ = sender.send([{"user": "a", "at": 2_000}, {"user": "a", "at": 60_000}])
+        ...     query.process_all_available()
+        ...     query.results().to_pylist()
+        [{'user': 'a', 'window_start': 0, 'window_end': 60000, 'count': 2}]
+        """
+        ...
+
     def why_not_fired(self, window_end: TimePoint | None = None, stage: str | None = None) -> str:
         """Say what the window that ends at `window_end` is waiting for; without it the oldest window that waits.
 

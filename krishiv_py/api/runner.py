@@ -12,6 +12,7 @@ from krishiv_py.display.html import rows_html
 from krishiv_py.display.progress import Show
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.options.batches import Batches
+from krishiv_py.plan.options.begin import Begin
 from krishiv_py.plan.options.handed import Handed
 from krishiv_py.plan.running.counters import Counters
 
@@ -62,9 +63,15 @@ class Runner(Protocol):
         ...
 
     def start(
-        self, plan: PhysicalPlan, sinks: tuple[Sink, ...], checkpoint: str | None, batches: Batches, name: str | None
+        self,
+        plan: PhysicalPlan,
+        sinks: tuple[Sink, ...],
+        checkpoint: str | None,
+        batches: Batches,
+        name: str | None,
+        begin: Begin | None = None,
     ) -> Query:
-        """An unbounded query, with a sink for each output of the plan."""
+        """An unbounded query, with a sink for each output of the plan; it may `begin` from a savepoint."""
         ...
 
     def to_dataframe(self, plan: PhysicalPlan, handed: Handed | None = None) -> Any:
@@ -87,7 +94,13 @@ class NoRunner:
         self._refuse("collect()")
 
     def start(
-        self, plan: PhysicalPlan, sinks: tuple[Sink, ...], checkpoint: str | None, batches: Batches, name: str | None
+        self,
+        plan: PhysicalPlan,
+        sinks: tuple[Sink, ...],
+        checkpoint: str | None,
+        batches: Batches,
+        name: str | None,
+        begin: Begin | None = None,
     ) -> Query:
         """Refuse."""
         self._refuse("start()")

@@ -5,6 +5,7 @@ This is also where a checkpoint of a session in process becomes a savepoint, and
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -13,12 +14,19 @@ import attrs
 from krishiv_py.disk.files import store_at
 from krishiv_py.disk.folders import absolute
 from krishiv_py.disk.store import Store
+from krishiv_py.engine.notes import count
 from krishiv_py.errors import CheckpointError, PlanError
 from krishiv_py.in_process.batch_log import BatchLog, PlannedBatch
+from krishiv_py.in_process.core import Core
 from krishiv_py.in_process.state_log import PAGE, TABLE, ChangedPages, Key, StateLog
+from krishiv_py.kernels.input.clocks import Clocks
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.state.spread import Held
-from krishiv_py.kernels.state.store import Bucket, MemoryStore
+from krishiv_py.kernels.state.store import Bucket, MemoryStore, stored
+from krishiv_py.plan.options.begin import Begin
+from krishiv_py.planner.outline import outline_of
+from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.runtime.beginning import opened_for
 from krishiv_py.runtime.checkpoint.begun import (
     PROCESS_STATE,
     Target,
@@ -29,12 +37,15 @@ from krishiv_py.runtime.checkpoint.begun import (
     is_being_made,
     note_moved,
 )
+from krishiv_py.runtime.checkpoint.formats import format_note
 from krishiv_py.runtime.checkpoint.lease import take
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.opened import make_private, writable_checkpoint
 from krishiv_py.runtime.savepoints import (
     Savepoint,
+    SourceState,
     StageState,
+    begin_savepoint,
     outlined,
     read_sources,
     read_streams,
@@ -48,16 +59,16 @@ from krishiv_py.runtime.storage.closings import carry_requests
 
 
 def save(checkpoint: str, folder: str) -> Savepoint:
-    """Write the savepoint of a checkpoint; no query may run from it.
+    """Write the savepoint of a checkpoint in process; no batch of its query may run meanwhile.
 
     Raises
     ------
     CheckpointError
-        When its last batch is not finished, or a part of it is damaged or missing.
+        When its last batch is not finished, a part of it is damaged or missing, and when the folder is not empty.
     """
-    note = outlined(checkpoint)
+    note, folder = outlined(checkpoint), begin_savepoint(folder)
     log = StateLog(_state(checkpoint), durable=True)
-    values, last = log.load()
+    values, last = log.load(only_read=True)
     begun = BatchLog(checkpoint, len(note["outline"]["sources"])).last_planned()
     if last is None or begun is None or begun.number != log.last:
         raise unfinished(checkpoint, 0 if begun is None else begun.number)
@@ -68,7 +79,8 @@ def save(checkpoint: str, folder: str) -> Savepoint:
             mine = {(kind, name): value for (at, kind, name), value in values.items() if at == number}
             tables = {name: log.table_of(value) for (kind, name), value in mine.items() if kind == TABLE}
             pages = ChangedPages({name: value for (kind, name), value in mine.items() if kind == PAGE})
-            write_bucket(folder, number, 0, Held.of(Bucket(MemoryStore(tables), kept["meta"], pages=pages)))
+            held = Held.of(Bucket(MemoryStore(tables), kept["meta"], pages=pages))
+            write_bucket(folder, number, 0, held, stage.columns)
             stage.buckets = [0]
         stages.append(stage)
     taken = {int(at): entry for at, entry in last["taken"].items()}
@@ -83,9 +95,83 @@ def save(checkpoint: str, folder: str) -> Savepoint:
         stages,
         read_streams(checkpoint),
         last["advances"],
+        absolute(checkpoint).rstrip("/"),
     )
     found.close()
     return found
+
+
+def save_leased(checkpoint: str, saved: Callable[[], str]) -> str:
+    """Let no query run from a checkpoint while its savepoint is written."""
+    check_goes_on(checkpoint)
+    outlined(checkpoint)
+    lease = take(checkpoint, "session.savepoint")
+    try:
+        return saved()
+    finally:
+        lease.release()
+
+
+def save_core(core: Core, now_us: int, folder: str) -> Savepoint:
+    """Write the savepoint of a core in memory, between two batches; it knows no sources.
+
+    Raises
+    ------
+    CheckpointError
+        When the folder is not empty.
+    """
+    folder, outline, stages = begin_savepoint(folder), outline_of(core.plan), []
+    for number, (stage, told) in enumerate(zip(core.stages, outline["stages"], strict=True)):
+        open_ = [stage.open_windows, stage.open_rows]
+        saved = StageState(**told, counters=stage.counters, left=stage.left, open=open_)
+        if saved.state:
+            held = Held.of(Bucket(MemoryStore(dict(stage.store.tables)), dict(stored(stage.meta)), pages=stage.pages))
+            write_bucket(folder, number, 0, held, saved.columns)
+            saved.buckets = [0]
+        stages.append(saved)
+    note = {**format_note("driver"), "plan": core.plan.fingerprint, "buckets": 1, "outputs": uuid.uuid4().hex[:8]}
+    sources = [SourceState(kind) for kind in outline["sources"]]
+    found = Savepoint(
+        folder, {**note, "outline": outline}, core.batch_id, core.clocks.saved(), list(core.before), now_us, sources, stages
+    )
+    found.advances = core.advances
+    found.close()
+    return found
+
+
+def restore_core(savepoint: Savepoint, core: Core) -> None:
+    """Put a core in memory where a savepoint is."""
+    core.batch_id, core.advances = savepoint.batches, savepoint.advances
+    core.clocks = Clocks.restored(core.plan.clocks, savepoint.clocks)
+    core.in_force, core.before = core.clocks.moment(), tuple(savepoint.before)
+    for at, (stage, saved) in enumerate(zip(core.stages, savepoint.stages, strict=True)):
+        held = one_bucket(savepoint, at)
+        for name, table in held.tables.items():
+            stage.store.put(name, table)
+        stage.meta, stage.left = held.meta, dict(saved.left)
+        count(stage.counters, saved.counters)
+        stage.open_windows, stage.open_rows = saved.open
+        stage.handed = attrs.evolve(saved.moment(savepoint.before), now_us=savepoint.now_us)
+
+
+def begun_core(begin: Begin, plan: PhysicalPlan, title: str, now_us: int) -> tuple[PhysicalPlan, Core]:
+    """Return a core that begins from a savepoint, and the plan that it runs.
+
+    Raises
+    ------
+    CheckpointError
+        When the savepoint is damaged or missing, or the plan cannot take its state.
+    """
+    savepoint = opened_for(begin, plan)
+    core = Core(plan, title, now_us)
+    restore_core(savepoint, core)
+    return plan, core
+
+
+def one_bucket(savepoint: Savepoint, stage: int) -> Held:
+    """Return the state of a stage as one bucket."""
+    (held,) = spread_stage(savepoint, stage, 1) if savepoint.stages[stage].buckets else (Held({}, {}),)
+    return held
 
 
 def restore(savepoint: Savepoint, checkpoint: str) -> None:
@@ -96,7 +182,7 @@ def restore(savepoint: Savepoint, checkpoint: str) -> None:
     log.load()  # makes its folders
     values, stages = dict[Key, bytes | None](), list[dict[str, Any]]()
     for at, stage in enumerate(savepoint.stages):
-        (held,) = spread_stage(savepoint, at, 1) if stage.buckets else (Held({}, {}),)
+        held = one_bucket(savepoint, at)
         values |= {(at, TABLE, name): log.value_of(table, number) for name, table in held.tables.items()}
         handed: Moment = attrs.evolve(stage.moment(savepoint.before), now_us=savepoint.now_us)
         stages.append(

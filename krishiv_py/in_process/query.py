@@ -17,7 +17,8 @@ from krishiv_py.engine.stage import Stage
 from krishiv_py.errors import KrishivError, OperatorError, failure_text, own_type
 from krishiv_py.in_process.engine import Engine
 from krishiv_py.in_process.lookup import KeyIndexes, holding
-from krishiv_py.plan.checks import wait_us
+from krishiv_py.in_process.moving import save
+from krishiv_py.plan.checks import a_text, wait_us
 from krishiv_py.plan.durations import TimePoint, time_point_us
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.query import RunningQuery
@@ -175,6 +176,13 @@ class ProcessQuery(RunningQuery):
         """Return the number of keys that have something in state, after the last finished micro-batch."""
         with self._engine.batch:
             return sum(stage.held_keys for stage in self._engine.core.stages)
+
+    def savepoint(self, path: str) -> str:
+        """Write a savepoint between two micro-batches; gives its folder."""
+        folder = a_text(path, "path", "pass a new folder for the savepoint")
+        self._check_other_thread("savepoint()")
+        with self._engine.batch:
+            return save(self._ledger.notes.checkpoint, folder).folder
 
     def close_key(self, key: Any, stage: str | None = None) -> None:
         """Forget a `key` in the next micro-batch, before it takes rows in."""

@@ -24,17 +24,19 @@ from krishiv_py.errors import CheckpointError, PlanError, SessionClosedError, sh
 from krishiv_py.in_process.bounded import run_bounded
 from krishiv_py.in_process.engine import Engine, kept_state
 from krishiv_py.in_process.inferred import inferred
-from krishiv_py.in_process.moving import move, save
+from krishiv_py.in_process.moving import move, restore, save, save_leased
 from krishiv_py.in_process.outputs import outputs_of
 from krishiv_py.in_process.query import ProcessQuery
 from krishiv_py.in_process.sources import readers
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.batches import Batches
+from krishiv_py.plan.options.begin import Begin
 from krishiv_py.plan.options.handed import Handed
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import check_places
 from krishiv_py.planner.snapshot import check_snapshot
 from krishiv_py.planner.tables import lookup_tables
+from krishiv_py.runtime.beginning import begin_from, forget_broken_off
 from krishiv_py.runtime.checkpoint.begun import Target, check_goes_on, engine_of
 from krishiv_py.runtime.checkpoint.lease import take
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
@@ -92,7 +94,13 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         return run_bounded(attrs.evolve(plan, engine="in_process"), lambda: self.clock(), progress)
 
     def start(
-        self, plan: PhysicalPlan, sinks: tuple[Sink, ...], checkpoint: str | None, batches: Batches, name: str | None
+        self,
+        plan: PhysicalPlan,
+        sinks: tuple[Sink, ...],
+        checkpoint: str | None,
+        batches: Batches,
+        name: str | None,
+        begin: Begin | None = None,
     ) -> Query:
         """See :class:`~krishiv_py.api.runner.Runner`."""
         self._alive("start()")
@@ -103,7 +111,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         check_kept(self.profile, checkpoint)
         title = name or f"{plan.title}-{uuid.uuid4().hex[:8]}"
         outputs_of(plan, sinks, title, "")  # before the checkpoint is looked at
-        opened = self._opened(plan, sinks, title, checkpoint)
+        opened = self._opened(plan, sinks, title, checkpoint, begin)
 
         def cleanup() -> None:
             opened.lease.release()
@@ -113,6 +121,9 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         owner = Owner(title, opened.checkpoint)
         try:
             take_sinks(owner, *sinks, *late_sinks(plan))
+            if begin is not None:
+                with writable_checkpoint(opened.checkpoint):
+                    begin_from(begin, plan, opened.checkpoint, 1, _ENGINE, lambda found: restore(found, opened.checkpoint))
             query = self._started(plan, sinks, opened, batches, title, cleanup)
         except BaseException:
             owner.running = lambda: False
@@ -160,7 +171,9 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
                 note_reader(read.source.spool, checkpoint)
         return ProcessQuery(engine, title, ledger, plan, described_outputs(plan, sinks), Rows.of(plan, sinks), cleanup)
 
-    def _opened(self, plan: PhysicalPlan, sinks: tuple[Sink, ...], title: str, checkpoint: str | None) -> Opened:
+    def _opened(
+        self, plan: PhysicalPlan, sinks: tuple[Sink, ...], title: str, checkpoint: str | None, begin: Begin | None
+    ) -> Opened:
         home = None if checkpoint is None else absolute(checkpoint).rstrip("/")
         late = tuple(late_sinks(plan))
         check_places(sinks[0], late[-1], plan.source, home, late[:-1], sinks[1:])
@@ -168,6 +181,8 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         check_reachable([home, *written], written=True)
         where = self.folder("checkpoint") if home is None else home
         with writable_checkpoint(where):
+            if begin is not None:
+                forget_broken_off(where)
             make_private(where)
             check_goes_on(where)
             _check_engine(where)
@@ -205,6 +220,14 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         plan = attrs.evolve(plan, engine="in_process")
         CheckpointNotes(home).check(plan)
         return kept_state(plan, home, stage, self.clock())
+
+    def savepoint(self, checkpoint: str, path: str) -> str:
+        """Write the savepoint of a checkpoint of this engine."""
+        self._alive("savepoint()")
+        home = absolute(checkpoint).rstrip("/")
+        check_reachable([home, absolute(path)])
+        _check_engine(home)
+        return save_leased(home, lambda: save(home, path).folder)
 
     def rescale(self, checkpoint: str, tasks: int) -> None:
         """Refuse: there is one process."""

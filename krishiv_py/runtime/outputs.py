@@ -27,7 +27,9 @@ from krishiv_py.errors import CheckpointError, PlanError
 from krishiv_py.kernels.input.malformed import late_output_schema
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import LATE, RESULTS, place_of
-from krishiv_py.runtime.checkpoint.begun import moved_to
+from krishiv_py.runtime.checkpoint.begun import Begun, moved_to
+from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
+from krishiv_py.runtime.checkpoint.sparklog import batches_of
 
 _NOTES: Final = "_krishiv_outputs"
 _NOTE: Final = ".json"
@@ -76,10 +78,18 @@ def claim_folder(sink: FolderSink, rows: str, mark: str, checkpoint: str | None)
 
 
 def _is_copy(other: str | None, checkpoint: str) -> bool:
-    if other is None or place_of(other) == place_of(checkpoint) or moved_to(other) is not None:
+    if other is None or place_of(other) == place_of(checkpoint) or moved_to(other) is not None or _goes_on(other, checkpoint):
         return False
     store, root = store_at(other)
     return store.is_file(f"{root}/krishiv/plan.json")
+
+
+def _goes_on(other: str, checkpoint: str) -> bool:
+    """Return whether a checkpoint began from a savepoint of another one, whose query has run no batch since."""
+    begun = (CheckpointNotes(checkpoint).plan() or {}).get("begun from", {})
+    if begun.get("checkpoint") is None or place_of(begun["checkpoint"]) != place_of(other):
+        return False
+    return Begun.of(other).batches + max(batches_of(other), default=-1) + 1 == int(begun["batches"])
 
 
 def _noted(store: Store, path: str) -> dict[str, Any]:

@@ -55,6 +55,10 @@ class RunningQuery:
             hint="run it with Session.in_process(), or read all keys with query.state()",
         )
 
+    def savepoint(self, path: str) -> str:
+        """Write a savepoint between two micro-batches."""
+        raise NotImplementedError
+
     def stop(self) -> None:
         """Stop the query."""
         raise NotImplementedError

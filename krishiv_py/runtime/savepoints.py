@@ -1,12 +1,13 @@
-"""State that is of no engine: what a query knows after a finished batch, as values in one folder.
+"""Savepoints: the state of a query after a finished batch, as values and not as files of an engine (docs/savepoints.md).
 
 A checkpoint of one engine becomes a savepoint, and a savepoint becomes a checkpoint of any engine, with any number of buckets::
 
-    savepoint.json            the plan, clocks, positions of sources, counters, batches that were published
-    stages/0/00000.parquet    the state of a bucket of stage 0: names, and an Arrow stream for each
-    files/0.parquet           the names of the files that source 0 has read
+    manifest.json                    the plan, clocks, positions of sources, counters, and what its stages are
+    stages/0/00000/bucket.json       what a bucket of stage 0 knows beside tables: what fired, timers, its tables
+    stages/0/00000/0.arrow           its tables of one schema, one after the other: keys, bounds, partial aggregates, kept rows
+    files/0.parquet                  the names of the files that source 0 has read
 
-Everything is written before ``savepoint.json``: without that the folder is no savepoint.
+Everything is written before ``manifest.json``: without that the folder is no savepoint.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from krishiv_py.connectors.ranges import NotedRanges
-from krishiv_py.disk.checksums import damaged, missing, sealed, sealed_parquet, unsealed
+from krishiv_py.disk.checksums import checksum, damaged, missing, sealed, sealed_parquet, unsealed
 from krishiv_py.disk.files import read_at, store_at, write_at
+from krishiv_py.disk.folders import absolute, private_folder
 from krishiv_py.engine.notes import Report
 from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.input.clocks import moment_of
@@ -37,14 +39,14 @@ from krishiv_py.runtime.checkpoint.sparklog import entries_of
 from krishiv_py.runtime.ranges.folders import files_in
 from krishiv_py.runtime.ranges.log import RangeLog
 from krishiv_py.runtime.ranges.taken import Taken
-from krishiv_py.runtime.storage.codec import decode, encode
 
 VERSION: Final = 1
 """Of the format; a later version of the library opens all earlier ones."""
-META: Final = "meta"
-_NOTE: Final = "savepoint.json"
-_WAY_OUT: Final = "make the savepoint again from the checkpoint"
-_SCHEMA: Final = pa.schema([("name", pa.string()), ("blob", pa.large_binary())])
+MANIFEST: Final = "manifest.json"
+_BUCKET: Final = "bucket.json"
+_UNFINISHED: Final = "unfinished.json"
+_ABOUT: Final = b"krishiv"
+_WAY_OUT: Final = "put it back from a copy, or make the savepoint again from the checkpoint"
 _NAMES: Final = pa.schema([("path", pa.string()), ("mtime_ns", pa.int64())])
 
 
@@ -61,7 +63,8 @@ class SourceState:
 class StageState:
     """A stage: how many `keys` its state has, which `buckets` there are, and what was counted.
 
-    `open` are windows and rows that are open, `left` are rows that went to outputs, `times` the clocks its watermark follows.
+    `open` are windows and rows that are open, `left` are rows that went to outputs, `times` the clocks its watermark follows,
+    `columns` what the columns of its tables are.
     """
 
     name: str
@@ -72,6 +75,7 @@ class StageState:
     counters: dict[str, int] = attrs.field(factory=dict)
     left: dict[str, int] = attrs.field(factory=dict)
     open: list[int] = attrs.field(factory=lambda: [0, 0])
+    columns: dict[str, str] = attrs.field(factory=dict)
 
     def moment(self, every: Iterable[int]) -> Moment:
         """Return what is in force in the stage when the clocks show `every`."""
@@ -95,6 +99,8 @@ class Savepoint:
         What was in force in the last step, by every clock.
     now_us : int
         The clock of the machine in the last batch, µs since the epoch.
+    checkpoint : str or None
+        The checkpoint that it was made of.
     """
 
     folder: str
@@ -107,6 +113,7 @@ class Savepoint:
     stages: list[StageState]
     streams: dict[str, str] = attrs.field(factory=dict)
     advances: int = 0
+    checkpoint: str | None = None
     version: int = VERSION
 
     @classmethod
@@ -118,11 +125,13 @@ class Savepoint:
         CheckpointError
             When there is none, or it is damaged or of a later version.
         """
-        data = read_at(f"{folder}/{_NOTE}")
+        data = read_at(f"{folder}/{MANIFEST}")
         if data is None:
-            hint = "pass the folder of a savepoint"
+            hint = (
+                "pass the folder of a savepoint: what query.savepoint(path), session.savepoint(...) or krishiv savepoint wrote"
+            )
             raise CheckpointError("no savepoint is here", got=folder, then="there is nothing to go on from", hint=hint)
-        found = json.loads(unsealed(data, f"{folder}/{_NOTE}", _WAY_OUT))
+        found = _heard(data, f"{folder}/{MANIFEST}")
         if found["version"] > VERSION:
             what = f"the savepoint {folder} is of a later version of krishiv_py"
             got = f"version {found['version']}, known are versions up to {VERSION}"
@@ -130,7 +139,8 @@ class Savepoint:
             raise CheckpointError(what, got=got, then="its state would be misread", hint=hint)
         sources = [SourceState(**each) for each in found.pop("sources")]
         stages = [StageState(**each) for each in found.pop("stages")]
-        return cls(folder, sources=sources, stages=stages, **found)
+        known = {field.name for field in attrs.fields(cls)}
+        return cls(folder, sources=sources, stages=stages, **{name: value for name, value in found.items() if name in known})
 
     @property
     def after(self) -> tuple[int, ...]:
@@ -138,9 +148,11 @@ class Savepoint:
         return moment_of(self.clocks, self.now_us).every
 
     def close(self) -> None:
-        """Write the note, which makes the folder a savepoint."""
-        told = attrs.asdict(self, filter=lambda field, _: field.name != "folder")
-        write_at(f"{self.folder}/{_NOTE}", sealed(json.dumps(told).encode()), durable=True)
+        """Write the manifest, which makes the folder a savepoint."""
+        told = {"version": self.version} | attrs.asdict(self, filter=lambda field, _: field.name != "folder")
+        write_at(f"{self.folder}/{MANIFEST}", _said(told), durable=True)
+        store, path = store_at(f"{self.folder}/{_UNFINISHED}")
+        store.delete(path)
 
     def buckets_of(self, stage: int) -> Iterator[Held]:
         """The buckets of a stage, one after the other."""
@@ -157,35 +169,141 @@ class Savepoint:
         return list(zip(*(column.to_pylist() for column in names.columns), strict=True))
 
 
-def write_bucket(folder: str, stage: int, bucket: int, held: Held) -> None:
-    """Write what a bucket of a stage holds."""
-    names = [META, *held.tables]
-    blobs = [json.dumps(held.meta).encode(), *map(encode, held.tables.values())]
-    table = pa.Table.from_arrays([pa.array(names, pa.string()), pa.array(blobs, pa.large_binary())], schema=_SCHEMA)
-    _write_parquet(_path(folder, stage, bucket), table)
+def begin_savepoint(folder: str) -> str:
+    """See that a savepoint can be written into a folder, and begin it; gives its path, the same for every process.
 
-
-def read_bucket(folder: str, stage: int, bucket: int) -> Held | None:
-    """Read what a bucket of a stage holds; None where there is no file.
+    What is left of a savepoint that was broken off is removed.
 
     Raises
     ------
     CheckpointError
-        When the file is damaged.
+        When something else is there, or nothing can be written there.
     """
-    path = _path(folder, stage, bucket)
-    store, root = store_at(path)
-    if not store.exists(root):
+    folder = absolute(folder).rstrip("/")
+    store, root = store_at(folder)
+    try:
+        names = {entry.base_name for entry in store.entries(root)}
+        if names and (_UNFINISHED not in names or MANIFEST in names):
+            raise CheckpointError(
+                "the folder of the savepoint is not empty",
+                got=folder,
+                then="what is there would be mixed with it",
+                hint="pass a new folder; a savepoint is written once",
+            )
+        if names:
+            store.delete_folder(root)
+        if store.local:
+            private_folder(root)
+        write_at(f"{folder}/{_UNFINISHED}", _said({}), durable=True)
+    except OSError as problem:
+        raise CheckpointError(
+            f"the savepoint {folder} cannot be written",
+            got=problem.strerror or str(problem),
+            then="there is none",
+            hint="see to room and rights there, or use another folder",
+        ) from problem
+    return folder
+
+
+def write_bucket(folder: str, stage: int, bucket: int, held: Held, described: Mapping[str, str] | None = None) -> None:
+    """Write what a bucket of a stage holds: tables of one schema in one file, and a note with its checksums.
+
+    Parameters
+    ----------
+    folder : str
+        The savepoint.
+    stage, bucket : int
+        Their numbers.
+    held : Held
+        What is written.
+    described : dict, optional
+        What columns are, by name; a reader finds it in the metadata of the columns.
+    """
+    where = _path(folder, stage, bucket)
+    groups: list[tuple[pa.Schema, list[str]]] = []
+    for name, table in held.tables.items():
+        for schema, names in groups:
+            if schema.equals(table.schema, check_metadata=True):
+                names.append(name)
+                break
+        else:
+            groups.append((table.schema, [name]))
+    tables = []
+    for number, (schema, names) in enumerate(groups):
+        out = pa.BufferOutputStream()
+        told = _described(schema, described or {})
+        with pa.ipc.new_file(out, told) as writer:
+            for name in names:
+                writer.write_table(pa.Table.from_arrays(held.tables[name].columns, schema=told))
+        data = out.getvalue()
+        write_at(f"{where}/{number}.arrow", data.to_pybytes(), durable=True)
+        parts = [[name, held.tables[name].num_rows] for name in names]
+        tables.append({"file": f"{number}.arrow", "bytes": data.size, "crc32": f"{checksum(data):08x}", "parts": parts})
+    write_at(f"{where}/{_BUCKET}", _said({"known": held.meta, "tables": tables}), durable=True)
+
+
+def read_bucket(folder: str, stage: int, bucket: int) -> Held | None:
+    """Read what a bucket of a stage holds; None where there is none.
+
+    Raises
+    ------
+    CheckpointError
+        When a file of it is damaged or missing.
+    """
+    where = _path(folder, stage, bucket)
+    data = read_at(f"{where}/{_BUCKET}")
+    if data is None:
         return None
-    table = open_sent(store, root).read()
-    if table.schema != _SCHEMA:
-        raise damaged(root, "columns that are of another file", _WAY_OUT)
-    values = dict(zip(table["name"].to_pylist(), table["blob"].to_pylist(), strict=True))
-    return Held(json.loads(values.pop(META)), {name: decode(blob) for name, blob in values.items()})
+    told = _heard(data, f"{where}/{_BUCKET}")
+    tables: dict[str, pa.Table] = {}
+    for each in told["tables"]:
+        path = f"{where}/{each['file']}"
+        found = read_at(path)
+        if found is None:
+            raise missing(path, _WAY_OUT)
+        if len(found) != each["bytes"] or f"{checksum(found):08x}" != each["crc32"]:
+            raise damaged(path, f"{len(found)} bytes with a wrong checksum", _WAY_OUT)
+        rows = pa.ipc.open_file(pa.py_buffer(found)).read_all()
+        rows, at = pa.Table.from_arrays(rows.columns, schema=_plain(rows.schema)), 0
+        for name, count in each["parts"]:
+            tables[name] = rows.slice(at, count).combine_chunks()
+            at += count
+    return Held(told["known"], tables)
+
+
+def _said(value: Any) -> bytes:
+    """Return a note as JSON that holds its own checksum."""
+    body = json.dumps(value).encode()
+    return b'{"crc32": "%08x", "note":\n%s\n}\n' % (checksum(body), body)
+
+
+def _heard(data: bytes, where: str) -> Any:
+    """Return what :func:`_said` wrote.
+
+    Raises
+    ------
+    CheckpointError
+        When it is damaged.
+    """
+    head, _, rest = data.partition(b"\n")
+    body, _, end = rest.rpartition(b"\n}\n")
+    if end or head != b'{"crc32": "%08x", "note":' % checksum(body):
+        raise damaged(where, f"{len(data)} bytes with a wrong checksum", _WAY_OUT)
+    return json.loads(body)
+
+
+def _described(schema: pa.Schema, described: Mapping[str, str]) -> pa.Schema:
+    fields = [f if f.name not in described or f.metadata else f.with_metadata({_ABOUT: described[f.name]}) for f in schema]
+    return pa.schema(fields, schema.metadata)
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """Return a schema without what columns are described by."""
+    return pa.schema([f.remove_metadata() if _ABOUT in (f.metadata or {}) else f for f in schema], schema.metadata)
 
 
 def _path(folder: str, stage: int, bucket: int) -> str:
-    return f"{folder}/stages/{stage}/{bucket:05d}.parquet"
+    return f"{folder}/stages/{stage}/{bucket:05d}"
 
 
 def _write_parquet(path: str, table: pa.Table) -> None:
@@ -312,9 +430,13 @@ def outlined(checkpoint: str) -> dict[str, Any]:
     return note
 
 
-def unfinished(checkpoint: str, batch: int) -> CheckpointError:
+class UnfinishedError(CheckpointError):
+    """The last batch of a checkpoint is not finished."""
+
+
+def unfinished(checkpoint: str, batch: int) -> UnfinishedError:
     """Return the error for a checkpoint whose last batch is not finished."""
-    return CheckpointError(
+    return UnfinishedError(
         "the last batch of this checkpoint is not finished",
         got=f"batch {batch} of {checkpoint}",
         then="its state is not whole",
@@ -338,7 +460,7 @@ def restore_for_spark(savepoint: Savepoint, checkpoint: str, buckets: int) -> No
         for bucket, held in enumerate(spread_stage(savepoint, at, buckets) if stage.buckets else ()):
             if not bucket:  # counters are sums over all buckets
                 held.meta.update(counters=stage.counters, given=stage.left)
-            write_bucket(f"{checkpoint}/{STATE}", at, bucket, held)
+            write_bucket(f"{checkpoint}/{STATE}", at, bucket, held, stage.columns)
     first, *others = savepoint.after
     if outline["ledger"]:
         entry = {**savepoint.clocks, "now_us": savepoint.now_us}

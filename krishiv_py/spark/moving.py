@@ -11,7 +11,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from krishiv_py.disk.files import store_at
+from krishiv_py.disk.folders import absolute
 from krishiv_py.engine.notes import Report, count
+from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.input.clocks import moment_of
 from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.kernels.state.spread import Held
@@ -23,6 +25,7 @@ from krishiv_py.runtime.clock.clocks import LedgerClock
 from krishiv_py.runtime.savepoints import (
     Savepoint,
     StageState,
+    begin_savepoint,
     outlined,
     read_sources,
     read_streams,
@@ -48,23 +51,30 @@ class WriteBuckets:
     stage: int
     ids: tuple[int, ...]
     blobs: ChunkFolder
+    columns: dict[str, str]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number, bucket in buckets_in(batches, self.blobs):
             told = {"counters": bucket.meta.get("counters", {}), "given": bucket.meta.get("given", {})}
-            write_bucket(self.folder, self.stage, self.ids.index(number), Held.of(bucket))
+            write_bucket(self.folder, self.stage, self.ids.index(number), Held.of(bucket), self.columns)
             yield pa.RecordBatch.from_arrays([pa.array([number], pa.int32()), pa.array([json.dumps(told)])], schema=_SCHEMA)
 
 
+class WentOnError(CheckpointError):
+    """The query ran a micro-batch while its savepoint was written."""
+
+
 def save(spark: SparkSession, checkpoint: str, folder: str) -> Savepoint:
-    """Write the savepoint of a checkpoint of Spark; no query may run from it.
+    """Write the savepoint of a checkpoint of Spark; no micro-batch may run meanwhile.
 
     Raises
     ------
     CheckpointError
-        When its last micro-batch is not finished, or a part of it is damaged or missing.
+        When its last micro-batch is not finished, a part of it is damaged or missing, and when the folder is not empty.
+    WentOnError
+        When a micro-batch began meanwhile; the folder can be used again.
     """
-    note, begun = outlined(checkpoint), Begun.of(checkpoint)
+    note, begun, folder = outlined(checkpoint), Begun.of(checkpoint), begin_savepoint(folder)
     store, root = store_at(checkpoint)
     batches, finished = numbered(store, f"{root}/offsets"), numbered(store, f"{root}/commits")
     if not batches or not finished or batches[-1] != finished[-1]:
@@ -79,7 +89,8 @@ def save(spark: SparkSession, checkpoint: str, folder: str) -> Savepoint:
         mine = [report for name, report in reports.items() if stage_of(name, outline["last"]) == number]
         if stage.state:
             after = sum(bool(s["state"]) for s in outline["stages"][number + 1 :])
-            task = WriteBuckets(folder, number, bucket_ids(note["buckets"]), ChunkFolder(checkpoint, 0, 0, stage=number))
+            blobs = ChunkFolder(checkpoint, 0, 0, stage=number)
+            task = WriteBuckets(folder, number, bucket_ids(note["buckets"]), blobs, stage.columns)
             found = of_store(spark, checkpoint, after, task.__call__, _TYPE)
             stage.buckets = sorted(task.ids.index(bucket) for bucket in found["bucket"].to_pylist())
             for told in map(json.loads, found["told"].to_pylist()):
@@ -103,7 +114,10 @@ def save(spark: SparkSession, checkpoint: str, folder: str) -> Savepoint:
         stages,
         read_streams(checkpoint),
         metrics.get("advances", 0),
+        absolute(checkpoint).rstrip("/"),
     )
+    if numbered(store, f"{root}/offsets") != batches:
+        raise WentOnError("a micro-batch began while the savepoint was written", got=checkpoint, hint="try again")
     savepoint.close()
     return savepoint
 

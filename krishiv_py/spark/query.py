@@ -7,7 +7,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, ClassVar, Final, Literal
 
 import pyarrow as pa
@@ -21,15 +21,17 @@ from krishiv_py.display.progress import Show, of_query, shown
 from krishiv_py.engine.closing import closed_key, closing_stages
 from krishiv_py.engine.stage import Stage
 from krishiv_py.errors import KrishivError, OperatorError
-from krishiv_py.plan.checks import wait_us
+from krishiv_py.plan.checks import a_text, wait_us
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.batch import Halt
 from krishiv_py.runtime.checkpoint.lost import lost_file
 from krishiv_py.runtime.query import RunningQuery
 from krishiv_py.runtime.query_metrics import Ledger
 from krishiv_py.runtime.query_rows import Rows
+from krishiv_py.runtime.savepoints import UnfinishedError
 from krishiv_py.runtime.storage.closings import request
 from krishiv_py.spark.launched import Launched
+from krishiv_py.spark.moving import WentOnError, save
 from krishiv_py.spark.setup.waiting import Call, waited
 from krishiv_py.spark.state_reader import count_keys, read_state
 from krishiv_py.spark.tasks.failures import cause, failure, is_gone
@@ -37,6 +39,9 @@ from krishiv_py.spark.tasks.failures import cause, failure, is_gone
 _PATIENCE_S: Final = 2.0
 """How long a stop may take before Spark is told again."""
 _WAITS_UNTOLD: Final = 5
+_QUIET_S: Final = 120.0
+"""How long a savepoint waits for a moment between two micro-batches."""
+_LOOK_S: Final = 0.05
 
 
 @checked_class
@@ -62,6 +67,7 @@ class StreamQuery(RunningQuery):
         spark: SparkSession,
         behind: Callable[[], bool],
         closing: threading.Event,
+        held: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self._query = query
         self._id = str(query.query.id)
@@ -70,6 +76,7 @@ class StreamQuery(RunningQuery):
         self._spark = spark
         self._behind = behind
         self._closing = closing
+        self._held = held
         self._halt = halt
         self._ending = threading.Lock()
         self._end: Literal["stopped", "failed"] | None = None
@@ -239,6 +246,19 @@ class StreamQuery(RunningQuery):
     def state(self, stage: str | None = None) -> pa.Table:
         """The windows in state of the last `stage`, or of the one of this name, with their aggregates so far."""
         return read_state(self._spark, self._plan, self._ledger.notes, stage)
+
+    def savepoint(self, path: str) -> str:
+        """Write a savepoint between two micro-batches: sources plan none while it is written."""
+        folder = a_text(path, "path", "pass a new folder for the savepoint")
+        checkpoint, until = self._ledger.notes.checkpoint, time.monotonic() + _QUIET_S
+        while True:
+            try:
+                with self._held():
+                    return save(self._spark, checkpoint, folder).folder
+            except (WentOnError, UnfinishedError):
+                if self.status != "running" or time.monotonic() > until:
+                    raise
+                time.sleep(_LOOK_S)
 
     @property
     def pending_keys(self) -> int:

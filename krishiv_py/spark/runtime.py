@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import pyarrow as pa
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.api.runner import BoundedResult
@@ -20,19 +21,22 @@ from krishiv_py.connectors.sinks.folder import folder_of
 from krishiv_py.disk.folders import absolute
 from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.errors import PlanError, SessionClosedError
-from krishiv_py.in_process.moving import move, save
+from krishiv_py.in_process.moving import move, save, save_leased
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.nodes import FrameSource, MemorySource
 from krishiv_py.plan.options.batches import Batches
+from krishiv_py.plan.options.begin import Begin
 from krishiv_py.plan.options.handed import Handed
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import check_places
 from krishiv_py.runtime.batch import deliver
+from krishiv_py.runtime.beginning import begin_from, forget_broken_off
 from krishiv_py.runtime.checkpoint.begun import Target, engine_of
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
-from krishiv_py.runtime.checkpoint.opened import Opened, check_not_in_process
+from krishiv_py.runtime.checkpoint.opened import Opened, check_not_in_process, writable_checkpoint
 from krishiv_py.runtime.outputs import check_outputs, late_sinks
 from krishiv_py.runtime.reading.located import Located
+from krishiv_py.runtime.savepoints import restore_for_spark
 from krishiv_py.runtime.session import SessionRunner
 from krishiv_py.runtime.sinks_in_use import Owner, check_free, take_sinks
 from krishiv_py.spark import bounded, moving, streaming
@@ -137,7 +141,13 @@ class SparkRunner(SessionRunner[StreamQuery]):
             return bounded.run(self.spark, plan, self.clock(), chunks)
 
     def start(
-        self, plan: PhysicalPlan, sinks: tuple[Sink, ...], checkpoint: str | None, batches: Batches, name: str | None
+        self,
+        plan: PhysicalPlan,
+        sinks: tuple[Sink, ...],
+        checkpoint: str | None,
+        batches: Batches,
+        name: str | None,
+        begin: Begin | None = None,
     ) -> StreamQuery:
         """See :class:`~krishiv_py.api.runner.Runner`."""
         self._alive("start()")
@@ -147,6 +157,8 @@ class SparkRunner(SessionRunner[StreamQuery]):
         title = name or f"{plan.title}-{uuid.uuid4().hex[:8]}"
         temporary = functools.partial(self.folder, "checkpoint")
         outputs = *sinks, *late_sinks(plan)
+        if begin is not None and checkpoint is not None:
+            forget_broken_off(absolute(checkpoint).rstrip("/"))
         opened = open_checkpoint(self.spark, title, checkpoint, temporary, sinks, tuple(late_sinks(plan)), plan.source)
         chunks = shuffle_files(self.spark, self._new_path("chunks"))
 
@@ -159,6 +171,8 @@ class SparkRunner(SessionRunner[StreamQuery]):
         owner = Owner(title, opened.checkpoint)
         try:
             take_sinks(owner, *outputs)
+            if begin is not None:
+                self._begin(begin, plan, opened.checkpoint)
             query = self._started(plan, sinks, opened, batches, title, chunks, cleanup)
         except BaseException:
             owner.running = lambda: False
@@ -168,6 +182,19 @@ class SparkRunner(SessionRunner[StreamQuery]):
         release_at_end(opened.lease, query)
         self._add(query)
         return query
+
+    def _begin(self, begin: Begin, plan: PhysicalPlan, checkpoint: str) -> None:
+        """Make a checkpoint of a savepoint."""
+        buckets = buckets_wanted(self.spark)
+        with writable_checkpoint(checkpoint):
+            begin_from(
+                begin,
+                plan,
+                checkpoint,
+                buckets,
+                f"PySpark {pyspark.__version__}",
+                lambda found: restore_for_spark(found, checkpoint, buckets),
+            )
 
     def _started(
         self,
@@ -189,6 +216,15 @@ class SparkRunner(SessionRunner[StreamQuery]):
         """The state of a stage in a checkpoint as a table."""
         check_not_in_process(checkpoint)
         return read_state(self.spark, plan, CheckpointNotes(checkpoint), stage)
+
+    def savepoint(self, checkpoint: str, path: str) -> str:
+        """Write the savepoint of a checkpoint of either engine."""
+        self._alive("savepoint()")
+        home = absolute(checkpoint).rstrip("/")
+        check_stores(self.spark, [home, absolute(path)])
+        saved = functools.partial(moving.save, self.spark) if engine_of(home) == "spark" else save
+        with as_own("session.savepoint()"):
+            return save_leased(home, lambda: saved(home, path).folder)
 
     def rescale(self, checkpoint: str, tasks: int) -> None:
         """Spread the state of a checkpoint over another number of tasks."""

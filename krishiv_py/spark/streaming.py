@@ -47,7 +47,7 @@ from krishiv_py.runtime.query_metrics import Ledger
 from krishiv_py.runtime.query_rows import Rows
 from krishiv_py.runtime.ranges.alignment import alignments
 from krishiv_py.runtime.ranges.converted import convert
-from krishiv_py.runtime.ranges.planning import RangePlanner, backlogs, logged, planners
+from krishiv_py.runtime.ranges.planning import RangePlanner, backlogs, held, logged, planners
 from krishiv_py.runtime.reading.files import arrow_scanned
 from krishiv_py.runtime.reading.parquet import ParquetReader
 from krishiv_py.runtime.storage.chunk_files import ChunkFolder
@@ -389,6 +389,7 @@ def start(
         spark,
         lambda: any(planner.behind() for planner in planning),
         closing,
+        lambda: held(planning),
     )
     if heartbeats is not None:
         heartbeats.start(lambda: query.status == "running")

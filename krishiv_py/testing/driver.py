@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -20,6 +20,7 @@ from krishiv_py.engine.stage import Stage
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.in_process.batch import Sent
 from krishiv_py.in_process.core import Core
+from krishiv_py.in_process.moving import begun_core, save_core
 from krishiv_py.in_process.outputs import AnySink, outputs
 from krishiv_py.in_process.stage import ProcessStage, dropped
 from krishiv_py.kernels.input.clocks import Clocks
@@ -30,6 +31,7 @@ from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.logs import batch_line
 from krishiv_py.plan.checks import a_switch, a_text
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, show_instant, time_point_us
+from krishiv_py.plan.options.begin import OnChange, told_begin
 from krishiv_py.plan.running.counters import Counters, summed
 from krishiv_py.plan.running.progress import Progress, of_stages
 from krishiv_py.planner.diagnose import oldest_waiting_us, why_not_fired
@@ -63,6 +65,8 @@ class Driver:
         then call :meth:`tick` or send a batch.
     name : str
         Its name, for instance in the labels of :func:`krishiv_py.metrics.register`.
+    savepoint, on_change : optional
+        Where it begins: a savepoint of any engine, as for ``start(..., savepoint=...)``. Positions of sources are left aside.
 
     Examples
     --------
@@ -85,6 +89,8 @@ class Driver:
         idle_batches: bool = True,
         clock: ManualClock | None = None,
         name: str = "driver",
+        savepoint: str | None = None,
+        on_change: Mapping[str, OnChange] | None = None,
     ) -> None:
         if clock is not None and not isinstance(clock, ManualClock):
             raise PlanError("a Driver takes a ManualClock", got=shown(clock), hint="pass ManualClock()")
@@ -102,6 +108,9 @@ class Driver:
         self._outputs = outputs(sinks, self._plan, self.name)
         self._idle_batches = idle_batches
         self._took: tuple[float, int | None] = (0.0, None)
+        begin = told_begin(savepoint, on_change)
+        if begin is not None:
+            self.plan, self._core = begun_core(begin, self.plan, self.name, self.clock.now_us)
 
     @property
     def _stages(self) -> list[ProcessStage]:
@@ -334,6 +343,10 @@ class Driver:
         before = dropped(self._stages[0].counters)
         refused = self.send([row]).late.num_rows or dropped(self._stages[0].counters) > before
         return row if refused else None
+
+    def savepoint(self, path: str) -> str:
+        """Write a savepoint into the new folder `path` (docs/savepoints.md); gives the folder."""
+        return save_core(self._core, self.clock.now_us, a_text(path, "path", "pass a new folder for the savepoint")).folder
 
     def restarted(self) -> Driver:
         """A driver that goes on from what a checkpoint would keep: state and watermarks as plain bytes, nothing else."""

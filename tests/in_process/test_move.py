@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -176,17 +177,20 @@ def test_what_cannot_be_moved_says_what_to_do(session: Session, tmp_path: Path) 
     run(session, "outputs", tmp_path, old)  # writes what is missing
     begin_move(str(tmp_path / "other"))
     assert main(["move", old, "--to", "spark", "--into", str(tmp_path / "other"), "--buckets", "2"]) == 0
-    assert sorted(p.name for p in (tmp_path / "other" / STATE / "stages" / "1").iterdir()) == ["00000.parquet", "00001.parquet"]
+    assert sorted(p.name for p in (tmp_path / "other" / STATE / "stages" / "1").iterdir()) == ["00000", "00001"]
 
 
 def test_a_damaged_savepoint_is_an_error_that_names_the_file(tmp_path: Path) -> None:
-    write_bucket(str(tmp_path), 0, 0, Held({}, {}))
-    path = tmp_path / "stages" / "0" / "00000.parquet"
-    data = bytearray(path.read_bytes())
-    data[10] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(CheckpointError, match=r"00000\.parquet"):
-        read_bucket(str(tmp_path), 0, 0)
+    write_bucket(str(tmp_path), 0, 0, Held({}, {"a": pa.table({"x": [1]})}))
+    for path in sorted((tmp_path / "stages" / "0" / "00000").iterdir()):
+        whole = path.read_bytes()
+        for at in (0, 10, len(whole) // 2, len(whole) - 1):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+            with pytest.raises(CheckpointError, match=re.escape(path.name)):
+                read_bucket(str(tmp_path), 0, 0)
+        path.write_bytes(whole)
+    held = read_bucket(str(tmp_path), 0, 0)
+    assert held is not None and held.tables["a"].equals(pa.table({"x": [1]}))
     with pytest.raises(CheckpointError, match="no savepoint is here"):
         Savepoint.open(str(tmp_path))
 

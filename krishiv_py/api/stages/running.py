@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.nodes import Node, Watermark
 from krishiv_py.plan.operation import PlainRows
 from krishiv_py.plan.options.batches import Batches, told_batches
+from krishiv_py.plan.options.begin import OnChange, told_begin
 from krishiv_py.plan.options.handed import handed
 from krishiv_py.plan.options.late import LateColumns, LateEventHandler
 from krishiv_py.plan.options.watermarks import WatermarkSpec
@@ -130,6 +132,8 @@ class RunMethods:
         checkpoint: str | None = None,
         batches: Batches | None = None,
         name: str | None = None,
+        savepoint: str | None = None,
+        on_change: Mapping[str, OnChange] | None = None,
         trigger: Batches | None = None,
     ) -> Query:
         """Start an unbounded query.
@@ -144,6 +148,12 @@ class RunMethods:
             When micro-batches are planned; as fast as possible by default.
         name : str, optional
             Name for logs and metrics.
+        savepoint : str, optional
+            The folder of a savepoint that a new checkpoint begins from (docs/savepoints.md). A checkpoint that began from it
+            goes on from where it is.
+        on_change : dict, optional
+            What may be lost where the plan is another than that of the savepoint, by the name of the stage: ``"reset"`` lets a
+            stage begin without state, ``"drop"`` leaves the state of a stage aside that the plan has no more.
         trigger : Batches, optional
             The old name of `batches`.
 
@@ -152,7 +162,7 @@ class RunMethods:
         PlanError
             For a sink that implements no interface of :mod:`krishiv_py.connectors`: its rows would be lost.
         CheckpointError
-            When the checkpoint belongs to another plan; names what changed.
+            When the checkpoint or the savepoint belongs to another plan whose state this one cannot take; names what changed.
         """
         target = as_sink(sink, "results")
         when = told_batches(batches, trigger)
@@ -160,7 +170,8 @@ class RunMethods:
             a_text(checkpoint, "checkpoint", "pass a folder as text, or None for a temporary one")
         if name is not None:
             a_text(name, "name", "pass a text, or None for a generated name")
-        return self._runner.start(self._plan("streaming"), (target,), checkpoint, when, name)
+        begin = told_begin(savepoint, on_change)
+        return self._runner.start(self._plan("streaming"), (target,), checkpoint, when, name, begin)
 
     def to(self, sink: Sink | BatchConsumer, *, name: str | None = None) -> Output:
         """Say where the results go, for a query with several outputs: ``session.start([a.to(...), b.to(...)])``.

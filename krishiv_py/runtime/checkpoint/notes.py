@@ -9,13 +9,12 @@ from typing import Any, Final
 
 import attrs
 
-from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.disk.checksums import missing, sealed, unsealed
 from krishiv_py.disk.files import store_at
 from krishiv_py.disk.store import Store
 from krishiv_py.errors import CheckpointError
-from krishiv_py.plan.nodes import FileSource, MemorySource
 from krishiv_py.planner.fingerprint import differences
+from krishiv_py.planner.outline import outline_of
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.checkpoint.formats import check_format, format_note, unnumbered
 from krishiv_py.runtime.checkpoint.sparklog import batches_of
@@ -39,22 +38,6 @@ class Claim:
 
     buckets: int
     outputs: str
-
-
-def outline_of(plan: PhysicalPlan) -> dict[str, Any]:
-    """Return what of a plan is needed to read its checkpoint without it: stages and sources, and how its clock is kept."""
-    stages = [
-        {"name": s.spec.name, "keys": len(s.spec.keys), "state": not s.stateless, "times": [list(t) for t in s.times]}
-        for s in plan.stages
-    ]
-    kinds = {FileSource: "files", MemorySource: "memory", RangeSource: "ranges"}
-    return {
-        "stages": stages,
-        "sources": [kinds.get(type(read.source), "other") for read in plan.reads],
-        "last": plan.last,
-        "tick_us": plan.stages[0].spec.tick_us,
-        "ledger": plan.keeps_ledger,
-    }
 
 
 @attrs.frozen

@@ -6,13 +6,15 @@ takes long to plan does so while the batch runs.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final
 
 import attrs
 
@@ -121,6 +123,10 @@ class RangePlanner:
             alignment, name = self.aligned
             told = alignment.over if self.log.ended else alignment.planned if planned else alignment.nothing
             told(name)
+
+    def held(self) -> AbstractContextManager[Any]:
+        """Return the lock under which it plans."""
+        return self._planning
 
     def may_go_on(self) -> bool:
         """Whether the source need not wait for a slower one."""
@@ -374,6 +380,15 @@ class RangePlanner:
             return 0.0
         left_us = self.interval_us - time.time_ns() // 1_000 % self.interval_us
         return left_us / 1e6 - max(_LEAD_S, 2 * self._planned_s)
+
+
+@contextlib.contextmanager
+def held(every: Sequence[RangePlanner]) -> Iterator[None]:
+    """Let sources plan nothing meanwhile, so that no batch of them begins."""
+    with contextlib.ExitStack() as locks:
+        for planner in every:
+            locks.enter_context(planner.held())
+        yield
 
 
 def backlogs(every: Sequence[RangePlanner]) -> dict[str, Backlog]:

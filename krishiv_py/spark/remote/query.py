@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 
 from krishiv_py.connectors.ranges import Backlog
+from krishiv_py.errors import PlanError
 from krishiv_py.plan.running.progress import Progress
 from krishiv_py.runtime.query_metrics import Ledger
 from krishiv_py.spark.query import StreamQuery
@@ -53,6 +54,21 @@ class RemoteQuery(StreamQuery):
     arrivals: Arrivals
     _gone_types: ClassVar[tuple[type[Exception], ...]] = (PySparkException, OSError)
     _end_types: ClassVar[tuple[type[Exception], ...]] = (PySparkException, OSError)
+
+    def savepoint(self, path: str) -> str:
+        """Refuse: the server's process plans batches meanwhile.
+
+        Raises
+        ------
+        PlanError
+            Always; says what to do.
+        """
+        raise PlanError(
+            "query.savepoint() needs the driver in this process",
+            got=f"{self.name} over Spark Connect",
+            then="batches would begin while the state is read",
+            hint="stop() it, and call session.savepoint(checkpoint, path) of a session with a driver of its own",
+        )
 
     def _processed(self) -> None:
         super()._processed()
