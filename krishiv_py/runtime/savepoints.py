@@ -26,7 +26,7 @@ from krishiv_py.disk.checksums import checksum, damaged, missing, sealed, sealed
 from krishiv_py.disk.files import read_at, store_at, write_at
 from krishiv_py.disk.folders import absolute, private_folder
 from krishiv_py.engine.notes import Report
-from krishiv_py.errors import CheckpointError
+from krishiv_py.errors import CheckpointError, failure_text, shown
 from krishiv_py.kernels.input.clocks import moment_of
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.state.spread import Held, spread
@@ -125,7 +125,14 @@ class Savepoint:
         CheckpointError
             When there is none, or it is damaged or of a later version.
         """
-        data = read_at(f"{folder}/{MANIFEST}")
+        try:
+            data = read_at(f"{folder}/{MANIFEST}")
+        except (OSError, pa.ArrowException) as problem:
+            raise CheckpointError(
+                "the savepoint cannot be read",
+                got=failure_text(problem),
+                hint="pass the folder that query.savepoint(path) wrote",
+            ) from problem
         if data is None:
             hint = (
                 "pass the folder of a savepoint: what query.savepoint(path), session.savepoint(...) or krishiv savepoint wrote"
@@ -195,10 +202,10 @@ def begin_savepoint(folder: str) -> str:
         if store.local:
             private_folder(root)
         write_at(f"{folder}/{_UNFINISHED}", _said({}), durable=True)
-    except OSError as problem:
+    except (OSError, pa.ArrowException) as problem:
         raise CheckpointError(
-            f"the savepoint {folder} cannot be written",
-            got=problem.strerror or str(problem),
+            f"the savepoint {shown(folder)} cannot be written",
+            got=failure_text(problem),
             then="there is none",
             hint="see to room and rights there, or use another folder",
         ) from problem
