@@ -110,7 +110,7 @@ class Driver:
         self._took: tuple[float, int | None] = (0.0, None)
         begin = told_begin(savepoint, on_change)
         if begin is not None:
-            self.plan, self._core = begun_core(begin, self.plan, self.name, self.clock.now_us)
+            self._plan, self._core = begun_core(begin, self._plan, self.name, self.clock.now_us)
 
     @property
     def _stages(self) -> list[ProcessStage]:
