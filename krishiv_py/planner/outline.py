@@ -29,9 +29,9 @@ def _stage(stage: StagePlan) -> dict[str, Any]:
     return {
         "name": spec.name,
         "keys": len(spec.keys),
-        "state": not stage.keeps_nothing,
+        "state": not stage.stateless,
         "times": [list(t) for t in stage.times],
-        "columns": {} if stage.keeps_nothing else _columns(stage),
+        "columns": {} if stage.stateless else _columns(stage),
     }
 
 
