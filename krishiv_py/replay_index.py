@@ -11,6 +11,8 @@ from krishiv_py.disk.checksums import check_parquet, checksum, missing
 from krishiv_py.disk.store import Store
 
 BOOK_BYTES: Final = 48
+RANGE: Final = "__krishiv_range"
+"""The column of a file of a range log that holds what was planned."""
 WAY_OUT: Final = "put the file back from a copy, or begin anew: another memory stream and a new checkpoint"
 
 

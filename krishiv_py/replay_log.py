@@ -1,6 +1,9 @@
-"""A memory stream on disk: every send is one parquet file, so that a restarted query can replay it.
+"""A memory stream on disk, so that a restarted query can replay it: each send is a parquet file, or a part of a segment.
 
-File names are the order: twelve digits, one number a send. Control files carry a watermark instead of rows: an explicit
+A session in process begins a stream in segments (:mod:`krishiv_py.send_segments`), one on Spark a stream of parquet files,
+which Spark itself can read. A stream stays what it began as, and both engines read and write both.
+
+Names of files are the order: twelve digits, one number a send. Control files carry a watermark instead of rows: an explicit
 advance, or the end of input. Every file holds its checksum, and the file ``_krishiv_spool`` says which numbers there are, so
 that a damaged or missing send is an error and not a gap. It is also the lock that senders take in turn, in threads and in
 processes. Names that begin with an underscore or a dot are not looked at; anything else in the folder is refused.
@@ -16,23 +19,19 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import attrs
 import pyarrow as pa
 
 from krishiv_py.disk.checksums import as_parquet, missing, sealed_parquet
-from krishiv_py.disk.folders import create, locked, sync, take_name
+from krishiv_py.disk.folders import create, has_locks, locked, sync, take_name
+from krishiv_py.disk.local import DISK
 from krishiv_py.errors import CheckpointError, SenderClosedError, SpoolError
-from krishiv_py.lazy import lazy
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.running.control import Control
-from krishiv_py.replay_index import BOOK_BYTES, WAY_OUT, opened, read_book, written_book
-
-if TYPE_CHECKING:
-    from krishiv_py.kernels.input import rows
-else:
-    rows = lazy("krishiv_py.kernels.input.rows")
+from krishiv_py.replay_index import BOOK_BYTES, WAY_OUT, open_sent, opened, read_book, written_book
+from krishiv_py.send_segments import ENDING, Segments, Send
 
 CONTROL: Final = "__krishiv_control_us"
 _CONTROL_SCHEMA: Final = pa.schema(
@@ -43,6 +42,7 @@ _SNAPSHOT: Final = b"krishiv_snapshot"
 _STREAM: Final = b"krishiv_stream"
 _FIRST_MTIME: Final = 1_000_000_000
 _NAME: Final = re.compile(r"[0-9]{12}\.parquet")
+_SEGMENT: Final = re.compile(r"[0-9]{12}\.sends")
 _BOOK: Final = "_krishiv_spool"
 
 
@@ -63,27 +63,27 @@ class Handed:
     """
 
     event: threading.Event
-    _sends: dict[int, pa.Table] = attrs.field(factory=dict)
+    _sends: dict[int, Send] = attrs.field(factory=dict)
     _bytes: int = 0
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
-    def put(self, number: int, table: pa.Table) -> None:
+    def put(self, number: int, sent: Send) -> None:
         """Leave a send."""
-        size = table.get_total_buffer_size()
         with self._lock:
-            if self._bytes + size <= _HANDED_BYTES:
-                self._sends[number] = table
-                self._bytes += size
-        self.event.set()
+            if self._bytes + sent.nbytes <= _HANDED_BYTES:
+                self._sends[number] = sent
+                self._bytes += sent.nbytes
+        if not self.event.is_set():
+            self.event.set()
 
-    def take(self, number: int) -> pa.Table | None:
-        """The rows of a send; None where they were not left. Those before it go."""
+    def take(self, number: int) -> Send | None:
+        """The send of a number; None where it was not left. Those before it go."""
         with self._lock:
             while self._sends and (first := next(iter(self._sends))) < number:
-                self._bytes -= self._sends.pop(first).get_total_buffer_size()
-            found: pa.Table | None = self._sends.pop(number, None)
+                self._bytes -= self._sends.pop(first).nbytes
+            found = self._sends.pop(number, None)
             if found is not None:
-                self._bytes -= found.get_total_buffer_size()
+                self._bytes -= found.nbytes
         return found
 
 
@@ -116,21 +116,87 @@ class ReplayLog:
         Where it is.
     durable : bool
         Whether what was sent must survive a loss of power.
+    begins_segments : bool
+        Whether a stream that has no sends yet begins in segments.
     """
 
     folder: str
     durable: bool = False
+    begins_segments: bool = False
+    _segments: Segments | None = attrs.field(default=None, init=False, eq=False)
+    _is_known: bool = attrs.field(default=False, init=False, eq=False)
+    """Whether it is known what the stream consists of, as it is from its first send on."""
     _next: int = attrs.field(default=0, init=False, eq=False)
     _id: bytes = attrs.field(default=b"", init=False, eq=False)
 
+    @property
+    def in_segments(self) -> bool:
+        """Whether the sends of the stream are in segments."""
+        return self._in_segments() is not None
+
+    def _in_segments(self) -> Segments | None:
+        """The segments of the stream; None where its sends are files, or it has none."""
+        if not self._is_known and os.path.isdir(self.folder):
+            found = Segments(self.folder, self.durable, self._id)
+            if found.firsts():
+                self._segments = found
+            self._is_known = self._segments is not None or self._book()[1] > 0
+        return self._segments
+
+    def sends(self) -> Iterator[Send]:
+        """Read all sends, in order of sending.
+
+        Raises
+        ------
+        CheckpointError
+            When a send is missing, damaged or was trimmed, or a file is there that no sender wrote; names it.
+        """
+        segments = self._in_segments()
+        if segments is None:
+            yield from map(read_file, self.files())
+            return
+        self._check_whole()
+        self._numbers()
+        first, following, _ = self._book()
+        yield from segments.every(first, following)
+
+    def read(self, number: int) -> Send | None:
+        """Read a send; None if there is none yet.
+
+        Raises
+        ------
+        CheckpointError
+            When it is missing, damaged or was trimmed.
+        """
+        segments = self._in_segments()
+        if segments is None:
+            path = self.sent(number)
+            return None if path is None else read_file(path)
+        first, following, _ = self._book()
+        if number < first:
+            self._check_whole()
+        return segments.read(number, first, following)
+
+    def has(self, number: int) -> bool:
+        """Whether there is a send of a number; raises as :meth:`read`."""
+        return self.read(number) is not None if self.in_segments else self.sent(number) is not None
+
+    def following_sends(self) -> int:
+        """The number after the last send, after a look at all of them; raises as :meth:`sends`."""
+        return sum(1 for _ in self.sends()) if self.in_segments else len(self.files())
+
     def files(self) -> list[str]:
-        """All files, in order of sending.
+        """The files of all sends, in order of sending, where they are files.
 
         Raises
         ------
         CheckpointError
             When a send is missing or was trimmed, or a file is there that no sender wrote; names it.
         """
+        self._check_whole()
+        return self._present()
+
+    def _check_whole(self) -> None:
         if self.first():
             raise CheckpointError(
                 f"the first sends of {self.folder} were trimmed",
@@ -138,7 +204,6 @@ class ReplayLog:
                 then="their rows would be missing",
                 hint="go on from a checkpoint that has read them",
             )
-        return self._present()
 
     def first(self) -> int:
         """The number of the first send that is kept."""
@@ -152,6 +217,11 @@ class ReplayLog:
             if upto > first:
                 os.pwrite(book, written_book(upto, following, identity), 0)
                 os.fsync(book)
+            segments = self._in_segments()
+            if segments is not None:
+                segments.at_end(following)
+                segments.drop_before(upto)
+                return upto - first
             old = [n for n in self._numbers() if n < upto]
             for n in old:
                 os.unlink(self.path(n))
@@ -189,11 +259,14 @@ class ReplayLog:
         return self._book()[1]
 
     def size(self) -> int:
-        """Bytes of all files."""
+        """Bytes of all sends."""
+        segments = self._in_segments()
+        if segments is not None:
+            return segments.nbytes()
         return sum(os.path.getsize(f) for f in self.files())
 
-    def append(self, table: pa.Table, what: str = "send()") -> int:
-        """Write the next file, whole or not at all; returns its number. `what` is the call it is for.
+    def append(self, sent: Send | pa.Table, what: str = "send()") -> int:
+        """Write the next send, whole or not at all; returns its number. `what` is the call it is for.
 
         Raises
         ------
@@ -202,12 +275,28 @@ class ReplayLog:
         SpoolError
             When it cannot be written: the disk is full, or the folder lacks rights or was removed.
         """
+        if isinstance(sent, pa.Table):
+            sent = Send(sent, None, None, sent.get_total_buffer_size())
         try:
-            number = self._append(table, what)
+            segments = self._in_segments()
+            number = self._append(_as_table(sent), what) if segments is None else self._append_to(segments, sent, what)
         except OSError as problem:
             raise _unwritten(self.folder, what, problem) from problem
         for handed in list(_WAITING.get(self.folder, ())):
-            handed.put(number, table)
+            handed.put(number, sent)
+        return number
+
+    def _append_to(self, segments: Segments, sent: Send, what: str) -> int:
+        segments.identity = segments.identity or self.identity().encode()
+        with locked(f"{self.folder}/{_BOOK}") as book:
+            first, following, _ = read_book(os.pread(book, BOOK_BYTES, 0))
+            segments.at_end(following)
+            if segments.ended:
+                raise SenderClosedError(told_closed(what))
+            number = segments.write(sent)
+            os.pwrite(book, written_book(first, number + 1, segments.identity), 0)
+            if self.durable:
+                os.fsync(book)
         return number
 
     def _append(self, table: pa.Table, what: str) -> int:
@@ -239,20 +328,28 @@ class ReplayLog:
         return number
 
     def control(self, control: Control, what: str) -> int:
-        """Write a control file, for the call `what`."""
-        return self.append(control_table(control), what)
+        """Write a control, for the call `what`."""
+        return self.append(Send(None, control.now_us, control), what)
 
     def closed(self) -> bool:
-        """Whether the last file says that no more will come."""
+        """Whether the last send says that no more will come."""
+        if self.in_segments:
+            segments = Segments(self.folder, durable=False)  # of its own, as another thread may be sending
+            with locked(f"{self.folder}/{_BOOK}") as book:
+                segments.at_end(read_book(os.pread(book, BOOK_BYTES, 0))[1])
+            return segments.ended
         files = self._present()
         return bool(files) and self._ends(files[-1])
 
     def tidy(self) -> None:
-        """Remove what senders that died left behind."""
+        """Remove what senders that died left behind, and begin the segments of a new stream where they are wanted."""
         self.identity()
-        with locked(f"{self.folder}/{_BOOK}"):
+        with locked(f"{self.folder}/{_BOOK}") as book:
             for path in Path(self.folder).glob("_*.tmp"):
                 path.unlink(missing_ok=True)
+            following = read_book(os.pread(book, BOOK_BYTES, 0))[1]
+            if self.begins_segments and not following and not self._numbers() and has_locks(book):
+                Segments(self.folder, self.durable).begin(0)
 
     def identity(self) -> str:
         """What tells this stream from any other, also after its folder was moved; every file says it."""
@@ -261,6 +358,12 @@ class ReplayLog:
                 data = os.pread(book, BOOK_BYTES + 1, 0)
                 self._id = read_book(data)[2]
                 if not self._id:  # nobody wrote it, or a crash cut it
+                    segments = self._in_segments()
+                    if segments is not None:
+                        firsts, self._id = segments.firsts(), segments.named() or uuid.uuid4().hex[:12].encode()
+                        os.ftruncate(book, 0)
+                        os.pwrite(book, written_book(firsts[0], segments.at_end(0), self._id), 0)
+                        return self._id.decode()
                     found = self._numbers()
                     self._id = self._told(self.path(found[0])) if found else uuid.uuid4().hex[:12].encode()
                     os.ftruncate(book, 0)
@@ -289,11 +392,12 @@ class ReplayLog:
     def _numbers(self) -> list[int]:
         with os.scandir(self.folder) as entries:
             seen = [(e.name, e.is_dir()) for e in entries if not e.name.startswith(("_", "."))]
-        foreign = sorted(name for name, folder in seen if folder or not _NAME.fullmatch(name))
+        wanted, ending = (_NAME, ".parquet") if self._in_segments() is None else (_SEGMENT, ENDING)
+        foreign = sorted(name for name, folder in seen if folder or not wanted.fullmatch(name))
         if foreign:
             raise CheckpointError(
                 f"{self.folder}/{foreign[0]} was written by no sender",
-                got="a folder" if dict(seen)[foreign[0]] else "another name than twelve digits and .parquet",
+                got="a folder" if dict(seen)[foreign[0]] else f"another name than twelve digits and {ending}",
                 hint="keep nothing else in the folder of a memory stream; read other files with read_parquet()",
             )
         return sorted(int(name[:12]) for name, _ in seen)
@@ -318,9 +422,22 @@ def told_closed(what: str) -> str:
     )
 
 
-def with_time(table: pa.Table, now_us: int) -> pa.Table:
-    """A table that says when it was sent, µs since the epoch."""
-    return table.replace_schema_metadata({_NOW: str(now_us).encode()})
+def read_file(path: str) -> Send:
+    """Read the send of a file."""
+    parquet = open_sent(DISK, path)
+    rows = parquet.read()
+    control, now_us = control_of(rows), sent_at(rows.schema)
+    if control is not None:
+        return Send(None, control.now_us, control)
+    return Send(rows.replace_schema_metadata(None), now_us, None, rows.get_total_buffer_size())
+
+
+def _as_table(sent: Send) -> pa.Table:
+    """A send as its file has it."""
+    if sent.control is not None:
+        return control_table(sent.control)
+    table = sent.rows if isinstance(sent.rows, pa.Table) else pa.Table.from_batches([sent.rows])
+    return table if sent.now_us is None else table.replace_schema_metadata({_NOW: str(sent.now_us).encode()})
 
 
 def control_table(control: Control) -> pa.Table:

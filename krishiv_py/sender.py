@@ -17,7 +17,8 @@ from krishiv_py.lazy import lazy
 from krishiv_py.lingering import Lingering
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, time_point_us
 from krishiv_py.plan.running.control import Control
-from krishiv_py.replay_log import ReplayLog, told_closed, wall_clock_us, with_time
+from krishiv_py.replay_log import ReplayLog, told_closed, wall_clock_us
+from krishiv_py.send_segments import Send
 
 if TYPE_CHECKING:
     from krishiv_py.kernels.input import rows
@@ -77,7 +78,9 @@ class Sender:
         SpoolError
             When they cannot be written, as on a full disk; and with ``linger`` in a process that was forked.
         """
-        return self.send_soon(batch).result()
+        if self._lingering is not None:
+            return self.send_soon(batch).result()
+        return self._write(self._rows(batch))
 
     def send_soon(self, batch: Any) -> Future[int]:
         """Send rows without waiting until they are on disk.
@@ -102,12 +105,12 @@ class Sender:
         SpoolError
             When they cannot be written, as on a full disk; and with ``linger`` in a process that was forked.
         """
-        table = pa.Table.from_batches(rows.as_batches(batch, self._schema))
+        sent = self._rows(batch)
         self._check("send()")
         if self._lingering is not None:
-            return self._lingering.add(table)
+            return self._lingering.add(pa.Table.from_batches([sent]) if isinstance(sent, pa.RecordBatch) else sent)
         done: Future[int] = Future()
-        done.set_result(self._write(table))
+        done.set_result(self._write(sent))
         return done
 
     async def send_async(self, batch: Any) -> int:
@@ -172,10 +175,15 @@ class Sender:
         if self._lingering is not None:
             self._lingering.close()
 
-    def _write(self, table: pa.Table) -> int:
+    def _rows(self, batch: Any) -> pa.RecordBatch | pa.Table:
+        """Rows of the stream's schema; a table where they are too many for one batch."""
+        found = rows.as_batches(batch, self._schema)
+        return found[0] if len(found) == 1 else pa.Table.from_batches(found, self._schema)
+
+    def _write(self, sent: pa.RecordBatch | pa.Table) -> int:
         with self._lock:
             self._check("send()")
-            return self._spool.append(with_time(table, self._clock()))
+            return self._spool.append(Send(sent, self._clock(), None, sent.get_total_buffer_size()))
 
     def _control(self, watermark_us: int, source: str | None, what: str) -> int:
         self._in_this_process(what)

@@ -86,6 +86,17 @@ def locked(path: str) -> Iterator[int]:
         os.close(opened)
 
 
+def has_locks(opened: int) -> bool:
+    """Return whether the file system of an open file knows locks."""
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+    except OSError as problem:
+        if problem.errno not in _NO_LOCKS:
+            raise
+        return False
+    return True
+
+
 def try_lock(path: str) -> int | None:
     """The descriptor that holds the lock file at `path`; None while another holds it.
 

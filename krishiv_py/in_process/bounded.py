@@ -31,10 +31,11 @@ from krishiv_py.planner.stages import input_stages
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.outputs import claim_folder
 from krishiv_py.runtime.ranges.reader import RangeReader
+from krishiv_py.runtime.ranges.sent import scanned_of
 from krishiv_py.runtime.reading.filereader import FileReader
 from krishiv_py.runtime.reading.files import file_reader
-from krishiv_py.runtime.reading.parquet import ParquetReader
 from krishiv_py.runtime.reading.scanned import Scanned
+from krishiv_py.send_segments import Send
 
 Piece: TypeAlias = Callable[[], Iterator[Scanned]]
 """A part of a stream that is in one batch; it is read when its turn comes."""
@@ -124,11 +125,11 @@ def _read(core: Core, batch: Sequence[tuple[_Stream, Piece]], now_us: int) -> tu
 class _Send:
     """One send of a memory stream."""
 
-    reader: ParquetReader
-    path: str
+    schema: pa.Schema
+    sent: Send
 
     def __call__(self) -> Iterator[Scanned]:
-        return self.reader(pa.record_batch([pa.array([self.path])], names=["path"]))
+        return scanned_of(self.sent, self.schema)
 
 
 def _counters(core: Core) -> dict[str, int]:
@@ -144,8 +145,7 @@ def _stream(plan: PhysicalPlan, read: Read) -> _Stream:
 def _pieces(read: Read, schema: pa.Schema) -> Sequence[Piece]:
     source = read.source
     if isinstance(source, MemorySource):
-        sends = ParquetReader(schema, sent=True)
-        return [_Send(sends, path) for path in ReplayLog(source.spool).files()]
+        return [_Send(schema, sent) for sent in ReplayLog(source.spool).sends()]
     if isinstance(source, RangeSource):
         ranges = RangeReader(schema, source.source, source.name)
         return [partial(_of_ranges, ranges, planned.ranges) for planned in all_ranges(source.source, source.name)]

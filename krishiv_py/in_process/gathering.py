@@ -7,10 +7,11 @@ are in one batch. The first send with another row begins the next batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import attrs
+import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.columns.times import stamp
@@ -22,6 +23,7 @@ from krishiv_py.plan.nodes import Filter, Project
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.ranges.limit import Limit
+from krishiv_py.send_segments import Send
 
 _ROUTES: Final = ("fixed", "session", "lookback", "rows")
 """Windows whose results depend on the watermark and on rows that are not late, and not on where batches end."""
@@ -31,13 +33,13 @@ _ROUTES: Final = ("fixed", "session", "lookback", "rows")
 class Alone:
     """Implements :class:`~krishiv_py.runtime.ranges.sent.Together`: each send is a batch."""
 
-    def begin(self, first: pa.Table) -> bool:
+    def most(self) -> tuple[int, int]:
         """See Together."""
-        return False
+        return 0, 0
 
-    def takes(self, send: pa.Table) -> bool:
+    def count(self, sends: Sequence[Send]) -> int:
         """See Together."""
-        return False
+        return 1
 
 
 @attrs.define(eq=False)
@@ -66,10 +68,6 @@ class Gathering:
     limit: Limit
     in_force: Callable[[], int]
     on_watermark: bool
-    _watermark_us: int = UNSET
-    _ahead_us: int = UNSET
-    _rows: int = 0
-    _bytes: int = 0
 
     @classmethod
     def of(cls, plan: PhysicalPlan, limit: Limit, in_force: Callable[[], int]) -> Gathering | None:
@@ -88,47 +86,46 @@ class Gathering:
             return None
         return cls(spec, column, mark.lag_us, limit, in_force, operation.route in ("fixed", "rows"))
 
-    def begin(self, first: pa.Table) -> bool:
+    def most(self) -> tuple[int, int]:
         """See Together."""
-        self._rows, self._bytes = first.num_rows, first.get_total_buffer_size()
-        if not self.column:
-            return True
-        self._watermark_us = in_force = self.in_force()
-        self._ahead_us = UNSET if in_force == UNSET else in_force + self.spec.options.future_us
-        times = self._times(first)
-        if times is None:
-            return False
-        self._reach(times[1])
-        return in_force != UNSET and times[1] <= self._ahead_us
+        return self.limit.rows, self.limit.nbytes
 
-    def takes(self, send: pa.Table) -> bool:
+    def count(self, sends: Sequence[Send]) -> int:
         """See Together."""
-        rows, nbytes = self._rows + send.num_rows, self._bytes + send.get_total_buffer_size()
-        if rows > self.limit.rows or nbytes > self.limit.nbytes:
+        if len(sends) == 1:
+            return 1
+        rows, nbytes = np.cumsum([s.num_rows for s in sends]), np.cumsum([s.nbytes for s in sends])
+        room = int(np.count_nonzero((rows <= self.limit.rows) & (nbytes <= self.limit.nbytes)))
+        if room < len(sends):
             self.limit.took(self.limit.rows, self.limit.nbytes)
-            return False
-        self._rows, self._bytes = rows, nbytes
-        self.limit.took(rows, nbytes)
-        if not self.column:
-            return True
-        times = self._times(send)
-        if times is None or times[0] < self._watermark_us + (not self.on_watermark) or times[1] > self._ahead_us:
-            return False
-        self._reach(times[1])
-        return True
+        else:
+            self.limit.took(int(rows[-1]), int(nbytes[-1]))
+        sends = sends[: max(room, 1)]
+        return len(sends) if not self.column else self._in_time(sends)
 
-    def _reach(self, latest_us: int) -> None:
-        self._watermark_us = max(self._watermark_us, latest_us - self.lag_us)
+    def _in_time(self, sends: Sequence[Send]) -> int:
+        """How many sends have no row before the watermark that those before them have reached."""
+        in_force, empty = self.in_force(), [n for n, send in enumerate(sends) if not send.num_rows]
+        sends = sends[: empty[0]] if empty else sends
+        if in_force == UNSET or len(sends) < 2:
+            return 1
+        stamped = stamp(pa.concat_arrays([c for send in sends for c in _chunks(send, self.column)]), self.spec.time_kind)
+        starts = np.cumsum([0, *(send.num_rows for send in sends[:-1])])
+        first = np.minimum.reduceat(stamped.times, starts)
+        last = np.maximum.reduceat(stamped.times, starts)
+        reached = np.maximum(np.maximum.accumulate(last) - self.lag_us, in_force)
+        fits = (last <= in_force + self.spec.options.future_us) & ~np.logical_or.reduceat(
+            stamped.null | stamped.out_of_range, starts
+        )
+        fits[1:] &= first[1:] >= reached[:-1] + (not self.on_watermark)
+        return max(int(fits.argmin()), 1) if not fits.all() else len(sends)
 
-    def _times(self, send: pa.Table) -> tuple[int, int] | None:
-        """The smallest and the largest event time; None where a row has none."""
-        column = send.column(self.column)
-        if not send.num_rows or column.null_count:
-            return None
-        stamped = [stamp(chunk, self.spec.time_kind) for chunk in column.chunks if len(chunk)]
-        if any(one.out_of_range.any() for one in stamped):
-            return None
-        return min(int(one.times.min()) for one in stamped), max(int(one.times.max()) for one in stamped)
+
+def _chunks(send: Send, name: str) -> list[pa.Array]:
+    """The pieces of a column of a send."""
+    assert send.rows is not None
+    column = send.rows.column(name)
+    return column.chunks if isinstance(column, pa.ChunkedArray) else [column]
 
 
 def _source_column(spec: OperatorSpec) -> str | None:

@@ -6,7 +6,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NoReturn
+from typing import Any, ClassVar, Final, NoReturn
 
 import attrs
 import pyarrow as pa
@@ -61,6 +61,8 @@ _FOLDERS: Final = ("offsets", "commits", "krishiv")
 
 class ProcessRunner(SessionRunner[ProcessQuery]):
     """Implements :class:`krishiv_py.api.runner.Runner` without Spark."""
+
+    sends_in_segments: ClassVar[bool] = True
 
     @classmethod
     def of(cls, profile: str, stores: Mapping[str, str]) -> ProcessRunner:

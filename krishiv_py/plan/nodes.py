@@ -83,7 +83,7 @@ class Source(Node):
 
 @attrs.frozen(eq=False)
 class MemorySource(Source):
-    """Batches handed over by a sender and spooled as parquet files, one per micro-batch."""
+    """Batches that a sender hands over and keeps in a folder, one per micro-batch or several."""
 
     title: ClassVar[str] = "MemoryStream"
     name: str

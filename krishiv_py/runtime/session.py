@@ -7,7 +7,7 @@ import shutil
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from krishiv_py.api.query import Query
 from krishiv_py.api.session_options import DurabilityProfile
@@ -32,6 +32,9 @@ class SessionRunner(Generic[Q]):
     queries : list
         The handles of its queries.
     """
+
+    sends_in_segments: ClassVar[bool] = False
+    """Whether memory streams that its sessions begin are in segments, which Spark itself cannot read."""
 
     def __init__(self, profile: DurabilityProfile) -> None:
         self.profile: DurabilityProfile = profile

@@ -16,11 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.api.runner import BoundedResult
 from krishiv_py.connectors.lookup_table import as_they_stand
+from krishiv_py.disk.folders import private_folder
 from krishiv_py.engine.notes import Notes, count, none_counted
 from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels.input.malformed import late_output, late_output_schema
-from krishiv_py.plan.nodes import MemorySource
+from krishiv_py.plan.nodes import MemorySource, Source
 from krishiv_py.plan.running.counters import summed
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.stages import input_stages
@@ -87,6 +88,26 @@ def _packed(
             pack = BoundedPack(roots, found.reader, ids, None, begun, shuffle_files, outs)
         frames.append(frame.mapInArrow(pack.__call__, PACKED_TYPE))
     return functools.reduce(DataFrame.union, frames), (TimedBatch(0, begun),) if when is None else when.batches
+
+
+def with_files(plan: PhysicalPlan, folder: str) -> PhysicalPlan:
+    """Return a plan whose memory streams in segments, which Spark cannot read, are streams of files in a folder."""
+    found: dict[int, Source] = {}
+    for read in plan.reads:
+        source = read.source
+        if isinstance(source, MemorySource) and id(source) not in found and ReplayLog(source.spool).in_segments:
+            files = ReplayLog(f"{folder}/{len(found)}")
+            private_folder(files.folder)
+            for send in ReplayLog(source.spool).sends():
+                files.append(send)
+            found[id(source)] = attrs.evolve(source, spool=files.folder)
+    if not found:
+        return plan
+    stages = (
+        attrs.evolve(stage, inputs=tuple(attrs.evolve(b, source=found.get(id(b.source), b.source)) for b in stage.inputs))
+        for stage in plan.stages
+    )
+    return attrs.evolve(plan, stages=tuple(stages))
 
 
 @attrs.define(eq=False)

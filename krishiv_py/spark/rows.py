@@ -11,8 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.engine.failures import PREPARE
 from krishiv_py.engine.stage import Stage
+from krishiv_py.errors import PlanError
 from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.handing_on import leaving
 from krishiv_py.runtime.outputs import TaskOutput
 from krishiv_py.runtime.ranges.planning import logged
@@ -54,6 +57,19 @@ class PlainRows:
 
 
 def plain_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
-    """A streaming DataFrame of the rows of a plan with one source."""
+    """A streaming DataFrame of the rows of a plan with one source.
+
+    Raises
+    ------
+    PlanError
+        For a memory stream in segments, which Spark cannot read.
+    """
+    source = plan.source
+    if isinstance(source, MemorySource) and ReplayLog(source.spool).in_segments:
+        raise PlanError(
+            "a DataFrame of sends needs a memory stream that a session on Spark began",
+            got=f"{source.spool}, which a session in process began",
+            hint="pass another `spool`, or start the query with start(sink)",
+        )
     found = scan(spark, plan.source, plan.spec.needs_columns, streaming=True)
     return found.frame.mapInArrow(PlainRows(plan.spec, found.reader).__call__, spark_ddl(plan.stage.layout.result_schema))

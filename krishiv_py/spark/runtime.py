@@ -137,8 +137,12 @@ class SparkRunner(SessionRunner[StreamQuery]):
         return result
 
     def _bounded(self, plan: PhysicalPlan) -> BoundedResult:
-        with handed_over(self.spark, self._new_path("chunks")) as chunks:
-            return bounded.run(self.spark, plan, self.clock(), chunks)
+        sends = self._new_path("sends")
+        try:
+            with handed_over(self.spark, self._new_path("chunks")) as chunks:
+                return bounded.run(self.spark, bounded.with_files(plan, sends), self.clock(), chunks)
+        finally:
+            shutil.rmtree(sends, ignore_errors=True)
 
     def start(
         self,

@@ -17,6 +17,7 @@ from krishiv_py import Batches, MemorySink, PlanError, Session, SideOutputLateEv
 from krishiv_py import sum as total
 from krishiv_py.replay_log import Handed
 from krishiv_py.runtime.ranges.limit import Limit
+from krishiv_py.send_segments import Send
 from krishiv_py.testing import Driver, stream_of
 
 SCHEMA = "key string, at bigint, n bigint"
@@ -118,7 +119,8 @@ def test_a_restarted_query_reads_the_same_sends_in_the_batch_that_was_broken_off
 
 def test_sends_that_are_not_handed_over_are_read_from_their_files() -> None:
     handed = Handed(threading.Event())
-    large = pa.table({"n": pa.array(range(3 << 20))})
+    rows = pa.table({"n": pa.array(range(3 << 20))})
+    large = Send(rows, None, None, rows.nbytes)
     handed.put(0, large)
     handed.put(1, large)  # no room for it
     assert handed.take(0) is large

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote, urlparse
 
 from krishiv_py.disk.checksums import checksum, sealed, unsealed
 from krishiv_py.disk.files import store_at
 from krishiv_py.disk.local import DISK
 from krishiv_py.errors import CheckpointError
+from krishiv_py.replay_index import RANGE, open_sent
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.checkpoint.sparklog import entries_of, numbered, offsets_of
 
@@ -40,7 +41,8 @@ def check_begin(checkpoint: str, stream: ReplayLog, known: bool) -> None:
         When it was.
     """
     first = stream.first()
-    read = max((n for _, n in _read(checkpoint, stream.folder)), default=-1) + 1 if known else 0
+    numbers = [*_read(checkpoint, stream.folder), *_planned(checkpoint, stream.folder)] if known else []
+    read = max((number for _, number in numbers), default=-1) + 1
     if first > read:
         raise CheckpointError(
             f"the sends before {first} were removed from {stream.folder}",
@@ -68,7 +70,26 @@ def _finished(checkpoint: str, spool: str) -> int:
     if not batches or not commits or batches[0] >= commits[-1]:
         return 0
     upto = offsets_of(store, f"{root}/offsets/{batches[0]}")
-    return max((n for (source, entry), n in _read(checkpoint, spool) if entry <= upto.get(source, -1)), default=-1) + 1
+    by_spark = max((n for (source, entry), n in _read(checkpoint, spool) if entry <= upto.get(source, -1)), default=-1) + 1
+    return max(by_spark, min((first for first, _ in _planned(checkpoint, spool)), default=0))
+
+
+def _planned(checkpoint: str, spool: str) -> list[tuple[int, int]]:
+    """The first and the last send in what is kept of the range log of each source that reads a stream."""
+    store, root = store_at(f"{checkpoint}/krishiv/ranges")
+    identity, by_source = ReplayLog(spool).identity(), dict[str, list[Any]]()
+    for entry in sorted(store.entries(root, recursive=True), key=lambda found: found.path):
+        source, name = entry.path.split("/")[-2:]
+        if name.endswith(".parquet") and name[:20].isdigit():
+            noted = open_sent(store, entry.path).read()
+            ranges = noted[RANGE].to_pylist() if RANGE in noted.column_names else []
+            by_source.setdefault(source, []).extend(map(json.loads, ranges))
+    found = list[tuple[int, int]]()
+    for sends in by_source.values():
+        ours: list[dict[str, Any]] = [one for one in sends if isinstance(one, dict) and one.get("stream") == identity]
+        if ours:
+            found.append((ours[0].get("first", ours[0]["send"]), ours[-1]["send"]))
+    return found
 
 
 def _read(checkpoint: str, spool: str) -> list[tuple[tuple[int, int], int]]:

@@ -14,11 +14,10 @@ from krishiv_py.connectors.ranges import NotedRanges
 from krishiv_py.disk.checksums import as_parquet, sealed_parquet
 from krishiv_py.disk.files import store_at
 from krishiv_py.plan.running.control import Control
-from krishiv_py.replay_index import open_sent
+from krishiv_py.replay_index import RANGE, open_sent
 from krishiv_py.replay_log import CONTROL, control_table
 from krishiv_py.runtime.checkpoint.opened import writable_checkpoint
 
-RANGE: str = "__krishiv_range"
 _POSITION = b"krishiv_position"
 _FIRST_MTIME_S = 1_000_000_000
 _KEPT = 2

@@ -26,6 +26,7 @@ from krishiv_py.errors import RAISED, KrishivError, SourceError, failure_text
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.nodes import FileSource, MemorySource, Source
 from krishiv_py.plan.running.control import Control
+from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, numbered, offsets_of
 from krishiv_py.runtime.ranges.alignment import Alignment
 from krishiv_py.runtime.ranges.folders import FolderSource, as_folder, check_as_planned, check_place, files_in
@@ -427,7 +428,9 @@ def logged(source: Source, checkpoint: str, at: int, *, waits: bool, by_spark: b
 
     Without Spark (`by_spark`) the library reads all formats itself.
     """
-    if isinstance(source, MemorySource) and (waits or RangeLog(f"{checkpoint}/krishiv/ranges/{at}", durable=False).numbers()):
+    if isinstance(source, MemorySource) and (
+        waits or ReplayLog(source.spool).in_segments or RangeLog(f"{checkpoint}/krishiv/ranges/{at}", durable=False).numbers()
+    ):
         source = as_ranges(source)  # else Spark reads the sends, unless the query began where ranges were planned
     if isinstance(source, FileSource) and planned_here(source):
         reader = file_reader(source, source.schema) if arrow_scanned(source) or not by_spark else None

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
+import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.connectors.source import JsonValue, Planned, Source
-from krishiv_py.disk.checksums import missing
-from krishiv_py.disk.files import store_at
+from krishiv_py.disk.checksums import as_parquet, missing
 from krishiv_py.plan.nodes import MemorySource
-from krishiv_py.replay_index import WAY_OUT, open_sent
-from krishiv_py.replay_log import CONTROL, Handed, ReplayLog, sent_at
+from krishiv_py.replay_index import WAY_OUT
+from krishiv_py.replay_log import Handed, ReplayLog
 from krishiv_py.runtime.reading.parquet import ParquetReader
 from krishiv_py.runtime.reading.scanned import Scanned
+from krishiv_py.send_segments import Send
 
 
 class Together(Protocol):
     """Says which sends are one batch."""
 
-    def begin(self, first: pa.Table) -> bool:
-        """Begin a batch with a send; whether others may be in it."""
+    def most(self) -> tuple[int, int]:
+        """Return how many rows and bytes a batch takes; a send alone may have more."""
         ...
 
-    def takes(self, send: pa.Table) -> bool:
-        """Return whether the next send is in the batch too."""
+    def count(self, sends: Sequence[Send]) -> int:
+        """Return how many of some sends, from the first on, are one batch: one at the least."""
         ...
 
 
@@ -50,7 +52,7 @@ class SentSource(Source):
         self.schema, self.spool, self.upto = schema, spool, upto
         self._identity = ""
         self._log = ReplayLog(spool)
-        self._held: dict[int, pa.Table] = {}
+        self._held: dict[int, Send] = {}
         """Sends that were planned together and are not read yet."""
 
     def plan(self, last: JsonValue) -> Planned | None:
@@ -62,33 +64,36 @@ class SentSource(Source):
             number = send + 1 if last["stream"] == self._stream() else 0
         elif isinstance(last, int):  # an earlier version noted no stream
             number = last + 1
-        following = number if self.together is None else self._gathered(number, self.together)
-        if following == number and not self._has(number):
+        count = self._gathered(number, self.together) if self.together is not None else int(self._has(number))
+        if not count:
             return None
-        sends: list[JsonValue] = [{"stream": self._stream(), "send": n} for n in range(number, max(following, number + 1))]
-        return Planned(sends[-1], sends)
+        stream, last_of_it = self._stream(), number + count - 1
+        position: JsonValue = {"stream": stream, "send": last_of_it}
+        return Planned(position, [position if count == 1 else {"stream": stream, "first": number, "send": last_of_it}])
 
     def _has(self, number: int) -> bool:
-        return (self.upto is None or number < self.upto) and self._log.sent(number) is not None
+        return (self.upto is None or number < self.upto) and self._log.has(number)
 
     def _gathered(self, number: int, together: Together) -> int:
-        """The number after the sends, from this one on, that are one batch."""
-        send = self._send(number)
-        if send is None or send.schema.names[:1] == [CONTROL] or not together.begin(send):
-            return number if send is None else number + 1
-        while True:
-            number += 1
-            send = self._send(number)
-            if send is None or send.schema.names[:1] == [CONTROL] or not together.takes(send):
-                return number
+        """The number of sends, from this one on, that are one batch; 0 where there is none."""
+        most_rows, most_bytes = together.most()
+        found, rows, nbytes = list[Send](), 0, 0
+        while (not found or (rows < most_rows and nbytes < most_bytes)) and (send := self._send(number)) is not None:
+            if send.control is not None:
+                if not found:
+                    return 1
+                break
+            found.append(send)
+            rows, nbytes, number = rows + send.num_rows, nbytes + send.nbytes, number + 1
+        return together.count(found) if found else 0
 
-    def _send(self, number: int) -> pa.Table | None:
+    def _send(self, number: int) -> Send | None:
         """A send as it is, held until it is read; None if there is none yet."""
         found = self._held.get(number)
         if found is None and self.handed is not None and (self.upto is None or number < self.upto):
             found = self.handed.take(number)
-        if found is None and self._has(number):
-            found = open_sent(*store_at(self._log.path(number))).read()
+        if found is None and (self.upto is None or number < self.upto):
+            found = self._log.read(number)
         if found is not None:
             self._held[number] = found
         return found
@@ -111,15 +116,22 @@ class SentSource(Source):
         raise NotImplementedError
 
     def taken(self, planned: Sequence[Any], schema: pa.Schema) -> list[Scanned] | None:
-        """Return the rows of sends that are held as one batch. None where one is not held, or is a control."""
-        held = [self._held.get(one["send"]) for one in planned]
-        self._held = {number: send for number, send in self._held.items() if number > planned[-1]["send"]}
-        if any(send is None or send.schema.names[:1] == [CONTROL] for send in held):
-            return None
-        whole = pa.concat_tables(send.select(schema.names) for send in held if send is not None).combine_chunks()
-        latest = max((us for send in held if send is not None and (us := sent_at(send.schema)) is not None), default=None)
-        batches = [pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in whole.to_batches()]
-        return [Scanned(batch, None, latest) for batch in batches] or [Scanned(None, None, latest)]
+        """Return the rows of sends that are held as one batch. None where one is not held, or is read another way."""
+        numbers = [number for one in planned for number in _numbers(one)]
+        held = [self._held.get(number) for number in numbers]
+        self._held = {number: send for number, send in self._held.items() if number > numbers[-1]}
+        rows, latest = [], None
+        for send in held:
+            if send is None or send.rows is None or not _as_wanted(send.rows.schema, schema):
+                return None
+            if send.now_us is not None:
+                latest = send.now_us if latest is None else max(latest, send.now_us)
+            if isinstance(send.rows, pa.Table):
+                rows += send.rows.select(schema.names).to_batches()
+            else:
+                rows.append(send.rows)
+        whole = _joined(rows, schema)
+        return [Scanned(batch, None, latest) for batch in whole if batch.num_rows] or [Scanned(None, None, latest)]
 
     def scanned(self, planned: JsonValue, schema: pa.Schema) -> Iterator[Scanned]:
         """What was sent.
@@ -127,20 +139,59 @@ class SentSource(Source):
         Raises
         ------
         CheckpointError
-            When the send is not there, or is one of another stream.
+            When a send is not there, or is one of another stream.
         """
-        number, ours = planned, True
-        if isinstance(planned, dict):
-            number, ours = planned["send"], planned["stream"] == self._stream()
-        assert isinstance(number, int)
-        path = self._log.sent(number) if ours else None
-        if path is None:
-            raise missing(f"send {number} of the memory stream that was read before", WAY_OUT)
-        yield from ParquetReader(schema, sent=True)(pa.record_batch([pa.array([path])], names=["path"]))
+        ours = not isinstance(planned, dict) or planned["stream"] == self._stream()
+        for number in _numbers(planned):
+            sent = self._log.read(number) if ours else None
+            if sent is None:
+                raise missing(f"send {number} of the memory stream that was read before", WAY_OUT)
+            yield from scanned_of(sent, schema)
 
     def until_now(self) -> SentSource:
         """Up to the newest send."""
-        return SentSource(self.schema, self.spool, len(ReplayLog(self.spool).files()))
+        return SentSource(self.schema, self.spool, ReplayLog(self.spool).following_sends())
+
+
+def _numbers(planned: Any) -> range:
+    """The numbers of the sends of a range; versions before noted a number alone."""
+    if not isinstance(planned, dict):
+        return range(planned, planned + 1)
+    noted: dict[str, Any] = planned
+    return range(noted.get("first", noted["send"]), noted["send"] + 1)
+
+
+def _as_wanted(found: pa.Schema, wanted: pa.Schema) -> bool:
+    """Whether columns need no more than to be picked."""
+    if found is wanted:
+        return True
+    at = (found.get_field_index(field.name) for field in wanted)
+    return all(n >= 0 and found.field(n).type == field.type for n, field in zip(at, wanted, strict=True))
+
+
+def _joined(rows: list[pa.RecordBatch], schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Rows in as few batches as can be, with the columns of a schema."""
+    if len(rows) > 1:
+        with contextlib.suppress(pa.ArrowInvalid):  # texts of more than 2 GB
+            rows = [pa.concat_batches(rows)]
+    return [pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema) for batch in rows]
+
+
+def scanned_of(sent: Send, schema: pa.Schema) -> Iterator[Scanned]:
+    """A send as a stage reads it, with the columns of a schema."""
+    rows = sent.rows
+    if rows is None:
+        assert sent.control is not None
+        yield Scanned(None, sent.control, sent.control.now_us)
+    elif not rows.num_rows:
+        yield Scanned(None, None, sent.now_us)
+    elif _as_wanted(rows.schema, schema):
+        for batch in [rows] if isinstance(rows, pa.RecordBatch) else rows.select(schema.names).to_batches():
+            yield from (Scanned(one, None, sent.now_us) for one in _joined([batch], schema))
+    else:  # of a time when the stream had other columns: by the rules of files
+        table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+        of_file = ParquetReader(schema, sent=True).scanned(pa.BufferReader(as_parquet(table)), "a memory stream")
+        yield from (attrs.evolve(scanned, now_us=sent.now_us) for scanned in of_file)
 
 
 def as_ranges(source: MemorySource) -> RangeSource:
