@@ -100,10 +100,9 @@ class DueQueue:
                 found += self._split(name, gone)
         return found
 
-    def discard(self, gone: Callable[[pa.Table], Mask]) -> None:
+    def discard(self, gone: Callable[[pa.Table], Mask]) -> list[pa.Table]:
         """Take out the rows `gone` picks, whenever they are due; all blocks are read."""
-        for name in self._runs.names():
-            self._split(name, gone)
+        return [table for name in self._runs.names() for table in self._split(name, gone)]
 
     def _split(self, name: int, wanted: Callable[[pa.Table], Mask]) -> list[pa.Table]:
         tables = self._runs.load(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable
 from typing import Any
 
@@ -178,6 +179,34 @@ def test_a_batch_costs_what_it_brings(kind: str) -> None:
         return
     assert many.calls == few.calls
     assert many.rows_read == few.rows_read <= 6 * brought
+
+
+@pytest.mark.parametrize("where", ["ahead", "behind"])
+@pytest.mark.parametrize("emit", ["final", "updates", "retractions"])
+def test_a_row_of_a_session_with_a_longest_duration_reads_no_others_of_its_key(
+    where: str, emit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One key with 20 000 open rows, all ahead of the watermark or all behind it: a row in order walks itself and one head."""
+    open_rows = 20_000
+    lag = 10 * open_rows if where == "ahead" else 10
+    keyed = stream_of("user bigint, at bigint, n bigint").watermark("at", lag).key_by("user").emit(emit)
+    driver = Driver(keyed.session_window(1_000, max_duration=DAY).agg(count(), sum("n")), idle_batches=False)
+    times = [10 * DAY + i for i in range(open_rows)]
+    driver.send(pa.table({"user": [1] * open_rows, "at": times, "n": [1] * open_rows}))
+    driver.send([])
+    walked: list[int] = []
+    walk = Limits.sessions
+
+    def walking(self: Limits, groups: Any, *args: Any) -> Any:
+        walked.append(len(groups))
+        return walk(self, groups, *args)
+
+    monkeypatch.setattr(Limits, "sessions", walking)
+    for batch in range(BATCHES):
+        driver.send([{"user": 1, "at": times[-1] + 1 + batch, "n": 1}])
+    assert len(walked) <= BATCHES and builtins.max(walked) <= 2
+    results = driver.close().results.to_pylist()
+    assert [row["count"] for row in results] == [open_rows + BATCHES]
 
 
 @pytest.mark.parametrize("emit", ["updates", "retractions"])

@@ -1,12 +1,19 @@
 """Session windows with a longest duration (SEMANTICS §3.3).
 
 Where such sessions begin and end hangs on every row before, and a row out of order can divide later ones anew. So rows
-(those of one key and time merged) are kept until their session is closed, in a log by key, and a key is walked anew when
-rows of it arrive and when one of its sessions is due. A queue of small entries says when that is.
+(those of one key and time merged) are kept until their session is closed::
 
-Cost of a batch: proportional to the rows held for the keys it brings and for those that are due; the log is read as
-:mod:`~krishiv_py.kernels.state.keyed_log` reads: by pieces that may hold a wanted key. Rows held for a key are at most those
-of its open sessions, which `max_duration` and the lateness bound.
+    rows ──► wait by their time ──watermark──► in order of their key? ──yes──► log by key; the head of the key grows
+                                               │                               (bounds of its last session)
+                                               └ no, or a session is due: read the key in the log, walk it, fire
+
+A row ahead of the watermark changes nothing that is due, so it waits, whatever its key has. When the watermark reaches it, rows
+of its key mostly come in order of time, and such a row joins the last session or begins one: :mod:`.heads` keeps so much of
+each key. A queue of small entries says when a key is due.
+
+Cost of a batch: proportional to what it brings, and to the rows held for keys of which a session is due or a row is out of
+order behind the watermark; the log is read as :mod:`~krishiv_py.kernels.state.keyed_log` reads: by pieces that may hold a
+wanted key. Rows held for a key are at most those of its open sessions, which `max_duration` and the lateness bound.
 """
 
 from __future__ import annotations
@@ -18,7 +25,7 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import group, group_rows, key_hashes
 from krishiv_py.arrays.intervals import Codes, Components
 from krishiv_py.arrays.picking import pick
-from krishiv_py.arrays.sorting import sorted_unique, stable_order
+from krishiv_py.arrays.sorting import pair_order, sorted_unique
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.firing.due import Patience
@@ -34,6 +41,7 @@ from krishiv_py.kernels.state.sections import Section
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
 from krishiv_py.kernels.windows.session.capped.built_sessions import Limits
+from krishiv_py.kernels.windows.session.capped.heads import HeadLog, Heads
 from krishiv_py.kernels.windows.session.capped.log import CLOSED, MARK, ROW, STANDING, Alive, CappedLog
 from krishiv_py.kernels.windows.session.log import Firing, change_log, pane_names
 from krishiv_py.kernels.windows.session.rows import END, FIRED, SEQ, START, SessionRows, by_session
@@ -62,6 +70,9 @@ class CappedSessionOperator:
         self.keeps_fired = self.mode != "final" and self.patience.keep_us > 0
         assert self.rows.window.max_duration_us is not None
         self.limits = Limits(self.rows.window.max_duration_us, self.rows.touching)
+        self.finest_us = max(self.limits.cap_us >> 8, 1)
+        self.waiting = self.log.schema.append(pa.field(DUE, pa.int64()))
+        self.shortest_us = min(self.rows.window.gap_us or 0, self.limits.cap_us)
 
     def combine(self, rows: pa.Table) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
@@ -74,9 +85,11 @@ class CappedSessionOperator:
     def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         entries = KeyedLog(bucket, "k", self.log.schema, self.log.compact).written()
+        ahead = [t.drop_columns([DUE]) for t in DueQueue(bucket, "r", self.finest_us).written()]
+        entries = pa.concat_tables([entries, *ahead])
         keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
         alive = np.flatnonzero(self.log.sift(entries, keys.ids, keys.n).rows)
-        alive = alive[stable_order(entries[SEQ].to_numpy()[alive])]
+        alive = alive[_arrival(pick(entries.select([SEQ, FIRED]), alive))]
         rows = pick(entries, alive)
         sessions = self.limits.sessions(keys.ids[alive], rows[START].to_numpy(), rows[END].to_numpy())
         return Opened(self.layout).merged(rows, sessions.ids, sessions.starts, sessions.ends)
@@ -97,24 +110,34 @@ class _Step:
         due = operator.patience.due(moment)
         self.horizon, self.due_at = due.horizon_us, due.to_us
         self.log = KeyedLog(bucket, "k", operator.log.schema, operator.log.compact)
-        self.timers = DueQueue(bucket, "w", max(operator.limits.cap_us >> 8, 1))
+        self.heads = HeadLog(bucket, self.rows)
+        self.ahead = DueQueue(bucket, "r", operator.finest_us)
+        self.timers = DueQueue(bucket, "w", operator.finest_us)
+        self.seq = 0
 
     def run(self, chunk: pa.Table) -> StepResult:
         """Look at the keys that have rows or are due."""
-        due = self.timers.pop(self.watermark_us)
-        fresh_hashes = self._hashes(chunk)
-        touched = sorted_unique(np.concatenate([fresh_hashes, *(t[HASH].to_numpy() for t in due)]))
-        results, late = self.op.emitter.concat([]), None
-        held = self.log.lookup(touched)
-        if held.num_rows or chunk.num_rows:
-            results, late = self._visit(held, chunk)
+        due = pa.concat_tables([_TIMER.empty_table(), *self.timers.pop(self.watermark_us)])
+        came = self._judge(chunk) if self.rows.by_window else Judged(chunk)
+        reached = self.ahead.pop(self.due_at)
+        results = self.op.emitter.concat([])
+        if due.num_rows or reached or came.rows.num_rows:
+            looks = _Looks.of(self.bucket)
+            looks.seq = self.seq = looks.seq + 1
+            looks.store(self.bucket)
+            results = self._take_in(sorted_unique(due[HASH].to_numpy()), reached, came.rows)
         if not len(self.timers):
             self.log.clear()
-        return StepResult(results, self.timers.earliest, len(self.timers), len(self.log), results.num_rows, counted(late), late)
+            self.heads.clear()
+        held = len(self.log) + len(self.ahead)
+        late = counted(came.late)
+        return StepResult(results, self.timers.earliest, len(self.timers), held, results.num_rows, late, came.late)
 
     def drop(self, dead: DeadKeys) -> int:
         """Take keys out of state. Returns how many sessions were open."""
-        entries = removed(self.log, self.timers, dead)
+        self.heads.drop(dead)
+        ahead = [t.drop_columns([DUE]) for t in self.ahead.discard(dead.rows)]
+        entries = pa.concat_tables([removed(self.log, self.timers, dead), *ahead])
         if not entries.num_rows:
             return 0
         keys = group([entries[k] for k in dead.names], entries.num_rows)
@@ -123,42 +146,126 @@ class _Step:
         sessions = self.op.limits.sessions(alive.groups[alive.rows], rows[START].to_numpy(), rows[END].to_numpy())
         return int(np.count_nonzero(sessions.ends > self.due_at))
 
-    def _hashes(self, chunk: pa.Table) -> Ints:
-        if not self.rows.by_window:
-            return np.asarray(chunk[HASH].to_numpy())
-        return key_hashes([chunk[k] for k in self.op.layout.key_names], chunk.num_rows)
+    def _judge(self, rows: pa.Table) -> Judged:
+        """Rule "window". Taking a refused row away can move a session, so look again until nothing changes.
 
-    def _visit(self, entries: pa.Table, chunk: pa.Table) -> tuple[pa.Table, pa.Table | None]:
-        """Walk the keys of these entries and fresh rows anew; returns results and late rows."""
-        looks = _Looks.of(self.bucket)
-        looks.seq = seq = looks.seq + 1
-        looks.store(self.bucket)
-        fresh = self._judge(entries, chunk) if self.rows.by_window else Judged(chunk)
-        everything = pa.concat_tables([entries, self.op.log.entries(fresh.rows, seq, ROW)])
-        keys = group([everything[k] for k in self.op.layout.key_names], everything.num_rows)
-        results = self._fire(everything, self.op.log.sift(everything, keys.ids, keys.n), seq)
-        return results, fresh.late
-
-    def _judge(self, entries: pa.Table, rows: pa.Table) -> Judged:
-        """Rule "window". Taking a refused row away can move a session, so look again until nothing changes."""
+        Rows that wait ahead of the watermark decide nothing: a session that is over ended before the first of them.
+        """
         times = rows[TIME].to_numpy()
-        if not (times < self.horizon).any():
+        doubtful = times < self.horizon
+        if not doubtful.any():
             return Judged(self.rows.reduce(rows))
         names = self.op.layout.key_names
-        keys = group_rows(names, entries, rows)
+        hashes = key_hashes([rows[k] for k in names], rows.num_rows)
+        wanted = sorted_unique(hashes[doubtful])
+        near = np.flatnonzero(np.isin(hashes, wanted))
+        entries, some = self.log.lookup(wanted), pick(rows, near)
+        keys = group_rows(names, entries, some)
         held = np.flatnonzero(self.op.log.sift(entries, keys.ids[: entries.num_rows], keys.n).rows)
         groups = np.concatenate([keys.ids[held], keys.ids[entries.num_rows :]])
-        starts = np.concatenate([entries[START].to_numpy()[held], times])
-        ends = np.concatenate([entries[END].to_numpy()[held], self.rows.ends(rows)])
+        starts = np.concatenate([entries[START].to_numpy()[held], times[near]])
+        ends = np.concatenate([entries[END].to_numpy()[held], self.rows.ends(some)])
 
         def ends_of(at: Ints) -> Ints:
             return self.op.limits.sessions(groups[at], starts[at], ends[at]).row_ends
 
-        refused = over_in_turn(ends_of, len(held), len(groups), self.horizon)
+        refused = np.zeros(rows.num_rows, np.bool_)
+        refused[near] = over_in_turn(ends_of, len(held), len(groups), self.horizon)
         found = judged(self.rows.layout, rows, times, refused, self.watermark_us)
         return attrs.evolve(found, rows=self.rows.reduce(found.rows))
 
-    def _fire(self, entries: pa.Table, alive: Alive, seq: int) -> pa.Table:
+    def _take_in(self, due: Ints, reached: list[pa.Table], came: pa.Table) -> pa.Table:
+        """Let rows wait, or join the last session of their key; walk the other keys. Returns results."""
+        fresh = self.op.log.entries(came, self.seq, ROW, np.arange(came.num_rows))
+        early = fresh[START].to_numpy() > self.due_at
+        ready = pa.concat_tables([*(t.drop_columns([DUE]) for t in reached), fresh.filter(pa.array(~early))])
+        ready = pick(ready, _arrival(ready))
+        waiting = fresh.filter(pa.array(early))
+        self.ahead.insert(pa.Table.from_arrays([*waiting.columns, waiting[START]], schema=self.op.waiting), self.due_at)
+        hashes = [t[HASH].to_numpy() for t in (ready, waiting)]
+        heads, known, (of_ready, of_waiting) = self.heads.of(sorted_unique(np.concatenate([due, *hashes])), ready, waiting)
+        grown, grows = self._grown(heads, ready, of_ready)
+        grows &= known
+        unknown = np.setdiff1d(due, heads.hashes[known])
+        walked = sorted_unique(np.concatenate([heads.hashes[~grows], unknown]))
+        grows &= ~np.isin(heads.hashes, walked)  # two keys of one hash are found together
+        waits = np.full((2, len(grows)), [[END_OF_TIME], [UNSET]])
+        own = np.minimum(waiting[END].to_numpy(), waiting[START].to_numpy() + self.op.limits.cap_us) + self.op.patience.wait_us
+        np.minimum.at(waits[0], of_waiting, own)
+        np.maximum.at(waits[1], of_waiting, own)
+        inside = grows[of_ready]
+        seen = _Seen([ready.filter(pa.array(inside))], [], [])
+        touched = np.zeros(len(grows), np.bool_)
+        touched[of_ready], touched[of_waiting] = True, True
+        some = grows & (touched | (heads.armed <= self.watermark_us))
+        self._arm(grown.picked(some), waits[:, some], seen)
+        results = self.op.emitter.concat([])
+        if len(walked):
+            own_rows = ready.filter(pa.array(~inside))
+            results = self._walk(self.log.lookup(walked), own_rows, heads.picked(~grows), waits[:, ~grows], seen)
+        self.log.append(pa.concat_tables(seen.entries))
+        self.timers.insert(pa.concat_tables([_TIMER.empty_table(), *seen.timers]), self.watermark_us)
+        self.heads.write(seen.heads)
+        return results
+
+    def _grown(self, heads: Heads, ready: pa.Table, of_ready: Ints) -> tuple[Heads, Mask]:
+        """Heads with the rows that reached the watermark, and for which keys that is all there is to do."""
+        n = len(heads.starts)
+        times, reaches = ready[START].to_numpy(), ready[END].to_numpy()
+        has = np.flatnonzero(heads.starts != UNSET)
+        groups = np.concatenate([has, of_ready])
+        starts, ends = np.concatenate([heads.starts[has], times]), np.concatenate([heads.ends[has], reaches])
+        sessions = self.op.limits.sessions(groups, starts, ends)
+        of_session = np.empty(sessions.n, np.int64)
+        of_session[sessions.ids] = groups
+        grown = attrs.evolve(heads, starts=np.full(n, UNSET), ends=np.full(n, UNSET), ordered_from=heads.ordered_from.copy())
+        grown.starts[of_session], grown.ends[of_session] = sessions.starts, sessions.ends
+        np.maximum.at(grown.ordered_from, of_ready, times)
+        astray = np.zeros(n, np.bool_)
+        astray[of_ready[times < heads.ordered_from[of_ready]]] = True
+        counts = np.bincount(of_session, minlength=n)
+        fires = (counts > 1) | ((counts == 1) & (grown.ends <= self.due_at))
+        return grown, ~astray & ~fires & (heads.other > self.watermark_us)
+
+    def _arm(self, heads: Heads, waits: Ints, seen: _Seen) -> None:
+        """See that each key is looked at in time; `waits` has when the first and the last of its new rows ahead would end."""
+        inside, wait_us = heads.starts != UNSET, self.op.patience.wait_us
+        coming = np.minimum(heads.other, waits[0])
+        coming[inside] = np.minimum(coming[inside], heads.ends[inside] + wait_us)
+        gone = heads.armed <= self.watermark_us
+        # rows ahead that came before: those that end sooner than the last session belong to it; else none ends before this
+        if (behind := ~inside & gone & (heads.waiting_until > self.watermark_us)).any():
+            coming[behind] = np.minimum(coming[behind], self.due_at + 1 + self.op.shortest_us + wait_us)
+        armed = np.where(gone, END_OF_TIME, heads.armed)
+        sooner = coming < armed
+        if sooner.any():
+            timer = [heads.keys[HASH].filter(pa.array(sooner)), pa.array(coming[sooner])]
+            seen.timers.append(pa.Table.from_arrays(timer, schema=_TIMER))
+        until = np.maximum(heads.waiting_until, waits[1])
+        seen.heads.append(attrs.evolve(heads, armed=np.minimum(armed, coming), waiting_until=until))
+
+    def _walk(self, held: pa.Table, ready: pa.Table, heads: Heads, waits: Ints, seen: _Seen) -> pa.Table:
+        """Walk the rows of some keys anew; returns results."""
+        names = self.op.layout.key_names
+        entries = pa.concat_tables([held, ready])
+        keys = group_rows(names, heads.keys, entries)
+        n_heads = len(heads.starts)
+        groups = keys.ids[n_heads:]
+        alive = self.op.log.sift(entries, groups, keys.n)
+        place = np.empty(keys.n, np.int64)
+        place[keys.ids] = np.arange(len(keys.ids))
+        own = pa.concat_tables([t.select([HASH, *names]) for t in (heads.keys, entries)])
+        of_head = keys.ids[:n_heads]
+        armed, until = alive.armed, np.full(keys.n, UNSET)
+        noted = heads.armed != END_OF_TIME
+        armed[of_head[noted]], until[of_head] = heads.armed[noted], heads.waiting_until
+        found = np.full((2, keys.n), [[END_OF_TIME], [UNSET]])
+        found[:, of_head] = waits
+        walked = _Walked(entries, held.num_rows, alive, pick(own, place))
+        return self._fire(walked, armed, until, found, seen)
+
+    def _fire(self, walked: _Walked, armed: Ints, until: Ints, waits: Ints, seen: _Seen) -> pa.Table:
+        entries, alive, seq = walked.entries, walked.alive, self.seq
         at = np.flatnonzero(alive.rows)
         rows = pick(entries, at)
         groups = alive.groups[at]
@@ -179,7 +286,9 @@ class _Step:
         merged = self._merge(rows, sessions, firing)
         index = by_session(standing[FIRED].to_numpy()[gone], replaced_by, merged.num_rows)
         stays = standing.filter(pa.array(~gone & stands.may_change(sessions.ends <= self.horizon)))
-        self._record(entries, alive, seq, sessions, of_session, complete, self._standing(stays, merged, index + 1, seq))
+        seen.entries.extend(self._standing(stays, merged, index + 1, seq))
+        self._record(walked, rows, sessions, of_session, complete, armed, seen)
+        self._arm(self._heads(walked, rows[START].to_numpy(), sessions, of_session, complete, armed, until), waits, seen)
         old = standing.filter(pa.array(gone))
         if self.op.mode != "retractions":
             old, replaced_by = old.slice(0, 0), replaced_by[:0]
@@ -202,44 +311,86 @@ class _Step:
         numbers = np.cumsum(firing) - 1
         picked = rows.filter(pa.array(inside))
         ids = numbers[sessions.ids[inside]]
-        order = stable_order(picked[SEQ].to_numpy())
+        order = _arrival(picked)
         merged = self.rows.merge(pick(picked, order), ids[order], int(firing.sum()))
         at = merged.schema.get_field_index(END)
         return merged.set_column(at, merged.schema.field(at), pa.array(sessions.ends[firing]))
 
     def _record(
         self,
-        entries: pa.Table,
-        alive: Alive,
-        seq: int,
+        walked: _Walked,
+        rows: pa.Table,
         sessions: Components,
         of_session: Ints,
         complete: Mask,
-        standing: list[pa.Table],
+        armed: Ints,
+        seen: _Seen,
     ) -> None:
-        """Write fresh rows, what stands now, and a mark for every key; see that each key is looked at in time."""
-        n = len(alive.armed)
+        """Write the rows that are new to the log, and what is withdrawn or gone."""
+        entries, alive, n = walked.entries, walked.alive, len(armed)
+        new = alive.rows.copy()
+        new[: walked.n_held] = False
+        seen.entries.append(entries.filter(pa.array(new)))
+        if self.op.keeps_fired or alive.standing.any():
+            seen.entries.append(self.op.log.marks(walked.keys, armed, self.seq, MARK))
         shut = sessions.ends <= self.horizon
-        closed = np.full(n, UNSET)
-        np.maximum.at(closed, of_session[shut], sessions.ends[shut])
-        waits = ~shut
-        moment = sessions.ends + np.where(complete | (self.op.mode == "final"), self.op.patience.keep_us, 0)
-        coming = np.full(n, END_OF_TIME)
-        np.minimum.at(coming, of_session[waits], moment[waits])
-        armed = np.where(alive.armed <= self.watermark_us, END_OF_TIME, alive.armed)
-        sooner = coming < armed
-        member = np.empty(n, np.int64)
-        member[alive.groups] = np.arange(len(alive.groups))
-        keys = pick(entries.select([HASH, *self.op.layout.key_names]), member)
-        if sooner.any():
-            timer = [keys[HASH].filter(pa.array(sooner)), pa.array(coming[sooner])]
-            self.timers.insert(pa.Table.from_arrays(timer, schema=_TIMER), self.watermark_us)
-        fresh = entries.filter(pa.array(alive.rows & (entries[SEQ].to_numpy() == seq)))
-        written = [fresh, self.op.log.marks(keys, np.minimum(armed, coming), seq, MARK)]
         if shut.any():
+            closed = np.full(n, UNSET)
+            np.maximum.at(closed, of_session[shut], sessions.ends[shut])
             some = closed != UNSET
-            written.append(self.op.log.marks(keys.filter(pa.array(some)), closed[some], seq, CLOSED))
-        self.log.append(pa.concat_tables([*written, *standing]))
+            seen.entries.append(self.op.log.marks(walked.keys.filter(pa.array(some)), closed[some], self.seq, CLOSED))
+
+    def _heads(
+        self,
+        walked: _Walked,
+        times: Ints,
+        sessions: Components,
+        of_session: Ints,
+        complete: Mask,
+        armed: Ints,
+        until: Ints,
+    ) -> Heads:
+        """Return the head of each key that was walked; `times` are those of its rows."""
+        n = len(armed)
+        starts, ends, ordered_from = np.full((3, n), UNSET)
+        other = np.full(n, END_OF_TIME)
+        open_ = sessions.ends > self.horizon
+        last = np.ones(sessions.n, np.bool_)
+        last[:-1] = of_session[1:] != of_session[:-1]
+        goes_on = last & ~complete
+        starts[of_session[goes_on]], ends[of_session[goes_on]] = sessions.starts[goes_on], sessions.ends[goes_on]
+        fired = last & complete & open_
+        ordered_from[of_session[fired]] = sessions.ends[fired] + int(self.rows.touching)
+        inside = goes_on[sessions.ids]
+        np.maximum.at(ordered_from, of_session[sessions.ids[inside]], times[inside])
+        keeps = np.where(complete, self.op.patience.keep_us, self.op.patience.wait_us)
+        others = open_ & ~goes_on
+        np.minimum.at(other, of_session[others], sessions.ends[others] + keeps[others])
+        return Heads(walked.keys, starts, ends, ordered_from, other, armed, until)
+
+
+@attrs.frozen(eq=False)
+class _Walked:
+    """Entries of the keys that are walked, first those of the log; and hash and key of each key."""
+
+    entries: pa.Table
+    n_held: int
+    alive: Alive
+    keys: pa.Table
+
+
+@attrs.frozen(eq=False)
+class _Seen:
+    """What a step writes in the end: entries of the log, timers, and heads."""
+
+    entries: list[pa.Table]
+    timers: list[pa.Table]
+    heads: list[Heads]
+
+
+def _arrival(rows: pa.Table) -> Ints:
+    """Return the order in which rows came: by batch, then by their place in it."""
+    return pair_order(rows[SEQ].to_numpy(), rows[FIRED].to_numpy())
 
 
 class _Standing:
