@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -181,9 +182,15 @@ def test_options_that_fit_nothing_have_code_2(jobs: str, tmp_path: Path, capsys:
         with serve(port, [held]):
             assert main(["run", job, "--metrics-port", str(port)]) == 2
     assert capsys.readouterr().err.count("krishiv run: ") == 5
-    for wrong in (["--engine", "flink"], ["--metrics-port", "0"], ["--until-idle", "--every", "1 min"], ["--config", "a"]):
+    for wrong in (["--engine", "flink"], ["--metrics-port", "65536"], ["--until-idle", "--every", "1 min"], ["--config", "a"]):
         with pytest.raises(SystemExit, match="2"):
             main(["run", job, *wrong])
+
+
+def test_port_0_is_a_free_one_that_is_printed(jobs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", f"{jobs}:orders", "--until-idle", "--metrics-port", "0"]) == 0
+    found = re.search(r"krishiv run: metrics at http://127\.0\.0\.1:(\d+)/metrics\n", capsys.readouterr().err)
+    assert found is not None and int(found[1]) > 0
 
 
 def test_a_query_that_fails_has_code_1(jobs: str) -> None:

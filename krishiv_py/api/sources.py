@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -20,6 +20,8 @@ from krishiv_py.plan.options.malformed import AfterRead, MissingColumns, Nanosec
 from krishiv_py.plan.schema import SchemaLike, as_schema
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
+_SAME: Final = {"delimiter": "sep", "charset": "encoding"}
+"""Options of CSV that have two names."""
 
 
 class FileRunner(Runner, Protocol):
@@ -200,7 +202,14 @@ class FileSources:
         if max_files is not None:
             a_number(max_files, "max_files_per_batch", 1, "use 1 or more, or leave it out for all files that are there")
         settings = dict(setting(k, v) for k, v in options.items())
+        spelled = dict[str, str]()
         for taken in settings:
+            if (other := spelled.setdefault(_SAME.get(taken.lower(), taken.lower()), taken)) != taken:
+                raise PlanError(
+                    "an option is given twice",
+                    got=f"{other}={settings[other]!r} and {taken}={settings[taken]!r}",
+                    hint=f"leave out {other} or {taken}: they are one option, whose name ignores case",
+                )
             if taken.lower() in ("mode", "columnnameofcorruptrecord", "badrecordspath"):
                 raise PlanError(
                     f"the option {taken!r} would drop input in silence",

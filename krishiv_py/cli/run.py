@@ -62,7 +62,9 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--profile", default="dev-local", choices=PROFILES, help="durability profile")
     parser.add_argument("--master", help="Spark master, with --engine spark")
     parser.add_argument("--config", action="append", default=[], type=a_setting, metavar="KEY=VALUE", help="a setting")
-    parser.add_argument("--metrics-port", type=a_port, metavar="PORT", help="serve /metrics, /healthz and /readyz there")
+    parser.add_argument(
+        "--metrics-port", type=a_port, metavar="PORT", help="serve /metrics, /healthz and /readyz there; 0 takes a free port"
+    )
     parser.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST", help="address of it; 0.0.0.0 in a container")
 
 
@@ -78,9 +80,9 @@ _PORTS: Final = 65_536
 
 
 def a_port(text: str) -> int:
-    """Return a port of TCP."""
-    if not text.isdecimal() or not 0 < int(text) < _PORTS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port: a number from 1 to {_PORTS - 1}")
+    """Return a port of TCP; 0 for a free one."""
+    if not text.isdecimal() or int(text) >= _PORTS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: a number from 1 to {_PORTS - 1}, or 0 for a free one")
     return int(text)
 
 
@@ -129,7 +131,9 @@ def _started(session: Session, function: Callable[[Session], Any], name: str, gi
         query = _query(session, made, name, given, when)
         if given.metrics_port is not None:
             around.callback(query.stop)  # where the port is taken
-            around.enter_context(metrics.serve(given.metrics_port, [query], host=given.metrics_host))
+            served = around.enter_context(metrics.serve(given.metrics_port, [query], host=given.metrics_host))
+            if not given.metrics_port:
+                _say(f"krishiv run: metrics at http://{given.metrics_host}:{served.port}/metrics")
         return _wait(query, name)
 
 

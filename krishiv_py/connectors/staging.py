@@ -25,7 +25,7 @@ from krishiv_py.connectors import hive
 from krishiv_py.connectors.sink import FileSink
 from krishiv_py.disk.files import store_at
 from krishiv_py.disk.store import Store
-from krishiv_py.errors import OperatorError, PlanError
+from krishiv_py.errors import OperatorError, PlanError, failure_text
 
 STAGING: Final = "_krishiv_staging"
 _NAMED: Final = re.compile("part-([0-9a-f]+)-([0-9]{12})-")
@@ -46,6 +46,23 @@ def writable(folder: str) -> Iterator[None]:
         what, hint = f"the folder {folder} cannot be written", "see to room and rights there, or use another folder"
         got = getattr(problem, "strerror", None) or str(problem)
         raise PlanError(what, got=got, then="the rows of the query would be lost", hint=hint) from problem
+
+
+@contextmanager
+def placed(folder: str) -> Iterator[None]:
+    """Say what to do where a file of a micro-batch cannot be written, as on a full disk.
+
+    Raises
+    ------
+    OperatorError
+        Instead of an ``OSError``.
+    """
+    try:
+        yield
+    except OSError as problem:
+        got = f"{folder}: {failure_text(problem)}"
+        hint = "see to room and rights there, then start the query again with its checkpoint: the batch is written again"
+        raise OperatorError("the files of a batch cannot be written", got=got, hint=hint) from problem
 
 
 def staging_of(mark: str, batch_id: int) -> str:
@@ -70,18 +87,19 @@ def write_staged(
     parts = hive.parted(rows, sink.partition_by) if sink.partition_by else [("", rows)]
     store, root = store_at(folder)
     staging, waiting = f"{root}/{staging_of(mark, batch_id)}", list[str]()
-    if store.needs_folders:
-        store.add_folder(staging)
     texts = []
-    for below, some in parts:
-        name, place = f"{part:05d}-{uuid.uuid4().hex}{sink.suffix}", f"{below}/" if below else ""
-        final, hidden = f"{place}{stem_of(mark, batch_id)}{name}", f"{staging}/{name}"
-        text = store.stage(root, final, hidden, partial(sink.write_table, some))
-        if text is None:
-            waiting.append(hidden)
-        texts.append(text or f"{place}{name}")
-    if durable:
-        store.sync(*waiting)
+    with placed(folder):
+        if store.needs_folders:
+            store.add_folder(staging)
+        for below, some in parts:
+            name, place = f"{part:05d}-{uuid.uuid4().hex}{sink.suffix}", f"{below}/" if below else ""
+            final, hidden = f"{place}{stem_of(mark, batch_id)}{name}", f"{staging}/{name}"
+            text = store.stage(root, final, hidden, partial(sink.write_table, some))
+            if text is None:
+                waiting.append(hidden)
+            texts.append(text or f"{place}{name}")
+        if durable:
+            store.sync(*waiting)
     return texts
 
 
@@ -119,10 +137,11 @@ class Publisher:
             there = _with_partitions(store, store.entries(root))
             store.delete(*(found.path for found in there if self._repeated(found.base_name, batch_id)))
         self._first = False
-        for each in uploads:
-            store.publish(root, each)
-        if not uploads:
-            self._move(store, root, batch_id, staged)
+        with placed(self.folder):
+            for each in uploads:
+                store.publish(root, each)
+            if not uploads:
+                self._move(store, root, batch_id, staged)
 
     def _check_staged(self, store: Store, root: str, batch_id: int, staged: list[str]) -> None:
         """See that nobody has removed staged files, before any other file is removed."""

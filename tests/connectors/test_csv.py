@@ -184,6 +184,26 @@ def test_what_only_spark_follows_is_refused(session: Session, tmp_path: Path, op
         session.read_csv(tmp_path, DDL, streaming=True, **options).start(MemorySink())
 
 
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sep": ";", "SEP": ","},
+        {"sep": ";", "delimiter": ","},
+        {"Header": "true", "header": "false"},
+        {"encoding": "a", "charset": "b"},
+    ],
+    ids=str,
+)
+def test_an_option_that_is_given_twice_is_refused(
+    session: Session, tmp_path: Path, options: dict[str, Any], streaming: bool
+) -> None:
+    (tmp_path / "a.csv").write_text("a,1\n")
+    first, second = options
+    with pytest.raises(PlanError, match=rf"given twice, got {first}=.* and {second}=.*Hint: leave out {first} or {second}"):
+        session.read_csv(tmp_path, DDL, streaming=streaming, **options)
+
+
 def test_columns_are_found_as_on_spark(session: Session, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("user,at\na,1\n")
     assert session.read_csv(tmp_path, header="true").schema == pa.schema([("user", pa.string()), ("at", pa.string())])

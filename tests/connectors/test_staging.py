@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 
 from krishiv_py import ParquetSink
@@ -45,6 +46,21 @@ def test_who_was_thought_dead_in_the_middle_of_its_run_publishes_nothing(tmp_pat
     with pytest.raises(OperatorError, match="a file cannot be published: it is gone"):
         dead.publish(1, old)
     assert values(tmp_path) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("at", ["write", "publish"])
+def test_a_full_disk_says_that_the_batch_is_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    folder = tmp_path / "out"
+
+    def full(*args: object, **named: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    wanted = r"files of a batch cannot be written.*out: .*No space left on device.*room.*start the query again"
+    with monkeypatch.context() as patched, pytest.raises(OperatorError, match=wanted):
+        patched.setattr(*((pq, "write_table") if at == "write" else (Disk, "rename")), full)
+        Publisher(str(folder), "cafe").publish(0, written(folder, 0, 1))
+    Publisher(str(folder), "cafe").publish(0, written(folder, 0, 1))
+    assert values(folder) == [1]
 
 
 def test_what_waits_of_earlier_attempts_goes_first(tmp_path: Path) -> None:

@@ -51,6 +51,12 @@ OF_PLAN: Final = {
 """Those the one or the other leaves besides."""
 ELSEWHERE: Final = {
     "cp/krishiv/lease.json",
+    "cp/krishiv/begun.json",
+    "cp/krishiv/begun.json.tmp",
+    "cp/krishiv/moved.json",
+    "cp/krishiv/moved.json.tmp",
+    "cp/krishiv/moving.json",
+    "cp/krishiv/moving.json.tmp",
     "spool/_N.tmp",
     "cp/krishiv/plan.json.tmp",
     "cp/krishiv/metrics.json.tmp",
@@ -72,8 +78,8 @@ ELSEWHERE: Final = {
     "cp/krishiv/handed/failed-N.tmp",
 }
 """Names of files of long ago (tests/test_listing.py) and of files that Spark reads, written again at each start
-(tests/spark/test_planned_files.py), results
-for plain Spark (tests/spark/test_frames.py), a note on object stores (tests/spark/test_lease.py), and what a crash leaves of a
+(tests/spark/test_planned_files.py), results for plain Spark (tests/spark/test_frames.py), a note on object stores
+(tests/spark/test_lease.py), notes of a move to another engine (tests/in_process/test_move.py), and what a crash leaves of a
 file before it has its name."""
 CHECKSUM: Final = ".crc"
 """Beside each file of Spark's, and how names of Hadoop's checksum files end."""

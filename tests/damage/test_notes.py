@@ -21,6 +21,7 @@ from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.replay_index import open_sent
 from krishiv_py.replay_log import ReplayLog
+from krishiv_py.runtime.checkpoint.begun import STATE, Begun, moved_to, note_moved
 from krishiv_py.runtime.checkpoint.formats import FORMAT
 from krishiv_py.runtime.checkpoint.logcheck import check_log
 from krishiv_py.runtime.checkpoint.moved import follow
@@ -128,6 +129,35 @@ def test_the_note_of_memory_streams_is_not_guessed(whole: Path) -> None:
     (whole / "cp" / "krishiv" / "streams.json").unlink()
     with pytest.raises(CheckpointError, match=r"krishiv/streams\.json is missing .*Hint: put it back"):
         look(whole)
+
+
+def test_notes_of_a_move_are_right_or_refused(tmp_path: Path) -> None:
+    checkpoint, other = str(tmp_path / "cp"), tmp_path / "other" / "krishiv" / "plan.json"
+    other.parent.mkdir(parents=True)
+    other.write_bytes(b"{}")
+    Begun(7, 1_000).write(checkpoint)
+    note_moved(checkpoint, str(tmp_path / "other"))
+    (tmp_path / "cp" / STATE / "stages").mkdir(parents=True)
+
+    def look_at_notes() -> tuple[Begun, str | None]:
+        return Begun.of(checkpoint), moved_to(checkpoint)
+
+    expected = look_at_notes()
+    for name in ("begun.json", "moved.json"):
+        path = tmp_path / "cp" / "krishiv" / name
+        data = path.read_bytes()
+        for what, changed in damages(data):
+            path.unlink()
+            if changed is not None:
+                path.write_bytes(changed)
+            if name == "moved.json" and changed is None:  # the way back of a move
+                assert look_at_notes() == (expected[0], None)
+                path.write_bytes(data)
+                continue
+            with pytest.raises(CheckpointError, match=rf"{name} is (damaged|missing).*Hint: "):
+                pytest.fail(f"{name} {what}: {look_at_notes()}")
+            path.write_bytes(data)
+    assert look_at_notes() == expected
 
 
 class Kept:

@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
-from krishiv_py.disk.checksums import sealed, unsealed
+from krishiv_py.disk.checksums import missing, sealed, unsealed
 from krishiv_py.disk.files import read_at, store_at, write_at
 from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.durations import UNSET
@@ -57,11 +57,16 @@ class Begun:
         Raises
         ------
         CheckpointError
-            When it is damaged.
+            When it is damaged, or missing while the state that it tells of is there.
         """
         path = f"{checkpoint}/{_NOTE}"
         data = read_at(path)
-        return cls() if data is None else cls(**json.loads(unsealed(data, path, BEGIN_ANEW)))
+        if data is not None:
+            return cls(**json.loads(unsealed(data, path, BEGIN_ANEW)))
+        store, root = store_at(checkpoint)
+        if store.entries(f"{root}/{STATE}"):
+            raise missing(path, BEGIN_ANEW)
+        return cls()
 
     def write(self, checkpoint: str) -> None:
         """Write the note."""
