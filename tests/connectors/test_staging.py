@@ -57,7 +57,8 @@ def test_a_full_disk_says_that_the_batch_is_written_again(tmp_path: Path, monkey
 
     wanted = r"files of a batch cannot be written.*out: .*No space left on device.*room.*start the query again"
     with monkeypatch.context() as patched, pytest.raises(OperatorError, match=wanted):
-        patched.setattr(*((pq, "write_table") if at == "write" else (Disk, "rename")), full)
+        where, name = (pq, "write_table") if at == "write" else (Disk, "rename")
+        patched.setattr(where, name, full)
         Publisher(str(folder), "cafe").publish(0, written(folder, 0, 1))
     Publisher(str(folder), "cafe").publish(0, written(folder, 0, 1))
     assert values(folder) == [1]
