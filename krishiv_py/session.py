@@ -36,6 +36,7 @@ from krishiv_py.replay_log import ReplayLog
 from krishiv_py.sender import Sender
 
 if TYPE_CHECKING:
+    from krishiv_py import ui as web
     from krishiv_py.in_process import runner as process
     from krishiv_py.planner import several
     from krishiv_py.planner.physical import PhysicalPlan
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from krishiv_py.spark.setup import config as profiles
     from krishiv_py.sql import context
 else:  # importing the package must import no Spark
+    web = lazy("krishiv_py.ui")
     process = lazy("krishiv_py.in_process.runner")
     several = lazy("krishiv_py.planner.several")
     local = lazy("krishiv_py.spark.local")
@@ -94,6 +96,7 @@ class Session(FileSources, RangedSources, OtherStreams):
     def __init__(self, runner: runtime.SparkRunner | process.ProcessRunner) -> None:
         self._runner = runner
         self._sql = context.SqlContext()
+        self._pages: list[web.Page] = []
 
     @classmethod
     def embedded(cls) -> Session:
@@ -434,8 +437,47 @@ class Session(FileSources, RangedSources, OtherStreams):
             raise PlanError("a clock is a function", got=shown(clock), hint="pass one without arguments")
         self._runner.clock = clock
 
+    def ui(self, port: int = 8321, *, host: str = "127.0.0.1") -> web.Page:
+        """Serve a page for the browser that shows what this session runs, until the session ends.
+
+        It shows each query: its sources, stages and outputs as a drawing, watermark, rates and state as they change, late rows
+        with their reasons, and what looks wrong. It is read only, needs no network, and costs nothing until it is served.
+
+        Parameters
+        ----------
+        port : int
+            Where to listen; 0 takes a free port.
+        host : str
+            The address to listen on; only this machine by default. The page asks for no password: with another address
+            everybody who reaches it reads the numbers, and the late rows that are kept in memory.
+
+        Returns
+        -------
+        Page
+            With the address (``url``), and ``close()``. It is a context manager.
+
+        Raises
+        ------
+        PlanError
+            When the port cannot be listened on.
+
+        Examples
+        --------
+        >>> from krishiv_py import Session
+        >>> with Session.in_process() as session, session.ui(port=0) as page:
+        ...     page.url.startswith("http://127.0.0.1:")
+        True
+        """
+        a_number(port, "port", 0, "pass a port that nobody listens on, or 0 for a free one", most=65_535)
+        address = a_text(host, "host", 'pass "127.0.0.1", or "0.0.0.0" for every address of the machine')
+        served = web.Page(f"krishiv_py: {self._runner.profile} session", lambda: self._runner.queries, address, port)
+        self._pages.append(served)
+        return served
+
     def stop(self) -> None:
         """Stop all queries, and Spark if this session started it."""
+        while self._pages:
+            self._pages.pop().close()
         self._runner.stop()
 
     def _repr_html_(self) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import pyarrow as pa
 
 from krishiv_py.display.progress import Show
-from krishiv_py.plan.durations import TimePoint
+from krishiv_py.plan.durations import Duration, TimePoint
 from krishiv_py.plan.running.progress import Progress
 
 QueryStatus: TypeAlias = Literal["running", "stopped", "failed"]
@@ -68,6 +68,26 @@ class Query(Protocol):
 
     def stop(self) -> None:
         """Stop the query; a later start from the same checkpoint continues it."""
+        ...
+
+    def watch(self, *, every: Duration = "1 s", timeout: Duration | None = None) -> None:
+        """Show the query until it has ended, for at most `timeout`, or until Ctrl-C, which leaves the query running.
+
+        In a notebook it is one card that is drawn again in place, in a terminal a table (needs rich, which the extra
+        ``progress`` installs), elsewhere a line for each micro-batch.
+
+        Parameters
+        ----------
+        every : duration
+            How long it is between two looks: milliseconds, ``timedelta``, or a text such as ``"1 s"``.
+        timeout : duration, optional
+            How long to show it at most.
+
+        Raises
+        ------
+        MissingExtraError
+            In a terminal without rich.
+        """
         ...
 
     def __enter__(self) -> Query:

@@ -65,6 +65,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics-port", type=a_port, metavar="PORT", help="serve /metrics, /healthz and /readyz there; 0 takes a free port"
     )
+    parser.add_argument("--ui", type=a_port, metavar="PORT", help="serve a page there that shows what runs; 0: a free port")
     parser.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST", help="address of it; 0.0.0.0 in a container")
 
 
@@ -134,6 +135,9 @@ def _started(session: Session, function: Callable[[Session], Any], name: str, gi
             served = around.enter_context(metrics.serve(given.metrics_port, [query], host=given.metrics_host))
             if not given.metrics_port:
                 _say(f"krishiv run: metrics at http://{given.metrics_host}:{served.port}/metrics")
+        if given.ui is not None:
+            around.callback(query.stop)
+            _say(f"{name}: what runs is shown at {session.ui(given.ui).url}")
         return _wait(query, name)
 
 

@@ -123,7 +123,7 @@ def shown(look: Callable[[], Standing], show: Show, *, to: TextIO | None = None,
         For ``show=True`` without tqdm.
     """
     stream = to or sys.stderr
-    notebook = _notebook() if to is None else None
+    notebook = in_notebook() if to is None else None
     line = _line(look(), show, stream, notebook) if show or (show is None and stream.isatty()) else None
     if line is None:
         yield
@@ -161,7 +161,7 @@ class Line:
             self.output.update({"text/plain": str(self.bar)}, raw=True)
 
 
-def _notebook() -> Any:
+def in_notebook() -> Any:
     """IPython's displays, in a notebook; None elsewhere, also in a terminal's IPython, which draws lines well."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()

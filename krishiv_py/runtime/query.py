@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -9,8 +10,9 @@ from typing_extensions import Self
 
 from krishiv_py.display.html import query_html
 from krishiv_py.display.plans import plans_text
+from krishiv_py.display.watch import Seen, watch
 from krishiv_py.errors import PlanError
-from krishiv_py.plan.durations import TimePoint, show_instant, time_point_us
+from krishiv_py.plan.durations import Duration, TimePoint, show_instant, time_point_us, to_us
 from krishiv_py.plan.running.progress import Progress
 from krishiv_py.planner.diagnose import oldest_waiting_us, why_not_fired
 from krishiv_py.planner.physical import PhysicalPlan
@@ -108,6 +110,17 @@ class RunningQuery:
         doubts = (f"! {problem}" for problem in self.progress.doubts)
         return "\n".join([plans_text(self._plan), *([] if self._note is None else [self._note]), *doubts])
 
+    def watch(self, *, every: Duration = "1 s", timeout: Duration | None = None) -> None:
+        """Show the query where one looks, until it has ended, for at most `timeout`, or until Ctrl-C; the query goes on."""
+        step_us = to_us(every, "every")
+        until = None if timeout is None else time.monotonic() + to_us(timeout, "timeout") / 1e6
+        watch(self._seen, every_s=step_us / 1e6, until=until)
+
+    def _seen(self) -> Seen:
+        status = self.status
+        problem = self.exception() if status == "failed" else None
+        return Seen(self._name, status, self.progress, None if problem is None else str(problem))
+
     def __enter__(self) -> Self:
         return self
 
@@ -119,6 +132,10 @@ class RunningQuery:
 
     def _repr_html_(self) -> str:
         """Show the state of the query in a notebook."""
-        status = self.status
-        problem = self.exception() if status == "failed" else None
-        return query_html(self._name, status, self.progress, None if problem is None else str(problem))
+        seen = self._seen()
+        return query_html(seen.name, seen.status, seen.progress, seen.problem)
+
+
+def inside(query: RunningQuery) -> tuple[PhysicalPlan, dict[str, pa.Table]]:
+    """Return the plan of a query, and of each stage whose late rows are in memory these rows: for displays."""
+    return query._plan, query._rows.late_in_memory()

@@ -69,6 +69,10 @@ class Rows:
         found = _found(self.late, stage, "late_rows()", "stage")
         return found.table("late_rows()", "SideOutputLateEventHandler(MemorySink())")
 
+    def late_in_memory(self) -> dict[str, pa.Table]:
+        """Return the late rows so far of each stage that keeps them in memory."""
+        return {n: kept.table("late_rows()", "") for n, kept in self.late.items() if isinstance(kept.sink, ReadableSink)}
+
 
 def _found(kept: dict[str, Kept], name: str | None, what: str, of: str) -> Kept:
     if name is None:

@@ -1,0 +1,382 @@
+"""The page that shows what a session runs: made on the server, of plain values, and complete without a network.
+
+A page is a head with styles and a small script, and a part that the script fetches again every two seconds. Both are pure
+functions of :class:`View` values, so that they can be tested and printed without a server.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from krishiv_py.display.graph import Box, drawn
+from krishiv_py.display.html import shown
+from krishiv_py.display.tables import late_table
+from krishiv_py.errors import PlanError
+from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_instant, show_us
+from krishiv_py.plan.running.progress import Progress
+
+_CHART: Final = (240, 56)
+_MOST_LATE: Final = 8
+_MOST_COUNTED: Final = 100_000
+"""Of how many late rows, the last ones, the lateness is drawn."""
+_LONGEST_CELL: Final = 40
+_NEAR_US: Final = 10 * 366 * 24 * 3_600 * 1_000_000
+"""A watermark that is farther from the clock than ten years is not compared with it."""
+_SIGNS: Final = {"running": "●", "stopped": "■", "failed": "✖"}
+_STEPS_US: Final = tuple(10**n * m * 1_000 for n in range(9) for m in (1, 2, 5))
+
+
+@attrs.frozen
+class Sample:
+    """The numbers of a query at one moment.
+
+    Attributes
+    ----------
+    at_s : float
+        When, s of a clock that never goes back.
+    rows, late, open_windows, state_bytes, batch_id : int
+        As in the progress.
+    batch_seconds : float
+        How long the last micro-batch took.
+    watermark_us : int
+        The watermark, µs since the epoch.
+    """
+
+    at_s: float
+    rows: int
+    late: int
+    open_windows: int
+    state_bytes: int
+    batch_id: int
+    batch_seconds: float
+    watermark_us: int
+
+    @classmethod
+    def of(cls, progress: Progress, at_s: float) -> Sample:
+        """Return the numbers of a progress."""
+        return cls(
+            at_s,
+            progress.rows,
+            sum(progress.late.values()),
+            progress.open_windows,
+            progress.state_bytes,
+            progress.batch_id,
+            progress.batch_seconds,
+            progress.watermark_us,
+        )
+
+
+@attrs.frozen(eq=False)
+class View:
+    """What the page shows of a query.
+
+    Attributes
+    ----------
+    name, status : str
+        The name of the query, and ``running``, ``stopped`` or ``failed``.
+    progress : Progress
+        Its progress now.
+    boxes : tuple of Box
+        Sources, stages and outputs.
+    samples : sequence of Sample
+        The numbers of the last minutes, oldest first.
+    problem : str or None
+        What made it fail.
+    late : dict
+        By stage its late rows, where they are in memory.
+    """
+
+    name: str
+    status: str
+    progress: Progress
+    boxes: tuple[Box, ...] = ()
+    samples: Sequence[Sample] = ()
+    problem: str | None = None
+    late: dict[str, pa.Table] = attrs.field(factory=dict)
+
+
+def page(title: str, views: Iterable[View], nonce: str, now_us: int | None = None) -> str:
+    """Return the whole page.
+
+    Parameters
+    ----------
+    title : str
+        What stands at the top.
+    views : iterable of View
+        The queries.
+    nonce : str
+        The word by which the browser knows the script of the page from one that somebody slipped in.
+    now_us : int, optional
+        The time by the clock, µs since the epoch.
+    """
+    return (
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
+        "<meta name='viewport' content='width=device-width,initial-scale=1'>"
+        f"<title>{shown(title)}</title><style>{_part('page.css')}</style></head><body>"
+        f"<header><h1>{shown(title)}</h1><p id='news' role='status'></p></header>"
+        f"<main id='now'>{content(views, now_us)}</main>"
+        f"<script nonce='{nonce}'>{_part('page.js')}</script></body></html>"
+    )
+
+
+@functools.cache
+def _part(name: str) -> str:
+    return Path(__file__).with_name(name).read_text("utf-8")
+
+
+def content(views: Iterable[View], now_us: int | None = None) -> str:
+    """Return the part of the page that is fetched again and again."""
+    now = time.time_ns() // 1_000 if now_us is None else now_us
+    parts = [_query(view, now) for view in views]
+    return "\n".join(parts) or "<p class='aside'>No query runs in this session. The page shows each query that is started.</p>"
+
+
+def _query(view: View, now_us: int) -> str:
+    sign = _SIGNS.get(view.status, "?")
+    failed = f"<p class='failure'><b>✖ failed</b> {shown(view.problem)}</p>" if view.problem else ""
+    doubts = "".join(f"<p class='warning'><b>⚠ warning</b> {shown(doubt)}</p>" for doubt in _warnings(view.progress))
+    status = f"<span class='{shown(view.status)}'>{sign} {shown(view.status)}</span>"
+    return "".join(
+        [
+            f"<section data-query='{shown(view.name)}'><h2>{shown(view.name)} {status}</h2>",
+            failed,
+            doubts,
+            _tiles(view, now_us),
+            f"<div class='scroll'>{drawn(view.boxes)}</div>" if view.boxes else "",
+            _charts(view.samples),
+            _sources(view.progress, now_us),
+            _stages(view.progress),
+            _late(view),
+            "<details class='why'><summary>Why has the oldest open window not fired?</summary><p></p></details>",
+            "</section>",
+        ]
+    )
+
+
+def _warnings(progress: Progress) -> list[str]:
+    """Return what looks wrong, in words."""
+    idle = [f"source {name} is idle: no watermark waits for it" for name in progress.idle_sources]
+    ahead = ((name, times) for name, times in progress.held_back.items() if times)
+    held = [f"source {name} was put off {times} times, as it is too far ahead of others" for name, times in ahead]
+    share = _late_share(progress)
+    many = [f"{100 * share:.1f} % of the rows were refused as late or without a time"] if share > _MANY else []
+    return [*progress.doubts, *many, *idle, *held]
+
+
+_MANY: Final = 0.01
+
+
+def _late_share(progress: Progress) -> float:
+    """Return the part of its rows that was late, from 0 to 1; of several stages the largest, as a row may be late in each."""
+    stages = list(progress.stages.values()) or [progress]
+    return max(sum(one.late.values()) / one.rows if one.rows else 0.0 for one in stages)
+
+
+def _tiles(view: View, now_us: int) -> str:
+    now, samples = view.progress, view.samples
+    late = sum(now.late.values())
+    given = {name: n for name, n in now.sink_rows.items() if name != "late_rows"}
+    share = f"{100 * _late_share(now):.3g} % of the rows" if now.rows else "no rows yet"
+    ended = now.batch_ended_us
+    ago = "none yet" if ended is None else f"ended {_span(max(now_us - ended, 0))} ago"
+    tiles = [
+        ("watermark", _instant(now.watermark_us), _distance(now.watermark_us, now_us)),
+        ("rows", _number(now.rows), f"{_rate(samples)} rows/s"),
+        ("late rows", _number(late), share),
+        ("open windows", _number(now.open_windows), f"{_bytes(now.state_bytes)} of state"),
+        (
+            "results",
+            _number(sum(given.values()) if given else now.firings),
+            ", ".join(f"{n:,} to {name}" for name, n in given.items()),
+        ),
+        ("last batch", f"{1_000 * now.batch_seconds:,.0f} ms", f"number {now.batch_id}, {ago}" if now.batch_id >= 0 else ago),
+    ]
+    if now.backlog:
+        tiles.append(("backlog", _number(sum(now.backlog.values())), ", ".join(now.backlog)))
+    body = "".join(
+        f"<div><dt>{shown(name)}</dt><dd>{shown(value)}<small>{shown(note)}</small></dd></div>" for name, value, note in tiles
+    )
+    return f"<dl class='tiles'>{body}</dl>"
+
+
+def _charts(samples: Sequence[Sample]) -> str:
+    """Draw the numbers of the last minutes as lines."""
+    if len(samples) < 3:  # two samples make one rate, which is no line
+        return ""
+    at = np.array([s.at_s for s in samples])
+    took, rows = np.diff(at), np.diff([s.rows for s in samples])
+    marks = np.array([float(s.watermark_us) if UNSET < s.watermark_us < END_OF_TIME else np.nan for s in samples])
+    watermark = np.diff(marks) / 1e6 / np.maximum(took, 1e-9)
+    lines = [
+        ("rows a second", rows / np.maximum(took, 1e-9), ",.0f"),
+        ("watermark, seconds a second", watermark, ",.1f"),
+        ("open windows", np.array([float(s.open_windows) for s in samples[1:]]), ",.0f"),
+        ("milliseconds of the last batch", np.array([1e3 * s.batch_seconds for s in samples[1:]]), ",.1f"),
+    ]
+    span = _span(round(1e6 * (at[-1] - at[0])))
+    charts = [
+        _chart(title, values, f"{values[-1]:{form}}" if np.isfinite(values[-1]) else "-", span) for title, values, form in lines
+    ]
+    return f"<div class='charts'>{''.join(charts)}</div>"
+
+
+def _chart(title: str, values: np.ndarray[tuple[int], np.dtype[np.float64]], last: str, span: str) -> str:
+    width, height = _CHART
+    finite = np.isfinite(values)
+    top = float(values[finite].max()) if finite.any() else 0.0
+    scale = (height - 6) / top if top > 0 else 0.0
+    step = width / max(len(values) - 1, 1)
+    points = " ".join(f"{i * step:.1f},{height - 3 - max(v, 0.0) * scale:.1f}" for i, v in enumerate(values) if np.isfinite(v))
+    label = f"{title} over the last {span}: now {last}, at most {top:,.4g}"
+    return (
+        f"<figure><figcaption>{shown(title)} <b>{shown(last)}</b></figcaption>"
+        f"<svg viewBox='0 0 {width} {height}' preserveAspectRatio='none' role='img' aria-label='{shown(label)}'>"
+        f"<path class='axis' d='M0 {height - 3}H{width}'/><polyline points='{points}'/></svg>"
+        f"<small>{shown(span)}, at most {top:,.4g}</small></figure>"
+    )
+
+
+def _sources(progress: Progress, now_us: int) -> str:
+    """Return what each source has reached, where there are several."""
+    marks = {name: us for name, us in progress.source_watermarks_us.items() if name}
+    if not marks:
+        return ""
+    newest = max(marks.values())
+    lines = [
+        (
+            name,
+            _instant(us),
+            "the newest" if us == newest else f"{_span(newest - us)} behind the newest" if us > UNSET else "no rows yet",
+            "idle" if name in progress.idle_sources else "",
+            str(progress.backlog.get(name, "")),
+            str(progress.held_back.get(name, "")),
+        )
+        for name, us in sorted(marks.items(), key=lambda found: found[1])
+    ]
+    return _table("Sources", ("source", "watermark", "delay", "", "backlog", "put off"), lines)
+
+
+def _stages(progress: Progress) -> str:
+    """Return the numbers of each stage, where there are several."""
+    lines = [
+        (
+            name,
+            _instant(one.watermark_us),
+            _number(one.rows),
+            _number(sum(one.late.values())),
+            _number(one.firings),
+            _number(one.open_windows),
+            _number(one.open_rows),
+            _bytes(one.state_bytes),
+        )
+        for name, one in progress.stages.items()
+    ]
+    names = ("stage", "watermark", "rows", "late", "results", "open windows", "rows in state", "state")
+    return _table("Stages", names, lines) if lines else ""
+
+
+def _late(view: View) -> str:
+    counted = [(reason, _number(n)) for reason, n in view.progress.late.items() if n]
+    if not counted:
+        return ""
+    parts = [_table("Late rows by reason", ("reason", "rows"), counted)]
+    for stage, rows in view.late.items():
+        if rows.num_rows:
+            parts.append(_histogram(rows.slice(max(rows.num_rows - _MOST_COUNTED, 0))))
+            last = rows.slice(max(rows.num_rows - _MOST_LATE, 0))
+            lines = zip(*[[_cell(v) for v in column.to_pylist()] for column in last.columns], strict=True)
+            parts.append(_table(f"Last late rows of {stage}", rows.column_names, list(lines)))
+    return "".join(parts)
+
+
+def _histogram(rows: pa.Table) -> str:
+    """Draw by how much rows came after the watermark, where the late output says so."""
+    try:
+        given = late_table(rows).columns[-1].drop_null().to_numpy()
+    except PlanError:
+        return ""
+    late_us = given[given >= 0]
+    if not len(late_us):
+        return ""
+    edges = np.array((0, *_STEPS_US))
+    counts = np.histogram(late_us, np.append(edges, np.iinfo(np.int64).max))[0]
+    used = np.flatnonzero(counts)
+    first, last = int(used[0]), int(used[-1])
+    most = int(counts.max())
+    bars = "".join(
+        f"<tr><td>{'under ' + _span(int(edges[1])) if n == 0 else 'from ' + _span(int(edges[n]))}</td>"
+        f"<td class='bar'><i style='width:{100 * int(counts[n]) / most:.1f}%'></i></td><td>{_number(int(counts[n]))}</td></tr>"
+        for n in range(first, last + 1)
+    )
+    return f"<h3>How late they were</h3><div class='scroll'><table class='bars'>{bars}</table></div>"
+
+
+def _table(title: str, names: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    head = "".join(f"<th>{shown(name)}</th>" for name in names)
+    body = "".join("<tr>" + "".join(f"<td>{shown(cell)}</td>" for cell in line) + "</tr>" for line in lines)
+    return f"<h3>{shown(title)}</h3><div class='scroll'><table><tr>{head}</tr>{body}</table></div>"
+
+
+def _cell(value: object) -> str:
+    text = "null" if value is None else str(value)
+    return text if len(text) <= _LONGEST_CELL else text[: _LONGEST_CELL - 1] + "…"
+
+
+def _rate(samples: Sequence[Sample]) -> str:
+    """Return rows a second over the last five samples."""
+    if len(samples) < 2:
+        return "-"
+    first, last = samples[max(len(samples) - 6, 0)], samples[-1]
+    return _number(round((last.rows - first.rows) / max(last.at_s - first.at_s, 1e-9)))
+
+
+def _distance(time_us: int, now_us: int) -> str:
+    """Return how far a watermark is behind the clock; nothing where it is not a time of these years."""
+    if not UNSET < time_us < END_OF_TIME:
+        return "no event time yet" if time_us == UNSET else "all input has ended"
+    if abs(now_us - time_us) > _NEAR_US:
+        return ""
+    if time_us > now_us:
+        return f"{_span(time_us - now_us)} ahead of the clock"
+    return f"{_span(now_us - time_us)} behind the clock"
+
+
+def _span(length_us: int) -> str:
+    """Return a length of time in two digits or so: what a person reads."""
+    for unit_us, name in ((86_400_000_000, "days"), (3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"), (1_000, "ms")):
+        if length_us >= unit_us:
+            return f"{length_us / unit_us:.3g} {name}"
+    return show_us(length_us)
+
+
+def _instant(time_us: int) -> str:
+    """Return an instant in a form that breaks between day and time, without zeros at its end.
+
+    Examples
+    --------
+    >>> _instant(1_500_000)
+    '1970-01-01 00:00:01.5 Z'
+    """
+    text = show_instant(time_us)
+    if not UNSET < time_us < END_OF_TIME or not text.endswith("Z"):
+        return text
+    day, _, clock = text.removesuffix("Z").partition("T")
+    return f"{day} {clock.rstrip('0').rstrip('.') if '.' in clock else clock} Z"
+
+
+def _number(n: int) -> str:
+    return f"{n:,}".replace(",", "\u202f")
+
+
+def _bytes(n: int) -> str:
+    units = ("B", "KiB", "MiB", "GiB", "TiB")
+    power = min(max(n.bit_length() - 1, 0) // 10, len(units) - 1)
+    return f"{n} B" if power == 0 else f"{n / 1024**power:.1f} {units[power]}"

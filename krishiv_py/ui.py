@@ -1,0 +1,222 @@
+"""A page in the browser that shows what a session runs: read only, on this machine, without a build step or a network.
+
+``session.ui()`` and ``krishiv run --ui`` serve it. A thread notes the numbers of each query once a second while the page is
+served, so that it can draw their last minutes; where no page is served nothing is noted.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Final
+from urllib.parse import parse_qs, urlsplit
+
+import attrs
+from typing_extensions import Self
+
+from krishiv_py import calls
+from krishiv_py.display.graph import Box
+from krishiv_py.display.page import Sample, View, content, page
+from krishiv_py.errors import KrishivError, PlanError, shown
+from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.redaction import redacted
+from krishiv_py.runtime.query import RunningQuery, inside
+
+__all__ = ["Page"]
+
+_EVERY_S: Final = 1.0
+_KEPT: Final = 600
+_LOCAL: Final = ("127.0.0.1", "[::1]", "localhost")
+_GUARDS: Final = (
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "DENY"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cache-Control", "no-store"),
+)
+
+
+class Page:
+    """The page of a session while it is served; made by :meth:`krishiv_py.Session.ui`.
+
+    It is a context manager: at the end of ``with`` it is served no more, as after :meth:`close` and with the session.
+    """
+
+    def __init__(self, title: str, queries: Callable[[], Sequence[RunningQuery]], host: str, port: int) -> None:
+        self._watcher = _Watcher(queries)
+        self._host = host
+        try:
+            self._server = ThreadingHTTPServer((host, port), _handler(title, self._watcher, host))
+        except (OSError, OverflowError, TypeError) as problem:
+            raise PlanError(
+                "the page of the session cannot be served",
+                got=f"{shown(host)}:{shown(port)}: {problem}",
+                hint="pass a port from 1 to 65535 that nobody listens on, or 0 for a free one",
+            ) from problem
+        self._server.daemon_threads = True
+        self._watcher.start()
+        threading.Thread(target=self._server.serve_forever, name="krishiv-ui", daemon=True).start()
+
+    @property
+    def port(self) -> int:
+        """The port it is served on."""
+        return int(self._server.server_address[1])
+
+    @property
+    def url(self) -> str:
+        """The address for the browser."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self.port}/"
+
+    def close(self) -> None:
+        """Serve it no more. Does nothing the second time."""
+        if self._watcher.end():
+            self._server.shutdown()
+            self._server.server_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Page of a session at {self.url}>"
+
+    def _repr_html_(self) -> str:
+        """Show the address as a link in a notebook."""
+        return f"<a href='{self.url}' target='_blank' rel='noopener'>{self.url}</a>"
+
+
+def boxes(plan: PhysicalPlan, view: Callable[[str], str] = lambda stage: "") -> tuple[Box, ...]:
+    """Return the sources, stages and outputs of a plan, for a drawing; `view` gives the numbers of a stage by its name."""
+    made: list[Box] = []
+    sources: dict[int, int] = {}
+    stages: list[int] = []
+    for stage in plan.stages:
+        inputs: list[int] = []
+        for branch in stage.inputs:
+            if branch.after is not None:
+                inputs.append(stages[branch.after])
+                continue
+            if id(branch.source) not in sources:
+                sources[id(branch.source)] = len(made)
+                made.append(Box("source", branch.name or branch.source.title, redacted(branch.source.detail())))
+            inputs.append(sources[id(branch.source)])
+        stages.append(len(made))
+        name = stage.spec.name
+        made.append(Box("stage", name, stage.node.operation.describe(), view(name), tuple(dict.fromkeys(inputs))))
+    made += [Box("output", output.name, inputs=(stages[output.stage],)) for output in plan.outputs]
+    return tuple(made)
+
+
+@attrs.define(eq=False)
+class _Watcher:
+    """The queries of a session and the numbers of their last minutes."""
+
+    queries: Callable[[], Sequence[RunningQuery]]
+    samples: dict[str, deque[Sample]] = attrs.field(factory=dict)
+    _ended: threading.Event = attrs.field(factory=threading.Event)
+
+    def start(self) -> None:
+        """Begin to note the numbers, in a thread."""
+        threading.Thread(target=self._note, name="krishiv-ui-samples", daemon=True).start()
+
+    def end(self) -> bool:
+        """Note no more; returns whether it did until now."""
+        if self._ended.is_set():
+            return False
+        self._ended.set()
+        return True
+
+    def _note(self) -> None:
+        while not self._ended.wait(_EVERY_S):
+            queries = list(self.queries())
+            for query in queries:
+                if query.status == "running":
+                    kept = self.samples.setdefault(query.name, deque(maxlen=_KEPT))
+                    kept.append(Sample.of(query.progress, time.monotonic()))
+            for name in set(self.samples) - {query.name for query in queries}:
+                del self.samples[name]
+
+    def views(self) -> list[View]:
+        """Return what the page shows now."""
+        return [self._view(query) for query in list(self.queries())]
+
+    def _view(self, query: RunningQuery) -> View:
+        now, status = query.progress, query.status
+        plan, late = inside(query)
+        stages = now.stages or {query.operator: now}
+        problem = query.exception() if status == "failed" else None
+
+        def numbers(stage: str) -> str:
+            one = stages.get(stage)
+            return "" if one is None else f"{one.rows:,} rows, {one.open_windows:,} open"
+
+        return View(
+            query.name,
+            status,
+            now,
+            boxes(plan, numbers),
+            list(self.samples.get(query.name, ())),
+            None if problem is None else str(problem),
+            late,
+        )
+
+    def why(self, name: str) -> str:
+        """Return what the oldest open window of a query waits for."""
+        for query in self.queries():
+            if query.name == name:
+                try:
+                    return redacted(query.why_not_fired())
+                except KrishivError as problem:
+                    return redacted(str(problem))
+        return "There is no query of this name any more."
+
+
+def _handler(title: str, watcher: _Watcher, host: str) -> type[BaseHTTPRequestHandler]:
+    names = (*_LOCAL, host, f"[{host}]")
+
+    class Handler(BaseHTTPRequestHandler):
+        server_version = "krishiv"
+        sys_version = ""
+
+        def do_GET(self) -> None:
+            asked, nonce = urlsplit(self.path), secrets.token_urlsafe(16)
+            if host != "0.0.0.0" and self.headers.get("Host", "").rpartition(":")[0] not in names:
+                self._answer(
+                    403, "text/plain", "this page is for the machine of the session only\n"
+                )  # a name that somebody rebound
+            elif asked.path == "/":
+                policy = f"default-src 'none';style-src 'unsafe-inline';script-src 'nonce-{nonce}';connect-src 'self'"
+                self._answer(200, "text/html", page(title, watcher.views(), nonce), ("Content-Security-Policy", policy))
+            elif asked.path == "/now":
+                self._answer(200, "text/html", content(watcher.views()))
+            elif asked.path == "/why":
+                self._answer(200, "text/plain", watcher.why(parse_qs(asked.query).get("query", [""])[0]))
+            else:
+                self._answer(404, "text/plain", "the page is at /\n")
+
+        def _answer(self, code: int, kind: str, text: str, *more: tuple[str, str]) -> None:
+            body = text.encode()
+            self.send_response(code)
+            for name, value in (
+                ("Content-Type", f"{kind}; charset=utf-8"),
+                ("Content-Length", str(len(body))),
+                *_GUARDS,
+                *more,
+            ):
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing of each request."""
+
+    return Handler
+
+
+calls.checked_face(globals())

@@ -1,0 +1,139 @@
+"""The page of a session: what it shows, to whom it answers, and that it goes with the session."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
+import pytest
+
+from krishiv_py import MemorySink, OperatorError, PlanError, ResultStream, Sender, Session, SideOutputLateEventHandler, count
+from krishiv_py.display.graph import Box, drawn
+from krishiv_py.display.page import Sample, View, content
+from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.plan.running.progress import Progress
+from krishiv_py.ui import boxes
+
+NASTY = "<script>alert('x')</script> password=hunter2"
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    with Session.in_process() as made:
+        yield made
+
+
+def pipeline(session: Session) -> tuple[ResultStream, Sender]:
+    stream, sender = session.memory_stream("user string, at bigint")
+    windows = stream.watermark("at", 0).key_by("user").tumbling_window(1_000).agg(count())
+    return windows.with_late_event_handler(SideOutputLateEventHandler(MemorySink())), sender
+
+
+def get(url: str, **headers: str) -> tuple[int, str, dict[str, str]]:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=20) as answer:
+            return answer.status, answer.read().decode(), dict(answer.headers)
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code, refused.read().decode(), dict(refused.headers)
+
+
+def test_it_shows_what_runs(session: Session) -> None:
+    windows, sender = pipeline(session)
+    query = windows.start(MemorySink(), name=NASTY)
+    sender.send([{"user": "a", "at": 100}, {"user": "b", "at": 5_100}])
+    sender.send([{"user": "late user", "at": 200}])
+    query.process_all_available()
+    with session.ui(port=0) as page:
+        code, text, headers = get(page.url)
+        assert code == 200 and "tumbling 1 s" in text and "late user" in text
+        assert "<dd>3<small>" in text, "three rows"
+        assert "33.3 % of the rows" in text
+        assert "hunter2" not in text and "<script>alert" not in text
+        nonce = re.search(r"'nonce-([^']+)'", headers["Content-Security-Policy"])
+        assert nonce is not None and re.findall(r"<script[^>]*>", text) == [f"<script nonce='{nonce[1]}'>"]
+        assert not re.search(r"(?:src|href)=", text), "it needs nothing from elsewhere"
+        assert "tumbling 1 s" in get(f"{page.url}now")[1]
+        assert "fires when the watermark reaches" in get(f"{page.url}why?{urlencode({'query': NASTY})}")[1]
+        assert "no query of this name" in get(f"{page.url}why?query=none")[1]
+        assert get(f"{page.url}secret")[0] == 404
+
+
+def test_a_page_of_another_site_reads_nothing(session: Session) -> None:
+    # A name of the attacker's that is made to mean 127.0.0.1 gives a browser's script what this machine serves.
+    with session.ui(port=0) as page:
+        assert get(page.url, Host=f"evil.example:{page.port}")[0] == 403
+        assert get(page.url, Host=f"localhost:{page.port}")[0] == 200
+
+
+def test_a_failed_query_is_shown_with_its_problem(session: Session) -> None:
+    def broken(rows: object) -> object:
+        raise ZeroDivisionError("nothing can be shared among nobody")
+
+    windows, sender = pipeline(session)
+    query = windows.map_batches(broken, "user string").start(MemorySink(), name="q")
+    sender.send([{"user": "a", "at": 100}, {"user": "b", "at": 5_100}])
+    with pytest.raises(OperatorError, match="ZeroDivisionError"):
+        query.process_all_available()
+    with session.ui(port=0) as page:
+        assert "✖ failed" in get(page.url)[1] and "ZeroDivisionError" in get(page.url)[1]
+
+
+def test_it_goes_with_the_session_and_its_port_is_free_again() -> None:
+    with Session.in_process() as session:
+        page = session.ui(port=0)
+        with pytest.raises(PlanError, match=r"cannot be served.*Hint: pass a port"):
+            session.ui(port=page.port)
+        port = page.port
+    assert not [t for t in threading.enumerate() if t.name == "krishiv-ui"]
+    with Session.in_process() as session, session.ui(port=port) as page:
+        assert get(page.url)[0] == 200
+        page.close()
+        page.close()
+
+
+def test_the_last_minutes_are_drawn(session: Session) -> None:
+    windows, sender = pipeline(session)
+    windows.start(MemorySink(), name="q")
+    with session.ui(port=0) as page:
+        until = time.monotonic() + 30
+        at = 0
+        while "<polyline" not in get(f"{page.url}now")[1]:
+            assert time.monotonic() < until
+            sender.send([{"user": "a", "at": at}])
+            at += 500
+            time.sleep(0.2)
+
+
+@pytest.mark.parametrize("watermark", [UNSET, END_OF_TIME, 0, -(10**15), 2 * 10**15, 10**17])
+def test_any_watermark_can_be_shown(watermark: int) -> None:
+    samples = [Sample.of(Progress(batch_id=n, watermark_us=watermark, rows=n), float(n)) for n in range(4)]
+    progress = Progress(
+        batch_id=3, watermark_us=watermark, source_watermarks_us={"a": watermark, "b": UNSET}, held_back={"a": 2}
+    )
+    assert "nan" not in content([View("q", "running", progress, samples=samples)], now_us=1_800_000_000_000_000)
+
+
+def test_no_arrow_of_the_drawing_passes_through_a_box() -> None:
+    chain = (Box("source", "s"), Box("stage", "1", inputs=(0,)), Box("stage", "2", inputs=(1,)), Box("stage", "3", inputs=(2,)))
+    out = (Box("output", "of 1", inputs=(1,)), Box("output", "of 2", inputs=(2,)), Box("output", "of 3", inputs=(3,)))
+    text = drawn((*chain, *out))
+    frames = [tuple(map(int, f)) for f in re.findall(r"x='(\d+)' y='(\d+)' width='(\d+)' height='(\d+)' rx", text)]
+    arrows = re.findall(r"<path class='arrow' d='M(\d+) (\d+)C\d+ \d+ \d+ \d+ (\d+) (\d+)H(\d+)'", text)
+    assert len(frames) == 7 and len(arrows) == 6
+    for _, _, bend, level, end in (tuple(map(int, arrow)) for arrow in arrows):
+        assert not [f for f in frames if f[1] <= level <= f[1] + f[3] and f[0] < end and f[0] + f[2] > bend]
+
+
+def test_several_outputs_and_joins_are_drawn_with_what_they_read(session: Session) -> None:
+    windows, _ = pipeline(session)
+    other, _ = session.memory_stream("user string, at bigint, price double")
+    joined = other.watermark("at", 0).interval_join(windows.key_by("user"), on="user", lower="-1 s", upper="1 s")
+    found = boxes(joined._plan("in_process"))
+    assert [b.kind for b in found].count("source") == 2 and found[-1].kind == "output"
+    assert all(n < at for at, box in enumerate(found) for n in box.inputs)

@@ -1,0 +1,100 @@
+"""query.watch(): a query shown in a terminal, a notebook and a file."""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from krishiv_py import Batches, DurationError, MemorySink, Session, count
+from krishiv_py.display.watch import Seen, watch
+from krishiv_py.errors import MissingExtraError
+from krishiv_py.plan.running.progress import Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def looks(*progress: Progress, last: str = "stopped", problem: str | None = None) -> Any:
+    left = [Seen("per minute", "running", one) for one in progress]
+    left.append(Seen("per minute", last, progress[-1], problem))
+    return lambda: left.pop(0)
+
+
+def test_elsewhere_each_batch_is_a_line() -> None:
+    out = io.StringIO()
+    one, two = Progress(batch_id=0, rows=5), Progress(batch_id=1, rows=9, late={"late": 2})
+    watch(looks(one, one, two), every_s=0, to=out)
+    assert [line.partition(":")[0] for line in out.getvalue().splitlines()] == [
+        "per minute, batch 0",
+        "per minute, batch 1",
+    ] * 1 + ["per minute, batch 1"]
+    assert out.getvalue().rstrip().endswith("stopped")
+
+
+def test_in_a_terminal_it_is_a_table() -> None:
+    out = Terminal()
+    progress = Progress(
+        batch_id=3, rows=1_234, late={"late": 7}, doubts=("seconds?",), backlog={"events": 5}, idle_sources=("a",)
+    )
+    watch(looks(progress, last="failed", problem="it broke, password=hunter2"), every_s=0, to=out)
+    assert all(
+        text in out.getvalue() for text in ("per minute", "1,234", "7 late", "seconds?", "5 of events", "idle: a", "it broke")
+    )
+    assert "hunter2" not in out.getvalue()
+
+
+def test_in_a_notebook_one_output_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[dict[str, str]] = []
+    output = SimpleNamespace(update=lambda data, raw: drawn.append(data))
+    ipython = SimpleNamespace(
+        get_ipython=lambda: SimpleNamespace(kernel=object()), display=SimpleNamespace(display=lambda *_, **__: output)
+    )
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    watch(looks(Progress(batch_id=0), Progress(batch_id=1)), every_s=0)
+    assert len(drawn) == 3 and all("per minute" in data["text/html"] for data in drawn)
+
+
+def test_ctrl_c_and_a_timeout_leave_the_query_running(capsys: pytest.CaptureFixture[str]) -> None:
+    with Session.in_process() as session:
+        stream, sender = session.memory_stream("at bigint")
+        query = stream.watermark("at", 0).tumbling_window(1_000).agg(count()).start(MemorySink(), name="q")
+        sender.send([{"at": 100}])
+        began = time.monotonic()
+        query.watch(every="10 ms", timeout="200 ms")
+        assert 0.2 <= time.monotonic() - began < 20 and query.status == "running"
+        assert "q, " in capsys.readouterr().out
+
+        def pressed() -> Seen:
+            raise KeyboardInterrupt
+
+        watch(pressed, every_s=0, to=io.StringIO())
+        assert query.status == "running"
+        for wrong in ("0 s", -1, "soon"):
+            with pytest.raises(DurationError):
+                query.watch(every=wrong)
+
+
+def test_it_ends_with_the_query() -> None:
+    with Session.in_process() as session:
+        stream, sender = session.memory_stream("at bigint")
+        sender.send([{"at": 100}])
+        windows = stream.watermark("at", 0).tumbling_window(1_000).agg(count())
+        query = windows.start(MemorySink(), batches=Batches.available_now())
+        watching = threading.Thread(target=query.watch)
+        watching.start()
+        watching.join(30)
+        assert not watching.is_alive()
+
+
+def test_a_terminal_without_rich_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"progress"):
+        watch(looks(Progress()), every_s=0, to=Terminal())
