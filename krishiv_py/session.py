@@ -27,7 +27,7 @@ from krishiv_py.display.html import session_html
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import PROFILES, a_number, a_text, file_name, is_collection, one_of
-from krishiv_py.plan.durations import Duration, to_us
+from krishiv_py.plan.durations import Duration, TimePoint, to_us
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.batches import Batches, told_batches
 from krishiv_py.plan.options.begin import OnChange, told_begin
@@ -313,6 +313,13 @@ class Session(FileSources, RangedSources, OtherStreams):
         PlanError
             For what is neither, and for a name that no stage has.
         """
+        folder, plan = self._kept(checkpoint, stream, stage, "session.read_state")
+        return self._runner.read_state(plan, folder, stage)
+
+    def _kept(
+        self, checkpoint: str, stream: RunMethods | Iterable[Output], stage: str | None, what: str
+    ) -> tuple[str, PhysicalPlan]:
+        """Return the folder of a checkpoint, and the plan that says how to read it."""
         if not isinstance(stream, RunMethods) and not is_collection(stream):
             raise PlanError(
                 "not an aggregated stream",
@@ -323,8 +330,33 @@ class Session(FileSources, RangedSources, OtherStreams):
         if stage is not None:
             a_text(stage, "stage", "pass the name of a stage, or None for the last one")
         if isinstance(stream, RunMethods):
-            return self._runner.read_state(stream._plan(), folder, stage)
-        return self._runner.read_state(_one_plan(named_outputs(stream, "session.read_state")), folder, stage)
+            return folder, stream._plan()
+        return folder, _one_plan(named_outputs(stream, what))
+
+    def why(
+        self,
+        checkpoint: str,
+        stream: RunMethods | Iterable[Output],
+        key: Any = None,
+        time: TimePoint | None = None,
+        stage: str | None = None,
+    ) -> str:
+        """Say what became of a `key` at a `time` in the query of a `checkpoint`, running or not (:meth:`Query.why`).
+
+        `stream` is the plan the query was started with, or the list of its outputs; `stage` the stage of this name. Without
+        key and time all open windows are described, the oldest ones first.
+
+        Raises
+        ------
+        CheckpointError
+            When the checkpoint has no state, or belongs to another plan; names the differences.
+        PlanError
+            As :meth:`read_state` and :meth:`Query.why`.
+        DurationError
+            For what is no time.
+        """
+        folder, plan = self._kept(checkpoint, stream, stage, "session.why")
+        return self._runner.why(plan, folder, key, time, stage)
 
     def savepoint(self, checkpoint: str, path: str) -> str:
         """Write a savepoint of a `checkpoint` from which no query runs: its state as values, of no engine (docs/savepoints.md).

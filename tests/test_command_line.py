@@ -94,11 +94,18 @@ def test_the_lateness_of_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     file = tmp_path / "rows.csv"
     file.write_text("source,at,came\na,1000,1\nb,9000,2\na,4000,3\nb,12000,4\n")
     wanted = ["lateness", str(file), "--time", "at", "--arrival", "came", "--by", "source", "--window", "5 s"]
-    assert main([*wanted, "--lag", "0 s", "--lag", "5 s", "--plot", str(tmp_path / "curve.svg")]) == 0
+    assert (
+        main(
+            [*wanted, "--lag", "0 s", "--lag", "5 s", "--plot", str(tmp_path / "curve.svg"), "--html", str(tmp_path / "a.html")]
+        )
+        == 0
+    )
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "4 rows by 'at', in the order of 'came': 1 came after a newer row, at most 5 s"
-    assert [line.split() for line in lines[2:4]] == [["0", "s", "1", "25", "%", "2"], ["5", "s", "0", "0", "%", "4"]]
-    assert lines[5].split() == ["source", "rows", "behind", "most_us", "own_us"]
+    assert [line.split() for line in lines[2:4]] == [["0", "s", "1", "25", "%", "2", "2"], ["5", "s", "0", "0", "%", "4", "3"]]
+    assert lines[5].split() == ["source", "rows", "behind", "at", "most", "late", "at", "0", "s", "late", "at", "5", "s"]
+    assert lines[6].split() == ["a", "2", "1", "5", "s", "50", "%", "0", "%"]
+    assert "<th" in (tmp_path / "a.html").read_text()
     assert (tmp_path / "curve.svg").read_text().startswith("<?xml")
 
 
@@ -110,6 +117,9 @@ def test_the_lateness_of_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Pa
         ("rows.parquet", "no parquet", [], "the file cannot be read (got: "),
         ("rows.csv", "at\n1\n", ["--lag", "soon"], "soon"),
         ("rows.csv", "at\n1\n", ["--by", "nowhere"], "nowhere"),
+        ("rows.csv", "at\n1\n", ["--loses-at-most", "7"], "loses_at_most"),
+        ("rows.csv", "at\n1\n", ["--html", "/nowhere/a.html"], "cannot be written"),
+        ("rows.csv", "at\n1\n", ["--plot", "/nowhere/a.svg"], "cannot be written"),
     ],
 )
 def test_a_file_without_a_lateness(

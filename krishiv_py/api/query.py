@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from krishiv_py.display.lag import LatenessProfile
 from krishiv_py.display.progress import Show
 from krishiv_py.plan.durations import Duration, TimePoint
 from krishiv_py.plan.running.progress import Progress
@@ -41,6 +42,47 @@ class Query(Protocol):
     @property
     def progress(self) -> Progress:
         """Watermark, late counts, open windows, state."""
+        ...
+
+    def lateness(self, stage: str | None = None) -> LatenessProfile:
+        """Return how late rows have come so far, and what other lags would have lost; it costs next to nothing.
+
+        Rows are counted by how far they come after the newest row of the micro-batches before, in steps that people set as a
+        lag (1, 2 and 5 s and so on), over all restarts from one checkpoint. What the steps and the lag of the query itself lose
+        is exact; between them more is shown than would be lost. Of several sources with lags of their own, a step stands for
+        the change of all of them, and is shown as that of the largest one.
+
+        Parameters
+        ----------
+        stage : str, optional
+            The stage of this name; by default the first that judges rows of a source.
+
+        Raises
+        ------
+        PlanError
+            For a name that no such stage has, and where no stage judges rows by their event time.
+        """
+        ...
+
+    def expect_lateness(self, profile: LatenessProfile, stage: str | None = None) -> None:
+        """Warn in ``progress.doubts`` when rows that come from now on are later than a `profile` says.
+
+        Compared are stretches of up to 50 000 rows, when :attr:`progress` is asked for: at each step of :meth:`lateness` no
+        larger share may be late than in the profile, beyond chance. The warning goes when a stretch fits again. Say it again
+        after a restart; ``start(sink, lateness=profile)`` says it at once.
+
+        Parameters
+        ----------
+        profile : LatenessProfile
+            The profile that the lag was chosen by.
+        stage : str, optional
+            The stage of this name; by default the first that judges rows of a source.
+
+        Raises
+        ------
+        PlanError
+            For what is no profile, a name that no such stage has, and where no stage judges rows by their event time.
+        """
         ...
 
     def await_termination(self, timeout: dt.timedelta | str | None = None) -> bool:
@@ -241,6 +283,33 @@ class Query(Protocol):
 
         An end is milliseconds since the epoch, a datetime, or the text that this method prints.
         Of several stages the last one with windows is asked, or the `stage` of this name.
+        """
+        ...
+
+    def why(self, key: Any = None, time: TimePoint | None = None, stage: str | None = None) -> str:
+        """Say what became of a `key` at a `time`, a line for each of its windows.
+
+        The first line has the watermark: since when it has not moved, and which source holds it. The second says where a row of
+        that time would go now, and why. Then each window that the time belongs to is open, fired, closed or never seen, and
+        what it waits for. Whether a closed window fired is known where the sink is in memory. Without both it is
+        :meth:`why_not_fired`; of a stopped query ask ``session.why(checkpoint, stream, ...)`` or ``krishiv why CHECKPOINT``.
+
+        Parameters
+        ----------
+        key : value or tuple, optional
+            A key; a tuple for several key columns. Without it all keys.
+        time : int, datetime or str, optional
+            An event time: milliseconds since the epoch, a datetime, or the text that this method prints. Without it all
+            windows that are open.
+        stage : str, optional
+            The stage of this name; by default the last one with windows.
+
+        Raises
+        ------
+        PlanError
+            For a value that cannot be a key of this query, and a name that no stage has.
+        DurationError
+            For what is no time.
         """
         ...
 

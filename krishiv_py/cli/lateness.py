@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow.feather as feather
 import pyarrow.json as json
 import pyarrow.parquet as pq
 
-from krishiv_py.display.lag import aligned, lateness_profile
+from krishiv_py.display.lag import lateness_profile
 from krishiv_py.errors import PlanError, SourceError
 
 _READERS = {
@@ -29,10 +30,15 @@ def add_lateness(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, help=f"a file of rows in order of arrival: {', '.join(_READERS)}")
     parser.add_argument("--time", required=True, help="the column of the event time: a timestamp, or integer milliseconds")
     parser.add_argument("--arrival", help="the column that says when a row arrived; without it the order of the file")
+    parser.add_argument("--order", help="a column that says only in which order rows arrived, such as an offset")
     parser.add_argument("--by", help="a column, such as the source, for whose values the lateness is shown")
     parser.add_argument("--batch", help='rows that arrived within this time form a batch: "1 s"; needs --arrival')
     parser.add_argument("--window", help='size of tumbling windows, "1 min": shows what is held and how late results are')
     parser.add_argument("--lag", action="append", metavar="LAG", help='a lag to try, "5 s"; may be given several times')
+    parser.add_argument(
+        "--loses-at-most", type=float, metavar="SHARE", help="also print the smallest lag that loses at most this share: 0.001"
+    )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write the tables as a page")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="write the curve as a picture (.svg, .png); needs matplotlib")
 
 
@@ -50,19 +56,31 @@ def show_lateness(given: argparse.Namespace) -> None:
         _rows(given.file),
         given.time,
         arrival=given.arrival,
+        order=given.order,
         by=given.by,
         batch=given.batch,
         window=given.window,
         lags=given.lag,
     )
     print(profile)
-    if profile.groups is not None:
-        print()
-        groups = profile.groups
-        print(aligned([groups.column_names, *([str(value) for value in row.values()] for row in groups.to_pylist())]))
+    if given.loses_at_most is not None:
+        print(f"\nsmallest lag: {profile.smallest_lag(given.loses_at_most)}")
+    if given.html is not None:
+        page = f"<!doctype html><meta charset='utf-8'><title>Lateness</title>{profile._repr_html_()}"
+        _written(given.html, lambda file: file.write_text(page, encoding="utf-8"))
     if given.plot is not None:
-        profile.plot().savefig(given.plot)
-        print(f"\nwritten: {given.plot}")
+        _written(given.plot, profile.plot().savefig)
+
+
+def _written(file: Path, write: Callable[[Path], object]) -> None:
+    try:
+        write(file)
+    except (OSError, ValueError) as problem:
+        got = f"{file}: {str(problem).splitlines()[0]}"
+        raise SourceError(
+            "the file cannot be written", got=got, hint="pass a file in a folder that can be written"
+        ) from problem
+    print(f"\nwritten: {file}")
 
 
 def _rows(file: Path) -> pa.Table:

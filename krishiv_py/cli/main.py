@@ -11,6 +11,7 @@ from krishiv_py.cli.lateness import add_lateness, show_lateness
 from krishiv_py.cli.move import add_move, move_checkpoint
 from krishiv_py.cli.run import a_port, a_setting, add_run, run
 from krishiv_py.cli.savepoint import add_savepoint, write_savepoint
+from krishiv_py.cli.why import add_why, say_why
 from krishiv_py.errors import KrishivError
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import PROFILES
@@ -51,6 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.command == "savepoint":
             write_savepoint(given)
             return 0
+        if given.command == "why":
+            say_why(given)
+            return 0
         if given.command == "lateness":
             show_lateness(given)
             return 0
@@ -82,6 +86,7 @@ def parser() -> argparse.ArgumentParser:
     broker.add_argument("--port", type=a_port, default=9092, help="its port on this machine (default 9092)")
     broker.add_argument("--fetch", action="store_true", help="only fetch what it needs: 44 MB, once")
     add_lateness(commands.add_parser("lateness", help="show which lag of the watermark loses how many rows of a file"))
+    add_why(commands.add_parser("why", help="say what became of a key at a time in the query of a checkpoint"))
     add_move(commands.add_parser("move", help="let the query of a checkpoint go on on the other engine"))
     add_savepoint(commands.add_parser("savepoint", help="write the state of a checkpoint as values, of no engine"))
     doctor = commands.add_parser("doctor", help="run a task on every executor and compare it with this machine")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.errors import PlanError, shown
@@ -106,6 +107,17 @@ def instants(column: pa.ChunkedArray, kind: TimeKind) -> tuple[Ints, Mask]:
     """Times in µs, and which of them can be placed on a time axis."""
     stamped = stamp(whole(column.cast(normal_type(column.type))), kind)
     return stamped.times, ~(stamped.null | stamped.out_of_range)
+
+
+def sequence(column: pa.ChunkedArray, name: str) -> pa.Array:
+    """Return where rows are in the order of a column."""
+    hint = "pass a column of numbers, times or texts without nulls"
+    if column.null_count:
+        raise PlanError(f"{name!r} does not say in which order rows arrived", got=f"{column.null_count} nulls", hint=hint)
+    try:
+        return pc.sort_indices(column)
+    except pa.ArrowException as problem:
+        raise PlanError(f"{name!r} cannot be sorted", got=str(column.type), hint=hint) from problem
 
 
 def _in_force(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from krishiv_py.arrays import grouping
     from krishiv_py.arrays.types import Ints
     from krishiv_py.display import arrivals, plots, tables
-    from krishiv_py.display.tables import RowsLike
+    from krishiv_py.display.tables import Collected, RowsLike
 else:
     arrivals = lazy("krishiv_py.display.arrivals")
     grouping = lazy("krishiv_py.arrays.grouping")
@@ -36,42 +36,58 @@ else:
 _SHARES: Final = (1.0, 0.1, 0.05, 0.01, 0.001, 0.0001, 0.0)
 """Parts of the rows that may be lost; where no lags are given, the smallest lag for each part is tried."""
 _FIRST: Final = -(2**62)
+_MOST_VALUES: Final = 20
+"""So many values of `by` are shown; all are in the tables."""
 
 
 @attrs.frozen(eq=False)
 class LatenessProfile:
-    """The lateness of rows, and what each of some lags would lose; made by :func:`lateness_profile`.
+    """The lateness of rows, and what each of some lags would lose.
+
+    :func:`lateness_profile` makes it of rows, and ``query.lateness()`` of what a running query has counted.
 
     Attributes
     ----------
     table : pyarrow.Table
         A row for each lag: ``lag_us`` (int64, µs), ``late`` (int64, rows that would be late) and ``late_share`` (double, from
-        0 to 1). With a window also ``held`` (int64, the most rows in windows that have not fired) and, with a column of
-        arrival times, ``delay_us`` (int64, µs, the median time from the end of a window to its result; null where none fired).
+        0 to 1). With a window also ``held`` (int64, the most rows in windows that have not fired) and ``open`` (int64, the most
+        windows open at a time; with `by` one for each value). With a column of arrival times ``delay_us`` (int64, µs, null
+        where nothing fired): the median time from the end of a window to its result, or without a window from an event time
+        to the watermark that reaches it.
     groups : pyarrow.Table or None
         With `by`: a row for each value, largest lateness first, with ``rows``, ``behind`` (rows that came after a newer row of
         any value), ``most_us`` (the largest distance to the newest row of any value, µs) and ``own_us`` (to the newest of the
         same value).
+    group_lags : pyarrow.Table or None
+        With `by`: a row for each value and lag of `table`, with ``lag_us``, ``late`` and ``late_share`` (of the rows of the
+        value). Values are in the order of `groups`.
     rows : int
         Rows with an event time.
     without_time : int
         Rows whose event time is null or out of range. No lag helps them.
     time, order : str
         The column of event times, and what the rows were ordered by.
-    lateness_us : ndarray of int64
-        How far each row was behind the newest row before it, in microseconds, in ascending order.
+    behind_us, behind_rows : ndarray of int64
+        The distances to the newest row before that rows have, each once, µs, in ascending order; and how many rows have each.
     """
 
     table: pa.Table
     groups: pa.Table | None
+    group_lags: pa.Table | None
     rows: int
     without_time: int
     time: str
     order: str
-    lateness_us: Ints = attrs.field(repr=False)
+    behind_us: Ints = attrs.field(repr=False)
+    behind_rows: Ints = attrs.field(repr=False)
 
-    def smallest_lag(self, share: float = 0.0) -> str:
-        """Return the smallest lag under which at most this `share` of the rows is late, as text for ``.watermark(...)``.
+    def smallest_lag(self, loses_at_most: float = 0.0) -> str:
+        """Return the smallest lag under which at most this share of the rows is late, as text for ``.watermark(...)``.
+
+        Parameters
+        ----------
+        loses_at_most : float
+            The share, from 0 to 1: ``0.001`` is one row of a thousand.
 
         Raises
         ------
@@ -81,12 +97,13 @@ class LatenessProfile:
         Examples
         --------
         >>> profile = lateness_profile([{"at": at} for at in (0, 5_000, 2_000, 9_000)], "at")
-        >>> profile.smallest_lag(), profile.smallest_lag(0.5)
+        >>> profile.smallest_lag(), profile.smallest_lag(loses_at_most=0.5)
         ('3 s', '0 s')
         """
+        share = loses_at_most
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
-            raise PlanError("`share` is no part of the rows", got=shown(share), hint="pass a number from 0 to 1")
-        return _length(_lag_for(self.lateness_us, share))
+            raise PlanError("`loses_at_most` is no part of the rows", got=shown(share), hint="pass a number from 0 to 1")
+        return _length(_lag_for(self.behind_us, self.behind_rows, share))
 
     def plot(self) -> Figure:
         """Return a figure of the share of late rows over the lag; needs matplotlib."""
@@ -94,45 +111,82 @@ class LatenessProfile:
 
     def __str__(self) -> str:
         names, columns = self._columns()
-        return "\n".join([self._title(), aligned([names, *zip(*columns, strict=True)])])
+        parts = [self._title(), aligned([names, *zip(*columns, strict=True)])]
+        values = self._values(_MOST_VALUES)
+        if values:
+            parts += ["", aligned(values)]
+            assert self.groups is not None
+            left = self.groups.num_rows - _MOST_VALUES
+            parts += [f"and {left} more: see profile.groups"] if left > 0 else []
+        return "\n".join(parts)
 
     def _repr_html_(self) -> str:
         names, columns = self._columns()
-        lines = [
-            "".join(f"<td style='text-align:right'>{escaped(text)}</td>" for text in row) for row in zip(*columns, strict=True)
-        ]
-        head = "".join(f"<th style='text-align:right'>{escaped(name)}</th>" for name in names)
-        return (
-            f"<p>{escaped(self._title())}</p><table><tr>{head}</tr>"
-            + "".join(f"<tr>{line}</tr>" for line in lines)
-            + "</table>"
-        )
+        values = self._values(_MOST_VALUES)
+        shown_tables: list[list[Sequence[str]]] = [[names, *zip(*columns, strict=True)], *([values] if values else [])]
+        return f"<p>{escaped(self._title())}</p>" + "".join(_table_html(lines) for lines in shown_tables)
 
     def _title(self) -> str:
-        behind = int(np.count_nonzero(self.lateness_us))
-        most = _length(int(self.lateness_us[-1])) if len(self.lateness_us) else "0 s"
+        behind = int(self.behind_rows[self.behind_us > 0].sum())
+        most = _length(int(self.behind_us[-1])) if len(self.behind_us) else "0 s"
         without = f", {self.without_time} without an event time" if self.without_time else ""
         given = f"{self.rows} rows by {self.time!r}, in the order of {self.order}"
         return f"{given}: {behind} came after a newer row, at most {most}{without}"
 
     def _columns(self) -> tuple[tuple[str, ...], list[list[str]]]:
         """Return titles and texts of the table."""
+        reached = "result after the end" if "held" in self.table.column_names else "watermark after the time"
         shows: dict[str, tuple[str, Any]] = {
             "lag_us": ("lag", _length),
             "late": ("late rows", str),
-            "late_share": ("share", lambda x: f"{100 * x:.4g} %"),
+            "late_share": ("share", _percent),
             "held": ("rows held", str),
-            "delay_us": ("result after the end", lambda us: "-" if us is None else _length(us)),
+            "open": ("open windows", str),
+            "delay_us": (reached, lambda us: "-" if us is None else _length(us)),
         }
         names = self.table.column_names
         return tuple(shows[n][0] for n in names), [list(map(shows[n][1], self.table[n].to_pylist())) for n in names]
 
+    def _values(self, most: int) -> list[Sequence[str]]:
+        """Return a line of texts for each of the first values of `by`, under a line of titles; nothing without `by`."""
+        if self.groups is None or self.group_lags is None:
+            return []
+        lags = self.table["lag_us"].to_pylist()
+        shares = self.group_lags["late_share"].to_pylist()
+        head = (self.groups.column_names[0], "rows", "behind", "at most", *(f"late at {_length(lag)}" for lag in lags))
+        lines: list[Sequence[str]] = [head]
+        for at, row in enumerate(self.groups.slice(0, most).to_pylist()):
+            value, rows, behind, most_us, _ = row.values()
+            lost = shares[at * len(lags) : (at + 1) * len(lags)]
+            lines.append((str(value), str(rows), str(behind), _length(most_us), *map(_percent, lost)))
+        return lines
+
+
+def profile_of_counts(behind_us: Ints, behind_rows: Ints, time: str, order: str, without_time: int) -> LatenessProfile:
+    """Return the profile of rows of which only distances and their numbers are known; all distances are lags to try."""
+    rows = int(behind_rows.sum())
+    late = rows - np.cumsum(behind_rows)
+    tried = pa.table(
+        {
+            "lag_us": pa.array(behind_us, pa.int64()),
+            "late": pa.array(late, pa.int64()),
+            "late_share": pa.array(late / max(rows, 1), pa.float64()),
+        }
+    )
+    return LatenessProfile(tried, None, None, rows, without_time, time, order, behind_us, behind_rows)
+
+
+def late_over(profile: LatenessProfile, lag_us: int) -> int:
+    """Return how many rows of a profile are late under a lag of so many microseconds."""
+    return int(profile.behind_rows[int(np.searchsorted(profile.behind_us, lag_us, side="right")) :].sum())
+
 
 def lateness_profile(
-    rows: RowsLike,
+    rows: RowsLike | Collected,
     time: str,
     *,
     arrival: str | None = None,
+    order: str | None = None,
     by: str | None = None,
     batch: Duration | None = None,
     window: Duration | None = None,
@@ -142,27 +196,32 @@ def lateness_profile(
 
     Parameters
     ----------
-    rows : pyarrow.Table, RecordBatch, list of dict, or pandas DataFrame
-        Rows as they arrived. A Spark DataFrame has no order: pass ``frame.toArrow()`` and name the column `arrival`.
+    rows : pyarrow.Table, RecordBatch, list of dict, frame or bounded stream
+        Rows as they arrived: Arrow data, a frame of pandas, Polars or DuckDB, or a stream whose source ends, which is read.
+        A DataFrame of Spark has no order, so it needs `arrival` or `order`.
     time : str
         The event-time column: a timestamp, or integer milliseconds.
     arrival : str, optional
-        The column that says when a row arrived, or in which order: a timestamp, or integers. Without it rows arrived as they
-        are listed.
+        The column that says when a row arrived: a timestamp, or integers that grow. Without it, and without `order`, rows
+        arrived as they are listed.
+    order : str, optional
+        A column that says only in which order rows arrived, such as an offset or a sequence number; of any type that can be
+        sorted.
     by : str, optional
-        A column, such as the source, for whose values the lateness is shown one by one.
+        A column, such as the source or the key, for whose values the lateness is shown one by one.
     batch : int or timedelta or str, optional
         Rows that arrived within the same stretch of this length form a micro-batch and are compared with the watermark before
         it (``int`` is milliseconds); needs `arrival`. Without it each row is a batch.
     window : int or timedelta or str, optional
-        The size of tumbling windows: then it is shown how many rows are held, and how long results take.
+        The size of tumbling windows: then it is shown how many rows are held, how many windows are open, and how long results
+        take.
     lags : sequence, optional
         The lags to try. By default the smallest ones that lose all, 10, 5, 1, 0.1, 0.01 and 0 per cent of the rows.
 
     Raises
     ------
     PlanError
-        For what are no rows, and for `batch` without `arrival`.
+        For what are no rows, a DataFrame without `arrival` or `order`, a stream without end, and `batch` without `arrival`.
     ColumnError
         For a column that the rows do not have, or a time column of another type.
     DurationError
@@ -170,8 +229,10 @@ def lateness_profile(
 
     Notes
     -----
-    Late is meant as in SEMANTICS §4.1 with an allowed lateness of 0. A lag and an allowed lateness together lose what a lag of
-    their sum loses. ``late_rule("window")`` loses no more rows than shown.
+    Late is meant as in SEMANTICS §4.1 with an allowed lateness of 0: a row is late when its time is **before** the newest time
+    of the rows before it, less the lag; a row exactly there is on time. A query judges a whole micro-batch by the batches
+    before it, so it loses at most as many rows as shown, and exactly as many in batches of one row. A lag and an allowed
+    lateness together lose what a lag of their sum loses. ``late_rule("window")`` loses no more rows than shown.
 
     Examples
     --------
@@ -183,47 +244,84 @@ def lateness_profile(
     1 s          2  28.57 %
     5 s          1  14.29 %
     """
+    arrived_by = _order_column(rows, arrival, order)
     table = tables.as_table(rows, "rows")
-    for name, value in (("time", time), ("arrival", arrival), ("by", by)):
-        if value is not None or name == "time":
-            tables.require_name(value, name)
-            known_column(value, table.column_names, "lateness_profile")
+    for name, what in ((time, "time"), (arrival, "arrival"), (order, "order"), (by, "by")):
+        if name is not None or what == "time":
+            tables.require_name(name, what)
+            known_column(str(name), table.column_names, "lateness_profile")
     if batch is not None and arrival is None:
-        raise PlanError("`batch` needs `arrival`", got=shown(batch), hint="pass arrival=, the column that says when")
-    arrived = None if arrival is None else _arrivals(table, arrival)
-    if arrived is not None:
-        order = np.argsort(arrived, kind="stable")
-        table, arrived = table.take(pa.array(order)), arrived[order]
+        raise PlanError("`batch` needs to know when rows arrived", got="no `arrival`", hint='pass arrival="the column"')
+    table = _plain(table.select(list(dict.fromkeys(filter(None, (time, arrival, order, by))))), time)
+    arrived = None
+    if arrival is not None:
+        arrived = _arrivals(table, arrival)
+        sequence = np.argsort(arrived, kind="stable")
+        table, arrived = table.take(pa.array(sequence)), arrived[sequence]
+    elif order is not None:
+        table = table.take(arrivals.sequence(table[order], order))
     times, usable = arrivals.instants(table[time], arrivals.kind_of(table, time))
     numbers = np.arange(len(times)) if batch is None or arrived is None else arrived // to_us(batch, "batch")
     kept = np.flatnonzero(usable)
     times, numbers = times[kept], numbers[kept]
     before = _newest_before(times, numbers)
     lateness = np.where(before == _FIRST, 0, np.maximum(before - times, 0))
-    ordered = np.sort(lateness)
-    tried = [to_us(lag, "lags", allow_zero=True) for lag in _listed(lags)] if lags is not None else _default_lags(ordered)
-    found: dict[str, pa.Array] = {
-        "lag_us": pa.array(tried, pa.int64()),
-        "late": pa.array([len(ordered) - int(np.searchsorted(ordered, lag, side="right")) for lag in tried], pa.int64()),
-    }
-    found["late_share"] = pa.array(found["late"].to_numpy() / max(len(ordered), 1))
-    if window is not None:
-        size = to_us(window, "window")
-        clock = arrived[kept] if arrived is not None and _is_instant(table[arrival]) else None
-        costs = [_held_and_delay(times, before, numbers, size, lag, clock) for lag in tried]
-        found["held"] = pa.array([held for held, _ in costs], pa.int64())
-        if clock is not None:
-            found["delay_us"] = pa.array([delay for _, delay in costs], pa.int64())
-    groups = None if by is None else _by_value(table[by].take(pa.array(kept)), by, times, numbers, lateness)
-    return LatenessProfile(
-        pa.table(found),
-        groups,
-        len(kept),
-        len(usable) - len(kept),
-        time,
-        "the rows" if arrival is None else repr(arrival),
-        ordered,
+    behind_us, behind_rows = np.unique(lateness, return_counts=True)
+    tried = (
+        [to_us(lag, "lags", allow_zero=True) for lag in _listed(lags)]
+        if lags is not None
+        else sorted({_lag_for(behind_us, behind_rows, share) for share in _SHARES})
     )
+    found: dict[str, pa.Array] = {"lag_us": pa.array(tried, pa.int64())}
+    beyond = len(times) - np.append(0, np.cumsum(behind_rows))[np.searchsorted(behind_us, tried, side="right")]
+    found["late"] = pa.array(beyond, pa.int64())
+    found["late_share"] = pa.array(beyond / max(len(times), 1), pa.float64())
+    values = None if by is None else grouping.group([table[by].take(pa.array(kept))], len(times))
+    size = None if window is None else to_us(window, "window")
+    clock = arrived[kept] if arrived is not None and _is_instant(table[arrival]) else None
+    costs = [_Cost.of(times, before, numbers, size, lag, clock, None if values is None else values.ids) for lag in tried]
+    if size is not None:
+        found["held"] = pa.array([cost.held for cost in costs], pa.int64())
+        found["open"] = pa.array([cost.open for cost in costs], pa.int64())
+    if clock is not None:
+        found["delay_us"] = pa.array([cost.delay_us for cost in costs], pa.int64())
+    groups = group_lags = None
+    if by is not None and values is not None:
+        named = table[by].take(pa.array(kept)).take(pa.array(values.first))
+        groups, group_lags = _by_value(named, by, values.ids, values.n, times, numbers, lateness, tried)
+    named_order = "the rows" if arrived_by is None else repr(arrived_by)
+    without = len(usable) - len(kept)
+    return LatenessProfile(pa.table(found), groups, group_lags, len(kept), without, time, named_order, behind_us, behind_rows)
+
+
+def _order_column(rows: object, arrival: str | None, order: str | None) -> str | None:
+    """Return the column that says in which order rows arrived; None where they are listed so."""
+    if arrival is not None and order is not None:
+        raise PlanError(
+            "`arrival` and `order` both say in which order rows arrived",
+            got=f"arrival={shown(arrival)}, order={shown(order)}",
+            hint="pass `arrival` if the column has times, else `order`",
+        )
+    if arrival is None and order is None and tables.of_spark(rows):
+        raise PlanError(
+            "the rows of a DataFrame of Spark have no order",
+            got="neither `arrival` nor `order`",
+            then="lateness is a matter of the order in which rows arrived",
+            hint='pass arrival="the column that says when", or order="offset"',
+        )
+    return order if arrival is None else arrival
+
+
+def _plain(table: pa.Table, time: str) -> pa.Table:
+    """Return the table with event times in µs, where they are finer: digits below do not matter for a lag."""
+    for at, field in enumerate(table.schema):
+        if pa.types.is_string_view(field.type):  # which Polars gives, and Arrow does not sort
+            table = table.set_column(at, field.name, table[field.name].cast(pa.string()))
+    type_ = table.schema.field(time).type
+    if not (pa.types.is_timestamp(type_) and type_.unit == "ns"):
+        return table
+    column = table[time].cast(pa.timestamp("us", type_.tz), safe=False)
+    return table.set_column(table.column_names.index(time), time, column)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
@@ -265,61 +363,110 @@ def _newest_before(times: Ints, batches: Ints) -> Ints:
     return np.where(begin == 0, _FIRST, newest[begin - 1])
 
 
-def _lag_for(ordered: Ints, share: float) -> int:
-    """Return the smallest lag, µs, that at most so many rows exceed."""
-    spared = int(np.floor(share * len(ordered) + 1e-9))
-    return int(ordered[len(ordered) - 1 - spared]) if spared < len(ordered) else 0
+def _lag_for(behind_us: Ints, behind_rows: Ints, share: float) -> int:
+    """Return the smallest distance, µs, that at most so many rows exceed; 0 where all may be late."""
+    rows = int(behind_rows.sum())
+    spared = int(np.floor(share * rows + 1e-9))
+    if spared >= rows:
+        return 0
+    return int(behind_us[int(np.searchsorted(np.cumsum(behind_rows), rows - spared))])
 
 
-def _default_lags(ordered: Ints) -> list[int]:
-    return sorted({_lag_for(ordered, share) for share in _SHARES})
+@attrs.frozen
+class _Cost:
+    """What a lag costs: rows and windows that wait at a time, at most, and how long results take (median, µs)."""
+
+    held: int
+    open: int
+    delay_us: int | None
+
+    @classmethod
+    def of(
+        cls, times: Ints, before: Ints, batches: Ints, size: int | None, lag: int, clock: Ints | None, values: Ints | None
+    ) -> _Cost:
+        """Replay the rows under a lag, in windows of a `size`; without one each time is an end, and only its delay is meant."""
+        if not len(times) or (size is None and clock is None):
+            return cls(0, 0, None)
+        newest = np.maximum.accumulate(times)
+        if size is None:
+            return cls(0, 0, _delay(times, newest, lag, clock))
+        taken = np.flatnonzero((before == _FIRST) | (times >= before - lag))
+        ends, window = np.unique((times[taken] // size + 1) * size, return_inverse=True)
+        fired = np.searchsorted(newest, ends + lag)  # the row that moves the watermark to the end
+        after = np.append(np.searchsorted(batches, batches, side="right"), len(times))  # a window fires with its whole batch
+        gone = after[fired]
+        held = np.zeros(len(times) + 1, np.int64)
+        np.add.at(held, taken, 1)
+        np.add.at(held, gone[window], -1)
+        of_value = window if values is None else window + len(ends) * values[taken]
+        pairs, first = np.unique(of_value, return_index=True)
+        opened = np.zeros(len(times) + 1, np.int64)
+        np.add.at(opened, taken[first], 1)
+        np.add.at(opened, gone[pairs % len(ends)], -1)
+        return cls(int(np.cumsum(held).max()), int(np.cumsum(opened).max()), _delay(ends, newest, lag, clock))
 
 
-def _held_and_delay(
-    times: Ints, before: Ints, batches: Ints, size: int, lag: int, clock: Ints | None
-) -> tuple[int, int | None]:
-    """Return the most rows that wait in windows at a time, and the median time from the end of a window to its result, µs."""
-    if not len(times):
-        return 0, None
-    on_time = (before == _FIRST) | (times >= before - lag)
-    ends = (times[on_time] // size + 1) * size
-    newest = np.maximum.accumulate(times)
-    fired = np.searchsorted(newest, ends + lag)  # the row that moves the watermark to the end
-    after = np.append(np.searchsorted(batches, batches, side="right"), len(times))  # a window fires with its whole batch
-    change = np.zeros(len(times) + 1, np.int64)
-    np.add.at(change, np.flatnonzero(on_time), 1)
-    np.add.at(change, after[fired], -1)
-    held = int(np.cumsum(change).max())
+def _delay(ends: Ints, newest: Ints, lag: int, clock: Ints | None) -> int | None:
+    """Return the median time from an end to the arrival of the row whose watermark reaches it, µs."""
     if clock is None:
-        return held, None
-    windows = np.unique(ends)
-    at = np.searchsorted(newest, windows + lag)
-    done = at < len(times)
-    return held, int(np.median(clock[at[done]] - windows[done])) if done.any() else None
+        return None
+    at = np.searchsorted(newest, ends + lag)
+    done = at < len(newest)
+    return int(np.median(clock[at[done]] - ends[done])) if done.any() else None
 
 
-def _by_value(column: pa.ChunkedArray, name: str, times: Ints, batches: Ints, lateness: Ints) -> pa.Table:
-    """Return for each value how far its rows were behind."""
-    grouped = grouping.group([column], len(times))
-    ids, n = grouped.ids, grouped.n
-    own = np.zeros(n, np.int64)
-    order = np.argsort(ids, kind="stable")
-    for rows in np.split(order, np.flatnonzero(np.diff(ids[order])) + 1) if len(order) else []:
-        before = _newest_before(times[rows], batches[rows])
-        own[ids[rows[0]]] = int(np.where(before == _FIRST, 0, np.maximum(before - times[rows], 0)).max())
-    most = np.zeros(n, np.int64)
+def _by_value(
+    named: pa.ChunkedArray, name: str, ids: Ints, n: int, times: Ints, batches: Ints, lateness: Ints, tried: Sequence[int]
+) -> tuple[pa.Table, pa.Table]:
+    """Return for each value how far its rows were behind, and how many of them each lag loses."""
+    own, most = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    np.maximum.at(own, ids, _own_lateness(ids, times, batches))
     np.maximum.at(most, ids, lateness)
-    behind = np.bincount(ids, weights=lateness > 0, minlength=n).astype(np.int64)
-    found = pa.table(
+    rows = np.bincount(ids, minlength=n).astype(np.int64)
+    lost = [np.bincount(ids[lateness > lag], minlength=n).astype(np.int64) for lag in tried]
+    behind = np.bincount(ids[lateness > 0], minlength=n).astype(np.int64)
+    order = np.argsort(-most, kind="stable")
+    groups = pa.table({name: named, "rows": rows, "behind": behind, "most_us": most, "own_us": own}).take(pa.array(order))
+    late = np.stack(lost, axis=1)[order] if lost else np.zeros((n, 0), np.int64)
+    group_lags = pa.table(
         {
-            name: column.take(pa.array(grouped.first)),
-            "rows": np.bincount(ids, minlength=n),
-            "behind": behind,
-            "most_us": most,
-            "own_us": own,
+            name: groups[name].take(pa.array(np.repeat(np.arange(n), len(tried)))),
+            "lag_us": pa.array(np.tile(np.asarray(tried, np.int64), n), pa.int64()),
+            "late": pa.array(late.ravel(), pa.int64()),
+            "late_share": pa.array((late / np.maximum(rows[order], 1)[:, None]).ravel(), pa.float64()),
         }
     )
-    return found.take(pa.array(np.argsort(-most, kind="stable")))
+    return groups, group_lags
+
+
+def _own_lateness(ids: Ints, times: Ints, batches: Ints) -> Ints:
+    """Return of each row how far it is behind the newest row of its own value in the batches before, µs."""
+    if not len(times):
+        return times
+    order = np.argsort(ids, kind="stable")
+    value, batch = ids[order], batches[order]
+    instants, rank = np.unique(times[order], return_inverse=True)
+    newest = np.maximum.accumulate(rank + value * len(instants))  # a running maximum that begins again with each value
+    starts = np.flatnonzero((np.diff(value, prepend=-1) != 0) | (np.diff(batch, prepend=batch[0] - 1) != 0))
+    begin = np.repeat(starts, np.diff(starts, append=len(value)))
+    known = (begin > 0) & (value[begin - 1] == value)
+    before = instants[newest[begin - 1] % len(instants)]
+    found = np.zeros(len(times), np.int64)
+    found[order] = np.where(known, np.maximum(before - times[order], 0), 0)
+    return found
+
+
+def _table_html(lines: Sequence[Sequence[str]]) -> str:
+    """Return lines of texts, the first of which are titles, as a table."""
+    cells = [
+        "".join(f"<{tag} style='text-align:right'>{escaped(text)}</{tag}>" for text in line)
+        for tag, line in zip(("th", *("td",) * (len(lines) - 1)), lines, strict=True)
+    ]
+    return "<table>" + "".join(f"<tr>{line}</tr>" for line in cells) + "</table>"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.4g} %"
 
 
 def _length(us: int) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from krishiv_py.arrays.types import Mask
 from krishiv_py.display.arrivals import Arrivals, arrivals
 from krishiv_py.display.bands import Band, bands, in_lanes
-from krishiv_py.display.lag import LatenessProfile
+from krishiv_py.display.lag import LatenessProfile, late_over
 from krishiv_py.display.tables import RowsLike, as_table, as_tables, late_table, require_name
 from krishiv_py.display.timeaxis import TimeAxis, unit_for
 from krishiv_py.errors import PlanError, missing_extra, shown
@@ -179,15 +179,14 @@ def lags(profile: LatenessProfile) -> Figure:
     """
     if not isinstance(profile, LatenessProfile):
         raise PlanError("not a LatenessProfile", got=shown(profile), hint="pass lateness_profile(...)")
-    behind = profile.lateness_us
-    unit, us = unit_for(int(behind[-1]) if len(behind) else 0)
+    steps = profile.behind_us
+    unit, us = unit_for(int(steps[-1]) if len(steps) else 0)
     figure = Figure(figsize=(_WIDTH, 3.6), layout="constrained")
     axes = figure.subplots()
-    if len(behind):
-        steps, at = np.unique(behind, return_index=True)
-        share = 100 * (1 - np.append(at[1:], len(behind)) / len(behind))  # above a step are those that come after it in order
+    if len(steps):
+        share = 100 * (1 - np.cumsum(profile.behind_rows) / profile.rows)
         edges = np.concatenate([[0.0], steps / us, [steps[-1] / us * 1.05 + 1e-9]])
-        top = 100 * np.count_nonzero(behind) / len(behind)
+        top = 100 * late_over(profile, 0) / profile.rows
         axes.stairs(np.concatenate([[top], share]), edges, baseline=None, color=_ROW, linewidth=2, label="late rows")
         tried = profile.table["lag_us"].to_numpy() / us
         axes.scatter(tried, 100 * profile.table["late_share"].to_numpy(), color=_LATE, zorder=3, label="lags of the table")

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.connectors.frames import of_pandas
-from krishiv_py.errors import PlanError, shown
+from krishiv_py.connectors.frames import arrow_table
+from krishiv_py.errors import KrishivError, PlanError, SchemaError, shown
 
 RowsLike: TypeAlias = "pa.Table | pa.RecordBatch | Sequence[dict[str, Any]]"
-"""A table, a record batch, a list of dicts, or a pandas DataFrame."""
+"""A table, a record batch, a list of dicts, or a frame that hands its columns on as Arrow data."""
+
+
+class Collected(Protocol):
+    """What gives its rows when it is collected: a bounded stream, a lazy frame."""
+
+    def collect(self) -> Any:
+        """Return the rows."""
+        ...
 
 
 def as_table(rows: Any, what: str) -> pa.Table:
@@ -28,19 +36,29 @@ def as_table(rows: Any, what: str) -> pa.Table:
     >>> as_table([{"at": 1}, {"at": 2}], "late").num_rows
     2
     """
-    if isinstance(rows, pa.Table):
-        return rows
-    if isinstance(rows, pa.RecordBatch):
-        return pa.Table.from_batches([rows])
     try:
+        if of_spark(rows) and not rows.isStreaming:
+            return rows.toArrow()
+        found = arrow_table(rows)
+        if found is None and not isinstance(rows, type) and callable(getattr(rows, "collect", None)) and not of_spark(rows):
+            found = arrow_table(rows.collect())
+        if found is not None:
+            return found
         if isinstance(rows, (list, tuple)) and all(isinstance(r, dict) for r in rows):
             names = list(dict.fromkeys(name for row in rows for name in row))  # of all rows: the first may lack one
             return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
-        if of_pandas(rows):
-            return pa.Table.from_pandas(rows, preserve_index=False)
+    except KrishivError as problem:
+        if not isinstance(problem, SchemaError):
+            raise  # of a stream that is collected: it has no end, or its source is wrong
+        raise _refused(what, rows, str(problem).splitlines()[0]) from problem
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as problem:
         raise _refused(what, rows, str(problem).splitlines()[0]) from problem
-    raise _refused(what, rows, "there are no rows to draw")
+    raise _refused(what, rows, "there are no rows in it")
+
+
+def of_spark(rows: object) -> bool:
+    """Return whether it is a DataFrame of Spark."""
+    return type(rows).__module__.startswith("pyspark.") and hasattr(rows, "toArrow")
 
 
 def as_tables(batches: Any) -> list[pa.Table]:
@@ -110,5 +128,5 @@ def _refused(what: str, rows: object, consequence: str) -> PlanError:
         f"`{what}` is no table of rows",
         got=shown(rows),
         then=consequence,
-        hint="pass a pyarrow Table or RecordBatch, a list of dicts, or a pandas DataFrame",
+        hint="pass a pyarrow Table or RecordBatch, a list of dicts, or a frame of pandas or Polars",
     )

@@ -14,6 +14,7 @@ from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.in_process.batch import ProcessBatch, Sent
 from krishiv_py.in_process.stage import ProcessStage
 from krishiv_py.kernels.input.clocks import Clocks
+from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.planner.physical import PhysicalPlan
 
@@ -45,6 +46,11 @@ class Core:
         The name of the query, for warnings.
     now_us : int
         Processing time, µs since the epoch.
+
+    Attributes
+    ----------
+    moved_us : dict
+        When the watermark of each source last moved, µs since the epoch; under ``""`` the least one.
     """
 
     def __init__(self, plan: PhysicalPlan, title: str, now_us: int) -> None:
@@ -56,6 +62,8 @@ class Core:
         self.batch_id = 0
         self.advances = 0
         self.idle: tuple[str, ...] = ()
+        self.moved_us: dict[str, int] = {}
+        self._shown = self._watermarks()
         self.ahead = TimeWatch(plan, title)
 
     def moment(self, now_us: int, begun_us: int | None) -> Moment:
@@ -109,10 +117,15 @@ class Core:
         self.batch_id += 1
         return output_of_batch
 
+    def put_back(self, clocks: Clocks, moved_us: Mapping[str, int]) -> None:
+        """Go on with clocks of an earlier run."""
+        self.clocks, self.in_force = clocks, clocks.moment()
+        self.moved_us, self._shown = dict(moved_us), self._watermarks()
+
     def go_on_from(self, other: Core) -> None:
         """Take over what a checkpoint would keep of another one: plain bytes, nothing else."""
-        self.clocks = Clocks.restored(self.plan.clocks, json.loads(json.dumps(other.clocks.saved())))
-        self.in_force = self.clocks.moment()
+        clocks = Clocks.restored(self.plan.clocks, json.loads(json.dumps(other.clocks.saved())))
+        self.put_back(clocks, other.moved_us)
         self.before, self.advances, self.batch_id = other.before, other.advances, other.batch_id
         for stage, before in zip(self.stages, other.stages, strict=True):
             stage.go_on_from(before)
@@ -132,4 +145,10 @@ class Core:
         before, self.in_force = self.in_force, self.clocks.settle(now_us)
         self.advances += self.in_force.later(before)
         self.idle = tuple(self.clocks.idle(now_us))
+        before_us, self._shown = self._shown, self._watermarks()
+        self.moved_us |= {name: now_us for name, us in self._shown.items() if us != before_us.get(name)}
         return self.in_force
+
+    def _watermarks(self) -> dict[str, int]:
+        """Return the watermark of each source, and under ``""`` the least of all clocks, µs."""
+        return {**self.clocks.reached, ONLY: min(self.in_force.every)}

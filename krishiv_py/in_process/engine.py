@@ -356,6 +356,7 @@ class Engine:
             "clocks": core.clocks.saved(),
             "before": core.before,
             "advances": core.advances,
+            "moved": core.moved_us,
             "stages": stages,
         }
         self._lease.check()
@@ -387,7 +388,7 @@ class Engine:
             reports[name] = Report(dict(stage.counters), *sizes, given=dict(stage.left))
         sources = core.clocks.reached if self._plan.keeps_ledger else {}
         ledger.take(batch_id, reports, core.in_force, sources, whole=True)
-        ledger.advances = core.advances
+        ledger.advances, ledger.moved_us = core.advances, dict(core.moved_us)
 
 
 def changing(core: Core) -> Core:
@@ -400,8 +401,7 @@ def changing(core: Core) -> Core:
 def restore(core: Core, state: StateLog, values: Mapping[Key, bytes], note: Mapping[str, Any]) -> None:
     """Put a core where the last commit of a state log left it, by what was loaded of the log."""
     core.batch_id = state.last + 1
-    core.clocks = Clocks.restored(core.plan.clocks, note["clocks"])
-    core.in_force = core.clocks.moment()
+    core.put_back(Clocks.restored(core.plan.clocks, note["clocks"]), note.get("moved", {}))
     core.before, core.advances = tuple(note["before"]), note["advances"]
     for (number, kind, name), value in values.items():
         stage = core.stages[number]
@@ -420,8 +420,8 @@ def restore(core: Core, state: StateLog, values: Mapping[Key, bytes], note: Mapp
         stage.handed = Moment(watermark_us, now_us, asks, tuple(others), begun_us, early)
 
 
-def kept_state(plan: PhysicalPlan, checkpoint: str, stage: str | None, now_us: int) -> pa.Table:
-    """Return the windows in state of a stage after the last committed micro-batch of a checkpoint, which is only read.
+def kept_state(plan: PhysicalPlan, checkpoint: str, stage: str | None, now_us: int) -> tuple[Core, pa.Table]:
+    """Return the clocks and the windows in state of a stage after the last committed batch of a checkpoint, only read.
 
     Raises
     ------
@@ -437,7 +437,7 @@ def kept_state(plan: PhysicalPlan, checkpoint: str, stage: str | None, now_us: i
             values, note = state.load(only_read=True)
             if note is not None:
                 restore(core, state, {key: value for key, value in values.items() if key[0] == number}, note)
-            return core.stages[number].state()
+            return core, core.stages[number].state()
         except CheckpointError:  # a query that runs removes files it has copied
             if attempt == _ATTEMPTS - 1:
                 raise

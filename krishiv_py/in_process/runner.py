@@ -50,7 +50,7 @@ from krishiv_py.runtime.query_rows import Rows
 from krishiv_py.runtime.ranges.alignment import alignments
 from krishiv_py.runtime.ranges.planning import backlogs
 from krishiv_py.runtime.reading.located import located
-from krishiv_py.runtime.session import SessionRunner, check_kept
+from krishiv_py.runtime.session import Reached, SessionRunner, check_kept
 from krishiv_py.runtime.sinks_in_use import Owner, take_sinks
 from krishiv_py.runtime.storage.tables import Tables
 
@@ -221,7 +221,13 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         _check_engine(home)
         plan = attrs.evolve(plan, engine="in_process")
         CheckpointNotes(home).check(plan)
-        return kept_state(plan, home, stage, self.clock())
+        return kept_state(plan, home, stage, self.clock())[1]
+
+    def standing(self, plan: PhysicalPlan, checkpoint: str) -> Reached:
+        """See :class:`~krishiv_py.runtime.session.SessionRunner`."""
+        now_us = self.clock()
+        core, _ = kept_state(attrs.evolve(plan, engine="in_process"), absolute(checkpoint).rstrip("/"), None, now_us)
+        return Reached(core.in_force, core.clocks.reached if plan.keeps_ledger else {}, core.moved_us)
 
     def savepoint(self, checkpoint: str, path: str) -> str:
         """Write the savepoint of a checkpoint of this engine."""

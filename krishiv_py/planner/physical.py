@@ -16,7 +16,7 @@ from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.planner.branches import Branch
 from krishiv_py.planner.fingerprint import fingerprint, uses_ledger
 from krishiv_py.planner.outputs import OutputPlan
-from krishiv_py.planner.stages import StagePlan
+from krishiv_py.planner.stages import StagePlan, input_stages
 from krishiv_py.planner.warnings import warnings
 from krishiv_py.redaction import noted
 
@@ -179,6 +179,29 @@ class PhysicalPlan:
             known = f"pass one of {', '.join(map(repr, kept))}" if kept else "its rows pass as they are"
             raise PlanError("no such stage with windows", got=shown(name), hint=known)
         return kept[name]
+
+    def timed_stage(self, name: str | None) -> int:
+        """The number of a stage that judges rows of a source by a watermark, by its name; by default the first one.
+
+        Raises
+        ------
+        PlanError
+            For a name that no such stage has, and where there is none.
+        """
+        judging = {
+            stage.spec.name: n
+            for n, stage in enumerate(self.stages)
+            if n in input_stages(self.stages) and stage.spec.time_column and not stage.spec.watermark._by_clock
+        }
+        if not judging:
+            hint = 'write .watermark("column", lag) and a window'
+            raise PlanError("no stage judges rows by their event time", got=self.title, hint=hint)
+        if name is None:
+            return min(judging.values())
+        if not isinstance(name, str) or name not in judging:
+            known = f"pass one of {', '.join(map(repr, judging))}"
+            raise PlanError("no such stage that reads a source", got=shown(name), hint=known)
+        return judging[name]
 
     def drift_us(self, read: Read) -> int | None:
         """How far ahead of others a stream may be before it is held back, µs; None where it never is."""

@@ -8,16 +8,21 @@ from typing import Any, Literal
 import pyarrow as pa
 from typing_extensions import Self
 
+from krishiv_py.display.drift import Lateness
 from krishiv_py.display.html import query_html
+from krishiv_py.display.lag import LatenessProfile
 from krishiv_py.display.plans import plans_text
 from krishiv_py.display.watch import Seen, watch
+from krishiv_py.engine.why import why_text
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.durations import Duration, TimePoint, show_instant, time_point_us, to_us
 from krishiv_py.plan.running.progress import Progress
 from krishiv_py.planner.diagnose import oldest_waiting_us, why_not_fired
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.planner.stages import leading_stage
+from krishiv_py.planner.stages import StagePlan, leading_stage
+from krishiv_py.planner.why import Standing
 from krishiv_py.redaction import redacted
+from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.runtime.query_metrics import Ledger
 from krishiv_py.runtime.query_rows import Rows
 
@@ -34,6 +39,7 @@ class RunningQuery:
         self._plan = plan
         self._note = note
         self._rows = rows
+        self._lateness = Lateness(plan)
 
     @property
     def status(self) -> Literal["running", "stopped", "failed"]:
@@ -78,7 +84,15 @@ class RunningQuery:
     @property
     def progress(self) -> Progress:
         """Watermark, late counts, open windows, state."""
-        return self._ledger.progress()
+        return self._lateness.seen(self._ledger.progress())
+
+    def lateness(self, stage: str | None = None) -> LatenessProfile:
+        """Return how late the rows of a source have come so far."""
+        return self._lateness.counted(self._ledger.progress(), stage)
+
+    def expect_lateness(self, profile: LatenessProfile, stage: str | None = None) -> None:
+        """Warn in `progress` when rows that come from now on are later than a `profile` says."""
+        self._lateness.expect(profile, self._ledger.progress(), stage)
 
     def results(self, output: str | None = None) -> pa.Table:
         """All results so far, of the `output` of this name where there are several; for a memory sink only."""
@@ -98,6 +112,30 @@ class RunningQuery:
             end_us = oldest_waiting_us(asked, watermark_us, lambda: self.state(stage))
         text = why_not_fired(asked, self._plan.clocks, watermark_us, now.source_watermarks_us, end_us)
         return " ".join([text, *self._ledger.waiting()])
+
+    def why(self, key: Any = None, time: TimePoint | None = None, stage: str | None = None) -> str:
+        """Say what became of a `key` at a `time`: its windows, the watermark, and where a row of that time would go."""
+        if key is None and time is None:
+            return self.why_not_fired(stage=stage)
+        asked = self._plan.stages[self._plan.stage_called(stage)]
+        progress = self.progress
+        now = Standing(
+            self._ledger.moment.at(asked.times).watermark_us,
+            progress.source_watermarks_us,
+            self._ledger.moved_us,
+            wall_clock_us(),
+            progress.idle_sources,
+        )
+        text = why_text(self._plan, asked, now, key, time, lambda: self.state(stage), self._result_rows(asked))
+        return "\n".join([text, *self._ledger.waiting()])
+
+    def _result_rows(self, stage: StagePlan) -> pa.Table | None:
+        """Return the results of a stage, where they are in memory."""
+        outputs = [o.name for o in self._plan.outputs if self._plan.stages[o.stage] is stage]
+        try:
+            return self._rows.result_rows(outputs[0]) if len(outputs) == 1 else None
+        except PlanError:
+            return None
 
     @property
     def watermark(self) -> str:

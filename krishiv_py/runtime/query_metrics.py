@@ -12,7 +12,9 @@ import attrs
 from krishiv_py.connectors.ranges import Backlog
 from krishiv_py.engine.notes import Report, count
 from krishiv_py.kernels.input.prepare import refused
+from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.kernels.moment import Moment
+from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.running.progress import Progress, TableVersion, of_stages, waiting
 from krishiv_py.planner.stages import StagePlan, input_stages, leading_stage
 from krishiv_py.runtime.batch import stage_of
@@ -45,11 +47,15 @@ class Ledger:
     began: float = attrs.field(factory=time.monotonic)
     """When the batch in hand was begun, s of a clock that never goes back."""
     seconds: float = 0.0
+    shown_us: int = UNSET
+    """The watermark after the last batch, µs."""
     ended_us: int | None = None
     doubts: tuple[str, ...] = ()
     """What looks wrong in the event times of this run."""
     partition_times_us: dict[str, int] = attrs.field(factory=dict)
     """How far each partition got in this run."""
+    moved_us: dict[str, int] = attrs.field(factory=dict)
+    """When the watermark of each source last moved in this run, µs since the epoch; under "" that of the whole query."""
     backlog: Callable[[], dict[str, Backlog]] = dict
     """Asks what no batch has taken, by source."""
     _lock: Any = attrs.field(factory=threading.Lock)
@@ -70,8 +76,11 @@ class Ledger:
             now = attrs.evolve(_latest(moment, self.moment), now_us=None)
             self.advances += now.later(self.moment)
             self.moment = now
-            self.sources_us = sources_us
             self.seconds, self.ended_us = time.monotonic() - self.began, time.time_ns() // 1_000
+            reached = {**sources_us, ONLY: min(now.every)}
+            before = {**self.sources_us, ONLY: self.shown_us}
+            self.moved_us |= {name: self.ended_us for name, us in reached.items() if us != before.get(name, UNSET)}
+            self.sources_us, self.shown_us = sources_us, min(now.every)
             if reported or self.every_batch:
                 self._note()
 
@@ -100,6 +109,7 @@ class Ledger:
         told |= {"seconds": self.seconds, "ended": self.ended_us}
         told |= {"tables": {n: attrs.astuple(t) for n, t in self.tables.items()}} if self.tables else {}
         told |= {"watermarks of further clocks": list(now.others)} if now.others else {}
+        told |= {"moved": self.moved_us} if self.moved_us else {}
         self.notes.keep_metrics(told)
 
     def waiting(self) -> list[str]:
@@ -120,6 +130,7 @@ class Ledger:
         self.advances = kept.get("advances", 0)
         self.idle = tuple(kept.get("idle", ()))
         self.seconds, self.ended_us = kept.get("seconds", 0.0), kept.get("ended")
+        self.moved_us, self.shown_us = dict(kept.get("moved", {})), self.moment.watermark_us
         self.doubts, self.partition_times_us = tuple(kept.get("doubts", ())), kept.get("partition times", {})
         self.tables = {name: TableVersion(*told) for name, told in kept.get("tables", {}).items()}
 

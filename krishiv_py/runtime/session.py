@@ -5,19 +5,36 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
+
+import attrs
+import pyarrow as pa
 
 from krishiv_py.api.query import Query
 from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.ending import stop_at_end
+from krishiv_py.engine.why import why_text
 from krishiv_py.errors import PlanError
+from krishiv_py.kernels.moment import Moment
+from krishiv_py.plan.durations import TimePoint
+from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.why import Standing
 from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.runtime.checkpoint.trimming import trim
 from krishiv_py.runtime.storage.folders import new_folder, remove_leftovers
 
 Q = TypeVar("Q", bound=Query)
+
+
+@attrs.frozen
+class Reached:
+    """How far a query of a checkpoint is: what is in force, the watermark of each source, and when it last moved."""
+
+    moment: Moment
+    sources_us: Mapping[str, int]
+    moved_us: Mapping[str, int]
 
 
 class SessionRunner(Generic[Q]):
@@ -73,6 +90,21 @@ class SessionRunner(Generic[Q]):
     def _add(self, query: Q) -> None:
         """Keep the handle of a query, and forget those that have ended."""
         self.queries = [*(q for q in self.queries if q.status == "running"), query]
+
+    def read_state(self, plan: PhysicalPlan, checkpoint: str, stage: str | None = None) -> pa.Table:
+        """Return the state of a stage of the query of a checkpoint."""
+        raise NotImplementedError
+
+    def standing(self, plan: PhysicalPlan, checkpoint: str) -> Reached:
+        """Return how far the query of a checkpoint is."""
+        raise NotImplementedError
+
+    def why(self, plan: PhysicalPlan, checkpoint: str, key: Any, time: TimePoint | None, stage: str | None) -> str:
+        """Say what became of a key at a time in the query of a checkpoint."""
+        found, reached = self.read_state(plan, checkpoint, stage), self.standing(plan, checkpoint)
+        asked = plan.stages[plan.stage_called(stage)]
+        now = Standing(reached.moment.at(asked.times).watermark_us, reached.sources_us, reached.moved_us, self.clock())
+        return why_text(plan, asked, now, key, time, lambda: found, None)
 
     def trim(self, spool: str) -> int:
         """Remove the sends of a memory stream that no query will read again."""

@@ -22,6 +22,7 @@ from krishiv_py.disk.folders import absolute
 from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.errors import PlanError, SessionClosedError
 from krishiv_py.in_process.moving import move, save, save_leased
+from krishiv_py.kernels.moment import Moment
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.nodes import FrameSource, MemorySource
 from krishiv_py.plan.options.batches import Batches
@@ -37,7 +38,7 @@ from krishiv_py.runtime.checkpoint.opened import Opened, check_not_in_process, w
 from krishiv_py.runtime.outputs import check_outputs, late_sinks
 from krishiv_py.runtime.reading.located import Located
 from krishiv_py.runtime.savepoints import restore_for_spark
-from krishiv_py.runtime.session import SessionRunner
+from krishiv_py.runtime.session import Reached, SessionRunner
 from krishiv_py.runtime.sinks_in_use import Owner, check_free, take_sinks
 from krishiv_py.spark import bounded, moving, streaming
 from krishiv_py.spark.checkpoint.rescale import rescale
@@ -229,6 +230,13 @@ class SparkRunner(SessionRunner[StreamQuery]):
         saved = functools.partial(moving.save, self.spark) if engine_of(home) == "spark" else save
         with as_own("session.savepoint()"):
             return save_leased(home, lambda: saved(home, path).folder)
+
+    def standing(self, plan: PhysicalPlan, checkpoint: str) -> Reached:
+        """See :class:`~krishiv_py.runtime.session.SessionRunner`."""
+        kept = CheckpointNotes(checkpoint).metrics()
+        others = tuple(kept.get("watermarks of further clocks", ()))
+        moment = Moment(kept["watermark"], others=others) if "watermark" in kept else plan.clocks.initial
+        return Reached(moment, kept.get("sources", {}), kept.get("moved", {}))
 
     def rescale(self, checkpoint: str, tasks: int) -> None:
         """Spread the state of a checkpoint over another number of tasks."""

@@ -13,10 +13,13 @@ from krishiv_py.api.outputs import Output
 from krishiv_py.api.stages.running import RunMethods
 from krishiv_py.connectors.lookup_table import tables_age_by
 from krishiv_py.deprecation import deprecated
+from krishiv_py.display.drift import Lateness
 from krishiv_py.display.html import query_html
+from krishiv_py.display.lag import LatenessProfile
 from krishiv_py.engine.closing import closed_key, closing_stages
 from krishiv_py.engine.notes import FIRINGS
 from krishiv_py.engine.stage import Stage
+from krishiv_py.engine.why import why_text
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.in_process.batch import Sent
 from krishiv_py.in_process.core import Core
@@ -39,6 +42,7 @@ from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.snapshot import check_snapshot
 from krishiv_py.planner.stages import input_stages, leading_stage
 from krishiv_py.planner.tables import tables_seen
+from krishiv_py.planner.why import Standing
 from krishiv_py.redaction import redacted
 from krishiv_py.testing.clock import ManualClock
 from krishiv_py.testing.output import StepOutput
@@ -111,6 +115,7 @@ class Driver:
         begin = told_begin(savepoint, on_change)
         if begin is not None:
             self._plan, self._core = begun_core(begin, self._plan, self.name, self.clock.now_us)
+        self._lateness = Lateness(self._plan)
 
     @property
     def _stages(self) -> list[ProcessStage]:
@@ -158,6 +163,9 @@ class Driver:
     @property
     def progress(self) -> Progress:
         """The progress, as of a query on Spark; state bytes are those of the tables in memory."""
+        return self._lateness.seen(self._progress())
+
+    def _progress(self) -> Progress:
         named = len(self._clocks.trackers) > 1 or self._stages[0].spec.source_column is not None
         sources = self.source_watermarks_us if named else {}
         core = self._core
@@ -184,6 +192,30 @@ class Driver:
             stages=stages,
             doubts=self._core.ahead.doubts,
         )
+
+    def lateness(self, stage: str | None = None) -> LatenessProfile:
+        """Return how late the rows of a source have come so far, as ``query.lateness()`` does.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> driver = Driver(stream_of("at bigint").watermark("at", 5_000).tumbling_window(10_000).agg(count()))
+        >>> for at in (1_000, 20_000, 12_500, 19_500):
+        ...     _ = driver.send([{"at": at}])
+        >>> print(driver.lateness())
+        4 rows by 'at', in the order of the micro-batches: 2 came after a newer row, at most 10 s
+           lag  late rows  share
+           0 s          2   50 %
+        500 ms          1   25 %
+           5 s          1   25 %
+          10 s          0    0 %
+        """
+        return self._lateness.counted(self._progress(), stage)
+
+    def expect_lateness(self, profile: LatenessProfile, stage: str | None = None) -> None:
+        """Warn in :attr:`progress` when rows that come from now on are later than a `profile` says, of one `stage`."""
+        self._lateness.expect(profile, self._progress(), stage)
 
     @property
     def watermark_us(self) -> int:
@@ -283,6 +315,30 @@ class Driver:
         else:
             end_us = oldest_waiting_us(asked.plan, watermark_us, lambda: self.state(stage))
         return why_not_fired(asked.plan, self._plan.clocks, watermark_us, self.source_watermarks_us, end_us, idle)
+
+    def why(self, key: Any = None, time: TimePoint | None = None, stage: str | None = None) -> str:
+        """Say what became of a `key` at a `time`, as ``query.why(...)`` does; without both :meth:`why_not_fired`.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> minutes = stream_of("user string, at bigint").watermark("at", 0).key_by("user").tumbling_window(60_000)
+        >>> driver = Driver(minutes.agg(count()))
+        >>> _ = driver.send([{"user": "a", "at": 1_000}, {"user": "a", "at": 70_000}])
+        >>> print(driver.why("a", "1970-01-01T00:00:30Z").splitlines()[1])
+        a row of 1970-01-01T00:00:30Z is counted as late, and in no late output: it is 40 s before the watermark.
+        >>> print(driver.why("a", 70_000).splitlines()[2][:75])
+        window 1970-01-01T00:01:00Z to 1970-01-01T00:02:00Z: open; the window that
+        """
+        if key is None and time is None:
+            return self.why_not_fired(stage=stage)
+        asked, now_us = self._stages[self._plan.stage_called(stage)], self.clock.now_us
+        known = {**self.source_watermarks_us, ONLY: self._watermark_us(asked)}
+        set_us = now_us if self.clock.is_set else None
+        moved_us = self._core.moved_us if self.clock.is_set else {}
+        now = Standing(known.pop(ONLY), known, moved_us, set_us, self._clocks.idle(now_us))
+        return why_text(self._plan, asked.plan, now, key, time, lambda: self.state(stage), None)
 
     def state(self, stage: str | None = None) -> pa.Table:
         """The windows in state: keys, ``window_start``, ``window_end``, aggregates so far, ``last_update`` (by :attr:`clock`).

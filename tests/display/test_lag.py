@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krishiv_py import LatenessProfile, count, lateness_profile
+from krishiv_py import LatenessProfile, Session, count, lateness_profile
 from krishiv_py.display import plots
 from krishiv_py.errors import ColumnError, DurationError, PlanError
 from krishiv_py.testing import Driver, stream_of
@@ -128,5 +128,106 @@ def test_wrong_calls_say_what_is_wrong(wrong: dict[str, Any], kind: type[Excepti
 def test_a_share_is_a_number_from_0_to_1(share: Any) -> None:
     profile = lateness_profile([{"at": 1}], "at")
     assert isinstance(profile, LatenessProfile)
-    with pytest.raises(PlanError, match="share"):
+    with pytest.raises(PlanError, match="loses_at_most"):
         profile.smallest_lag(share)
+
+
+ROWS = [{"at": t, "n": n, "came": n, "user": "ab"[n % 2]} for n, t in enumerate((5, 3, 9, 1, 9, 4))]
+
+
+def bounded(rows: list[dict[str, Any]]) -> Any:
+    session = Session.in_process()
+    stream, sender = session.memory_stream("at bigint, n bigint, came bigint, user string")
+    sender.send(rows)
+    sender.close()
+    return stream
+
+
+FORMS: dict[str, Any] = {
+    "table": pa.Table.from_pylist,
+    "batch": pa.RecordBatch.from_pylist,
+    "reader": lambda rows: pa.RecordBatchReader.from_batches(
+        (t := pa.Table.from_pylist(rows)).schema, t.to_batches(max_chunksize=2)
+    ),
+    "pandas": lambda rows: pytest.importorskip("pandas").DataFrame(rows),
+    "polars": lambda rows: pytest.importorskip("polars").DataFrame(rows),
+    "lazy frame": lambda rows: pytest.importorskip("polars").LazyFrame(rows),
+    "bounded stream": bounded,
+    "stream with a watermark": lambda rows: bounded(rows).watermark("at", 0),
+}
+
+
+@pytest.mark.parametrize("form", list(FORMS))
+def test_every_form_of_rows_gives_the_same_profile(form: str) -> None:
+    mixed = [ROWS[n] for n in (3, 0, 5, 1, 4, 2)]
+    found = lateness_profile(FORMS[form](mixed), "at", order="n", by="user", window=5, lags=[0, 4])
+    assert str(found) == str(lateness_profile(ROWS, "at", by="user", window=5, lags=[0, 4])).replace("the rows", "'n'")
+    assert found.table["late"].to_pylist() == [3, 2]
+
+
+def test_finer_times_than_microseconds_are_taken() -> None:
+    rows = pa.table({"at": pa.array([5_000_000_123, 3_000_000_456], pa.timestamp("ns"))})
+    assert lateness_profile(rows, "at").smallest_lag() == "2 s"
+
+
+@given(times=TIMES, lag=st.integers(0, 60), data=st.data())
+def test_rows_lost_and_windows_open_by_value_are_those_of_plain_python(times: list[int], lag: int, data: st.DataObject) -> None:
+    users = data.draw(st.lists(st.sampled_from(["a", "b", None]), min_size=len(times), max_size=len(times)))
+    rows: list[dict[str, Any]] = [{"at": t, "user": u} for t, u in zip(times, users, strict=True)]
+    found = lateness_profile(
+        pa.table({"at": times, "user": pa.array(users, pa.string())}), "at", by="user", lags=[lag], window=7
+    )
+    newest, late, own, ahead = -(10**6), dict.fromkeys(users, 0), dict.fromkeys(users, 0), dict[Any, int]()
+    driver = Driver(stream_of("at bigint, user string").watermark("at", lag).key_by("user").tumbling_window(7).agg(count()))
+    opened, most_open, fired = set[Any](), 0, 0
+    for row in rows:
+        t, user = row["at"], row["user"]
+        late[user] += t < newest - lag
+        if t >= newest - lag:
+            opened.add((user, t // 7))
+        most_open = max(most_open, len(opened) - fired)
+        fired += driver.send([row]).results.num_rows
+        own[user] = max(own[user], ahead.get(user, t) - t)
+        ahead[user], newest = max(ahead.get(user, t), t), max(newest, t)
+    assert found.groups is not None and found.group_lags is not None
+    assert dict(zip(found.group_lags["user"].to_pylist(), found.group_lags["late"].to_pylist(), strict=True)) == late
+    own_us = {user: 1_000 * ms for user, ms in own.items()}
+    assert dict(zip(found.groups["user"].to_pylist(), found.groups["own_us"].to_pylist(), strict=True)) == own_us
+    assert found.table["open"].to_pylist() == [most_open]
+
+
+def test_without_a_window_the_delay_is_that_of_the_watermark() -> None:
+    stamp = pa.timestamp("us", "UTC")
+    rows = pa.table({"at": pa.array([0, 10, 20, 30], pa.int64()), "came": pa.array([1_000, 12_000, 23_000, 34_000], stamp)})
+    profile = lateness_profile(rows, "at", arrival="came", lags=[0, 10, 100])
+    assert profile.table["delay_us"].to_pylist() == [2_500, 13_000, None]
+    assert "watermark after the time" in str(profile)
+
+
+class FakeFrame:
+    """A DataFrame of Spark, as far as it is looked at."""
+
+    isStreaming = False  # noqa: N815  # Spark's name
+
+    def toArrow(self) -> pa.Table:  # noqa: N802  # Spark's name
+        return pa.Table.from_pylist(ROWS)
+
+
+FakeFrame.__module__ = "pyspark.sql.classic.dataframe"
+
+
+def test_a_dataframe_of_spark_needs_an_order() -> None:
+    with pytest.raises(PlanError, match="no order"):
+        lateness_profile(FakeFrame(), "at")
+    assert lateness_profile(FakeFrame(), "at", order="n").table["late"].to_pylist()[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("order", "words"),
+    [({"order": "n", "arrival": "n"}, "both say"), ({"order": "m"}, "nulls"), ({"order": "list"}, "sorted")],
+    ids=["both", "nulls", "lists"],
+)
+def test_an_order_that_says_nothing_is_refused(order: dict[str, str], words: str) -> None:
+    rows = pa.table({"at": [1, 2], "n": [1, 2], "m": [None, 2], "list": [[1], [2]]})
+    with pytest.raises(PlanError, match=words):
+        lateness_profile(rows, "at", **order)

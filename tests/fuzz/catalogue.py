@@ -333,8 +333,11 @@ def _values() -> Iterator[Call]:
     yield Call(
         "lateness_profile", lambda: kv.lateness_profile, {"rows": [{"at": 1, "came": 2}], "time": "at", "arrival": "came"}
     )
+    yield Call(
+        "lateness_profile, by", lambda: kv.lateness_profile, {"rows": [{"at": 1}], "time": "at", "order": "at", "by": "at"}
+    )
     profile = kv.lateness_profile([{"at": 1}], "at")
-    yield Call("LatenessProfile.smallest_lag", lambda: profile.smallest_lag, {"share": 0.5})
+    yield Call("LatenessProfile.smallest_lag", lambda: profile.smallest_lag, {"loses_at_most": 0.5})
     yield Call("table_view", lambda: kv.table_view, {"results": pa.table({"window_end": [1], "n": [1]})})
     yield Call("record_late_drop", lambda: kv.CountingLateEventHandler().record_late_drop, {})
     yield Call("SourceTracker", lambda: compat.SourceTracker, {"sources": "a"})
@@ -516,6 +519,9 @@ def _running() -> Iterator[Call]:
     yield Call("Driver", lambda: Driver, {"stream": aggregated()})
     yield Call("Driver.send", lambda: driver().send, {"rows": ROWS})
     yield Call("Driver.advance_watermark", lambda: driver().advance_watermark, {"to": 5_000})
+    yield Call("Driver.lateness", lambda: driver().lateness, {"stage": "window-aggregate"})
+    yield Call("Driver.expect_lateness", lambda: driver().expect_lateness, {"profile": kv.lateness_profile([{"at": 1}], "at")})
+    yield Call("Driver.why", lambda: driver().why, {"time": 5_000})
     yield Call("Driver.why_not_fired", lambda: driver().why_not_fired, {"window_end": 5_000})
     yield Call("ManualClock", lambda: ManualClock, {})
     yield Call("ManualClock.advance", lambda: ManualClock().advance, {"by": 5})

@@ -14,7 +14,9 @@ from krishiv_py.api.runner import BoundedResult, Runner
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.foreach_batch import BatchConsumer
 from krishiv_py.connectors.sinks.known import as_sink
+from krishiv_py.display.drift import checked_profile
 from krishiv_py.display.html import plan_html
+from krishiv_py.display.lag import LatenessProfile
 from krishiv_py.display.progress import Show
 from krishiv_py.display.text import plan_text
 from krishiv_py.plan.checks import a_text
@@ -135,6 +137,7 @@ class RunMethods:
         savepoint: str | None = None,
         on_change: Mapping[str, OnChange] | None = None,
         trigger: Batches | None = None,
+        lateness: LatenessProfile | None = None,
     ) -> Query:
         """Start an unbounded query.
 
@@ -156,6 +159,8 @@ class RunMethods:
             stage begin without state, ``"drop"`` leaves the state of a stage aside that the plan has no more.
         trigger : Batches, optional
             The old name of `batches`.
+        lateness : LatenessProfile, optional
+            The profile that the lag was chosen by: ``progress`` warns when rows are later (``Query.expect_lateness``).
 
         Raises
         ------
@@ -171,7 +176,13 @@ class RunMethods:
         if name is not None:
             a_text(name, "name", "pass a text, or None for a generated name")
         begin = told_begin(savepoint, on_change)
-        return self._runner.start(self._plan("streaming"), (target,), checkpoint, when, name, begin)
+        plan = self._plan("streaming")
+        if lateness is not None:
+            checked_profile(lateness, plan)
+        query = self._runner.start(plan, (target,), checkpoint, when, name, begin)
+        if lateness is not None:
+            query.expect_lateness(lateness)
+        return query
 
     def to(self, sink: Sink | BatchConsumer, *, name: str | None = None) -> Output:
         """Say where the results go, for a query with several outputs: ``session.start([a.to(...), b.to(...)])``.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 import numpy as np
 
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.options.query import QueryOptions
+from krishiv_py.plan.running.counters import BEHIND
 
 
 @attrs.frozen
@@ -18,6 +21,42 @@ class Classes:
     mildly_late: int = 0
     very_late: int = 0
     future: int = 0
+
+
+_S: Final = 1_000_000
+_EDGES_US: Final = (
+    *(0, 1_000, 10_000, 100_000),
+    *(s * _S for s in (1, 2, 5, 10, 30)),
+    *(m * 60 * _S for m in (1, 2, 5, 10, 30)),
+    *(h * 3_600 * _S for h in (1, 2, 6, 12, 24, 24 * 7, 24 * 30, 24 * 365)),
+    1 << 62,
+)
+"""Distances by which rows are counted: those that people set as a lag."""
+_BLOCK: Final = 1 << 15
+"""So many times stay in the cache of a core while they are compared with one distance after the other."""
+
+
+def behind_counts(times: Ints, watermark_us: int, lag_us: int) -> dict[str, int]:
+    """Count rows by their distance to the newest row of the batches before, under a watermark that is a lag before that.
+
+    Rows that are not behind it are not counted. The lag itself is one of the distances, so what it loses is exact.
+    """
+    if watermark_us in (UNSET, END_OF_TIME):
+        return {}
+    newest, found = watermark_us + lag_us, dict[str, int]()
+    edges = _EDGES_US if lag_us in _EDGES_US else sorted((*_EDGES_US, lag_us))
+    for begin in range(0, len(times), _BLOCK):
+        block = times[begin : begin + _BLOCK]
+        waiting = int(np.count_nonzero(block < newest))
+        for edge_us in edges[1:]:
+            if not waiting:
+                break
+            beyond = int(np.count_nonzero(block < newest - edge_us))
+            if beyond < waiting:
+                name = f"{BEHIND}{edge_us}"
+                found[name] = found.get(name, 0) + waiting - beyond
+            waiting = beyond
+    return found
 
 
 def floor_watermark(watermark_us: int, back_us: int) -> int:

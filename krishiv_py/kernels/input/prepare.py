@@ -17,12 +17,13 @@ from krishiv_py.kernels.columns.evaluate import apply_prefix, evaluate, evaluate
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.spans import Spans, spans_of
 from krishiv_py.kernels.columns.times import Stamped, gap_lengths, stamp
-from krishiv_py.kernels.input.lateness import beyond, classify, floor_watermark, late_by_event, late_by_window
+from krishiv_py.kernels.input.lateness import behind_counts, beyond, classify, floor_watermark, late_by_event, late_by_window
 from krishiv_py.kernels.input.sources import unknown_sources
 from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.options.watermarks import most_lag_us
 from krishiv_py.plan.running.by_clock import stamped as at_time
 
 COUNTERS = (
@@ -99,6 +100,7 @@ class Prepare:
         own_rules = spec.kept_column is not None or self.layout.gap_column is not None or spec.operation.assigner is not None
         self._judged_by_time = not own_rules and (grid is None or not grid.has_gaps)
         """Return whether a row with a time and a key is refused for its time alone."""
+        self._lag_us = most_lag_us(spec.watermark)
 
     def __call__(
         self,
@@ -130,7 +132,7 @@ class Prepare:
             return self._untimed(rows)
         stamped = stamp(rows.column(spec.time_column), spec.time_kind)
         if self._judged_by_time and self._all_taken(rows, stamped, watermark_us, begun_us, results=results):
-            return self._taken(rows, stamped.times, watermark_us)
+            return self._taken(rows, stamped.times, watermark_us, results=results)
         usable = ~(stamped.null | stamped.out_of_range)
         times = stamped.times
         reasons = np.zeros(len(times), np.int64)  # 0 = accepted, else 1 + index into LATE_REASONS, 5 = unassigned
@@ -152,7 +154,7 @@ class Prepare:
             kept = rows.column(spec.kept_column)
             rows = rows.filter(kept)
             keep = kept.to_numpy(zero_copy_only=False)
-            times, reasons, ahead = times[keep], reasons[keep], ahead[keep]
+            times, reasons, ahead, usable = times[keep], reasons[keep], ahead[keep], usable[keep]
             unknown = None if unknown is None else unknown[keep]
         ahead_by_source = self._sources_of(rows, ahead)
         gaps = None if self.layout.gap_column is None else gap_lengths(rows.column(self.layout.gap_column))
@@ -178,6 +180,7 @@ class Prepare:
             "future_dropped": int(np.count_nonzero(reasons == _DROPPED)),
             "future_side_output": int(np.count_nonzero(reasons == _FUTURE)),
             "unknown_source": 0 if unknown is None else int(np.count_nonzero(reasons == _UNKNOWN)),
+            **self._behind(times[usable], watermark_us, results=results),
         }
         grid = spec.operation.grid
         if grid is not None and grid.has_gaps:
@@ -210,15 +213,20 @@ class Prepare:
             return False
         return unknown_sources(spec, rows) is None
 
-    def _taken(self, rows: pa.RecordBatch, times: Ints, watermark_us: int) -> Prepared:
+    def _taken(self, rows: pa.RecordBatch, times: Ints, watermark_us: int, *, results: bool) -> Prepared:
         """Rows that are all accepted."""
         counters = dict.fromkeys(_JUDGED, 0)
         counters["rows"] = len(times)
         counters["mildly_late"] = 0 if watermark_us == UNSET else int(np.count_nonzero(times < watermark_us))
+        counters |= self._behind(times, watermark_us, results=results)
         accepted = self._accepted(rows, times, None, None, watermark_us, None)
         one = self.spec.source_column is None
         maxima = {ONLY: int(times.max())} if one else self._maxima(rows, times, np.ones(len(times), np.bool_))
         return Prepared(accepted, self._no_late_rows, counters, maxima)
+
+    def _behind(self, times: Ints, watermark_us: int, *, results: bool) -> dict[str, int]:
+        """Count rows of a source by their distance to the newest row of the batches before."""
+        return {} if results or self.spec.watermark._by_clock else behind_counts(times, watermark_us, self._lag_us)
 
     def _untimed(self, rows: pa.RecordBatch) -> Prepared:
         """Rows that need no event time: none is refused."""

@@ -31,6 +31,21 @@ class Counters(dict[str, int]):
         return self[new]
 
 
+BEHIND: Final = "behind_us_"
+"""The beginning of a counter of rows that came so many µs after a newer row, at most (see ``query.lateness()``)."""
+
+
+def behind_of(counters: dict[str, int]) -> dict[int, int]:
+    """Return how many rows came after a newer one: by the largest distance, µs, that each counter stands for.
+
+    Examples
+    --------
+    >>> behind_of({"rows": 9, "behind_us_5000": 2, "behind_us_1000": 1})
+    {1000: 1, 5000: 2}
+    """
+    return dict(sorted((int(name[len(BEHIND) :]), n) for name, n in counters.items() if name.startswith(BEHIND)))
+
+
 def summed(every: Iterable[dict[str, int]]) -> dict[str, int]:
     """Return the sums of counters by name."""
     found: dict[str, int] = {}
