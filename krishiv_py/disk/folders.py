@@ -6,11 +6,15 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from krishiv_py.errors import PlanError
+
 _PRIVATE: Final = 0o700
+_ONE_SLASH: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/")
 _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _NO_LOCKS: Final = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
@@ -124,7 +128,33 @@ def unlock(opened: int) -> None:
 
 
 def absolute(path: str) -> str:
-    """A path that means the same to processes in other folders; one with a scheme, as ``s3a://``, stays as it is."""
+    """A path that means the same to processes in other folders; one with a scheme, as ``s3a://``, stays as it is.
+
+    Raises
+    ------
+    PlanError
+        For a scheme with one slash.
+    """
     if "://" in path or path.startswith("file:"):
         return path
-    return os.path.join(os.getcwd(), path)
+    return os.path.join(os.getcwd(), of_this_machine(path))
+
+
+def of_this_machine(path: str) -> str:
+    """Return a path without ``://``.
+
+    Raises
+    ------
+    PlanError
+        For a scheme with one slash, which Hadoop takes: here it would be a folder of this machine, ``./dbfs:/``.
+    """
+    found = _ONE_SLASH.match(path)
+    if found is None or found[1].lower() == "file":
+        return path
+    scheme, rest = found[1].lower(), path[found.end() :]
+    hint = f"write {scheme}://host/{rest}; a folder of this machine with that name is ./{path}"
+    if scheme == "dbfs":
+        hint = f"write /dbfs/{rest}, where Databricks mounts it, or a path of a volume: /Volumes/catalog/schema/volume/{rest}"
+    elif scheme in ("s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss"):
+        hint = f"write {scheme}://{rest}; a folder of this machine with that name is ./{path}"
+    raise PlanError("a path has one slash after its scheme", got=path, hint=hint)

@@ -29,6 +29,7 @@ from krishiv_py.planner.tables import lookup_tables
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.handing_on import RESULT, STAGE, leaving, place_of, result_kinds
 from krishiv_py.spark.reading.scan import scan
+from krishiv_py.spark.setup.wrapping import mapped
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
 from krishiv_py.spark.tasks.bounded import PACKED_TYPE, BoundedPack, BoundedSteps
 from krishiv_py.spark.tasks.moments import TimedBatch, stream_reader, timetable
@@ -62,7 +63,7 @@ def _run(spark: SparkSession, plan: PhysicalPlan, now_us: int, shuffle_files: Sh
         if not stage.stateless:
             steps = BoundedSteps(stage.spec, place_of(plan, number, None, ids), batches, shuffle_files)
             shuffled = given.repartition(partitions, "bucket") if partitions > 1 else given.coalesce(1)
-            given = shuffled.mapInArrow(steps.__call__, PACKED_TYPE)
+            given = mapped(shuffled, steps.__call__, PACKED_TYPE)
     told = given.select("kind", "blob").toArrow()
     for kind, blob in zip(*(c.to_pylist() for c in told.columns), strict=True):
         found.take(kind, blob, shuffle_files)
@@ -86,7 +87,7 @@ def _packed(
             found = scan(spark, read.source, read.needs_columns, streaming=False)
             frame = found.frame
             pack = BoundedPack(roots, found.reader, ids, None, begun, shuffle_files, outs)
-        frames.append(frame.mapInArrow(pack.__call__, PACKED_TYPE))
+        frames.append(mapped(frame, pack.__call__, PACKED_TYPE))
     return functools.reduce(DataFrame.union, frames), (TimedBatch(0, begun),) if when is None else when.batches
 
 

@@ -30,6 +30,7 @@ from krishiv_py.runtime.handing_on import RESULT, kind_of, result_kinds
 from krishiv_py.runtime.outputs import TaskOutput, claim_folder, late_sinks
 from krishiv_py.runtime.storage.codec import decode
 from krishiv_py.spark.setup.types import spark_ddl
+from krishiv_py.spark.setup.wrapping import mapped
 from krishiv_py.spark.tasks.processor import FILE, LATE_ROWS
 
 _KINDS: Final[dict[OutputName, str]] = {"results": RESULT, "late_rows": LATE_ROWS}
@@ -182,7 +183,7 @@ def explode(frame: DataFrame, schema: pa.Schema) -> DataFrame:
             for blob in batch.column(0).to_pylist():
                 yield from decode(blob).to_batches()
 
-    return frame.select("blob").mapInArrow(rows, spark_ddl(schema))
+    return mapped(frame.select("blob"), rows, spark_ddl(schema))
 
 
 def output_for(sink: Sink, output: OutputOf, mark: str, *, kind: str | None = None, durable: bool = False) -> Output:

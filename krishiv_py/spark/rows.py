@@ -21,6 +21,7 @@ from krishiv_py.runtime.outputs import TaskOutput
 from krishiv_py.runtime.ranges.planning import logged
 from krishiv_py.spark.reading.scan import Reader, scan
 from krishiv_py.spark.setup.types import spark_ddl
+from krishiv_py.spark.setup.wrapping import mapped
 from krishiv_py.spark.tasks.failures import in_task
 from krishiv_py.spark.tasks.passing import done, packing_of, take
 from krishiv_py.spark.tasks.processor import OUT_TYPE
@@ -33,7 +34,7 @@ def rows_given(spark: SparkSession, plan: PhysicalPlan, checkpoint: str, output:
     for at, read in enumerate(plan.reads):
         found = scan(spark, logged(read.source, checkpoint, at, waits=False), read.needs_columns, streaming=True)
         outputs = tuple(RowsOut(b.spec, output, n, plan.last, at, leaving(plan, n)) for n, b in read.takers)
-        frames.append(found.frame.mapInArrow(GiveRows(outputs, found.reader).__call__, OUT_TYPE))
+        frames.append(mapped(found.frame, GiveRows(outputs, found.reader).__call__, OUT_TYPE))
     return functools.reduce(DataFrame.union, frames)
 
 
@@ -72,4 +73,4 @@ def plain_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
             hint="pass another `spool`, or start the query with start(sink)",
         )
     found = scan(spark, plan.source, plan.spec.needs_columns, streaming=True)
-    return found.frame.mapInArrow(PlainRows(plan.spec, found.reader).__call__, spark_ddl(plan.stage.layout.result_schema))
+    return mapped(found.frame, PlainRows(plan.spec, found.reader).__call__, spark_ddl(plan.stage.layout.result_schema))

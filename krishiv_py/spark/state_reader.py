@@ -26,6 +26,7 @@ from krishiv_py.runtime.storage.chunk_files import ChunkFolder, chunk_of
 from krishiv_py.runtime.storage.codec import decode, encode
 from krishiv_py.runtime.storage.plain_names import plain_name
 from krishiv_py.spark.setup.types import flat_type
+from krishiv_py.spark.setup.wrapping import mapped
 from krishiv_py.spark.tasks.carried import STATE
 from krishiv_py.spark.tasks.processor import META
 
@@ -156,7 +157,7 @@ def of_store(
     source = spark.read.format("statestore").option("stateVarName", STATE).option("operatorId", after)
     with plain_name(checkpoint) as path:
         chunks = source.load(path).select("key.bucket", "user_map_key.name", "user_map_value.blob")
-        return chunks.mapInArrow(task, type_).toArrow()
+        return mapped(chunks, task, type_).toArrow()
 
 
 def _has_batch(checkpoint: str) -> bool:

@@ -62,6 +62,7 @@ from krishiv_py.spark.reading.scan import scan
 from krishiv_py.spark.rows import rows_given
 from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, buckets_wanted, setting, started_under, with_sources
 from krishiv_py.spark.setup.partitioning import bucket_ids
+from krishiv_py.spark.setup.wrapping import mapped, with_state
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
 from krishiv_py.spark.storage.tables import keep_with_driver
 from krishiv_py.spark.tasks.batch_number import closing_setting
@@ -94,12 +95,12 @@ def stateful(
         roots = tuple(root_of(stages[n], n, b) for n, b in read.takers if n in timed)
         passed = tuple(RowsOut(b.spec, output, n, plan.last, at, leaving(plan, n)) for n, b in read.takers if n not in timed)
         pack = Pack(roots, found.reader, ids, clock, shuffle_files, passed)
-        frames.append(found.frame.mapInArrow(pack.__call__, PACKED_TYPE))
+        frames.append(mapped(found.frame, pack.__call__, PACKED_TYPE))
     if controls is not None:
         beats = own_files(spark, controls.folder, streaming=True, max_files=None)
         roots = tuple(Root(stages[n].spec, n, stages[n].times, at) for at, n in enumerate(plan.clock_owners))
         pack = Pack(roots, ParquetReader(stages[0].spec.source_schema, sent=True), ids, clock, shuffle_files)
-        frames.append(beats.mapInArrow(pack.__call__, PACKED_TYPE))
+        frames.append(mapped(beats, pack.__call__, PACKED_TYPE))
     frame = functools.reduce(DataFrame.union, frames)
     if clock.wakes:
         frame = frame.drop("wm")
@@ -401,11 +402,11 @@ def start(
 
 def _behind(given: DataFrame, processor: BucketProcessor) -> DataFrame:
     # its watermark follows from that of the first stage, and rows wake it: Spark's clock plays no part
-    return given.groupBy("bucket").transformWithState(carried(processor), OUT_TYPE, "Append", "None")
+    return with_state(given, carried(processor), OUT_TYPE, "None")
 
 
 def operator(packed: DataFrame, processor: BucketProcessor) -> DataFrame:
     """The first stage behind packed rows: the one operator that has Spark's watermark."""
     # selecting the event-time attribute away keeps Spark from dropping late chunks before the operator sees them
     clocked = packed.withWatermark("wm", "0 seconds").select("bucket", "kind", "seq", "in_force", "blob")
-    return clocked.groupBy("bucket").transformWithState(carried(processor), OUT_TYPE, "Append", "EventTime")
+    return with_state(clocked, carried(processor), OUT_TYPE, "EventTime")

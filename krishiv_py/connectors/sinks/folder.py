@@ -6,13 +6,14 @@ import os
 
 from krishiv_py.connectors.sink import FolderSink, Sink
 from krishiv_py.connectors.tables.keys import columns
-from krishiv_py.disk.folders import absolute
+from krishiv_py.disk.folders import absolute, of_this_machine
 from krishiv_py.plan.checks import a_text
 
 
 def a_folder(value: str | os.PathLike[str]) -> str:
     """A folder as text; converts the `path` of a sink."""
-    return a_text(os.fspath(value) if isinstance(value, os.PathLike) else value, "path", 'pass a folder: "out/results"')
+    text = a_text(os.fspath(value) if isinstance(value, os.PathLike) else value, "path", 'pass a folder: "out/results"')
+    return text if "://" in text else of_this_machine(text)
 
 
 def partition_by(value: object) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.hive import partitions
+from krishiv_py.disk.folders import of_this_machine
 from krishiv_py.disk.listing import PATTERN
 from krishiv_py.errors import SourceError
 
@@ -41,10 +42,12 @@ def located(path: str, *, streaming: bool, here: bool) -> Located:
     ------
     SourceError
         When there is nothing, or a file where a folder is needed.
+    PlanError
+        For a scheme with one slash.
     """
     if not here:
         return Located(path, literal=False)
-    own = os.path.abspath(path.removeprefix("file://").removeprefix("file:"))
+    own = os.path.abspath(of_this_machine(path).removeprefix("file://").removeprefix("file:"))
     if not os.path.exists(own):
         if not PATTERN.search(own):
             raise SourceError("there is no such file or folder", got=path, hint="correct the path, or make the folder before")

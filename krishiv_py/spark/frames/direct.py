@@ -16,6 +16,7 @@ from krishiv_py.spark.reading.scan import scan
 from krishiv_py.spark.rows import plain_frame
 from krishiv_py.spark.setup.config import setting
 from krishiv_py.spark.setup.partitioning import bucket_ids
+from krishiv_py.spark.setup.wrapping import mapped
 from krishiv_py.spark.storage.tables import keep_with_driver
 from krishiv_py.spark.streaming import operator
 from krishiv_py.spark.tasks.pack import PACKED_TYPE, RawPack
@@ -85,6 +86,6 @@ def rows_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
         return plain_frame(spark, plan)
     found = scan(spark, source, spec.needs_columns, streaming=True)
     ids = bucket_ids(setting(spark, "spark.sql.shuffle.partitions"))
-    packed = found.frame.mapInArrow(RawPack(spec, found.reader, ids).__call__, PACKED_TYPE)
+    packed = mapped(found.frame, RawPack(spec, found.reader, ids).__call__, PACKED_TYPE)
     chunks = operator(packed, BucketProcessor(spec))
     return explode(chunks.filter(chunks["kind"] == RESULT), plan.stage.layout.result_schema)

@@ -19,6 +19,7 @@ from krishiv_py.runtime.reading.located import Located, literal_path
 from krishiv_py.runtime.reading.located import located as located_here
 from krishiv_py.spark.setup.config import folders_shared, is_connect
 from krishiv_py.spark.setup.types import flat_type
+from krishiv_py.spark.setup.wrapping import mapped
 
 _LISTING: Final = flat_type("path string, modificationTime timestamp, length bigint, content binary")
 _NO_AGE: Final = "36500d"
@@ -57,7 +58,7 @@ def listed(spark: SparkSession, at: Located) -> list[str]:
     if not is_connect(spark):
         return [file.path for file in files_at(at.path, literal=at.literal)]
     listing = _Listing(at)
-    found = spark.range(0, 1, 1, 1).mapInArrow(listing.__call__, "path string").toArrow()
+    found = mapped(spark.range(0, 1, 1, 1), listing.__call__, "path string").toArrow()
     return list(found.column(0).to_pylist())
 
 

@@ -22,6 +22,7 @@ from krishiv_py.disk.files import store_at
 from krishiv_py.disk.settings import Stores
 from krishiv_py.errors import EnvironmentSetupError
 from krishiv_py.spark.setup.config import is_connect, is_here
+from krishiv_py.spark.setup.wrapping import mapped
 from krishiv_py.version import __version__
 
 PACKAGES: Final = ("pyspark", "pyarrow", "numpy", "pandas", "attrs", "protobuf")
@@ -111,7 +112,7 @@ def survey(
     for _ in range(rounds):
         asked = _asking([attrs.astuple(folder) for folder in folders], linger_s)
         began = time.time()
-        rows = spark.range(0, 2 * slots, 1, 2 * slots).mapInArrow(asked, "found string").collect()
+        rows = mapped(spark.range(0, 2 * slots, 1, 2 * slots), asked, "found string").collect()
         ended = time.time()
         for row in rows:
             found = Found(**json.loads(row[0]))
