@@ -19,7 +19,6 @@ from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.nodes import only_results, prefix_of, source_of
 from krishiv_py.plan.options.late import LateEventHandler, a_late_handler
-from krishiv_py.plan.options.presets import PRESETS, PresetName
 from krishiv_py.plan.options.query import (
     EmitMode,
     FutureAction,
@@ -29,6 +28,7 @@ from krishiv_py.plan.options.query import (
     QueryOptions,
     StateTtlConfig,
 )
+from krishiv_py.plan.options.told import PRESETS, PresetName
 from krishiv_py.plan.options.triggers import Accumulation, Trigger
 from krishiv_py.plan.options.window_trigger import WindowTrigger
 from krishiv_py.redaction import shown_text

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from krishiv_py.kernels.columns import unnest as unnest
     from krishiv_py.kernels.joins import lookup as lookup
     from krishiv_py.planner import check as check
+    from krishiv_py.planner import cut as cut
     from krishiv_py.planner import explain as explain
     from krishiv_py.planner import physical as physical
-    from krishiv_py.planner import stages as stages
 else:
     fit = lazy("krishiv_py.connectors.fit")
     check = lazy("krishiv_py.planner.check")
@@ -23,4 +23,4 @@ else:
     unnest = lazy("krishiv_py.kernels.columns.unnest")
     explain = lazy("krishiv_py.planner.explain")
     physical = lazy("krishiv_py.planner.physical")
-    stages = lazy("krishiv_py.planner.stages")
+    cut = lazy("krishiv_py.planner.cut")

@@ -6,14 +6,29 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from krishiv_py.arrays.picking import pick
 from krishiv_py.engine.loop import NO_ROWS, micro_batch
 from krishiv_py.engine.stage import BatchDone, Packed, Stage
 from krishiv_py.kernels.columns.evaluate import prefixed
-from krishiv_py.kernels.input.arrival import in_order
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
+
+
+def in_order(rows: pa.Table, arrives_by: Sequence[str]) -> pa.Table:
+    """The `rows` by end, start and key, nulls first; equal ones stay as they came."""
+    if rows.num_rows < 2 or not arrives_by:
+        return rows
+    names = rows.column_names
+    keys: list[tuple[str, str]] = []
+    for name in arrives_by:
+        if rows[name].null_count:  # false sorts before true
+            rows = rows.append_column(f"{name}_valid", pc.is_valid(rows[name]))
+            keys.append((f"{name}_valid", "ascending"))
+        keys.append((name, "ascending"))
+    return pick(rows, pc.sort_indices(rows, sort_keys=keys)).select(names)
 
 
 def stepping(spec: OperatorSpec) -> OperatorSpec:

@@ -9,15 +9,38 @@ import pyarrow as pa
 
 from krishiv_py.engine.loop import NO_ROWS
 from krishiv_py.engine.stage import Packed, Stage
-from krishiv_py.kernels.columns.layout import Layout
+from krishiv_py.kernels.columns.layout import Layout, whole
+from krishiv_py.kernels.columns.times import stamp
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import WindowOperator
-from krishiv_py.kernels.results.snapshot import early_results
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, ChunkStore
-from krishiv_py.kernels.wrappers.rename import ProjectedOperator
-from krishiv_py.kernels.wrappers.results import AroundOperator
+from krishiv_py.kernels.wrappers.results import AroundOperator, ProjectedOperator
 from krishiv_py.plan.durations import END_OF_TIME
+
+
+def early_results(layout: Layout, opened: pa.Table, watermark_us: int) -> pa.Table:
+    """Results of the windows of a state table that have not had theirs.
+
+    Parameters
+    ----------
+    layout : Layout
+        Of an operator that gives results under their own names.
+    opened : pyarrow.Table
+        What its ``state`` gives.
+    watermark_us : int
+        The watermark in force. With updates, a window it has passed has its result already.
+    """
+    spec, schema = layout.spec, layout.result_schema
+    fires_often = spec.options.emit_mode != "final" and spec.options.trigger.on_time and not spec.operation.numbered
+    if fires_often and opened.num_rows:
+        ends = stamp(whole(opened.column(len(spec.keys) + 1)), spec.time_kind).times
+        opened = opened.filter(pa.array(ends >= watermark_us if spec.operation.inclusive else ends > watermark_us))
+    n = opened.num_rows
+    arrays = list(opened.columns[:-1])
+    if spec.options.pane:
+        arrays += [pa.repeat(pa.scalar("early"), n), pa.nulls(n, pa.int64())]
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 @attrs.define(eq=False)

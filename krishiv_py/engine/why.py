@@ -11,8 +11,8 @@ from krishiv_py.engine.closing import keys_of
 from krishiv_py.engine.stage import Stage
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.durations import TimePoint, time_point_us
+from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.planner.stages import StagePlan
 from krishiv_py.planner.why import Held, Standing, why
 
 

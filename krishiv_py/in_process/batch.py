@@ -16,8 +16,7 @@ from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.in_process.stage import ProcessStage
 from krishiv_py.kernels.input.clocks import Clocks
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.planner.outputs import OutputPlan
-from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
 from krishiv_py.runtime.reading.scanned import Scanned
 
 Sent: TypeAlias = "list[tuple[Stage, Iterable[Scanned]]]"

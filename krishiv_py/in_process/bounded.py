@@ -25,9 +25,9 @@ from krishiv_py.in_process.sources import clocks_of, controls_of, in_process
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.nodes import FileSource, MemorySource
 from krishiv_py.plan.running.counters import summed
+from krishiv_py.planner.cut import input_stages
 from krishiv_py.planner.physical import PhysicalPlan, Read
 from krishiv_py.planner.places import LATE, check_places
-from krishiv_py.planner.stages import input_stages
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.outputs import claim_folder
 from krishiv_py.runtime.ranges.reader import RangeReader

@@ -28,7 +28,7 @@ from krishiv_py.kernels.state.sorted_map import Pages
 from krishiv_py.kernels.state.store import Bucket, MemoryStore, Meta, stored
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.running.progress import Progress
-from krishiv_py.planner.stages import StagePlan
+from krishiv_py.planner.cut import StagePlan
 
 """Windows whose operators forget rows without being woken for it."""
 _DROPPED: Final = ("future_dropped", "unassigned", "duplicates")

@@ -28,8 +28,7 @@ from krishiv_py.kernels.windows.session.capped.triggered import CappedTriggeredO
 from krishiv_py.kernels.windows.session.growing.triggered import TriggeredSessionOperator
 from krishiv_py.kernels.windows.session.plain import SessionOperator
 from krishiv_py.kernels.wrappers.fire_first import PunctualOperator
-from krishiv_py.kernels.wrappers.rename import ProjectedOperator
-from krishiv_py.kernels.wrappers.results import HandingOnOperator, StepsAfterOperator
+from krishiv_py.kernels.wrappers.results import HandingOnOperator, ProjectedOperator, StepsAfterOperator
 from krishiv_py.kernels.wrappers.ttl import ExpiringOperator
 from krishiv_py.kernels.wrappers.ttl_fixed import ExpiringAssigned, ExpiringFixed
 

@@ -9,9 +9,8 @@ from krishiv_py.plan.aggregates.outputs import Output
 from krishiv_py.plan.nodes import Stage, Watermark
 from krishiv_py.plan.operation import Operation
 from krishiv_py.plan.options.late import LateEventHandler
-from krishiv_py.plan.options.presets import preset_of
 from krishiv_py.plan.options.query import QueryOptions
-from krishiv_py.plan.options.told import ToldOptions
+from krishiv_py.plan.options.told import ToldOptions, preset_of
 from krishiv_py.redaction import shown_text
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import attrs
 import pyarrow as pa
@@ -13,8 +13,8 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.after_watermark import without_mark
 from krishiv_py.plan.aggregates.outputs import Output
 from krishiv_py.plan.durations import show_us
-from krishiv_py.plan.expressions.expr import Col
-from krishiv_py.plan.expressions.facts import columns_of
+from krishiv_py.plan.expressions.expr import Col, lit
+from krishiv_py.plan.expressions.facts import columns_of, unnamed
 from krishiv_py.plan.handed_on import in_order_of, without_order
 from krishiv_py.plan.nodes import (
     KEPT,
@@ -34,7 +34,48 @@ from krishiv_py.plan.options.late import LateColumns
 from krishiv_py.plan.options.malformed import Fields
 from krishiv_py.plan.running.by_clock import asks
 from krishiv_py.plan.schema import RESERVED, check_key_type, left_out, refuse_left_out, require_columns, time_kind
-from krishiv_py.planner.prune import needed_columns, pruned, uncomputed
+
+
+def needed_columns(prefix: tuple[Prefix, ...], wanted: set[str], schema: pa.Schema) -> tuple[str, ...]:
+    """Source columns needed for `wanted` columns after the stateless steps."""
+    for step in reversed(prefix):
+        if isinstance(step, MapBatches):
+            return tuple(schema.names)
+        if isinstance(step, Filter):
+            wanted = wanted | columns_of(step.condition)
+        else:
+            wanted = {c for name, e in step.columns if name in wanted for c in columns_of(e)}
+    return tuple(n for n in schema.names if n in wanted) or tuple(schema.names[:1])
+
+
+def pruned(prefix: tuple[Prefix, ...], wanted: set[str]) -> tuple[Prefix, ...]:
+    """The steps, computing only what later ones read."""
+    out: list[Prefix] = []
+    for at in range(len(prefix) - 1, -1, -1):
+        step = prefix[at]
+        if isinstance(step, MapBatches):
+            return (*prefix[: at + 1], *reversed(out))
+        if isinstance(step, Filter):
+            wanted = wanted | columns_of(step.condition)
+            out.append(step)
+        else:
+            kept = tuple((n, e) for n, e in step.columns if n in wanted) or ((step.columns[0][0], lit(True)),)
+            wanted = {c for _, e in kept for c in columns_of(e)}
+            if not all(isinstance(e, Col) and e.name == n for n, e in kept):
+                out.append(Project(step.input, kept))
+    return tuple(reversed(out))
+
+
+def uncomputed(prefix: tuple[Prefix, ...], names: Iterable[str]) -> frozenset[str]:
+    """Columns behind the stateless steps that come from the source, or from a mapping function, as they are."""
+    before = {name: name for name in names}  # what each of them is called before the step
+    for step in reversed(prefix):
+        if isinstance(step, MapBatches):
+            break
+        if isinstance(step, Project):
+            made = {name: unnamed(expr) for name, expr in step.columns}
+            before = {name: expr.name for name, was in before.items() if isinstance(expr := made[was], Col)}
+    return frozenset(before)
 
 
 def _stage_name(node: Stage, followed: bool) -> str:

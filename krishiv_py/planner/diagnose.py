@@ -11,7 +11,7 @@ from krishiv_py.kernels.input.clocks import ClockPlan, ClockSpec
 from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.plan.durations import UNSET, show_instant, show_us
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
-from krishiv_py.planner.stages import StagePlan
+from krishiv_py.planner.cut import StagePlan
 
 
 def why_not_fired(

@@ -10,8 +10,8 @@ import attrs
 from krishiv_py.plan.joins.sides import TIME
 from krishiv_py.plan.nodes import Node, Stage, chain, prefix_of, source_of, stages_of
 from krishiv_py.plan.schema import RESERVED
+from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.planner.stages import StagePlan
 
 
 @attrs.frozen

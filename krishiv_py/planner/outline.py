@@ -6,8 +6,8 @@ from typing import Any
 
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.plan.nodes import FileSource, MemorySource
+from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.planner.stages import StagePlan
 from krishiv_py.redaction import noted
 
 _KINDS = {FileSource: "files", MemorySource: "memory", RangeSource: "ranges"}

@@ -6,19 +6,53 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 import attrs
+import pyarrow as pa
 
 from krishiv_py.errors import PlanError, shown
+from krishiv_py.kernels.columns.evaluate import prefixed
 from krishiv_py.kernels.input.clocks import ClockPlan, ClockSpec, QuietSides
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.plan.nodes import MemorySource, Source, Stage, computed_in, root_of
+from krishiv_py.plan.nodes import MemorySource, Prefix, Source, Stage, computed_in, root_of
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
-from krishiv_py.planner.branches import Branch
+from krishiv_py.planner.cut import Branch, StagePlan, input_stages
 from krishiv_py.planner.fingerprint import fingerprint, uses_ledger
-from krishiv_py.planner.outputs import OutputPlan
-from krishiv_py.planner.stages import StagePlan, input_stages
 from krishiv_py.planner.warnings import warnings
 from krishiv_py.redaction import noted
+
+
+@attrs.frozen
+class OutputPlan:
+    """Results that leave the query.
+
+    Attributes
+    ----------
+    name : str
+        What they are called.
+    stage : int
+        The number of the stage that gives them.
+    schema : pyarrow.Schema
+        Their columns; the stage may give more, to those that follow it.
+    steps : tuple of nodes
+        Stateless steps over the results of the stage, which are this output's own.
+    reads : tuple of str
+        The columns of the results that go into these steps.
+    """
+
+    name: str
+    stage: int
+    schema: pa.Schema
+    steps: tuple[Prefix, ...] = ()
+    reads: tuple[str, ...] = ()
+
+    def of(self, results: pa.Table) -> pa.Table:
+        """What leaves of the results of the stage."""
+        if not self.steps:
+            return results if results.schema.names == self.schema.names else results.select(self.schema.names)
+        if not results.num_rows:
+            return self.schema.empty_table()
+        return prefixed(self.steps, results.select(list(self.reads))).cast(self.schema)
+
 
 Engine: TypeAlias = Literal["driver", "bounded", "streaming", "in_process"]
 _STATE = "transformWithState keyed by bucket"

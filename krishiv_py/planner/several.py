@@ -15,9 +15,8 @@ from krishiv_py.plan.expressions.expr import Col, Expr
 from krishiv_py.plan.expressions.facts import unnamed
 from krishiv_py.plan.nodes import MapBatches, Project, Source, Stage, prefix_of, source_of
 from krishiv_py.plan.options.watermarks import WatermarkSpec
-from krishiv_py.planner.outputs import OutputPlan
-from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.planner.stages import StagePlan
+from krishiv_py.planner.cut import StagePlan
+from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
 
 Named = tuple[str, PhysicalPlan]
 

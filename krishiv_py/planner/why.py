@@ -19,8 +19,8 @@ from krishiv_py.kernels.input.lateness import floor_watermark
 from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_instant, show_us
 from krishiv_py.plan.options.late import CountByKeyLateEventHandler, CountingLateEventHandler
+from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.diagnose import why_not_fired
-from krishiv_py.planner.stages import StagePlan
 
 _MOST: Final = 5
 """So many windows are described one by one."""

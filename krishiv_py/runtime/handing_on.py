@@ -17,8 +17,7 @@ from krishiv_py.arrays.splitting import split as by_number
 from krishiv_py.engine.chain import as_rows
 from krishiv_py.kernels.moment import FIRST_CLOCK, Times
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.planner.outputs import OutputPlan
-from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
 
 NEXT: Final = "next"
 """Rows for the stage that follows."""

@@ -17,9 +17,9 @@ from krishiv_py.engine.why import why_text
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.durations import Duration, TimePoint, show_instant, time_point_us, to_us
 from krishiv_py.plan.running.progress import Progress
+from krishiv_py.planner.cut import StagePlan, leading_stage
 from krishiv_py.planner.diagnose import oldest_waiting_us, why_not_fired
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.planner.stages import StagePlan, leading_stage
 from krishiv_py.planner.why import Standing
 from krishiv_py.redaction import redacted
 from krishiv_py.replay_log import wall_clock_us

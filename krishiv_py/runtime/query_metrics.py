@@ -16,7 +16,7 @@ from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.running.progress import Progress, TableVersion, of_stages, waiting
-from krishiv_py.planner.stages import StagePlan, input_stages, leading_stage
+from krishiv_py.planner.cut import StagePlan, input_stages, leading_stage
 from krishiv_py.runtime.batch import stage_of
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.ranges.alignment import Alignment

@@ -23,8 +23,8 @@ from krishiv_py.errors import PlanError
 from krishiv_py.kernels.input.malformed import late_output, late_output_schema
 from krishiv_py.plan.nodes import MemorySource, Source
 from krishiv_py.plan.running.counters import summed
+from krishiv_py.planner.cut import input_stages
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.planner.stages import input_stages
 from krishiv_py.planner.tables import lookup_tables
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.handing_on import RESULT, STAGE, leaving, place_of, result_kinds

@@ -37,10 +37,10 @@ from krishiv_py.plan.durations import END_OF_TIME, TimePoint, show_instant, time
 from krishiv_py.plan.options.begin import OnChange, told_begin
 from krishiv_py.plan.running.counters import Counters, summed
 from krishiv_py.plan.running.progress import Progress, of_stages
+from krishiv_py.planner.cut import input_stages, leading_stage
 from krishiv_py.planner.diagnose import oldest_waiting_us, why_not_fired
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.snapshot import check_snapshot
-from krishiv_py.planner.stages import input_stages, leading_stage
 from krishiv_py.planner.tables import tables_seen
 from krishiv_py.planner.why import Standing
 from krishiv_py.redaction import redacted

@@ -12,7 +12,7 @@ from krishiv_py.in_process.batch import Sent
 from krishiv_py.kernels.input.rows import as_batches
 from krishiv_py.plan.nodes import root_of
 from krishiv_py.plan.schema import RESERVED
-from krishiv_py.planner.branches import Branch
+from krishiv_py.planner.cut import Branch
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.reading.scanned import Scanned
 from krishiv_py.testing.sources import MicroBatch

@@ -20,7 +20,7 @@ from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.spread import Held, spread
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
-from krishiv_py.planner.stages import StagePlan
+from krishiv_py.planner.cut import StagePlan
 
 
 class SpreadStage(Stage):

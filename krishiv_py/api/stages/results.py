@@ -11,8 +11,7 @@ import pyarrow as pa
 from typing_extensions import Self
 
 from krishiv_py.api.joins.lookup import LookupKeys, LookupType, looked_up
-from krishiv_py.api.planning import check, physical, stages
-from krishiv_py.api.results.hidden import KeepingColumns, ResultTime, alone, carries, reserved, without
+from krishiv_py.api.planning import check, cut, physical
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.shown import said_of, some
 from krishiv_py.api.stages.keyed import KeyedStream
@@ -24,7 +23,7 @@ from krishiv_py.api.stages.windowed import WindowedStream, aggregated
 from krishiv_py.errors import OrderError, PlanError, shown
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration, to_us
-from krishiv_py.plan.expressions.expr import Expr, col
+from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.handed_on import in_order_of
 from krishiv_py.plan.nodes import (
     BatchFunction,
@@ -44,8 +43,8 @@ from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.windows import Window
 
 if TYPE_CHECKING:
+    from krishiv_py.planner.cut import StagePlan
     from krishiv_py.planner.physical import Engine, PhysicalPlan
-    from krishiv_py.planner.stages import StagePlan
 
 S = TypeVar("S", bound=WindowedStream)
 
@@ -97,7 +96,7 @@ class ResultStream(TimedStream):
             return found
         node: Node = found._output
         for step in self._steps:
-            kept = step if "op" in found._output.schema.names else without(step, {"op"})
+            kept = step if "op" in found._output.schema.names else cut.without(step, {"op"})
             node = attrs.evolve(kept, input=node)
         only_filters = all(isinstance(step, Filter) for step in self._steps)
         return found._over(node, found.schema.names if only_filters else self.schema.names)._as_plan()
@@ -138,20 +137,12 @@ class ResultStream(TimedStream):
 
     def _via(self, change: Callable[[Stream], Stream]) -> ResultStream:
         """Steps that `change` makes of rows, with the columns that go along."""
-        full, kept = self._row_schema(), self._kept
-        time = self._output.time_column
+        full, time = self._row_schema(), self._output.time_column
         usable = pa.schema([f for f in full if f.name in self.schema.names or f.name == time])
         made = change(Stream(self._node, usable, self._runner))
         names = [n for n in made.schema.names if n != time or time in self.schema.names or _names(made._node, time)]
-        step = made._node
-        if isinstance(step, Project):
-            computed = dict(step.columns)
-            for name in kept:
-                if name in computed and not carries(name, computed[name], {name}):
-                    raise reserved(name)
-            step = attrs.evolve(step, columns=(*step.columns, *((n, col(n)) for n in kept if n not in computed)))
-        assert isinstance(step, (Project, Filter))
-        return self._over(step, names)
+        assert isinstance(made._node, (Project, Filter))
+        return self._over(cut.handing_on(made._node, self._kept), names)
 
     def select(self, *columns: str | Expr, **named: Expr | str) -> ResultStream:
         """Keep and compute columns, as :meth:`Stream.select` does; the event time goes along.
@@ -196,7 +187,7 @@ class ResultStream(TimedStream):
         plain = Stream(self._node, shown, self._runner).map_batches(function, schema)
         assert isinstance(plain._node, MapBatches)
         kept = tuple(n for n in self._kept if n not in plain.schema.names)
-        keeping = KeepingColumns(function, plain.schema, tuple(shown.names), kept)
+        keeping = cut.KeepingColumns(function, plain.schema, tuple(shown.names), kept)
         step = MapBatches(self._node, keeping, pa.schema([*plain.schema, *(full.field(n) for n in kept)]))
         return self._over(step, plain.schema.names)
 
@@ -237,7 +228,7 @@ class ResultStream(TimedStream):
         named = pa.schema([f for f in self.schema if f.name in full.names])
         function, schema = unnested(named, column, rank, outer, spread)
         for name in (n for n in self._kept if n in schema.names and n not in named.names):
-            raise reserved(name)
+            raise cut.reserved(name)
         hidden = [full.field(n) for n in self._kept if n not in schema.names]
         return self._over(MapBatches(self._node, function, pa.schema([*schema, *hidden])), schema.names)
 
@@ -356,16 +347,14 @@ class ResultStream(TimedStream):
         """The steps over the results, as they run where no stage follows."""
         if not self._steps:
             return ()
-        time = self._output.time_column
         names = (*self.schema.names, *(n for n in self._kept if n == "op" and n not in self.schema.names))
-        own = ResultTime(time, self._stage_node.time, time in self.schema.names)
-        return alone(self._steps, own, self._alone, names, set(self._kept))
+        return cut.alone(self._steps, self._output, self._alone, names, self._kept)
 
     @cached_property
     def _stages(self) -> tuple[StagePlan, ...]:
         """The stages that run, the last one with the steps over its results."""
         node = self._stage_node
-        found = stages.stages_for(node, after=self._after)
+        found = cut.stages_for(node, after=self._after)
         if self._steps and node.options.emit_mode == "retractions" and "op" not in found[-1].layout.result_schema.names:
             preset = None if self._stage.told.emit is not None else self._stage.told.preset
             raise OrderError(
@@ -404,7 +393,7 @@ class ResultStream(TimedStream):
         self._check_told()
         found = self._stages
         if late is not None:
-            found = stages.stages_for(self._stage_node, late, self._after)
+            found = cut.stages_for(self._stage_node, late, self._after)
         return physical.PhysicalPlan(self._stage_node, found, engine)
 
 
@@ -428,7 +417,7 @@ def results_of(stage: Draft, runner: Runner, made: list[Stage] | None = None) ->
     """
     made = [] if made is None else made
     node = _one(made, stage.node())
-    checked = stages.stages_for(node)  # the call that was wrong raises the error
+    checked = cut.stages_for(node)  # the call that was wrong raises the error
     alone = checked[-1].layout.result_schema
     followed = attrs.evolve(stage, told=attrs.evolve(stage.told, emit=stage.told.emit or "final"))
     before = _one(made, followed.node())
@@ -447,7 +436,7 @@ def _one(made: list[Stage], node: Stage) -> Stage:
         same = one.options == node.options and one.input.spec == node.input.spec and one.operation == node.operation
         if one.late is node.late and same:
             return one
-    made.append(stages.followable(node))
+    made.append(cut.followable(node))
     return made[-1]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from krishiv_py.api.outputs import Output
-from krishiv_py.api.planning import explain, physical, stages
+from krishiv_py.api.planning import cut, explain, physical
 from krishiv_py.api.query import Query
 from krishiv_py.api.runner import BoundedResult, Runner
 from krishiv_py.connectors.sink import Sink
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def plan_of_rows(node: Node, handler: LateEventHandler, engine: Engine | None, late: LateColumns | None) -> PhysicalPlan:
     """Return the plan of the rows of a `node` as they are: no watermark is needed, and no row is late (SEMANTICS §7.4)."""
     rows = Draft(Watermark(node, "", WatermarkSpec(0)), handler, operation=PlainRows()).node()
-    return physical.PhysicalPlan(rows, stages.stages_for(rows, late), engine)
+    return physical.PhysicalPlan(rows, cut.stages_for(rows, late), engine)
 
 
 class RunMethods:

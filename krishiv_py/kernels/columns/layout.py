@@ -8,13 +8,13 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from krishiv_py.arrays.large import by_groups, joined, too_much
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.aggregates import AggKernel, Rows, kernel_for
 from krishiv_py.kernels.aggregates.failed import blame_too_long, first_of, told_where
 from krishiv_py.kernels.columns.evaluate import expr_type, step_schema
-from krishiv_py.kernels.columns.handed_on import handed_fields
 from krishiv_py.kernels.columns.place import TIME as TIME  # beside the other names of columns
 from krishiv_py.kernels.columns.place import Bounds, key_names, place_of
 from krishiv_py.kernels.columns.times import lengths_between, time_type, unstamp
@@ -22,6 +22,8 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.expressions.expr import Col, Expr
 from krishiv_py.plan.expressions.facts import identity_of
+from krishiv_py.plan.handed_on import order_name, time_name
+from krishiv_py.plan.operation import ResultTime
 
 GAP = "__g"
 DOUBT = "__d"
@@ -244,3 +246,40 @@ def whole(column: pa.ChunkedArray) -> pa.Array:
         return column.chunk(0)
     combined = column.combine_chunks()
     return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
+
+
+_START = "window_start"
+
+
+def handed_fields(spec: OperatorSpec, results: pa.Schema) -> list[pa.Field]:
+    """Return the fields of these columns, for `results` that no output was computed of."""
+    order = [pa.field(order_name(i), type_) for i, type_ in enumerate(_order_types(spec, results))]
+    time = _time(spec)
+    taken = [*results.names, *(name for name, _ in spec.output or ())]
+    return order if time.of_row else [pa.field(time_name(taken), results.field(time.column).type), *order]
+
+
+def handed_columns(spec: OperatorSpec, results: pa.Table) -> list[pa.ChunkedArray]:
+    """Return these columns of `results`."""
+    time = _time(spec)
+    column = results[time.column]
+    raw = column.cast(pa.int64())
+    starts = [results[_START].cast(pa.int64())] if _START in results.schema.names else []
+    order = [raw, *starts, *(results[k] for k in _keys(spec, results.schema))]
+    if time.of_row:
+        return order
+    before = time.before_us(spec.tick_us) // spec.tick_us  # bounds count in units of the time column
+    return [pc.subtract(raw, pa.scalar(before, pa.int64())).cast(column.type) if before else column, *order]
+
+
+def _time(spec: OperatorSpec) -> ResultTime:
+    return spec.operation.result_time(spec.time_column) or ResultTime("end")  # numbers of rows, which nothing can follow
+
+
+def _keys(spec: OperatorSpec, results: pa.Schema) -> list[str]:
+    return [k for k in spec.keys if k in results.names]
+
+
+def _order_types(spec: OperatorSpec, results: pa.Schema) -> list[pa.DataType]:
+    starts = [pa.int64()] if _START in results.names else []
+    return [pa.int64(), *starts, *(results.field(k).type for k in _keys(spec, results))]

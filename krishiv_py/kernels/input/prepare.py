@@ -12,19 +12,52 @@ import pyarrow.compute as pc
 
 from krishiv_py.arrays.grouping import normal_key
 from krishiv_py.arrays.types import Ints, Mask, as_arrow
+from krishiv_py.errors import OperatorError, shown
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.evaluate import apply_prefix, evaluate, evaluate_where
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.spans import Spans, spans_of
 from krishiv_py.kernels.columns.times import Stamped, gap_lengths, stamp
 from krishiv_py.kernels.input.lateness import behind_counts, beyond, classify, floor_watermark, late_by_event, late_by_window
-from krishiv_py.kernels.input.sources import unknown_sources
 from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.expressions.expr import Expr
-from krishiv_py.plan.options.watermarks import most_lag_us
+from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, most_lag_us
 from krishiv_py.plan.running.by_clock import stamped as at_time
+
+
+def unknown_sources(spec: OperatorSpec, rows: pa.RecordBatch) -> Mask | None:
+    """Rows to refuse because the watermark knows nothing of their source; None where there are none.
+
+    A null names no source, whatever is done with new names.
+
+    Raises
+    ------
+    OperatorError
+        For ``unknown("fail")``, naming the source.
+    """
+    mark = spec.watermark
+    if not isinstance(mark, MultiSourceWatermarkSpec) or spec.source_column is None:
+        return None
+    names = rows.column(spec.source_column)
+    if mark.unknown_action == "register":
+        unknown = names.is_null()
+    else:
+        unknown = pc.invert(pc.is_in(names, value_set=pa.array([n for n, _ in mark.sources], pa.string())))
+    mask: Mask = unknown.to_numpy(zero_copy_only=False)
+    if not mask.any():
+        return None
+    if mark.unknown_action == "fail":
+        got = names[int(np.argmax(mask))].as_py()
+        declared = ", ".join(repr(n) for n, _ in mark.sources)
+        raise OperatorError(
+            f"a row has a source that was not declared in column {spec.source_column!r}",
+            got=shown(got),
+            hint=f'declare it with .source(...); declared are {declared}; or .unknown("side_output")',
+        )
+    return mask
+
 
 COUNTERS = (
     "rows",

@@ -25,7 +25,7 @@ from krishiv_py.disk.files import store_at
 from krishiv_py.disk.store import Store
 from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.planner.stages import StagePlan
+from krishiv_py.planner.cut import StagePlan
 from krishiv_py.runtime.clock.clocks import LedgerClock, SparkClock
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
 

@@ -21,8 +21,7 @@ from krishiv_py.kernels.input.watermark import WatermarkTracker
 from krishiv_py.kernels.moment import FIRST_CLOCK, Moment, Times
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.planner.branches import Branch
-from krishiv_py.planner.stages import StagePlan
+from krishiv_py.planner.cut import Branch, StagePlan
 from krishiv_py.runtime.clock.clocks import Clock
 from krishiv_py.runtime.handing_on import addressed
 from krishiv_py.runtime.reading.scanned import Scanned

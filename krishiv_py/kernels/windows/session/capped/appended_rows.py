@@ -18,7 +18,7 @@ from krishiv_py.arrays.ranking import rank
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.windows.session.capped.written_results import Cut, Ledger
-from krishiv_py.kernels.windows.session.firing_rows import firing
+from krishiv_py.kernels.windows.session.rows import firing
 
 
 @attrs.frozen(eq=False)

@@ -14,13 +14,48 @@ from krishiv_py.arrays.intervals import running_reach
 from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.kernels.aggregates import AggKernel
 from krishiv_py.kernels.aggregates.failed import first_of, regrouped, told_where
 from krishiv_py.kernels.columns.layout import Layout, whole
 from krishiv_py.kernels.columns.place import place_of
-from krishiv_py.kernels.firing.prefix_values import prefixes
-from krishiv_py.kernels.windows.session.firing_rows import firing
+from krishiv_py.kernels.firing.cumulated import few_each
 from krishiv_py.kernels.windows.session.growing.assigned_rows import Tracks
+from krishiv_py.kernels.windows.session.rows import firing
 from krishiv_py.plan.options.triggers import Trigger
+
+
+@attrs.frozen(eq=False)
+class Prefixes:
+    """Finished values of some prefixes, and the merged partials of every group."""
+
+    values: pa.Array
+    totals: list[pa.Array]
+
+
+def prefixes(kernel: AggKernel, partials: list[pa.Array], ids: Ints, wanted: Ints) -> Prefixes:
+    """Return what the prefixes that end at the rows `wanted` come to, and what every group does.
+
+    Parameters
+    ----------
+    kernel : AggKernel
+        The aggregate.
+    partials : list of pyarrow.Array
+        Its partial columns, rows of a group next to each other.
+    ids : ndarray of int64
+        The group of every row, ascending from 0 without gaps.
+    wanted : ndarray of int64
+        Rows.
+    """
+    if not len(wanted):
+        return Prefixes(kernel.finish([p.slice(0, 0) for p in partials]), kernel.merge(partials, ids, int(ids[-1]) + 1))
+    if kernel.holds_values and not few_each(ids):
+        return Prefixes(kernel.prefix_results(partials, ids, wanted), kernel.merge(partials, ids, int(ids[-1]) + 1))
+    with regrouped(ids):
+        found = kernel.prefixes(partials, ids)
+    last = pa.array(np.append(np.flatnonzero(np.diff(ids)), len(ids) - 1))
+    with regrouped(ids[wanted]):
+        values = kernel.finish([pick(p, wanted) for p in found])
+    return Prefixes(values, [pick(p, last) for p in found])
 
 
 @attrs.frozen(eq=False)
