@@ -184,7 +184,7 @@ def test_deduplication_is_that_of_the_builder() -> None:
         assert made.sql("SET deduplication.within = INTERVAL '10' MINUTE") is None
         found = made.sql(text)
         assert found is not None
-        assert fingerprint(found._spec()) == fingerprint(a().drop_duplicates("id", within="10 min").spec())
+        assert fingerprint(found._spec()) == fingerprint(a().drop_duplicates("id", within="10 min")._spec())
         assert [r["id"] for r in run(found)] == ["a", "b"]
         with pytest.raises(PlanError, match=r"distinct for some time only .*Hint: SET deduplication.within"):
             made.sql(text)

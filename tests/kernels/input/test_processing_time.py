@@ -120,7 +120,7 @@ def test_it_is_explained_and_waited_for_in_words() -> None:
     assert "Watermark processing_time: the clock, as it is recorded with every batch" in plan.explain()
     assert "older than the newest" not in plan.explain()
     assert "clock of the machine, and goes on without rows" in Driver(plan).why_not_fired(10_000)
-    assert uses_ledger(plan._spec()) and fingerprint(plan.spec())["time"] == "of the clock"
+    assert uses_ledger(plan._spec()) and fingerprint(plan._spec())["time"] == "of the clock"
 
 
 def test_how_often_a_quiet_query_looks_at_the_clock() -> None:
