@@ -24,6 +24,7 @@ from krishiv_py.connectors.sinks.foreach_batch import BatchConsumer
 from krishiv_py.deprecation import deprecated
 from krishiv_py.disk.folders import private_folder
 from krishiv_py.display.html import session_html
+from krishiv_py.display.text import LaidOut
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import PROFILES, a_number, a_text, file_name, is_collection, one_of
@@ -356,7 +357,7 @@ class Session(FileSources, RangedSources, OtherStreams):
             For what is no time.
         """
         folder, plan = self._kept(checkpoint, stream, stage, "session.why")
-        return self._runner.why(plan, folder, key, time, stage)
+        return LaidOut(self._runner.why(plan, folder, key, time, stage))
 
     def savepoint(self, checkpoint: str, path: str) -> str:
         """Write a savepoint of a `checkpoint` from which no query runs: its state as values, of no engine (docs/savepoints.md).

@@ -1,13 +1,30 @@
-"""A plan as plain text."""
+"""A plan as plain text, and text of several lines in a notebook."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from krishiv_py.redaction import redacted
 
 if TYPE_CHECKING:
     from krishiv_py.planner.explain import Checked, Explained, Part
+
+
+class LaidOut(str):
+    """Text that a notebook shows line by line, as ``print`` does, and not as the ``repr`` of a text."""
+
+    __slots__ = ()
+
+    def _repr_pretty_(self, printer: Printer, cycle: bool) -> None:
+        printer.text(str(self))
+
+
+class Printer(Protocol):
+    """The printer of IPython."""
+
+    def text(self, obj: str) -> None:
+        """Write a text as it is."""
+
 
 _COLUMNS = 12  # as many names as a line of a terminal holds
 

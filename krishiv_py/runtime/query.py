@@ -12,6 +12,7 @@ from krishiv_py.display.drift import Lateness
 from krishiv_py.display.html import query_html
 from krishiv_py.display.lag import LatenessProfile
 from krishiv_py.display.plans import plans_text
+from krishiv_py.display.text import LaidOut
 from krishiv_py.display.watch import Seen, watch
 from krishiv_py.engine.why import why_text
 from krishiv_py.errors import PlanError
@@ -111,7 +112,7 @@ class RunningQuery:
         else:
             end_us = oldest_waiting_us(asked, watermark_us, lambda: self.state(stage))
         text = why_not_fired(asked, self._plan.clocks, watermark_us, now.source_watermarks_us, end_us)
-        return " ".join([text, *self._ledger.waiting()])
+        return LaidOut(" ".join([text, *self._ledger.waiting()]))
 
     def why(self, key: Any = None, time: TimePoint | None = None, stage: str | None = None) -> str:
         """Say what became of a `key` at a `time`: its windows, the watermark, and where a row of that time would go."""
@@ -127,7 +128,7 @@ class RunningQuery:
             progress.idle_sources,
         )
         text = why_text(self._plan, asked, now, key, time, lambda: self.state(stage), self._result_rows(asked))
-        return "\n".join([text, *self._ledger.waiting()])
+        return LaidOut("\n".join([text, *self._ledger.waiting()]))
 
     def _result_rows(self, stage: StagePlan) -> pa.Table | None:
         """Return the results of a stage, where they are in memory."""
@@ -146,7 +147,7 @@ class RunningQuery:
     def explain(self) -> str:
         """The plan of the query as text."""
         doubts = (f"! {problem}" for problem in self.progress.doubts)
-        return "\n".join([plans_text(self._plan), *([] if self._note is None else [self._note]), *doubts])
+        return LaidOut("\n".join([plans_text(self._plan), *([] if self._note is None else [self._note]), *doubts]))
 
     def watch(self, *, every: Duration = "1 s", timeout: Duration | None = None) -> None:
         """Show the query where one looks, until it has ended, for at most `timeout`, or until Ctrl-C; the query goes on."""

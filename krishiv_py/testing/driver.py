@@ -16,6 +16,7 @@ from krishiv_py.deprecation import deprecated
 from krishiv_py.display.drift import Lateness
 from krishiv_py.display.html import query_html
 from krishiv_py.display.lag import LatenessProfile
+from krishiv_py.display.text import LaidOut
 from krishiv_py.engine.closing import closed_key, closing_stages
 from krishiv_py.engine.notes import FIRINGS
 from krishiv_py.engine.stage import Stage
@@ -314,7 +315,7 @@ class Driver:
             end_us: int | None = time_point_us(window_end, "window_end")
         else:
             end_us = oldest_waiting_us(asked.plan, watermark_us, lambda: self.state(stage))
-        return why_not_fired(asked.plan, self._plan.clocks, watermark_us, self.source_watermarks_us, end_us, idle)
+        return LaidOut(why_not_fired(asked.plan, self._plan.clocks, watermark_us, self.source_watermarks_us, end_us, idle))
 
     def why(self, key: Any = None, time: TimePoint | None = None, stage: str | None = None) -> str:
         """Say what became of a `key` at a `time`, as ``query.why(...)`` does; without both :meth:`why_not_fired`.
@@ -338,7 +339,7 @@ class Driver:
         set_us = now_us if self.clock.is_set else None
         moved_us = self._core.moved_us if self.clock.is_set else {}
         now = Standing(known.pop(ONLY), known, moved_us, set_us, self._clocks.idle(now_us))
-        return why_text(self._plan, asked.plan, now, key, time, lambda: self.state(stage), None)
+        return LaidOut(why_text(self._plan, asked.plan, now, key, time, lambda: self.state(stage), None))
 
     def state(self, stage: str | None = None) -> pa.Table:
         """The windows in state: keys, ``window_start``, ``window_end``, aggregates so far, ``last_update`` (by :attr:`clock`).

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import krishiv_py as kv
 from krishiv_py import col
-from krishiv_py.testing import stream_of
+from krishiv_py.testing import Driver, stream_of
 
 S = stream_of("id string, at bigint, x double")
 T = S.watermark("at", "5 s")
@@ -74,3 +75,15 @@ def test_notebooks_show_the_plan_where_there_is_one() -> None:
     for stream in (A, JOINED, S):
         assert stream._repr_html_().startswith("<div")
         assert "\n" not in repr(stream)
+
+
+@pytest.mark.parametrize("text", ["plan", "why_not_fired", "why"])
+def test_a_notebook_shows_a_text_line_by_line(text: str) -> None:
+    """IPython shows the ``repr`` of a text, with line ends as backslashes, unless the text says how it is shown."""
+    driver = Driver(A)
+    driver.send([{"id": "a", "at": 1, "x": 1.0}])
+    shown: Any = {"plan": A.explain, "why_not_fired": driver.why_not_fired, "why": driver.why}[text]()
+    printed: list[str] = []
+    shown._repr_pretty_(SimpleNamespace(text=printed.append), False)
+    assert printed == [str(shown)]
+    assert isinstance(shown, str)

@@ -18,7 +18,7 @@ from krishiv_py.display.drift import checked_profile
 from krishiv_py.display.html import plan_html
 from krishiv_py.display.lag import LatenessProfile
 from krishiv_py.display.progress import Show
-from krishiv_py.display.text import plan_text
+from krishiv_py.display.text import LaidOut, plan_text
 from krishiv_py.plan.checks import a_text
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration
@@ -205,7 +205,7 @@ class RunMethods:
 
     def explain(self) -> str:
         """The logical, checked and physical plan as text, with the route, its reason, and warnings."""
-        return plan_text(explain.explain(self._plan()))
+        return LaidOut(plan_text(explain.explain(self._plan())))
 
     def _repr_html_(self) -> str:
         """Return the HTML for a notebook: the plan, with its route and warnings."""
