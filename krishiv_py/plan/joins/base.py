@@ -48,7 +48,7 @@ class Join(Operation):
         return told.filled(emit="final")  # what is given never changes
 
     def check_options(self, options: QueryOptions) -> None:
-        """Refuse `options`: see :class:`~krishiv_py.plan.windows.base.Window`."""
+        """Refuse `options`: see :class:`~krishiv_py.plan.operation.Operation`."""
         fires = options.trigger != Trigger() or options.accumulation != "accumulating" or options.pane
         if options.emit_mode != "final" or fires:
             raise PlanError(

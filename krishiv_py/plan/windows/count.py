@@ -47,7 +47,7 @@ class CountWindow(Window):
         return f"every {self.size} rows" + ("" if self.slide == self.size else f", every {self.slide} rows anew")
 
     def check_options(self, options: QueryOptions) -> None:
-        """Refuse `options`: see :class:`~krishiv_py.plan.windows.base.Window`."""
+        """Refuse `options`: see :class:`~krishiv_py.plan.operation.Operation`."""
         trigger = options.trigger
         if isinstance(trigger.early, (Interval, Asked)) and not options.fires_by_default:
             how = "by the clock" if isinstance(trigger.early, Interval) else "when a trigger of your own says so"

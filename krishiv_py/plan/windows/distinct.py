@@ -57,7 +57,7 @@ class DistinctWindows(Window):
         return ResultTime("end")
 
     def check_options(self, options: QueryOptions) -> None:
-        """Refuse `options`: see :class:`~krishiv_py.plan.windows.base.Window`."""
+        """Refuse `options`: see :class:`~krishiv_py.plan.operation.Operation`."""
         if options.emit_mode == "final":
             return
         by_count = options.trigger.early not in (None, 1) or options.trigger.late not in (None, 1, "batch")

@@ -50,7 +50,7 @@ class LookBackWindow(Window):
 
     @property
     def route(self) -> str:
-        """See :class:`~krishiv_py.plan.windows.base.Window`."""
+        """See :class:`~krishiv_py.plan.operation.Operation`."""
         return "lookback on arrival" if self.emit == "arrival" else self.kind
 
     @property
@@ -84,7 +84,7 @@ class LookBackWindow(Window):
         return self.size_us
 
     def settled(self, told: ToldOptions) -> ToldOptions:
-        """A result on arrival is the only one of its row; see :class:`~krishiv_py.plan.windows.base.Window`."""
+        """A result on arrival is the only one of its row; see :class:`~krishiv_py.plan.operation.Operation`."""
         if self.emit != "arrival":
             return told
         if told.emit not in (None, "final"):
@@ -96,7 +96,7 @@ class LookBackWindow(Window):
         return told.filled(emit="final")
 
     def check_options(self, options: QueryOptions) -> None:
-        """Refuse `options`: see :class:`~krishiv_py.plan.windows.base.Window`."""
+        """Refuse `options`: see :class:`~krishiv_py.plan.operation.Operation`."""
         if options.trigger != Trigger() or options.accumulation != "accumulating":
             raise PlanError(
                 "look-back windows know no trigger but on_watermark",

@@ -108,7 +108,7 @@ class PaneWindow(HoppingWindow):
         return self.handler is not None
 
     def result_fields(self, keys: list[pa.Field], row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
-        """Keys, bounds and what a handler submits; see :class:`~krishiv_py.plan.windows.base.Window`."""
+        """Keys, bounds and what a handler submits; see :class:`~krishiv_py.plan.operation.Operation`."""
         if self.submits is None:
             return None
         return [*keys, pa.field("window_start", bound), pa.field("window_end", bound), *self.submits]
