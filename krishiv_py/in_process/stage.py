@@ -30,7 +30,6 @@ from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.running.progress import Progress
 from krishiv_py.planner.cut import StagePlan
 
-"""Windows whose operators forget rows without being woken for it."""
 _DROPPED: Final = ("future_dropped", "unassigned", "duplicates")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import krishiv_py as kv
@@ -57,6 +57,7 @@ batches = st.lists(
 @pytest.mark.parametrize("shape", SHAPES)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches)
+@example([(0, [(0, 0)]), (0, [(0, 61)]), (0, [(0, 81)])])  # a look-back row that goes while nothing is due
 def test_pages_give_what_memory_gives(shape: str, given_batches: list[tuple[int, list[tuple[int, int]]]]) -> None:
     clock = ManualClock()
     keyed = stream_of("user bigint, at bigint").watermark("at", 60).key_by("user")

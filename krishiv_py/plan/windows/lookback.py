@@ -37,6 +37,7 @@ class LookBackWindow(Window):
 
     kind: ClassVar[str] = "lookback"
     inclusive: ClassVar[bool] = True
+    remembers: ClassVar[bool] = True
     late_by: ClassVar[LateBy] = "time"
     size_us: int
     two_sided: bool = False
