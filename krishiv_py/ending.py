@@ -1,4 +1,4 @@
-"""What happens when a process is to end: its queries are stopped, then it goes as Python programs go.
+"""Define what happens when a process is to end: its queries are stopped, then it goes as Python programs go.
 
 SIGTERM is handled where the program has no handler of its own, and only from the main thread: Python takes handlers nowhere
 else. As process 1 of a container nothing but a handler ends a process. At a usual end, after Ctrl-C too, queries are stopped
@@ -26,10 +26,10 @@ END_S: Final = 10.0
 
 
 class Stops(Protocol):
-    """Who runs queries."""
+    """Says who runs queries."""
 
     def stops(self) -> Iterable[Callable[[], object]]:
-        """What stops them, each apart from the others."""
+        """Return what stops them, each apart from the others."""
         ...
 
 

@@ -195,7 +195,7 @@ def cause_of(problem: BaseException) -> BaseException | None:
 
 
 def of_a_user(file: str) -> bool:
-    """Whether code is neither ours nor of a library below: a failure there was caused by the line that called it."""
+    """Return whether code is neither ours nor of a library below: a failure there was caused by the line that called it."""
     standard = file.startswith(_STANDARD) and "site-packages" not in file
     return not (file.startswith(_OWN) or standard or _FOREIGN.search(file))
 

@@ -76,7 +76,7 @@ REASONS: Final = (
 
 
 class Observed(Protocol):
-    """What can be registered: a :class:`~krishiv_py.Query` or a :class:`~krishiv_py.testing.Driver`."""
+    """Holds what can be registered: a :class:`~krishiv_py.Query` or a :class:`~krishiv_py.testing.Driver`."""
 
     @property
     def name(self) -> str:
@@ -90,7 +90,7 @@ class Observed(Protocol):
 
     @property
     def progress(self) -> Progress:
-        """Where it stands."""
+        """Return where it stands."""
         ...
 
 
@@ -197,7 +197,7 @@ STATES: Final = ("running", "stopped", "failed")
 
 
 def _status_of(query: Observed) -> str:
-    """Where a query stands; a driver of tests always runs."""
+    """Return where a query stands; a driver of tests always runs."""
     return str(getattr(query, "status", "running"))
 
 
@@ -251,7 +251,7 @@ class QueryCollector:
 
     @property
     def queries(self) -> list[Observed]:
-        """What is exported."""
+        """Return what is exported."""
         with self._lock:
             return list(self._queries.values())
 

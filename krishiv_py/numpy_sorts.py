@@ -1,4 +1,4 @@
-"""Which vector instructions NumPy sorts with in the Python processes of Spark.
+"""Determine which vector instructions NumPy sorts with in the Python processes of Spark.
 
 NumPy's sort for AVX-512 is made of stores that AMD's Zen 4 (family 19h) runs as microcode: there it takes five times as long
 as the sort for AVX2, and NumPy takes it all the same. So processes that work for Spark load NumPy without it on such
@@ -41,7 +41,7 @@ def load_numpy() -> None:
 
 
 def is_zen4(cpuinfo: Path = _CPUINFO) -> bool:
-    """Whether this is a processor of AMD's family 19h with AVX-512."""
+    """Return whether this is a processor of AMD's family 19h with AVX-512."""
     try:
         with cpuinfo.open("rb") as file:
             lines = file.read(_FIRST).decode("ascii", "replace").partition("\n\n")[0].splitlines()

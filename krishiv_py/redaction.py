@@ -106,7 +106,7 @@ def _ruled(text: str) -> str:
 
 
 def is_secret(name: str) -> bool:
-    """Whether a setting of this `name` holds a secret, as by Spark's own ``spark.redaction.regex`` and a few names more.
+    """Return whether a setting of this `name` holds a secret, as by Spark's own ``spark.redaction.regex`` and a few names more.
 
     Examples
     --------

@@ -50,7 +50,7 @@ _HANDED_BYTES: Final = 1 << 25
 
 
 @attrs.define(eq=False)
-class Handed:
+class HandedSends:
     """Sends of this process, for one of its queries: who sends sets the event, and leaves the rows, so that no file is read.
 
     What is more than 32 MB is not left: the query reads its file, so memory stays bounded while the query has more to do than
@@ -87,12 +87,12 @@ class Handed:
         return found
 
 
-_WAITING: Final[dict[str, list[Handed]]] = {}
+_WAITING: Final[dict[str, list[HandedSends]]] = {}
 """Who in this process waits for sends, by the folder of the stream."""
 
 
 @contextlib.contextmanager
-def handed_sends(folder: str, handed: Handed) -> Iterator[None]:
+def handed_sends(folder: str, handed: HandedSends) -> Iterator[None]:
     """Inside, sends of this process into the stream of a folder are handed over."""
     _WAITING.setdefault(folder, []).append(handed)
     try:
@@ -131,7 +131,7 @@ class ReplayLog:
 
     @property
     def in_segments(self) -> bool:
-        """Whether the sends of the stream are in segments."""
+        """Return whether the sends of the stream are in segments."""
         return self._in_segments() is not None
 
     def _in_segments(self) -> Segments | None:
@@ -178,7 +178,7 @@ class ReplayLog:
         return segments.read(number, first, following)
 
     def has(self, number: int) -> bool:
-        """Whether there is a send of a number; raises as :meth:`read`."""
+        """Return whether there is a send of a number; raises as :meth:`read`."""
         return self.read(number) is not None if self.in_segments else self.sent(number) is not None
 
     def following_sends(self) -> int:
@@ -332,7 +332,7 @@ class ReplayLog:
         return self.append(Send(None, control.now_us, control), what)
 
     def closed(self) -> bool:
-        """Whether the last send says that no more will come."""
+        """Return whether the last send says that no more will come."""
         if self.in_segments:
             segments = Segments(self.folder, durable=False)  # of its own, as another thread may be sending
             with locked(f"{self.folder}/{_BOOK}") as book:
@@ -352,7 +352,7 @@ class ReplayLog:
                 Segments(self.folder, self.durable).begin(0)
 
     def identity(self) -> str:
-        """What tells this stream from any other, also after its folder was moved; every file says it."""
+        """Return what tells this stream from any other, also after its folder was moved; every file says it."""
         if not self._id:
             with locked(f"{self.folder}/{_BOOK}") as book:
                 data = os.pread(book, BOOK_BYTES + 1, 0)
@@ -441,7 +441,7 @@ def _as_table(sent: Send) -> pa.Table:
 
 
 def control_table(control: Control) -> pa.Table:
-    """What a control file holds."""
+    """Return what a control file holds."""
     row = [[control.watermark_us], [control.source], [control.now_us]]
     columns = [pa.array(v, f.type) for v, f in zip(row, _CONTROL_SCHEMA, strict=True)]
     schema = _CONTROL_SCHEMA.with_metadata({_SNAPSHOT: b"1"}) if control.snapshot else _CONTROL_SCHEMA
@@ -449,7 +449,7 @@ def control_table(control: Control) -> pa.Table:
 
 
 def control_of(table: pa.Table) -> Control | None:
-    """What a control file says; None for rows."""
+    """Return what a control file says; None for rows."""
     if table.schema.names != _CONTROL_SCHEMA.names:
         return None
     row = table.to_pylist()[0]

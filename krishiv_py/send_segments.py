@@ -62,7 +62,7 @@ class Send:
 
     @property
     def num_rows(self) -> int:
-        """How many rows it has."""
+        """Return how many rows it has."""
         return 0 if self.rows is None else int(self.rows.num_rows)
 
 
@@ -77,7 +77,7 @@ class _Frame:
 
     @property
     def end(self) -> int:
-        """Where the next frame begins."""
+        """Return where the next frame begins."""
         return self.at + _HEADER_BYTES + self.length
 
 
@@ -189,7 +189,7 @@ class Segments:
 
     @property
     def ended(self) -> bool:
-        """Whether the last send says that no more will come."""
+        """Return whether the last send says that no more will come."""
         return self._ended
 
     def drop_before(self, number: int) -> None:

@@ -1,4 +1,4 @@
-"""What feeds a memory stream: each send is a micro-batch, or sends that come close together are one."""
+"""Define what feeds a memory stream: each send is a micro-batch, or sends that come close together are one."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Sender:
 
     @property
     def closed(self) -> bool:
-        """Whether :meth:`close` was called, on this sender or another of the same stream."""
+        """Return whether :meth:`close` was called, on this sender or another of the same stream."""
         return self._closed or self._spool.closed()
 
     def send(self, batch: Any) -> int:

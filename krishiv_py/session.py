@@ -514,7 +514,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         self._runner.stop()
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the profile, and the queries that run."""
+        """Return what a notebook shows: the profile, and the queries that run."""
         return session_html(self._runner.profile, [(q.name, q.status, q.progress) for q in self.queries])
 
     def __enter__(self) -> Session:

@@ -208,7 +208,7 @@ def _nested(type_: pa.DataType) -> pa.DataType:
 
 
 def unfit(type_: object, hint: str) -> SchemaError:
-    """What is raised for a type no column of a stream can have."""
+    """Return what is raised for a type no column of a stream can have."""
     return SchemaError("no column can have this type", got=type_, hint=hint)
 
 

@@ -8,7 +8,9 @@ from krishiv_py.plan.nodes import FrameSource, MapBatches, Node, Project, chain
 
 
 def frame_lag_us(node: Node, column: str) -> int | None:
-    """How far the watermark of the DataFrame is behind this column, µs; None where the column has none, or is computed."""
+    """Return how far the watermark of the DataFrame is behind this column, µs; None where the column has none, or is
+    computed.
+    """
     name = column
     for step in chain(node):
         if isinstance(step, MapBatches):

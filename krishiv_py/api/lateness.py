@@ -21,7 +21,7 @@ else:
 
 
 class RowClass(Enum):
-    """How late, or early, a row is (SEMANTICS §4.1)."""
+    """Says how late, or early, a row is (SEMANTICS §4.1)."""
 
     ON_TIME = "on_time"
     MILDLY_LATE = "mildly_late"

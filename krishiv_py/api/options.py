@@ -1,4 +1,4 @@
-"""What the keyed, windowed and aggregated stages share: their draft, and the steps that set options."""
+"""Define what the keyed, windowed and aggregated stages share: their draft, and the steps that set options."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class OptionMethods(ShownInALine):
 
     @property
     def late_handler(self) -> LateEventHandler:
-        """Who takes late rows."""
+        """Return who takes late rows."""
         return self._optional().late_handler
 
     def _optional(self) -> Draft:

@@ -1,4 +1,4 @@
-"""What a stream needs of the session that made it. The builder knows no Spark; sessions implement this."""
+"""Define what a stream needs of the session that made it. The builder knows no Spark; sessions implement this."""
 
 from __future__ import annotations
 

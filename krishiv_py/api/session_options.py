@@ -1,4 +1,4 @@
-"""What a session is begun with: the steps of its builder."""
+"""Define what a session is begun with: the steps of its builder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How streams show themselves: one short line, where ``explain()`` has the plan."""
+"""Determine how streams show themselves: one short line, where ``explain()`` has the plan."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def some(names: Iterable[str]) -> str:
 
 
 def said_of(draft: Draft) -> list[str]:
-    """What is told of a query: event time, keys, window, aggregates."""
+    """Return what is told of a query: event time, keys, window, aggregates."""
     mark, operation = draft.input, draft.operation
     column = "" if mark.column.startswith(RESERVED) else f"event time {mark.column}, "
     timed = f"{column}watermark {_watermark(mark)}" if mark.column else ""

@@ -237,7 +237,7 @@ class FileSources:
 
 
 def _after_read(after_read: AfterRead, archive: PathLike | None, path: str, *, streaming: bool) -> tuple[AfterRead, str | None]:
-    """What is done with files that were read."""
+    """Return what is done with files that were read."""
     one_of(after_read, "after_read", ("keep", "archive", "delete"))
     if (archive is None) == (after_read == "archive"):
         got = f"after_read={after_read!r}, archive={shown(archive)}"

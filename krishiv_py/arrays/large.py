@@ -1,4 +1,4 @@
-"""What is too much to be worked on at once: parts of whole groups, slices by size, and what was made of them as one."""
+"""Define what is too much to be worked on at once: parts of whole groups, slices by size, and what was made of them as one."""
 
 from __future__ import annotations
 

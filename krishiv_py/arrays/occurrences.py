@@ -1,4 +1,4 @@
-"""Which ranges an occurrence of a value counts in, for ranges whose bounds both ascend: runs of neighbouring ranges.
+"""Determine which ranges an occurrence of a value counts in, for ranges whose bounds both ascend: runs of neighbouring ranges.
 
 Of equal values in a range the first one counts. So an occurrence counts in the ranges that begin after the one before it and
 hold it, and these lie side by side::

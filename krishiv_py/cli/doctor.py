@@ -25,14 +25,14 @@ _HINTS = (
 
 
 @attrs.frozen
-class Report:
-    """What was found: `problems`, one line each, and the whole as `text`."""
+class DoctorReport:
+    """Holds what was found: `problems`, one line each, and the whole as `text`."""
 
     text: str
     problems: tuple[str, ...]
 
 
-def examine(session: Session, checkpoint: str | None = None) -> Report:
+def examine(session: Session, checkpoint: str | None = None) -> DoctorReport:
     """Run tasks on the executors of `session`, which is stopped afterwards, and report on them.
 
     Raises
@@ -73,7 +73,7 @@ def _problems(found: Found) -> list[str]:
     return lines
 
 
-def _report(found: list[Found], home: str | None, problems: list[str]) -> Report:
+def _report(found: list[Found], home: str | None, problems: list[str]) -> DoctorReport:
     own = versions()
     rows = [("executor", "host", "Python", *own, "clock", "checkpoint")]
     rows.append(
@@ -94,4 +94,4 @@ def _report(found: list[Found], home: str | None, problems: list[str]) -> Report
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     verdict = [f"problem: {line}" for line in problems] or [f"no problem found on {len(found)} executor(s)"]
-    return Report("\n".join([*lines, "", *verdict]), tuple(problems))
+    return DoctorReport("\n".join([*lines, "", *verdict]), tuple(problems))

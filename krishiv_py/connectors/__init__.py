@@ -1,4 +1,4 @@
-"""Where rows come from and where they go: small interfaces, and one file for each implementation.
+"""Determine where rows come from and where they go: small interfaces, and one file for each implementation.
 
 A sink subclasses one of :class:`FileSink` (tasks write Arrow to files), :class:`TableSink` (the driver gets Arrow tables),
 :class:`TransactionalSink` (the same, with a transaction for each batch), :class:`FrameSink` (a Spark DataFrame) or

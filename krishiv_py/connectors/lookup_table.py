@@ -42,7 +42,7 @@ class _Held:
 
 
 class Versions(Protocol):
-    """Which version of each table is in force."""
+    """Says which version of each table is in force."""
 
     def name(self, token: str) -> str:
         """Return what tells the version of a table from every other, of any query."""

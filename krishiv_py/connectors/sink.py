@@ -1,4 +1,4 @@
-"""What a sink states of itself, and the ways in which it can take rows (docs/outputs.md, "Your own sink")."""
+"""Define what a sink states of itself, and the ways in which it can take rows (docs/outputs.md, "Your own sink")."""
 
 from __future__ import annotations
 

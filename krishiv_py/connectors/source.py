@@ -1,4 +1,4 @@
-"""What a source states of itself, and how it plans and reads its rows (docs/sources.md, "Your own source")."""
+"""Define what a source states of itself, and how it plans and reads its rows (docs/sources.md, "Your own source")."""
 
 from __future__ import annotations
 

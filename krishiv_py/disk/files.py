@@ -27,7 +27,7 @@ Open: TypeAlias = Callable[[str, str, str], tuple[Store, str]]
 
 
 @attrs.frozen
-class Kind:
+class StoreKind:
     """A kind of store.
 
     Attributes
@@ -75,10 +75,10 @@ def _hadoop(scheme: str, host: str, path: str) -> tuple[Store, str]:
 
 
 KINDS: Final = (
-    Kind(("s3a",), ("s3",), "S3", _s3, lambda path, written: check_s3(path)),
-    Kind(("gs",), ("gcs",), "Google's store", _google, lambda path, written: check_google(path)),
-    Kind(("abfss", "abfs"), (), "Azure", _azure, lambda path, written: check_azure(path)),
-    Kind(("hdfs",), (), "HDFS", _hadoop, lambda path, written: check_hdfs(path, written=written), by_path=True),
+    StoreKind(("s3a",), ("s3",), "S3", _s3, lambda path, written: check_s3(path)),
+    StoreKind(("gs",), ("gcs",), "Google's store", _google, lambda path, written: check_google(path)),
+    StoreKind(("abfss", "abfs"), (), "Azure", _azure, lambda path, written: check_azure(path)),
+    StoreKind(("hdfs",), (), "HDFS", _hadoop, lambda path, written: check_hdfs(path, written=written), by_path=True),
 )
 """The stores that the library knows, apart from disks."""
 _BY_SCHEME: Final = {scheme: kind for kind in KINDS for scheme in (*kind.schemes, *kind.others)}
@@ -96,7 +96,7 @@ def says_where(name: str) -> bool:
     return name in _BY_NAME or of_account or of_bucket or is_hdfs_setting(name)
 
 
-def kind_of(path: str) -> Kind | None:
+def kind_of(path: str) -> StoreKind | None:
     """Return the kind of store of a path; None for a disk, and for one that only Arrow may know."""
     return _BY_SCHEME.get(path.partition("://")[0]) if "://" in path else None
 

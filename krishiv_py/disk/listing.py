@@ -54,12 +54,12 @@ class File:
 
 
 def passed_over(path: str) -> bool:
-    """Whether a file is not finished, by its name."""
+    """Return whether a file is not finished, by its name."""
     return path.lower().endswith(UNFINISHED)
 
 
 def hidden(name: str) -> bool:
-    """Whether a file or folder does not count as input, by its name, as in Spark."""
+    """Return whether a file or folder does not count as input, by its name, as in Spark."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
 
 

@@ -1,4 +1,5 @@
-"""How this process reaches what is not on its disk: Spark's own settings, forwarded to Arrow and to clients of stores and HDFS.
+"""Determine how this process reaches what is not on its disk: Spark's own settings, forwarded to Arrow and to clients
+of stores and HDFS.
 
 They belong to the process, as Hadoop's file systems do: the session notes them on the driver, and :class:`Stores` takes them to
 the tasks. They are in no plan, note or repr.

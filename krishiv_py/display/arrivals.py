@@ -1,4 +1,6 @@
-"""What a timeline draws: rows in the order they came, the watermark they met, and which were refused. Knows no plotting."""
+"""Define what a timeline draws: rows in the order they came, the watermark they met, and which were refused. Knows no
+plotting.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from krishiv_py.types import normal_type
 
 
 @attrs.frozen(eq=False)
-class Arrivals:
+class ArrivalOrder:
     """Rows in order of arrival.
 
     Attributes
@@ -58,7 +60,7 @@ def arrivals(
     watermarks_us: Sequence[int] | None,
     late: pa.Table | None,
     key: str | None,
-) -> Arrivals:
+) -> ArrivalOrder:
     """Line up micro-batches; for the parameters see :func:`krishiv_py.display.plots.timeline`."""
     if not isinstance(batches, Sequence) or not all(isinstance(b, pa.Table) for b in batches):
         raise PlanError(
@@ -77,7 +79,7 @@ def arrivals(
     times_us, usable = instants(rows[time], kind)
     edges = tuple(int(n) for n in np.cumsum([0, *(b.num_rows for b in batches)]))
     in_force = _in_force(times_us, usable, edges, lag, watermarks_us)
-    return Arrivals(
+    return ArrivalOrder(
         times_us,
         usable,
         (None,) * rows.num_rows if key is None else tuple(rows[key].to_pylist()),

@@ -1,4 +1,4 @@
-"""Which lag of a watermark loses how many rows: found by replay of rows, without a pipeline.
+"""Determine which lag of a watermark loses how many rows: found by replay of rows, without a pipeline.
 
 The rows are taken one by one in the order in which they arrived, or in micro-batches. A row is late under a lag when its
 event time is before the watermark that the rows (or batches) before it have reached: ``late_rule("event")`` of SEMANTICS §4.1.
@@ -374,7 +374,7 @@ def _lag_for(behind_us: Ints, behind_rows: Ints, share: float) -> int:
 
 @attrs.frozen
 class _Cost:
-    """What a lag costs: rows and windows that wait at a time, at most, and how long results take (median, µs)."""
+    """Holds what a lag costs: rows and windows that wait at a time, at most, and how long results take (median, µs)."""
 
     held: int
     open: int

@@ -76,7 +76,7 @@ class Sample:
 
 @attrs.frozen(eq=False)
 class View:
-    """What the page shows of a query.
+    """Holds what the page shows of a query.
 
     Attributes
     ----------

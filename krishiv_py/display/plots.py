@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from krishiv_py.arrays.types import Mask
-from krishiv_py.display.arrivals import Arrivals, arrivals
+from krishiv_py.display.arrivals import ArrivalOrder, arrivals
 from krishiv_py.display.bands import Band, bands, in_lanes
 from krishiv_py.display.lag import LatenessProfile, late_over
 from krishiv_py.display.tables import RowsLike, as_table, as_tables, late_table, require_name
@@ -197,7 +197,7 @@ def lags(profile: LatenessProfile) -> Figure:
     return figure
 
 
-def _chosen(came: Arrivals, keys: Sequence[object] | None) -> list[object]:
+def _chosen(came: ArrivalOrder, keys: Sequence[object] | None) -> list[object]:
     if keys is not None:
         if isinstance(keys, str) or not isinstance(keys, Sequence):
             raise PlanError("`keys` is a sequence", got=shown(keys), hint='pass keys=["a", "b"]')
@@ -212,7 +212,7 @@ def _chosen(came: Arrivals, keys: Sequence[object] | None) -> list[object]:
     return sorted(sorted(rows, key=lambda k: (-refused[k], -rows[k], repr(k)))[:_MOST_KEYS], key=repr)
 
 
-def _rows(axes: Axes, axis: TimeAxis, came: Arrivals, mask: Mask) -> None:
+def _rows(axes: Axes, axis: TimeAxis, came: ArrivalOrder, mask: Mask) -> None:
     """Dots for the rows, crosses for the refused ones, and the watermark as a step line."""
     times, order = axis.at(came.times_us), np.arange(len(came.times_us))
     reason = np.array([why or "" for why in came.reasons])

@@ -37,8 +37,8 @@ _COUNTED: Final = {
 
 
 @attrs.frozen
-class Standing:
-    """How far the work is.
+class WorkState:
+    """Says how far the work is.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Standing:
     note: str = ""
 
 
-def of_query(name: str, progress: Progress) -> Standing:
+def of_query(name: str, progress: Progress) -> WorkState:
     """Return how far a query is: batch, rows, watermark, refused rows by reason.
 
     Examples
@@ -81,10 +81,10 @@ def of_query(name: str, progress: Progress) -> Standing:
             *(["event times look wrong"] if progress.doubts else []),
         ]
     )
-    return Standing(progress.rows, None, "rows", redacted(f"{name}, {batch}"), redacted(note))
+    return WorkState(progress.rows, None, "rows", redacted(f"{name}, {batch}"), redacted(note))
 
 
-def of_job(done: int, total: int | None, counters: Mapping[str, int]) -> Standing:
+def of_job(done: int, total: int | None, counters: Mapping[str, int]) -> WorkState:
     """Return how far a bounded run is: tasks, and once its `counters` are known rows and late rows.
 
     Examples
@@ -94,7 +94,7 @@ def of_job(done: int, total: int | None, counters: Mapping[str, int]) -> Standin
     """
     late = [f"late {counters['late']}"] if counters.get("late") else ["no late rows"]
     note = ", ".join([f"{counters['rows']} rows", *late, *_dropped(counters)]) if "rows" in counters else ""
-    return Standing(done, total, "tasks", "bounded run", note)
+    return WorkState(done, total, "tasks", "bounded run", note)
 
 
 def _dropped(counters: Mapping[str, int]) -> list[str]:
@@ -103,7 +103,7 @@ def _dropped(counters: Mapping[str, int]) -> list[str]:
 
 
 @contextmanager
-def shown(look: Callable[[], Standing], show: Show, *, to: TextIO | None = None, every_s: float = _EVERY_S) -> Iterator[None]:
+def shown(look: Callable[[], WorkState], show: Show, *, to: TextIO | None = None, every_s: float = _EVERY_S) -> Iterator[None]:
     """Show what `look` returns while the body runs, and once more at its end.
 
     Parameters
@@ -151,7 +151,7 @@ class Line:
     bar: Any
     output: Any = None
 
-    def draw(self, standing: Standing) -> None:
+    def draw(self, standing: WorkState) -> None:
         """Show how far the work is."""
         self.bar.total = standing.total
         self.bar.n = standing.done
@@ -168,7 +168,7 @@ def in_notebook() -> Any:
     return None if ipython is None or getattr(shell, "kernel", None) is None else ipython.display
 
 
-def _line(first: Standing, show: Show, stream: TextIO, notebook: Any) -> Line | None:
+def _line(first: WorkState, show: Show, stream: TextIO, notebook: Any) -> Line | None:
     try:
         from tqdm import tqdm  # here, for the room is loaded with every query and tqdm is optional
     except ImportError as problem:
@@ -183,7 +183,7 @@ def _line(first: Standing, show: Show, stream: TextIO, notebook: Any) -> Line | 
     return line
 
 
-def _watch(line: Line, look: Callable[[], Standing], ended: threading.Event, every_s: float) -> None:
+def _watch(line: Line, look: Callable[[], WorkState], ended: threading.Event, every_s: float) -> None:
     while not ended.wait(every_s):
         line.draw(look())
     line.draw(look())

@@ -16,7 +16,7 @@ RowsLike: TypeAlias = "pa.Table | pa.RecordBatch | Sequence[dict[str, Any]]"
 
 
 class Collected(Protocol):
-    """What gives its rows when it is collected: a bounded stream, a lazy frame."""
+    """Holds what gives its rows when it is collected: a bounded stream, a lazy frame."""
 
     def collect(self) -> Any:
         """Return the rows."""

@@ -27,7 +27,7 @@ def unit_for(length_us: int) -> tuple[str, int]:
 
 @attrs.frozen
 class TimeAxis:
-    """How event times are drawn.
+    """Says how event times are drawn.
 
     Attributes
     ----------

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from krishiv_py.arrays.picking import pick
 from krishiv_py.engine.loop import NO_ROWS, micro_batch
-from krishiv_py.engine.stage import BatchDone, Packed, Stage
+from krishiv_py.engine.stage import BatchDone, Packed, StageOperator
 from krishiv_py.kernels.columns.evaluate import prefixed
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.spec import OperatorSpec
@@ -41,7 +41,7 @@ def as_rows(spec: OperatorSpec, results: pa.Table) -> pa.Table:
     return prefixed(spec.prefix, results.select(list(spec.needs_columns)))
 
 
-def packed_results(stage: Stage, given: Sequence[pa.Table], judged: Moment, read: Packed = NO_ROWS) -> Packed:
+def packed_results(stage: StageOperator, given: Sequence[pa.Table], judged: Moment, read: Packed = NO_ROWS) -> Packed:
     """Return what :func:`as_rows` gave, as of when the stages before fired last, so that none is late.
 
     `read` are rows of a source beside them, which are judged already; they come behind.
@@ -56,7 +56,7 @@ def packed_results(stage: Stage, given: Sequence[pa.Table], judged: Moment, read
     return Packed(chunks, (*found.late, *read.late), (*found.notes, *read.notes), beside=len(read.chunks))
 
 
-def follow(stage: Stage, bucket: Bucket, packed: Packed, judged: Moment, moment: Moment) -> Iterator[BatchDone]:
+def follow(stage: StageOperator, bucket: Bucket, packed: Packed, judged: Moment, moment: Moment) -> Iterator[BatchDone]:
     """Fold results of the stages before in, then fire.
 
     Parameters

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from krishiv_py.engine.stage import Stage
+from krishiv_py.engine.stage import StageOperator
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.state.store import Bucket
@@ -35,7 +35,7 @@ def closing_stages(plan: PhysicalPlan, name: str | None) -> list[int]:
     return found
 
 
-def closed_key(stage: Stage, key: Any) -> pa.Table:
+def closed_key(stage: StageOperator, key: Any) -> pa.Table:
     """Return a `key` of a stage as its state holds it, for :func:`forget`.
 
     Raises
@@ -47,7 +47,7 @@ def closed_key(stage: Stage, key: Any) -> pa.Table:
     return _one_key(stage, key)
 
 
-def keys_of(stage: Stage, key: Any) -> pa.Table:
+def keys_of(stage: StageOperator, key: Any) -> pa.Table:
     """Return a key of a stage as its state holds it, or each of a list of keys.
 
     Raises
@@ -60,7 +60,7 @@ def keys_of(stage: Stage, key: Any) -> pa.Table:
     return pa.concat_tables(found) if found else pa.schema(stage.layout.key_fields).empty_table()
 
 
-def forget(stage: Stage, bucket: Bucket, keys: pa.Table, moment: Moment) -> int:
+def forget(stage: StageOperator, bucket: Bucket, keys: pa.Table, moment: Moment) -> int:
     """Drop keys from the state of a bucket; `moment` is what was in force in its last step.
 
     Returns how many windows will not have their result.
@@ -68,7 +68,7 @@ def forget(stage: Stage, bucket: Bucket, keys: pa.Table, moment: Moment) -> int:
     return key_dropping(stage).drop_keys(bucket, keys, moment)
 
 
-def key_dropping(stage: Stage) -> KeyDropping:
+def key_dropping(stage: StageOperator) -> KeyDropping:
     """The operator of a stage that can forget keys.
 
     Raises
@@ -89,7 +89,7 @@ def key_dropping(stage: Stage) -> KeyDropping:
     )
 
 
-def _one_key(stage: Stage, key: Any) -> pa.Table:
+def _one_key(stage: StageOperator, key: Any) -> pa.Table:
     fields, values = stage.layout.key_fields, key if isinstance(key, tuple) else (key,)
     if len(values) != len(fields):
         got = f"{shown(key)}, of {len(values)} columns"

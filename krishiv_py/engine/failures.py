@@ -1,4 +1,4 @@
-"""How a failure is named: operator, step, micro-batch, then what was said."""
+"""Determine how a failure is named: operator, step, micro-batch, then what was said."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from krishiv_py.engine.stage import BatchDone, Packed, Stage
+from krishiv_py.engine.stage import BatchDone, Packed, StageOperator
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.state.store import Bucket
 
@@ -13,7 +13,7 @@ NO_ROWS: Final = Packed()
 
 
 def micro_batch(
-    stage: Stage, bucket: Bucket, packed: Packed, moment: Moment, following: Callable[[], Moment], *, waits: bool
+    stage: StageOperator, bucket: Bucket, packed: Packed, moment: Moment, following: Callable[[], Moment], *, waits: bool
 ) -> Iterator[BatchDone]:
     """Run a micro-batch of one bucket, and the batch without rows that may follow it (SEMANTICS §2.3).
 

@@ -1,4 +1,4 @@
-"""What travels beside rows: notes of a task on a micro-batch, the report of a bucket. Only here they become bytes."""
+"""Define what travels beside rows: notes of a task on a micro-batch, the report of a bucket. Only here they become bytes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def reached(into: dict[str, Reached], found: Mapping[str, Reached]) -> None:
 
 @attrs.define
 class Notes:
-    """What one task learnt of a micro-batch beside its rows.
+    """Holds what one task learnt of a micro-batch beside its rows.
 
     Attributes
     ----------
@@ -97,7 +97,7 @@ class Notes:
 
 @attrs.frozen
 class Report:
-    """What a bucket reports after a micro-batch.
+    """Holds what a bucket reports after a micro-batch.
 
     Attributes
     ----------

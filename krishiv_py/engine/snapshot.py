@@ -1,4 +1,4 @@
-"""What stages would give if the input ended now, while their state stays as it is (SEMANTICS §10)."""
+"""Define what stages would give if the input ended now, while their state stays as it is (SEMANTICS §10)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.engine.loop import NO_ROWS
-from krishiv_py.engine.stage import Packed, Stage
+from krishiv_py.engine.stage import Packed, StageOperator
 from krishiv_py.kernels.columns.layout import Layout, whole
 from krishiv_py.kernels.columns.times import stamp
 from krishiv_py.kernels.moment import Moment
@@ -63,7 +63,7 @@ class Overlay:
         self.own.pop(name, None)
 
 
-def early(stage: Stage, bucket: Bucket, moment: Moment) -> pa.Table:
+def early(stage: StageOperator, bucket: Bucket, moment: Moment) -> pa.Table:
     """Return what is open in the bucket of an only stage, as early results."""
     if stage.spec.operation.joins:  # its state is rows, and what they give is known only when they meet
         return as_if_ended(stage, bucket, moment)
@@ -71,7 +71,7 @@ def early(stage: Stage, bucket: Bucket, moment: Moment) -> pa.Table:
     return _wrapped(around, early_results(Layout(_plain(stage.spec)), inner.state(bucket), moment.watermark_us))
 
 
-def as_if_ended(stage: Stage, bucket: Bucket, judged: Moment, packed: Packed = NO_ROWS) -> pa.Table:
+def as_if_ended(stage: StageOperator, bucket: Bucket, judged: Moment, packed: Packed = NO_ROWS) -> pa.Table:
     """Return what a stage would give if the input ended now, as early results.
 
     What the stages before it give is taken in by what is in force, as at the end of the input: windows that are over then are
@@ -119,7 +119,7 @@ def _wrapped(around: list[ProjectedOperator | AroundOperator], results: pa.Table
     return results
 
 
-def _marked(stage: Stage, results: pa.Table) -> pa.Table:
+def _marked(stage: StageOperator, results: pa.Table) -> pa.Table:
     """Results with the timing ``early`` and no index, where they tell it."""
     if not stage.spec.options.pane:
         return results

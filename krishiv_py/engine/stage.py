@@ -27,7 +27,7 @@ _CHUNK_BYTES: Final = 1 << 28
 
 @attrs.frozen(eq=False)
 class Packed:
-    """What a stage is given of a micro-batch, of one bucket: rows that are judged and combined.
+    """Holds what a stage is given of a micro-batch, of one bucket: rows that are judged and combined.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Packed:
 
 @attrs.frozen(eq=False)
 class BatchDone:
-    """What came out of a stage in a micro-batch, of one bucket.
+    """Holds what came out of a stage in a micro-batch, of one bucket.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class BatchDone:
     moment: Moment
 
 
-class Stage:
+class StageOperator:
     """A stage: its stateless half and its operator. One instance serves all buckets of a task.
 
     The results of a stage go to the next one in the same micro-batch: see :mod:`krishiv_py.engine.chain`.
@@ -126,7 +126,7 @@ def _one_after_the_other(first: StepResult, then: StepResult) -> StepResult:
 class Packing:
     """Rows of one micro-batch in one task: judged, counted, and combined when they are taken out."""
 
-    def __init__(self, stage: Stage, moment: Moment, *, results: bool) -> None:
+    def __init__(self, stage: StageOperator, moment: Moment, *, results: bool) -> None:
         self._stage = stage
         self._moment = moment.judged if stage.spec.options.judges_before and not results else moment
         self._results = results

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from krishiv_py.engine.closing import keys_of
-from krishiv_py.engine.stage import Stage
+from krishiv_py.engine.stage import StageOperator
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.durations import TimePoint, time_point_us
 from krishiv_py.planner.cut import StagePlan
@@ -37,7 +37,7 @@ def why_text(
     time_us = None if time is None else time_point_us(time, "time")
     if isinstance(key, list):
         raise PlanError("why() takes one key", got=shown(key), hint="pass a tuple for a key of several columns")
-    keys = None if key is None else keys_of(Stage(stage.spec), key)
+    keys = None if key is None else keys_of(StageOperator(stage.spec), key)
     try:
         held = Held.of(stage, state(), keys)
     except PlanError:  # the state of these windows is rows

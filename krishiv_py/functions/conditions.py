@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from krishiv_py.functions.computing.checks import alike, boolean, struct_of
 from krishiv_py.functions.computing.compare import compare
 from krishiv_py.functions.computing.meeting import met
-from krishiv_py.functions.definition import Later, Node, Value, function, not_constant
+from krishiv_py.functions.definition import Later, SqlNode, Value, function, not_constant
 
 
 @function(
@@ -18,7 +18,7 @@ from krishiv_py.functions.definition import Later, Node, Value, function, not_co
     "common type",
     method=False,
     in_text=False,
-    node=Node("If", "this true false"),
+    node=SqlNode("If", "this true false"),
     example=("if(1 > 2, 'a', 'b')", "b"),
 )
 def if_else(condition: Later, yes: Later, no: Later) -> Value:
@@ -29,7 +29,11 @@ def if_else(condition: Later, yes: Later, no: Later) -> Value:
 
 
 @function(
-    "conditions", "common type", method=False, node=Node("Coalesce", "this *expressions"), example=("coalesce(NULL, 2, 3)", 2)
+    "conditions",
+    "common type",
+    method=False,
+    node=SqlNode("Coalesce", "this *expressions"),
+    example=("coalesce(NULL, 2, 3)", 2),
 )
 def coalesce(value: Later, *others: Later) -> Value:
     """Return the first of the values that is not null."""
@@ -41,7 +45,9 @@ def coalesce(value: Later, *others: Later) -> Value:
     return pc.coalesce(*alike(met([x.constant for x in (value, *others)], values)))
 
 
-@function("conditions", "type of the value", node=Node("Nullif", "this expression"), meets=True, example=("nullif(2, 2)", None))
+@function(
+    "conditions", "type of the value", node=SqlNode("Nullif", "this expression"), meets=True, example=("nullif(2, 2)", None)
+)
 def nullif(value: Value, other: Value) -> Value:
     """Return null where it equals `other`, else the value."""
     return pc.if_else(pc.fill_null(compare("==", value, other), False), pa.scalar(None, value.type), value)
@@ -50,7 +56,7 @@ def nullif(value: Value, other: Value) -> Value:
 @function(
     "conditions",
     "boolean",
-    node=(Node("EqualNull", "this expression"), Node("NullSafeEQ", "this expression")),
+    node=(SqlNode("EqualNull", "this expression"), SqlNode("NullSafeEQ", "this expression")),
     nulls="own",
     meets=True,
     example=("NULL <=> NULL", True),
@@ -77,7 +83,7 @@ def _extreme(op: str, values: list[Value]) -> Value:
     method=False,
     nulls="own",
     meets=True,
-    node=Node("Greatest", "this *expressions"),
+    node=SqlNode("Greatest", "this *expressions"),
     example=("greatest(1, NULL, 3)", 3),
 )
 def greatest(value: Value, other: Value, *more: Value) -> Value:
@@ -91,7 +97,7 @@ def greatest(value: Value, other: Value, *more: Value) -> Value:
     method=False,
     nulls="own",
     meets=True,
-    node=Node("Least", "this *expressions"),
+    node=SqlNode("Least", "this *expressions"),
     example=("least(1, NULL, 3)", 1),
 )
 def least(value: Value, other: Value, *more: Value) -> Value:

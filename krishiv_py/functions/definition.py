@@ -78,7 +78,7 @@ class Later(Protocol):
 
 @attrs.frozen
 class Kind:
-    """What an argument may be: a constant, or a function of so many parameters; else a column or constant."""
+    """Holds what an argument may be: a constant, or a function of so many parameters; else a column or constant."""
 
     type: type | None = None
     said: str = ""
@@ -116,17 +116,17 @@ class Param:
 
     @property
     def constant(self) -> Kind | None:
-        """What constant it takes; None if it takes columns, or functions of elements."""
+        """Return what constant it takes; None if it takes columns, or functions of elements."""
         kind = KINDS[self.kind]
         return None if kind.type is None else kind
 
     @property
     def parameters(self) -> tuple[int, int] | None:
-        """How many parameters a function of elements has in its place; None if it takes none."""
+        """Return how many parameters a function of elements has in its place; None if it takes none."""
         return KINDS[self.kind].parameters
 
 
-class Node:
+class SqlNode:
     """A node of sqlglot that is a call: the name of its class, the parts that are arguments, and what else it must say.
 
     Parameters
@@ -160,7 +160,7 @@ class Definition:
     compute: Callable[..., Any]
     doc: str
     example: tuple[str, object]
-    nodes: tuple[Node, ...]
+    nodes: tuple[SqlNode, ...]
     names: tuple[str, ...]
     in_text: bool
     method: str | None
@@ -178,7 +178,7 @@ class Definition:
 
     @property
     def of_elements(self) -> bool:
-        """Whether an argument is a function of elements."""
+        """Return whether an argument is a function of elements."""
         return any(p.parameters for p in self.params)
 
     def param(self, at: int) -> Param:
@@ -201,7 +201,7 @@ def function(
     returns: str,
     *,
     example: tuple[str, object],
-    node: Node | tuple[Node, ...] = (),
+    node: SqlNode | tuple[SqlNode, ...] = (),
     name: str | None = None,
     names: tuple[str, ...] = (),
     nulls: Nulls = "first",

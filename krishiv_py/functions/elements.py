@@ -12,7 +12,7 @@ from krishiv_py.functions.computing.comparing import by_place, compared_order
 from krishiv_py.functions.computing.lists import Lists, listed_in, truths
 from krishiv_py.functions.computing.maps import Maps
 from krishiv_py.functions.computing.values import FaultError, is_integer
-from krishiv_py.functions.definition import Elements, Node, OfOne, OfOneOrTwo, OfTwo, Value
+from krishiv_py.functions.definition import Elements, OfOne, OfOneOrTwo, OfTwo, SqlNode, Value
 from krishiv_py.functions.definition import function as define
 from krishiv_py.types import type_text
 
@@ -25,7 +25,7 @@ def _of_elements(lists: Lists, elements: Elements) -> pa.Array:
 @define(
     "lists",
     "array",
-    node=Node("Transform", "this expression"),
+    node=SqlNode("Transform", "this expression"),
     nulls="own",
     elsewhere={"list.eval": "transform(lambda x: x + 1)"},
     example=("transform(array(1, 2), x -> x + 1)", [2, 3]),
@@ -40,7 +40,7 @@ def transform(value: Value, function: OfOneOrTwo) -> Value:
     "lists",
     "array",
     name="filter",
-    node=Node("ArrayFilter", "this expression"),
+    node=SqlNode("ArrayFilter", "this expression"),
     nulls="own",
     example=("filter(array(1, 2), x -> x > 1)", [2]),
 )
@@ -77,7 +77,11 @@ def _stepwise(elements: Elements, lists: Lists, wanted: bool) -> tuple[Mask, Mas
 
 
 @define(
-    "lists", "boolean", node=Node("Exists", "this expression"), nulls="own", example=("exists(array(1, 2), x -> x > 1)", True)
+    "lists",
+    "boolean",
+    node=SqlNode("Exists", "this expression"),
+    nulls="own",
+    example=("exists(array(1, 2), x -> x > 1)", True),
 )
 def exists(value: Value, function: OfOne) -> Value:
     """Return whether a `function` is true for an element; null if it is for none, and null for one."""
@@ -93,7 +97,7 @@ def forall(value: Value, function: OfOne) -> Value:
 @define(
     "lists",
     "type of start",
-    node=Node("Reduce", "this initial merge finish"),
+    node=SqlNode("Reduce", "this initial merge finish"),
     names=("reduce",),
     nulls="own",
     example=("aggregate(array(1, 2), 0, (acc, x) -> acc + x)", 3),

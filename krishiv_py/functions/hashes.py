@@ -17,7 +17,7 @@ from krishiv_py.arrays.grouping import normal_key
 from krishiv_py.functions.computing.casts import cast
 from krishiv_py.functions.computing.checks import is_text, require
 from krishiv_py.functions.computing.values import arrays, is_decimal, is_integer, joined, misfit
-from krishiv_py.functions.definition import Node, Value, Whole, function
+from krishiv_py.functions.definition import SqlNode, Value, Whole, function
 
 U32: TypeAlias = npt.NDArray[np.uint32]
 U64: TypeAlias = npt.NDArray[np.uint64]
@@ -232,7 +232,7 @@ def _digest(value: Value, how: str | None) -> Value:
     return joined(pa.array(texts, pa.string()).take(distinct.indices), single)
 
 
-@function("hashes", "string", node=Node("MD5"), method=False, example=("md5('a')", "0cc175b9c0f1b6a831c399e269772661"))
+@function("hashes", "string", node=SqlNode("MD5"), method=False, example=("md5('a')", "0cc175b9c0f1b6a831c399e269772661"))
 def md5(value: Value) -> Value:
     """Return the MD5 digest of text or bytes, hexadecimal."""
     return _digest(value, "md5")
@@ -241,7 +241,7 @@ def md5(value: Value) -> Value:
 @function(
     "hashes",
     "string",
-    node=Node("SHA2", "this length"),
+    node=SqlNode("SHA2", "this length"),
     method=False,
     example=("sha2('a', 256)", "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"),
 )

@@ -15,7 +15,7 @@ from pyarrow import json as arrow_json
 from krishiv_py.functions.computing.jsonpath import json_path
 from krishiv_py.functions.computing.text import written
 from krishiv_py.functions.computing.values import arrays, joined, misfit
-from krishiv_py.functions.definition import Node, Path, Schema, Value, function
+from krishiv_py.functions.definition import Path, Schema, SqlNode, Value, function
 
 _ONE_LINE: Final = r"^[ \t]*\{[^\n\r]*\}[ \t]*$"
 _MINUS_ZERO: Final = r"-0[ \t]*[,}\]]"  # a whole number, so 0.0 as a double, where Arrow reads -0.0
@@ -28,7 +28,7 @@ _BLANKS: Final = " \t\n\r"
 @function(
     "json",
     "struct",
-    node=Node("FromJson", "this expression"),
+    node=SqlNode("FromJson", "this expression"),
     example=("from_json('{\"a\": 1}', 'a bigint').a", 1),
     elsewhere={"json_decode": 'from_json("a bigint")'},
 )
@@ -148,7 +148,7 @@ def _at_path(text: str, path: tuple[str | int, ...]) -> str | None:
 
 
 def _followed(found: Any, path: tuple[str | int, ...]) -> Any:
-    """What lies behind the steps of a path; of fields of one name the first in which the rest of it lies."""
+    """Return what lies behind the steps of a path; of fields of one name the first in which the rest of it lies."""
     if not path:
         return found
     step, rest = path[0], path[1:]

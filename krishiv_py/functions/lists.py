@@ -30,11 +30,17 @@ from krishiv_py.functions.computing.lists import (
 from krishiv_py.functions.computing.maps import at_key
 from krishiv_py.functions.computing.order import plain, ranks
 from krishiv_py.functions.computing.values import FaultError, arrays, joined
-from krishiv_py.functions.definition import Node, Switch, Value, function
+from krishiv_py.functions.definition import SqlNode, Switch, Value, function
 
 
 @function(
-    "lists", "array", node=Node("Array", "*expressions"), nulls="own", meets=True, example=("array(1, 2)", [1, 2]), method=False
+    "lists",
+    "array",
+    node=SqlNode("Array", "*expressions"),
+    nulls="own",
+    meets=True,
+    example=("array(1, 2)", [1, 2]),
+    method=False,
 )
 def array(*values: Value) -> Value:
     """Return the list of the values, in the type they meet in."""
@@ -44,7 +50,7 @@ def array(*values: Value) -> Value:
 @function(
     "lists",
     "int",
-    node=Node("ArraySize"),
+    node=SqlNode("ArraySize"),
     names=("cardinality",),
     elsewhere={"list.len": "size()", "map.len": "size()"},
     example=("size(array(7, 8))", 2),
@@ -125,7 +131,7 @@ def try_element_at(value: Value, place: Value) -> Value:
 @function(
     "lists",
     "boolean",
-    node=Node("ArrayContains", "this expression"),
+    node=SqlNode("ArrayContains", "this expression"),
     elsewhere={"list.contains": "array_contains(1)"},
     example=("array_contains(array(1, 2), 2)", True),
 )
@@ -137,7 +143,7 @@ def array_contains(items: Value, value: Value) -> Value:
 @function(
     "lists",
     "array",
-    node=Node("ArrayDistinct"),
+    node=SqlNode("ArrayDistinct"),
     elsewhere={"list.unique": "array_distinct()"},
     example=("array_distinct(array(1, 2, 1))", [1, 2]),
 )
@@ -168,7 +174,7 @@ def _kept(value: Value, other: Value, *, inside: bool) -> Value:
 @function(
     "lists",
     "array",
-    node=Node("ArrayIntersect", "*expressions"),
+    node=SqlNode("ArrayIntersect", "*expressions"),
     elsewhere={"list.set_intersection": "array_intersect(other)"},
     example=("array_intersect(array(1, 2), array(2, 3))", [2]),
 )
@@ -180,7 +186,7 @@ def array_intersect(value: Value, other: Value) -> Value:
 @function(
     "lists",
     "array",
-    node=Node("ArrayExcept", "this expression"),
+    node=SqlNode("ArrayExcept", "this expression"),
     elsewhere={"list.set_difference": "array_except(other)"},
     example=("array_except(array(1, 2), array(2, 3))", [1]),
 )
@@ -192,7 +198,7 @@ def array_except(value: Value, other: Value) -> Value:
 @function(
     "lists",
     "boolean",
-    node=Node("ArrayOverlaps", "this expression"),
+    node=SqlNode("ArrayOverlaps", "this expression"),
     example=("arrays_overlap(array(1, 2), array(2, 3))", True),
 )
 def arrays_overlap(value: Value, other: Value) -> Value:
@@ -206,7 +212,7 @@ def arrays_overlap(value: Value, other: Value) -> Value:
     return joined(pa.array(hits, mask=open_ | a.missing), single)
 
 
-@function("lists", "bigint", node=Node("ArrayPosition", "this expression"), example=("array_position(array(7, 8), 8)", 2))
+@function("lists", "bigint", node=SqlNode("ArrayPosition", "this expression"), example=("array_position(array(7, 8), 8)", 2))
 def array_position(items: Value, value: Value) -> Value:
     """Return the place of the first element that equals `value`, from 1 on; 0 if there is none."""
     (column, needles), single = arrays(items, value)
@@ -220,7 +226,7 @@ def array_position(items: Value, value: Value) -> Value:
     return joined(pa.array(places, mask=missing), single)
 
 
-@function("lists", "array", node=Node("ArrayRemove", "this expression"), example=("array_remove(array(1, 2, 1), 1)", [2]))
+@function("lists", "array", node=SqlNode("ArrayRemove", "this expression"), example=("array_remove(array(1, 2, 1), 1)", [2]))
 def array_remove(items: Value, value: Value) -> Value:
     """Return the list without the elements that equal `value`; nulls stay."""
     (column, needles), single = arrays(items, value)
@@ -233,7 +239,7 @@ def array_remove(items: Value, value: Value) -> Value:
 @function(
     "lists",
     "array",
-    node=Node("ArrayCompact"),
+    node=SqlNode("ArrayCompact"),
     elsewhere={"list.drop_nulls": "array_compact()"},
     example=("array_compact(array(1, NULL))", [1]),
 )
@@ -260,7 +266,7 @@ def _extreme(value: Value, *, greatest: bool) -> Value:
 @function(
     "lists",
     "element",
-    node=Node("ArrayMax"),
+    node=SqlNode("ArrayMax"),
     elsewhere={"list.max": "array_max()"},
     example=("array_max(array(1, 3, NULL))", 3),
 )
@@ -272,7 +278,7 @@ def array_max(value: Value) -> Value:
 @function(
     "lists",
     "element",
-    node=Node("ArrayMin"),
+    node=SqlNode("ArrayMin"),
     elsewhere={"list.min": "array_min()"},
     example=("array_min(array(1, 3, NULL))", 1),
 )
@@ -292,7 +298,7 @@ def sort_array(value: Value, ascending: Switch = True) -> Value:
 @function(
     "lists",
     "string",
-    node=(Node("ArrayJoin", "this expression null"), Node("ArrayToString", "this expression null")),
+    node=(SqlNode("ArrayJoin", "this expression null"), SqlNode("ArrayToString", "this expression null")),
     elsewhere={"list.join": 'array_join(",")'},
     example=("array_join(array('a', NULL, 'b'), '-', '?')", "a-?-b"),
 )
@@ -318,7 +324,7 @@ def _whole(value: Value) -> Value:
     "lists",
     "array",
     name="slice",
-    node=Node("ArraySlice", "this start end"),
+    node=SqlNode("ArraySlice", "this start end"),
     elsewhere={"list.head": "slice(1, 5)"},
     example=("slice(array(1, 2, 3), 2, 2)", [2, 3]),
 )
@@ -342,7 +348,7 @@ def sliced(value: Value, start: Value, length: Value) -> Value:
     return joined(lists.only(expand(low, high)[0]).column(), single)
 
 
-@function("lists", "array", node=Node("Flatten"), example=("flatten(array(array(1), array(2, 3)))", [1, 2, 3]))
+@function("lists", "array", node=SqlNode("Flatten"), example=("flatten(array(array(1), array(2, 3)))", [1, 2, 3]))
 def flatten(value: Value) -> Value:
     """Return the elements of the lists in a list, as one list; null if one of them is."""
     (column,), single = arrays(value)

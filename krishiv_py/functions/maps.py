@@ -8,10 +8,12 @@ from krishiv_py.functions.computing.checks import alike
 from krishiv_py.functions.computing.lists import Lists, codes, has_element, list_of
 from krishiv_py.functions.computing.maps import Maps
 from krishiv_py.functions.computing.values import FaultError, arrays, is_floating, joined, misfit
-from krishiv_py.functions.definition import Node, Value, function
+from krishiv_py.functions.definition import SqlNode, Value, function
 
 
-@function("maps", "array", node=Node("MapKeys"), elsewhere={"map.keys": "map_keys()"}, example=("map_keys(map('a', 1))", ["a"]))
+@function(
+    "maps", "array", node=SqlNode("MapKeys"), elsewhere={"map.keys": "map_keys()"}, example=("map_keys(map('a', 1))", ["a"])
+)
 def map_keys(value: Value) -> Value:
     """Return the keys of a map as a list."""
     (column,), single = arrays(value)
@@ -28,7 +30,7 @@ def map_values(value: Value) -> Value:
 @function(
     "maps",
     "boolean",
-    node=Node("MapContainsKey", "this key"),
+    node=SqlNode("MapContainsKey", "this key"),
     elsewhere={"map.contains_key": 'map_contains_key("key")'},
     example=("map_contains_key(map('a', 1), 'b')", False),
 )
@@ -37,7 +39,7 @@ def map_contains_key(value: Value, key: Value) -> Value:
     return has_element(map_keys(value), key)
 
 
-@function("maps", "map", node=Node("Map", "keys values"), example=("map_from_arrays(array('a'), array(1))", [("a", 1)]))
+@function("maps", "map", node=SqlNode("Map", "keys values"), example=("map_from_arrays(array('a'), array(1))", [("a", 1)]))
 def map_from_arrays(keys: Value, values: Value) -> Value:
     """Return a map of the list, its keys, to the list `values`; keys that are null, or equal to another one, are errors."""
     (one, other), single = arrays(keys, values)

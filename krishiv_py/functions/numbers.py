@@ -29,7 +29,7 @@ from krishiv_py.functions.computing.values import (
     null_mask,
     wide,
 )
-from krishiv_py.functions.definition import Digits, Node, Value, function
+from krishiv_py.functions.definition import Digits, SqlNode, Value, function
 
 _Floats: TypeAlias = "npt.NDArray[np.float64]"
 _LONG: Final = 2.0**63
@@ -41,13 +41,13 @@ def _number(*values: Value) -> None:
             raise misfit(*(v.type for v in values))
 
 
-@function("numbers", "number", name="abs", node=Node("Abs"), example=("abs(-3)", 3), elsewhere={"absolute": "abs()"})
+@function("numbers", "number", name="abs", node=SqlNode("Abs"), example=("abs(-3)", 3), elsewhere={"absolute": "abs()"})
 def abs_(value: Value) -> Value:
     """Return the number without its sign; an error for the smallest integer."""
     return absolute(value)
 
 
-@function("numbers", "number", name="round", node=Node("Round", "this decimals"), example=("round(2.675, 2)", 2.68))
+@function("numbers", "number", name="round", node=SqlNode("Round", "this decimals"), example=("round(2.675, 2)", 2.68))
 def round_(value: Value, digits: Digits = 0) -> Value:
     """Return the number rounded half away from zero to `digits` after the point; below 0 to tens."""
     return rounded(value, digits)
@@ -69,20 +69,20 @@ def _whole(value: Value, *, up: bool) -> Value:
     return pc.cast(found, pa.int64())
 
 
-@function("numbers", "bigint or decimal", node=Node("Floor"), example=("floor(-1.5)", -2))
+@function("numbers", "bigint or decimal", node=SqlNode("Floor"), example=("floor(-1.5)", -2))
 def floor(value: Value) -> Value:
     """Return the greatest whole number that is not above it: ``bigint``, of a decimal one without digits after the point."""
     return _whole(value, up=False)
 
 
-@function("numbers", "bigint or decimal", node=Node("Ceil"), example=("ceil(-1.5)", -1), elsewhere={"ceiling": "ceil()"})
+@function("numbers", "bigint or decimal", node=SqlNode("Ceil"), example=("ceil(-1.5)", -1), elsewhere={"ceiling": "ceil()"})
 def ceil(value: Value) -> Value:
     """Return the least whole number that is not below it: ``bigint``, of a decimal one without digits after the point."""
     return _whole(value, up=True)
 
 
 @function(
-    "numbers", "bigint", node=Node("IntDiv", "this expression"), example=("-7 DIV 2", -3), elsewhere={"floordiv": "div(2)"}
+    "numbers", "bigint", node=SqlNode("IntDiv", "this expression"), example=("-7 DIV 2", -3), elsewhere={"floordiv": "div(2)"}
 )
 def div(left: Value, divisor: Value) -> Value:
     """Return how often an integer `divisor` goes into it, cut off towards zero: ``a DIV b`` in text."""
@@ -117,7 +117,7 @@ def _zero(type_: pa.DataType) -> pa.Scalar:
 @function(
     "numbers",
     "double",
-    node=Node("Sign"),
+    node=SqlNode("Sign"),
     names=("signum",),
     example=("sign(-2)", -1.0),
     elsewhere=dict.fromkeys(("sgn", "signum"), "sign()"),
@@ -127,13 +127,13 @@ def sign(value: Value) -> Value:
     return _of_doubles(lambda x: np.where(x == 0, x, np.sign(x)), value)
 
 
-@function("numbers", "double", node=Node("Sqrt"), example=("sqrt(9)", 3.0))
+@function("numbers", "double", node=SqlNode("Sqrt"), example=("sqrt(9)", 3.0))
 def sqrt(value: Value) -> Value:
     """Return the square root; NaN of a negative number."""
     return _of_doubles(np.sqrt, value)
 
 
-@function("numbers", "double", node=Node("Exp"), example=("exp(0)", 1.0))
+@function("numbers", "double", node=SqlNode("Exp"), example=("exp(0)", 1.0))
 def exp(value: Value) -> Value:
     """Return the power of e."""
     return _of_doubles(np.exp, value)
@@ -143,7 +143,7 @@ def exp(value: Value) -> Value:
     "numbers",
     "double",
     name="pow",
-    node=Node("Pow", "this expression"),
+    node=SqlNode("Pow", "this expression"),
     example=("pow(2, 10)", 1024.0),
     elsewhere={"power": "pow(2)"},
 )
@@ -162,7 +162,7 @@ def _logarithm(function: Callable[[_Floats], _Floats], value: Value) -> Value:
     return _above_zero(_of_doubles(function, value), value)
 
 
-@function("numbers", "double", node=Node("Ln"), example=("ln(1)", 0.0), elsewhere={"log": "ln()"})
+@function("numbers", "double", node=SqlNode("Ln"), example=("ln(1)", 0.0), elsewhere={"log": "ln()"})
 def ln(value: Value) -> Value:
     """Return the natural logarithm; null of 0 and below."""
     return _logarithm(np.log, value)
@@ -204,7 +204,7 @@ def _of_doubles(function: Callable[..., Any], *values: Value) -> Value:
 @function(
     "numbers",
     "boolean",
-    node=Node("IsNan"),
+    node=SqlNode("IsNan"),
     example=("isnan(CAST('NaN' AS double))", True),
     elsewhere=dict.fromkeys(("isNaN", "is_nan"), "isnan()"),
 )
@@ -226,25 +226,25 @@ def _bits(function: Callable[[Value, Value], Value], left: Value, right: Value) 
     return function(pc.cast(left, type_), pc.cast(right, type_))
 
 
-@function("numbers", "integer", node=Node("BitwiseAnd", "this expression"), method=False, example=("6 & 3", 2))
+@function("numbers", "integer", node=SqlNode("BitwiseAnd", "this expression"), method=False, example=("6 & 3", 2))
 def bit_and(left: Value, right: Value) -> Value:
     """Return the bits of two integers joined by and: ``a & b`` in text."""
     return _bits(pc.bit_wise_and, left, right)
 
 
-@function("numbers", "integer", node=Node("BitwiseOr", "this expression"), method=False, example=("6 | 3", 7))
+@function("numbers", "integer", node=SqlNode("BitwiseOr", "this expression"), method=False, example=("6 | 3", 7))
 def bit_or(left: Value, right: Value) -> Value:
     """Return the bits of two integers joined by or: ``a | b`` in text."""
     return _bits(pc.bit_wise_or, left, right)
 
 
-@function("numbers", "integer", node=Node("BitwiseXor", "this expression"), method=False, example=("6 ^ 3", 5))
+@function("numbers", "integer", node=SqlNode("BitwiseXor", "this expression"), method=False, example=("6 ^ 3", 5))
 def bit_xor(left: Value, right: Value) -> Value:
     """Return the bits of two integers joined by xor: ``a ^ b`` in text."""
     return _bits(pc.bit_wise_xor, left, right)
 
 
-@function("numbers", "integer", node=Node("BitwiseNot"), method=False, example=("~5", -6))
+@function("numbers", "integer", node=SqlNode("BitwiseNot"), method=False, example=("~5", -6))
 def bit_not(value: Value) -> Value:
     """Return the integer with all bits turned: ``~a`` in text."""
     if not is_integer(value.type):
@@ -268,13 +268,13 @@ def _shifted(where: str, value: Value, count: Value) -> Value:
     return joined(pa.array(found.view(f"int{type_.bit_width}"), type_, mask=null_mask(column, counts)), single)
 
 
-@function("numbers", "int or bigint", node=Node("BitwiseLeftShift", "this expression"), example=("shiftleft(4, 1)", 8))
+@function("numbers", "int or bigint", node=SqlNode("BitwiseLeftShift", "this expression"), example=("shiftleft(4, 1)", 8))
 def shiftleft(value: Value, bits: Value) -> Value:
     """Return the integer with its `bits` moved to the left."""
     return _shifted("left", value, bits)
 
 
-@function("numbers", "int or bigint", node=Node("BitwiseRightShift", "this expression"), example=("shiftright(4, 2)", 1))
+@function("numbers", "int or bigint", node=SqlNode("BitwiseRightShift", "this expression"), example=("shiftright(4, 2)", 1))
 def shiftright(value: Value, bits: Value) -> Value:
     """Return the integer with its `bits` moved to the right, its sign kept."""
     return _shifted("right", value, bits)
@@ -289,7 +289,7 @@ def shiftrightunsigned(value: Value, bits: Value) -> Value:
 @function(
     "numbers",
     "bigint",
-    node=Node("WidthBucket", "this min_value max_value num_buckets"),
+    node=SqlNode("WidthBucket", "this min_value max_value num_buckets"),
     example=("width_bucket(5, 0, 10, 4)", 3),
 )
 def width_bucket(value: Value, low: Value, high: Value, n: Value) -> Value:

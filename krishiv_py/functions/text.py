@@ -13,7 +13,7 @@ from krishiv_py.functions.computing.checks import is_text, require, text
 from krishiv_py.functions.computing.lists import chained, item_of, turned
 from krishiv_py.functions.computing.patterns import Regex, check_pattern, java_regex, like_regex, replacement
 from krishiv_py.functions.computing.values import FaultError, arrays, joined, misfit
-from krishiv_py.functions.definition import Node, Pattern, Text, Value, Whole, function
+from krishiv_py.functions.definition import Pattern, SqlNode, Text, Value, Whole, function
 
 _LONGEST: Final = 10_000
 
@@ -36,13 +36,13 @@ def _in_case(value: Value, upper: bool) -> Value:
     return joined(pa.array(texts, pa.string()).take(distinct.indices), single)
 
 
-@function("text", "string", node=Node("Lower"), example=("lower('ÅB')", "åb"), elsewhere={"to_lowercase": "lower()"})
+@function("text", "string", node=SqlNode("Lower"), example=("lower('ÅB')", "åb"), elsewhere={"to_lowercase": "lower()"})
 def lower(value: Value) -> Value:
     """Return the text in lower case."""
     return _in_case(value, upper=False)
 
 
-@function("text", "string", node=Node("Upper"), example=("upper('ß')", "SS"), elsewhere={"to_uppercase": "upper()"})
+@function("text", "string", node=SqlNode("Upper"), example=("upper('ß')", "SS"), elsewhere={"to_uppercase": "upper()"})
 def upper(value: Value) -> Value:
     """Return the text in upper case; one letter may become two."""
     return _in_case(value, upper=True)
@@ -51,7 +51,7 @@ def upper(value: Value) -> Value:
 @function(
     "text",
     "int",
-    node=Node("Length"),
+    node=SqlNode("Length"),
     example=("length('日本')", 2),
     elsewhere=dict.fromkeys(("len", "len_chars"), "length()"),
 )
@@ -64,7 +64,7 @@ def length(value: Value) -> Value:
 @function(
     "text",
     "int",
-    node=(Node("ByteLength"), Node("OctetLength")),
+    node=(SqlNode("ByteLength"), SqlNode("OctetLength")),
     example=("octet_length('日本')", 6),
     elsewhere={"len_bytes": "octet_length()"},
 )
@@ -93,7 +93,7 @@ def _found_in(value: Value, part: Value, at_start: bool) -> Value:
 @function(
     "text",
     "boolean",
-    node=Node("StartsWith", "this expression"),
+    node=SqlNode("StartsWith", "this expression"),
     names=("startswith",),
     example=("startswith('abc', 'ab')", True),
     elsewhere={"startswith": 'starts_with("a")'},
@@ -106,7 +106,7 @@ def starts_with(value: Value, part: Value) -> Value:
 @function(
     "text",
     "boolean",
-    node=Node("EndsWith", "this expression"),
+    node=SqlNode("EndsWith", "this expression"),
     names=("endswith",),
     example=("endswith('abc', 'bc')", True),
     elsewhere={"endswith": 'ends_with("a")'},
@@ -116,7 +116,7 @@ def ends_with(value: Value, part: Text) -> Value:
     return pc.ends_with(text(value), part)
 
 
-@function("text", "boolean", node=Node("Contains", "this expression"), example=("contains('abc', 'b')", True))
+@function("text", "boolean", node=SqlNode("Contains", "this expression"), example=("contains('abc', 'b')", True))
 def contains(value: Value, part: Value) -> Value:
     """Return whether `part`, a column or constant, lies in the text."""
     return _found_in(value, part, at_start=False)
@@ -129,13 +129,13 @@ def _like(value: Value, pattern: str, *, fold: bool) -> Value:
     return pc.match_substring_regex(value, like_regex(pattern))
 
 
-@function("text", "boolean", node=Node("Like", "this expression"), example=("'abc' LIKE 'a%'", True), check=check_pattern)
+@function("text", "boolean", node=SqlNode("Like", "this expression"), example=("'abc' LIKE 'a%'", True), check=check_pattern)
 def like(value: Value, pattern: Pattern) -> Value:
     r"""Return whether the whole text is like `pattern`: ``%`` is any text, ``_`` one character, ``\%`` a percent sign."""
     return _like(value, pattern, fold=False)
 
 
-@function("text", "boolean", node=Node("ILike", "this expression"), example=("'abc' ILIKE 'A%'", True), check=check_pattern)
+@function("text", "boolean", node=SqlNode("ILike", "this expression"), example=("'abc' ILIKE 'A%'", True), check=check_pattern)
 def ilike(value: Value, pattern: Pattern) -> Value:
     """Return what ``like`` does with this `pattern`, upper and lower case alike."""
     return _like(value, pattern, fold=True)
@@ -154,7 +154,7 @@ def _ready(value: Value, regex: Regex) -> Value:
 @function(
     "text",
     "boolean",
-    node=Node("RegexpLike", "this expression"),
+    node=SqlNode("RegexpLike", "this expression"),
     example=("'abc' RLIKE 'b+'", True),
     check=check_pattern,
     elsewhere={"match": 'rlike("a+")', "fullmatch": 'rlike("^a+$")'},
@@ -174,7 +174,7 @@ def rlike(value: Value, pattern: Pattern) -> Value:
 @function(
     "text",
     "string",
-    node=Node("RegexpExtract", "this expression group"),
+    node=SqlNode("RegexpExtract", "this expression group"),
     example=("regexp_extract('a-7', '([a-z])-([0-9])', 2)", "7"),
     check=check_pattern,
     elsewhere={"extract": 'regexp_extract("(a+)", 1)'},
@@ -190,7 +190,7 @@ def regexp_extract(value: Value, pattern: Pattern, group: Whole = 1) -> Value:
 @function(
     "text",
     "string",
-    node=Node("RegexpReplace", "this expression replacement"),
+    node=SqlNode("RegexpReplace", "this expression replacement"),
     example=("regexp_replace('a7', '([0-9])', '-$1')", "a-7"),
     check=check_pattern,
 )
@@ -203,7 +203,7 @@ def regexp_replace(value: Value, pattern: Pattern, by: Text) -> Value:
 @function(
     "text",
     "int",
-    node=Node("RegexpCount", "this expression"),
+    node=SqlNode("RegexpCount", "this expression"),
     example=("regexp_count('banana', 'an')", 2),
     check=check_pattern,
     elsewhere={"count_matches": 'regexp_count("a")'},
@@ -216,7 +216,7 @@ def regexp_count(value: Value, pattern: Pattern) -> Value:
 @function(
     "text",
     "array<string>",
-    node=Node("RegexpSplit", "this expression"),
+    node=SqlNode("RegexpSplit", "this expression"),
     example=("split('a/b', '/')", ["a", "b"]),
     check=check_pattern,
 )
@@ -230,7 +230,7 @@ def split(value: Value, pattern: Pattern) -> Value:
 @function(
     "text",
     "string",
-    node=Node("Substring", "this start length"),
+    node=SqlNode("Substring", "this start length"),
     example=("substring('abcd', 2, 2)", "bc"),
     elsewhere={"substr": "substring(1, 3)"},
 )
@@ -253,7 +253,7 @@ def _trimmed(strip: Callable[..., Value], value: Value, characters: str) -> Valu
 @function(
     "text",
     "string",
-    node=(Node("Trim", "this expression"), Node("Trim", "this expression", position="BOTH")),
+    node=(SqlNode("Trim", "this expression"), SqlNode("Trim", "this expression", position="BOTH")),
     names=("btrim",),
     example=("trim(' a ')", "a"),
     short=True,
@@ -267,7 +267,7 @@ def trim(value: Value, characters: Text = " ") -> Value:
 @function(
     "text",
     "string",
-    node=Node("Trim", "this expression", position="LEADING"),
+    node=SqlNode("Trim", "this expression", position="LEADING"),
     example=("ltrim('  a')", "a"),
     short=True,
     elsewhere=dict.fromkeys(("lstrip", "strip_chars_start"), "ltrim()"),
@@ -280,7 +280,7 @@ def ltrim(value: Value, characters: Text = " ") -> Value:
 @function(
     "text",
     "string",
-    node=Node("Trim", "this expression", position="TRAILING"),
+    node=SqlNode("Trim", "this expression", position="TRAILING"),
     example=("TRIM(TRAILING 'x' FROM 'axx')", "a"),
     short=True,
     elsewhere=dict.fromkeys(("rstrip", "strip_chars_end"), "rtrim()"),
@@ -303,7 +303,7 @@ def _padded(value: Value, length: int, by: str, *, left: bool) -> Value:
 @function(
     "text",
     "string",
-    node=Node("Pad", "this expression fill_pattern", is_left=True),
+    node=SqlNode("Pad", "this expression fill_pattern", is_left=True),
     example=("lpad('7', 3, '0')", "007"),
     check=_check_length,
     elsewhere={**dict.fromkeys(("rjust", "pad_start"), "lpad(10)"), "zfill": 'lpad(10, "0")'},
@@ -316,7 +316,7 @@ def lpad(value: Value, length: Whole, by: Text = " ") -> Value:
 @function(
     "text",
     "string",
-    node=Node("Pad", "this expression fill_pattern", is_left=False),
+    node=SqlNode("Pad", "this expression fill_pattern", is_left=False),
     example=("rpad('7', 3, '0')", "700"),
     check=_check_length,
     elsewhere=dict.fromkeys(("ljust", "pad_end"), "rpad(10)"),
@@ -334,7 +334,7 @@ def _check_part(name: str, args: tuple[Any, ...]) -> None:
 @function(
     "text",
     "string",
-    node=Node("SplitPart", "this delimiter part_index"),
+    node=SqlNode("SplitPart", "this delimiter part_index"),
     example=("split_part('a.b.c', '.', -1)", "c"),
     check=_check_part,
 )
@@ -364,7 +364,7 @@ def _chain(values: tuple[Value, ...]) -> Value:
 @function(
     "text",
     "string, binary or array",
-    node=(Node("Concat", "*expressions"), Node("DPipe", "this expression")),
+    node=(SqlNode("Concat", "*expressions"), SqlNode("DPipe", "this expression")),
     example=("'a' || 'b'", "ab"),
 )
 def concat(value: Value, *others: Value) -> Value:
@@ -374,7 +374,7 @@ def concat(value: Value, *others: Value) -> Value:
 
 
 @function(
-    "text", "string", node=Node("ConcatWs", "*expressions"), example=("concat_ws('-', 'a', NULL, 'b')", "a-b"), method=False
+    "text", "string", node=SqlNode("ConcatWs", "*expressions"), example=("concat_ws('-', 'a', NULL, 'b')", "a-b"), method=False
 )
 def concat_ws(separator: Value, *values: Value) -> Value:
     """Return texts, and those in lists, with a separator between them; nulls are left out. Null if the separator is."""
@@ -413,7 +413,11 @@ def _of_distinct(value: Value, change: Callable[[str], str]) -> Value:
 
 
 @function(
-    "text", "int", node=Node("StrPosition", "this substr"), example=("instr('abc', 'c')", 3), elsewhere={"find": 'instr("a")'}
+    "text",
+    "int",
+    node=SqlNode("StrPosition", "this substr"),
+    example=("instr('abc', 'c')", 3),
+    elsewhere={"find": 'instr("a")'},
 )
 def instr(value: Value, part: Value) -> Value:
     """Return the place of the first character of `part`, a column or constant, from 1 on; 0 if it is not in the text."""
@@ -430,7 +434,7 @@ def instr(value: Value, part: Value) -> Value:
 @function(
     "text",
     "string",
-    node=Node("Replace", "this expression replacement", fill=""),
+    node=SqlNode("Replace", "this expression replacement", fill=""),
     example=("replace('aXb', 'X', '-')", "a-b"),
     elsewhere={"replace_all": 'replace("a", "b")'},
 )
@@ -439,7 +443,7 @@ def replace(value: Value, part: Text, by: Text = "") -> Value:
     return pc.replace_substring(text(value), part, by) if part else text(value)
 
 
-@function("text", "string", node=Node("Translate", "this from to"), example=("translate('abc', 'ab', 'x')", "xc"))
+@function("text", "string", node=SqlNode("Translate", "this from to"), example=("translate('abc', 'ab', 'x')", "xc"))
 def translate(value: Value, characters: Text, by: Text) -> Value:
     """Return the text with each of the `characters` exchanged for the one at its place in `by`, or left out."""
     table: dict[int, str | None] = {}
@@ -448,13 +452,13 @@ def translate(value: Value, characters: Text, by: Text) -> Value:
     return _of_distinct(value, lambda x: x.translate(table))
 
 
-@function("text", "string or array", node=Node("Reverse"), example=("reverse('abc')", "cba"))
+@function("text", "string or array", node=SqlNode("Reverse"), example=("reverse('abc')", "cba"))
 def reverse(value: Value) -> Value:
     """Return the characters of the text, or the elements of the list, from the end on."""
     return turned(value) if pa.types.is_list(value.type) else pc.utf8_reverse(text(value))
 
 
-@function("text", "string", node=Node("Repeat", "this times"), example=("repeat('ab', 2)", "abab"), check=_check_length)
+@function("text", "string", node=SqlNode("Repeat", "this times"), example=("repeat('ab', 2)", "abab"), check=_check_length)
 def repeat(value: Value, times: Whole) -> Value:
     """Return the text so many `times`."""
     (column,), single = arrays(text(value))

@@ -11,22 +11,22 @@ from krishiv_py.functions.computing import calendar, dates, zones
 from krishiv_py.functions.computing.casts import cast
 from krishiv_py.functions.computing.read_times import read_by
 from krishiv_py.functions.computing.values import INSTANT
-from krishiv_py.functions.definition import AddUnit, Node, Read, Switch, Unit, Value, Written, Zone, function
+from krishiv_py.functions.definition import AddUnit, Read, SqlNode, Switch, Unit, Value, Written, Zone, function
 
 
-@function("times", "int", node=Node("Year"), zoned=True, example=("year(TIMESTAMP '2024-02-29 12:30:15.25')", 2024))
+@function("times", "int", node=SqlNode("Year"), zoned=True, example=("year(TIMESTAMP '2024-02-29 12:30:15.25')", 2024))
 def year(value: Value) -> Value:
     """Return the year of a date or time, as a clock in the `time_zone` shows it."""
     return dates.part("year", value)
 
 
-@function("times", "int", node=Node("Quarter"), zoned=True, example=("quarter(TIMESTAMP '2024-02-29 12:30:15.25')", 1))
+@function("times", "int", node=SqlNode("Quarter"), zoned=True, example=("quarter(TIMESTAMP '2024-02-29 12:30:15.25')", 1))
 def quarter(value: Value) -> Value:
     """Return the quarter, 1 to 4, as a clock in the `time_zone` shows it."""
     return dates.part("quarter", value)
 
 
-@function("times", "int", node=Node("Month"), zoned=True, example=("month(TIMESTAMP '2024-02-29 12:30:15.25')", 2))
+@function("times", "int", node=SqlNode("Month"), zoned=True, example=("month(TIMESTAMP '2024-02-29 12:30:15.25')", 2))
 def month(value: Value) -> Value:
     """Return the month, 1 to 12, as a clock in the `time_zone` shows it."""
     return dates.part("month", value)
@@ -35,7 +35,7 @@ def month(value: Value) -> Value:
 @function(
     "times",
     "int",
-    node=Node("WeekOfYear"),
+    node=SqlNode("WeekOfYear"),
     elsewhere={"week": "weekofyear()"},
     zoned=True,
     example=("weekofyear(TIMESTAMP '2024-02-29 12:30:15.25')", 9),
@@ -48,7 +48,7 @@ def weekofyear(value: Value) -> Value:
 @function(
     "times",
     "int",
-    node=(Node("Day"), Node("DayOfMonth")),
+    node=(SqlNode("Day"), SqlNode("DayOfMonth")),
     elsewhere={"dayofmonth": "day()"},
     names=("dayofmonth",),
     zoned=True,
@@ -62,7 +62,7 @@ def day(value: Value) -> Value:
 @function(
     "times",
     "int",
-    node=Node("DayOfYear"),
+    node=SqlNode("DayOfYear"),
     elsewhere={"ordinal_day": "dayofyear()"},
     zoned=True,
     example=("dayofyear(TIMESTAMP '2024-02-29 12:30:15.25')", 60),
@@ -75,7 +75,7 @@ def dayofyear(value: Value) -> Value:
 @function(
     "times",
     "int",
-    node=Node("DayOfWeek"),
+    node=SqlNode("DayOfWeek"),
     elsewhere={"weekday": "dayofweek()"},
     zoned=True,
     example=("dayofweek(TIMESTAMP '2024-02-29 12:30:15.25')", 5),
@@ -85,19 +85,19 @@ def dayofweek(value: Value) -> Value:
     return dates.part("dayofweek", value)
 
 
-@function("times", "int", node=Node("Hour"), zoned=True, example=("hour(TIMESTAMP '2024-02-29 12:30:15.25')", 12))
+@function("times", "int", node=SqlNode("Hour"), zoned=True, example=("hour(TIMESTAMP '2024-02-29 12:30:15.25')", 12))
 def hour(value: Value) -> Value:
     """Return the hour, 0 to 23, as a clock in the `time_zone` shows it."""
     return dates.part("hour", value)
 
 
-@function("times", "int", node=Node("Minute"), zoned=True, example=("minute(TIMESTAMP '2024-02-29 12:30:15.25')", 30))
+@function("times", "int", node=SqlNode("Minute"), zoned=True, example=("minute(TIMESTAMP '2024-02-29 12:30:15.25')", 30))
 def minute(value: Value) -> Value:
     """Return the minute, 0 to 59, as a clock in the `time_zone` shows it."""
     return dates.part("minute", value)
 
 
-@function("times", "int", node=Node("Second"), zoned=True, example=("second(TIMESTAMP '2024-02-29 12:30:15.25')", 15))
+@function("times", "int", node=SqlNode("Second"), zoned=True, example=("second(TIMESTAMP '2024-02-29 12:30:15.25')", 15))
 def second(value: Value) -> Value:
     """Return the second, 0 to 59, as a clock in the `time_zone` shows it."""
     return dates.part("second", value)
@@ -142,7 +142,7 @@ def date_sub(value: Value, days: Value) -> Value:
 
 
 @function(
-    "times", "int", node=Node("DateDiff", "this expression"), example=("datediff(DATE '2024-03-01', DATE '2024-02-28')", 2)
+    "times", "int", node=SqlNode("DateDiff", "this expression"), example=("datediff(DATE '2024-03-01', DATE '2024-02-28')", 2)
 )
 def datediff(value: Value, start: Value) -> Value:
     """Return the days from `start` to this date."""
@@ -152,7 +152,7 @@ def datediff(value: Value, start: Value) -> Value:
 @function(
     "times",
     "date",
-    node=Node("AddMonths", "this expression"),
+    node=SqlNode("AddMonths", "this expression"),
     example=("add_months(DATE '2024-01-31', 1)", dt.date(2024, 2, 29)),
 )
 def add_months(value: Value, months: Value) -> Value:
@@ -177,7 +177,7 @@ def plus_days(value: Value, days: Value) -> Value:
     return dates.plus_days(value, days)
 
 
-@function("times", "date", node=Node("LastDay"), example=("last_day(DATE '2024-02-03')", dt.date(2024, 2, 29)))
+@function("times", "date", node=SqlNode("LastDay"), example=("last_day(DATE '2024-02-03')", dt.date(2024, 2, 29)))
 def last_day(value: Value) -> Value:
     """Return the last day of the month the date lies in."""
     return dates.last_day(value)
@@ -186,7 +186,7 @@ def last_day(value: Value) -> Value:
 @function(
     "times",
     "date",
-    node=Node("DateFromParts", "year month day"),
+    node=SqlNode("DateFromParts", "year month day"),
     method=False,
     example=("make_date(2024, 2, 29)", dt.date(2024, 2, 29)),
 )
@@ -198,7 +198,7 @@ def make_date(year: Value, month: Value, day: Value) -> Value:
 @function(
     "times",
     "timestamp",
-    node=Node("TimestampFromParts", "year month day hour min sec"),
+    node=SqlNode("TimestampFromParts", "year month day hour min sec"),
     method=False,
     example=(
         "make_timestamp(2024, 2, 29, 12, 30, 15.25)",
@@ -227,7 +227,7 @@ def timestampadd(unit: AddUnit, amount: Value, value: Value) -> Value:
 @function(
     "times",
     "double",
-    node=Node("MonthsBetween", "this expression roundoff"),
+    node=SqlNode("MonthsBetween", "this expression roundoff"),
     short=True,
     example=("months_between(DATE '2024-03-31', DATE '2024-02-29')", 1.0),
 )
@@ -254,13 +254,13 @@ def from_unixtime(value: Value, pattern: Written = "yyyy-MM-dd HH:mm:ss") -> Val
     return dates.from_unixtime(value, pattern)
 
 
-@function("times", "bigint", node=Node("UnixSeconds"), example=("unix_seconds(TIMESTAMP '1970-01-01 00:00:02')", 2))
+@function("times", "bigint", node=SqlNode("UnixSeconds"), example=("unix_seconds(TIMESTAMP '1970-01-01 00:00:02')", 2))
 def unix_seconds(value: Value) -> Value:
     """Return the whole seconds from 1970 to the time; before 1970 those of the second that contains it."""
     return dates.since_1970(value, 1_000_000)
 
 
-@function("times", "bigint", node=Node("UnixMillis"), example=("unix_millis(TIMESTAMP '1970-01-01 00:00:02')", 2000))
+@function("times", "bigint", node=SqlNode("UnixMillis"), example=("unix_millis(TIMESTAMP '1970-01-01 00:00:02')", 2000))
 def unix_millis(value: Value) -> Value:
     """Return the whole milliseconds from 1970 to the time."""
     return dates.since_1970(value, 1_000)
@@ -269,7 +269,7 @@ def unix_millis(value: Value) -> Value:
 @function(
     "times",
     "bigint",
-    node=Node("UnixMicros"),
+    node=SqlNode("UnixMicros"),
     elsewhere={"epoch": "unix_micros()"},
     example=("unix_micros(TIMESTAMP '1970-01-01 00:00:02')", 2000000),
 )
@@ -376,7 +376,7 @@ def to_utc_timestamp(value: Value, time_zone: Zone) -> Value:
 @function(
     "times",
     "timestamp or timestamp_ntz",
-    node=Node("AtTimeZone", "this zone"),
+    node=SqlNode("AtTimeZone", "this zone"),
     in_text=False,
     example=("TIMESTAMP '2024-01-31 12:00:00' AT TIME ZONE 'Europe/Berlin'", dt.datetime(2024, 1, 31, 13)),
 )

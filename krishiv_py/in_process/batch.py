@@ -11,7 +11,7 @@ import pyarrow as pa
 from krishiv_py.connectors.malformed import in_columns
 from krishiv_py.engine.failures import PREPARE, STEP, AtStep
 from krishiv_py.engine.loop import NO_ROWS
-from krishiv_py.engine.stage import BatchDone, Packed, Stage
+from krishiv_py.engine.stage import BatchDone, Packed, StageOperator
 from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.in_process.stage import ProcessStage
 from krishiv_py.kernels.input.clocks import Clocks
@@ -19,7 +19,7 @@ from krishiv_py.kernels.moment import Moment
 from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
 from krishiv_py.runtime.reading.scanned import Scanned
 
-Sent: TypeAlias = "list[tuple[Stage, Iterable[Scanned]]]"
+Sent: TypeAlias = "list[tuple[StageOperator, Iterable[Scanned]]]"
 """For each stream that a stage reads: the stage with the steps of this stream in front, and what was read of it."""
 
 _FLUSH_ROWS: Final = 1 << 18
@@ -85,7 +85,7 @@ class ProcessBatch:
         return self.done
 
     def leaving(self, output: OutputPlan, early: Sequence[pa.Table]) -> pa.Table:
-        """What leaves by an output: what its stage has given, then `early` results of it."""
+        """Return what leaves by an output: what its stage has given, then `early` results of it."""
         given = [*(d.results for d in self.done[output.stage]), *early]
         with AtStep(self.plan.stages[output.stage].spec.name, STEP, self.batch_id):
             return output.of(pa.concat_tables(given))

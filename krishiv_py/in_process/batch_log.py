@@ -1,4 +1,4 @@
-"""What a micro-batch reads and when it began, on disk before it runs, so that a repeated batch is the same.
+"""Define what a micro-batch reads and when it began, on disk before it runs, so that a repeated batch is the same.
 
 The files are those that Spark writes for a query, ``offsets/<batch>`` and ``commits/<batch>``, with the same lines, so that
 everything that reads a checkpoint reads both kinds.
@@ -93,7 +93,7 @@ class BatchLog:
             raise damaged(path, f"{len(lines)} lines", BEGIN_ANEW) from problem
 
     def is_committed(self, number: int) -> bool:
-        """Whether a batch is noted as finished."""
+        """Return whether a batch is noted as finished."""
         store, path = store_at(f"{self.checkpoint}/commits/{number}")
         return store.is_file(path)
 

@@ -17,7 +17,7 @@ from krishiv_py.connectors.side_output import side_output
 from krishiv_py.connectors.sink import FolderSink
 from krishiv_py.disk.listing import files_at
 from krishiv_py.display.progress import Show, of_job, shown
-from krishiv_py.engine.stage import Stage
+from krishiv_py.engine.stage import StageOperator
 from krishiv_py.in_process.batch import Sent
 from krishiv_py.in_process.core import BatchOutput, Core
 from krishiv_py.in_process.outputs import outputs_of
@@ -46,7 +46,7 @@ class _Stream:
     """A stream: its pieces, and who takes the rows."""
 
     pieces: Sequence[Piece]
-    takers: list[tuple[int, Stage]]
+    takers: list[tuple[int, StageOperator]]
     clocks: list[tuple[int, str | None]]
 
 
@@ -137,7 +137,7 @@ def _counters(core: Core) -> dict[str, int]:
 
 
 def _stream(plan: PhysicalPlan, read: Read) -> _Stream:
-    takers = [(number, Stage(b.spec)) for number, b in read.takers]
+    takers = [(number, StageOperator(b.spec)) for number, b in read.takers]
     schema = pa.schema([read.source.schema.field(name) for name in read.needs_columns])
     return _Stream(_pieces(read, schema), takers, clocks_of(plan, read))
 

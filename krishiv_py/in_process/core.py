@@ -21,7 +21,7 @@ from krishiv_py.planner.physical import PhysicalPlan
 
 @attrs.frozen(eq=False)
 class BatchOutput:
-    """What a micro-batch gives.
+    """Holds what a micro-batch gives.
 
     Attributes
     ----------
@@ -67,12 +67,12 @@ class Core:
         self.ahead = TimeWatch(plan, title)
 
     def moment(self, now_us: int, begun_us: int | None) -> Moment:
-        """What is in force, for a batch that begins now."""
+        """Return what is in force, for a batch that begins now."""
         now = self.in_force
         return Moment(now.watermark_us, now_us, now.asks, now.others, begun_us, self.before)
 
     def stepped(self, now_us: int) -> Moment:
-        """What was in force in the last step, for who changes the state between two batches."""
+        """Return what was in force in the last step, for who changes the state between two batches."""
         return attrs.evolve(self.moment(now_us, None), watermark_us=self.before[0], others=self.before[1:], before=None)
 
     def run(
@@ -131,7 +131,7 @@ class Core:
             stage.go_on_from(before)
 
     def _early(self, now_us: int, begun_us: int | None) -> dict[int, Sequence[pa.Table]]:
-        """What is open, by stage."""
+        """Return what is open, by stage."""
         only = self.stages[0]
         if len(self.stages) == 1:
             moment = self.moment(now_us, begun_us).at(only.plan.times)

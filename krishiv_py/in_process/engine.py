@@ -37,18 +37,18 @@ from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.options.batches import Batches
 from krishiv_py.plan.running.counters import under_new_names
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.replay_log import Handed, handed_sends
+from krishiv_py.replay_log import HandedSends, handed_sends
 from krishiv_py.runtime.checkpoint.begun import PROCESS_STATE
 from krishiv_py.runtime.checkpoint.lease import Lease
 from krishiv_py.runtime.checkpoint.opened import writable_checkpoint
-from krishiv_py.runtime.clock.beats import Beats
+from krishiv_py.runtime.clock.beats import ControlFiles
 from krishiv_py.runtime.handing_on import STAGE
-from krishiv_py.runtime.query_metrics import Ledger
+from krishiv_py.runtime.query_metrics import BucketMetrics
 from krishiv_py.runtime.ranges.limit import Limit
 from krishiv_py.runtime.ranges.sent import SentSource
 from krishiv_py.runtime.storage.closings import CLOSED, Closings, noted_keys, request
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
-from krishiv_py.runtime.storage.tables import Tables
+from krishiv_py.runtime.storage.tables import LookupTables
 
 _LONGEST_WAIT_S: Final = 1.0
 _ATTEMPTS: Final = 10
@@ -88,11 +88,11 @@ class Engine:
         title: str,
         readers: list[StreamReader],
         outputs: Outputs,
-        ledger: Ledger,
+        ledger: BucketMetrics,
         batches: Batches,
         checkpoint: str,
         lease: Lease,
-        tables: Tables,
+        tables: LookupTables,
         now: Callable[[], int],
         *,
         durable: bool,
@@ -106,7 +106,7 @@ class Engine:
         self._plan, self._title = plan, title
         self._readers, self._outputs, self._ledger, self._batches = readers, outputs, ledger, batches
         self._lease, self._now = lease, now
-        self._beats = Beats.of(plan, batches)
+        self._beats = ControlFiles.of(plan, batches)
         self._log = BatchLog(checkpoint, len(readers), durable)
         self._state = StateLog(f"{checkpoint}/krishiv/{PROCESS_STATE}", durable)
         self._checkpoint, self._durable = checkpoint, durable
@@ -175,7 +175,7 @@ class Engine:
             for reader in self._readers:
                 source = reader.planner.node.source
                 if isinstance(source, SentSource) and source.together is not None:
-                    source.handed = Handed(self.woken)
+                    source.handed = HandedSends(self.woken)
                     waking.enter_context(handed_sends(source.spool, source.handed))
             self._go_on()
 
@@ -245,7 +245,7 @@ class Engine:
             event.set()
 
     def _interval_s(self, now_us: int) -> float:
-        """How long to wait for the next batch of an interval."""
+        """Return how long to wait for the next batch of an interval."""
         if self._batches.kind != "every" or self.core.batch_id == 0 or self._more:
             return 0.0
         every = self._batches.interval_us
@@ -265,7 +265,7 @@ class Engine:
         return taken
 
     def _due(self, now_us: int) -> bool:
-        """Whether the clock alone makes a batch due."""
+        """Return whether the clock alone makes a batch due."""
         period = self._beats.period_us
         if period is None or now_us - self._looked_us < period:
             return False
@@ -278,7 +278,7 @@ class Engine:
         return min(wait, _LONGEST_WAIT_S)
 
     def _last(self) -> None:
-        """What follows when everything there was is read."""
+        """Return what follows when everything there was is read."""
         if self._batches._goes_on and not self._plan.stateless:
             flush, snapshot = self._batches.flush, self._batches.snapshot
             self._run(PlannedBatch(self.core.batch_id, self._now(), dict(self._taken), flush, snapshot))

@@ -104,7 +104,7 @@ class Gathering:
         return len(sends) if not self.column else self._in_time(sends)
 
     def _in_time(self, sends: Sequence[Send]) -> int:
-        """How many sends have no row before the watermark that those before them have reached."""
+        """Return how many sends have no row before the watermark that those before them have reached."""
         in_force, empty = self.in_force(), [n for n, send in enumerate(sends) if not send.num_rows]
         sends = sends[: empty[0]] if empty else sends
         if in_force == UNSET or len(sends) < 2:

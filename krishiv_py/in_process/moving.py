@@ -21,7 +21,7 @@ from krishiv_py.in_process.core import Core
 from krishiv_py.in_process.state_log import PAGE, TABLE, ChangedPages, Key, StateLog
 from krishiv_py.kernels.input.clocks import Clocks
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.kernels.state.spread import Held
+from krishiv_py.kernels.state.spread import BucketContent
 from krishiv_py.kernels.state.store import Bucket, MemoryStore, stored
 from krishiv_py.plan.options.begin import Begin
 from krishiv_py.planner.outline import outline_of
@@ -79,7 +79,7 @@ def save(checkpoint: str, folder: str) -> Savepoint:
             mine = {(kind, name): value for (at, kind, name), value in values.items() if at == number}
             tables = {name: log.table_of(value) for (kind, name), value in mine.items() if kind == TABLE}
             pages = ChangedPages({name: value for (kind, name), value in mine.items() if kind == PAGE})
-            held = Held.of(Bucket(MemoryStore(tables), kept["meta"], pages=pages))
+            held = BucketContent.of(Bucket(MemoryStore(tables), kept["meta"], pages=pages))
             write_bucket(folder, number, 0, held, stage.columns)
             stage.buckets = [0]
         stages.append(stage)
@@ -125,7 +125,7 @@ def save_core(core: Core, now_us: int, folder: str) -> Savepoint:
         open_ = [stage.open_windows, stage.open_rows]
         saved = StageState(**told, counters=stage.counters, left=stage.left, open=open_)
         if saved.state:
-            held = Held.of(Bucket(MemoryStore(dict(stage.store.tables)), dict(stored(stage.meta)), pages=stage.pages))
+            held = BucketContent.of(Bucket(MemoryStore(dict(stage.store.tables)), dict(stored(stage.meta)), pages=stage.pages))
             write_bucket(folder, number, 0, held, saved.columns)
             saved.buckets = [0]
         stages.append(saved)
@@ -168,9 +168,9 @@ def begun_core(begin: Begin, plan: PhysicalPlan, title: str, now_us: int) -> tup
     return plan, core
 
 
-def one_bucket(savepoint: Savepoint, stage: int) -> Held:
+def one_bucket(savepoint: Savepoint, stage: int) -> BucketContent:
     """Return the state of a stage as one bucket."""
-    (held,) = spread_stage(savepoint, stage, 1) if savepoint.stages[stage].buckets else (Held({}, {}),)
+    (held,) = spread_stage(savepoint, stage, 1) if savepoint.stages[stage].buckets else (BucketContent({}, {}),)
     return held
 
 

@@ -1,4 +1,4 @@
-"""Where results and late rows go in this process: sinks that need no Spark, and handlers of late rows."""
+"""Determine where results and late rows go in this process: sinks that need no Spark, and handlers of late rows."""
 
 from __future__ import annotations
 

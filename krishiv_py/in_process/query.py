@@ -13,7 +13,7 @@ import pyarrow as pa
 from krishiv_py.calls import checked_class
 from krishiv_py.display.progress import Show, of_query, shown
 from krishiv_py.engine.closing import closed_key, closing_stages, keys_of
-from krishiv_py.engine.stage import Stage
+from krishiv_py.engine.stage import StageOperator
 from krishiv_py.errors import KrishivError, OperatorError, failure_text, own_type
 from krishiv_py.in_process.engine import Engine
 from krishiv_py.in_process.lookup import KeyIndexes, holding
@@ -22,8 +22,8 @@ from krishiv_py.plan.checks import a_text, wait_us
 from krishiv_py.plan.durations import TimePoint, time_point_us
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.query import RunningQuery
-from krishiv_py.runtime.query_metrics import Ledger
-from krishiv_py.runtime.query_rows import Rows
+from krishiv_py.runtime.query_metrics import BucketMetrics
+from krishiv_py.runtime.query_rows import QueryRows
 
 _SLICE_S: Final = 0.1
 """Ctrl-C is noticed so often while somebody waits."""
@@ -37,10 +37,10 @@ class ProcessQuery(RunningQuery):
         self,
         engine: Engine,
         name: str,
-        ledger: Ledger,
+        ledger: BucketMetrics,
         plan: PhysicalPlan,
         note: str,
-        rows: Rows,
+        rows: QueryRows,
         cleanup: Callable[[], None],
     ) -> None:
         super().__init__(name, ledger, plan, note, rows)
@@ -187,7 +187,7 @@ class ProcessQuery(RunningQuery):
     def close_key(self, key: Any, stage: str | None = None) -> None:
         """Forget a `key` in the next micro-batch, before it takes rows in."""
         numbers = closing_stages(self._plan, stage)
-        keys = {n: closed_key(Stage(self._plan.stages[n].spec), key) for n in numbers}
+        keys = {n: closed_key(StageOperator(self._plan.stages[n].spec), key) for n in numbers}
         if self.status != "running":
             got, hint = f"{self._name}: {self.status}", "start it again from its checkpoint, and close the key then"
             raise OperatorError("the query does not run", got=got, hint=hint)

@@ -40,19 +40,19 @@ from krishiv_py.runtime.beginning import begin_from, forget_broken_off
 from krishiv_py.runtime.checkpoint.begun import Target, check_goes_on, engine_of
 from krishiv_py.runtime.checkpoint.lease import take
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
-from krishiv_py.runtime.checkpoint.opened import Opened, make_private, writable_checkpoint
+from krishiv_py.runtime.checkpoint.opened import OpenedCheckpoint, make_private, writable_checkpoint
 from krishiv_py.runtime.checkpoint.sparklog import batches_of
 from krishiv_py.runtime.checkpoint.trimming import note_reader
 from krishiv_py.runtime.clock.flushed import warn_if_flushed
 from krishiv_py.runtime.outputs import claim_outputs, described_outputs, late_sinks
-from krishiv_py.runtime.query_metrics import Ledger
-from krishiv_py.runtime.query_rows import Rows
+from krishiv_py.runtime.query_metrics import BucketMetrics
+from krishiv_py.runtime.query_rows import QueryRows
 from krishiv_py.runtime.ranges.alignment import alignments
 from krishiv_py.runtime.ranges.planning import backlogs
 from krishiv_py.runtime.reading.located import located
 from krishiv_py.runtime.session import Reached, SessionRunner, check_kept
 from krishiv_py.runtime.sinks_in_use import Owner, take_sinks
-from krishiv_py.runtime.storage.tables import Tables
+from krishiv_py.runtime.storage.tables import LookupTables
 
 _ENGINE: Final = "in process"
 _PROFILES: Final[tuple[DurabilityProfile, ...]] = ("dev-local", "single-node-durable")
@@ -142,7 +142,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         self,
         plan: PhysicalPlan,
         sinks: tuple[Sink, ...],
-        opened: Opened,
+        opened: OpenedCheckpoint,
         batches: Batches,
         title: str,
         cleanup: Callable[[], None],
@@ -154,16 +154,16 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
 
         notes = CheckpointNotes(checkpoint, durable)
         claim = notes.claim(plan, 1, _ENGINE)
-        reached: list[Ledger] = []
+        reached: list[BucketMetrics] = []
         aligned = alignments(plan, lambda: reached[0].sources_us, now)
         waiting = tuple({id(a): a for a, _ in aligned.values()}.values())
-        ledger = Ledger(_NoNotes(checkpoint), plan.stages, plan.last, plan.clocks.initial, waiting)
+        ledger = BucketMetrics(_NoNotes(checkpoint), plan.stages, plan.last, plan.clocks.initial, waiting)
         reached.append(ledger)
         streams = readers(plan, checkpoint, now, aligned, durable=durable)
         claim_outputs(plan, sinks, claim.outputs, checkpoint)
         outputs = outputs_of(plan, sinks, title, claim.outputs, durable=durable)
         begun = max(batches_of(checkpoint), default=-1)
-        tables = Tables(checkpoint, lookup_tables(plan), now, durable, begun, notes.has_tables, notes.note_tables)
+        tables = LookupTables(checkpoint, lookup_tables(plan), now, durable, begun, notes.has_tables, notes.note_tables)
         engine = Engine(plan, title, streams, outputs, ledger, batches, checkpoint, opened.lease, tables, now, durable=durable)
         ledger.backlog = lambda: backlogs([stream.planner for stream in streams])
         engine.begin()
@@ -171,11 +171,11 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         for read in plan.reads:
             if isinstance(read.source, MemorySource):
                 note_reader(read.source.spool, checkpoint)
-        return ProcessQuery(engine, title, ledger, plan, described_outputs(plan, sinks), Rows.of(plan, sinks), cleanup)
+        return ProcessQuery(engine, title, ledger, plan, described_outputs(plan, sinks), QueryRows.of(plan, sinks), cleanup)
 
     def _opened(
         self, plan: PhysicalPlan, sinks: tuple[Sink, ...], title: str, checkpoint: str | None, begin: Begin | None
-    ) -> Opened:
+    ) -> OpenedCheckpoint:
         home = None if checkpoint is None else absolute(checkpoint).rstrip("/")
         late = tuple(late_sinks(plan))
         check_places(sinks[0], late[-1], plan.source, home, late[:-1], sinks[1:])
@@ -190,7 +190,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
             _check_engine(where)
             make_private(where, _FOLDERS)
             lease = take(where, title)
-        return Opened(where, lease, home is not None and self.profile != "dev-local", home is not None)
+        return OpenedCheckpoint(where, lease, home is not None and self.profile != "dev-local", home is not None)
 
     def to_dataframe(self, plan: PhysicalPlan, handed: Handed | None = None) -> Any:
         """Refuse: a DataFrame is Spark's."""

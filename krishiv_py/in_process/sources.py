@@ -10,7 +10,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.ranges import RangeSource
-from krishiv_py.engine.stage import Stage
+from krishiv_py.engine.stage import StageOperator
 from krishiv_py.errors import PlanError
 from krishiv_py.in_process.batch import Sent
 from krishiv_py.in_process.gathering import Alone, Gathering
@@ -37,7 +37,7 @@ class StreamReader:
 
     planner: RangePlanner
     reader: RangeReader
-    takers: list[tuple[int, Stage]]
+    takers: list[tuple[int, StageOperator]]
     clocks: list[tuple[int, str | None]]
 
     def bounded_by(self, limit: Limit, gathering: Gathering | None) -> None:
@@ -110,7 +110,7 @@ def readers(
 
 def _reader(plan: PhysicalPlan, read: Read, source: RangeSource, planner: RangePlanner) -> StreamReader:
     schema = pa.schema([source.schema.field(name) for name in read.needs_columns])
-    takers = [(number, Stage(branch.spec)) for number, branch in read.takers]
+    takers = [(number, StageOperator(branch.spec)) for number, branch in read.takers]
     return StreamReader(planner, RangeReader(schema, source.source, source.name, 1), takers, clocks_of(plan, read))
 
 

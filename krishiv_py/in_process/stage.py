@@ -16,7 +16,7 @@ from krishiv_py.engine.failures import PREPARE, STEP, AtStep
 from krishiv_py.engine.loop import NO_ROWS
 from krishiv_py.engine.notes import FIRINGS, count, none_counted
 from krishiv_py.engine.snapshot import as_if_ended
-from krishiv_py.engine.stage import BatchDone, Packed, Stage
+from krishiv_py.engine.stage import BatchDone, Packed, StageOperator
 from krishiv_py.kernels.firing.asked import asked_by
 from krishiv_py.kernels.input.malformed import late_output
 from krishiv_py.kernels.input.prepare import refused
@@ -34,7 +34,7 @@ _DROPPED: Final = ("future_dropped", "unassigned", "duplicates")
 
 
 def dropped(counters: Mapping[str, int]) -> int:
-    """How many rows were dropped that are counted and in no late output (SEMANTICS §4.3)."""
+    """Return how many rows were dropped that are counted and in no late output (SEMANTICS §4.3)."""
     return sum(counters.get(name, 0) for name in _DROPPED)
 
 
@@ -52,7 +52,7 @@ class ProcessStage:
         What was in force in it when the stages before fired last.
     """
 
-    stage: Stage
+    stage: StageOperator
     plan: StagePlan
     handed: Moment = attrs.field(factory=lambda: Moment(UNSET))
     store: MemoryStore = attrs.field(factory=MemoryStore)
@@ -81,7 +81,7 @@ class ProcessStage:
     @classmethod
     def of(cls, plan: StagePlan) -> ProcessStage:
         """A stage that has seen nothing."""
-        return cls(Stage(stepping(plan.spec) if plan.after else plan.spec), plan)
+        return cls(StageOperator(stepping(plan.spec) if plan.after else plan.spec), plan)
 
     @property
     def spec(self) -> OperatorSpec:
@@ -98,7 +98,7 @@ class ProcessStage:
 
     @property
     def held_keys(self) -> int:
-        """How many keys have something in state; without a key 1, or 0."""
+        """Return how many keys have something in state; without a key 1, or 0."""
         return keys_held(self.store.tables.values(), self.stage.layout.key_names)
 
     def forget(self, keys: pa.Table, moment: Moment) -> int:
@@ -173,7 +173,7 @@ class ProcessStage:
             return packed_results(self.stage, given, judged, read)
 
     def as_if_ended(self, before: Mapping[int, pa.Table], now_us: int, batch_id: int) -> pa.Table:
-        """What it would give if the input ended now; `before` is what the stages before would give."""
+        """Return what it would give if the input ended now; `before` is what the stages before would give."""
         judged = attrs.evolve(self.handed, now_us=now_us)
         packed = self._packed(before, NO_ROWS, judged, batch_id)
         with AtStep(self.spec.name, STEP, batch_id):

@@ -15,7 +15,7 @@ FIRST_CLOCK: Times = ((0, 0),)
 
 @attrs.frozen
 class Moment:
-    """What is in force in one step of an operator.
+    """Holds what is in force in one step of an operator.
 
     Attributes
     ----------

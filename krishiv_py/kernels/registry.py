@@ -1,4 +1,4 @@
-"""Which kernel serves which window kind."""
+"""Determine which kernel serves which window kind."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class FilterAfter(Project):
 
 
 def is_marked(node: Node) -> bool:
-    """Whether rows of a node have the mark."""
+    """Return whether rows of a node have the mark."""
     return isinstance(node, Project) and any(name == KEPT for name, _ in node.columns)
 
 

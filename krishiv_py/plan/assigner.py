@@ -1,4 +1,6 @@
-"""What a user subclasses to bring windows (SEMANTICS §3.9): it says which windows rows belong to, whole columns at a time."""
+"""Define what a user subclasses to bring windows (SEMANTICS §3.9): it says which windows rows belong to, whole columns
+at a time.
+"""
 
 from __future__ import annotations
 

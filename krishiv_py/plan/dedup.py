@@ -77,7 +77,7 @@ class Deduplication(Operation):
             )
 
     def forgets_early(self, ttl_us: int, lateness_us: int) -> str | None:
-        """What to say of state that lives `ttl_us`, with the allowed `lateness_us`; None if it lives long enough."""
+        """Return what to say of state that lives `ttl_us`, with the allowed `lateness_us`; None if it lives long enough."""
         if ttl_us >= self.within_us + lateness_us:
             return None
         return "shorter than `within` and the allowed lateness: after a pause of its key a duplicate passes"

@@ -1,4 +1,4 @@
-"""What a user's class says of itself, for errors, ``explain()`` and checkpoints."""
+"""Define what a user's class says of itself, for errors, ``explain()`` and checkpoints."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class Described:
 
     @property
     def name(self) -> str:
-        """What errors and ``explain()`` call it; the name of the class unless overridden."""
+        """Return what errors and ``explain()`` call it; the name of the class unless overridden."""
         return type(self).__name__
 
     def describe(self) -> str:
-        """What ``explain()`` says of it; name and parameters unless overridden."""
+        """Return what ``explain()`` says of it; name and parameters unless overridden."""
         return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in self.parameters().items())})"
 
     def parameters(self) -> Mapping[str, object]:
-        """What its answers depend on, by name; the attributes of the instance unless overridden.
+        """Return what its answers depend on, by name; the attributes of the instance unless overridden.
 
         Checkpoints note their ``repr``, which must be the same after a restart.
         """
@@ -72,7 +72,7 @@ def description_of(brought: Described, what: str) -> Description:
 
 
 def told_by(brought: Described, attribute: str, what: str, consequence: str) -> Any:
-    """What a user `brought` says under an `attribute`; errors call it a `what`.
+    """Return what a user `brought` says under an `attribute`; errors call it a `what`.
 
     Raises
     ------

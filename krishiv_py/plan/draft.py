@@ -1,4 +1,4 @@
-"""What a user has said of a query so far, from the watermark on: the one value that every stage of the builder holds."""
+"""Define what a user has said of a query so far, from the watermark on: the one value that every stage of the builder holds."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ _ORDER: Final = f"{RESERVED}order_"
 
 
 def time_name(names: Iterable[str]) -> str:
-    """What the event time of results is called beside columns of these `names`."""
+    """Return what the event time of results is called beside columns of these `names`."""
     taken, name = {n.lower() for n in names}, WINDOW_TIME
     while name in taken:
         name += "_"
@@ -27,7 +27,7 @@ def order_name(at: int) -> str:
 
 
 def in_order_of(names: Iterable[str]) -> tuple[str, ...]:
-    """Which of the columns called `names` say in which order results arrive."""
+    """Return which of the columns called `names` say in which order results arrive."""
     return tuple(sorted((n for n in names if n.startswith(_ORDER)), key=lambda n: int(n.removeprefix(_ORDER))))
 
 

@@ -25,7 +25,7 @@ def checked_name(name: object, what: str) -> str:
 
 
 def encodable(text: str) -> bool:
-    """Whether a text can be written as UTF-8; half a surrogate pair cannot."""
+    """Return whether a text can be written as UTF-8; half a surrogate pair cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

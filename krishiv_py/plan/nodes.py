@@ -44,11 +44,11 @@ class Node:
 
     @property
     def heading(self) -> str:
-        """What ``explain()`` calls it."""
+        """Return what ``explain()`` calls it."""
         return self.title
 
     def detail(self) -> str:
-        """What ``explain()`` shows behind the heading."""
+        """Return what ``explain()`` shows behind the heading."""
         return ""
 
 
@@ -67,12 +67,12 @@ class Source(Node):
 
     @property
     def puts_aside(self) -> bool:
-        """Whether malformed input goes to the late rows."""
+        """Return whether malformed input goes to the late rows."""
         return False
 
     @property
     def watermarked(self) -> bool:
-        """Whether it brings a watermark of Spark's own."""
+        """Return whether it brings a watermark of Spark's own."""
         return False
 
     @property
@@ -120,7 +120,7 @@ class FileSource(Source):
 
     @property
     def puts_aside(self) -> bool:
-        """Whether malformed lines and files go to the late rows."""
+        """Return whether malformed lines and files go to the late rows."""
         return self.on_malformed == "side_output"
 
     @property
@@ -149,7 +149,7 @@ class FrameSource(Source):
 
     @property
     def watermarked(self) -> bool:
-        """Whether Spark's watermark is its own."""
+        """Return whether Spark's watermark is its own."""
         return self.lags_us is not None
 
     def detail(self) -> str:
@@ -174,7 +174,7 @@ class UnionSource(Source):
 
     @property
     def puts_aside(self) -> bool:
-        """Whether one of its streams does."""
+        """Return whether one of its streams does."""
         return any(source_of(node).puts_aside for _, node in self.parts)
 
     @property
@@ -250,7 +250,7 @@ class Watermark(Node):
         return f"{self.column}{by}: {self._of_sides() or self.spec._describe()}"
 
     def _of_sides(self) -> str:
-        """What the watermark of a join follows where sides are results of stages; empty for any other."""
+        """Return what the watermark of a join follows where sides are results of stages; empty for any other."""
         source = source_of(self.input)
         parts = source.parts if isinstance(source, UnionSource) else ()
         results = [name for name, part in parts if isinstance(source_of(part), Stage)]
@@ -302,12 +302,12 @@ class Stage(Source):
 
     @property
     def time(self) -> ResultTime | None:
-        """Where its results have their event time; None if they have none."""
+        """Return where its results have their event time; None if they have none."""
         return self.operation.result_time(self.input.column)
 
     @property
     def time_of_row(self) -> bool:
-        """Whether its results have their event time as a column of their own."""
+        """Return whether its results have their event time as a column of their own."""
         return self.time is not None and self.time.of_row
 
     @property
@@ -317,7 +317,7 @@ class Stage(Source):
 
     @property
     def bounded(self) -> bool:  # type: ignore[override]
-        """Whether its rows end."""
+        """Return whether its rows end."""
         return source_of(self.input).bounded
 
     @property

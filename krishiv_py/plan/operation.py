@@ -32,18 +32,18 @@ class Grid:
 
     @property
     def has_gaps(self) -> bool:
-        """Whether there are times in no window."""
+        """Return whether there are times in no window."""
         return self.slide_us > self.size_us
 
     @property
     def tiles(self) -> bool:
-        """Whether every time is in exactly one window."""
+        """Return whether every time is in exactly one window."""
         return self.slide_us == self.size_us
 
 
 @attrs.frozen
 class ResultTime:
-    """Where results have their event time, for a stage that follows (SEMANTICS §7.1).
+    """Says where results have their event time, for a stage that follows (SEMANTICS §7.1).
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class ResultTime:
 
     @property
     def of_row(self) -> bool:
-        """Whether the results have it as a column."""
+        """Return whether the results have it as a column."""
         return self.of == "row"
 
     def before_us(self, tick_us: int) -> int:
@@ -130,7 +130,7 @@ class Operation:
 
     @property
     def route(self) -> str:
-        """Which operators run it, by their name in the registry of kernels."""
+        """Return which operators run it, by their name in the registry of kernels."""
         return self.kind
 
     def describe(self) -> str:
@@ -147,7 +147,7 @@ class Operation:
 
     @property
     def length_us(self) -> int:
-        """How long a window is, or can be, where that is known; else 0."""
+        """Return how long a window is, or can be, where that is known; else 0."""
         return 0
 
     @property
@@ -157,7 +157,7 @@ class Operation:
 
     @property
     def looks_back_us(self) -> int | None:
-        """How far an aggregate with a range of its own can look back; None where no row is there to look back from."""
+        """Return how far an aggregate with a range of its own can look back; None where no row is there to look back from."""
         return None
 
     def result_time(self, time_column: str) -> ResultTime | None:
@@ -214,7 +214,7 @@ class Operation:
 
     @property
     def sums(self) -> bool:
-        """Whether rows need not be told apart once their windows overlap."""
+        """Return whether rows need not be told apart once their windows overlap."""
         return False
 
     # ---- texts

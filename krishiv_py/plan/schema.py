@@ -181,7 +181,7 @@ def found_schema(schema: Any) -> pa.Schema:
 
 
 def time_kind(schema: pa.Schema, column: str) -> TimeKind:
-    """How an event-time column is to be read (SEMANTICS §1.1), or a :class:`ColumnError`."""
+    """Return how an event-time column is to be read (SEMANTICS §1.1), or a :class:`ColumnError`."""
     refuse_left_out([column], schema, "watermark")
     known_column(column, schema.names, "watermark")
     type_ = schema.field(column).type
@@ -283,7 +283,7 @@ def unknown_field(name: str, type_: pa.DataType, where: str) -> ExpressionError:
 
 
 def is_key_type(type_: pa.DataType) -> bool:
-    """Whether values of the type can be grouped by."""
+    """Return whether values of the type can be grouped by."""
     return not (pa.types.is_nested(type_) or pa.types.is_null(type_))
 
 

@@ -79,7 +79,7 @@ def uncomputed(prefix: tuple[Prefix, ...], names: Iterable[str]) -> frozenset[st
 
 
 def _stage_name(node: Stage, followed: bool) -> str:
-    """What a stage is called in errors, metrics and late rows: by its number where there are several."""
+    """Return what a stage is called in errors, metrics and late rows: by its number where there are several."""
     number = len(stages_of(node))
     return f"stage {number}" if number > 1 or followed else "window-aggregate"
 
@@ -301,7 +301,9 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
 
 
 def malformed_fields(source: Source) -> Fields:
-    """What the late rows of a source tell of malformed input; of several streams, what any of them tells, the reason last."""
+    """Return what the late rows of a source tell of malformed input; of several streams, what any of them tells, the
+    reason last.
+    """
     if isinstance(source, UnionSource):
         found = dict(field for _, node in source.parts for field in malformed_fields(source_of(node)))
         return tuple(sorted(found.items(), key=lambda field: field[0] == "problem"))

@@ -116,7 +116,7 @@ class StagePlan:
 
     @property
     def late(self) -> LateEventHandler:
-        """Who takes its late rows."""
+        """Return who takes its late rows."""
         return self.node.late
 
     @property
@@ -126,7 +126,7 @@ class StagePlan:
 
     @property
     def stateless(self) -> bool:
-        """Whether rows pass as they are."""
+        """Return whether rows pass as they are."""
         return self.spec.operation.stateless
 
     @property
@@ -141,7 +141,7 @@ class StagePlan:
 
     @property
     def watermark(self) -> AnyWatermarkSpec:
-        """How its own clock follows the rows of sources: of a join with results, those of the other side."""
+        """Return how its own clock follows the rows of sources: of a join with results, those of the other side."""
         mark = self.spec.watermark
         if not self.after or not isinstance(mark, MultiSourceWatermarkSpec):
             return mark
@@ -150,7 +150,7 @@ class StagePlan:
 
     @property
     def clock_watermark(self) -> AnyWatermarkSpec:
-        """How the clock follows the rows of the source that this stage reads: by the least lag of all stages on it.
+        """Return how the clock follows the rows of the source that this stage reads: by the least lag of all stages on it.
 
         The clock may be that of several outputs; this stage is then behind it by what its lag is larger (:attr:`times`).
         """
@@ -272,7 +272,7 @@ def _shown(handler: LateEventHandler) -> LateColumns:
 
 
 def _lag_us(spec: OperatorSpec, name: str | None) -> int:
-    """How much a stage takes off the watermark of results it reads."""
+    """Return how much a stage takes off the watermark of results it reads."""
     mark = spec.watermark
     own = dict(mark.sources)[str(name)] if isinstance(mark, MultiSourceWatermarkSpec) else mark
     return own.lag_us
@@ -314,7 +314,7 @@ def handing_on(step: Prefix, hidden: Collection[str]) -> Prefix:
 
 
 def _carries(name: str, expr: Expr, hidden: set[str]) -> bool:
-    """Whether a column of a step is only there to go along."""
+    """Return whether a column of a step is only there to go along."""
     return name in hidden and isinstance(expr, Col) and expr.name == name
 
 

@@ -65,7 +65,7 @@ def why_not_fired(
 
 
 def _beyond_end_us(stage: StagePlan) -> int:
-    """How far past the end of a window the watermark has to be."""
+    """Return how far past the end of a window the watermark has to be."""
     spec = stage.spec
     waits = spec.options.allowed_lateness_us if spec.options.emit_mode == "final" else 0
     # both bounds of these belong to the window, so the watermark must be past the end
@@ -121,7 +121,7 @@ class _Wait:
     lag_us: int
 
     def said(self, name: str) -> str:
-        """What it is waited for."""
+        """Return what it is waited for."""
         stands = "has not spoken" if self.at_us == UNSET else f"is at {show_instant(self.at_us)}"
         return f"source {name!r} {stands} and needs a row at {show_instant(self.needed_us + self.lag_us)} or later"
 
@@ -145,7 +145,7 @@ def _quiet(stage: StagePlan, clock: ClockSpec) -> int | None:
 
 
 def _clock(mark: AnyWatermarkSpec, watermark_us: int) -> str:
-    """What idle_advance does about it."""
+    """Return what idle_advance does about it."""
     after_us = mark.idle_advance_us
     if after_us is None:
         return " For a source that falls silent set idle_advance='30 s' with the watermark: it then goes on with the clock."

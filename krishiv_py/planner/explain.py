@@ -1,4 +1,4 @@
-"""What there is to say about a plan, as one value; ``krishiv_py.display`` makes text or HTML of it."""
+"""Define what there is to say about a plan, as one value; ``krishiv_py.display`` makes text or HTML of it."""
 
 from __future__ import annotations
 

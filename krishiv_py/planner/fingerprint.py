@@ -1,4 +1,4 @@
-"""What of a plan its state depends on (SEMANTICS §6.4; the whole table is in docs/state.md)."""
+"""Define what of a plan its state depends on (SEMANTICS §6.4; the whole table is in docs/state.md)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def fingerprint(spec: OperatorSpec) -> dict[str, str]:
 
 
 def _times(spec: OperatorSpec) -> dict[str, str]:
-    """What decides which rows, windows and keys are over: what is over has left state.
+    """Return what decides which rows, windows and keys are over: what is over has left state.
 
     With a larger lateness windows that have left would be made anew from late rows alone; with a smaller one windows that wait
     for their only result would leave without it.
@@ -57,12 +57,12 @@ def _times(spec: OperatorSpec) -> dict[str, str]:
 
 
 def _where(call: AggCall) -> str:
-    """Which rows of a window count: those of its filter, in a range of its own."""
+    """Return which rows of a window count: those of its filter, in a range of its own."""
     return f"{call.where!r}" if call.over_us is None else f"{call.where!r} over {call.over_us} µs"
 
 
 def uses_ledger(spec: OperatorSpec) -> bool:
-    """Whether a plan needs more than Spark's clock."""
+    """Return whether a plan needs more than Spark's clock."""
     ttl = spec.options.ttl
     return (
         isinstance(spec.watermark, MultiSourceWatermarkSpec)
@@ -74,7 +74,7 @@ def uses_ledger(spec: OperatorSpec) -> bool:
 
 
 def _firings(spec: OperatorSpec) -> dict[str, str]:
-    """How windows that fire often keep their state: a log of firings or whole rows instead of plain partials."""
+    """Return how windows that fire often keep their state: a log of firings or whole rows instead of plain partials."""
     options, early = spec.options, spec.options.trigger.early
     plainly = spec.operation.fires_plainly(options)
     parts = {}
@@ -89,7 +89,7 @@ def _firings(spec: OperatorSpec) -> dict[str, str]:
 
 
 def differences(stored: dict[str, str], mine: dict[str, str]) -> list[str]:
-    """What changed, in words."""
+    """Return what changed, in words."""
     changed = []
     for part in sorted(stored.keys() | mine.keys()):
         was, now = noted(stored.get(part, "(none)")), mine.get(part, "(none)")

@@ -1,4 +1,4 @@
-"""What of a plan is needed to read its state without it: stages and sources, and what the columns of state are."""
+"""Define what of a plan is needed to read its state without it: stages and sources, and what the columns of state are."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _stage(stage: StagePlan) -> dict[str, Any]:
 
 
 def _columns(stage: StagePlan) -> dict[str, str]:
-    """What the columns of tables of state are, by their names there."""
+    """Return what the columns of tables of state are, by their names there."""
     layout, spec = stage.layout, stage.spec
     found = {"__t": "event time, µs", "s": "begin of a slice of windows, µs", "w": "begin of a window, µs"}
     found |= {name: f"key {key}" for name, key in zip(layout.key_names, spec.keys, strict=True)}

@@ -1,4 +1,4 @@
-"""What an engine runs: sources, a stage of kernels, where late rows go. ``explain()`` prints the same value."""
+"""Define what an engine runs: sources, a stage of kernels, where late rows go. ``explain()`` prints the same value."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class OutputPlan:
     reads: tuple[str, ...] = ()
 
     def of(self, results: pa.Table) -> pa.Table:
-        """What leaves of the results of the stage."""
+        """Return what leaves of the results of the stage."""
         if not self.steps:
             return results if results.schema.names == self.schema.names else results.select(self.schema.names)
         if not results.num_rows:
@@ -131,7 +131,7 @@ class PhysicalPlan:
 
     @property
     def title(self) -> str:
-        """What the query is called where nobody has named it: after its operator, or after its outputs."""
+        """Return what the query is called where nobody has named it: after its operator, or after its outputs."""
         names = [output.name for output in self.named]
         if not names:
             return self.spec.name
@@ -169,7 +169,7 @@ class PhysicalPlan:
 
     @cached_property
     def clocks(self) -> ClockPlan:
-        """What time it is for its stages."""
+        """Return what time it is for its stages."""
         owners = [self.stages[n] for n in self.clock_owners]
         specs = tuple(ClockSpec(s.path if len(owners) > 1 else "", s.clock_watermark) for s in owners)
         return ClockPlan(specs, tuple(filter(None, map(self._quiet, self.stages))))
@@ -185,7 +185,7 @@ class PhysicalPlan:
         return tuple(number for _, number in sorted(found.items())) or (0,)
 
     def _quiet(self, stage: StagePlan) -> QuietSides | None:
-        """Whether a join with results of stages leaves out a side that is silent."""
+        """Return whether a join with results of stages leaves out a side that is silent."""
         mark = stage.spec.watermark
         if not stage.after or not isinstance(mark, MultiSourceWatermarkSpec) or mark.idle_timeout_us is None:
             return None
@@ -238,7 +238,7 @@ class PhysicalPlan:
         return judging[name]
 
     def drift_us(self, read: Read) -> int | None:
-        """How far ahead of others a stream may be before it is held back, µs; None where it never is."""
+        """Return how far ahead of others a stream may be before it is held back, µs; None where it never is."""
         number, _ = read.takers[0]
         own = self.stages[number].clock
         mark = None if own is None or self.stages[number].stateless else self.clocks.clocks[own].watermark
@@ -250,7 +250,7 @@ class PhysicalPlan:
 
     @property
     def late(self) -> LateEventHandler:
-        """Who takes the late rows of the last stage."""
+        """Return who takes the late rows of the last stage."""
         return self.stage.late
 
     @property
@@ -265,12 +265,12 @@ class PhysicalPlan:
 
     @property
     def source(self) -> Source:
-        """Where the rows of the first stage come from."""
+        """Return where the rows of the first stage come from."""
         return root_of(self.node.input)
 
     @property
     def fingerprint(self) -> dict[str, str]:
-        """What its state depends on (docs/state.md); of several stages, each part with its stage."""
+        """Return what its state depends on (docs/state.md); of several stages, each part with its stage."""
         found: dict[str, str] = {}
         for number, stage in enumerate(self.stages, 1):
             parts = fingerprint(stage.spec)
@@ -293,32 +293,32 @@ class PhysicalPlan:
 
     @property
     def stateless(self) -> bool:
-        """Whether rows pass as they are: tasks read, apply the steps and write, without a shuffle and without state."""
+        """Return whether rows pass as they are: tasks read, apply the steps and write, without a shuffle and without state."""
         return self.stages[0].stateless
 
     @property
     def watermarked(self) -> bool:
-        """Whether Spark's watermark is that of a source, and so cannot be the query's."""
+        """Return whether Spark's watermark is that of a source, and so cannot be the query's."""
         return any(read.source.watermarked for read in self.reads)
 
     @property
     def keeps_ledger(self) -> bool:
-        """Whether a streaming query needs more than Spark's clock."""
+        """Return whether a streaming query needs more than Spark's clock."""
         return self.watermarked or len(self.clocks.clocks) > 1 or any(uses_ledger(stage.spec) for stage in self.stages)
 
     @property
     def by_clock(self) -> bool:
-        """Whether rows go by the clock of the machine: when a batch began must be on record before it runs."""
+        """Return whether rows go by the clock of the machine: when a batch began must be on record before it runs."""
         return any(c.watermark._by_clock for c in self.clocks.clocks)
 
     @property
     def clock(self) -> str:
-        """Who keeps the watermark in force of a streaming query."""
+        """Return who keeps the watermark in force of a streaming query."""
         return "the watermark log of the checkpoint" if self.keeps_ledger else "Spark"
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """What happens where, and why."""
+        """Return what happens where, and why."""
         if self.stateless:
             return (self._before_windows()[0], self._rows(), self._outputs())
         return (*self._before_windows(), *map(self._windows, self.stages), self._outputs())
@@ -393,5 +393,5 @@ class PhysicalPlan:
 
 
 def _inputs(stage: StagePlan) -> str:
-    """What a stage reads, its sources as one."""
+    """Return what a stage reads, its sources as one."""
     return " + ".join([*(["source"] if stage.read else []), *(str(number + 1) for number in stage.after)])

@@ -1,4 +1,6 @@
-"""Which folders a query reads and writes, by whatever spelling, and which of them may not be one, nor one inside another."""
+"""Determine which folders a query reads and writes, by whatever spelling, and which of them may not be one, nor one
+inside another.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +125,7 @@ def _check_pair(one: tuple[str, str], other: tuple[str, str]) -> None:
 
 
 def _same(one: str, other: str) -> bool:
-    """Whether two names of a folder can be one; either may be a pattern, as in the path of a source."""
+    """Return whether two names of a folder can be one; either may be a pattern, as in the path of a source."""
     return one == other or any(fnmatchcase(one, p) for p in _spelt(other)) or any(fnmatchcase(other, p) for p in _spelt(one))
 
 

@@ -86,7 +86,7 @@ def _clocks_of(outputs: Sequence[Named]) -> dict[_ClockKey, int]:
 
 
 def _clock_key(stage: StagePlan) -> _ClockKey:
-    """What is equal for stages that go by one clock."""
+    """Return what is equal for stages that go by one clock."""
     return *(id(b.source) for b in stage.read), *_clock(stage).values(), stage.path if stage.after else ""
 
 
@@ -190,13 +190,17 @@ def _check_common(outputs: Sequence[Named]) -> None:
 
 
 def _joined(outputs: Sequence[Named]) -> bool:
-    """Whether the outputs read joins of other streams, or in another way: each join goes by a clock of its own streams."""
+    """Return whether the outputs read joins of other streams, or in another way: each join goes by a clock of its own
+    streams.
+    """
     roots = {id(_first_source(plan)): plan for _, plan in outputs}
     return len(roots) > 1 and any(plan.stages[0].node.operation.joins for plan in roots.values())
 
 
 def _first_source(plan: PhysicalPlan) -> Source:
-    """What the first stage reads: where there is one clock, the only one that reads a source, whatever is joined behind it."""
+    """Return what the first stage reads: where there is one clock, the only one that reads a source, whatever is joined
+    behind it.
+    """
     return source_of(plan.stages[0].node.input)
 
 
@@ -226,7 +230,7 @@ def _check_clocks(outputs: Sequence[Named]) -> None:
 
 
 def _clock(stage: StagePlan) -> dict[str, str]:
-    """What decides what time it is for a stage that reads a source: all of its watermark but the lag.
+    """Return what decides what time it is for a stage that reads a source: all of its watermark but the lag.
 
     A watermark that starts at a given time does not start behind it by a larger lag, so there the lag belongs to it.
     """
@@ -242,7 +246,7 @@ def _clock(stage: StagePlan) -> dict[str, str]:
 
 
 def _origin(node: Stage, column: str) -> Expr:
-    """What a column is made of, in terms of the source or of a mapping function."""
+    """Return what a column is made of, in terms of the source or of a mapping function."""
     at: Expr = Col(column)
     for step in reversed(prefix_of(node.input)):
         if isinstance(step, MapBatches) or not isinstance(at, Col):

@@ -1,4 +1,4 @@
-"""Whether what is open can be given as early results (SEMANTICS §10)."""
+"""Determine whether what is open can be given as early results (SEMANTICS §10)."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def lookup_tables(plan: PhysicalPlan) -> tuple[LookupTable, ...]:
 
 
 def table_names(tables: tuple[LookupTable, ...]) -> list[str]:
-    """What tables are called in progress: as the functions that load them, numbered where that is not enough."""
+    """Return what tables are called in progress: as the functions that load them, numbered where that is not enough."""
     names: list[str] = []
     for table in tables:
         name, n = table.name, 2

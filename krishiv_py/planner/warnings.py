@@ -1,4 +1,4 @@
-"""What a user should know before a plan is run."""
+"""Define what a user should know before a plan is run."""
 
 from __future__ import annotations
 

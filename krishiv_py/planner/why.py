@@ -1,4 +1,4 @@
-"""What became of a key at a time, in words: its windows, the watermark, and where a row of that time would go."""
+"""Define what became of a key at a time, in words: its windows, the watermark, and where a row of that time would go."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BOUNDS: Final = ("window_start", "window_end")
 
 @attrs.frozen(eq=False)
 class Standing:
-    """How far a query is.
+    """Says how far a query is.
 
     Attributes
     ----------

@@ -29,7 +29,7 @@ class Halt:
 
 
 class BatchStoppedError(Exception):
-    """What Spark hears of a batch that ``stop()`` broke off.
+    """Holds what Spark hears of a batch that ``stop()`` broke off.
 
     It looks in the text for an interruption, by a regular expression that overflows the JVM's stack on texts as long as those
     of Spark's own errors: the query would die with pages of noise instead of stopping.
@@ -41,7 +41,7 @@ class BatchStoppedError(Exception):
 
 @attrs.frozen
 class TaskRow:
-    """What a task hands to the driver at the end of a micro-batch."""
+    """Holds what a task hands to the driver at the end of a micro-batch."""
 
     kind: str
     bucket: int

@@ -1,4 +1,4 @@
-"""What a stage hands to those behind it, within a micro-batch: its results by their buckets, and a word to go on.
+"""Define what a stage hands to those behind it, within a micro-batch: its results by their buckets, and a word to go on.
 
 Stages of a query are stateful operators one behind the other, also where they are no chain: rows carry the number of the stage
 they are for, and what is for another stage or for the driver passes through an operator as it is.
@@ -62,7 +62,7 @@ def address_of(kind: str) -> tuple[str, int, int]:
 
 @attrs.frozen(eq=False)
 class HandingOn:
-    """How a stage gives its results to the next one.
+    """Says how a stage gives its results to the next one.
 
     Attributes
     ----------
@@ -125,8 +125,8 @@ def result_kinds(plan: PhysicalPlan) -> tuple[str, ...]:
 
 
 @attrs.frozen(eq=False)
-class Place:
-    """Where a stage stands among the stages of a query.
+class StagePlace:
+    """Says where a stage stands among the stages of a query.
 
     Attributes
     ----------
@@ -157,7 +157,7 @@ class Place:
     bucket_ids: tuple[int, ...] = (0,)
 
 
-def place_of(plan: PhysicalPlan, number: int, wakes: int | None, ids: tuple[int, ...]) -> Place:
+def place_of(plan: PhysicalPlan, number: int, wakes: int | None, ids: tuple[int, ...]) -> StagePlace:
     """Return the place of a stage: `wakes` is the operator after it, `ids` are the buckets."""
     stage = plan.stages[number]
     following = tuple(
@@ -167,4 +167,4 @@ def place_of(plan: PhysicalPlan, number: int, wakes: int | None, ids: tuple[int,
         if branch.after == number
     )
     reads, follows = bool(stage.read), bool(stage.after)
-    return Place(number, plan.last, stage.times, following, reads, follows, leaving(plan, number), wakes, ids)
+    return StagePlace(number, plan.last, stage.times, following, reads, follows, leaving(plan, number), wakes, ids)

@@ -100,7 +100,7 @@ def _noted(store: Store, path: str) -> dict[str, Any]:
 
 @attrs.frozen
 class TaskOutput:
-    """Where tasks write: folder and sink by kind of row (``result``, ``late``); kinds without one go to the driver.
+    """Says where tasks write: folder and sink by kind of row (``result``, ``late``); kinds without one go to the driver.
 
     `checkpoint` is that of the query, by which tasks know the number of the batch.
     """
@@ -123,7 +123,7 @@ class TaskOutput:
 
 
 def late_sinks(plan: PhysicalPlan) -> list[Sink | None]:
-    """Where the late rows of each stage go, if they go to a sink."""
+    """Return where the late rows of each stage go, if they go to a sink."""
     return [side_output(stage.late) for stage in plan.stages]
 
 

@@ -24,8 +24,8 @@ from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.why import Standing
 from krishiv_py.redaction import redacted
 from krishiv_py.replay_log import wall_clock_us
-from krishiv_py.runtime.query_metrics import Ledger
-from krishiv_py.runtime.query_rows import Rows
+from krishiv_py.runtime.query_metrics import BucketMetrics
+from krishiv_py.runtime.query_rows import QueryRows
 
 
 class RunningQuery:
@@ -34,7 +34,7 @@ class RunningQuery:
     An engine adds `status`, `exception`, `state`, `stop` and how to wait.
     """
 
-    def __init__(self, name: str, ledger: Ledger, plan: PhysicalPlan, note: str | None, rows: Rows) -> None:
+    def __init__(self, name: str, ledger: BucketMetrics, plan: PhysicalPlan, note: str | None, rows: QueryRows) -> None:
         self._name = name
         self._ledger = ledger
         self._plan = plan

@@ -1,4 +1,4 @@
-"""What the driver knows of a running query: the reports of its buckets, summed up."""
+"""Define what the driver knows of a running query: the reports of its buckets, summed up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from krishiv_py.runtime.ranges.alignment import Alignment
 
 
 @attrs.define(eq=False)
-class Ledger:
+class BucketMetrics:
     """Metrics of all buckets, as the driver last heard of them; safe to read from any thread."""
 
     notes: CheckpointNotes

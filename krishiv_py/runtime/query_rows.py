@@ -14,7 +14,7 @@ from krishiv_py.planner.physical import PhysicalPlan
 
 
 @attrs.frozen(eq=False)
-class Kept:
+class OutputColumns:
     """One output: its sink, and the columns of its rows."""
 
     sink: Sink | None
@@ -37,19 +37,19 @@ class Kept:
 
 
 @attrs.frozen(eq=False)
-class Rows:
+class QueryRows:
     """Results by the names of outputs, late rows by those of stages; each in the order of the plan."""
 
-    results: dict[str, Kept]
-    late: dict[str, Kept]
+    results: dict[str, OutputColumns]
+    late: dict[str, OutputColumns]
 
     @classmethod
-    def of(cls, plan: PhysicalPlan, sinks: tuple[Sink, ...]) -> Rows:
+    def of(cls, plan: PhysicalPlan, sinks: tuple[Sink, ...]) -> QueryRows:
         """Those of a plan whose outputs go to `sinks`."""
         given = zip(plan.outputs, sinks, strict=True)
         return cls(
-            {o.name: Kept(sink, o.schema) for o, sink in given},
-            {s.spec.name: Kept(side_output(s.late), late_output_schema(s.layout)) for s in plan.stages},
+            {o.name: OutputColumns(sink, o.schema) for o, sink in given},
+            {s.spec.name: OutputColumns(side_output(s.late), late_output_schema(s.layout)) for s in plan.stages},
         )
 
     def result_rows(self, output: str | None) -> pa.Table:
@@ -74,7 +74,7 @@ class Rows:
         return {n: kept.table("late_rows()", "") for n, kept in self.late.items() if isinstance(kept.sink, ReadableSink)}
 
 
-def _found(kept: dict[str, Kept], name: str | None, what: str, of: str) -> Kept:
+def _found(kept: dict[str, OutputColumns], name: str | None, what: str, of: str) -> OutputColumns:
     if name is None:
         return next(iter(kept.values()))
     if not isinstance(name, str) or name not in kept:
@@ -82,5 +82,5 @@ def _found(kept: dict[str, Kept], name: str | None, what: str, of: str) -> Kept:
     return kept[name]
 
 
-def _known(kept: dict[str, Kept]) -> str:
+def _known(kept: dict[str, OutputColumns]) -> str:
     return f"pass one of {', '.join(map(repr, kept))}"

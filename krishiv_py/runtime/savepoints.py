@@ -29,7 +29,7 @@ from krishiv_py.engine.notes import Report
 from krishiv_py.errors import CheckpointError, failure_text, shown
 from krishiv_py.kernels.input.clocks import moment_of
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.kernels.state.spread import Held, spread
+from krishiv_py.kernels.state.spread import BucketContent, spread
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.running.control import Control
 from krishiv_py.replay_index import open_sent
@@ -161,7 +161,7 @@ class Savepoint:
         store, path = store_at(f"{self.folder}/{_UNFINISHED}")
         store.delete(path)
 
-    def buckets_of(self, stage: int) -> Iterator[Held]:
+    def buckets_of(self, stage: int) -> Iterator[BucketContent]:
         """The buckets of a stage, one after the other."""
         for bucket in self.stages[stage].buckets:
             found = read_bucket(self.folder, stage, bucket)
@@ -212,7 +212,7 @@ def begin_savepoint(folder: str) -> str:
     return folder
 
 
-def write_bucket(folder: str, stage: int, bucket: int, held: Held, described: Mapping[str, str] | None = None) -> None:
+def write_bucket(folder: str, stage: int, bucket: int, held: BucketContent, described: Mapping[str, str] | None = None) -> None:
     """Write what a bucket of a stage holds: tables of one schema in one file, and a note with its checksums.
 
     Parameters
@@ -249,7 +249,7 @@ def write_bucket(folder: str, stage: int, bucket: int, held: Held, described: Ma
     write_at(f"{where}/{_BUCKET}", _said({"known": held.meta, "tables": tables}), durable=True)
 
 
-def read_bucket(folder: str, stage: int, bucket: int) -> Held | None:
+def read_bucket(folder: str, stage: int, bucket: int) -> BucketContent | None:
     """Read what a bucket of a stage holds; None where there is none.
 
     Raises
@@ -275,7 +275,7 @@ def read_bucket(folder: str, stage: int, bucket: int) -> Held | None:
         for name, count in each["parts"]:
             tables[name] = rows.slice(at, count).combine_chunks()
             at += count
-    return Held(told["known"], tables)
+    return BucketContent(told["known"], tables)
 
 
 def _said(value: Any) -> bytes:
@@ -451,7 +451,7 @@ def unfinished(checkpoint: str, batch: int) -> UnfinishedError:
     )
 
 
-def spread_stage(savepoint: Savepoint, stage: int, buckets: int) -> list[Held]:
+def spread_stage(savepoint: Savepoint, stage: int, buckets: int) -> list[BucketContent]:
     """Return the state of a stage in another number of buckets."""
     return spread(savepoint.buckets_of(stage), savepoint.stages[stage].keys, buckets)
 

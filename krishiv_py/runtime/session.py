@@ -30,7 +30,7 @@ Q = TypeVar("Q", bound=Query)
 
 @attrs.frozen
 class Reached:
-    """How far a query of a checkpoint is: what is in force, the watermark of each source, and when it last moved."""
+    """Says how far a query of a checkpoint is: what is in force, the watermark of each source, and when it last moved."""
 
     moment: Moment
     sources_us: Mapping[str, int]

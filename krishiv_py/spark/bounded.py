@@ -113,7 +113,7 @@ def with_files(plan: PhysicalPlan, folder: str) -> PhysicalPlan:
 
 @attrs.define(eq=False)
 class Gathered:
-    """What the driver gets of a bounded run."""
+    """Holds what the driver gets of a bounded run."""
 
     plan: PhysicalPlan
     results: dict[str, list[pa.Table]] = attrs.field(factory=dict)

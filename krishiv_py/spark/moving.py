@@ -16,7 +16,7 @@ from krishiv_py.engine.notes import Report, count
 from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.input.clocks import moment_of
 from krishiv_py.kernels.input.watermark import ONLY
-from krishiv_py.kernels.state.spread import Held
+from krishiv_py.kernels.state.spread import BucketContent
 from krishiv_py.runtime.batch import stage_of
 from krishiv_py.runtime.checkpoint.begun import Begun
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
@@ -56,7 +56,7 @@ class WriteBuckets:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number, bucket in buckets_in(batches, self.blobs):
             told = {"counters": bucket.meta.get("counters", {}), "given": bucket.meta.get("given", {})}
-            write_bucket(self.folder, self.stage, self.ids.index(number), Held.of(bucket), self.columns)
+            write_bucket(self.folder, self.stage, self.ids.index(number), BucketContent.of(bucket), self.columns)
             yield pa.RecordBatch.from_arrays([pa.array([number], pa.int32()), pa.array([json.dumps(told)])], schema=_SCHEMA)
 
 

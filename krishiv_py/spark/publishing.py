@@ -38,7 +38,7 @@ _KINDS: Final[dict[OutputName, str]] = {"results": RESULT, "late_rows": LATE_ROW
 
 @attrs.frozen(eq=False)
 class Arrived:
-    """What the tasks of a micro-batch handed over.
+    """Holds what the tasks of a micro-batch handed over.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Arrived:
         return explode(self.frame.filter(self.frame["kind"] == kind), schema)
 
 
-class Output(Protocol):
+class QueryOutput(Protocol):
     """One output of a running query.
 
     Attributes
@@ -103,7 +103,7 @@ class TaskFiles:
 
 
 @attrs.frozen(eq=False)
-class Tables:
+class TableWriter:
     """Tables for a sink on the driver."""
 
     kind: str
@@ -186,8 +186,10 @@ def explode(frame: DataFrame, schema: pa.Schema) -> DataFrame:
     return mapped(frame.select("blob"), rows, spark_ddl(schema))
 
 
-def output_for(sink: Sink, output: OutputOf, mark: str, *, kind: str | None = None, durable: bool = False) -> Output:
-    """What publishes one output to a sink; `mark` is in the names of its files, `kind` what its rows are called on the way."""
+def output_for(sink: Sink, output: OutputOf, mark: str, *, kind: str | None = None, durable: bool = False) -> QueryOutput:
+    """Return what publishes one output to a sink; `mark` is in the names of its files, `kind` what its rows are called
+    on the way.
+    """
     kind = _KINDS[output.output] if kind is None else kind
     match sink:
         case FileSink():
@@ -195,13 +197,13 @@ def output_for(sink: Sink, output: OutputOf, mark: str, *, kind: str | None = No
         case SparkFileSink():
             return SparkFiles(kind, sink, output.schema, Publisher(folder_of(sink) or "", mark, durable))
         case TableSink():
-            return Tables(kind, TablePublisher(sink, output))
+            return TableWriter(kind, TablePublisher(sink, output))
         case FrameSink():
             return Frames(kind, sink, output)
     raise AssertionError(f"{sink!r} passed the check of sinks")
 
 
-def outputs_of(plan: PhysicalPlan, sinks: tuple[Sink, ...], title: str, mark: str, *, durable: bool) -> tuple[Output, ...]:
+def outputs_of(plan: PhysicalPlan, sinks: tuple[Sink, ...], title: str, mark: str, *, durable: bool) -> tuple[QueryOutput, ...]:
     """The outputs of a query: results, then the late rows of each stage."""
     found = []
     for output, sink, kind in zip(plan.outputs, sinks, result_kinds(plan), strict=True):
@@ -219,7 +221,7 @@ def outputs_of(plan: PhysicalPlan, sinks: tuple[Sink, ...], title: str, mark: st
 
 
 def task_output(plan: PhysicalPlan, sinks: tuple[Sink, ...], mark: str, checkpoint: str, *, durable: bool) -> TaskOutput:
-    """What tasks write to files themselves."""
+    """Return what tasks write to files themselves."""
     results = dict(zip(result_kinds(plan), sinks, strict=True))
     late = {kind_of(LATE_ROWS, number, plan.last): to for number, to in enumerate(late_sinks(plan))}
     written = {kind: s for kind, s in {**results, **late}.items() if isinstance(s, FileSink)}
@@ -237,7 +239,7 @@ def write_once(spark: SparkSession, sink: Sink, late: pa.Table, query: str) -> N
         case TaskFiles() if isinstance(sink, FileSink):
             written = TaskOutput({LATE_ROWS: (output.publisher.folder, sink)}, mark).write(LATE_ROWS, 0, late, 0)
             output.publisher.publish(0, written["names"] if written is not None else [])
-        case Tables():
+        case TableWriter():
             output.publisher.publish(0, [late], is_replay=False)
         case SparkFiles():
             output.write(_frame(spark, late), 0)

@@ -19,15 +19,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 from krishiv_py.calls import checked_class
 from krishiv_py.display.progress import Show, of_query, shown
 from krishiv_py.engine.closing import closed_key, closing_stages
-from krishiv_py.engine.stage import Stage
+from krishiv_py.engine.stage import StageOperator
 from krishiv_py.errors import KrishivError, OperatorError
 from krishiv_py.plan.checks import a_text, wait_us
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.batch import Halt
 from krishiv_py.runtime.checkpoint.lost import lost_file
 from krishiv_py.runtime.query import RunningQuery
-from krishiv_py.runtime.query_metrics import Ledger
-from krishiv_py.runtime.query_rows import Rows
+from krishiv_py.runtime.query_metrics import BucketMetrics
+from krishiv_py.runtime.query_rows import QueryRows
 from krishiv_py.runtime.savepoints import UnfinishedError
 from krishiv_py.runtime.storage.closings import request
 from krishiv_py.spark.launched import Launched
@@ -58,10 +58,10 @@ class StreamQuery(RunningQuery):
         query: Launched,
         then: Sequence[Callable[[], Launched]],
         name: str,
-        ledger: Ledger,
+        ledger: BucketMetrics,
         plan: PhysicalPlan,
         note: str | None,
-        rows: Rows,
+        rows: QueryRows,
         cleanup: Callable[[], None],
         halt: Halt,
         spark: SparkSession,
@@ -86,7 +86,7 @@ class StreamQuery(RunningQuery):
             self._follow.start()
 
     def _go_on(self, then: Sequence[Callable[[], Launched]]) -> None:
-        """When the input there was is done, let its end fire what is still open."""
+        """Return when the input there was is done, let its end fire what is still open."""
         for follow in then:
             try:
                 self._query.await_termination()
@@ -268,7 +268,7 @@ class StreamQuery(RunningQuery):
     def close_key(self, key: Any, stage: str | None = None) -> None:
         """Forget a `key` in the next micro-batch that reads rows, before it takes them in."""
         numbers = closing_stages(self._plan, stage)
-        keys = {n: closed_key(Stage(self._plan.stages[n].spec), key) for n in numbers}
+        keys = {n: closed_key(StageOperator(self._plan.stages[n].spec), key) for n in numbers}
         if self.status != "running":
             got, hint = f"{self._name}: {self.status}", "start it again from its checkpoint, and close the key then"
             raise OperatorError("the query does not run", got=got, hint=hint)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.engine.failures import PREPARE
-from krishiv_py.engine.stage import Stage
+from krishiv_py.engine.stage import StageOperator
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.nodes import MemorySource
@@ -39,14 +39,14 @@ def rows_given(spark: SparkSession, plan: PhysicalPlan, checkpoint: str, output:
 
 
 @attrs.frozen(eq=False)
-class PlainRows:
+class RowsFrame:
     """The mapInArrow function of a DataFrame that goes on in plain Spark."""
 
     spec: OperatorSpec
     reader: Reader
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        stage = Stage(self.spec)
+        stage = StageOperator(self.spec)
         with in_task(self.spec.name, PREPARE):
             for batch in batches:
                 for scanned in self.reader(batch):
@@ -73,4 +73,4 @@ def plain_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
             hint="pass another `spool`, or start the query with start(sink)",
         )
     found = scan(spark, plan.source, plan.spec.needs_columns, streaming=True)
-    return mapped(found.frame, PlainRows(plan.spec, found.reader).__call__, spark_ddl(plan.stage.layout.result_schema))
+    return mapped(found.frame, RowsFrame(plan.spec, found.reader).__call__, spark_ddl(plan.stage.layout.result_schema))

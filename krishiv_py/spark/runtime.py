@@ -34,7 +34,7 @@ from krishiv_py.runtime.batch import deliver
 from krishiv_py.runtime.beginning import begin_from, forget_broken_off
 from krishiv_py.runtime.checkpoint.begun import Target, engine_of
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
-from krishiv_py.runtime.checkpoint.opened import Opened, check_not_in_process, writable_checkpoint
+from krishiv_py.runtime.checkpoint.opened import OpenedCheckpoint, check_not_in_process, writable_checkpoint
 from krishiv_py.runtime.outputs import check_outputs, late_sinks
 from krishiv_py.runtime.reading.located import Located
 from krishiv_py.runtime.savepoints import restore_for_spark
@@ -205,7 +205,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
         self,
         plan: PhysicalPlan,
         sinks: tuple[Sink, ...],
-        opened: Opened,
+        opened: OpenedCheckpoint,
         batches: Batches,
         title: str,
         chunks: ShuffleFiles,

@@ -1,4 +1,4 @@
-"""What is settled before a query begins: its folders, its right to its checkpoint, how long what it writes must last."""
+"""Define what is settled before a query begins: its folders, its right to its checkpoint, how long what it writes must last."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from krishiv_py.plan.nodes import Source
 from krishiv_py.planner.places import check_places
 from krishiv_py.runtime.checkpoint.begun import check_goes_on
 from krishiv_py.runtime.checkpoint.lease import Lease, take
-from krishiv_py.runtime.checkpoint.opened import Opened, check_not_in_process, make_private, writable_checkpoint
+from krishiv_py.runtime.checkpoint.opened import OpenedCheckpoint, check_not_in_process, make_private, writable_checkpoint
 from krishiv_py.spark.checkpoint.cluster import check_cluster, check_reach
 from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.setup.config import FSYNC
@@ -35,7 +35,7 @@ def open_checkpoint(
     results: tuple[Sink, ...],
     late: tuple[Sink | None, ...],
     source: Source,
-) -> Opened:
+) -> OpenedCheckpoint:
     """Take the checkpoint of a query, or a temporary one.
 
     Raises
@@ -66,7 +66,7 @@ def open_checkpoint(
     durable = home is not None and str(spark.conf.get(FSYNC, "false")).lower() == "true"
     with writable_checkpoint(where):
         lease = take(where, title)
-    return Opened(where, lease, durable, home is not None)
+    return OpenedCheckpoint(where, lease, durable, home is not None)
 
 
 def release_at_end(lease: Lease, query: StreamQuery) -> None:

@@ -55,7 +55,7 @@ class ReadPages:
 
 
 @attrs.frozen(eq=False)
-class OpenWindows:
+class OpenWindowReader:
     """In a task: rows ``(bucket, name, blob)`` of the state store to encoded state tables."""
 
     spec: OperatorSpec
@@ -113,12 +113,12 @@ def read_state(spark: SparkSession, plan: PhysicalPlan, notes: CheckpointNotes, 
     tables = [operator_for(spec).state(Bucket(MemoryStore()))]
     if _has_batch(notes.checkpoint):
         folder = ChunkFolder(notes.checkpoint, 0, 0, stage=number)
-        tables += [decode(blob) for blob in _read(spark, plan, notes, number, OpenWindows(spec, folder).__call__)]
+        tables += [decode(blob) for blob in _read(spark, plan, notes, number, OpenWindowReader(spec, folder).__call__)]
     return in_order(tables, len(spec.keys))
 
 
 def count_keys(spark: SparkSession, plan: PhysicalPlan, notes: CheckpointNotes) -> int:
-    """How many keys have something in the state of the query with this checkpoint, summed over its stages."""
+    """Return how many keys have something in the state of the query with this checkpoint, summed over its stages."""
     notes.check(plan)
     if not _has_batch(notes.checkpoint):
         return 0
@@ -139,7 +139,7 @@ def _read(
     number: int,
     task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
 ) -> list[bytes]:
-    """What a `task` makes of the rows of a stage in Spark's state store."""
+    """Return what a `task` makes of the rows of a stage in Spark's state store."""
     after = sum(not s.stateless for s in plan.stages[number + 1 :])
     found: list[bytes] = of_store(spark, notes.checkpoint, after, task, _TYPE)["blob"].to_pylist()
     return found
@@ -161,7 +161,7 @@ def of_store(
 
 
 def _has_batch(checkpoint: str) -> bool:
-    """Whether a micro-batch was finished: before that Spark's source refuses to read."""
+    """Return whether a micro-batch was finished: before that Spark's source refuses to read."""
     store, path = store_at(f"{checkpoint}/commits")
     files = store.entries(path)
     return any(f.base_name.isdigit() for f in files)

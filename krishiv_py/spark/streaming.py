@@ -33,18 +33,18 @@ from krishiv_py.runtime.checkpoint.lease import Lease
 from krishiv_py.runtime.checkpoint.logcheck import check_log
 from krishiv_py.runtime.checkpoint.moved import follow
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, Claim
-from krishiv_py.runtime.checkpoint.opened import Opened
+from krishiv_py.runtime.checkpoint.opened import OpenedCheckpoint
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, forget_unplanned
-from krishiv_py.runtime.clock.beats import Beats
+from krishiv_py.runtime.clock.beats import ControlFiles
 from krishiv_py.runtime.clock.clocks import Clock, LedgerClock, SparkClock, clock_for
 from krishiv_py.runtime.clock.controls import ControlFolder
 from krishiv_py.runtime.clock.flushed import NOTE, warn_if_flushed
 from krishiv_py.runtime.clock.heartbeats import Heartbeats
-from krishiv_py.runtime.clock.wakes import Wakes
+from krishiv_py.runtime.clock.wakes import ControlWriter
 from krishiv_py.runtime.handing_on import STAGE, leaving, place_of
 from krishiv_py.runtime.outputs import TaskOutput, claim_outputs, described_outputs
-from krishiv_py.runtime.query_metrics import Ledger
-from krishiv_py.runtime.query_rows import Rows
+from krishiv_py.runtime.query_metrics import BucketMetrics
+from krishiv_py.runtime.query_rows import QueryRows
 from krishiv_py.runtime.ranges.alignment import alignments
 from krishiv_py.runtime.ranges.converted import convert
 from krishiv_py.runtime.ranges.planning import RangePlanner, backlogs, held, logged, planners
@@ -52,10 +52,10 @@ from krishiv_py.runtime.reading.files import arrow_scanned
 from krishiv_py.runtime.reading.parquet import ParquetReader
 from krishiv_py.runtime.storage.chunk_files import ChunkFolder
 from krishiv_py.runtime.storage.closings import Closings
-from krishiv_py.runtime.storage.tables import Tables
+from krishiv_py.runtime.storage.tables import LookupTables
 from krishiv_py.spark.checkpoint.rescale import check_rescaled
 from krishiv_py.spark.launched import Launched
-from krishiv_py.spark.publishing import Arrived, Handled, Output, outputs_of, task_output
+from krishiv_py.spark.publishing import Arrived, Handled, QueryOutput, outputs_of, task_output
 from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.reading.listing import own_files
 from krishiv_py.spark.reading.scan import scan
@@ -115,13 +115,13 @@ def stateful(
 
 @attrs.define(eq=False)
 class BatchSteps:
-    """What happens on the driver with one micro-batch: both outputs are published, then the ledger is written."""
+    """Holds what happens on the driver with one micro-batch: both outputs are published, then the ledger is written."""
 
     plan: PhysicalPlan
-    outputs: tuple[Output, ...]
+    outputs: tuple[QueryOutput, ...]
     begun: int
     """The last micro-batch that was begun in an earlier run."""
-    ledger: Ledger
+    ledger: BucketMetrics
     clock: SparkClock | LedgerClock
     now: Callable[[], int]
     shuffle_files: ShuffleFiles
@@ -130,8 +130,8 @@ class BatchSteps:
     lease: Lease
     ahead: TimeWatch
     planners: tuple[RangePlanner, ...] = ()
-    wakes: Wakes | None = None
-    tables: Tables | None = None
+    wakes: ControlWriter | None = None
+    tables: LookupTables | None = None
     closings: Closings | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
@@ -204,7 +204,7 @@ class BatchSteps:
         return self._told(frame)
 
     def _told(self, frame: DataFrame) -> list[TaskRow]:
-        """What tasks hand over; rows for a sink on the driver in bulk, as collect() would pickle them byte by byte."""
+        """Return what tasks hand over; rows for a sink on the driver in bulk, as collect() would pickle them byte by byte."""
         if any(output.delivery == "tables" and not isinstance(output, Handled) for output in self.outputs):
             return [TaskRow(*values) for values in zip(*(c.to_pylist() for c in frame.toArrow().columns), strict=True)]
         return [TaskRow(r.kind, r.bucket, bytes(r.blob)) for r in frame.collect()]
@@ -252,7 +252,7 @@ class BatchSteps:
         return whole
 
 
-def claimed(spark: SparkSession, plan: PhysicalPlan, opened: Opened) -> tuple[CheckpointNotes, Claim]:
+def claimed(spark: SparkSession, plan: PhysicalPlan, opened: OpenedCheckpoint) -> tuple[CheckpointNotes, Claim]:
     """Take the checkpoint for a plan, and mend what an earlier run left."""
     notes = CheckpointNotes(opened.checkpoint, opened.durable)
     notes.plan()  # its format, before anything is looked at by the rules of this one, or written anew
@@ -266,7 +266,7 @@ def claimed(spark: SparkSession, plan: PhysicalPlan, opened: Opened) -> tuple[Ch
     return notes, notes.claim(plan, buckets_wanted(spark), f"PySpark {pyspark.__version__}")
 
 
-def first_clock(plan: PhysicalPlan, opened: Opened, now: Callable[[], int]) -> SparkClock | LedgerClock:
+def first_clock(plan: PhysicalPlan, opened: OpenedCheckpoint, now: Callable[[], int]) -> SparkClock | LedgerClock:
     """The clock of a plan; what is in force in a first batch is on record."""
     clock = clock_for(plan, opened.checkpoint, durable=opened.durable)
     if isinstance(clock, LedgerClock) and not batches_of(opened.checkpoint) and not clock.begun.elsewhere:
@@ -274,8 +274,8 @@ def first_clock(plan: PhysicalPlan, opened: Opened, now: Callable[[], int]) -> S
     return clock
 
 
-def chunk_folder(spark: SparkSession, opened: Opened) -> ChunkFolder:
-    """Where large chunks of state are."""
+def chunk_folder(spark: SparkSession, opened: OpenedCheckpoint) -> ChunkFolder:
+    """Return where large chunks of state are."""
     kept = setting(spark, "spark.sql.streaming.minBatchesToRetain")
     return ChunkFolder(opened.checkpoint, kept, setting(spark, CHUNK_FILE_BYTES), opened.durable)
 
@@ -297,7 +297,7 @@ def start(
     spark: SparkSession,
     plan: PhysicalPlan,
     sinks: tuple[Sink, ...],
-    opened: Opened,
+    opened: OpenedCheckpoint,
     batches: Batches,
     title: str,
     now: Callable[[], int],
@@ -309,17 +309,19 @@ def start(
     keep_with_driver(looked_up)
     if batches.snapshot:
         check_snapshot(plan)
-    reached: list[Ledger] = []
+    reached: list[BucketMetrics] = []
     aligned = alignments(plan, lambda: reached[0].sources_us, now)
     checkpoint, durable = opened.checkpoint, opened.durable
     notes, claim = claimed(spark, plan, opened)
-    ledger = Ledger(notes, plan.stages, plan.last, plan.clocks.initial, tuple({id(a): a for a, _ in aligned.values()}.values()))
+    ledger = BucketMetrics(
+        notes, plan.stages, plan.last, plan.clocks.initial, tuple({id(a): a for a, _ in aligned.values()}.values())
+    )
     reached.append(ledger)
     ledger.restore()
     ledger.backlog = lambda: backlogs(planning)
     warn_if_flushed(ledger.moment.watermark_us, checkpoint, plan.source)
     clock = first_clock(plan, opened, now)
-    beats = Beats.of(plan, batches)
+    beats = ControlFiles.of(plan, batches)
     controls = ControlFolder.of(checkpoint, wanted=beats.wanted, sources=len(sources))
     heartbeats = beats.heartbeats(controls, now, lambda: bool(ledger.open))
     wakes = beats.wakes(controls, now)
@@ -332,7 +334,7 @@ def start(
     outputs = outputs_of(plan, sinks, title, claim.outputs, durable=durable)
     halt = Halt()
     begun = max(batches_of(checkpoint), default=-1)
-    tables = Tables(checkpoint, looked_up, now, durable, begun, notes.has_tables, notes.note_tables)
+    tables = LookupTables(checkpoint, looked_up, now, durable, begun, notes.has_tables, notes.note_tables)
     closing = threading.Event()
     steps = BatchSteps(
         plan,
@@ -384,7 +386,7 @@ def start(
         ledger,
         plan,
         "\n".join([described_outputs(plan, sinks), *([NOTE] if batches.flush and beats.goes_on else [])]),
-        Rows.of(plan, sinks),
+        QueryRows.of(plan, sinks),
         stop,
         halt,
         spark,

@@ -24,7 +24,7 @@ from krishiv_py.sql.text.statements import Query, inserted, setting_of, statemen
 
 
 class SqlContext:
-    """What ``Session.register`` and ``Session.sql`` work on; of use alone in tests.
+    """Holds what ``Session.register`` and ``Session.sql`` work on; of use alone in tests.
 
     Examples
     --------

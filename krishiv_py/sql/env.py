@@ -1,4 +1,4 @@
-"""What a query can name, and what was set for it."""
+"""Define what a query can name, and what was set for it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import attrs
 from sqlglot import expressions as sg
 
 from krishiv_py.sql.catalog import Registered, Static
-from krishiv_py.sql.scope import Rows
+from krishiv_py.sql.scope import Relation
 from krishiv_py.sql.text.statements import Query
 
 
 @attrs.frozen(eq=False)
 class Env:
-    """What a query can name, and what was set for it.
+    """Holds what a query can name, and what was set for it.
 
     Attributes
     ----------
@@ -32,15 +32,15 @@ class Env:
     tables: Mapping[str, Registered | Static]
     lag_us: int | None = None
     within_us: int | None = None
-    queries: Mapping[str, Rows] = attrs.field(factory=dict)
+    queries: Mapping[str, Relation] = attrs.field(factory=dict)
     used: list[str] = attrs.field(factory=list)
 
-    def knowing(self, name: str, rows: Rows) -> Env:
+    def knowing(self, name: str, rows: Relation) -> Env:
         """With one more query."""
         return attrs.evolve(self, queries={**self.queries, name.lower(): rows})
 
 
-Inner: TypeAlias = "Callable[[Query, Env], Rows]"
+Inner: TypeAlias = "Callable[[Query, Env], Relation]"
 """What gives the rows of a query in brackets."""
 
 

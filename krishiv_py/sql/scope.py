@@ -76,7 +76,7 @@ class Ranking:
     node: sg.Window
     name: str
     tree: sg.Select
-    rows: Rows
+    rows: Relation
 
     def unbounded(self) -> PlanError:
         """The error where nobody bounds them."""
@@ -90,8 +90,8 @@ class Ranking:
 
 
 @attrs.frozen(eq=False)
-class Rows:
-    """What FROM, or a query in brackets, gives.
+class Relation:
+    """Holds what FROM, or a query in brackets, gives.
 
     Attributes
     ----------
@@ -146,7 +146,7 @@ class Rows:
         """Return whether rows are still to be put into their windows."""
         return self.window is not None and any(c.actual is None and c.role == "end" for c in self.columns)
 
-    def named(self, alias: str) -> Rows:
+    def named(self, alias: str) -> Relation:
         """As the table `alias`."""
         return attrs.evolve(self, columns=tuple(attrs.evolve(c, table=alias) for c in self.columns))
 

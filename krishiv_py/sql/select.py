@@ -16,7 +16,7 @@ from krishiv_py.plan.expressions.expr import Alias, Col, Expr, Field, col
 from krishiv_py.plan.expressions.facts import name_of
 from krishiv_py.plan.names import free
 from krishiv_py.sql.env import Env
-from krishiv_py.sql.scope import Column, Rows
+from krishiv_py.sql.scope import Column, Relation
 from krishiv_py.sql.sources.relations import EXISTS, from_clause
 from krishiv_py.sql.sources.unions import united
 from krishiv_py.sql.steps.grouped import grouped
@@ -53,7 +53,7 @@ def plan(tree: Query, env: Env) -> Stream | ResultStream:
     return stream._as_plan() if isinstance(stream, ResultStream) else stream
 
 
-def rows_of(tree: Query, env: Env, *, top: bool = False) -> Rows | ResultStream:
+def rows_of(tree: Query, env: Env, *, top: bool = False) -> Relation | ResultStream:
     """Return what a query gives: rows, or at the `top` a plan that nothing is added to."""
     if isinstance(tree, sg.Select):
         tree = with_named_windows(tree)
@@ -93,10 +93,10 @@ def rows_of(tree: Query, env: Env, *, top: bool = False) -> Rows | ResultStream:
     return deduplicated(found, [c.actual for c in found.visible if c.actual is not None], env, tree.sql("spark"))
 
 
-def inner(tree: Query, env: Env) -> Rows:
+def inner(tree: Query, env: Env) -> Relation:
     """A query in brackets."""
     found = rows_of(tree, env)
-    assert isinstance(found, Rows)
+    assert isinstance(found, Relation)
     return found
 
 
@@ -120,12 +120,12 @@ def _with(tree: Query, env: Env) -> Env:
     return env
 
 
-def _all_of(wanted: list[sg.Expression], rows: Rows) -> Expr | None:
+def _all_of(wanted: list[sg.Expression], rows: Relation) -> Expr | None:
     """Return what must hold, as one condition."""
     return _condition(functools.reduce(lambda a, b: sg.And(this=a, expression=b), wanted), rows) if wanted else None
 
 
-def _condition(where: sg.Expression, rows: Rows) -> Expr:
+def _condition(where: sg.Expression, rows: Relation) -> Expr:
     if where.find(sg.Query) is not None:
         raise refused(
             "a query inside of a condition",
@@ -135,7 +135,7 @@ def _condition(where: sg.Expression, rows: Rows) -> Expr:
     return rows.expr(where)
 
 
-def _in_windows(tree: sg.Select, rows: Rows) -> bool:
+def _in_windows(tree: sg.Select, rows: Relation) -> bool:
     """Return whether the items name both bounds of the windows that rows are in."""
     if rows.window is None:
         return False
@@ -143,7 +143,7 @@ def _in_windows(tree: sg.Select, rows: Rows) -> bool:
     return {"start", "end"} <= roles
 
 
-def mapped(tree: sg.Select, rows: Rows, condition: Expr | None) -> Rows:
+def mapped(tree: sg.Select, rows: Relation, condition: Expr | None) -> Relation:
     """Rows as they are, with the columns of the SELECT list."""
     stream = rows.stream if condition is None else rows.stream.filter(condition)
     columns: list[Column] = []
@@ -176,7 +176,7 @@ def mapped(tree: sg.Select, rows: Rows, condition: Expr | None) -> Rows:
     return attrs.evolve(rows, stream=stream, columns=tuple(columns))
 
 
-def _items(tree: sg.Select, rows: Rows) -> list[tuple[Column, Expr | None]]:
+def _items(tree: sg.Select, rows: Relation) -> list[tuple[Column, Expr | None]]:
     found: list[tuple[Column, Expr | None]] = []
     for item in tree.expressions:
         node = item.unalias().unnest()
@@ -203,7 +203,7 @@ def _taken(column: Column, alias: str | None) -> tuple[Column, Expr | None]:
     return attrs.evolve(column, table=None, name=name, actual=name, hidden=False), expr
 
 
-def _fields(node: sg.Expression, rows: Rows) -> list[tuple[Column, Expr | None]]:
+def _fields(node: sg.Expression, rows: Relation) -> list[tuple[Column, Expr | None]]:
     """The fields of a struct, ``place.*``; none where that is a table, or no struct."""
     name, db = (node.table.lower(), node.args.get("db")) if isinstance(node, sg.Column) else ("", None)
     tables = {c.table.lower() for c in rows.visible if c.table is not None}
@@ -216,7 +216,7 @@ def _fields(node: sg.Expression, rows: Rows) -> list[tuple[Column, Expr | None]]
     return [(Column(None, f.name, f.name), Alias(Field(col(named[0].actual), f.name), f.name)) for f in type_]
 
 
-def _starred(node: sg.Expression, rows: Rows) -> list[Column]:
+def _starred(node: sg.Expression, rows: Relation) -> list[Column]:
     star = node if isinstance(node, sg.Star) else node.this
     if any(star.args.values()):
         raise refused("SELECT * with changes", node.sql("spark"), "name the columns")
@@ -237,7 +237,7 @@ def _distinct(columns: list[Column]) -> None:
             raise PlanError("two columns of the result have one name", got=name, hint="name one with AS")
 
 
-def _over(tree: sg.Select, rows: Rows, condition: Expr | None, env: Env) -> Rows:
+def _over(tree: sg.Select, rows: Relation, condition: Expr | None, env: Env) -> Relation:
     """A query with OVER: ranks, which QUALIFY or the query around it bounds, or look-back windows."""
     if tree.args.get("distinct") is not None or tree.args.get("having") is not None:
         raise refused("DISTINCT or HAVING beside OVER", tree.sql("spark"), "put a query around this one")

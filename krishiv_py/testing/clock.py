@@ -47,5 +47,5 @@ class ManualClock:
 
     @property
     def is_set(self) -> bool:
-        """Whether it shows a point in time: one that was only moved on by :meth:`advance` does not."""
+        """Return whether it shows a point in time: one that was only moved on by :meth:`advance` does not."""
         return self._set or self.now_us != self._advanced_us

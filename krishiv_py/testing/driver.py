@@ -19,7 +19,7 @@ from krishiv_py.display.lag import LatenessProfile
 from krishiv_py.display.text import LaidOut
 from krishiv_py.engine.closing import closed_key, closing_stages
 from krishiv_py.engine.notes import FIRINGS
-from krishiv_py.engine.stage import Stage
+from krishiv_py.engine.stage import StageOperator
 from krishiv_py.engine.why import why_text
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.in_process.batch import Sent
@@ -48,7 +48,7 @@ from krishiv_py.redaction import redacted
 from krishiv_py.testing.clock import ManualClock
 from krishiv_py.testing.output import StepOutput
 from krishiv_py.testing.plans import run_by_driver
-from krishiv_py.testing.sends import Inlet
+from krishiv_py.testing.sends import DriverInput
 
 
 class Driver:
@@ -109,7 +109,7 @@ class Driver:
         self._spec: OperatorSpec = plan.spec
         self._stream = stream
         self._core = Core(self._plan, self.name, self.clock.now_us)
-        self._inlet = Inlet(self._plan)
+        self._inlet = DriverInput(self._plan)
         self._outputs = outputs(sinks, self._plan, self.name)
         self._idle_batches = idle_batches
         self._took: tuple[float, int | None] = (0.0, None)
@@ -130,7 +130,7 @@ class Driver:
         return redacted(f"<Driver {self.name}: {self.progress}>")
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: where it stands."""
+        """Return what a notebook shows: where it stands."""
         return query_html(self.name, "running", self.progress, None)
 
     @property
@@ -139,7 +139,7 @@ class Driver:
         return self._spec.name
 
     @property
-    def _stage(self) -> Stage:
+    def _stage(self) -> StageOperator:
         return self._stages[0].stage
 
     @property
@@ -371,7 +371,7 @@ class Driver:
 
     @property
     def pending_keys(self) -> int:
-        """How many keys have something in state; rows that nothing needs any more may stay for a while."""
+        """Return how many keys have something in state; rows that nothing needs any more may stay for a while."""
         return sum(s.held_keys for s in self._stages)
 
     def close_key(self, key: Any, stage: str | None = None) -> int:
@@ -438,5 +438,5 @@ class Driver:
 
     @property
     def _moment(self) -> Moment:
-        """What is in force, now."""
+        """Return what is in force, now."""
         return self._core.moment(self.clock.now_us, self._begun_us)

@@ -1,4 +1,4 @@
-"""What one call of the driver gives."""
+"""Define what one call of the driver gives."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class StepOutput:
 
 
 def _rows(named: dict[str, pa.Table], first: pa.Table, what: str) -> str:
-    """How many there are, by name where there are several tables."""
+    """Return how many there are, by name where there are several tables."""
     total = sum(table.num_rows for table in named.values()) if named else first.num_rows
     told = f"{total} {what}{'' if total == 1 else 's'}"
     return told if len(named) < 2 else f"{told} ({', '.join(f'{name}: {table.num_rows}' for name, table in named.items())})"

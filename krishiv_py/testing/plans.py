@@ -1,4 +1,4 @@
-"""What a driver is given to run, as a plan and the sinks of its outputs."""
+"""Define what a driver is given to run, as a plan and the sinks of its outputs."""
 
 from __future__ import annotations
 

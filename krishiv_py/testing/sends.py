@@ -1,4 +1,4 @@
-"""What a driver is sent: rows of its stream, or of several streams by name."""
+"""Define what a driver is sent: rows of its stream, or of several streams by name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from krishiv_py.connectors.malformed import Malformed
-from krishiv_py.engine.stage import Stage
+from krishiv_py.engine.stage import StageOperator
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.in_process.batch import Sent
 from krishiv_py.kernels.input.rows import as_batches
@@ -17,25 +17,25 @@ from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.reading.scanned import Scanned
 from krishiv_py.testing.sources import MicroBatch
 
-Takers: TypeAlias = "list[tuple[int, Stage]]"
+Takers: TypeAlias = "list[tuple[int, StageOperator]]"
 
 
-class Inlet:
-    """Where rows enter a driver: the stages that read a source, each with what it does first with the rows of a stream."""
+class DriverInput:
+    """Says where rows enter a driver: the stages that read a source, each with what it does first with the rows of a stream."""
 
     def __init__(self, plan: PhysicalPlan) -> None:
         self._streams = {r.name: _takers(r.takers) for r in plan.reads if r.name is not None}
         self._whole = self._plain(plan)
 
     def _plain(self, plan: PhysicalPlan) -> Takers | None:
-        """Who takes rows that name no stream; None where they must."""
+        """Return who takes rows that name no stream; None where they must."""
         if len(plan.reads) == 1:
             return _takers(plan.reads[0].takers)
         stages = [plan.stages[n] for n in plan.roots]
         sided = any(s.after for s in stages) or len({id(root_of(s.node.input)) for s in stages}) > 1
         if sided or any(n.startswith(RESERVED) for n in stages[0].spec.source_schema.names):
             return None
-        return [(n, Stage(plan.stages[n].spec)) for n in plan.roots]
+        return [(n, StageOperator(plan.stages[n].spec)) for n in plan.roots]
 
     def sent(self, rows: Any) -> dict[int, Sent]:
         """The rows of a batch, in the order in which they arrive, as each of the stages reads them, by its number.
@@ -71,4 +71,4 @@ class Inlet:
 
 
 def _takers(takers: Sequence[tuple[int, Branch]]) -> Takers:
-    return [(number, Stage(branch.spec)) for number, branch in takers]
+    return [(number, StageOperator(branch.spec)) for number, branch in takers]

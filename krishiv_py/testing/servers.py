@@ -1,4 +1,4 @@
-"""What servers for tests need: jars of Maven Central, checked and kept, and free ports."""
+"""Define what servers for tests need: jars of Maven Central, checked and kept, and free ports."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Jars:
         return {path: found for found, path in (line.split() for line in lines)}
 
     def cache(self) -> Path:
-        """Where the jars are kept."""
+        """Return where the jars are kept."""
         chosen = os.environ.get(self.variable)
         return Path(chosen) if chosen else Path.home() / ".cache" / "krishiv_py" / self.name
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import krishiv_py  # noqa: F401  # which loads all definitions
-from krishiv_py.plan.aggregates.calls import DEFINITIONS, Definition
+from krishiv_py.plan.aggregates.calls import DEFINITIONS, AggregateDefinition
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "aggregates.md"
 BEGIN: Final = "<!-- made by scripts/docs/aggregates.py -->\n"
@@ -21,7 +21,7 @@ def table() -> str:
     return "\n".join(["| Python | SQL | Result |", "|---|---|---|", *rows]) + "\n"
 
 
-def _row(name: str, definition: Definition) -> str:
+def _row(name: str, definition: AggregateDefinition) -> str:
     parameters = inspect.signature(definition.function).parameters.values()
     arguments = [("*" if p.kind is p.VAR_POSITIONAL else "") + p.name for p in parameters]
     sql = ", ".join(f"`{spelled}`" for spelled in definition.sql)

@@ -15,7 +15,7 @@ import pytest
 from krishiv_py.connectors.lookup_table import LookupTable, tables_are
 from krishiv_py.errors import CheckpointError
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
-from krishiv_py.runtime.storage.tables import Tables, TaskTables
+from krishiv_py.runtime.storage.tables import LookupTables, TaskTables
 from krishiv_py.testing import stream_of
 from tests.damage.trial import flipped
 from tests.spark.fixtures.make import SCHEMA, windows
@@ -46,7 +46,7 @@ class Query:
         notes = CheckpointNotes(self._checkpoint)
         notes.claim(SPEC, 2)
         clock = itertools.count(10)
-        driver = Tables(self._checkpoint, tables, lambda: next(clock), False, begun, notes.has_tables, notes.note_tables)
+        driver = LookupTables(self._checkpoint, tables, lambda: next(clock), False, begun, notes.has_tables, notes.note_tables)
         found = []
         for batch in batches:
             versions = [one.version for one in driver.begin(batch).values()]
@@ -138,7 +138,7 @@ def test_a_query_that_had_no_tables_gets_some(tmp_path: Path) -> None:
 def test_a_table_that_is_the_same_after_a_restart_keeps_its_version(tmp_path: Path) -> None:
     def version() -> int:
         table = LookupTable(pa.schema({"n": pa.int64()}), None, lambda: pa.table({"n": [1]}))
-        return Tables(str(tmp_path), (table,), lambda: 0).begin(next(batch))["table"].version
+        return LookupTables(str(tmp_path), (table,), lambda: 0).begin(next(batch))["table"].version
 
     batch = itertools.count()
     assert [version(), version()] == [1, 1]

@@ -12,7 +12,7 @@ import pytest
 from nbclient import NotebookClient
 
 from krishiv_py import Progress
-from krishiv_py.display.progress import Standing, of_query, shown
+from krishiv_py.display.progress import WorkState, of_query, shown
 from krishiv_py.errors import MissingExtraError
 
 
@@ -28,7 +28,7 @@ class Work:
 
     looks = 0
 
-    def look(self) -> Standing:
+    def look(self) -> WorkState:
         self.looks += 1
         return of_query("per minute", Progress(batch_id=self.looks, rows=100 * self.looks, late={"late": 3}))
 
@@ -77,7 +77,7 @@ def test_a_failure_of_the_work_passes_through_and_ends_the_line() -> None:
 
 def test_a_share_is_shown_where_the_total_is_known() -> None:
     to = io.StringIO()
-    with shown(lambda: Standing(3, 4, "tasks", "bounded run"), True, to=to):
+    with shown(lambda: WorkState(3, 4, "tasks", "bounded run"), True, to=to):
         pass
     assert "75%" in last_line(to)
     assert "3/4" in last_line(to)
@@ -86,9 +86,9 @@ def test_a_share_is_shown_where_the_total_is_known() -> None:
 def test_a_notebook_shows_one_bar() -> None:
     code = """
 import time
-from krishiv_py.display.progress import Standing, shown
+from krishiv_py.display.progress import WorkState, shown
 looks = iter(range(1_000))
-with shown(lambda: Standing(next(looks), None, "rows", "per minute", "no late rows"), True, every_s=0.01):
+with shown(lambda: WorkState(next(looks), None, "rows", "per minute", "no late rows"), True, every_s=0.01):
     time.sleep(1)
 """
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])

@@ -13,17 +13,17 @@ import pytest
 from krishiv_py.arrays.grouping import buckets
 from krishiv_py.arrays.splitting import split
 from krishiv_py.engine.notes import count
-from krishiv_py.engine.stage import BatchDone, Packed, Stage
+from krishiv_py.engine.stage import BatchDone, Packed, StageOperator
 from krishiv_py.in_process.stage import ProcessStage
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.spread import Held, spread
+from krishiv_py.kernels.state.spread import BucketContent, spread
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.planner.cut import StagePlan
 
 
-class SpreadStage(Stage):
+class SpreadStage(StageOperator):
     """Runs each step in as many buckets as the next of `numbers` says; those with nothing to do are left out, as on Spark.
 
     What looks at the state of the stage itself, such as a snapshot, sees nothing.
@@ -39,7 +39,7 @@ class SpreadStage(Stage):
         """See Stage."""
         n = next(self.numbers)
         if n != len(self.held):
-            self.held = [one.bucket() for one in spread(map(Held.of, self.held), len(self.spec.keys), n)]
+            self.held = [one.bucket() for one in spread(map(BucketContent.of, self.held), len(self.spec.keys), n)]
             self._last = [None] * n
         done = []
         for number, (held, given) in enumerate(zip(self.held, self._parts(packed, n), strict=True)):
@@ -62,7 +62,7 @@ class SpreadStage(Stage):
 
 def copied(held: Sequence[Bucket]) -> list[Bucket]:
     """Buckets with the same state."""
-    return [Bucket(one.store, copy.deepcopy(one.meta)) for one in (Held.of(h).bucket() for h in held)]
+    return [Bucket(one.store, copy.deepcopy(one.meta)) for one in (BucketContent.of(h).bucket() for h in held)]
 
 
 def _due(last: StepResult, moment: Moment) -> bool:

@@ -9,7 +9,7 @@ from krishiv_py import count, sum
 from krishiv_py.engine.failures import AtStep
 from krishiv_py.engine.loop import micro_batch
 from krishiv_py.engine.notes import Notes, Report
-from krishiv_py.engine.stage import BatchDone, Packed, Stage
+from krishiv_py.engine.stage import BatchDone, Packed, StageOperator
 from krishiv_py.errors import AggregateOverflowError
 from krishiv_py.kernels.input.prepare import Prepare
 from krishiv_py.kernels.moment import Moment
@@ -21,16 +21,16 @@ from krishiv_py.testing import stream_of
 UNSAID = Moment(UNSET, 0)
 
 
-def a_stage(size_ms: int = 10) -> Stage:
+def a_stage(size_ms: int = 10) -> StageOperator:
     stream = stream_of("at bigint, n bigint").watermark("at", 0).tumbling_window(size_ms).agg(count(), sum("n"))
-    return Stage(stream._plan("driver").spec)
+    return StageOperator(stream._plan("driver").spec)
 
 
 def batch(*rows: tuple[int | None, int]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"at": pa.array([r[0] for r in rows], pa.int64()), "n": [r[1] for r in rows]})
 
 
-def ran(stage: Stage, packed: Packed, moment: Moment, then: Moment, *, waits: bool) -> list[BatchDone]:
+def ran(stage: StageOperator, packed: Packed, moment: Moment, then: Moment, *, waits: bool) -> list[BatchDone]:
     return list(micro_batch(stage, Bucket(MemoryStore()), packed, moment, lambda: then, waits=waits))
 
 
@@ -87,7 +87,7 @@ def sum_rows(tables: object) -> int:
 def test_the_results_of_a_stage_are_rows_of_the_next_in_the_same_batch() -> None:
     first = a_stage()
     stream = stream_of(first.layout.result_schema).watermark("window_start", 0).tumbling_window(100).agg(sum("count"))
-    second = Stage(stream._plan("driver").spec)
+    second = StageOperator(stream._plan("driver").spec)
     packing = first.pack(UNSAID)
     packing.take(batch((1, 5), (2, 6), (11, 1)))
     done = ran(first, packing.packed(), UNSAID, Moment(END_OF_TIME, 0), waits=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from krishiv_py.kernels.state.spread import Held, spread
+from krishiv_py.kernels.state.spread import BucketContent, spread
 from tests.engine.spreading import spread_stages
 from tests.goldens.cases import OWN_CASES, QUIET_CASES, WORKED_CASES, Case, load
 from tests.goldens.compare import differences
@@ -40,12 +40,12 @@ def test_pipelines_give_what_rows_one_by_one_give() -> None:
 
 def test_a_part_of_the_state_that_is_not_known_is_an_error() -> None:
     with pytest.raises(KeyError, match="novel"):
-        spread([Held({"novel": 1}, {})], 1, 2)
+        spread([BucketContent({"novel": 1}, {})], 1, 2)
 
 
 def test_without_keys_all_rows_are_in_the_first_bucket() -> None:
     table = pa.table({"h": pa.array([1, 2], pa.int64())})
-    one = Held({"log:c": [[[0, 2], [1]]]}, {"c/0/0": table})
+    one = BucketContent({"log:c": [[[0, 2], [1]]]}, {"c/0/0": table})
     first, second = spread([one], 0, 2)
     assert [t.num_rows for t in first.tables.values()] == [2]
     assert second.tables == {}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from krishiv_py import count
 from krishiv_py.engine.notes import Notes, Report
-from krishiv_py.engine.stage import Stage
+from krishiv_py.engine.stage import StageOperator
 from krishiv_py.engine.time_watch import TimeWatch, unlikely
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.plan.durations import UNSET
@@ -78,7 +78,7 @@ class Partitions:
     def __init__(self, rule: str = "event") -> None:
         timed = stream_of("at bigint").watermark("at", 10).late_rule(rule)  # type: ignore[arg-type]
         self.plan = timed.tumbling_window(100).agg(count())._plan("streaming")
-        self.stage = Stage(self.plan.stages[0].spec)
+        self.stage = StageOperator(self.plan.stages[0].spec)
         self.watch = TimeWatch(self.plan, "q", lambda: self.now)
         self.now, self.top, self.late = 0.0, UNSET, 0
 

@@ -65,9 +65,9 @@ def test_wrong_options_are_refused(options: Any, text: str) -> None:
 
 
 def test_the_settings_in_use(used: Google) -> None:
-    assert reached() == google.Reached(used.endpoint, None, True, "tests")
+    assert reached() == google.GoogleAccess(used.endpoint, None, True, "tests")
     settings.use({"fs.gs.storage.root.url": "https://storage.googleapis.com/", "fs.gs.auth.type": "COMPUTE_ENGINE"})
-    assert reached() == google.Reached("", None, False, None)
+    assert reached() == google.GoogleAccess("", None, False, None)
     settings.use({"fs.gs.auth.type": "COMPUTE_ENGINE", "fs.gs.auth.service.account.json.keyfile": "/left/over"})
     assert reached().key_file is None
     pickle.loads(pickle.dumps(Stores(used.settings)))

@@ -278,3 +278,29 @@ def test_an_operation_is_asked_and_not_told_apart_by_its_class() -> None:
         if kinds and not file.removeprefix("krishiv_py/").startswith(KNOWS_KINDS):
             knowing[file] = kinds
     assert knowing == {}
+
+
+SAME_NAMES = {"Source", "Window"}
+"""Nodes and window kinds of a plan, and what users call so: the first are to be renamed."""
+
+
+def test_a_class_has_a_name_of_its_own() -> None:
+    """One name, one meaning; what begins with an underscore is of its file alone."""
+    places: dict[str, list[str]] = {}
+    for file, tree in TREES.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(f"{file}:{node.lineno}")
+    assert {name: found for name, found in places.items() if len(found) > 1 and name not in SAME_NAMES} == {}
+
+
+def test_a_docstring_is_a_sentence_and_no_indirect_question() -> None:
+    """It says what is returned, held or done: "Return the ...", "Holds ...", not "What ..." or "Whether ..."."""
+    questions = []
+    for file, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+                first = (ast.get_docstring(node) or "").split(None, 1)[:1]
+                if first and first[0] in ("What", "Whether", "How", "Which", "Where", "When", "Who"):
+                    questions.append(f"{file}: {getattr(node, 'name', 'module')}")
+    assert questions == []

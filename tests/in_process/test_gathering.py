@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from krishiv_py import Batches, MemorySink, PlanError, Session, SideOutputLateEventHandler, col, collect_list, count
 from krishiv_py import sum as total
-from krishiv_py.replay_log import Handed
+from krishiv_py.replay_log import HandedSends
 from krishiv_py.runtime.ranges.limit import Limit
 from krishiv_py.send_segments import Send
 from krishiv_py.testing import Driver, stream_of
@@ -118,7 +118,7 @@ def test_a_restarted_query_reads_the_same_sends_in_the_batch_that_was_broken_off
 
 
 def test_sends_that_are_not_handed_over_are_read_from_their_files() -> None:
-    handed = Handed(threading.Event())
+    handed = HandedSends(threading.Event())
     rows = pa.table({"n": pa.array(range(3 << 20))})
     large = Send(rows, None, None, rows.nbytes)
     handed.put(0, large)

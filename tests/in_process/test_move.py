@@ -18,7 +18,7 @@ from krishiv_py import Batches, CheckpointError, ParquetSink, PlanError, Session
 from krishiv_py.cli.main import main
 from krishiv_py.disk.checksums import sealed
 from krishiv_py.in_process import moving
-from krishiv_py.kernels.state.spread import Held
+from krishiv_py.kernels.state.spread import BucketContent
 from krishiv_py.runtime import savepoints
 from krishiv_py.runtime.checkpoint.begun import STATE, Begun, begin_move
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
@@ -181,7 +181,7 @@ def test_what_cannot_be_moved_says_what_to_do(session: Session, tmp_path: Path) 
 
 
 def test_a_damaged_savepoint_is_an_error_that_names_the_file(tmp_path: Path) -> None:
-    write_bucket(str(tmp_path), 0, 0, Held({}, {"a": pa.table({"x": [1]})}))
+    write_bucket(str(tmp_path), 0, 0, BucketContent({}, {"a": pa.table({"x": [1]})}))
     for path in sorted((tmp_path / "stages" / "0" / "00000").iterdir()):
         whole = path.read_bytes()
         for at in (0, 10, len(whole) // 2, len(whole) - 1):

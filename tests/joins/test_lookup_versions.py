@@ -16,7 +16,7 @@ import krishiv_py as kv
 from krishiv_py import col
 from krishiv_py.connectors.lookup_table import LookupTable, as_they_stand, tables_are
 from krishiv_py.errors import CheckpointError, KrishivError, PlanError, SourceError
-from krishiv_py.runtime.storage.tables import Tables, TaskTables, read_note
+from krishiv_py.runtime.storage.tables import LookupTables, TaskTables, read_note
 
 
 class Shop:
@@ -191,7 +191,7 @@ def _table(values: list[int]) -> LookupTable:
 def test_the_note_of_a_batch_is_kept(tmp_path: Path) -> None:
     values, now = [1], [0]
     table, checkpoint = _table(values), str(tmp_path)
-    tables = Tables(checkpoint, (table,), lambda: now[0])
+    tables = LookupTables(checkpoint, (table,), lambda: now[0])
     assert tables.begin(0)["table"].version == 1
     values[0] = 2
     assert tables.begin(1)["table"].version == 1  # not old enough
@@ -199,7 +199,7 @@ def test_the_note_of_a_batch_is_kept(tmp_path: Path) -> None:
     assert tables.begin(2)["table"].version == 2
     values[0] = 3
     again = _table(values)
-    restarted = Tables(checkpoint, (again,), lambda: now[0])
+    restarted = LookupTables(checkpoint, (again,), lambda: now[0])
     assert restarted.begin(2)["table"].version == 2
     with tables_are(TaskTables(checkpoint, 2)):
         assert again.current()[1].to_pydict() == {"n": [2]}
@@ -213,7 +213,7 @@ def test_the_note_of_a_batch_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "krishiv/tables" / note["tables"][0]["file"]
     path.write_bytes(path.read_bytes()[:-1])
     other = _table(values)
-    Tables(checkpoint, (other,), lambda: now[0]).begin(3)
+    LookupTables(checkpoint, (other,), lambda: now[0]).begin(3)
     with tables_are(TaskTables(checkpoint, 3)), pytest.raises(CheckpointError, match="damaged"):
         other.current()
 

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 
-from krishiv_py.connectors.kafka.kept import Kept
+from krishiv_py.connectors.kafka.kept import PooledClients
 
 
 def test_a_client_is_made_once_for_each_key() -> None:
@@ -16,14 +16,14 @@ def test_a_client_is_made_once_for_each_key() -> None:
         made.append(key)
         return object()
 
-    kept = Kept(make)
+    kept = PooledClients(make)
     assert kept("a", 1) is kept("a", 1) is not kept("b", 1)
     assert made == [("a", 1), ("b", 1)]
 
 
 def test_one_that_nobody_asks_for_is_ended_and_made_anew() -> None:
     ended: list[object] = []
-    kept = Kept(lambda *key: object(), ended.append, idle_s=0.2)
+    kept = PooledClients(lambda *key: object(), ended.append, idle_s=0.2)
     unused, used = kept("unused"), kept("used")
     until = time.monotonic() + 0.6
     while time.monotonic() < until:
@@ -37,7 +37,7 @@ def test_one_that_nobody_asks_for_is_ended_and_made_anew() -> None:
 
 
 def test_a_forked_process_makes_its_own() -> None:
-    kept = Kept(lambda: os.getpid(), idle_s=30)
+    kept = PooledClients(lambda: os.getpid(), idle_s=30)
     assert kept() == os.getpid()
     read, write = os.pipe()
     if not (child := os.fork()):
@@ -54,5 +54,5 @@ def _wait(until: object) -> None:
         time.sleep(0.02)
 
 
-def _is_of(thread: threading.Thread, kept: Kept) -> bool:
+def _is_of(thread: threading.Thread, kept: PooledClients) -> bool:
     return isinstance(thread, threading.Timer) and thread.function.__self__ is kept  # type: ignore[attr-defined]

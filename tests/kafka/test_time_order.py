@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from krishiv_py import count, sum
 from krishiv_py.connectors.kafka.client import Place
-from krishiv_py.connectors.kafka.sharing import Cut, in_time_order
+from krishiv_py.connectors.kafka.sharing import TimeCut, in_time_order
 from krishiv_py.testing import Driver, stream_of
 
 Row = tuple[int, int]
@@ -24,7 +24,7 @@ class Backlog:
 
     def __init__(self, parts: dict[Place, list[Row]]) -> None:
         self.parts, self.at, self.lookups = parts, dict.fromkeys(parts, 0), 0
-        self.cut: Cut | None = None
+        self.cut: TimeCut | None = None
 
     def at_time(self, at_ms: int) -> dict[Place, int]:
         """The first record that is not older, as a broker says it."""

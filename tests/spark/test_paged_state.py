@@ -25,7 +25,7 @@ from krishiv_py.plan.durations import UNSET
 from krishiv_py.runtime.storage import chunk_files
 from krishiv_py.runtime.storage.chunk_files import ChunkFolder
 from krishiv_py.runtime.storage.codec import decode
-from krishiv_py.spark.state_reader import OpenWindows, ReadPages
+from krishiv_py.spark.state_reader import OpenWindowReader, ReadPages
 from krishiv_py.spark.tasks.processor import SparkPages, SparkStore
 from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests.spark.fake_state import FakeState, Operated, beside
@@ -230,7 +230,7 @@ def test_state_in_pages_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
         [pa.array([0] * n), pa.array(names), pa.array(list(operated.state.held.values()), pa.binary())],
         names=["bucket", "name", "blob"],
     )
-    shown = OpenWindows(driver._plan.stage.spec, ChunkFolder("nowhere", 0, 0))(iter([rows]))
+    shown = OpenWindowReader(driver._plan.stage.spec, ChunkFolder("nowhere", 0, 0))(iter([rows]))
     found = in_order([decode(blob.as_py()) for part in shown for blob in part["blob"]], 1)
     held = in_order([driver.state()], 1)
     assert found.drop_columns(["last_update"]).equals(held.drop_columns(["last_update"]))

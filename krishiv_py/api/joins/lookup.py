@@ -84,7 +84,7 @@ def _table(table: Any, reload: Duration | None) -> LookupTable:
 
 
 def _first(load: Callable[[], Any]) -> Any:
-    """What a function loads now, for its columns."""
+    """Return what a function loads now, for its columns."""
     try:
         return load()
     except RAISED as problem:  # user code: whatever it raises is reported
@@ -93,7 +93,7 @@ def _first(load: Callable[[], Any]) -> Any:
 
 
 def _keys(on: object, rows: pa.Schema, table: pa.Schema) -> tuple[tuple[Expr, Expr], ...]:
-    """What of a row is equal to what of the table, checked."""
+    """Return what of a row is equal to what of the table, checked."""
     found = []
     for ours, theirs in _pairs(on):
         pair = _key(ours, rows, "lookup_join(on)"), _key(theirs, table, "lookup_join(on), table")

@@ -160,7 +160,7 @@ def whole_ticks(sides: Sides, name: str, bound_us: int) -> None:
 
 
 def merged_draft(left: Draft, right: Draft) -> Draft:
-    """What was told before the join, of either side; it may be told behind it as well."""
+    """Return what was told before the join, of either side; it may be told behind it as well."""
     told = left.told if right.told == ToldOptions() else right.told
     hint = "name one after the join instead, .interval_join(...).with_late_event_handler(...): its rows have a column `side`"
     late = one_handler((left.late_handler, right.late_handler), "the sides of a join", hint)

@@ -248,7 +248,7 @@ def _check_union(spec: MultiSourceWatermarkSpec, node: Node, source_column: str 
 
 
 def _kept(node: Node, column: str) -> bool:
-    """Whether a column comes through the stateless steps as it was."""
+    """Return whether a column comes through the stateless steps as it was."""
     for step in prefix_of(node):
         if isinstance(step, Project):
             made_of: Expr | None = dict(step.columns).get(column)

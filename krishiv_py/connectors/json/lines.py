@@ -39,7 +39,7 @@ class BadLine:
 
 @attrs.frozen(eq=False)
 class ParsedBlock:
-    """What a block gave: a batch of the wanted columns, and the lines that are no rows."""
+    """Holds what a block gave: a batch of the wanted columns, and the lines that are no rows."""
 
     batch: pa.RecordBatch
     bad: list[BadLine]
@@ -239,7 +239,9 @@ def _plain(block: bytes) -> bool:
 
 
 def _may_end_arrow(block: bytes) -> bool:
-    """Whether Arrow's reader may end the process: by a first line that is null, or a line so deep that its stack runs out."""
+    """Return whether Arrow's reader may end the process: by a first line that is null, or a line so deep that its stack
+    runs out.
+    """
     if not block[:_LONG_LINE].lstrip().startswith(b"{"):
         return True
     start = 0

@@ -1,4 +1,6 @@
-"""What is asked of a broker: partitions and offsets. A process keeps one client for each connection while it is in use."""
+"""Define what is asked of a broker: partitions and offsets. A process keeps one client for each connection while it is
+in use.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import TimeoutError as NoAnswer
 from typing import Any, Final, Literal, TypeAlias
 
-from krishiv_py.connectors.kafka.kept import Kept
+from krishiv_py.connectors.kafka.kept import PooledClients
 from krishiv_py.connectors.kafka.settings import Connection
 from krishiv_py.errors import SourceError, require_extra
 
@@ -55,7 +57,7 @@ def _new_admin(connection: Connection) -> Any:
     return admin_module().AdminClient(own)
 
 
-_admin = Kept(_new_admin)
+_admin = PooledClients(_new_admin)
 
 
 def admin(connection: Connection) -> Any:
@@ -246,7 +248,7 @@ def _new_committer(connection: Connection, group: str) -> Any:
     return module.Consumer({**connection.config(group_id=group, enable_auto_commit="false"), "on_commit": done})
 
 
-_committer = Kept(_new_committer, end=lambda consumer: consumer.close())
+_committer = PooledClients(_new_committer, end=lambda consumer: consumer.close())
 
 
 def commit(connection: Connection, group: str, found: Offsets) -> None:

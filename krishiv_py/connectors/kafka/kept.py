@@ -15,7 +15,7 @@ IDLE_S: Final = 60.0
 """For how long a client may be unused."""
 
 
-class Kept:
+class PooledClients:
     """Clients by what they were made of; each is ended when it was unused for `idle_s` seconds.
 
     Clients of a process that this one was forked from are neither used nor ended.

@@ -1,4 +1,4 @@
-"""What a user tells of a topic, checked, as a source."""
+"""Define what a user tells of a topic, checked, as a source."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def _topics(topics: object) -> tuple[str, ...]:
 
 @attrs.frozen
 class _Described:
-    """What describes values beside the columns."""
+    """Holds what describes values beside the columns."""
 
     registry: Connection | None = None
     protobuf: MessageType | None = None

@@ -82,7 +82,7 @@ def _token_problem(found: object) -> str:
 
 @attrs.frozen
 class Connection:
-    """How to reach a cluster: its address and further settings of librdkafka.
+    """Says how to reach a cluster: its address and further settings of librdkafka.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Which records of a backlog a batch reads: those of all partitions up to one time, so that no partition runs ahead.
+"""Determine which records of a backlog a batch reads: those of all partitions up to one time, so that no partition runs ahead.
 
 Records of a partition are in the order in which they were written. A batch that reads every partition up to the first record
 of one time therefore reads what a live query would have read up to then. So the watermark meets the rows in the same order,
@@ -18,7 +18,7 @@ Ranges: TypeAlias = dict[Place, tuple[int, int]]
 
 
 @attrs.frozen
-class Cut:
+class TimeCut:
     """The time up to which a batch read, and how much time it read; where to look for the next one. Units: ms."""
 
     at_ms: int
@@ -61,7 +61,7 @@ class _Search:
         self.short_ms = at_ms
         return -1
 
-    def look_near(self, last: Cut) -> None:
+    def look_near(self, last: TimeCut) -> None:
         """Learn bounds where the last cut was: they answer most questions of the search without a look-up."""
         step = max(last.step_ms, 1)
         if self.ends(last.at_ms) == -1:
@@ -95,8 +95,8 @@ class _Search:
 
 
 def in_time_order(
-    ranges: Ranges, most: int | None, at_time: Callable[[int], Offsets], limit_ms: int, last: Cut | None = None
-) -> tuple[Ranges, Cut | None]:
+    ranges: Ranges, most: int | None, at_time: Callable[[int], Offsets], limit_ms: int, last: TimeCut | None = None
+) -> tuple[Ranges, TimeCut | None]:
     """Return at most so many offsets of all ranges, every partition up to the same time, and where the next cut is looked for.
 
     Parameters
@@ -125,7 +125,7 @@ def in_time_order(
     if last is not None:
         search.look_near(last)
     at_ms, found = search.run()
-    return found, Cut(at_ms, max(at_ms - last.at_ms if last is not None else 1, 1))
+    return found, TimeCut(at_ms, max(at_ms - last.at_ms if last is not None else 1, 1))
 
 
 def shares(ranges: dict[Place, tuple[int, int]], most: int | None) -> dict[Place, tuple[int, int]]:

@@ -23,7 +23,7 @@ from krishiv_py.connectors.kafka.client import (
 )
 from krishiv_py.connectors.kafka.columns import KeyFormat, Meta
 from krishiv_py.connectors.kafka.settings import Connection
-from krishiv_py.connectors.kafka.sharing import Cut, in_time_order
+from krishiv_py.connectors.kafka.sharing import TimeCut, in_time_order
 from krishiv_py.connectors.kafka.sharing import shares as shares
 from krishiv_py.connectors.kafka.starting import Where, resolved
 from krishiv_py.connectors.malformed import Malformed
@@ -48,11 +48,11 @@ _AHEAD_MS = 3_600_000
 
 @attrs.define(eq=False)
 class _Looked:
-    """What the driver knows of the cluster for a while. It stays behind when a source is sent to a task."""
+    """Holds what the driver knows of the cluster for a while. It stays behind when a source is sent to a task."""
 
     places: list[Place] = attrs.field(factory=list)
     at_s: float = float("-inf")
-    cut: Cut | None = None
+    cut: TimeCut | None = None
     gone: set[str] = attrs.field(factory=set)
     latest: Offsets | None = None
 

@@ -1,4 +1,4 @@
-"""Where a source begins and ends: what a user may tell, and the offsets it means."""
+"""Determine where a source begins and ends: what a user may tell, and the offsets it means."""
 
 from __future__ import annotations
 

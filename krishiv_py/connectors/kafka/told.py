@@ -1,4 +1,4 @@
-"""What a user tells a sink of topic, key and headers, checked."""
+"""Define what a user tells a sink of topic, key and headers, checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which sinks a query takes: those that implement one of the interfaces, so that no row vanishes."""
+"""Determine which sinks a query takes: those that implement one of the interfaces, so that no row vanishes."""
 
 from __future__ import annotations
 

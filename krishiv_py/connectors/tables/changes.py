@@ -1,4 +1,4 @@
-"""What the rows of a micro-batch change in a table with a key: the last line of each key counts."""
+"""Define what the rows of a micro-batch change in a table with a key: the last line of each key counts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLACE: Final = "__krishiv_place"
 
 @attrs.frozen(eq=False)
 class Net:
-    """What a micro-batch does to a table with a key.
+    """Holds what a micro-batch does to a table with a key.
 
     Attributes
     ----------

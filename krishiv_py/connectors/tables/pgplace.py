@@ -1,4 +1,4 @@
-"""Where a PostgreSQL database is: connections, what is said of it, and what its errors mean."""
+"""Determine where a PostgreSQL database is: connections, what is said of it, and what its errors mean."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def driver() -> Any:
 
 
 @attrs.frozen
-class Place:
+class Database:
     """A database.
 
     Attributes
@@ -69,7 +69,7 @@ class Place:
     title: str
 
     @classmethod
-    def of(cls, told: object) -> Place:
+    def of(cls, told: object) -> Database:
         """The database that a user told.
 
         Raises

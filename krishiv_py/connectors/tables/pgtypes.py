@@ -1,4 +1,4 @@
-"""Which column of PostgreSQL takes which type."""
+"""Determine which column of PostgreSQL takes which type."""
 
 from __future__ import annotations
 

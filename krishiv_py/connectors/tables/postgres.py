@@ -14,7 +14,7 @@ import pyarrow as pa
 from krishiv_py.connectors.sink import OutputBatch, OutputName
 from krishiv_py.connectors.tables.keys import a_key, check_key, evolve, kept
 from krishiv_py.connectors.tables.keys import create as told_create
-from krishiv_py.connectors.tables.pgplace import Place, driver
+from krishiv_py.connectors.tables.pgplace import Database, driver
 from krishiv_py.connectors.tables.pgtable import (
     add_columns,
     check_table,
@@ -40,8 +40,8 @@ else:  # with the first batch: they need Arrow's functions
 _STAGE, _GONE = "krishiv$put", "krishiv$gone"  # as no other table is called: they hide one of the same name
 
 
-def _place(value: object) -> Place:
-    return value if isinstance(value, Place) else Place.of(value)  # attrs.evolve passes what it finds
+def _place(value: object) -> Database:
+    return value if isinstance(value, Database) else Database.of(value)  # attrs.evolve passes what it finds
 
 
 def _table(value: object) -> str:
@@ -115,7 +115,7 @@ class PostgresSink(TransactionalSink):
         Without psycopg.
     """
 
-    conninfo: Place = attrs.field(converter=_place)
+    conninfo: Database = attrs.field(converter=_place)
     table: str = attrs.field(converter=_table)
     key: tuple[str, ...] = attrs.field(default=(), converter=a_key, kw_only=True)
     create: bool = attrs.field(default=True, kw_only=True, converter=told_create)

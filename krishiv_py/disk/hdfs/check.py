@@ -1,4 +1,4 @@
-"""Whether HDFS answers to this process: asked before a query begins, so that it does not wait for minutes first."""
+"""Determine whether HDFS answers to this process: asked before a query begins, so that it does not wait for minutes first."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def hdfs_system(host: str) -> pafs.FileSystem:
 
 @attrs.frozen
 class Hdfs(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
-    """What Arrow asks for. It holds no connection, so it goes to tasks as it is.
+    """Holds what Arrow asks for. It holds no connection, so it goes to tasks as it is.
 
     Attributes
     ----------

@@ -53,7 +53,7 @@ _HINT: Final = (
 
 
 @attrs.frozen
-class Reached:
+class AzureAccount:
     """The address and the credentials of one storage account.
 
     Attributes
@@ -79,12 +79,12 @@ class Reached:
     endpoint: str
 
 
-def reached(host: str) -> Reached:
+def reached(host: str) -> AzureAccount:
     """Return how the account of a host is reached by the settings in use."""
     found = {name: noted(f"{PREFIX}{name}.{host}", PREFIX + name) for name in NAMES}
     account, _, rest = host.partition(".")
     signs_in = urlsplit(found["account.oauth2.client.endpoint"] or "").path.strip("/")
-    return Reached(
+    return AzureAccount(
         account,
         f".{rest.partition('.')[2]}" if rest else _SUFFIX,
         found["account.key"],

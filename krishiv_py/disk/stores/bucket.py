@@ -24,7 +24,7 @@ def bucket_and_key(path: str) -> tuple[str, str]:
 
 
 @attrs.frozen
-class Bucket(Store):
+class BucketStore(Store):
     """Files of an object store."""
 
     needs_folders: ClassVar[bool] = False
@@ -40,7 +40,7 @@ class Bucket(Store):
 
 
 @attrs.frozen
-class CopyingBucket(Bucket):
+class CopyingBucket(BucketStore):
     """An object store that copies objects without moving bytes: files are renamed by copies, some at once."""
 
     copies_to_rename: ClassVar[bool] = True

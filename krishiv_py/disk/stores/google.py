@@ -1,4 +1,5 @@
-"""How this process reaches ``gs://``: settings of Google's Hadoop connector, forwarded to Arrow and to google-cloud-storage.
+"""Determine how this process reaches ``gs://``: settings of Google's Hadoop connector, forwarded to Arrow and to
+google-cloud-storage.
 
 A file there is whole when it is closed, and an object can be copied inside the store. Conditions are on generations: the number
 an object gets whenever it is written.
@@ -39,8 +40,8 @@ _environment: Final = threading.Lock()
 
 
 @attrs.frozen
-class Reached:
-    """How the store is reached.
+class GoogleAccess:
+    """Says how the store is reached.
 
     Attributes
     ----------
@@ -60,13 +61,13 @@ class Reached:
     project: str | None
 
 
-def reached() -> Reached:
+def reached() -> GoogleAccess:
     """Return how the store is reached by the settings in use."""
     found = {name: noted(PREFIX + name) for name in NAMES}
     kind = found["auth.type"] or ""
     key_file = found["auth.service.account.json.keyfile"] if kind == KEY_FILE else None
     endpoint = (found["storage.root.url"] or "").rstrip("/")
-    return Reached("" if endpoint == _HOST else endpoint, key_file, kind == ANONYMOUS, found["project.id"])
+    return GoogleAccess("" if endpoint == _HOST else endpoint, key_file, kind == ANONYMOUS, found["project.id"])
 
 
 @functools.cache

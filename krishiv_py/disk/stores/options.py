@@ -90,7 +90,7 @@ def _azure(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _google(given: Mapping[str, str]) -> dict[str, str]:
-    """What reaches Google's store."""
+    """Return what reaches Google's store."""
     found: dict[str, str] = {}
     if "GOOGLE_BASE_URL" in given:
         found["storage.root.url"] = given["GOOGLE_BASE_URL"]
@@ -118,7 +118,7 @@ def _google(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _switched(given: Mapping[str, str]) -> dict[str, str]:
-    """What the switches say, and what follows from an endpoint and from keys."""
+    """Return what the switches say, and what follows from an endpoint and from keys."""
     found: dict[str, str] = {}
     endpoint = given.get("AWS_ENDPOINT_URL", "")
     http = _switch(given, "AWS_ALLOW_HTTP")

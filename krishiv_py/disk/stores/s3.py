@@ -20,7 +20,7 @@ import pyarrow.fs as pafs
 
 from krishiv_py.disk.settings import connections, noted
 from krishiv_py.disk.store import Version, WriteRows
-from krishiv_py.disk.stores.bucket import Bucket, bucket_and_key, written
+from krishiv_py.disk.stores.bucket import BucketStore, bucket_and_key, written
 from krishiv_py.errors import EnvironmentSetupError, OperatorError, missing_extra, require_extra
 
 PREFIX: Final = "fs.s3a."
@@ -46,8 +46,8 @@ _DEFAULT_REGION: Final = "us-east-1"
 
 
 @attrs.frozen
-class Reached:
-    """How one bucket is reached.
+class S3Access:
+    """Says how one bucket is reached.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class Reached:
     path_style: bool | None
 
 
-def reached(bucket: str) -> Reached:
+def reached(bucket: str) -> S3Access:
     """Return how a bucket is reached by the settings in use."""
     found = {name: _of(bucket, name) for name in NAMES}
     secure = (found["connection.ssl.enabled"] or "true").lower() != "false"
@@ -83,7 +83,7 @@ def reached(bucket: str) -> Reached:
         scheme, endpoint = parts.scheme, parts.netloc
     style = found["path.style.access"]
     key = found["access.key"]
-    return Reached(
+    return S3Access(
         key,
         found["secret.key"] if key else None,
         found["session.token"] if key else None,
@@ -216,7 +216,7 @@ class Upload:
 
 
 @attrs.frozen
-class S3(Bucket):
+class S3(BucketStore):
     """A bucket of S3, or of a store that follows it. A version is the tag of an object."""
 
     def version(self, path: str) -> Version | None:

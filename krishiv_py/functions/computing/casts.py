@@ -37,7 +37,7 @@ _MAX: Final = 2**63 - 1
 
 @attrs.frozen
 class Target:
-    """What is converted to: the type asked for, the one Spark has for it, and what a number means as a point in time."""
+    """Holds what is converted to: the type asked for, the one Spark has for it, and what a number means as a point in time."""
 
     asked: pa.DataType
     type: pa.DataType

@@ -52,7 +52,7 @@ def flags(mask: Any) -> Mask:
 
 
 def _bad(ok: Any) -> Mask:
-    """What is not ok, and not null."""
+    """Return what is not ok, and not null."""
     return flags(pc.invert(ok))
 
 

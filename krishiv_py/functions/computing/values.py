@@ -42,13 +42,13 @@ def is_moment(type_: pa.DataType) -> bool:
     return bool(is_timestamp(type_) or pa.types.is_date(type_))
 
 
-class MisfitError(TypeError):
+class NoOperationError(TypeError):
     """Types for which there is no such operation; becomes an error that names the expression."""
 
 
-def misfit(*types: pa.DataType) -> MisfitError:
+def misfit(*types: pa.DataType) -> NoOperationError:
     """The error for these types."""
-    return MisfitError(" and ".join(map(type_text, types)))
+    return NoOperationError(" and ".join(map(type_text, types)))
 
 
 def literal(value: object) -> pa.Scalar:

@@ -151,8 +151,8 @@ def place_of(rank: float, counts: Ints) -> Ints:
 
 
 @attrs.frozen
-class Histogram(Binned):
-    """How many values lie below the first bound, between two, and from the last one on."""
+class HistogramKernel(Binned):
+    """Counts how many values lie below the first bound, between two, and from the last one on."""
 
     bounds: tuple[float, ...]
 
@@ -190,4 +190,4 @@ def _quantiles(call: ApproxPercentile, type_: pa.DataType) -> AggKernel:
 
 @computes(Bins)
 def _histogram(call: Bins, type_: pa.DataType) -> AggKernel:
-    return Histogram(call.bounds)
+    return HistogramKernel(call.bounds)

@@ -19,7 +19,7 @@ from krishiv_py.kernels.aggregates.base import Rows, flatten, lists, numbers, va
 from krishiv_py.kernels.aggregates.extremes import ranks
 from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, ListLimit, computes
 from krishiv_py.kernels.aggregates.generic.prefixes import group_starts
-from krishiv_py.kernels.aggregates.generic.ranges import Column
+from krishiv_py.kernels.aggregates.generic.ranges import OrderedInput
 from krishiv_py.plan.aggregates.collections import CollectList as Listed
 from krishiv_py.plan.aggregates.collections import CollectSet, CountDistinct
 
@@ -64,7 +64,7 @@ class TimedLists(AggKernel):
 
 
 @attrs.frozen
-class CollectList(TimedLists):
+class CollectListKernel(TimedLists):
     """All values in event-time order; equal times in order of arrival."""
 
     keeps: ClassVar[str] = "every value"
@@ -73,7 +73,7 @@ class CollectList(TimedLists):
         """See TimedLists."""
         return np.lexsort((times, ids))
 
-    def range_results(self, column: Column | None, r: Ranges, holes: Ints | None, limit: ListLimit | None) -> pa.Array:
+    def range_results(self, column: OrderedInput | None, r: Ranges, holes: Ints | None, limit: ListLimit | None) -> pa.Array:
         """The values of every range in their order."""
         assert column is not None
         values, s = column.spread(r, holes)
@@ -138,7 +138,7 @@ class Distinct(AggKernel):
         seen = running(np.bincount(row[order[fresh]], minlength=len(ids)))
         return pa.array(seen[wanted + 1] - seen[starts[wanted]])
 
-    def range_results(self, column: Column | None, r: Ranges, holes: Ints | None, limit: ListLimit | None) -> pa.Array:
+    def range_results(self, column: OrderedInput | None, r: Ranges, holes: Ints | None, limit: ListLimit | None) -> pa.Array:
         assert column is not None
         values, spread = column.spread(r, holes)
         codes, ordered = ranks(normal_key(values))
@@ -163,7 +163,7 @@ def _sets(codes: Ints, ordered: pa.Array, s: Spread, limit: ListLimit | None) ->
 
 @computes(Listed)
 def _collect_list(call: Listed, type_: pa.DataType) -> AggKernel:
-    return CollectList(type_)
+    return CollectListKernel(type_)
 
 
 @computes(CollectSet)

@@ -13,12 +13,12 @@ from krishiv_py.arrays.types import Ints, as_arrow
 from krishiv_py.kernels.aggregates.base import Rows, numbers, valid_rows
 from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, computes
 from krishiv_py.kernels.aggregates.generic.prefixes import cumulate, group_starts
-from krishiv_py.kernels.aggregates.generic.ranges import Column, counts
+from krishiv_py.kernels.aggregates.generic.ranges import OrderedInput, counts
 from krishiv_py.plan.aggregates.counting import Count as Counted
 
 
 @attrs.frozen
-class Count(AggKernel):
+class CountKernel(AggKernel):
     """Number of rows, or of non-null values."""
 
     exact_prefixes: ClassVar[bool] = True
@@ -46,10 +46,10 @@ class Count(AggKernel):
     def prefixes(self, partials: list[pa.Array], ids: Ints) -> list[pa.Array]:
         return [pa.array(cumulate(numbers(partials[0]), group_starts(ids)))]
 
-    def ranges(self, column: Column | None, times: Ints, r: Ranges) -> list[pa.Array]:
+    def ranges(self, column: OrderedInput | None, times: Ints, r: Ranges) -> list[pa.Array]:
         return [pa.array(counts(column, r))]
 
 
 @computes(Counted)
 def _count(call: Counted, type_: pa.DataType) -> AggKernel:
-    return Count()
+    return CountKernel()

@@ -16,7 +16,7 @@ from krishiv_py.arrays.types import Ints, NumPy
 from krishiv_py.kernels.aggregates.base import Rows, numbers, valid_rows
 from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, OneValue, computes
 from krishiv_py.kernels.aggregates.generic.prefixes import valid
-from krishiv_py.kernels.aggregates.generic.ranges import Column, counts
+from krishiv_py.kernels.aggregates.generic.ranges import OrderedInput, counts
 from krishiv_py.plan.aggregates.extremes import BoolAnd, BoolOr, First, Last, Max, Min
 
 
@@ -79,7 +79,7 @@ class Extreme(OneValue):
         found = best - 1 if self.side == "max" else len(ordered) - best
         return [ordered.take(pa.array(found, mask=best == 0))]
 
-    def ranges(self, column: Column | None, times: Ints, r: Ranges) -> list[pa.Array]:
+    def ranges(self, column: OrderedInput | None, times: Ints, r: Ranges) -> list[pa.Array]:
         assert column is not None
         present = counts(column, r) > 0
         least = self.side == "min"
@@ -135,7 +135,7 @@ class ByTime(AggKernel):
     def finish(self, partials: list[pa.Array]) -> pa.Array:
         return partials[1]
 
-    def ranges(self, column: Column | None, times: Ints, r: Ranges) -> list[pa.Array]:
+    def ranges(self, column: OrderedInput | None, times: Ints, r: Ranges) -> list[pa.Array]:
         """The rows of a range are in order of time and arrival, so first and last are its ends, bar nulls."""
         assert column is not None
         values, valid = column.values, column.valid

@@ -1,4 +1,4 @@
-"""What a user-defined aggregate raised, told with the group it happened in.
+"""Define what a user-defined aggregate raised, told with the group it happened in.
 
 An aggregate knows groups by number only. Who calls it knows more: how groups are numbered elsewhere, the key of a group, its
 window. Each adds what it knows while the error passes; nothing is kept, or computed, as long as nothing fails.

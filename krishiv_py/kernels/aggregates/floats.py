@@ -18,7 +18,7 @@ from krishiv_py.kernels.aggregates.exact.addends import Addends, Terms, exact_su
 from krishiv_py.kernels.aggregates.exact.reducers import ByGroup, ByRange, Reducer
 from krishiv_py.kernels.aggregates.generic.kernel import AggKernel
 from krishiv_py.kernels.aggregates.generic.prefixes import cumulate, group_starts, valid
-from krishiv_py.kernels.aggregates.generic.ranges import Column, counts
+from krishiv_py.kernels.aggregates.generic.ranges import OrderedInput, counts
 
 EXACT: Final = [pa.float64(), pa.float64(), limbs.TYPE]
 """Types of an exact sum in state: the nearest double, null over no value; the rest; the number, where two doubles do not do."""
@@ -76,7 +76,7 @@ def running_sums(partials: list[pa.Array], starts: Ints) -> list[pa.Array]:
     return columns_of(sums, cumulate(valid(partials[0]).astype(np.int64), starts) > 0)
 
 
-def _range_sums(column: Column | None, r: Ranges) -> list[pa.Array]:
+def _range_sums(column: OrderedInput | None, r: Ranges) -> list[pa.Array]:
     assert column is not None
     values = column.filled(0.0, pa.float64())
     sums = exact_sums(Addends([values]), ByRange(r.low, r.high, len(values)), 2)
@@ -117,7 +117,7 @@ class FloatSum(AggKernel):
     def prefixes(self, partials: list[pa.Array], ids: Ints) -> list[pa.Array]:
         return running_sums(partials, group_starts(ids))
 
-    def ranges(self, column: Column | None, times: Ints, r: Ranges) -> list[pa.Array]:
+    def ranges(self, column: OrderedInput | None, times: Ints, r: Ranges) -> list[pa.Array]:
         return _range_sums(column, r)
 
 
@@ -159,5 +159,5 @@ class FloatAvg(AggKernel):
         starts = group_starts(ids)
         return [*running_sums(partials[:-1], starts), pa.array(cumulate(numbers(partials[-1]), starts))]
 
-    def ranges(self, column: Column | None, times: Ints, r: Ranges) -> list[pa.Array]:
+    def ranges(self, column: OrderedInput | None, times: Ints, r: Ranges) -> list[pa.Array]:
         return [*_range_sums(column, r), pa.array(counts(column, r))]

@@ -13,7 +13,7 @@ from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask, NumPy
 from krishiv_py.kernels.aggregates.base import Rows, flatten, lists, numbers, valid_rows
 from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, ListLimit, computes
-from krishiv_py.kernels.aggregates.generic.ranges import Column
+from krishiv_py.kernels.aggregates.generic.ranges import OrderedInput
 from krishiv_py.plan.aggregates.hyperloglog import ApproxCountDistinct
 
 
@@ -74,7 +74,7 @@ class HyperLogLog(AggKernel):
     def noted(self, func: str) -> str:
         return f"{func} of precision {self.precision}"
 
-    def range_results(self, column: Column | None, r: Ranges, holes: Ints | None, limit: ListLimit | None) -> pa.Array:
+    def range_results(self, column: OrderedInput | None, r: Ranges, holes: Ints | None, limit: ListLimit | None) -> pa.Array:
         assert column is not None
         return _of_ranges(self, *column.spread(r, holes))
 

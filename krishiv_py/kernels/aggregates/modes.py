@@ -17,7 +17,7 @@ from krishiv_py.plan.aggregates.modes import Mode as MostFrequent
 
 
 @attrs.frozen
-class Mode(AggKernel):
+class ModeKernel(AggKernel):
     """The most frequent value, of several the smallest; partials hold the distinct values and how often each occurred."""
 
     keeps: ClassVar[str] = "the distinct values"
@@ -62,4 +62,4 @@ class Mode(AggKernel):
 
 @computes(MostFrequent)
 def _mode(call: MostFrequent, type_: pa.DataType) -> AggKernel:
-    return Mode(type_)
+    return ModeKernel(type_)

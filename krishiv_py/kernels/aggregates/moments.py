@@ -74,7 +74,7 @@ def moments(values: pa.Array, reducer: Reducer, present: NumPy | None) -> list[p
 
 
 @attrs.frozen
-class Variance(AggKernel):
+class VarianceKernel(AggKernel):
     """Sample variance, null below two values, or that of the population, null below one; or their root."""
 
     exact_prefixes: ClassVar[bool] = True
@@ -116,7 +116,7 @@ class Variance(AggKernel):
         counts = pa.array(cumulate(numbers(partials[0]), starts))
         return [counts, *running_sums(partials[1:cut], starts), *running_sums(partials[cut:], starts)]
 
-    def ranges(self, column: ranges.Column | None, times: Ints, r: Ranges) -> list[pa.Array]:
+    def ranges(self, column: ranges.OrderedInput | None, times: Ints, r: Ranges) -> list[pa.Array]:
         assert column is not None
         values, valid = column.values, column.valid
         filled = values if valid is None else values.fill_null(pa.scalar(0, values.type))
@@ -171,19 +171,19 @@ def _exact(columns: list[int | float | list[int] | None]) -> Fraction:
 
 @computes(Stddev)
 def _stddev(call: Stddev, type_: pa.DataType) -> AggKernel:
-    return Variance(root=True)
+    return VarianceKernel(root=True)
 
 
 @computes(SampleVariance)
 def _variance(call: SampleVariance, type_: pa.DataType) -> AggKernel:
-    return Variance(root=False)
+    return VarianceKernel(root=False)
 
 
 @computes(StddevPop)
 def _stddev_pop(call: StddevPop, type_: pa.DataType) -> AggKernel:
-    return Variance(root=True, least=1)
+    return VarianceKernel(root=True, least=1)
 
 
 @computes(VarPop)
 def _var_pop(call: VarPop, type_: pa.DataType) -> AggKernel:
-    return Variance(root=False, least=1)
+    return VarianceKernel(root=False, least=1)

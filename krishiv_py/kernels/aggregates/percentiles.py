@@ -17,12 +17,12 @@ from krishiv_py.arrays.wavelet import below, smallest
 from krishiv_py.kernels.aggregates.base import Rows, flatten, lists, numbers, valid_rows
 from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, ListLimit, computes
 from krishiv_py.kernels.aggregates.generic.prefixes import group_starts
-from krishiv_py.kernels.aggregates.generic.ranges import Column
+from krishiv_py.kernels.aggregates.generic.ranges import OrderedInput
 from krishiv_py.plan.aggregates.percentiles import Percentile as ExactPercentile
 
 
 @attrs.frozen
-class Percentile(AggKernel):
+class PercentileKernel(AggKernel):
     """Exact percentile, interpolated between the two nearest values."""
 
     keeps: ClassVar[str] = "every value"
@@ -69,7 +69,7 @@ class Percentile(AggKernel):
         ends = running(partials[0].value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64))
         return percentiles(self.percentage, partials[0].flatten(), Spread(ends[starts[wanted]], ends[wanted + 1], None))
 
-    def range_results(self, column: Column | None, r: Ranges, holes: Ints | None, limit: ListLimit | None) -> pa.Array:
+    def range_results(self, column: OrderedInput | None, r: Ranges, holes: Ints | None, limit: ListLimit | None) -> pa.Array:
         assert column is not None
         return percentiles(self.percentage, *column.spread(r, holes))
 
@@ -110,4 +110,4 @@ def percentiles(percentage: float, values: pa.Array, s: Spread) -> pa.Array:
 
 @computes(ExactPercentile)
 def _percentile(call: ExactPercentile, type_: pa.DataType) -> AggKernel:
-    return Percentile(call.percentage)
+    return PercentileKernel(call.percentage)

@@ -17,7 +17,7 @@ from krishiv_py.kernels.aggregates.base import Rows, numbers, present_groups, va
 from krishiv_py.kernels.aggregates.floats import FloatAvg, FloatSum
 from krishiv_py.kernels.aggregates.generic.kernel import AggKernel, computes
 from krishiv_py.kernels.aggregates.generic.prefixes import cumulate, group_starts, valid, with_presence
-from krishiv_py.kernels.aggregates.generic.ranges import Column, counts
+from krishiv_py.kernels.aggregates.generic.ranges import OrderedInput, counts
 from krishiv_py.plan.aggregates.sums import Avg, Sum
 
 _LIMIT: Final = 2**63
@@ -32,7 +32,7 @@ def _running_total(partials: list[pa.Array], starts: Ints) -> list[pa.Array] | N
     return [with_presence(cumulate(values, starts), valid(partials[0]), starts, pa.int64()), partials[1]]
 
 
-def _range_totals(column: Column | None, r: Ranges) -> list[pa.Array]:
+def _range_totals(column: OrderedInput | None, r: Ranges) -> list[pa.Array]:
     """Sums and wraps of every range."""
     assert column is not None
     values = column.filled(0, pa.int64())
@@ -106,7 +106,7 @@ class IntSum(AggKernel):
         found = _running_total(partials, group_starts(ids))
         return super().prefixes(partials, ids) if found is None else found
 
-    def ranges(self, column: Column | None, times: Ints, r: Ranges) -> list[pa.Array]:
+    def ranges(self, column: OrderedInput | None, times: Ints, r: Ranges) -> list[pa.Array]:
         return _range_totals(column, r)
 
 
@@ -185,7 +185,7 @@ class IntAvg(AggKernel):
             return super().prefixes(partials, ids)
         return [*found, pa.array(cumulate(numbers(partials[2]), starts))]
 
-    def ranges(self, column: Column | None, times: Ints, r: Ranges) -> list[pa.Array]:
+    def ranges(self, column: OrderedInput | None, times: Ints, r: Ranges) -> list[pa.Array]:
         return [*_range_totals(column, r), pa.array(counts(column, r))]
 
 

@@ -1,4 +1,4 @@
-"""Which windows a row belongs to: floor arithmetic on whole columns (SEMANTICS §1.2, §3.1, §3.2)."""
+"""Determine which windows a row belongs to: floor arithmetic on whole columns (SEMANTICS §1.2, §3.1, §3.2)."""
 
 from __future__ import annotations
 

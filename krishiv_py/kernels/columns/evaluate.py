@@ -45,7 +45,7 @@ def _whole(expr: Expr, batch: Rows, holds: pa.Array | None) -> pa.Array:
 
 
 def _normal(expr: Expr, values: pa.Array) -> pa.Array:
-    """What was computed, in a type a column can have: a difference of dates is in seconds, a cast goes to any type."""
+    """Return what was computed, in a type a column can have: a difference of dates is in seconds, a cast goes to any type."""
     try:
         return normal(values)
     except SchemaError as problem:

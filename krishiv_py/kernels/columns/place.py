@@ -1,4 +1,4 @@
-"""Where something failed, for people: the key and window of a row of an operator's tables."""
+"""Determine where something failed, for people: the key and window of a row of an operator's tables."""
 
 from __future__ import annotations
 

@@ -75,7 +75,9 @@ def unstamp(times: Ints, kind: TimeKind) -> pa.Array:
 
 
 def lengths_between(earlier: Ints, later_us: int, kind: TimeKind) -> Ints:
-    """How far moments are behind a later one, in the unit of the time column; rounded down as :func:`unstamp` rounds both."""
+    """Return how far moments are behind a later one, in the unit of the time column; rounded down as :func:`unstamp`
+    rounds both.
+    """
     return later_us // 1_000 - earlier // 1_000 if kind == "bigint_ms" else later_us - earlier
 
 

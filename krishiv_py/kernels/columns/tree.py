@@ -15,7 +15,7 @@ from krishiv_py.functions.computing.casts import cast
 from krishiv_py.functions.computing.checks import alike, boolean
 from krishiv_py.functions.computing.compare import COMPARISONS, compare, is_in
 from krishiv_py.functions.computing.meeting import COLUMN, meeting, met
-from krishiv_py.functions.computing.values import INSTANT, FaultError, MisfitError, Value, is_moment, literal, repeated
+from krishiv_py.functions.computing.values import INSTANT, FaultError, NoOperationError, Value, is_moment, literal, repeated
 from krishiv_py.functions.known import FUNCTIONS
 from krishiv_py.kernels.columns import lambdas
 from krishiv_py.lazy import lazy
@@ -35,7 +35,7 @@ else:
 
 Rows: TypeAlias = pa.RecordBatch | pa.Table
 _KLEENE: Final = {"and": pc.and_kleene, "or": pc.or_kleene}
-_MISFITS: Final = (MisfitError, pa.ArrowNotImplementedError, pa.ArrowTypeError)
+_MISFITS: Final = (NoOperationError, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 
 
 def value_of(expr: Expr, batch: Rows) -> Value:

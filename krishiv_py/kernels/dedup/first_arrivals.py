@@ -1,4 +1,4 @@
-"""Which of some rows pass, in order of arrival: those that no row of their identity that passed is close to.
+"""Determine which of some rows pass, in order of arrival: those that no row of their identity that passed is close to.
 
 What a row is compared with depends on the rows before it, so rows are decided in rounds: the first undecided row of every
 identity passes, and the rows close to it do not. Where an identity has many rows that pass in one batch, a few rounds are not

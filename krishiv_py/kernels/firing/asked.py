@@ -18,8 +18,8 @@ from krishiv_py.plan.options.window_trigger import Asked, OpenWindows
 
 
 @attrs.frozen(eq=False)
-class Standing:
-    """How windows stand, an entry each.
+class WindowFacts:
+    """Says how windows stand, an entry each.
 
     Attributes
     ----------
@@ -39,10 +39,10 @@ class Standing:
     fired: Ints
     newest: Ints
 
-    def only(self, at: Ints) -> Standing:
+    def only(self, at: Ints) -> WindowFacts:
         """Some of them."""
         counts = (v[at] for v in (self.starts, self.ends, self.rows, self.pending, self.fired, self.newest))
-        return Standing(pick(self.keys, at), *counts)
+        return WindowFacts(pick(self.keys, at), *counts)
 
 
 @attrs.define(eq=False)
@@ -69,7 +69,7 @@ class Question:
     pairs: pa.Table | None = None
     left: set[int] = attrs.field(factory=set)
 
-    def chosen(self, windows: Standing, candidates: Mask, *, of: Ints) -> Mask:
+    def chosen(self, windows: WindowFacts, candidates: Mask, *, of: Ints) -> Mask:
         """Return which candidates among the windows fire; what the others are `of` is left."""
         at = np.flatnonzero(candidates)
         fires = answer(self.asked, self.layout, windows.only(at), self.moment)
@@ -84,7 +84,7 @@ def asked_by(trigger: Trigger) -> Asked | None:
     return trigger.early if isinstance(trigger.early, Asked) else None
 
 
-def answer(asked: Asked, layout: Layout, windows: Standing, moment: Moment) -> Mask:
+def answer(asked: Asked, layout: Layout, windows: WindowFacts, moment: Moment) -> Mask:
     """Return which windows fire.
 
     Raises
@@ -115,7 +115,7 @@ def answer(asked: Asked, layout: Layout, windows: Standing, moment: Moment) -> M
     return found
 
 
-def _question(asked: Asked, layout: Layout, w: Standing, moment: Moment) -> OpenWindows:
+def _question(asked: Asked, layout: Layout, w: WindowFacts, moment: Moment) -> OpenWindows:
     names = [(inside, key) for inside, key in zip(layout.key_names, layout.spec.keys, strict=True) if key != START]
     starts = w.starts if len(names) == len(layout.key_names) else w.keys[layout.key_names[-1]].to_numpy()
     keys = w.keys.select([inside for inside, _ in names]).rename_columns([key for _, key in names])

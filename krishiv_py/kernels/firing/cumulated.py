@@ -1,4 +1,4 @@
-"""What every prefix of a group comes to, also of aggregates that hold values (SEMANTICS §5.2).
+"""Define what every prefix of a group comes to, also of aggregates that hold values (SEMANTICS §5.2).
 
 The accumulators of ``count_distinct`` and ``percentile`` grow with the rows, their results do not. So results of prefixes are
 worked out without accumulators (:meth:`~krishiv_py.kernels.aggregates.generic.kernel.AggKernel.prefix_results`). They ride

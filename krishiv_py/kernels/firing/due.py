@@ -1,4 +1,4 @@
-"""What is due in a step: between which watermarks windows fire, and which are over (SEMANTICS §5.1, §5.4)."""
+"""Define what is due in a step: between which watermarks windows fire, and which are over (SEMANTICS §5.1, §5.4)."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Due:
 
 
 @attrs.frozen
-class Patience:
-    """How far results and state stay behind the watermark.
+class FiringDelay:
+    """Says how far results and state stay behind the watermark.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class Patience:
     keep_us: int
 
     @classmethod
-    def of(cls, options: QueryOptions) -> Patience:
+    def of(cls, options: QueryOptions) -> FiringDelay:
         """Return what the plan says: results that may be followed by others do not wait."""
         lateness_us = options.allowed_lateness_us
         return cls(lateness_us if options.emit_mode == "final" else 0, lateness_us)

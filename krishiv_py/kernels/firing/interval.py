@@ -11,7 +11,7 @@ from krishiv_py.plan.options.triggers import Trigger
 
 @attrs.define
 class IntervalGate(Section):
-    """When what had changed was last shown: processing time in µs, None before anything changed."""
+    """Says when what had changed was last shown: processing time in µs, None before anything changed."""
 
     shown_at: int | None = None
 

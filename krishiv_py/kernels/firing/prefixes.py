@@ -16,7 +16,7 @@ from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.place import TIME, place_of
 from krishiv_py.kernels.firing.changelog import Firings
 from krishiv_py.kernels.firing.cumulated import cumulated, with_results
-from krishiv_py.kernels.state.window_log import NEWEST, ROWS, WINDOW, PairLog, Pairs
+from krishiv_py.kernels.state.window_log import NEWEST, ROWS, WINDOW, KeyWindows, PairLog
 from krishiv_py.plan.options.triggers import Trigger
 
 
@@ -64,7 +64,7 @@ def units_of(
 
 @attrs.frozen(eq=False)
 class Folded:
-    """What a batch brings: firings, log entries with their windows, and which windows need another look.
+    """Holds what a batch brings: firings, log entries with their windows, and which windows need another look.
 
     ``unfired``: overdue windows with pairs that have had no watermark firing; ``waiting``: windows whose late rows wait for
     the watermark to grow.
@@ -92,7 +92,7 @@ class _Segments:
     newest: Ints | None
 
 
-class Folder:
+class PrefixFold:
     """Folds batches under one trigger."""
 
     def __init__(self, log: PairLog, trigger: Trigger, discarding: bool, size_us: int) -> None:
@@ -101,7 +101,7 @@ class Folder:
         self.discarding = discarding
         self.size_us = size_us
 
-    def fold(self, fresh: pa.Table, units: Units, state: Pairs, watermark_us: int, by_row: bool) -> Folded:
+    def fold(self, fresh: pa.Table, units: Units, state: KeyWindows, watermark_us: int, by_row: bool) -> Folded:
         """Fold `units` of `fresh`, rows or partials, into pairs of this `state`, all judged by one watermark."""
         over = units.pair_windows + self.size_us <= watermark_us
         late = over & (state.done | ~state.known | (not self.trigger.on_time))
@@ -146,7 +146,7 @@ class Folder:
             rows = np.add.reduceat(content[ROWS].to_numpy(), at) if ROWS in content.column_names else rows
         return _Segments(pair[at], rows, order[last], fires[last], partials, newest)
 
-    def _running(self, cut: _Segments, fired: Ints, count: Ints, state: Pairs) -> pa.Table:
+    def _running(self, cut: _Segments, fired: Ints, count: Ints, state: KeyWindows) -> pa.Table:
         """Of every firing, everything of the pair up to it."""
         firing = np.flatnonzero(count)
         snap, pend = firing[state.snap_at[firing] >= 0], firing[state.pend_at[firing] >= 0]
@@ -169,7 +169,7 @@ class Folder:
         with regrouped(pair):
             return pick(cumulated(self.log.layout, stacked, pair, wanted[_last_of(cut.pair[fired])]), wanted)
 
-    def _discarded(self, cut: _Segments, fired: Ints, state: Pairs) -> pa.Table:
+    def _discarded(self, cut: _Segments, fired: Ints, state: KeyWindows) -> pa.Table:
         """Of every firing, what came since the last one."""
         values = pick(cut.partials, fired)
         first = np.ones(len(fired), np.bool_)
@@ -184,7 +184,7 @@ class Folder:
         return pick(pa.concat_tables([values, merged]), source)
 
     def _firings(
-        self, units: Units, cut: _Segments, fired: Ints, values: pa.Table, state: Pairs, over: Mask, at_end: Mask
+        self, units: Units, cut: _Segments, fired: Ints, values: pa.Table, state: KeyWindows, over: Mask, at_end: Mask
     ) -> Firings:
         """Row by row in order of arrival, then once per batch in ascending end order."""
         pair = cut.pair[fired]
@@ -206,7 +206,15 @@ class Folder:
         )
 
     def _entries(
-        self, units: Units, cut: _Segments, fired: Ints, values: pa.Table, state: Pairs, count: Ints, done: Mask, waits: Mask
+        self,
+        units: Units,
+        cut: _Segments,
+        fired: Ints,
+        values: pa.Table,
+        state: KeyWindows,
+        count: Ints,
+        done: Mask,
+        waits: Mask,
     ) -> tuple[Ints, pa.Table]:
         """A snapshot per pair that fired, then what is left of the batch as deltas."""
         last = _last_of(cut.pair[fired])

@@ -15,7 +15,7 @@ from krishiv_py.plan.running.counters import BEHIND
 
 @attrs.frozen
 class Classes:
-    """How many rows of a batch fell in each class."""
+    """Counts how many rows of a batch fell in each class."""
 
     on_time: int = 0
     mildly_late: int = 0

@@ -90,7 +90,7 @@ _FUTURE, _UNKNOWN, _DROPPED, _GAP = 5, 6, 7, 8  # reasons beyond "late"; the las
 
 @attrs.frozen(eq=False)
 class Prepared:
-    """What became of one batch.
+    """Holds what became of one batch.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What users send, as one Arrow batch of the stream's schema."""
+"""Define what users send, as one Arrow batch of the stream's schema."""
 
 from __future__ import annotations
 

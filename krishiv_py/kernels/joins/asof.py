@@ -35,7 +35,7 @@ from krishiv_py.plan.joins.asof import AsofJoin
 
 
 class _State:
-    """What a bucket holds: left rows that wait, right rows, and the newest right rows the watermark has passed."""
+    """Holds what a bucket holds: left rows that wait, right rows, and the newest right rows the watermark has passed."""
 
     def __init__(self, operator: AsofOperator, bucket: Bucket, over: int) -> None:
         self.lefts = TimeLog(bucket, "al")

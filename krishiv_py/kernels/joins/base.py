@@ -1,4 +1,4 @@
-"""What the operators of joins share: the layouts of both sides, and rows on their way to the bucket of their key."""
+"""Define what the operators of joins share: the layouts of both sides, and rows on their way to the bucket of their key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rows of both sides meet, and the results that are made of them."""
+"""Determine which rows of both sides meet, and the results that are made of them."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _MARKS: Final = pa.schema([pa.field(HASH, pa.int64()), pa.field(TIME, pa.int64()
 
 @attrs.frozen
 class HalfLayout:
-    """What is kept of the rows of a side: keys, and the columns it brings to results."""
+    """Holds what is kept of the rows of a side: keys, and the columns it brings to results."""
 
     is_left: bool
     keys: tuple[str, ...]
@@ -123,7 +123,9 @@ class Half:
         self._marks = KeyedLog(bucket, f"{layout.prefix}m", _MARKS, lambda rows, _: _still_of_use(rows, over))
 
     def beyond(self, rows: pa.Table, stays: Mask, most: int | None) -> Mask:
-        """Which of the rows that would stay find no room, since their key has `most` rows; the first to arrive have it."""
+        """Return which of the rows that would stay find no room, since their key has `most` rows; the first to arrive
+        have it.
+        """
         over = np.zeros(rows.num_rows, np.bool_)
         at = np.flatnonzero(stays)
         if most is None or not len(at):

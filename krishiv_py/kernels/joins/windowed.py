@@ -18,7 +18,7 @@ from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.times import unstamp
-from krishiv_py.kernels.firing.due import Due, Patience
+from krishiv_py.kernels.firing.due import Due, FiringDelay
 from krishiv_py.kernels.joins.base import Joined, JoinOperator
 from krishiv_py.kernels.joins.meetings import NOBODY, Pairs, key_of, picked, refuse_many
 from krishiv_py.kernels.joins.sides import GIVEN, NUMBER
@@ -59,7 +59,7 @@ class WindowJoinOperator(JoinOperator):
         self.window = spec.operation.window
         self.how = spec.operation.how
         self.assigner = FixedAssigner(self.window.grid)
-        self.patience = Patience(self.late_us, self.late_us)
+        self.patience = FiringDelay(self.late_us, self.late_us)
         self.schemas = tuple(self.schema_of(half) for half in self.halves)
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:

@@ -1,4 +1,4 @@
-"""What a window kind is to its drivers: combine before the shuffle, step per bucket and micro-batch."""
+"""Define what a window kind is to its drivers: combine before the shuffle, step per bucket and micro-batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from krishiv_py.kernels.state.store import Bucket
 
 @attrs.frozen(eq=False)
 class StepResult:
-    """What one bucket brought forth in one micro-batch.
+    """Holds what one bucket brought forth in one micro-batch.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class WindowOperator(Protocol):
         Returns
         -------
         pyarrow.Table
-            In the layout of :class:`~krishiv_py.kernels.results.state_table.Opened`.
+            In the layout of :class:`~krishiv_py.kernels.results.state_table.StateTables`.
 
         Raises
         ------

@@ -24,7 +24,7 @@ _UPDATED = "last_update"
 """Renamed where the plan has a column of that name."""
 
 
-class Opened:
+class StateTables:
     """Makes state tables: keys, ``window_start``, ``window_end``, aggregates, ``last_update``; in ascending end order.
 
     ``last_update`` is processing time (UTC): when the newest of the chunks was written that hold something of the window.

@@ -71,7 +71,7 @@ class Runs:
         return self._index.between(low, high, most)
 
     def counted(self, count: Callable[[list[int]], int]) -> int:
-        """How many windows all runs lie in; `count` says it of some runs, which are sorted.
+        """Return how many windows all runs lie in; `count` says it of some runs, which are sorted.
 
         It is called only for the runs that have come or gone, and their neighbours: windows of a run that lies between two
         others are those of one of these, or of no other run at all.
@@ -110,7 +110,7 @@ class Runs:
         return {run for run in found if run is not None}
 
     def rows(self, run: int) -> int:
-        """How many (partial) rows the run holds."""
+        """Return how many (partial) rows the run holds."""
         return sum(c[1] for c in self._index[run])
 
     def total_rows(self) -> int:
@@ -157,7 +157,7 @@ class Runs:
         return [with_written(table, at) for table, at in zip(self.load(run), times, strict=True)]
 
     def chunks(self, run: int) -> int:
-        """How many chunks the run has."""
+        """Return how many chunks the run has."""
         return len(self._index.get(run, ()))
 
     def drop(self, run: int) -> None:

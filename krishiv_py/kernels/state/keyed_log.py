@@ -179,7 +179,7 @@ class KeyedLog:
 
 
 def _positions(held: Ints, hashes: Ints) -> Ints:
-    """Where `held` (sorted) has one of `hashes` (sorted, each once)."""
+    """Return where `held` (sorted) has one of `hashes` (sorted, each once)."""
     if len(hashes) * 8 > len(held):
         at = np.minimum(np.searchsorted(hashes, held), len(hashes) - 1)
         return np.flatnonzero(hashes[at] == held)

@@ -39,7 +39,7 @@ Found: TypeAlias = "tuple[pa.Table, Ints, Ints]"
 
 @attrs.define
 class _Run:
-    """What is known of a run without opening it: ``first`` hashes and ``times`` are those of its pieces.
+    """Holds what is known of a run without opening it: ``first`` hashes and ``times`` are those of its pieces.
 
     ``over`` rows were taken out, and ``next`` is the time of the one that follows; ``high`` is the latest time.
     """
@@ -77,7 +77,7 @@ class Wanted:
 
 
 def bisected(values: Ints, start: Ints, stop: Ints, wanted: Ints, *, after: bool) -> Ints:
-    """Where each wanted value belongs in its own ascending stretch of values, before or `after` equal ones."""
+    """Return where each wanted value belongs in its own ascending stretch of values, before or `after` equal ones."""
     low, high = start.copy(), stop.copy()
     pending = np.flatnonzero(low < high)
     while len(pending):
@@ -151,7 +151,7 @@ class SpanLog:
             yield pick(table, picked), at.astype(np.int64), numbers[spans]
 
     def counts(self, hashes: Ints) -> Ints:
-        """How many rows there are of some hashes, which are sorted, each once."""
+        """Return how many rows there are of some hashes, which are sorted, each once."""
         found = np.zeros(len(hashes), np.int64)
         every = Wanted(hashes, np.full(len(hashes), UNSET), np.full(len(hashes), END_OF_TIME))
         for _, numbers, start, stop in self._between(every):

@@ -82,14 +82,14 @@ _MERGED: Final[dict[str, Callable[[Sequence[Any]], Any]]] = {
 
 
 @attrs.frozen(eq=False)
-class Held:
+class BucketContent:
     """The content of one bucket, as values: `meta` is what JSON can say, with whole maps."""
 
     meta: Meta
     tables: dict[str, pa.Table]
 
     @classmethod
-    def of(cls, bucket: Bucket) -> Held:
+    def of(cls, bucket: Bucket) -> BucketContent:
         """Return what a bucket in memory holds; the pages of its maps are read."""
         assert isinstance(bucket.store, MemoryStore)
         kept = {name: value for name, value in bucket.meta.items() if name not in OF_ADAPTERS}
@@ -104,7 +104,7 @@ class Held:
         return Bucket(MemoryStore(dict(self.tables)), dict(self.meta))
 
 
-def spread(held: Iterable[Held], n_keys: int, n_buckets: int) -> list[Held]:
+def spread(held: Iterable[BucketContent], n_keys: int, n_buckets: int) -> list[BucketContent]:
     """Return the state of a stage in another number of buckets.
 
     Parameters
@@ -141,7 +141,7 @@ def spread(held: Iterable[Held], n_keys: int, n_buckets: int) -> list[Held]:
             arrived[name] += one.meta.get(name, 0)
     for target in targets:
         _finish(target, metas)
-    return [Held.of(target) for target in targets]
+    return [BucketContent.of(target) for target in targets]
 
 
 def _parts(keys: list[str], n_buckets: int) -> Parts:

@@ -148,11 +148,11 @@ class TimeLog:
         return pa.concat_tables(found) if found else None
 
     def any_between(self, low: int, high: int) -> bool:
-        """Whether some waiting row may lie in ``[low, high)``."""
+        """Return whether some waiting row may lie in ``[low, high)``."""
         return any(e[_WAITING] and e[_NEXT] < high and e[_HIGH] >= low for e in self._index)
 
     def overlaps(self, low: int, high: int) -> bool:
-        """Whether some row, waiting or not, may lie in ``[low, high)``."""
+        """Return whether some row, waiting or not, may lie in ``[low, high)``."""
         return any(e[_LOW] < high and e[_HIGH] >= low for e in self._index)
 
     def earliest(self, low: int) -> int | None:

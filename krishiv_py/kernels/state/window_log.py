@@ -33,7 +33,7 @@ LENT: Final = -1
 
 
 @attrs.frozen(eq=False)
-class Pairs:
+class KeyWindows:
     """The state of numbered (key, window) pairs, resolved.
 
     Attributes
@@ -106,7 +106,7 @@ class PairLog:
         """Partial columns as a table."""
         return pa.Table.from_arrays(columns, schema=self.partial_schema)
 
-    def resolve(self, log: pa.Table, ids: Ints, n: int) -> Pairs:
+    def resolve(self, log: pa.Table, ids: Ints, n: int) -> KeyWindows:
         """The state of `n` pairs, given the pair of every entry; entries in order of arrival."""
         rows, snap = log[ROWS].to_numpy(), log[SNAP].to_numpy()
         place = np.arange(log.num_rows)
@@ -134,7 +134,7 @@ class PairLog:
             counts = pending.copy()
             counts[standing] += rows[last[standing]]
             np.maximum.at(newest, ids, log[NEWEST].to_numpy())
-        return Pairs(known, pending, fired, done, lent, snap_at, pend_at, snaps, pends, counts, newest)
+        return KeyWindows(known, pending, fired, done, lent, snap_at, pend_at, snaps, pends, counts, newest)
 
     def compact(self, log: pa.Table) -> pa.Table:
         """At most a snapshot and a delta per key; what a :class:`~krishiv_py.kernels.state.chunk_tiers.Runs` merges with."""
@@ -155,12 +155,12 @@ class PairLog:
         parts.append(self._part(keys, found, keep, zero, False, self.nothing(len(keep))))
         return pa.concat_tables(parts)
 
-    def _part(self, keys: pa.Table, found: Pairs, keep: Ints, rows: Ints, snap: bool, partials: pa.Table) -> pa.Table:
+    def _part(self, keys: pa.Table, found: KeyWindows, keep: Ints, rows: Ints, snap: bool, partials: pa.Table) -> pa.Table:
         marks = np.full(len(keep), snap)
         newest = found.newest[keep] if self.counted else None
         return self.entries(pick(keys, keep), rows[keep], found.fired[keep], found.done[keep], marks, partials, newest)
 
-    def total(self, found: Pairs, wanted: Ints) -> pa.Table:
+    def total(self, found: KeyWindows, wanted: Ints) -> pa.Table:
         """Standing and pending partials of some pairs, merged; a pair without pending rows keeps its snapshot as it is.
 
         One that fails is told by its pair.

@@ -1,4 +1,4 @@
-"""What happens to results last of all: what a following stage needs is added, and stateless steps are applied."""
+"""Define what happens to results last of all: what a following stage needs is added, and stateless steps are applied."""
 
 from __future__ import annotations
 

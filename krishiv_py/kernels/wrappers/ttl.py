@@ -42,7 +42,7 @@ _TIMER = pa.schema([pa.field(HASH, pa.int64()), pa.field(DUE, pa.int64())])
 
 @attrs.define
 class _Clock(Section):
-    """When keys were looked at: what the clock of the time to live showed, µs."""
+    """Says when keys were looked at: what the clock of the time to live showed, µs."""
 
     ttl_checked: int | None = None
 
@@ -145,7 +145,7 @@ class Expiring:
 
 
 class _Touches:
-    """When the keys of a bucket were touched: a log by key, and a queue that says when each may have expired.
+    """Says when the keys of a bucket were touched: a log by key, and a queue that says when each may have expired.
 
     ::
 

@@ -87,7 +87,7 @@ def approx_percentile(arg: Expr | str, percentage: float | Sequence[float] = 0.5
 
 @attrs.frozen(eq=False, repr=False)
 class Histogram(AggCall):
-    """How many values are in each bin."""
+    """Says how many values are in each bin."""
 
     func: ClassVar[str] = "histogram"
     _takes: ClassVar[Takes] = "numbers"
@@ -100,9 +100,10 @@ class Histogram(AggCall):
 
 @aggregate()
 def histogram(arg: Expr | str, bounds: Sequence[float]) -> AggCall:
-    """How many values lie in each bin, a list of ``int64``: below ``bounds[0]``, from each bound to the next, from the last on.
+    """Return how many values lie in each bin, a list of ``int64``.
 
-    A value equal to a bound is in the bin that begins there; NaN is in the last bin. Without values all counts are 0.
+    The bins are: below ``bounds[0]``, from each bound to the next, and from the last on. A value equal to a bound is in the bin
+    that begins there; NaN is in the last bin. Without values all counts are 0.
 
     Parameters
     ----------

@@ -105,12 +105,12 @@ class AggCall(Aggregate):
 
     @property
     def _title(self) -> str:
-        """What plans show it as."""
+        """Return what plans show it as."""
         return self.func
 
     @property
     def _counts_rows(self) -> bool:
-        """Whether this is ``count(*)``."""
+        """Return whether this is ``count(*)``."""
         return False
 
     def _written(self) -> str:
@@ -134,7 +134,7 @@ class AggCall(Aggregate):
 
 
 @attrs.frozen
-class Definition:
+class AggregateDefinition:
     """An aggregate of the library: the function that users call, and the names it has in SQL.
 
     Attributes
@@ -150,12 +150,12 @@ class Definition:
 
     @property
     def arity(self) -> int:
-        """How many values it takes."""
+        """Return how many values it takes."""
         given = signature(self.function).parameters.values()
         return len([p for p in given if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD])
 
 
-DEFINITIONS: Final[dict[str, Definition]] = {}
+DEFINITIONS: Final[dict[str, AggregateDefinition]] = {}
 """The aggregates of the library by their names in Python."""
 F = TypeVar("F", bound=Callable[..., AggCall])
 
@@ -164,7 +164,7 @@ def aggregate(*sql: str) -> Callable[[F], F]:
     """Return what enters a function of users in the aggregates of the library, with its names in SQL."""
 
     def enter(function: F) -> F:
-        DEFINITIONS[function.__name__] = Definition(function, sql)
+        DEFINITIONS[function.__name__] = AggregateDefinition(function, sql)
         return function
 
     return enter

@@ -68,7 +68,7 @@ def last(arg: Expr | str) -> AggCall:
 
 @attrs.frozen(eq=False, repr=False)
 class BoolAnd(AggCall):
-    """Whether a condition is true for every row."""
+    """Says whether a condition is true for every row."""
 
     func: ClassVar[str] = "bool_and"
     _takes: ClassVar[Takes] = "conditions"
@@ -76,13 +76,13 @@ class BoolAnd(AggCall):
 
 @aggregate("BOOL_AND", "EVERY")
 def bool_and(condition: Expr | str) -> AggCall:
-    """Whether `condition` is true for every row; rows where it is null are left out, null if none is left."""
+    """Return whether `condition` is true for every row; rows where it is null are left out, null if none is left."""
     return BoolAnd(column_of(expression(condition, "bool_and"), "bool_and"))
 
 
 @attrs.frozen(eq=False, repr=False)
 class BoolOr(AggCall):
-    """Whether a condition is true for any row."""
+    """Says whether a condition is true for any row."""
 
     func: ClassVar[str] = "bool_or"
     _takes: ClassVar[Takes] = "conditions"
@@ -90,7 +90,7 @@ class BoolOr(AggCall):
 
 @aggregate("BOOL_OR", "SOME", "ANY")
 def bool_or(condition: Expr | str) -> AggCall:
-    """Whether `condition` is true for any row; rows where it is null are left out, null if none is left."""
+    """Return whether `condition` is true for any row; rows where it is null are left out, null if none is left."""
     return BoolOr(column_of(expression(condition, "bool_or"), "bool_or"))
 
 

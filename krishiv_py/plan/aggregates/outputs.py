@@ -21,7 +21,7 @@ Output: TypeAlias = "tuple[tuple[str, Expr], ...]"
 
 
 @attrs.define(eq=False)
-class Calls:
+class AggregateColumns:
     """The aggregates that columns of a result need, each once, and the names of their columns.
 
     Attributes
@@ -94,7 +94,7 @@ def outputs(
     known = (*keys, *BOUNDS)
     names = [item.output_name if isinstance(item, AggCall) else name_of(item) for item in items]
     _check_names(names, known)
-    calls = Calls({n.lower() for n in (*names, *known, *more)}, plain)
+    calls = AggregateColumns({n.lower() for n in (*names, *known, *more)}, plain)
     columns: list[tuple[str, Expr]] = [(n, Col(n)) for n in known]
     for name, item in zip(names, items, strict=True):
         if isinstance(item, AggCall):

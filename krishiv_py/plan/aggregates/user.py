@@ -113,5 +113,5 @@ class Reduce:
         return self.add(left, right[0]) if right else left
 
     def finish(self, accumulator: list[Any]) -> Any:
-        """What they came to; null without any."""
+        """Return what they came to; null without any."""
         return accumulator[0] if accumulator else None

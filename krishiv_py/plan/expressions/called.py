@@ -1,4 +1,4 @@
-"""What methods of columns are made of: calls of functions on an expression."""
+"""Define what methods of columns are made of: calls of functions on an expression."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of Python may stand in an expression: constants, names of types, and arguments of functions."""
+"""Define what of Python may stand in an expression: constants, names of types, and arguments of functions."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def plain(value: object) -> object:
 
 
 def is_scalar(value: object) -> TypeGuard[Scalar]:
-    """Whether a value of Python, or of NumPy, can be a constant."""
+    """Return whether a value of Python, or of NumPy, can be a constant."""
     return value is None or isinstance(value, _SCALARS) or (_of_numpy(value) and value.dtype.kind in _NUMPY_KINDS)  # type: ignore[attr-defined]
 
 

@@ -238,7 +238,7 @@ class Expr(FunctionMethods, Namespaces):
         return Alias(self, checked_name(name, "a result"))
 
     def same_as(self, other: Expr) -> bool:
-        """Whether `other` is the same tree, constants of the same type included (``==`` builds a comparison instead)."""
+        """Return whether `other` is the same tree, constants of the same type included (``==`` builds a comparison instead)."""
         if not isinstance(other, Expr):
             raise ExpressionError("same_as takes an expression", got=shown(other), hint="write col(...) or lit(...)")
         return identity(self, Expr) == identity(other, Expr)
@@ -401,7 +401,7 @@ class Aggregate(Expr):
 
 
 def python_text(expr: Expr) -> str:
-    """How a column is written in Python, ``x`` for what is longer than a column."""
+    """Return how a column is written in Python, ``x`` for what is longer than a column."""
     if isinstance(expr, Aggregate):
         return expr._written()
     return f"col({expr.name!r})".replace("'", '"') if isinstance(expr, Col) else "x"

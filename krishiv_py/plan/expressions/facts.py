@@ -1,4 +1,4 @@
-"""What can be said of an expression: the columns it reads, what makes it another one, its name."""
+"""Define what can be said of an expression: the columns it reads, what makes it another one, its name."""
 
 from __future__ import annotations
 

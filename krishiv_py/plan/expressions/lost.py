@@ -1,4 +1,4 @@
-"""What the parser would lose of a text without a word: it is refused before."""
+"""Define what the parser would lose of a text without a word: it is refused before."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CALL: Final = re.compile(r"\w\s*\(")
 
 @functools.cache
 def _most() -> Mapping[str, int]:
-    """How many arguments calls of SQL text have; the parser takes more of some and forgets them."""
+    """Return how many arguments calls of SQL text have; the parser takes more of some and forgets them."""
     known = {name: f.limits[1] + f.zoned for f in FUNCTIONS.values() if f.in_text for name in (f.name, *f.names)}
     return known | _OTHERS
 

@@ -63,7 +63,7 @@ class MapNamespace(Namespace, MapMethods):
 
 
 class StructNamespace(Namespace):
-    """What is in a struct."""
+    """Holds what is in a struct."""
 
     __slots__ = ()
 
@@ -99,7 +99,7 @@ class Namespaces(Calls):
 
     @property
     def struct(self) -> StructNamespace:
-        """What is in a struct: ``col("place").struct.field("city")``."""
+        """Return what is in a struct: ``col("place").struct.field("city")``."""
         return StructNamespace(self, "struct")  # type: ignore[arg-type]  # see above
 
 

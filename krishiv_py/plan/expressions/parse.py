@@ -46,7 +46,7 @@ _BEGINS: Final = re.compile(
 
 
 class _NoConstantError(ExpressionError):
-    """What stands in a list of IN is no constant."""
+    """Raised for a value in a list of IN that is not constant."""
 
 
 @quiet_parser()

@@ -10,7 +10,7 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import expressions as sg
 
-from krishiv_py.functions.definition import Definition, Node
+from krishiv_py.functions.definition import Definition, SqlNode
 from krishiv_py.functions.known import FUNCTIONS
 from krishiv_py.plan.expressions.case import Case
 from krishiv_py.plan.expressions.expr import BinOp, Cast, Expr, Func, Lit, UnOp
@@ -37,9 +37,9 @@ _SAID: Final = frozenset(
 
 
 @functools.cache
-def _calls() -> Mapping[str, list[tuple[Definition, Node]]]:
+def _calls() -> Mapping[str, list[tuple[Definition, SqlNode]]]:
     """Definitions by the name of the node that calls them."""
-    found: dict[str, list[tuple[Definition, Node]]] = {}
+    found: dict[str, list[tuple[Definition, SqlNode]]] = {}
     for known in FUNCTIONS.values():
         for node in known.nodes:
             found.setdefault(node.kind, []).append((known, node))
@@ -100,7 +100,7 @@ def spoken(node: sg.Expression, read: Read) -> Expr | None:
 
 @functools.cache
 def _told_apart() -> bool:
-    """Whether the parser says that ``element_at(list, i + 1)`` is not ``list[i]``; not all versions do."""
+    """Return whether the parser says that ``element_at(list, i + 1)`` is not ``list[i]``; not all versions do."""
     return bool(sqlglot.parse_one("element_at(a, b + 1)", dialect="spark").args.get("offset") == 1)
 
 

@@ -21,7 +21,7 @@ _OURS: Final[ContextVar[bool]] = ContextVar("krishiv_sql_text", default=False)
 
 
 def _of_others(record: Any) -> bool:
-    """Whether a record is of somebody else's use of sqlglot."""
+    """Return whether a record is of somebody else's use of sqlglot."""
     return not _OURS.get()
 
 
@@ -82,7 +82,7 @@ ZONED: Final = "krishiv_zoned_"
 
 @functools.cache
 def _of_zones() -> tuple[Mapping[str, int], re.Pattern[str]]:
-    """How many arguments functions have that end with a time zone, 0 for those that always do; and how a call begins."""
+    """Return how many arguments functions have that end with a time zone, 0 for those that always do; and how a call begins."""
     found: dict[str, int] = {}
     for known in FUNCTIONS.values():
         zone = known.params[-1]
@@ -145,7 +145,7 @@ def note_quotes(tree: sg.Expression, text: str) -> None:
 
 
 def is_doubled(node: object) -> bool:
-    """Whether a node is a text constant in double quotes."""
+    """Return whether a node is a text constant in double quotes."""
     return isinstance(node, sg.Literal) and bool(node.is_string) and bool(node.meta.get("doubled"))
 
 

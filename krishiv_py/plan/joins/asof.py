@@ -44,7 +44,7 @@ class AsofJoin(Join):
 
     @property
     def ahead_us(self) -> int:
-        """How far ahead of a left row its partner may be."""
+        """Return how far ahead of a left row its partner may be."""
         return 0 if self.direction == "backward" else self.tolerance_us or 0
 
     def describe(self) -> str:
@@ -55,7 +55,7 @@ class AsofJoin(Join):
         return "a join does not wait for an end: a left row is given once the watermark says that no nearer partner can come"
 
     def hold_back_us(self, options: QueryOptions) -> int:
-        """How far the watermark of results is behind that of the rows (SEMANTICS §9.2)."""
+        """Return how far the watermark of results is behind that of the rows (SEMANTICS §9.2)."""
         return options.allowed_lateness_us + self.ahead_us
 
     def warnings(self) -> tuple[str, ...]:

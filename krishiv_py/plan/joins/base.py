@@ -1,4 +1,4 @@
-"""What all joins of two streams share (SEMANTICS §9)."""
+"""Define what all joins of two streams share (SEMANTICS §9)."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Join(Operation):
 
     @property
     def left_only(self) -> bool:
-        """Whether results are rows of the left side alone."""
+        """Return whether results are rows of the left side alone."""
         return self.how in ("semi", "anti")
 
     @property
     def has_time(self) -> bool:
-        """Whether results have a column for the time of both rows."""
+        """Return whether results have a column for the time of both rows."""
         return not self.left_only
 
     def settled(self, told: ToldOptions) -> ToldOptions:

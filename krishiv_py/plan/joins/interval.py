@@ -46,7 +46,9 @@ class IntervalJoin(Join):
         )
 
     def hold_back_us(self, options: QueryOptions) -> int:
-        """How far the watermark of results is behind that of the rows: by what an unmatched row waits for (SEMANTICS §9.1)."""
+        """Return how far the watermark of results is behind that of the rows: by what an unmatched row waits for
+        (SEMANTICS §9.1).
+        """
         after, before = max(self.upper_us, 0), max(-self.lower_us, 0)
         waits = {"inner": 0, "right": before, "full": max(after, before)}.get(self.how, after)
         return options.allowed_lateness_us + waits

@@ -52,13 +52,13 @@ class Side:
 
     @property
     def order(self) -> tuple[str, ...]:
-        """What results of a stage are ordered by."""
+        """Return what results of a stage are ordered by."""
         return in_order_of(self.schema.names)
 
 
 @attrs.frozen
 class JoinColumns:
-    """Where the columns of both sides are in the common layout, besides the keys.
+    """Says where the columns of both sides are in the common layout, besides the keys.
 
     Attributes
     ----------
@@ -223,7 +223,7 @@ def both(left: Side, right: Side, columns: JoinColumns, idle_timeout_us: int | N
 
 
 def _orders(left: Side, right: Side) -> tuple[dict[str, str], dict[str, str]]:
-    """What the order of results goes by on each side, by its name in the common layout: those of the left side first."""
+    """Return what the order of results goes by on each side, by its name in the common layout: those of the left side first."""
     first = len(left.order)
     return (
         {order_name(at): name for at, name in enumerate(left.order)},

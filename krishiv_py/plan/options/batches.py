@@ -1,4 +1,4 @@
-"""When the micro-batches of a query are planned."""
+"""Determine when the micro-batches of a query are planned."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from krishiv_py.plan.durations import MAX_TIME_US, Duration, to_us
 
 @attrs.frozen
 class Batches:
-    """When the next micro-batch of a query is planned: what Spark calls its trigger.
+    """Says when the next micro-batch of a query is planned: what Spark calls its trigger.
 
     Use one of :meth:`as_fast_as_possible` (default), :meth:`every`, :meth:`target` and :meth:`available_now`.
 
@@ -156,7 +156,7 @@ class QueryTrigger(Batches):
 
 
 def told_batches(batches: Batches | None, trigger: Batches | None) -> Batches:
-    """What ``start()`` was told, under the name `batches` or under the old one, `trigger`."""
+    """Return what ``start()`` was told, under the name `batches` or under the old one, `trigger`."""
     given = batches
     if trigger is not None:
         if batches is not None:

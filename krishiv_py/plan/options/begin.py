@@ -16,7 +16,7 @@ ON_CHANGE: Final = ("reset", "drop")
 
 @attrs.frozen
 class Begin:
-    """Where a query begins.
+    """Says where a query begins.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""How results are handed over to plain Spark: what ``to_dataframe(checkpoint=...)`` was told."""
+"""Determine how results are handed over to plain Spark: what ``to_dataframe(checkpoint=...)`` was told."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from krishiv_py.plan.options.batches import Batches, told_batches
 
 @attrs.frozen
 class Handed:
-    """What the query that hands results over is to do.
+    """Holds what the query that hands results over is to do.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class Handed:
 def handed(
     checkpoint: str | None, watermark: Duration | None, clean: bool, batches: Batches | None, name: str | None
 ) -> Handed | None:
-    """What was told; None where there is no checkpoint, and so nothing is handed over.
+    """Return what was told; None where there is no checkpoint, and so nothing is handed over.
 
     Raises
     ------

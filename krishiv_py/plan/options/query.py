@@ -91,23 +91,25 @@ class QueryOptions:
 
     @property
     def judges_before(self) -> bool:
-        """Whether rows are judged by the watermark of the batch before, as Structured Streaming does (SEMANTICS §4.6)."""
+        """Return whether rows are judged by the watermark of the batch before, as Structured Streaming does (SEMANTICS
+        §4.6).
+        """
         return self.late_watermark == "batch_before"
 
     @property
     def state_refuses(self) -> bool:
-        """Whether rows of merging windows are late by the window they end up in, which only the state knows."""
+        """Return whether rows of merging windows are late by the window they end up in, which only the state knows."""
         return self.late_rule == "window" and not self.judges_before
 
     @property
     def fires_by_default(self) -> bool:
-        """Whether trigger and accumulation are the default ones, or make no difference."""
+        """Return whether trigger and accumulation are the default ones, or make no difference."""
         plain = self.trigger == Trigger() and self.accumulation == "accumulating"
         return plain or self.emit_mode == "final"
 
     @property
     def fires_once(self) -> bool:
-        """Whether every window has its default firings, and nothing is asked about them."""
+        """Return whether every window has its default firings, and nothing is asked about them."""
         return self.emit_mode == "final" or (self.fires_by_default and not self.pane)
 
     @property

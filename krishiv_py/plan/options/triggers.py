@@ -1,4 +1,4 @@
-"""When a window writes a result: triggers and accumulation (SEMANTICS §5.1 to §5.3), as frozen values."""
+"""Determine when a window writes a result: triggers and accumulation (SEMANTICS §5.1 to §5.3), as frozen values."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _late(value: int | Literal["each", "batch", "watermark"] | None) -> int | Li
 
 @attrs.frozen
 class Trigger:
-    """When the windows of a query fire.
+    """Says when the windows of a query fire.
 
     Parameters
     ----------
@@ -134,14 +134,14 @@ class Trigger:
 
     @property
     def _period_us(self) -> int | None:
-        """How often in processing time windows that changed are looked at; None if the clock plays no part."""
+        """Return how often in processing time windows that changed are looked at; None if the clock plays no part."""
         if isinstance(self.early, Interval):
             return self.early.period_us
         return self.early.every_us if isinstance(self.early, Asked) else None
 
     @property
     def _row_by_row(self) -> bool:
-        """Whether single rows make windows fire, so that rows must be kept apart until they have been counted."""
+        """Return whether single rows make windows fire, so that rows must be kept apart until they have been counted."""
         return isinstance(self.early, int) or isinstance(self.late, int)
 
     def _describe(self) -> str:

@@ -29,7 +29,7 @@ UnknownSource: TypeAlias = Literal["side_output", "fail", "register"]
 
 @attrs.frozen
 class WatermarkSpec:
-    """How the watermark of one source follows its event times: ``W = max(seen) - lag``.
+    """Says how the watermark of one source follows its event times: ``W = max(seen) - lag``.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class WatermarkSpec:
 
     @property
     def _by_clock(self) -> bool:
-        """Whether it is the clock itself that it follows, and not rows."""
+        """Return whether it is the clock itself that it follows, and not rows."""
         return False
 
     def _starting(self, initial_us: int) -> WatermarkSpec:
@@ -267,7 +267,7 @@ class MultiSourceWatermarkSpec:
 
 
 def least_of(spec: MultiSourceWatermarkSpec, sources: Sequence[str]) -> str:
-    """What the watermark is the least of: its `sources`, each as a text that says its lag."""
+    """Return what the watermark is the least of: its `sources`, each as a text that says its lag."""
     parts = ", ".join(sources)
     idle = f", idle after {show_us(spec.idle_timeout_us)}" if spec.idle_timeout_us is not None else ""
     idle += _shown_advance(spec.idle_advance_us)

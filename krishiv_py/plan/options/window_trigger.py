@@ -91,12 +91,12 @@ class WindowTrigger(Described, ABC):
 
     @property
     def ask_every(self) -> Duration | None:
-        """How often in processing time to ask about all windows with new rows; None: only when rows come."""
+        """Return how often in processing time to ask about all windows with new rows; None: only when rows come."""
         return None
 
     @abstractmethod
     def fires(self, windows: OpenWindows) -> npt.NDArray[np.bool_]:
-        """Which of the windows fire now.
+        """Return which of the windows fire now.
 
         Parameters
         ----------
@@ -120,11 +120,11 @@ class Asked:
     parameters: tuple[tuple[str, str], ...] = attrs.field(repr=False)  # one may be called as secrets are
 
     def describe(self) -> str:
-        """What ``explain()`` says."""
+        """Return what ``explain()`` says."""
         return self.trigger.describe()
 
     def noted(self) -> str:
-        """What a checkpoint notes."""
+        """Return what a checkpoint notes."""
         return f"{type(self.trigger).__qualname__}({', '.join(f'{name}={text}' for name, text in self.parameters)})"
 
 

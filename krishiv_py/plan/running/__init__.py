@@ -1,1 +1,1 @@
-"""What a running query says of itself: counters, progress, and control files."""
+"""Define what a running query says of itself: counters, progress, and control files."""

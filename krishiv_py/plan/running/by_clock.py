@@ -29,7 +29,7 @@ class ProcessingTime(WatermarkSpec):
 
 @attrs.frozen(eq=False, repr=False)
 class BatchTime(Expr):
-    """When a micro-batch was begun, by the clock that is recorded with it.
+    """Says when a micro-batch was begun, by the clock that is recorded with it.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ def stamped(prefix: tuple[Prefix, ...], at_us: int) -> tuple[Prefix, ...]:
 
 
 def asks(step: Project) -> bool:
-    """Whether a step asks for the clock."""
+    """Return whether a step asks for the clock."""
     return any(isinstance(expr, BatchTime) for _, expr in step.columns)
 
 

@@ -1,4 +1,4 @@
-"""What moves a watermark, or tells the time, and is not read from rows."""
+"""Define what moves a watermark, or tells the time, and is not read from rows."""
 
 from __future__ import annotations
 

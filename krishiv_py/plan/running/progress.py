@@ -13,7 +13,7 @@ from krishiv_py.plan.running.counters import Counters, summed
 
 @attrs.frozen
 class TableVersion:
-    """Which version of a table a micro-batch looked rows up in (SEMANTICS §9.3).
+    """Says which version of a table a micro-batch looked rows up in (SEMANTICS §9.3).
 
     Attributes
     ----------

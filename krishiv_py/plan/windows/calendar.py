@@ -52,7 +52,7 @@ _FIRST, _LAST = (dt.date(2, 1, 1) - dt.date(1970, 1, 1)).days, (dt.date(9998, 1,
 
 @attrs.frozen
 class Offset:
-    """How much later than the calendar's units windows begin: by a clock in the zone, not in time that passes."""
+    """Says how much later than the calendar's units windows begin: by a clock in the zone, not in time that passes."""
 
     months: int = 0
     days: int = 0
@@ -94,7 +94,7 @@ class CalendarWindows(WindowAssigner):
         return many + f" from {self.week_start}" * (self.unit == "week") + f"{later} in {self.time_zone}"
 
     def parameters(self) -> dict[str, object]:
-        """What a checkpoint notes; an offset only where there is one."""
+        """Return what a checkpoint notes; an offset only where there is one."""
         told = {"unit": self.unit, "time_zone": self.time_zone, "every": self.every, "week_start": self.week_start}
         return told if self.offset == _NO_OFFSET else {**told, "offset": str(self.offset)}
 
@@ -131,7 +131,7 @@ class CalendarWindows(WindowAssigner):
         return (_WEEKDAYS.index(self.week_start) - 3) % 7 - 7 if self.week_start != "thursday" else 0
 
     def starts(self, number: int) -> list[int]:
-        """When window `number` begins, in µs; of hours: all windows of that day."""
+        """Return when window `number` begins, in µs; of hours: all windows of that day."""
         zone, later = ZoneInfo(self.time_zone), self.offset
         if self.unit == "hour":
             hours = range(0, 24, self.every)
@@ -163,7 +163,7 @@ class CalendarHopping(WindowAssigner):
 
     @property
     def size(self) -> int:
-        """How many units a window lasts."""
+        """Return how many units a window lasts."""
         return self.many * self.base.every
 
     @property
@@ -176,7 +176,7 @@ class CalendarHopping(WindowAssigner):
         return f"{self.base.describe()}, {self.size} {self.base.unit}s long"
 
     def parameters(self) -> dict[str, object]:
-        """What a checkpoint notes."""
+        """Return what a checkpoint notes."""
         return {**self.base.parameters(), "size": self.size}
 
     def assign(self, times: Times) -> Assigned:
@@ -212,7 +212,7 @@ class CalendarCumulating(WindowAssigner):
         return f"{self.base.describe()}, cumulating by {self.step.unit}"
 
     def parameters(self) -> dict[str, object]:
-        """What a checkpoint notes."""
+        """Return what a checkpoint notes."""
         return {**self.base.parameters(), "step": self.step.unit}
 
     def assign(self, times: Times) -> Assigned:
@@ -251,7 +251,7 @@ def _overlapping(windows: CalendarHopping, block: int) -> tuple[Times, Times]:
 
 @lru_cache(maxsize=1_024)
 def _edges(step: CalendarWindows, start: int, end: int) -> Times:
-    """Where the windows of a start end: at each beginning of a step, and at the end."""
+    """Return where the windows of a start end: at each beginning of a step, and at the end."""
     found = np.unique(np.concatenate([_bounds(step, b) for b in range(start // _BLOCK, (end - 1) // _BLOCK + 1)]))
     return np.append(found[(found > start) & (found < end)], end)
 
@@ -279,7 +279,7 @@ def _instant(zone: ZoneInfo, day: int, second: int, fold: int) -> int:
 
 
 def _end_of_gap(zone: ZoneInfo, wall: dt.datetime) -> dt.datetime:
-    """When the clock jumps over a time it never shows."""
+    """Return when the clock jumps over a time it never shows."""
     before, after = sorted(wall.replace(tzinfo=zone, fold=f).astimezone(dt.timezone.utc) for f in (0, 1))
     while after - before > dt.timedelta(seconds=1):
         middle = before + (after - before) // 2

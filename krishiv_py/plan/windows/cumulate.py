@@ -30,7 +30,7 @@ class Cumulate(WindowAssigner):
 
     @property
     def name(self) -> str:
-        """What errors and ``explain()`` call it."""
+        """Return what errors and ``explain()`` call it."""
         return "cumulate"
 
     @property

@@ -49,7 +49,9 @@ class DistinctWindows(Window):
         return self.size_us
 
     def settled(self, told: ToldOptions) -> ToldOptions:
-        """What was `told`, with grace as allowed lateness unless that is longer, and one final result unless more is wanted."""
+        """Return what was `told`, with grace as allowed lateness unless that is longer, and one final result unless
+        more is wanted.
+        """
         lateness_us = max(told.allowed_lateness_us or 0, self.grace_us)
         return attrs.evolve(told.filled(emit="final"), allowed_lateness_us=lateness_us)
 

@@ -60,7 +60,9 @@ class LookBackWindow(Window):
 
     @property
     def after_us(self) -> int:
-        """How far a window reaches beyond its row. A pair is complete with its later row, on whichever side one looks."""
+        """Return how far a window reaches beyond its row. A pair is complete with its later row, on whichever side one
+        looks.
+        """
         return self.size_us if self.two_sided and self.output != "pairs" else 0
 
     def result_time(self, time_column: str) -> ResultTime | None:

@@ -89,7 +89,8 @@ class PaneHandler:
 
 @attrs.frozen(eq=False)
 class Handlers:
-    """What is called at each event, in order. When a checkpoint is compared with its plan, those of one name are the same.
+    """Holds what is called at each event, in order. When a checkpoint is compared with its plan, those of one name are
+    the same.
 
     Attributes
     ----------
@@ -113,7 +114,7 @@ class Handlers:
 
     @property
     def wants_insertions(self) -> bool:
-        """Whether single insertions are looked at."""
+        """Return whether single insertions are looked at."""
         return bool(self.calls[EVENTS[0]] or self.calls[EVENTS[1]])
 
 

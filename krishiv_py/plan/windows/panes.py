@@ -124,7 +124,9 @@ class PaneWindow(HoppingWindow):
             )
 
     def settled(self, told: ToldOptions) -> ToldOptions:
-        """What was `told`, as SPL has it: a row is late by its own time, a pane lives for its discard age, fires as W grows."""
+        """Return what was `told`, as SPL has it: a row is late by its own time, a pane lives for its discard age, fires
+        as W grows.
+        """
         lateness_us = told.allowed_lateness_us
         if lateness_us not in (None, self.discard_age_us):
             got = f"allowed_lateness({show_us(lateness_us)}) and discard_age={show_us(self.discard_age_us)}"

@@ -1,1 +1,1 @@
-"""What a checkpoint holds, and whether a query may go on from it."""
+"""Define what a checkpoint holds, and whether a query may go on from it."""

@@ -194,7 +194,9 @@ class Note:
         return sealed(json.dumps({**self.says, "renewed": time.time()}).encode())
 
     def owner(self) -> dict[str, Any]:
-        """What it says now, whoever wrote it; nothing where there is none, or one cut by a crash: who wrote it finds out."""
+        """Return what it says now, whoever wrote it; nothing where there is none, or one cut by a crash: who wrote it
+        finds out.
+        """
         data = self.store.read(self.path)
         try:
             return {} if data is None else parsed(unsealed(data, self.path, ""))

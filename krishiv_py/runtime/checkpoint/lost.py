@@ -1,4 +1,4 @@
-"""What Spark says when it cannot read its own files of a checkpoint, as an error that names the file and the way out."""
+"""Define what Spark says when it cannot read its own files of a checkpoint, as an error that names the file and the way out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the library keeps beside Spark's own checkpoint: the plan it belongs to, and counters by bucket."""
+"""Define what the library keeps beside Spark's own checkpoint: the plan it belongs to, and counters by bucket."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _METRICS: Final = "metrics.json"
 
 @attrs.frozen
 class Claim:
-    """What a checkpoint fixes for all runs from it.
+    """Holds what a checkpoint fixes for all runs from it.
 
     Attributes
     ----------
@@ -135,7 +135,7 @@ class CheckpointNotes:
             )
 
     def has_tables(self) -> bool:
-        """Whether a note of the tables of lookup joins was written: it is lost if it is not there."""
+        """Return whether a note of the tables of lookup joins was written: it is lost if it is not there."""
         return "tables" in (self.plan() or {})
 
     def note_tables(self) -> None:

@@ -15,7 +15,7 @@ from krishiv_py.runtime.checkpoint.lease import Lease
 
 
 @attrs.frozen
-class Opened:
+class OpenedCheckpoint:
     """A checkpoint a query may run from.
 
     Attributes

@@ -1,4 +1,4 @@
-"""What the owner of a checkpoint writes of itself, and whether it is still there."""
+"""Define what the owner of a checkpoint writes of itself, and whether it is still there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which control files a query needs beside its sources, and who writes them."""
+"""Determine which control files a query needs beside its sources, and who writes them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from krishiv_py.plan.options.batches import Batches
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.clock.controls import ControlFolder
 from krishiv_py.runtime.clock.heartbeats import Heartbeats, by_clock_us, period_us
-from krishiv_py.runtime.clock.wakes import Wakes
+from krishiv_py.runtime.clock.wakes import ControlWriter
 
 
 @attrs.frozen
-class Beats:
-    """Which control files a query needs beside its sources.
+class ControlFiles:
+    """Says which control files a query needs beside its sources.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class Beats:
     woken: bool
 
     @classmethod
-    def of(cls, plan: PhysicalPlan, batches: Batches) -> Beats:
+    def of(cls, plan: PhysicalPlan, batches: Batches) -> ControlFiles:
         """Those of a plan."""
         asked = min(filter(None, (period_us(s.spec) for s in plan.stages)), default=None)
         by_clock = by_clock_us([s.spec for s in plan.stages]) if plan.by_clock else None
@@ -57,6 +57,6 @@ class Beats:
             return None
         return Heartbeats(controls, self.period_us, now, any_open if self.while_open else lambda: True)
 
-    def wakes(self, controls: ControlFolder | None, now: Callable[[], int]) -> Wakes | None:
+    def wakes(self, controls: ControlFolder | None, now: Callable[[], int]) -> ControlWriter | None:
         """Return what writes them when the watermark has moved."""
-        return Wakes(controls, self.period_us is None, now) if controls is not None and self.woken else None
+        return ControlWriter(controls, self.period_us is None, now) if controls is not None and self.woken else None

@@ -1,4 +1,4 @@
-"""Which watermark is in force in a micro-batch, and how tasks come to know it.
+"""Determine which watermark is in force in a micro-batch, and how tasks come to know it.
 
 Two ways. **Spark's clock**: a single source's watermark is Spark's own, shifted and scaled (codec.py); the write-ahead log
 of a batch holds it before the batch runs. **The ledger**: several sources, idle time-outs and advances, intervals and
@@ -31,7 +31,7 @@ _KEPT = 50
 
 
 class Clock(Protocol):
-    """How tasks know what is in force, and what they tell Spark."""
+    """Says how tasks know what is in force, and what they tell Spark."""
 
     @property
     def checkpoint(self) -> str:
@@ -40,7 +40,7 @@ class Clock(Protocol):
 
     @property
     def wakes(self) -> bool:
-        """Whether rows wake every bucket in every batch, as timers follow a watermark that is not the query's."""
+        """Return whether rows wake every bucket in every batch, as timers follow a watermark that is not the query's."""
         ...
 
     @property
@@ -53,11 +53,11 @@ class Clock(Protocol):
         ...
 
     def in_force(self, batch: int) -> Moment:
-        """What is in force in a micro-batch."""
+        """Return what is in force in a micro-batch."""
         ...
 
     def judging(self, batch: int, *, before: bool) -> Moment:
-        """What rows of a micro-batch are judged by: what is in force, and when the batch was planned.
+        """Return what rows of a micro-batch are judged by: what is in force, and when the batch was planned.
 
         And where some rows are judged by the batch `before`, what was in force in that; each of it is on record.
         """
@@ -68,7 +68,7 @@ class Clock(Protocol):
         ...
 
     def timer_ms(self, batch: int, wakeup_us: int | None, wakeup_now_us: int | None) -> int | None:
-        """When Spark should wake a bucket that has something to do at that watermark, or at that processing time."""
+        """Return when Spark should wake a bucket that has something to do at that watermark, or at that processing time."""
         ...
 
 
@@ -175,12 +175,12 @@ class LedgerClock:
 
 
 def _before(clock: Clock, batch: int) -> tuple[int, ...] | None:
-    """What was in force in the batch before."""
+    """Return what was in force in the batch before."""
     return clock.in_force(batch - 1).every if batch else None
 
 
 def _planned_us(logged: dict[str, Any]) -> int:
-    """When Spark planned a batch, by its log."""
+    """Return when Spark planned a batch, by its log."""
     return int(logged["batchTimestampMs"]) * 1_000
 
 

@@ -1,4 +1,4 @@
-"""What follows from ``available_now(flush=True)``: the end of input was declared, and no row can come after it."""
+"""Define what follows from ``available_now(flush=True)``: the end of input was declared, and no row can come after it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from krishiv_py.runtime.clock.controls import ControlFolder
 
 
 @attrs.frozen(eq=False)
-class Wakes:
+class ControlWriter:
     """Writes them.
 
     Attributes

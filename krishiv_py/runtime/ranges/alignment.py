@@ -19,7 +19,7 @@ from krishiv_py.runtime.reading.files import planned_here
 
 @attrs.define(eq=False)
 class Alignment:
-    """Who of the sources of one clock may go on; safe to ask from any thread.
+    """Says who of the sources of one clock may go on; safe to ask from any thread.
 
     A source is held back while its watermark is more than `max_drift_us` ahead of that of another one, which has input still
     to come. One that has nothing to read holds the others for `idle_us`, and not at all where there is no such time. So the
@@ -113,7 +113,7 @@ class Alignment:
 def alignments(
     plan: PhysicalPlan, reached: Callable[[], Mapping[str, int]], now: Callable[[], int]
 ) -> dict[int, tuple[Alignment, str]]:
-    """Who waits for whom, by the number of the source, with what it is called.
+    """Return who waits for whom, by the number of the source, with what it is called.
 
     Raises
     ------

@@ -42,7 +42,7 @@ _PAR1: Final = b"PAR1"
 
 @attrs.define(eq=False)
 class _Driver:
-    """What the driver knows of the folder. It stays behind when a source is sent to a task."""
+    """Holds what the driver knows of the folder. It stays behind when a source is sent to a task."""
 
     taken: Taken | None = None
     pending: list[File] = attrs.field(factory=list)

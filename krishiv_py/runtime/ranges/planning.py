@@ -130,7 +130,7 @@ class RangePlanner:
         return self._planning
 
     def may_go_on(self) -> bool:
-        """Whether the source need not wait for a slower one."""
+        """Return whether the source need not wait for a slower one."""
         return self.aligned is None or not self.aligned[0].holds(self.aligned[1])
 
     def begin(self, *, everything: bool) -> None:
@@ -287,7 +287,7 @@ class RangePlanner:
             tell_finished(source, self.node.name, position)
 
     def behind(self) -> bool:
-        """Whether there is more that no batch has taken, and that Spark does not know of yet."""
+        """Return whether there is more that no batch has taken, and that Spark does not know of yet."""
         if self._thread is None:
             return False
         if isinstance(self.node.source, (FolderSource, SentSource)):
@@ -298,7 +298,7 @@ class RangePlanner:
             return self.log.last > self._taken or self._any_new()
 
     def has_more(self) -> bool:
-        """Whether there is more that no batch has taken; a source of a user's is asked only where it has to wait."""
+        """Return whether there is more that no batch has taken; a source of a user's is asked only where it has to wait."""
         source = self.node.source
         with self._planning:
             if self.log.last > self._taken or self.log.ended:
@@ -447,7 +447,7 @@ def planners(
     durable: bool,
     interval_us: int | None = None,
 ) -> tuple[RangePlanner, ...]:
-    """What plans for the sources of a query; some of them wait for one another."""
+    """Return what plans for the sources of a query; some of them wait for one another."""
     found = [(at, logged(source, checkpoint, at, waits=at in aligned)) for at, source in enumerate(sources)]
     return tuple(
         RangePlanner(

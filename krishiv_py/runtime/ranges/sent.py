@@ -15,7 +15,7 @@ from krishiv_py.connectors.source import JsonValue, Planned, Source
 from krishiv_py.disk.checksums import as_parquet, missing
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.replay_index import WAY_OUT
-from krishiv_py.replay_log import Handed, ReplayLog
+from krishiv_py.replay_log import HandedSends, ReplayLog
 from krishiv_py.runtime.reading.parquet import ParquetReader
 from krishiv_py.runtime.reading.scanned import Scanned
 from krishiv_py.send_segments import Send
@@ -46,7 +46,7 @@ class SentSource(Source):
 
     poll_seconds: float = 0.02
     together: Together | None = None
-    handed: Handed | None = None
+    handed: HandedSends | None = None
 
     def __init__(self, schema: pa.Schema, spool: str, upto: int | None = None) -> None:
         self.schema, self.spool, self.upto = schema, spool, upto
@@ -99,7 +99,7 @@ class SentSource(Source):
         return found
 
     def _stream(self) -> str:
-        """What tells this stream from any other."""
+        """Return what tells this stream from any other."""
         self._identity = self._identity or self._log.identity()
         return self._identity
 
@@ -134,7 +134,7 @@ class SentSource(Source):
         return [Scanned(batch, None, latest) for batch in whole if batch.num_rows] or [Scanned(None, None, latest)]
 
     def scanned(self, planned: JsonValue, schema: pa.Schema) -> Iterator[Scanned]:
-        """What was sent.
+        """Return what was sent.
 
         Raises
         ------
@@ -162,7 +162,7 @@ def _numbers(planned: Any) -> range:
 
 
 def _as_wanted(found: pa.Schema, wanted: pa.Schema) -> bool:
-    """Whether columns need no more than to be picked."""
+    """Return whether columns need no more than to be picked."""
     if found is wanted:
         return True
     at = (found.get_field_index(field.name) for field in wanted)

@@ -1,4 +1,4 @@
-"""What all readers of files have in common: what cannot be read fails the query, or is put aside."""
+"""Define what all readers of files have in common: what cannot be read fails the query, or is put aside."""
 
 from __future__ import annotations
 

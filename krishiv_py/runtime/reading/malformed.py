@@ -1,4 +1,4 @@
-"""What is done with input that cannot be read: the query fails and says where, or the input is put aside and counted."""
+"""Define what is done with input that cannot be read: the query fails and says where, or the input is put aside and counted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNREADABLE: Final = (pa.ArrowException, OSError, UnicodeDecodeError, EOFError)
 
 @attrs.frozen
 class Rules:
-    """What a source is to do with input that does not fit.
+    """Holds what a source is to do with input that does not fit.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What readers hand on."""
+"""Define what readers hand on."""
 
 from __future__ import annotations
 

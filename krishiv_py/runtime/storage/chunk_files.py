@@ -40,7 +40,7 @@ _opened: Final[set[str]] = set()
 
 @attrs.frozen
 class ChunkFolder:
-    """Where the large chunks of a query lie.
+    """Says where the large chunks of a query lie.
 
     Attributes
     ----------

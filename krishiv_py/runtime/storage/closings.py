@@ -53,7 +53,7 @@ def request(checkpoint: str, keys: Mapping[int, pa.Table], *, durable: bool) -> 
 
 @attrs.define(eq=False)
 class Closings:
-    """What the driver of a query does with the requests.
+    """Holds what the driver of a query does with the requests.
 
     Attributes
     ----------

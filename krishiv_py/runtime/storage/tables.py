@@ -30,7 +30,7 @@ _NOTE: Final = "_in_use.json"
 
 
 @attrs.define(eq=False)
-class Tables:
+class LookupTables:
     """The tables of a query, as its driver loads and keeps them.
 
     Attributes

@@ -95,7 +95,9 @@ class ResultTimes:
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
-    """How rows lie in files: under plain names, without columns that have nothing but nulls, which parquet does not know."""
+    """Return how rows lie in files: under plain names, without columns that have nothing but nulls, which parquet does
+    not know.
+    """
     fields = [pa.field(f"c{at}", f.type) for at, f in enumerate(schema) if not pa.types.is_null(f.type)]
     return pa.schema([*fields, pa.field(TIME, _TIME_TYPE), pa.field(NOTE, pa.string())])
 

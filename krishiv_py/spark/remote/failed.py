@@ -1,4 +1,5 @@
-"""What ends a query of the server between its batches, as a source does that cannot plan: noted, for the client to raise it.
+"""Define what ends a query of the server between its batches, as a source does that cannot plan: noted, for the client
+to raise it.
 
 Spark tells the client of what fails in a batch, and of nothing else.
 """

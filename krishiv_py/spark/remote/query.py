@@ -11,15 +11,15 @@ from pyspark.errors import PySparkException
 from krishiv_py.connectors.ranges import Backlog
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.running.progress import Progress
-from krishiv_py.runtime.query_metrics import Ledger
+from krishiv_py.runtime.query_metrics import BucketMetrics
 from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.remote.failed import noted_failure
 from krishiv_py.spark.remote.rows import Arrivals
 
 
 @attrs.define(eq=False)
-class NotedLedger(Ledger):
-    """What the server's process notes of the query beside the checkpoint."""
+class NotedLedger(BucketMetrics):
+    """Holds what the server's process notes of the query beside the checkpoint."""
 
     held: dict[str, int] = attrs.field(factory=dict)
     """How often each source was held back there."""

@@ -18,13 +18,13 @@ from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.snapshot import check_snapshot
 from krishiv_py.planner.tables import lookup_tables
 from krishiv_py.runtime.batch import Halt
-from krishiv_py.runtime.checkpoint.opened import Opened
+from krishiv_py.runtime.checkpoint.opened import OpenedCheckpoint
 from krishiv_py.runtime.checkpoint.sparklog import forget_unplanned
-from krishiv_py.runtime.clock.beats import Beats
+from krishiv_py.runtime.clock.beats import ControlFiles
 from krishiv_py.runtime.clock.controls import ControlFolder
 from krishiv_py.runtime.clock.flushed import NOTE, warn_if_flushed
 from krishiv_py.runtime.outputs import claim_outputs, described_outputs
-from krishiv_py.runtime.query_rows import Rows
+from krishiv_py.runtime.query_rows import QueryRows
 from krishiv_py.runtime.ranges.alignment import alignments
 from krishiv_py.runtime.reading.files import arrow_scanned
 from krishiv_py.spark.launched import Launched, patiently
@@ -48,7 +48,7 @@ def start(
     spark: SparkSession,
     plan: PhysicalPlan,
     sinks: tuple[Sink, ...],
-    opened: Opened,
+    opened: OpenedCheckpoint,
     batches: Batches,
     title: str,
     now: Callable[[], int],
@@ -74,7 +74,7 @@ def start(
         ledger.restore()
         warn_if_flushed(ledger.moment.watermark_us, checkpoint, plan.source)
         clock = first_clock(plan, opened, now)
-        beats = Beats.of(plan, batches)
+        beats = ControlFiles.of(plan, batches)
         controls = ControlFolder.of(checkpoint, wanted=beats.wanted, sources=len(plan.reads))
         claim_outputs(plan, sinks, claim.outputs, checkpoint)
         arrivals = Arrivals(client_folder(checkpoint), takers)
@@ -120,7 +120,7 @@ def start(
         ledger,
         plan,
         "\n".join([described_outputs(plan, sinks), *([NOTE] if batches.flush and beats.goes_on else [])]),
-        Rows.of(plan, sinks),
+        QueryRows.of(plan, sinks),
         end,
         Halt(),
         spark,

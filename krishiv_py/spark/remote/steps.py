@@ -1,4 +1,4 @@
-"""What is done with a micro-batch in a process of the server.
+"""Define what is done with a micro-batch in a process of the server.
 
 Spark Connect runs the function of ``foreachBatch`` in a Python process beside the server, from a pickled copy. So the copy has
 values only, and what a driver keeps (locks, ledger, open sinks, threads) is made there, when the copy is unpickled: that is
@@ -27,15 +27,15 @@ from krishiv_py.planner.tables import lookup_tables
 from krishiv_py.runtime.batch import Halt
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.sparklog import batches_of
-from krishiv_py.runtime.clock.beats import Beats
+from krishiv_py.runtime.clock.beats import ControlFiles
 from krishiv_py.runtime.clock.clocks import clock_for
 from krishiv_py.runtime.clock.controls import ControlFolder
 from krishiv_py.runtime.outputs import check_outputs
-from krishiv_py.runtime.query_metrics import Ledger
+from krishiv_py.runtime.query_metrics import BucketMetrics
 from krishiv_py.runtime.ranges.alignment import alignments
 from krishiv_py.runtime.ranges.planning import backlogs, planners
 from krishiv_py.runtime.storage.closings import Closings
-from krishiv_py.runtime.storage.tables import Tables
+from krishiv_py.runtime.storage.tables import LookupTables
 from krishiv_py.spark.publishing import outputs_of
 from krishiv_py.spark.remote.lease import end_with_parent, heed, query_id, take_server
 from krishiv_py.spark.remote.planning import Planning, begin_planning
@@ -50,7 +50,7 @@ _SECOND_S = 10.0
 
 @attrs.frozen(eq=False)
 class Told:
-    """What the server's process is told of a query.
+    """Holds what the server's process is told of a query.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class Told:
     checkpoint: str
     mark: str
     durable: bool
-    beats: Beats
+    beats: ControlFiles
     shuffle_files: ShuffleFiles
     planning: Planning
     now: Callable[[], int]
@@ -182,10 +182,10 @@ def begin(pickled: bytes) -> ServerSteps:
             hint="use a folder that client, server and executors reach under one path",
         )
     check_outputs(plan, told.sinks)
-    reached: list[Ledger] = []
+    reached: list[BucketMetrics] = []
     aligned = alignments(plan, lambda: reached[0].sources_us, told.now)
     waiting = tuple({id(alignment): alignment for alignment, _ in aligned.values()}.values())
-    ledger = Ledger(notes, plan.stages, plan.last, plan.clocks.initial, waiting, every_batch=True)
+    ledger = BucketMetrics(notes, plan.stages, plan.last, plan.clocks.initial, waiting, every_batch=True)
     reached.append(ledger)
     ledger.restore()
     for alignment in waiting:
@@ -210,7 +210,7 @@ def begin(pickled: bytes) -> ServerSteps:
         TimeWatch(plan, told.title),
         planning,
         told.beats.wakes(controls, told.now),
-        Tables(checkpoint, lookup_tables(plan), told.now, told.durable),
+        LookupTables(checkpoint, lookup_tables(plan), told.now, told.durable),
         Closings(checkpoint, told.durable, begun),
     )
     if heartbeats is not None:
@@ -232,7 +232,7 @@ def begin(pickled: bytes) -> ServerSteps:
     return ServerSteps(steps, batch_setting(checkpoint))
 
 
-def _note_waiting(ledger: Ledger) -> None:
+def _note_waiting(ledger: BucketMetrics) -> None:
     with contextlib.suppress(OSError):  # for people only: the next batch notes it again
         ledger.note_waiting()
 

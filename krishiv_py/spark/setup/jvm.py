@@ -130,7 +130,9 @@ def hush_py4j() -> None:
 
 
 def _of_interest(record: logging.LogRecord) -> bool:
-    """Whether a record is worth showing: not py4j's that a stopped query's batch was broken off, or that Ctrl-C was pressed."""
+    """Return whether a record is worth showing: not py4j's that a stopped query's batch was broken off, or that Ctrl-C
+    was pressed.
+    """
     if record.exc_info is None or record.exc_info[0] is None or "py4j" not in record.pathname:
         return True
     return record.exc_info[0].__name__ not in ("BatchStoppedError", "KeyboardInterrupt")

@@ -1,4 +1,4 @@
-"""How many tasks of a bounded run are done, from Spark's status tracker."""
+"""Determine how many tasks of a bounded run are done, from Spark's status tracker."""
 
 from __future__ import annotations
 

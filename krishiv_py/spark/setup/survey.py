@@ -39,7 +39,7 @@ _EXECUTOR_S: Final = 60
 
 @attrs.frozen
 class Found:
-    """What a task found on its executor.
+    """Holds what a task found on its executor.
 
     Attributes
     ----------

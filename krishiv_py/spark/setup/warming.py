@@ -1,4 +1,4 @@
-"""What an embedded session does beside its user: Python workers begin, and on request a class archive is made once."""
+"""Define what an embedded session does beside its user: Python workers begin, and on request a class archive is made once."""
 
 from __future__ import annotations
 

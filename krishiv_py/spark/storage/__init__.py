@@ -1,1 +1,1 @@
-"""What tasks of Spark share: tables of lookup joins, large chunks between tasks of one machine."""
+"""Define what tasks of Spark share: tables of lookup joins, large chunks between tasks of one machine."""

@@ -24,7 +24,7 @@ from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, is_connect, setting
 
 @attrs.frozen
 class ShuffleFiles:
-    """How chunks are handed on.
+    """Says how chunks are handed on.
 
     Attributes
     ----------

@@ -1,4 +1,6 @@
-"""What runs in the tasks of a bounded run: rows are packed, each stage takes all its micro-batches, then the end of input."""
+"""Define what runs in the tasks of a bounded run: rows are packed, each stage takes all its micro-batches, then the end
+of input.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,13 @@ from krishiv_py.engine.chain import follow, packed_results, stepping
 from krishiv_py.engine.failures import PREPARE, STEP
 from krishiv_py.engine.loop import NO_ROWS, micro_batch
 from krishiv_py.engine.notes import FIRINGS, Notes, count, none_counted
-from krishiv_py.engine.stage import BatchDone, Packed, Stage
+from krishiv_py.engine.stage import BatchDone, Packed, StageOperator
 from krishiv_py.kernels.input.malformed import late_output
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.runtime.handing_on import NEXT, RESULT, STAGE, Leaving, Place, address_of, addressed
+from krishiv_py.runtime.handing_on import NEXT, RESULT, STAGE, Leaving, StagePlace, address_of, addressed
 from krishiv_py.runtime.reading.scanned import Scanned
 from krishiv_py.spark.reading.scan import Reader
 from krishiv_py.spark.setup.types import flat_type
@@ -79,7 +81,7 @@ class BoundedPack:
         release_memory()
 
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        stages = [Stage(root.spec) for root in self.roots]
+        stages = [StageOperator(root.spec) for root in self.roots]
         passed = [{**none_counted(), FIRINGS: 0} for _ in stages]
         for seq, (timed, scanned) in enumerate(self._batches(batches)):
             if scanned.control is not None:  # what it tells is in the moments of the batches
@@ -94,7 +96,7 @@ class BoundedPack:
             if not root.spec.time_column:
                 yield _row(self.bucket_ids[0], 0, _told(NOTES, root.number), Notes(counters).to_bytes())
 
-    def _packed(self, root: Root, stage: Stage, timed: TimedBatch, scanned: Scanned) -> list[tuple[int, str, bytes]]:
+    def _packed(self, root: Root, stage: StageOperator, timed: TimedBatch, scanned: Scanned) -> list[tuple[int, str, bytes]]:
         packing = stage.pack(timed.moment.at(root.times))
         if scanned.malformed:
             packing.refuse(in_columns(scanned.malformed))
@@ -106,7 +108,7 @@ class BoundedPack:
         return [*rows, (self.bucket_ids[0], addressed(NOTES, root.number), packing.notes.to_bytes())]
 
     def _passing(
-        self, root: Root, stage: Stage, scanned: Scanned, leaving: tuple[Leaving, ...], counters: dict[str, int]
+        self, root: Root, stage: StageOperator, scanned: Scanned, leaving: tuple[Leaving, ...], counters: dict[str, int]
     ) -> Iterator[tuple[int, str, bytes]]:
         packing = packing_of(stage)
         take(packing, scanned)
@@ -146,7 +148,7 @@ class BoundedSteps:
     """
 
     spec: OperatorSpec
-    place: Place
+    place: StagePlace
     batches: tuple[TimedBatch, ...]
     shuffle_files: ShuffleFiles
 
@@ -178,7 +180,7 @@ class BoundedSteps:
                     given.setdefault(row["bucket"], {}).setdefault(row["batch"], []).append(part)
                 else:
                     read.setdefault(row["bucket"], []).append((row["batch"], row["seq"], row["blob"]))
-        stage = Stage(stepping(self.spec))
+        stage = StageOperator(stepping(self.spec))
         for bucket in sorted({*read, *given}):
             chunks = self._chunks(read.get(bucket, []))
             steps = self._behind(stage, chunks, given.get(bucket, {})) if self.place.follows else self._first(stage, chunks)
@@ -192,7 +194,7 @@ class BoundedSteps:
             by_batch.setdefault(number, []).append(self.shuffle_files.take(blob))
         return {number: Packed(chunks) for number, chunks in by_batch.items()}
 
-    def _first(self, stage: Stage, read: dict[int, Packed]) -> Iterator[tuple[int, BatchDone]]:
+    def _first(self, stage: StageOperator, read: dict[int, Packed]) -> Iterator[tuple[int, BatchDone]]:
         """The steps of a stage that reads a source only."""
         bucket, times = Bucket(MemoryStore()), self.place.times
         for at, (timed, then, waits) in enumerate(turns(self.batches)):
@@ -201,7 +203,7 @@ class BoundedSteps:
             yield from ((2 * at + more, step) for more, step in enumerate(steps))
 
     def _behind(
-        self, stage: Stage, read: dict[int, Packed], given: dict[int, list[pa.Table]]
+        self, stage: StageOperator, read: dict[int, Packed], given: dict[int, list[pa.Table]]
     ) -> Iterator[tuple[int, BatchDone]]:
         """The steps of a stage that takes the results of others, step by step (SEMANTICS §7.3)."""
         moments = [m.at(self.place.times) for m in step_moments(self.batches)]
@@ -244,7 +246,9 @@ def turns(batches: Sequence[TimedBatch]) -> Iterator[tuple[TimedBatch, Moment, b
 
 
 def step_moments(batches: Sequence[TimedBatch]) -> tuple[Moment, ...]:
-    """What is in force in the steps of a first stage: of each batch, and of the batch without rows that may follow it."""
+    """Return what is in force in the steps of a first stage: of each batch, and of the batch without rows that may
+    follow it.
+    """
     every = ((timed.moment, then if waits else timed.moment) for timed, then, waits in turns(batches))
     return tuple(moment for both in every for moment in both)
 

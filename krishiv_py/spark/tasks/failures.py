@@ -1,4 +1,6 @@
-"""What went wrong on Spark, as an error of ours: raised in a task, found in a stack trace, or because the JVM has gone."""
+"""Define what went wrong on Spark, as an error of ours: raised in a task, found in a stack trace, or because the JVM
+has gone.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which micro-batches a finite input would make in a streaming query, and what would be in force in each.
+"""Determine which micro-batches a finite input would make in a streaming query, and what would be in force in each.
 
 Memory streams: every send is a batch, and the query is idle between two. Files read with ``max_files_per_batch``: that many
 files of every source a batch, by modification time, one batch right after the other, as a query takes what is there. A user's

@@ -13,7 +13,7 @@ from krishiv_py.arrays.grouping import buckets
 from krishiv_py.arrays.splitting import split as by_number
 from krishiv_py.connectors.malformed import in_columns
 from krishiv_py.engine.failures import PREPARE
-from krishiv_py.engine.stage import Stage
+from krishiv_py.engine.stage import StageOperator
 from krishiv_py.kernels.columns.evaluate import apply_prefix
 from krishiv_py.kernels.input.malformed import late_output
 from krishiv_py.kernels.input.prepare import Prepare
@@ -63,11 +63,11 @@ class PassesRows(Protocol):
     """Takes the rows of an output without windows in one task."""
 
     def take(self, scanned: Scanned) -> Iterator[Passing]:
-        """What a reader gave."""
+        """Return what a reader gave."""
         ...
 
     def finish(self) -> Iterator[Passing]:
-        """What is left, and the report."""
+        """Return what is left, and the report."""
         ...
 
 
@@ -148,11 +148,11 @@ class Pack:
 
 
 class _Share:
-    """What one task packs for one stage."""
+    """Holds what one task packs for one stage."""
 
     def __init__(self, root: Root, in_force: Moment) -> None:
         self.root = root
-        self.stage = Stage(root.spec)
+        self.stage = StageOperator(root.spec)
         self.packing = self.stage.pack(in_force.at(root.times))
 
 
@@ -198,7 +198,7 @@ class _Task:
             yield self._rows([(self._pack.bucket_ids[0], kind, blob) for kind, blob in found])
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """What is left, the late rows and the notes."""
+        """Return what is left, the late rows and the notes."""
         for share in self._shares:
             yield from self._flush(share)
         takes_over = self._pack.clock.takes_over(self._batch)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from krishiv_py.connectors.malformed import in_columns
-from krishiv_py.engine.stage import BatchDone, Packing, Stage
+from krishiv_py.engine.stage import BatchDone, Packing, StageOperator
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.runtime.reading.scanned import Scanned
 
 
-def packing_of(stage: Stage) -> Packing:
+def packing_of(stage: StageOperator) -> Packing:
     """Begin to take rows."""
     return stage.pack(Moment(UNSET))
 
@@ -23,6 +23,6 @@ def take(packing: Packing, scanned: Scanned) -> None:
         packing.take(scanned.batch)
 
 
-def done(stage: Stage, packing: Packing) -> BatchDone:
+def done(stage: StageOperator, packing: Packing) -> BatchDone:
     """Return what came of the rows that were taken."""
     return stage.step(Bucket(MemoryStore()), packing.packed(), Moment(UNSET))

@@ -19,21 +19,21 @@ from krishiv_py.engine.failures import STEP
 from krishiv_py.engine.loop import NO_ROWS
 from krishiv_py.engine.notes import FIRINGS, Notes, Report, count, none_counted
 from krishiv_py.engine.snapshot import as_if_ended, early
-from krishiv_py.engine.stage import Packed, Stage
+from krishiv_py.engine.stage import Packed, StageOperator
 from krishiv_py.errors import OperatorError
 from krishiv_py.kernels.input.malformed import late_output
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.sorted_map import Pages
-from krishiv_py.kernels.state.spread import Held
+from krishiv_py.kernels.state.spread import BucketContent
 from krishiv_py.kernels.state.store import Bucket, Meta, mapped, stored
 from krishiv_py.plan.durations import MAX_TIME_US, UNSET
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.running.counters import under_new_names
 from krishiv_py.runtime.checkpoint.begun import STATE as SAVED
 from krishiv_py.runtime.clock.clocks import Clock
-from krishiv_py.runtime.handing_on import EARLY, METRICS, NEXT, OF_LATE_ROWS, Place, address_of, addressed, kind_of
+from krishiv_py.runtime.handing_on import EARLY, METRICS, NEXT, OF_LATE_ROWS, StagePlace, address_of, addressed, kind_of
 from krishiv_py.runtime.outputs import TaskOutput
 from krishiv_py.runtime.savepoints import read_bucket
 from krishiv_py.runtime.storage.chunk_files import BucketChunks, ChunkFolder
@@ -119,10 +119,10 @@ class BucketProcessor:
         clock: Clock | None = None,
         blobs: ChunkFolder | None = None,
         shuffle_files: ShuffleFiles | None = None,
-        place: Place | None = None,
+        place: StagePlace | None = None,
     ) -> None:
         self._spec = spec
-        self._place = Place() if place is None else place
+        self._place = StagePlace() if place is None else place
         self._output = output
         self._clock = clock
         self._blobs = blobs
@@ -133,7 +133,7 @@ class BucketProcessor:
         settle_worker("operator")
         self._handle = handle
         self._state = state
-        self._stage = Stage(stepping(self._spec))
+        self._stage = StageOperator(stepping(self._spec))
         self._stepped: set[int] = set()
         mark = self._spec.watermark
         self._mark = MarkCheck(self._spec.name, self._spec.tick_us, mark.lag_us if isinstance(mark, WatermarkSpec) else 0)
@@ -267,7 +267,7 @@ class BucketProcessor:
         loaded: Meta = json.loads(bytes(kept[0]))
         return loaded
 
-    def _taken_over(self, bucket: int) -> Held | None:
+    def _taken_over(self, bucket: int) -> BucketContent | None:
         """Return what the savepoint has of a bucket."""
         place, at = self._place, self._place.bucket_ids.index(bucket)
         return read_bucket(f"{self._checkpoint}/{SAVED}", place.number, at)
@@ -340,7 +340,7 @@ class BucketProcessor:
         return kind_of(kind, self._place.number, self._place.last)
 
     def _early(self, held: Bucket, moment: Moment, given: Sequence[pa.Table]) -> pa.Table:
-        """What is open, as early results; of several stages with what those before give early."""
+        """Return what is open, as early results; of several stages with what those before give early."""
         if not self._place.number and self._place.wakes is None:
             return early(self._stage, held, moment)
         packed = packed_results(self._stage, given, moment)

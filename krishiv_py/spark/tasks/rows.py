@@ -12,7 +12,7 @@ from pyspark import TaskContext
 
 from krishiv_py.engine.failures import PREPARE
 from krishiv_py.engine.notes import Report, count
-from krishiv_py.engine.stage import Stage
+from krishiv_py.engine.stage import StageOperator
 from krishiv_py.kernels.input.malformed import late_output
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.runtime.handing_on import METRICS, OF_LATE_ROWS, TASK, Leaving, kind_of
@@ -107,7 +107,7 @@ class GivesRows:
 
     def __init__(self, out: RowsOut, task: int) -> None:
         self._out, self._task = out, task
-        self._stage, self._counters = Stage(out.spec), dict[str, int]()
+        self._stage, self._counters = StageOperator(out.spec), dict[str, int]()
         self._left: dict[str, int] = {}
         self._packing = packing_of(self._stage)
 

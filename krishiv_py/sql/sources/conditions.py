@@ -1,4 +1,4 @@
-"""What joins two streams: equal keys, bounds of time, equal windows, and what is asked of one side alone."""
+"""Define what joins two streams: equal keys, bounds of time, equal windows, and what is asked of one side alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlglot import expressions as sg
 
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.errors import DurationError
-from krishiv_py.sql.scope import Column, Rows
+from krishiv_py.sql.scope import Column, Relation
 from krishiv_py.sql.text.windows import interval_us
 
 SideName: TypeAlias = Literal["left", "right"]
@@ -69,9 +69,9 @@ class Sorter:
         The columns of both.
     """
 
-    left: Rows
-    right: Rows
-    both: Rows
+    left: Relation
+    right: Relation
+    both: Relation
 
     def sorted(self, parts: list[sg.Expression]) -> Conditions:
         """The `parts`, between which AND stands, sorted."""
@@ -161,7 +161,7 @@ class Sorter:
         return 1_000 if whole else 1
 
     @property
-    def _sides(self) -> tuple[Rows, Rows]:
+    def _sides(self) -> tuple[Relation, Relation]:
         return self.left, self.right
 
     def _term(self, told: sg.Expression) -> _Term | None:

@@ -19,7 +19,7 @@ from krishiv_py.plan.names import free
 from krishiv_py.plan.schema import is_key_type
 from krishiv_py.plan.windows.fixed import HoppingWindow, hopping, tumbling
 from krishiv_py.sql.env import Env
-from krishiv_py.sql.scope import Column, Role, Rows
+from krishiv_py.sql.scope import Column, Relation, Role
 from krishiv_py.sql.sources.conditions import Conditions, Sorter
 from krishiv_py.sql.text.statements import refused
 from krishiv_py.sql.text.windows import WindowCall
@@ -71,14 +71,14 @@ class Sides:
         The time of AS OF.
     """
 
-    left: Rows
-    right: Rows
+    left: Relation
+    right: Relation
     conditions: Conditions
     how: How
     version: sg.Expression | None
 
 
-def sides(left: Rows, right: Rows, parts: list[sg.Expression], how: How, version: sg.Expression | None) -> Sides:
+def sides(left: Relation, right: Relation, parts: list[sg.Expression], how: How, version: sg.Expression | None) -> Sides:
     """The sides of a join, and its conditions sorted."""
     for rows in (left, right):
         if rows.ranking is not None:
@@ -88,7 +88,7 @@ def sides(left: Rows, right: Rows, parts: list[sg.Expression], how: How, version
     return Sides(left, right, Sorter(left, right, both).sorted(parts), how, version)
 
 
-def apart(rows: Rows, taken: list[str]) -> Rows:
+def apart(rows: Relation, taken: list[str]) -> Relation:
     """Rows whose columns have other names than `taken`."""
     names: dict[str, str] = {}
     for name in rows.schema.names:
@@ -100,7 +100,9 @@ def apart(rows: Rows, taken: list[str]) -> Rows:
     return attrs.evolve(rows, stream=rows.stream.rename(**names), columns=columns)
 
 
-def joined(left: Rows, right: Rows, parts: list[sg.Expression], how: How, version: sg.Expression | None, env: Env) -> Rows:
+def joined(
+    left: Relation, right: Relation, parts: list[sg.Expression], how: How, version: sg.Expression | None, env: Env
+) -> Relation:
     """The rows of a join of two streams."""
     found = _filtered(sides(left, right, parts, how, version))
     conditions = found.conditions
@@ -132,7 +134,7 @@ def joined(left: Rows, right: Rows, parts: list[sg.Expression], how: How, versio
     made, window = _made(timed[0], timed[1], on, found)
     stream = made.results()
     columns = _columns(found, keys, renamed, stream, window)
-    rows = Rows(stream, columns, window=window)
+    rows = Relation(stream, columns, window=window)
     rest = conditions.rest
     if rest and how != "inner":
         hint = "write JOIN, which takes it, where rows without a partner are not needed; WHERE would drop those, too"

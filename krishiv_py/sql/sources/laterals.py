@@ -13,7 +13,7 @@ from krishiv_py.errors import PlanError
 from krishiv_py.plan.expressions.expr import Expr, Func, Lit, col
 from krishiv_py.plan.expressions.lambdas import Lambda, LambdaVar
 from krishiv_py.plan.names import free
-from krishiv_py.sql.scope import Column, Rows
+from krishiv_py.sql.scope import Column, Relation
 from krishiv_py.sql.text.statements import only, refused
 from krishiv_py.types import type_text
 
@@ -25,7 +25,7 @@ _WRITE: Final = (
 
 @attrs.frozen(eq=False)
 class _Call:
-    """What gives rows: its `kind`, the list, names of the table and its columns, and whether rows without items stay."""
+    """Holds what gives rows: its `kind`, the list, names of the table and its columns, and whether rows without items stay."""
 
     kind: str
     value: sg.Expression
@@ -40,7 +40,7 @@ def is_lateral(node: sg.Expression) -> bool:
     return isinstance(node, (sg.Lateral, sg.Unnest))
 
 
-def spread(rows: Rows, node: sg.Expression, outer: bool = False) -> Rows:
+def spread(rows: Relation, node: sg.Expression, outer: bool = False) -> Relation:
     """The rows once for each item of a list, with the item as a column; also those without items if `outer`.
 
     Raises

@@ -15,14 +15,14 @@ from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.names import free
 from krishiv_py.sql.catalog import Static
-from krishiv_py.sql.scope import Column, Rows, dotted
+from krishiv_py.sql.scope import Column, Relation, dotted
 from krishiv_py.sql.sources.conditions import Sorter
 from krishiv_py.sql.text.statements import refused
 
 VALIDITY: Final = "write ON a.id = t.id, and for validity AND a.ts >= t.valid_from AND a.ts < t.valid_to"
 
 
-def looked_up(left: Rows, table: Static, alias: str, parts: list[sg.Expression], how: str, node: sg.Expression) -> Rows:
+def looked_up(left: Relation, table: Static, alias: str, parts: list[sg.Expression], how: str, node: sg.Expression) -> Relation:
     """Rows with the columns of a table.
 
     Raises
@@ -43,7 +43,7 @@ def looked_up(left: Rows, table: Static, alias: str, parts: list[sg.Expression],
     names = _names(left, table)
     theirs = tuple(Column(alias, n, names[n]) for n in table.schema.names)
     fields = [table.schema.field(n).with_name(made) for n, made in names.items()]
-    whole = Rows(Stream(stream._node, pa.schema(fields), stream._runner), theirs)
+    whole = Relation(Stream(stream._node, pa.schema(fields), stream._runner), theirs)
     both = Stream(stream._node, pa.schema([*left.schema, *fields]), stream._runner)
     sorter = Sorter(left, whole, attrs.evolve(left, stream=both, columns=(*left.columns, *theirs)))
     look = _Look(left, sorter, {made: name for name, made in names.items()}, stream)
@@ -79,9 +79,9 @@ def _kept(part: sg.Expression, table: Static, alias: str) -> str:
 
 @attrs.define(eq=False)
 class _Look:
-    """What the conditions of a lookup have said so far."""
+    """Holds what the conditions of a lookup have said so far."""
 
-    left: Rows
+    left: Relation
     sorter: Sorter
     column_of: dict[str, str]
     stream: Stream
@@ -129,7 +129,7 @@ class _Look:
         return True
 
 
-def _names(left: Rows, table: Static) -> dict[str, str]:
+def _names(left: Relation, table: Static) -> dict[str, str]:
     """Names for the columns of the table among those of the rows."""
     names: dict[str, str] = {}
     for name in table.schema.names:

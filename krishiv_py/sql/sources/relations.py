@@ -10,7 +10,7 @@ from sqlglot import expressions as sg
 from krishiv_py.errors import PlanError
 from krishiv_py.sql.catalog import Registered, Static, unknown_table
 from krishiv_py.sql.env import Env, Inner, conjuncts
-from krishiv_py.sql.scope import Column, Rows
+from krishiv_py.sql.scope import Column, Relation
 from krishiv_py.sql.sources.joins import how_of, joined
 from krishiv_py.sql.sources.laterals import is_lateral, spread
 from krishiv_py.sql.sources.lookups import VALIDITY, looked_up
@@ -29,7 +29,7 @@ _LATERAL: Final = (
 _BRACKETS: Final = "register the stream, and name it in FROM"
 
 
-def from_clause(tree: sg.Select, env: Env, inner: Inner) -> tuple[Rows, list[sg.Expression]]:
+def from_clause(tree: sg.Select, env: Env, inner: Inner) -> tuple[Relation, list[sg.Expression]]:
     """The rows a query reads, and the parts of WHERE that are still to be fulfilled."""
     clause = clause_of(tree, "from")
     assert clause is not None
@@ -44,7 +44,9 @@ def from_clause(tree: sg.Select, env: Env, inner: Inner) -> tuple[Rows, list[sg.
     return _exists(rows, wanted, env, inner)
 
 
-def _join(left: Rows, join: sg.Join, wanted: list[sg.Expression], env: Env, inner: Inner) -> tuple[Rows, list[sg.Expression]]:
+def _join(
+    left: Relation, join: sg.Join, wanted: list[sg.Expression], env: Env, inner: Inner
+) -> tuple[Relation, list[sg.Expression]]:
     only(join, frozenset({"this", "on", "using", "method", "side", "kind"}))
     how, version, told = how_of(join), None, join.this
     if is_lateral(told):
@@ -86,14 +88,14 @@ def _join(left: Rows, join: sg.Join, wanted: list[sg.Expression], env: Env, inne
     return _once(made, using, {c.table for c in columns}), wanted
 
 
-def _once(rows: Rows, using: list[str], tables: set[str | None]) -> Rows:
+def _once(rows: Relation, using: list[str], tables: set[str | None]) -> Relation:
     """The columns of USING once and first among ``*``, as in Spark: those of the left side, not of the right `tables`."""
     columns = [attrs.evolve(c, hidden=c.hidden or (c.table in tables and c.name.lower() in using)) for c in rows.columns]
     first = [c for name in using for c in columns if c.name.lower() == name and not c.hidden]
     return attrs.evolve(rows, columns=(*first, *(c for c in columns if not any(c is f for f in first))))
 
 
-def _joins(node: sg.Expression, left: Rows, both: Rows) -> bool:
+def _joins(node: sg.Expression, left: Relation, both: Relation) -> bool:
     """Return whether a part of WHERE is about both sides."""
     if node.find(sg.Query) is not None:
         return False
@@ -121,7 +123,7 @@ def _version(table: sg.Table) -> sg.Expression:
     return time
 
 
-def _exists(rows: Rows, wanted: list[sg.Expression], env: Env, inner: Inner) -> tuple[Rows, list[sg.Expression]]:
+def _exists(rows: Relation, wanted: list[sg.Expression], env: Env, inner: Inner) -> tuple[Relation, list[sg.Expression]]:
     """Rows with a partner (EXISTS) or without one (NOT EXISTS)."""
     rest: list[sg.Expression] = []
     for part in wanted:
@@ -142,7 +144,7 @@ def _exists(rows: Rows, wanted: list[sg.Expression], env: Env, inner: Inner) -> 
     return rows, rest
 
 
-def source(node: sg.Expression, env: Env, inner: Inner) -> Rows:
+def source(node: sg.Expression, env: Env, inner: Inner) -> Relation:
     """The rows of one table, query or window function."""
     if isinstance(node, sg.Subquery):
         return _query(node, env, inner)
@@ -153,7 +155,7 @@ def source(node: sg.Expression, env: Env, inner: Inner) -> Rows:
     raise refused("this in FROM", node.sql("spark"), _BRACKETS)
 
 
-def _query(node: sg.Subquery, env: Env, inner: Inner) -> Rows:
+def _query(node: sg.Subquery, env: Env, inner: Inner) -> Relation:
     tree = query_of(node.this)
     if tree is None or node.args.get("joins"):
         raise refused("brackets around a join in FROM", node.sql("spark"), "leave the brackets out, or write a query in them")
@@ -168,7 +170,7 @@ def _no_renaming(node: sg.Expression) -> None:
         raise refused("renaming columns in FROM", node.sql("spark"), "name them with AS in a query in brackets")
 
 
-def found(node: sg.Table, env: Env) -> Registered | Static | Rows:
+def found(node: sg.Table, env: Env) -> Registered | Static | Relation:
     """Return the stream of a name in FROM."""
     only(node, frozenset({"this", "alias", "version"}))
     _no_renaming(node)
@@ -179,11 +181,11 @@ def found(node: sg.Table, env: Env) -> Registered | Static | Rows:
     return known
 
 
-def _table(node: sg.Table, env: Env) -> Rows:
+def _table(node: sg.Table, env: Env) -> Relation:
     table = found(node, env)
     if node.args.get("version"):
         raise refused("AS OF", node.sql("spark"), "it belongs to the right side of a JOIN")
-    if isinstance(table, Rows):
+    if isinstance(table, Relation):
         return table.named(node.alias or node.name)
     if isinstance(table, Static):
         raise PlanError(
@@ -194,13 +196,13 @@ def _table(node: sg.Table, env: Env) -> Rows:
     return rows_of_table(table, node.alias or table.name)
 
 
-def rows_of_table(table: Registered, alias: str) -> Rows:
+def rows_of_table(table: Registered, alias: str) -> Relation:
     """The rows of a registered stream."""
     columns = (Column(alias, n, n, "time" if n == table.event_time else None) for n in table.stream.schema.names)
-    return Rows(table.stream, tuple(columns), table)
+    return Relation(table.stream, tuple(columns), table)
 
 
-def _function(node: sg.Table, env: Env, inner: Inner) -> Rows:
+def _function(node: sg.Table, env: Env, inner: Inner) -> Relation:
     """``TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), size))``, and the same without TABLE around."""
     only(node, frozenset({"this", "alias"}))
     _no_renaming(node)
@@ -262,7 +264,7 @@ def _no_call(kind: Kind, call: sg.Expression) -> PlanError:
     )
 
 
-def _data(node: sg.Expression, env: Env, inner: Inner) -> Rows:
+def _data(node: sg.Expression, env: Env, inner: Inner) -> Relation:
     if isinstance(node, sg.Column) and not node.table:
         return _table(sg.Table(this=node.this.copy()), env)
     tree = query_of(node)
@@ -271,7 +273,7 @@ def _data(node: sg.Expression, env: Env, inner: Inner) -> Rows:
     return inner(tree, env)
 
 
-def _with_bounds(rows: Rows, window: WindowCall, call: sg.Expression) -> Rows:
+def _with_bounds(rows: Relation, window: WindowCall, call: sg.Expression) -> Relation:
     """Rows with the columns a window function adds, which are known after grouping."""
     added = {"window_start": "start", "window_end": "end", "window_time": "time"}
     taken = [c.name for c in rows.visible if c.name.lower() in added]
@@ -289,7 +291,7 @@ def _with_bounds(rows: Rows, window: WindowCall, call: sg.Expression) -> Rows:
     return attrs.evolve(rows, columns=(*plain, *bounds), window=window)
 
 
-def _own_first(node: sg.Expression, own: Rows) -> sg.Expression:
+def _own_first(node: sg.Expression, own: Relation) -> sg.Expression:
     """A condition of an inner query, whose names mean its own columns before those of the query around it."""
     tables = {c.name.lower(): c.table for c in own.columns if not c.hidden}
 

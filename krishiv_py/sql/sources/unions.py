@@ -14,11 +14,11 @@ from krishiv_py.plan.options.late import one_handler
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.sql.catalog import Registered
 from krishiv_py.sql.env import Env, Inner
-from krishiv_py.sql.scope import Column, Rows
+from krishiv_py.sql.scope import Column, Relation
 from krishiv_py.sql.text.statements import only, query_of, refused
 
 
-def united(tree: sg.SetOperation, env: Env, inner: Inner) -> Rows:
+def united(tree: sg.SetOperation, env: Env, inner: Inner) -> Relation:
     """The rows of all queries between which UNION ALL stands.
 
     Raises
@@ -43,8 +43,8 @@ def united(tree: sg.SetOperation, env: Env, inner: Inner) -> Rows:
     stream = union_of(streams, source, first.stream._runner)
     columns = tuple(Column(None, n, n, "time" if at in times else None) for at, n in enumerate(names))
     if not times:
-        return Rows(stream, columns)
-    return Rows(stream, columns, _table(parts, list(streams), stream, names[times[0]], source, env))
+        return Relation(stream, columns)
+    return Relation(stream, columns, _table(parts, list(streams), stream, names[times[0]], source, env))
 
 
 def _queries(tree: sg.SetOperation) -> list[sg.Select | sg.SetOperation]:
@@ -67,7 +67,7 @@ def _queries(tree: sg.SetOperation) -> list[sg.Select | sg.SetOperation]:
     return found[::-1]
 
 
-def _check(rows: Rows, first: Rows, tree: sg.SetOperation) -> None:
+def _check(rows: Relation, first: Relation, tree: sg.SetOperation) -> None:
     if not isinstance(rows.stream, Stream) or rows.pending or rows.ranking is not None:
         raise PlanError(
             "UNION ALL is for rows of sources as they are",
@@ -81,7 +81,7 @@ def _check(rows: Rows, first: Rows, tree: sg.SetOperation) -> None:
         raise PlanError("the queries of UNION ALL have other columns", got=f"{ours} and {theirs}", hint=hint)
 
 
-def _table(parts: list[Rows], names: list[str], stream: Stream, time: str, source: str, env: Env) -> Registered:
+def _table(parts: list[Relation], names: list[str], stream: Stream, time: str, source: str, env: Env) -> Registered:
     """The union as a table: its watermark is the least of theirs."""
     specs: list[tuple[str, WatermarkSpec]] = []
     for rows, name in zip(parts, names, strict=True):

@@ -1,1 +1,1 @@
-"""What is done with rows: groups, ranks, looks back."""
+"""Define what is done with rows: groups, ranks, looks back."""

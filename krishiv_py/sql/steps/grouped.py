@@ -11,12 +11,12 @@ from krishiv_py.api.stages.results import ResultStream, results_of
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.counting import count
-from krishiv_py.plan.aggregates.outputs import Calls
+from krishiv_py.plan.aggregates.outputs import AggregateColumns
 from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col
 from krishiv_py.plan.expressions.facts import columns_of, name_of
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.names import free
-from krishiv_py.sql.scope import PANES, Column, Rows, dotted, role_of_mark
+from krishiv_py.sql.scope import PANES, Column, Relation, dotted, role_of_mark
 from krishiv_py.sql.steps.grouping import Grouping, Item, neither, read
 from krishiv_py.sql.text.aggregates import aggregate, aggregates
 from krishiv_py.sql.text.windows import tick_us, window_call
@@ -26,7 +26,7 @@ OWN: Final = ("window_start", "window_end", "window_time", "op", "pane_timing", 
 
 @attrs.frozen(eq=False)
 class Key:
-    """What rows are grouped by besides the window, the column that holds it, and what the result calls it."""
+    """Holds what rows are grouped by besides the window, the column that holds it, and what the result calls it."""
 
     node: sg.Expression
     expr: Expr
@@ -40,7 +40,7 @@ class Key:
 
 
 @attrs.frozen(eq=False)
-class Output:
+class ResultColumn:
     """A column of the result: its name, what it is computed of, and the column where it is there without computing."""
 
     name: str
@@ -51,13 +51,13 @@ class Output:
 
 @attrs.define(eq=False)
 class _Made:
-    """What the items of a query have asked for so far."""
+    """Holds what the items of a query have asked for so far."""
 
-    rows: Rows
+    rows: Relation
     grouping: Grouping
     keys: list[Key]
     bounds: dict[str, str]
-    calls: Calls
+    calls: AggregateColumns
     known: list[tuple[sg.Expression, str]] = attrs.field(factory=list)
 
     def aggregate(self, node: sg.Expression, call: AggCall, alias: str | None) -> str:
@@ -104,7 +104,7 @@ class _Made:
         return next((k.column for k in self.keys if k.node == node), None)
 
 
-def grouped(tree: sg.Select, rows: Rows, where: Expr | None, lag_us: int | None, *, top: bool) -> Rows | ResultStream:
+def grouped(tree: sg.Select, rows: Relation, where: Expr | None, lag_us: int | None, *, top: bool) -> Relation | ResultStream:
     """The results of a query that groups; `top` if nothing reads them but the user."""
     grouping = read(tree, rows)
     stream = rows.stream if where is None else rows.stream.filter(where)
@@ -119,7 +119,7 @@ def grouped(tree: sg.Select, rows: Rows, where: Expr | None, lag_us: int | None,
         if key.computed:
             stream = stream.with_column(key.column, key.expr)
     taken = {*OWN, *(k.column for k in keys), *(i.alias for i in grouping.items if i.alias is not None)}
-    made = _Made(rows, grouping, keys, bounds, Calls({name.lower() for name in taken}))
+    made = _Made(rows, grouping, keys, bounds, AggregateColumns({name.lower() for name in taken}))
     outputs = [_output(item, made) for item in grouping.items]
     _distinct([o.name for o in outputs])
     having = None if grouping.having is None else made.over_results(grouping.having)
@@ -140,21 +140,21 @@ def grouped(tree: sg.Select, rows: Rows, where: Expr | None, lag_us: int | None,
     if plain != own:
         _distinct([*(o.name for o in outputs), *(c.name for c in panes)])
         results = results.select(*picked, *(c.name for c in panes))
-    return Rows(results, (*(o.column for o in outputs), *panes, *_hidden_time(results, outputs)), window=window)
+    return Relation(results, (*(o.column for o in outputs), *panes, *_hidden_time(results, outputs)), window=window)
 
 
-def _hidden_time(results: ResultStream, outputs: list[Output]) -> tuple[Column, ...]:
+def _hidden_time(results: ResultStream, outputs: list[ResultColumn]) -> tuple[Column, ...]:
     if any(o.column.role == "time" for o in outputs):
         return ()
     return (Column(None, "window_time", "window_time", "time", hidden=True),)
 
 
-def _tick_us(rows: Rows) -> int:
+def _tick_us(rows: Relation) -> int:
     start = next(c.actual for c in rows.columns if c.role == "start")
     return tick_us(rows.schema.field(start).type)
 
 
-def _output(item: Item, made: _Made) -> Output:
+def _output(item: Item, made: _Made) -> ResultColumn:
     """An item of the SELECT list."""
     role = made.grouping.role_of(item.node)
     key = next((k for k in made.keys if k.node == item.node), None)
@@ -165,7 +165,7 @@ def _output(item: Item, made: _Made) -> Output:
     direct = key.column if key is not None and role is None else made.direct(item.node, None if clashes else item.alias)
     if direct is None:
         name = item.alias or item.text
-        return Output(name, expr_of(made.over_results(item.node)), None, Column(None, name, name))
+        return ResultColumn(name, expr_of(made.over_results(item.node)), None, Column(None, name, name))
     if role is not None:
         kept = made.rows.label(col(item.node.name)) if isinstance(item.node, sg.Column) else f"window_{role}"
         name = item.alias or kept
@@ -174,16 +174,16 @@ def _output(item: Item, made: _Made) -> Output:
     else:
         name = item.alias or direct
     counts = isinstance(item.node, (sg.Count, sg.CountIf, sg.ApproxDistinct))
-    return Output(name, Col(direct), direct, Column(None, name, name, role, sure=role is not None or counts))
+    return ResultColumn(name, Col(direct), direct, Column(None, name, name, role, sure=role is not None or counts))
 
 
-def _read(node: sg.Expression, rows: Rows) -> Expr | None:
+def _read(node: sg.Expression, rows: Relation) -> Expr | None:
     """The expression over rows; None where a window is named in it."""
     windows = (role_of_mark(n) or window_call(n, rows.times) for n in node.find_all(sg.Anonymous))
     return None if any(windows) else expr_of(node)
 
 
-def _keys(grouping: Grouping, rows: Rows) -> list[Key]:
+def _keys(grouping: Grouping, rows: Relation) -> list[Key]:
     """Keys in the order of GROUP BY."""
     taken = {n.lower() for n in [*rows.schema.names, *OWN]}
     keys: list[Key] = []

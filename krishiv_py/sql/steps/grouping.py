@@ -1,4 +1,4 @@
-"""What GROUP BY, SELECT and HAVING of a query say, over the columns of the stream: items, groups, and the one window."""
+"""Define what GROUP BY, SELECT and HAVING of a query say, over the columns of the stream: items, groups, and the one window."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import attrs
 from sqlglot import expressions as sg
 
 from krishiv_py.errors import PlanError
-from krishiv_py.sql.scope import Role, Rows, mark, role_of_mark
+from krishiv_py.sql.scope import Relation, Role, mark, role_of_mark
 from krishiv_py.sql.text.aggregates import is_aggregate
 from krishiv_py.sql.text.windows import SPARKS, WINDOW_CALLS, WINDOW_TIME, WindowCall, is_struct_call, window_call
 
@@ -44,7 +44,7 @@ class Grouping:
         Whether it is the window rows came out of (Flink's cascading windows).
     """
 
-    rows: Rows
+    rows: Relation
     items: tuple[Item, ...]
     groups: tuple[sg.Expression, ...]
     having: sg.Expression | None
@@ -62,7 +62,7 @@ class Grouping:
         return found if found is not None else _kept(node, self.rows) if self.again else None
 
 
-def read(tree: sg.Select, rows: Rows) -> Grouping:
+def read(tree: sg.Select, rows: Relation) -> Grouping:
     """The grouping of a SELECT; with DISTINCT, its items are the groups."""
     items = [Item(e.unalias().unnest(), e.alias or None, _text(e)) for e in tree.expressions]
     for item in items:
@@ -131,7 +131,7 @@ def _refuse_stars(node: sg.Expression) -> None:
             )
 
 
-def _group(node: sg.Expression, items: list[Item], rows: Rows) -> sg.Expression:
+def _group(node: sg.Expression, items: list[Item], rows: Relation) -> sg.Expression:
     """A copy of what GROUP BY means: itself, the n-th item of the SELECT list, or the item of that alias."""
     if isinstance(node, sg.Literal) and not node.is_string:
         if not node.is_int or not 1 <= int(node.name) <= len(items):
@@ -144,7 +144,7 @@ def _group(node: sg.Expression, items: list[Item], rows: Rows) -> sg.Expression:
     return node
 
 
-def _with_aliases(node: sg.Expression, items: list[Item], groups: list[sg.Expression], rows: Rows) -> sg.Expression:
+def _with_aliases(node: sg.Expression, items: list[Item], groups: list[sg.Expression], rows: Relation) -> sg.Expression:
     """HAVING with what aliases of the SELECT list stand for; inside of aggregates names are columns."""
     named = {i.alias.lower(): i.node for i in items if i.alias is not None}
     columns = {g.name.lower() for g in groups if isinstance(g, sg.Column)}
@@ -171,7 +171,7 @@ def _pair(bounds: list[sg.Expression]) -> sg.Expression:
     return sg.Struct(expressions=[sg.PropertyEQ(this=sg.to_identifier(b), expression=node) for b, node in pairs])
 
 
-def _structs(node: sg.Expression, names: set[str], rows: Rows, *, opened: bool) -> sg.Expression:
+def _structs(node: sg.Expression, names: set[str], rows: Relation, *, opened: bool) -> sg.Expression:
     """Spark's ``window``, ``window.start`` and ``window.end`` as marks; a call of it, `opened`, as the struct it gives."""
     taken = {c.name.lower() for c in rows.columns} | {c.table.lower() for c in rows.columns if c.table is not None}
 
@@ -200,7 +200,7 @@ def _structs(node: sg.Expression, names: set[str], rows: Rows, *, opened: bool) 
     return node.transform(step)
 
 
-def _bound(node: sg.Expression, rows: Rows) -> Role | None:
+def _bound(node: sg.Expression, rows: Relation) -> Role | None:
     found = role_of_mark(node)
     call = None if found is not None else window_call(node, rows.times)
     return found if call is None else call[1]
@@ -212,18 +212,18 @@ def _roles(node: sg.Expression) -> set[str]:
     return {role for n in nodes if (role := role_of_mark(n))}
 
 
-def _kept(node: sg.Expression, rows: Rows) -> Role | None:
+def _kept(node: sg.Expression, rows: Relation) -> Role | None:
     """The role of a column of results."""
     return rows.role_of(node.name) if isinstance(node, sg.Column) and not node.table else None
 
 
-def _of_window(node: sg.Expression, rows: Rows, again: bool) -> bool:
+def _of_window(node: sg.Expression, rows: Relation, again: bool) -> bool:
     if _roles(node) or window_call(node, rows.times) is not None:
         return True
     return again and _kept(node, rows) is not None
 
 
-def _window(groups: list[sg.Expression], items: list[sg.Expression], rows: Rows) -> tuple[WindowCall, bool]:
+def _window(groups: list[sg.Expression], items: list[sg.Expression], rows: Relation) -> tuple[WindowCall, bool]:
     """The one window of the query, and whether rows came out of it."""
     calls = {call[0] for g in groups if (call := window_call(g, rows.times))}
     marks = {role for g in groups for role in _roles(g)}
@@ -254,7 +254,7 @@ def _window(groups: list[sg.Expression], items: list[sg.Expression], rows: Rows)
     return found.pop(), bool(kept) and not marks and bool(told)
 
 
-def _check_partition(keys: list[sg.Expression], rows: Rows) -> None:
+def _check_partition(keys: list[sg.Expression], rows: Relation) -> None:
     """Sessions are those of the keys; a window function that divides rows otherwise would have others."""
     named = sorted(k.name if isinstance(k, sg.Column) else k.sql("spark") for k in keys)
     told = sorted(rows.partition or ())

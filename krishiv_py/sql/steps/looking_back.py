@@ -14,7 +14,7 @@ from krishiv_py.plan.expressions.expr import Col
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.names import free
 from krishiv_py.sql.env import Env
-from krishiv_py.sql.scope import Column, Rows, dotted
+from krishiv_py.sql.scope import Column, Relation, dotted
 from krishiv_py.sql.text.aggregates import aggregate
 from krishiv_py.sql.text.statements import only, refused
 from krishiv_py.sql.text.windows import interval_us, tick_us
@@ -33,7 +33,7 @@ class _Frame:
     excludes: bool
 
 
-def looking_back(tree: sg.Select, rows: Rows, env: Env) -> tuple[Rows, sg.Select]:
+def looking_back(tree: sg.Select, rows: Relation, env: Env) -> tuple[Relation, sg.Select]:
     """Rows with a column for each OVER, and the query with these columns in the place of OVER.
 
     Raises
@@ -82,7 +82,7 @@ def looking_back(tree: sg.Select, rows: Rows, env: Env) -> tuple[Rows, sg.Select
     found = windowed.lookback_window(
         dt.timedelta(microseconds=longest), with_row=True, two_sided=frames[0].two_sided, exclude_self=frames[0].excludes
     ).agg(told)
-    return Rows(found.results(), tuple(columns)), changed
+    return Relation(found.results(), tuple(columns)), changed
 
 
 def _ranged(call: AggCall, size_us: int, longest_us: int) -> AggCall:
@@ -96,7 +96,7 @@ def _named(item: sg.Expression) -> sg.Expression:
     return sg.Alias(this=item.copy(), alias=sg.to_identifier(item.sql("spark"), quoted=True))
 
 
-def _frame(node: sg.Window, rows: Rows) -> _Frame:
+def _frame(node: sg.Window, rows: Relation) -> _Frame:
     order, spec = node.args.get("order"), node.args.get("spec")
     by = order.expressions if order is not None else []
     if len(by) != 1 or by[0].args.get("desc") or rows.resolved(by[0].this) not in [dotted([t]) for t in rows.times]:
@@ -117,7 +117,7 @@ def _frame(node: sg.Window, rows: Rows) -> _Frame:
     return _Frame(size_us, True, excludes)
 
 
-def _length(node: object, over: sg.Window, rows: Rows) -> int:
+def _length(node: object, over: sg.Window, rows: Relation) -> int:
     """A length of time; a number is of milliseconds, over a column of milliseconds."""
     if not isinstance(node, sg.Expression):
         raise PlanError("the range has no length", got=over.sql("spark"), then="every row would have to be kept", hint=_SHOW)

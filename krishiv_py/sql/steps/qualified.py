@@ -9,7 +9,7 @@ from sqlglot import expressions as sg
 
 from krishiv_py.plan.names import free
 from krishiv_py.sql.env import conjuncts
-from krishiv_py.sql.scope import Rows
+from krishiv_py.sql.scope import Relation
 from krishiv_py.sql.text.aggregates import aggregates
 from krishiv_py.sql.text.statements import only, refused
 
@@ -173,6 +173,6 @@ def qualified(tree: sg.Select) -> tuple[sg.Select, list[sg.Expression], tuple[st
     return changed, wanted, tuple(e.alias for e in added)
 
 
-def without(rows: Rows, names: tuple[str, ...]) -> Rows:
+def without(rows: Relation, names: tuple[str, ...]) -> Relation:
     """Rows whose added columns are not among those of ``*``."""
     return attrs.evolve(rows, columns=tuple(attrs.evolve(c, hidden=c.hidden or c.name in names) for c in rows.columns))

@@ -19,7 +19,7 @@ from krishiv_py.plan.expressions.facts import name_of
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.names import free
 from krishiv_py.sql.env import Env
-from krishiv_py.sql.scope import Column, Ranking, Role, Rows, role_of_mark
+from krishiv_py.sql.scope import Column, Ranking, Relation, Role, role_of_mark
 from krishiv_py.sql.text.statements import only, refused
 from krishiv_py.sql.text.windows import tick_us
 
@@ -47,7 +47,7 @@ def asks_for_rank(node: sg.Expression, alias: str | None) -> bool:
     return True
 
 
-def ranking_of(tree: sg.Select, rows: Rows) -> Ranking:
+def ranking_of(tree: sg.Select, rows: Relation) -> Ranking:
     """The ranking of a query, one of whose items asks for it; `rows` is what it reads."""
     if len([w for e in tree.expressions for w in e.find_all(sg.Window)]) > 1:
         raise refused("several OVER beside ROW_NUMBER", tree.sql("spark"), "rank in a query around this one")
@@ -65,7 +65,7 @@ def ranking_of(tree: sg.Select, rows: Rows) -> Ranking:
     return Ranking(node, name, changed, attrs.evolve(rows, columns=columns))
 
 
-def bounded(rows: Rows, wanted: list[sg.Expression], env: Env) -> tuple[Rows, list[sg.Expression]]:
+def bounded(rows: Relation, wanted: list[sg.Expression], env: Env) -> tuple[Relation, list[sg.Expression]]:
     """The rows a ranking gives whose ranks WHERE bounds, and what else it wants."""
     ranking = rows.ranking
     assert ranking is not None
@@ -85,7 +85,7 @@ def bounded(rows: Rows, wanted: list[sg.Expression], env: Env) -> tuple[Rows, li
     return _first(ranking.rows, ranking, most, env), rest
 
 
-def _upper(node: sg.Expression, rows: Rows) -> tuple[int | None, bool]:
+def _upper(node: sg.Expression, rows: Relation) -> tuple[int | None, bool]:
     """The bound a part of WHERE sets, and whether it says no more than that."""
     if isinstance(node, sg.Between) and _is_rank(node.this, rows):
         return _number(node.args["high"]), _number(node.args["low"]) == 1
@@ -103,7 +103,7 @@ def _upper(node: sg.Expression, rows: Rows) -> tuple[int | None, bool]:
     return number + _UPPER[kind], kind is not sg.EQ or number == 1
 
 
-def _is_rank(node: object, rows: Rows) -> bool:
+def _is_rank(node: object, rows: Relation) -> bool:
     return isinstance(node, sg.Column) and not isinstance(node.this, sg.Star) and rows.find(node)[0].role == "rank"
 
 
@@ -117,7 +117,7 @@ class _Order:
     smallest: bool
 
 
-def _first(rows: Rows, ranking: Ranking, most: int, env: Env) -> Rows:
+def _first(rows: Relation, ranking: Ranking, most: int, env: Env) -> Relation:
     partition = [rows.resolved(p, bounds=True) for p in ranking.node.args.get("partition_by") or ()]
     roles = {_role(p, rows) for p in partition}
     if rows.window is not None and {"start", "end"} <= roles:
@@ -132,7 +132,7 @@ def _first(rows: Rows, ranking: Ranking, most: int, env: Env) -> Rows:
     return _of_identities(rows, ranking, most, partition, env)
 
 
-def _role(node: sg.Expression, rows: Rows) -> Role | None:
+def _role(node: sg.Expression, rows: Relation) -> Role | None:
     found = role_of_mark(node)
     if found is None and isinstance(node, sg.Column) and not node.table and rows.window is not None:
         role = rows.role_of(node.name)
@@ -152,7 +152,7 @@ def _orders(ranking: Ranking) -> list[sg.Ordered]:
     return found
 
 
-def _ranked_by(rows: Rows, ranking: Ranking) -> list[_Order]:
+def _ranked_by(rows: Relation, ranking: Ranking) -> list[_Order]:
     """Return what ranks rows; an expression that is there already adds nothing."""
     found: list[_Order] = []
     for ordered in _orders(ranking):
@@ -162,7 +162,7 @@ def _ranked_by(rows: Rows, ranking: Ranking) -> list[_Order]:
     return found
 
 
-def _one_order(rows: Rows, ordered: sg.Ordered, expr: Expr) -> _Order:
+def _one_order(rows: Relation, ordered: sg.Ordered, expr: Expr) -> _Order:
     descending = bool(ordered.args.get("desc"))
     sure = isinstance(expr, Col) and any(c.actual == expr.name and (c.sure or c.role == "time") for c in rows.columns)
     if ordered.args.get("nulls_first") and not sure:
@@ -174,7 +174,7 @@ def _one_order(rows: Rows, ordered: sg.Ordered, expr: Expr) -> _Order:
     return _Order(expr, not descending)
 
 
-def _of_windows(rows: Rows, ranking: Ranking, most: int, partition: list[sg.Expression], env: Env) -> Rows:
+def _of_windows(rows: Relation, ranking: Ranking, most: int, partition: list[sg.Expression], env: Env) -> Relation:
     """The first rows of each key and window, as results of a stage of their own."""
     assert rows.window is not None
     orders, stream = _ranked_by(rows, ranking), rows.stream
@@ -216,7 +216,7 @@ def _of_windows(rows: Rows, ranking: Ranking, most: int, partition: list[sg.Expr
     top = window.over(timed).top_rows
     found = top(most, by[0], *dict.fromkeys(carried), rank=rank, smallest=orders[0].smallest, then=then)
     columns = tuple(_ranked_column(c, keys, bounds, rank, again=again) for c in rows.columns)
-    return Rows(found, _with_time(columns), window=rows.window)
+    return Relation(found, _with_time(columns), window=rows.window)
 
 
 def _needed(ranking: Ranking) -> set[str | None]:
@@ -231,7 +231,7 @@ def _same(column: Column, by: Expr) -> bool:
     return isinstance(by, Col) and column.actual == by.name
 
 
-def _type_of_start(rows: Rows) -> pa.DataType:
+def _type_of_start(rows: Relation) -> pa.DataType:
     return rows.schema.field(next(c.actual for c in rows.columns if c.role == "start" and c.actual)).type
 
 
@@ -250,7 +250,7 @@ def _with_time(columns: tuple[Column, ...]) -> tuple[Column, ...]:
     return (*columns, Column(None, "window_time", "window_time", "time", hidden=True))
 
 
-def _of_identities(rows: Rows, ranking: Ranking, most: int, partition: list[sg.Expression], env: Env) -> Rows:
+def _of_identities(rows: Relation, ranking: Ranking, most: int, partition: list[sg.Expression], env: Env) -> Relation:
     """The first row of each identity."""
     ordered, *more = _orders(ranking)
     order = rows.resolved(ordered.this)
@@ -275,7 +275,7 @@ def _of_identities(rows: Rows, ranking: Ranking, most: int, partition: list[sg.E
     return attrs.evolve(found, stream=found.stream.with_column(rank, lit(1)), columns=columns)
 
 
-def deduplicated(rows: Rows, names: list[str], env: Env, got: str) -> Rows:
+def deduplicated(rows: Relation, names: list[str], env: Env, got: str) -> Relation:
     """The first arrival of each identity, within what SET said.
 
     Raises

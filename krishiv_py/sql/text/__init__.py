@@ -1,1 +1,1 @@
-"""What a text of SQL says: statements, window functions, aggregates."""
+"""Define what a text of SQL says: statements, window functions, aggregates."""

@@ -10,7 +10,7 @@ from sqlglot import expressions as sg
 
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.aggregates.binned import approx_percentile
-from krishiv_py.plan.aggregates.calls import DEFINITIONS, AggCall, Definition
+from krishiv_py.plan.aggregates.calls import DEFINITIONS, AggCall, AggregateDefinition
 from krishiv_py.plan.aggregates.collections import count_distinct
 from krishiv_py.plan.aggregates.counting import count
 from krishiv_py.plan.aggregates.extremes import bool_or
@@ -26,10 +26,10 @@ _READ: Final = (sg.Count, sg.Quantile, sg.ApproxQuantile, sg.Any)
 
 
 @cache
-def _known() -> tuple[dict[type[sg.Expression], Definition], dict[str, Definition]]:
+def _known() -> tuple[dict[type[sg.Expression], AggregateDefinition], dict[str, AggregateDefinition]]:
     """Return the aggregates by the node that the parser makes of a name in SQL, and by the names it makes no node of."""
-    nodes: dict[type[sg.Expression], Definition] = {}
-    names: dict[str, Definition] = {}
+    nodes: dict[type[sg.Expression], AggregateDefinition] = {}
+    names: dict[str, AggregateDefinition] = {}
     with quiet_parser():
         for definition in DEFINITIONS.values():
             for name in definition.sql:
@@ -102,7 +102,9 @@ def _any(node: object) -> bool:
     return not (compares and node.arg_key == "expression")
 
 
-def _call(definition: Definition, node: sg.Expression, arguments: list[sg.Expression], takes: int | None = None) -> AggCall:
+def _call(
+    definition: AggregateDefinition, node: sg.Expression, arguments: list[sg.Expression], takes: int | None = None
+) -> AggCall:
     """Return the aggregate of a name that takes nothing but values, by default as many as its function needs."""
     wanted = definition.arity if takes is None else takes
     if 0 < len(arguments) < wanted:

@@ -126,7 +126,9 @@ class CalendarCall(WindowCall):
 
 
 def window_call(node: object, times: tuple[str, ...]) -> tuple[WindowCall, Bound | None] | None:
-    """What a window function asks for; None for any other expression. It has to be over one of `times`, the event time."""
+    """Return what a window function asks for; None for any other expression. It has to be over one of `times`, the
+    event time.
+    """
     if isinstance(node, sg.Dot) and node.expression.name.lower() in ("start", "end"):
         found = window_call(node.this, times) if is_struct_call(node.this) else None
         return None if found is None else (found[0], "start" if node.expression.name.lower() == "start" else "end")

@@ -12,7 +12,7 @@ import krishiv_py as kv
 from krishiv_py.errors import DurationError, PlanError
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
-from krishiv_py.runtime.query_metrics import Ledger
+from krishiv_py.runtime.query_metrics import BucketMetrics
 from krishiv_py.runtime.ranges.alignment import Alignment
 from krishiv_py.spark.remote.query import NotedLedger
 from krishiv_py.testing import Driver, stream_of
@@ -103,7 +103,7 @@ def test_over_connect_the_client_reads_who_waits_between_two_batches(tmp_path: P
         alignment.join(name)
     plan = Driver(stream_of("at bigint").watermark("at", 0).tumbling_window(10).agg(kv.count()))._plan
     notes, of_plan = CheckpointNotes(str(tmp_path)), (plan.stages, plan.last, plan.clocks.initial)
-    server = Ledger(notes, *of_plan, (alignment,), every_batch=True)
+    server = BucketMetrics(notes, *of_plan, (alignment,), every_batch=True)
     alignment.changed = server.note_waiting
     client = NotedLedger(notes, *of_plan)
     assert client.progress().held_back == {} and client.waiting() == []
@@ -111,7 +111,7 @@ def test_over_connect_the_client_reads_who_waits_between_two_batches(tmp_path: P
     assert alignment.holds("fast")
     assert client.progress().held_back == {"fast": 1} and client.progress().batch_id == 4
     assert client.waiting() == alignment.waiting() != []
-    restarted = Ledger(notes, *of_plan, (alignment,), every_batch=True)
+    restarted = BucketMetrics(notes, *of_plan, (alignment,), every_batch=True)
     restarted.restore()
     restarted.note_waiting()
     assert NotedLedger(notes, *of_plan).progress().batch_id == 4, "nothing new, and nothing forgotten"

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from krishiv_py.connectors.kafka.formats.avro_schemas import (
     READ,
-    Branch,
+    SchemaRecords,
     Written,
     described,
     inner,
@@ -200,7 +200,7 @@ def _branch_of(value: bytes, at: int, most: int) -> tuple[int, int]:
 
 
 def _records(
-    branch: Branch, values: Sequence[bytes | None], places: list[tuple[int, int]], bad: dict[int, str]
+    branch: SchemaRecords, values: Sequence[bytes | None], places: list[tuple[int, int]], bad: dict[int, str]
 ) -> list[tuple[int, dict[str, Any]]]:
     """Values as dicts; all bytes of a value must belong to its record."""
     import fastavro
@@ -225,7 +225,7 @@ def _records(
     return good
 
 
-def _fields(branch: Branch, schema: pa.Schema) -> list[ValuesOf]:
+def _fields(branch: SchemaRecords, schema: pa.Schema) -> list[ValuesOf]:
     """The places of the values of each column, and the Arrow types they have.
 
     Raises

@@ -35,7 +35,7 @@ _SINGLE: Final = "value"
 
 
 @attrs.frozen(eq=False)
-class Branch:
+class SchemaRecords:
     """Records of one schema.
 
     Attributes
@@ -69,7 +69,7 @@ class Written:
     """
 
     union: bool
-    branches: tuple[Branch | str, ...]
+    branches: tuple[SchemaRecords | str, ...]
 
 
 def avro_modules() -> None:
@@ -313,10 +313,10 @@ def _unit(kind: Mapping[str, Any]) -> str | None:
     return logical if (kind["type"], logical) in READ else None
 
 
-def _branch(record: Schema, reader: Schema | None, single: bool) -> Branch:
+def _branch(record: Schema, reader: Schema | None, single: bool) -> SchemaRecords:
     if reader is not None:
         _check_units(record, reader)
-    return Branch(
+    return SchemaRecords(
         record if reader is None else reader,
         _raw(record),
         None if reader is None else _raw(reader, defaults=True),
@@ -344,7 +344,7 @@ def described(schema: Schema, reader: str | None, name: str, *, single: bool = F
     return Written(False, (_branch(_as_record(schema), None if reads is None else _as_record(reads), True),))
 
 
-def _whole_branch(type_: Schema, named: Mapping[str, Schema], reader: Schema | None) -> Branch | str:
+def _whole_branch(type_: Schema, named: Mapping[str, Schema], reader: Schema | None) -> SchemaRecords | str:
     import fastavro
 
     try:

@@ -48,7 +48,7 @@ _DESCRIBED: Final = {
 
 @attrs.frozen
 class Values:
-    """How values are written.
+    """Says how values are written.
 
     Attributes
     ----------

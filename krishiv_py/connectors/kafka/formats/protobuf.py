@@ -295,7 +295,9 @@ def _no_message() -> type[Exception]:
 
 
 def _head(registry: Connection, type_: MessageType, value: bytes) -> int:
-    """How many bytes stand before the message: a zero, a schema's number, and where in its file the message is described."""
+    """Return how many bytes stand before the message: a zero, a schema's number, and where in its file the message is
+    described.
+    """
     number = number_of(value)
     registered(registry, number, "PROTOBUF")
     for head in _places(type_):
@@ -306,7 +308,9 @@ def _head(registry: Connection, type_: MessageType, value: bytes) -> int:
 
 @functools.lru_cache(maxsize=64)
 def _places(type_: MessageType) -> tuple[bytes, ...]:
-    """How the place of a message in its file is written: how many numbers, and these; the first message has a short form."""
+    """Return how the place of a message in its file is written: how many numbers, and these; the first message has a
+    short form.
+    """
     descriptor: Any = message_class(type_).DESCRIPTOR
     path: list[int] = []
     while descriptor.containing_type is not None:

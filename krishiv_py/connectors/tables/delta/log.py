@@ -1,4 +1,4 @@
-"""What the versions of a Delta table brought: the files of a snapshot, and the actions of one commit."""
+"""Define what the versions of a Delta table brought: the files of a snapshot, and the actions of one commit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class DataFile:
 
 @attrs.frozen
 class Commit:
-    """What one version did.
+    """Holds what one version did.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Where a Delta table is, and what delta-rs says of it."""
+"""Determine where a Delta table is, and what delta-rs says of it."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def found(path: str, storage: Mapping[str, str], version: int | None = None) -> 
 
 
 @attrs.define
-class Held:
+class OpenTable:
     """A Delta table that stays open between batches: loading it again costs more with each version since its last checkpoint.
 
     delta-rs slows down over many updates of one object, so it is loaded again from time to time. It is also loaded again when
@@ -131,8 +131,8 @@ class Held:
         name = f"_delta_log/{self._table.version():020d}.json"
         return bool(self._folder.get_file_info(name).size)
 
-    def __reduce__(self) -> tuple[type[Held], tuple[()]]:
-        return Held, ()
+    def __reduce__(self) -> tuple[type[OpenTable], tuple[()]]:
+        return OpenTable, ()
 
 
 def filesystem(path: str, storage: Mapping[str, str]) -> pafs.FileSystem:

@@ -11,7 +11,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.sink import OutputBatch, OutputName
-from krishiv_py.connectors.tables.delta.place import Held, a_place, delta, opened, options, refused, without_secrets
+from krishiv_py.connectors.tables.delta.place import OpenTable, a_place, delta, opened, options, refused, without_secrets
 from krishiv_py.connectors.tables.keys import a_key, check_key, columns, compact_every, evolve, file_size, kept
 from krishiv_py.connectors.transactional import TransactionalSink, written_by_another
 from krishiv_py.errors import RAISED, KrishivError, PlanError, SchemaError, shown, unknown_column
@@ -100,7 +100,7 @@ class DeltaSink(TransactionalSink):
     target_file_size: int = attrs.field(default=128 << 20, kw_only=True, converter=file_size)
     vacuum_after: int | None = attrs.field(default=None, kw_only=True, converter=_vacuum_us)
     _rows: list[pa.Table] = attrs.field(factory=list, init=False, repr=False)
-    _held: Held = attrs.field(factory=Held, init=False, repr=False)
+    _held: OpenTable = attrs.field(factory=OpenTable, init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         if self.vacuum_after is not None and self.compact_every is None:

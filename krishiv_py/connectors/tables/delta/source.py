@@ -27,7 +27,7 @@ OnChange: TypeAlias = Literal["fail", "skip"]
 
 @attrs.define(eq=False)
 class _Known:
-    """What the driver knows of the table for a while. It stays behind when a source is sent to a task.
+    """Holds what the driver knows of the table for a while. It stays behind when a source is sent to a task.
 
     ``empty``: the versions after the first number, up to the second one, bring no rows.
     """
@@ -46,7 +46,7 @@ class _Known:
 
 @attrs.frozen
 class _Place:
-    """Where the source stands: `done` files of version `version` are planned.
+    """Says where the source stands: `done` files of version `version` are planned.
 
     ``whole`` says that the files are those of the whole table at that version, and not those the version added; ``done`` is
     None when the version is behind.

@@ -1,4 +1,4 @@
-"""What the snapshots of an Iceberg table brought: the files of a whole snapshot, and what one snapshot changed.
+"""Define what the snapshots of an Iceberg table brought: the files of a whole snapshot, and what one snapshot changed.
 
 A file is a dict that can be noted as JSON: its path, size and format, the files that delete rows of it, and the values of
 its partition, which old files may not hold as columns.
@@ -17,7 +17,7 @@ from krishiv_py.connectors.tables.iceberg.upkeep import COMPACTED
 
 @attrs.frozen
 class Change:
-    """What one snapshot did.
+    """Holds what one snapshot did.
 
     Attributes
     ----------

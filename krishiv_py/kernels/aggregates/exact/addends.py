@@ -39,7 +39,7 @@ class Terms:
 
 @attrs.frozen(eq=False)
 class Addends:
-    """What is summed: of every row the sum of `arrays`, of doubles `places` limbs up, and of a number of the state."""
+    """Holds what is summed: of every row the sum of `arrays`, of doubles `places` limbs up, and of a number of the state."""
 
     arrays: list[NumPy]
     wide: pa.Array | None = None
@@ -152,7 +152,7 @@ def _widened(terms: list[NumPy], more: list[NumPy], rows: Addends, reducer: Redu
     return Terms(terms, None if column.null_count == len(column) else column)
 
 
-def _numbers(terms: list[NumPy], addends: Addends, reducer: Reducer, rows: Ints | None) -> limbs.Numbers:
+def _numbers(terms: list[NumPy], addends: Addends, reducer: Reducer, rows: Ints | None) -> limbs.LimbMatrix:
     """Sums, each so many terms and its rows, as whole numbers."""
     done = limbs.joined([limbs.pieces(t) for t in terms])
     parts = [limbs.pieces(a if rows is None else a[rows]) for a in addends.arrays]
@@ -162,11 +162,11 @@ def _numbers(terms: list[NumPy], addends: Addends, reducer: Reducer, rows: Ints 
     fresh = limbs.joined(parts)
     places = np.concatenate([done.places, fresh.places])
     if not len(places):
-        return limbs.Numbers.of(np.zeros((reducer.n, 1), np.int64), 0)
+        return limbs.LimbMatrix.of(np.zeros((reducer.n, 1), np.int64), 0)
     base, width = int(places.min()), int(places.max() - places.min()) + 1
     sums = reducer.limbs(attrs.evolve(fresh, places=fresh.places - base), width)
     np.add.at(sums, (done.rows, done.places - base), done.values)
-    return limbs.Numbers.of(sums, base)
+    return limbs.LimbMatrix.of(sums, base)
 
 
 def _with_special(found: Terms, special: NumPy, reducer: Reducer) -> Terms:

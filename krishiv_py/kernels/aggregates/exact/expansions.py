@@ -144,7 +144,9 @@ class _Totals:
 
 
 def _some(values: NumPy) -> bool:
-    """Whether any value is not zero; a look at the first ones mostly tells, and extremes are found by vector instructions."""
+    """Return whether any value is not zero; a look at the first ones mostly tells, and extremes are found by vector
+    instructions.
+    """
     return bool(values[:8].any()) or bool(values.max()) or bool(values.min())
 
 

@@ -24,7 +24,7 @@ _UNIT: Final = -1074
 
 
 @attrs.frozen(eq=False)
-class Pieces:
+class LimbPieces:
     """Limbs that are still to be summed: the row each comes from, its place, and its signed value."""
 
     rows: Ints
@@ -32,7 +32,7 @@ class Pieces:
     values: Ints
 
 
-def pieces(values: NumPy, places: int = 0) -> Pieces:
+def pieces(values: NumPy, places: int = 0) -> LimbPieces:
     """Finite doubles as limbs, each times ``2**(32 * places)``."""
     rows = np.flatnonzero(values)
     bits = np.ascontiguousarray(values[rows]).view(np.uint64)
@@ -46,10 +46,10 @@ def pieces(values: NumPy, places: int = 0) -> Pieces:
     found = np.concatenate([limb.astype(np.int64) * sign for limb in limbs])
     some = np.flatnonzero(found)  # the trailing zeros of a mantissa may lie below every limb in use
     at = np.concatenate([place, place + 1, place + 2])
-    return Pieces(np.tile(rows, 3)[some], at[some] + places, found[some])
+    return LimbPieces(np.tile(rows, 3)[some], at[some] + places, found[some])
 
 
-def stored(column: pa.Array) -> Pieces:
+def stored(column: pa.Array) -> LimbPieces:
     """Numbers kept in state as limbs."""
     lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     flat: Ints = column.flatten().to_numpy(zero_copy_only=False)
@@ -57,25 +57,25 @@ def stored(column: pa.Array) -> Pieces:
     heads = np.cumsum(lengths) - lengths
     inner = np.arange(len(flat)) - heads[rows]
     body = np.flatnonzero(inner > 0)
-    return Pieces(rows[body], flat[heads[rows[body]]] + inner[body] - 1, flat[body])
+    return LimbPieces(rows[body], flat[heads[rows[body]]] + inner[body] - 1, flat[body])
 
 
-def joined(parts: list[Pieces]) -> Pieces:
+def joined(parts: list[LimbPieces]) -> LimbPieces:
     """Several lots of pieces as one."""
     if not parts:
-        return Pieces(*(np.empty(0, np.int64) for _ in range(3)))
-    return Pieces(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in attrs.fields(Pieces)))
+        return LimbPieces(*(np.empty(0, np.int64) for _ in range(3)))
+    return LimbPieces(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in attrs.fields(LimbPieces)))
 
 
 @attrs.frozen(eq=False)
-class Numbers:
+class LimbMatrix:
     """Numbers as a matrix of limbs; `base` is the place of the first column."""
 
     limbs: Ints
     base: int
 
     @classmethod
-    def of(cls, sums: Ints, base: int) -> Numbers:
+    def of(cls, sums: Ints, base: int) -> LimbMatrix:
         """Sums of limbs, carried: all limbs but the last in 0 to 2**32 - 1, the last one with the sign."""
         limbs = np.concatenate([sums, np.zeros((len(sums), 2), np.int64)], axis=1)
         for j in range(limbs.shape[1] - 1):
@@ -89,7 +89,7 @@ class Numbers:
         negative: Mask = self.limbs[:, -1] < 0
         if not negative.any():
             return self.limbs, negative
-        turned = Numbers.of(np.where(negative[:, None], -self.limbs, self.limbs), 0).limbs
+        turned = LimbMatrix.of(np.where(negative[:, None], -self.limbs, self.limbs), 0).limbs
         return turned[:, : self.limbs.shape[1]], negative
 
     def rounded(self) -> NumPy:
@@ -113,12 +113,12 @@ class Numbers:
         signed: NumPy = np.where(negative, -value, value)
         return signed
 
-    def less(self, values: NumPy) -> Numbers:
+    def less(self, values: NumPy) -> LimbMatrix:
         """These numbers less doubles that were rounded from them."""
         taken = pieces(values)
         limbs = self.limbs.copy()
         np.subtract.at(limbs, (taken.rows, taken.places - self.base), taken.values)
-        return Numbers.of(limbs, self.base)
+        return LimbMatrix.of(limbs, self.base)
 
     def any(self) -> Mask:
         """Return which numbers are not zero."""

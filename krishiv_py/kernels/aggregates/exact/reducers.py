@@ -1,4 +1,4 @@
-"""Which rows make up which sums: rows by group, or ranges of rows."""
+"""Determine which rows make up which sums: rows by group, or ranges of rows."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import attrs
 import numpy as np
 
 from krishiv_py.arrays.types import Ints, Mask, NumPy
-from krishiv_py.kernels.aggregates.exact.limbs import Pieces
+from krishiv_py.kernels.aggregates.exact.limbs import LimbPieces
 
 
 class Reducer(Protocol):
-    """Which rows make up which of `n` sums; at most `depth` rows are ever added up."""
+    """Says which rows make up which of `n` sums; at most `depth` rows are ever added up."""
 
     @property
     def n(self) -> int: ...
@@ -31,7 +31,7 @@ class Reducer(Protocol):
         """The sums."""
         ...
 
-    def limbs(self, parts: Pieces, width: int) -> Ints:
+    def limbs(self, parts: LimbPieces, width: int) -> Ints:
         """Sums of limbs, a row of `width` for each."""
         ...
 
@@ -68,7 +68,7 @@ class ByGroup:
     def done(self, totals: NumPy) -> NumPy:
         return totals
 
-    def limbs(self, parts: Pieces, width: int) -> Ints:
+    def limbs(self, parts: LimbPieces, width: int) -> Ints:
         sums = np.zeros(self.n * width, np.int64)
         np.add.at(sums, self.ids[parts.rows] * width + parts.places, parts.values)
         return sums.reshape(self.n, width)
@@ -112,7 +112,7 @@ class ByRange:
         found: NumPy = totals[self.high] - totals[self.low]
         return found
 
-    def limbs(self, parts: Pieces, width: int) -> Ints:
+    def limbs(self, parts: LimbPieces, width: int) -> Ints:
         sums = np.empty((self.n, width), np.int64)
         for place in range(width):
             here = parts.places == place

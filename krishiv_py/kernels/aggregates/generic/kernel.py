@@ -1,4 +1,6 @@
-"""What an aggregate is to the kernels, in one class: partials, order, prefixes, ranges and what a checkpoint notes of it."""
+"""Define what an aggregate is to the kernels, in one class: partials, order, prefixes, ranges and what a checkpoint
+notes of it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from krishiv_py.arrays.ranges import Ranges
 from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.aggregates.base import Rows
 from krishiv_py.kernels.aggregates.generic.prefixes import doubling, group_starts
-from krishiv_py.kernels.aggregates.generic.ranges import Column, any_ranges
+from krishiv_py.kernels.aggregates.generic.ranges import OrderedInput, any_ranges
 from krishiv_py.plan.aggregates.calls import AggCall
 
 
@@ -94,7 +96,7 @@ class AggKernel(ABC):
         """Of the rows `wanted`, what the prefixes that end there come to, finished, without partials of prefixes."""
         raise NotImplementedError
 
-    def ranges(self, column: Column | None, times: Ints, r: Ranges) -> list[pa.Array]:
+    def ranges(self, column: OrderedInput | None, times: Ints, r: Ranges) -> list[pa.Array]:
         """The partial columns for every range of rows; one that fails is told by its range.
 
         Parameters
@@ -108,7 +110,9 @@ class AggKernel(ABC):
         """
         return any_ranges(self.create, self.merge, self.partial_types, column, times, r)
 
-    def range_results(self, column: Column | None, r: Ranges, holes: Ints | None, limit: ListLimit | None) -> pa.Array | None:
+    def range_results(
+        self, column: OrderedInput | None, r: Ranges, holes: Ints | None, limit: ListLimit | None
+    ) -> pa.Array | None:
         """Results for every range, where that needs no partials; None if it does.
 
         Parameters

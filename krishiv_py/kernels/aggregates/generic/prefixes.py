@@ -1,4 +1,4 @@
-"""What every prefix of a group of partials comes to, for triggers that fire row by row (SEMANTICS §5.2).
+"""Define what every prefix of a group of partials comes to, for triggers that fire row by row (SEMANTICS §5.2).
 
 Rows are ordered by group. Counts, sums and extremes have cumulative NumPy forms, in their own files. Any other aggregate is
 merged by doubling: in pass ``j`` every prefix of ``2**j`` rows is joined with the one before it, so ``log2`` of the longest

@@ -27,7 +27,7 @@ Create: TypeAlias = Callable[[Rows], list[pa.Array]]
 
 
 @attrs.frozen(eq=False)
-class Column:
+class OrderedInput:
     """The input of an aggregate, laid out by key, time and arrival.
 
     Attributes
@@ -42,7 +42,7 @@ class Column:
     valid: Mask | None
 
     @classmethod
-    def of(cls, values: pa.Array) -> Column:
+    def of(cls, values: pa.Array) -> OrderedInput:
         """A column of these values."""
         return cls(values, values.is_valid().to_numpy(zero_copy_only=False) if values.null_count else None)
 
@@ -60,7 +60,7 @@ class Column:
         return self.values.drop_null(), Spread(seen[r.low], seen[r.high], hole)
 
 
-def counts(column: Column | None, r: Ranges) -> Ints:
+def counts(column: OrderedInput | None, r: Ranges) -> Ints:
     """Rows, or non-null values, of every range."""
     if column is None or column.valid is None:
         return r.high - r.low
@@ -69,7 +69,7 @@ def counts(column: Column | None, r: Ranges) -> Ints:
 
 
 def any_ranges(
-    create: Create, merge: Merge, types: list[pa.DataType], column: Column | None, times: Ints, r: Ranges
+    create: Create, merge: Merge, types: list[pa.DataType], column: OrderedInput | None, times: Ints, r: Ranges
 ) -> list[pa.Array]:
     """The partial columns of any aggregate, of these `types`, for every range; one that fails is told by its range."""
     values = None if column is None else column.values

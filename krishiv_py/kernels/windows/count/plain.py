@@ -25,7 +25,7 @@ from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.emit import Emitter
-from krishiv_py.kernels.results.state_table import Opened
+from krishiv_py.kernels.results.state_table import StateTables
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.expired_keys import DeadKeys
 from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
@@ -92,7 +92,7 @@ class CountOperator:
         entries = KeyedLog(bucket, "c", self.schema, self._compact).written()
         keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
         content, windows, starts = self._contents(entries, keys.ids, _seen(entries, keys.ids, keys.n), None)
-        return Opened(self.layout).merged(content, windows.ids, starts, starts + self.window.size)
+        return StateTables(self.layout).merged(content, windows.ids, starts, starts + self.window.size)
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See ``KeyDropping``; counts windows that were not full. Numbers start at 0 again."""

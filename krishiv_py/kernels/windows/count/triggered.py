@@ -33,7 +33,7 @@ from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.changelog import compose
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.emit import Emitter
-from krishiv_py.kernels.results.state_table import Opened
+from krishiv_py.kernels.results.state_table import StateTables
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.expired_keys import DeadKeys
 from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
@@ -107,7 +107,7 @@ class TriggeredCountOperator:
         rows, starts = rows[open_], starts[open_]
         windows = group([keys.ids[rows], starts], len(rows))
         begin = starts[windows.first]
-        return Opened(self.layout).created(pick(entries, rows), windows.ids, begin, begin + self.window.size)
+        return StateTables(self.layout).created(pick(entries, rows), windows.ids, begin, begin + self.window.size)
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See ``KeyDropping``; counts windows that were not full. Numbers start at 0 again."""

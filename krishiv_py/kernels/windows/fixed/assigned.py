@@ -22,7 +22,7 @@ from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.firing.asked import asked_by
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
-from krishiv_py.kernels.results.state_table import Opened
+from krishiv_py.kernels.results.state_table import StateTables
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.chunk_tiers import Runs
 from krishiv_py.kernels.state.store import Bucket
@@ -75,7 +75,7 @@ class AssignedOperator:
 
     def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
-        return self._outside(self.within.state(bucket), Opened(self.layout).schema)
+        return self._outside(self.within.state(bucket), StateTables(self.layout).schema)
 
     def _outside(self, table: pa.Table, schema: pa.Schema) -> pa.Table:
         """Results with the start in its place, not among the keys."""

@@ -24,7 +24,7 @@ from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.window_log import WINDOW
-from krishiv_py.kernels.windows.fixed.triggered import Held, TriggeredOperator
+from krishiv_py.kernels.windows.fixed.triggered import HeldWindows, TriggeredOperator
 from krishiv_py.plan.windows.pane_handlers import Pane, PaneTiming
 from krishiv_py.plan.windows.panes import PaneWindow
 
@@ -158,7 +158,7 @@ class PaneOperator(TriggeredOperator):
             pane = self._pane(window, names[at], state, timing=timing, index=index, data=data[at])
             self._events.append((window, "window_trigger", pane))
 
-    def _closing(self, held: Held, window: int) -> None:
+    def _closing(self, held: HeldWindows, window: int) -> None:
         """Tell of the end of a pane, partition by partition; with ``emit("final")`` its results come now."""
         if self.handler is None and not self.once:
             return

@@ -20,12 +20,12 @@ from krishiv_py.arrays.splitting import portions, split
 from krishiv_py.arrays.types import Ints, as_arrow
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.layout import TIME, Layout
-from krishiv_py.kernels.firing.due import Due, Patience
+from krishiv_py.kernels.firing.due import Due, FiringDelay
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.changelog import renewed
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.emit import Emitter
-from krishiv_py.kernels.results.state_table import Opened
+from krishiv_py.kernels.results.state_table import StateTables
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.chunk_tiers import Runs, remove_keys
 from krishiv_py.kernels.state.sections import Fired
@@ -69,7 +69,7 @@ class FixedOperator:
         self.layout = Layout(spec)
         self.assigner = FixedAssigner(spec.operation.grid)
         self.emitter = Emitter(self.layout)
-        self.patience = Patience.of(spec.options)
+        self.patience = FiringDelay.of(spec.options)
         self.mode = spec.options.emit_mode
         counts = [pa.field(name, pa.int64()) for name in (ROWS, NEWEST)] if counted else []
         self.chunk_schema = pa.schema(
@@ -240,7 +240,7 @@ class FixedOperator:
 
     def shown(self, runs: SliceRows, starts: list[int]) -> pa.Table:
         """Some windows as :meth:`state` shows them."""
-        opened = Opened(self.layout)
+        opened = StateTables(self.layout)
         tables = [opened.empty()]
         for portion in self.portions_of(runs, starts) if starts else ():
             content = self.content(runs, portion, runs.written)

@@ -28,7 +28,7 @@ from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.firing.due import Due
 from krishiv_py.kernels.state.chunk_tiers import Runs, remove_keys
 from krishiv_py.kernels.state.store import Bucket
-from krishiv_py.kernels.state.window_log import WINDOW, PairLog, Pairs
+from krishiv_py.kernels.state.window_log import WINDOW, KeyWindows, PairLog
 from krishiv_py.kernels.windows.fixed.plain import SLICE, FixedOperator
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 
@@ -102,7 +102,7 @@ class SharedRows:
         found: Ints = counts[np.searchsorted(names, starts + self._size_us)] - counts[np.searchsorted(names, starts)]
         return found
 
-    def given(self, found: Pairs, keys: pa.Table) -> Pairs:
+    def given(self, found: KeyWindows, keys: pa.Table) -> KeyWindows:
         """The state of pairs with the content of lent snapshots; `keys` has the window and the key of each pair."""
         lent = np.flatnonzero(found.lent)
         if not len(lent):

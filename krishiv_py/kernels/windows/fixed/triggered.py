@@ -25,21 +25,21 @@ from krishiv_py.kernels.aggregates.failed import told_where
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import place_of
-from krishiv_py.kernels.firing.asked import Question, Standing, asked_by
+from krishiv_py.kernels.firing.asked import Question, WindowFacts, asked_by
 from krishiv_py.kernels.firing.changelog import Firings, written
-from krishiv_py.kernels.firing.due import Due, Patience
+from krishiv_py.kernels.firing.due import Due, FiringDelay
 from krishiv_py.kernels.firing.interval import IntervalGate
-from krishiv_py.kernels.firing.prefixes import Folder, Units, units_of
+from krishiv_py.kernels.firing.prefixes import PrefixFold, Units, units_of
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.emit import Emitter
-from krishiv_py.kernels.results.state_table import Opened
+from krishiv_py.kernels.results.state_table import StateTables
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.chunk_tiers import Runs, remove_keys
 from krishiv_py.kernels.state.sections import Fired, Section
 from krishiv_py.kernels.state.sorted_map import SortedMap
 from krishiv_py.kernels.state.store import Bucket
-from krishiv_py.kernels.state.window_log import LENT, WINDOW, PairLog, Pairs
+from krishiv_py.kernels.state.window_log import LENT, WINDOW, KeyWindows, PairLog
 from krishiv_py.kernels.windows.fixed.plain import SLICE, FixedOperator
 from krishiv_py.kernels.windows.fixed.shared import SharedRows
 from krishiv_py.plan.windows.fixed import HoppingWindow
@@ -74,7 +74,7 @@ def _changed(bucket: Bucket) -> SortedMap[int]:
 
 @attrs.frozen(eq=False)
 class _Taken:
-    """What a batch brought: overdue windows with pairs that have had no watermark firing, open windows, and all pairs.
+    """Holds what a batch brought: overdue windows with pairs that have had no watermark firing, open windows, and all pairs.
 
     Where windows share rows, these by slice, which are kept after the firings.
     """
@@ -86,8 +86,8 @@ class _Taken:
 
 
 @attrs.frozen(eq=False)
-class Held:
-    """What the windows of a bucket hold in one step.
+class HeldWindows:
+    """Holds what the windows of a bucket hold in one step.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ class Held:
             rows += np.where([w in self.ending for w in windows], self.shared.sizes(windows), 0)
         return [windows[a:b] for a, b in portions(rows, _FIRE_ROWS)]
 
-    def given(self, found: Pairs, keys: pa.Table) -> Pairs:
+    def given(self, found: KeyWindows, keys: pa.Table) -> KeyWindows:
         """The state of pairs with the content of snapshots that are lent."""
         return found if self.shared is None else self.shared.given(found, keys)
 
@@ -150,7 +150,7 @@ class TriggeredOperator:
         self.asked = asked_by(self.trigger)
         self.log = PairLog(self.layout, counted=self.asked is not None)
         self._slices = FixedOperator(spec, counted=self.asked is not None)
-        self.patience = Patience(0, spec.options.allowed_lateness_us)
+        self.patience = FiringDelay(0, spec.options.allowed_lateness_us)
         self.discarding = spec.options.accumulation == "discarding"
         self.retract = spec.options.emit_mode == "retractions" and not self.discarding
         self.by_row = self.trigger._row_by_row
@@ -159,7 +159,7 @@ class TriggeredOperator:
         """Whether windows hold their rows in slices."""
         self.lends = self.shares and not self.discarding
         """Whether windows that have ended do so, too; what a firing discards, none of them holds."""
-        self.folder = Folder(self.log, self.trigger, self.discarding, self.window.size_us)
+        self.folder = PrefixFold(self.log, self.trigger, self.discarding, self.window.size_us)
 
     def combine(self, rows: pa.Table) -> pa.Table:
         """Rows as they are when single rows make windows fire, else partial aggregates by key and slice."""
@@ -172,7 +172,7 @@ class TriggeredOperator:
         due = self.patience.due(moment, Fired.of(bucket).fired_at)
         results, taken = list[pa.Table](), _Taken()
         ending = frozenset[int]() if shared is None else frozenset(w for w in shared.ending(due) if w not in runs)
-        held = Held(runs, shared, ending)
+        held = HeldWindows(runs, shared, ending)
         if any(c.num_rows for c in chunks):
             taken = self._take_in(held, waiting, pa.concat_tables(chunks), due, results)
             if self.trigger._period_us is not None:
@@ -202,7 +202,7 @@ class TriggeredOperator:
         """Return what windows hold together; None where each holds its own."""
         return SharedRows(bucket, self._slices, self.log) if self.shares else None
 
-    def _take_in(self, held: Held, waiting: Waiting, fresh: pa.Table, due: Due, results: list[pa.Table]) -> _Taken:
+    def _take_in(self, held: HeldWindows, waiting: Waiting, fresh: pa.Table, due: Due, results: list[pa.Table]) -> _Taken:
         """Fold a batch in, firing row by row."""
         by_row, only, slices = self.by_row, None, None
         if held.shared is not None:
@@ -231,7 +231,7 @@ class TriggeredOperator:
         waiting.late_at.update({str(w): due.to_us for w in found.waiting - unseen if str(w) not in waiting.new_at})
         return _Taken(found.unfired, windows[~overdue].tolist(), units.keys, slices)
 
-    def _state(self, held: Held, looked: Ints, units: Units) -> Pairs:
+    def _state(self, held: HeldWindows, looked: Ints, units: Units) -> KeyWindows:
         """The resolved state of the pairs a batch touches, as far as it has to be known."""
         known = [w for w in looked.tolist() if w in held]
         if not known:
@@ -251,14 +251,14 @@ class TriggeredOperator:
                 self._stand(held, found, lent, units.keys, pick(found.snaps, found.snap_at[lent]), snap=True)
         return found
 
-    def _on_watermark(self, held: Held, due: Due, overdue: set[int]) -> list[pa.Table]:
+    def _on_watermark(self, held: HeldWindows, due: Due, overdue: set[int]) -> list[pa.Table]:
         """The firing when the end is passed, ascending, for pairs that have not had it."""
         size, runs = self.window.size_us, held.own
         late = (w for w in overdue if w in runs)
         ended = {*runs.between(due.from_us - size + 1, due.to_us - size + 1), *held.ending, *late}
         return self._fire(held, sorted(ended), due, self.on_time_name)
 
-    def _late_by_watermark(self, held: Held, waiting: Waiting, due: Due) -> list[pa.Table]:
+    def _late_by_watermark(self, held: HeldWindows, waiting: Waiting, due: Due) -> list[pa.Table]:
         """Windows that late rows changed under a smaller watermark than this (SEMANTICS §3.6)."""
         results = []
         for notes, pane in ((waiting.new_at, self.new_name), (waiting.late_at, "late")):
@@ -269,7 +269,7 @@ class TriggeredOperator:
         return results
 
     def _early(
-        self, held: Held, changed: SortedMap[int], gate: IntervalGate, moment: Moment, due: Due, taken: _Taken
+        self, held: HeldWindows, changed: SortedMap[int], gate: IntervalGate, moment: Moment, due: Due, taken: _Taken
     ) -> list[pa.Table]:
         """Windows that have not ended: what changed when the time has come, or what a user's trigger says."""
         changed.remove(changed.between(None, due.to_us - self.window.size_us + 1))
@@ -288,7 +288,14 @@ class TriggeredOperator:
         return found
 
     def _fire(
-        self, held: Held, windows: list[int], due: Due, pane: str, *, again: bool = False, question: Question | None = None
+        self,
+        held: HeldWindows,
+        windows: list[int],
+        due: Due,
+        pane: str,
+        *,
+        again: bool = False,
+        question: Question | None = None,
     ) -> list[pa.Table]:
         """Fire whole windows, ascending: pairs with pending rows if `again`, else those without a watermark firing.
 
@@ -308,7 +315,7 @@ class TriggeredOperator:
             keys = pick(log.select([WINDOW, *self.layout.key_names]), groups.first)
             if question is not None:
                 counts = state.rows, state.pending, state.fired, state.newest
-                changed = question.chosen(Standing(keys, window, window + self.window.size_us, *counts), changed, of=window)
+                changed = question.chosen(WindowFacts(keys, window, window + self.window.size_us, *counts), changed, of=window)
             order = order[changed[order] if again else ~state.done[order]]
             fires = np.ones(len(order), np.bool_) if again else self._worth(state)[order]
             firing = order[fires]
@@ -335,7 +342,7 @@ class TriggeredOperator:
     def _taken_in(self, fresh: pa.Table, units: Units, watermark_us: int) -> None:
         """For operators that tell of single rows."""
 
-    def _worth(self, state: Pairs) -> Mask:
+    def _worth(self, state: KeyWindows) -> Mask:
         """Pairs whose watermark firing writes something: a log of changes, or of what is new, has no line for no change."""
         if not self.trigger.on_time:
             return np.zeros(len(state.done), np.bool_)
@@ -345,8 +352,8 @@ class TriggeredOperator:
 
     def _remember(
         self,
-        held: Held,
-        state: Pairs,
+        held: HeldWindows,
+        state: KeyWindows,
         order: Ints,
         stays: Mask,
         fires: Mask,
@@ -378,14 +385,16 @@ class TriggeredOperator:
             entries = self.log.entries(pick(keys, pairs), rows[pairs], *flags, partials, newest)
             held.append(keys[WINDOW].to_numpy()[pairs], entries)
 
-    def _stand(self, held: Held, state: Pairs, pairs: Ints, keys: pa.Table, content: pa.Table, *, snap: bool) -> None:
+    def _stand(
+        self, held: HeldWindows, state: KeyWindows, pairs: Ints, keys: pa.Table, content: pa.Table, *, snap: bool
+    ) -> None:
         """Give pairs entries of their own with what was shared of them: a snapshot, or what has not been part of a firing."""
         if len(pairs):
             rows = np.zeros(len(pairs), np.int64) if snap else state.pending[pairs]
             flags = state.fired[pairs], state.done[pairs], np.full(len(pairs), snap)
             held.append(keys[WINDOW].to_numpy()[pairs], self.log.entries(pick(keys, pairs), rows, *flags, content))
 
-    def _value(self, log: pa.Table, first: Ints, state: Pairs, wanted: Ints) -> pa.Table:
+    def _value(self, log: pa.Table, first: Ints, state: KeyWindows, wanted: Ints) -> pa.Table:
         """Return what some pairs come to, given an entry of each: discarding, what came since their last firing."""
         if self.discarding:
             return pick(state.pends, state.pend_at[wanted])
@@ -394,9 +403,9 @@ class TriggeredOperator:
 
     def state(self, bucket: Bucket) -> pa.Table:
         """See ``WindowOperator``; when discarding, what came since the last firing."""
-        runs, opened = Runs(bucket, WINDOW, self.log.compact), Opened(self.layout)
+        runs, opened = Runs(bucket, WINDOW, self.log.compact), StateTables(self.layout)
         shared, tables = self._shared(bucket), [opened.empty()]
-        held = Held(runs, shared)
+        held = HeldWindows(runs, shared)
         for part in held.portions(runs.names()):
             log, _ = held.load(part, runs.written)
             groups = group([log[WINDOW].to_numpy(), *(log[k] for k in self.layout.key_names)], log.num_rows)
@@ -428,7 +437,7 @@ class TriggeredOperator:
         changed.remove([w for w in changed if w not in runs])
         return distinct(pa.concat_tables(parts), names)
 
-    def _forget(self, held: Held, waiting: Waiting, horizon: int) -> None:
+    def _forget(self, held: HeldWindows, waiting: Waiting, horizon: int) -> None:
         last = horizon - self.window.size_us
         for w in sorted({*held.own.between(None, last + 1), *(w for w in held.ending if w <= last)}):
             self._closing(held, w)
@@ -437,10 +446,10 @@ class TriggeredOperator:
             waiting.new_at.pop(str(w), None)
             waiting.late_at.pop(str(w), None)
 
-    def _closing(self, held: Held, window: int) -> None:
+    def _closing(self, held: HeldWindows, window: int) -> None:
         """For operators that tell of windows before they are dropped."""
 
-    def _wakeup(self, held: Held, waiting: Waiting, due: Due) -> int | None:
+    def _wakeup(self, held: HeldWindows, waiting: Waiting, due: Due) -> int | None:
         """The next watermark at which a window fires or is over; any larger one where late rows wait for it."""
         if waiting.new_at or waiting.late_at:
             return due.to_us + 1

@@ -25,9 +25,9 @@ from krishiv_py.arrays.ranges import Ranges, expand, running
 from krishiv_py.arrays.sorting import pair_order, stable_order
 from krishiv_py.arrays.splitting import portions
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.kernels.firing.due import Due, Patience
+from krishiv_py.kernels.firing.due import Due, FiringDelay
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.kernels.results.state_table import Opened
+from krishiv_py.kernels.results.state_table import StateTables
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.expired_keys import DeadKeys
 from krishiv_py.kernels.state.store import Bucket
@@ -49,11 +49,11 @@ class ArrivalOperator(LookBackOperator):
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
         held_us = self.before if self.window.max_rows_per_window is None else self.reach_us
-        self.patience = Patience(0, spec.options.allowed_lateness_us + held_us)  # only rows to come look at what is held
+        self.patience = FiringDelay(0, spec.options.allowed_lateness_us + held_us)  # only rows to come look at what is held
 
     def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`: no row waits for its result."""
-        return Opened(self.layout).empty() if self.window.output == "aggregates" else super().state(bucket)
+        return StateTables(self.layout).empty() if self.window.output == "aggregates" else super().state(bucket)
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; every row has had its result."""

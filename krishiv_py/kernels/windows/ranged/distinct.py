@@ -19,12 +19,12 @@ from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.aggregates.failed import regrouped, told_where
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.place import place_of
-from krishiv_py.kernels.firing.due import Patience
+from krishiv_py.kernels.firing.due import FiringDelay
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.results.refused import Judged, counted, judged
-from krishiv_py.kernels.results.state_table import Opened
+from krishiv_py.kernels.results.state_table import StateTables
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.expired_keys import DeadKeys
 from krishiv_py.kernels.state.sections import Fired
@@ -36,7 +36,7 @@ from krishiv_py.kernels.windows.ranged.lookback import BLOCKS, shift
 from krishiv_py.kernels.windows.ranged.ordered import Ordered, ordered
 from krishiv_py.kernels.windows.ranged.range_partials import range_partials
 from krishiv_py.kernels.windows.ranged.range_values import range_values
-from krishiv_py.kernels.windows.ranged.window_bounds import FROM, Spans
+from krishiv_py.kernels.windows.ranged.window_bounds import FROM, WindowSpans
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.windows.distinct import DistinctWindows
 
@@ -61,8 +61,8 @@ class DistinctOperator:
         assert isinstance(spec.operation, DistinctWindows)
         self.layout = Layout(spec)
         self.emitter = Emitter(self.layout)
-        self.spans = Spans(spec.operation, spec.tick_us)
-        self.patience = Patience.of(spec.options)
+        self.spans = WindowSpans(spec.operation, spec.tick_us)
+        self.patience = FiringDelay.of(spec.options)
         self.final = spec.options.emit_mode == "final"
         self.changes = None if self.final else Changes(self.layout, self.spans)
         told = spec.options.emit_mode == "retractions" and spec.options.trigger.early is not None
@@ -100,7 +100,7 @@ class DistinctOperator:
 
     def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
-        rows, opened = TimeLog(bucket, "d").written(), Opened(self.layout)
+        rows, opened = TimeLog(bucket, "d").written(), StateTables(self.layout)
         if rows is None:
             return opened.empty()
         o = ordered(rows, self.layout.key_names, self.spans.reach, self.spans.reach)

@@ -24,7 +24,7 @@ from krishiv_py.kernels.results.changelog import Lines, compose
 from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.windows.ranged.listed import Listing
 from krishiv_py.kernels.windows.ranged.ordered import Ordered, ordered
-from krishiv_py.kernels.windows.ranged.window_bounds import FROM, Spans
+from krishiv_py.kernels.windows.ranged.window_bounds import FROM, WindowSpans
 from krishiv_py.plan.options.triggers import Trigger
 
 _PAIRS: Final = 2_000_000
@@ -47,7 +47,7 @@ class _Members:
 class Changes:
     """Works out the change log of a batch."""
 
-    def __init__(self, layout: Layout, spans: Spans) -> None:
+    def __init__(self, layout: Layout, spans: WindowSpans) -> None:
         self.layout, self.spans = layout, spans
         self.emitter = Emitter(layout)
         self.trigger: Trigger = layout.spec.options.trigger

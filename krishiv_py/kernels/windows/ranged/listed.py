@@ -1,4 +1,6 @@
-"""How many values the lists of one key may hold together in one step; what grows with the square of its rows is refused."""
+"""Determine how many values the lists of one key may hold together in one step; what grows with the square of its rows
+is refused.
+"""
 
 from __future__ import annotations
 

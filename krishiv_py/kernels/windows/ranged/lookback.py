@@ -24,12 +24,12 @@ from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels.columns.layout import TIME, Layout
-from krishiv_py.kernels.firing.due import Due, Patience
+from krishiv_py.kernels.firing.due import Due, FiringDelay
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.changelog import renewed
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.emit import Emitter
-from krishiv_py.kernels.results.state_table import Opened
+from krishiv_py.kernels.results.state_table import StateTables
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.expired_keys import DeadKeys
 from krishiv_py.kernels.state.sections import Fired, Section
@@ -52,7 +52,7 @@ _FEW: Final = 1_024
 
 @attrs.define
 class _Trimmed(Section):
-    """How many rows were left when it was last looked for those that are not needed any more."""
+    """Says how many rows were left when it was last looked for those that are not needed any more."""
 
     rows_needed: int = 0
 
@@ -74,8 +74,8 @@ class LookBackOperator:
         self.before, self.after = spec.operation.size_us, spec.operation.after_us
         self.mode = spec.options.emit_mode
         self.pane = "final" if self.mode == "final" else "on_time"
-        found = Patience.of(spec.options)
-        self.patience = Patience(found.wait_us + self.after, found.keep_us + self.before + self.after)
+        found = FiringDelay.of(spec.options)
+        self.patience = FiringDelay(found.wait_us + self.after, found.keep_us + self.before + self.after)
         self.reach_us = self.before + self.after
         self.block_us = max(self.before // BLOCKS, 1)
         self._cut = 0
@@ -116,7 +116,7 @@ class LookBackOperator:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`: the rows that wait for their result."""
         if self.window.output != "aggregates":
             raise PlanError("state has no aggregates to show", got=self.window.describe(), hint="read the results instead")
-        rows, opened = TimeLog(bucket, "b").written(), Opened(self.layout)
+        rows, opened = TimeLog(bucket, "b").written(), StateTables(self.layout)
         if rows is None:
             return opened.empty()
         frontier = self.patience.fired(Fired.of(bucket).fired_at)

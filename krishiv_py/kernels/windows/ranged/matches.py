@@ -1,4 +1,4 @@
-"""What a look-back result says of the rows met: aggregates, lists or pairs (SEMANTICS §3.4)."""
+"""Define what a look-back result says of the rows met: aggregates, lists or pairs (SEMANTICS §3.4)."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Matches:
         return _finished(arrays, self.schema, op if isinstance(op, str) else op[order])
 
 
-class Pairs:
+class MatchedPairs:
     """Every two rows that met and for which the condition holds, once; the earlier row is the left one."""
 
     additive = True
@@ -151,6 +151,6 @@ def _finished(arrays: list[pa.Array], schema: pa.Schema, op: Op) -> pa.Table:
 
 def product_for(layout: Layout, window: LookBackWindow) -> Product:
     """Return what the window's results are made by."""
-    kinds: dict[str, type[Aggregates] | type[Matches] | type[Pairs]]
-    kinds = {"aggregates": Aggregates, "matches": Matches, "pairs": Pairs}
+    kinds: dict[str, type[Aggregates] | type[Matches] | type[MatchedPairs]]
+    kinds = {"aggregates": Aggregates, "matches": Matches, "pairs": MatchedPairs}
     return kinds[window.output](layout, window)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from krishiv_py.arrays.ranges import Ranges
 from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.aggregates import AggKernel
-from krishiv_py.kernels.aggregates.generic.ranges import Column
+from krishiv_py.kernels.aggregates.generic.ranges import OrderedInput
 from krishiv_py.kernels.columns.layout import TIME, Layout, whole
 
 
@@ -19,10 +19,10 @@ def range_partials(layout: Layout, rows: pa.Table, r: Ranges) -> list[pa.Array]:
     return [p for kernel, column in inputs(layout, rows) for p in kernel.ranges(column, times, r)]
 
 
-def inputs(layout: Layout, rows: pa.Table) -> Iterator[tuple[AggKernel, Column | None]]:
+def inputs(layout: Layout, rows: pa.Table) -> Iterator[tuple[AggKernel, OrderedInput | None]]:
     """Every aggregate with the column it reads; aggregates of one column share it."""
-    columns: dict[int, Column] = {}
+    columns: dict[int, OrderedInput] = {}
     for kernel, at in zip(layout.kernels, layout.input_of, strict=True):
         if at is not None and at not in columns:
-            columns[at] = Column.of(whole(rows[f"a{at}"]))
+            columns[at] = OrderedInput.of(whole(rows[f"a{at}"]))
         yield kernel, None if at is None else columns[at]

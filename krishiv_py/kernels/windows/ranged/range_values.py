@@ -25,7 +25,7 @@ from krishiv_py.arrays.ranges import Ranges
 from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.aggregates import AggKernel, Rows
 from krishiv_py.kernels.aggregates.failed import regrouped, told_where
-from krishiv_py.kernels.aggregates.generic.ranges import Column, as_array
+from krishiv_py.kernels.aggregates.generic.ranges import OrderedInput, as_array
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import Bounds, place_of
 from krishiv_py.kernels.windows.ranged.listed import Listing
@@ -90,7 +90,7 @@ def _first(times: Ints, r: Ranges, bound: Ints) -> Ints:
     return low
 
 
-def _partials(kernel: AggKernel, column: Column | None, times: Ints, r: Ranges, holes: Ints | None) -> list[pa.Array]:
+def _partials(kernel: AggKernel, column: OrderedInput | None, times: Ints, r: Ranges, holes: Ints | None) -> list[pa.Array]:
     if holes is None:
         return kernel.ranges(column, times, r)
     before, after = np.flatnonzero(holes > r.low), np.flatnonzero(r.high > holes + 1)

@@ -1,4 +1,6 @@
-"""Which windows the rows of distinct-set sliding windows bring into being (SEMANTICS §3.5): arithmetic on whole columns."""
+"""Determine which windows the rows of distinct-set sliding windows bring into being (SEMANTICS §3.5): arithmetic on
+whole columns.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ FROM = "__from"
 
 
 @attrs.frozen
-class Spans:
+class WindowSpans:
     """Windows of one length, both bounds inclusive; `tick_us` is the resolution of the time column."""
 
     window: DistinctWindows

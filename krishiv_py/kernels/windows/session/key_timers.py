@@ -1,4 +1,6 @@
-"""When the keys of sessions with triggers are looked at: when rows of them come, when they are due, when the clock says so."""
+"""Determine when the keys of sessions with triggers are looked at: when rows of them come, when they are due, when the
+clock says so.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from krishiv_py.arrays.sorting import sorted_unique
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.firing.asked import Question, asked_by
-from krishiv_py.kernels.firing.due import Patience
+from krishiv_py.kernels.firing.due import FiringDelay
 from krishiv_py.kernels.firing.interval import IntervalGate
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
@@ -24,7 +26,7 @@ from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.state.sections import Section
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
-from krishiv_py.kernels.windows.session.keyed_state import Book
+from krishiv_py.kernels.windows.session.keyed_state import EntryLog
 from krishiv_py.kernels.windows.session.rows import END, SessionRows
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 
@@ -36,7 +38,7 @@ _FINEST_US = 1 << 18
 
 @attrs.define
 class Numbers(Section):
-    """How many looks at keys, rows and results there have been: the next ones are numbered on from there."""
+    """Says how many looks at keys, rows and results there have been: the next ones are numbered on from there."""
 
     seq: int = 0
     rows: int = 0
@@ -46,13 +48,13 @@ class Numbers(Section):
 class VisitingOperator:
     """Sessions with triggers: what their kinds share."""
 
-    entries: Book
+    entries: EntryLog
 
     def __init__(self, spec: OperatorSpec) -> None:
         self.layout = Layout(spec)
         self.rows = SessionRows(self.layout)
         self.emitter = Emitter(self.layout)
-        self.patience = Patience.of(spec.options)
+        self.patience = FiringDelay.of(spec.options)
         self.trigger = spec.options.trigger
         self.asked = asked_by(self.trigger)
         self.discarding = spec.options.accumulation == "discarding"
@@ -107,7 +109,9 @@ class Visits:
         return found.rows
 
     def coming(self, ends: Ints, waits: Mask, groups: Ints, n: int) -> Ints:
-        """When each of `n` keys is to be looked at again, given its open sessions and which of them wait for the watermark."""
+        """Return when each of `n` keys is to be looked at again, given its open sessions and which of them wait for the
+        watermark.
+        """
         moment = ends + np.where(ends <= self.watermark_us, self._visited.patience.keep_us, 0)
         if self.trigger.late == "watermark":
             moment = np.where(waits, min(self.watermark_us + 1, END_OF_TIME), moment)

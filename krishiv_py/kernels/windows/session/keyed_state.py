@@ -37,7 +37,7 @@ DONE: Final = "d"
 
 
 @attrs.frozen(eq=False)
-class Page:
+class KeyEntries:
     """Living entries of some keys: what is held and results that stand, both by number, and a mark a key."""
 
     held: pa.Table
@@ -45,7 +45,7 @@ class Page:
     marks: pa.Table
 
 
-class Book:
+class EntryLog:
     """Makes, sifts and merges entries.
 
     Parameters
@@ -78,13 +78,13 @@ class Book:
         """Marks; `keys` has hash and key of each."""
         return self.entries(keys, {TIME: moments, END: moments}, MARK, seq)
 
-    def page(self, entries: pa.Table) -> Page:
+    def page(self, entries: pa.Table) -> KeyEntries:
         """Sift the entries of some keys."""
         alive = entries.filter(pa.array(self._newest(entries)))
         kinds = alive[KIND].to_numpy()
         held, standing, marks = (alive.filter(pa.array(kinds == kind)) for kind in (HELD, STANDING, MARK))
         held = pick(held, stable_order(held[NUMBER].to_numpy()))
-        return Page(held, pick(standing, stable_order(standing[UNDER].to_numpy())), marks)
+        return KeyEntries(held, pick(standing, stable_order(standing[UNDER].to_numpy())), marks)
 
     def compact(self, entries: pa.Table, oldest: bool) -> pa.Table:
         """Entries of the last step of each key; a bare mark goes when nothing older remains for it to replace."""

@@ -31,12 +31,12 @@ from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.firing.due import Patience
+from krishiv_py.kernels.firing.due import FiringDelay
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.results.refused import Judged, judged
-from krishiv_py.kernels.results.state_table import Opened
+from krishiv_py.kernels.results.state_table import StateTables
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.expired_keys import DeadKeys
 from krishiv_py.kernels.state.keyed_log import HASH
@@ -45,7 +45,7 @@ from krishiv_py.kernels.state.store import Bucket, with_written
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
 from krishiv_py.kernels.windows.session.log import Firing, change_log, pane_names
 from krishiv_py.kernels.windows.session.rows import END, FIRED, KIND, SEQ, START, SessionRows, by_session
-from krishiv_py.kernels.windows.session.session_index import Skeleton, Spans
+from krishiv_py.kernels.windows.session.session_index import KeySpans, Skeleton
 from krishiv_py.plan.durations import UNSET
 
 _DATA: Final = 0
@@ -68,7 +68,7 @@ class SessionOperator:
         self.layout = Layout(spec)
         self.rows = SessionRows(self.layout)
         self.emitter = Emitter(self.layout)
-        self.patience = Patience.of(spec.options)
+        self.patience = FiringDelay.of(spec.options)
         self.mode = spec.options.emit_mode
         self.keeps_fired = self.mode != "final" and self.patience.keep_us > 0
         self.finest_us = max((self.rows.window.gap_us or _UNKNOWN_GAP_US) >> 8, 1)
@@ -91,7 +91,7 @@ class SessionOperator:
         rows = pick(rows, stable_order(rows[SEQ].to_numpy()))
         keys = group([rows[k] for k in self.layout.key_names], rows.num_rows)
         parts = components(keys.ids, rows[START].to_numpy(), rows[END].to_numpy(), touching=self.rows.touching)
-        return Opened(self.layout).merged(rows, parts.ids, parts.starts, parts.ends)
+        return StateTables(self.layout).merged(rows, parts.ids, parts.starts, parts.ends)
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts sessions that had not fired."""
@@ -158,7 +158,7 @@ class _Step:
             return Judged(self.rows.admitted(rows))
         hashes = self.rows.hashes(rows)
         near = np.isin(hashes, sorted_unique(hashes[doubtful]))
-        parts, ids = self.skeleton.joined(Spans(hashes[near], starts[near], ends[near]), self.closed_at)
+        parts, ids = self.skeleton.joined(KeySpans(hashes[near], starts[near], ends[near]), self.closed_at)
         refused = np.zeros(len(ends), np.bool_)
         refused[near] = parts.ends[ids] <= over
         found = judged(self.rows.layout, rows, starts, refused, self.watermark_us)
@@ -167,7 +167,7 @@ class _Step:
     def _take_in(self, minis: pa.Table) -> list[pa.Table]:
         """Store what is not due; returns what is, and fired sessions that were touched."""
         self.progress.seq = self.seq = self.progress.seq + 1
-        fresh = Spans(minis[HASH].to_numpy(), minis[START].to_numpy(), minis[END].to_numpy())
+        fresh = KeySpans(minis[HASH].to_numpy(), minis[START].to_numpy(), minis[END].to_numpy())
         pool = self._recall(fresh) if self.op.keeps_fired and self.fired_at != UNSET else []
         self.skeleton.append(fresh.hashes, fresh.starts, fresh.ends)
         n = len(fresh.ends)
@@ -183,12 +183,12 @@ class _Step:
         extra = [pa.array(seq), pa.array(fired), pa.repeat(pa.scalar(kind, pa.int8()), rows.num_rows), pa.array(due)]
         return pa.Table.from_arrays([*rows.select(self.rows.schema.names).columns, *extra], schema=self.op.stored)
 
-    def _recall(self, fresh: Spans) -> list[pa.Table]:
+    def _recall(self, fresh: KeySpans) -> list[pa.Table]:
         """Fetch back the fired sessions that fresh rows touch; in a change log their results stand until withdrawn."""
         early = fresh.starts <= self.fired_at
         if not early.any():
             return []
-        fresh = Spans(fresh.hashes[early], fresh.starts[early], fresh.ends[early])
+        fresh = KeySpans(fresh.hashes[early], fresh.starts[early], fresh.ends[early])
         entries = self.skeleton.of(fresh.hashes, self.closed_at)
         if not len(entries.starts):
             return []
@@ -196,7 +196,7 @@ class _Step:
         hashes = np.empty(known.n, np.int64)
         hashes[known.ids] = entries.hashes
         both = self.skeleton.merged(
-            Spans(
+            KeySpans(
                 *(
                     np.concatenate(pair)
                     for pair in ((hashes, fresh.hashes), (known.starts, fresh.starts), (known.ends, fresh.ends))
@@ -220,7 +220,7 @@ class _Step:
         seqs = pool[SEQ].to_numpy()
         if (np.diff(seqs) < 0).any():
             pool = pick(pool, stable_order(seqs))
-        spans = Spans(pool[HASH].to_numpy(), pool[START].to_numpy(), pool[END].to_numpy())
+        spans = KeySpans(pool[HASH].to_numpy(), pool[START].to_numpy(), pool[END].to_numpy())
         parts, ids = self.skeleton.joined(spans, self.due_at)
         over = parts.ends[ids] <= self.due_at
         if not over.all():

@@ -1,4 +1,6 @@
-"""What sessions with triggers wrote: results by number, and the lines of the output log in their order (SEMANTICS §5.2)."""
+"""Define what sessions with triggers wrote: results by number, and the lines of the output log in their order
+(SEMANTICS §5.2).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _FIELDS: Final = 6
 _PANE: Final = "<U8"
 
 
-class Results:
+class NumberedResults:
     """Results by number, those that stand from before first: bounds, how many rows they are made of, group of their key.
 
     Those written in this step also have the moment, how often the session had fired before, and the pane.
@@ -151,7 +153,7 @@ class Contents:
         return pick(pa.concat_tables([made, found]), place)
 
 
-def written(emitter: Emitter, keys: pa.Table, results: Results, contents: pa.Table) -> pa.Table:
+def written(emitter: Emitter, keys: pa.Table, results: NumberedResults, contents: pa.Table) -> pa.Table:
     """Result rows of what was written in this step; `keys` has the key of every group."""
     found = results.lines()
     result, cause = found.result, found.cause

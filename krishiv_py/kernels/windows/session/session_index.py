@@ -1,4 +1,5 @@
-"""Which spans of time the open sessions of a key cover: a compact side table of key hashes and bounds, no keys or values.
+"""Determine which spans of time the open sessions of a key cover: a compact side table of key hashes and bounds, no
+keys or values.
 
 Every stored row has an entry ``(h, a, b)``, and the entries of a session that end after the point up to which sessions
 were closed cover all of it. So whether a row that is due belongs to a session that goes on is answered without reading
@@ -23,7 +24,7 @@ _SCHEMA = pa.schema([pa.field(n, pa.int64()) for n in (HASH, START, END)])
 
 
 @attrs.frozen(eq=False)
-class Spans:
+class KeySpans:
     """Bounds of intervals and the number of the key hash of each."""
 
     hashes: Ints
@@ -51,18 +52,18 @@ class Skeleton:
         """Forget the entries of these hashes (sorted, each once)."""
         self._log.remove(hashes, lambda rows: np.ones(rows.num_rows, np.bool_))
 
-    def of(self, hashes: Ints, after: int) -> Spans:
+    def of(self, hashes: Ints, after: int) -> KeySpans:
         """The entries of these keys that end after a point in time."""
         found = self._log.lookup(sorted_unique(hashes))
         ends = found[END].to_numpy()
         kept = ends > after
-        return Spans(found[HASH].to_numpy()[kept], found[START].to_numpy()[kept], ends[kept])
+        return KeySpans(found[HASH].to_numpy()[kept], found[START].to_numpy()[kept], ends[kept])
 
-    def joined(self, rows: Spans, after: int) -> tuple[Components, Ints]:
+    def joined(self, rows: KeySpans, after: int) -> tuple[Components, Ints]:
         """These rows and all entries of their keys that end after `after`, merged; and the component of every row."""
         entries = self.of(rows.hashes, after)
         parts = self.merged(
-            Spans(
+            KeySpans(
                 *(
                     np.concatenate(pair)
                     for pair in ((rows.hashes, entries.hashes), (rows.starts, entries.starts), (rows.ends, entries.ends))
@@ -71,7 +72,7 @@ class Skeleton:
         )
         return parts, parts.ids[: len(rows.starts)]
 
-    def merged(self, spans: Spans) -> Components:
+    def merged(self, spans: KeySpans) -> Components:
         """Spans of each key merged."""
         numbers = np.unique(spans.hashes, return_inverse=True)[1].astype(np.int64)
         return components(numbers, spans.starts, spans.ends, touching=self._touching)
@@ -82,7 +83,7 @@ class Skeleton:
         hashes = rows[HASH].to_numpy()[kept]
         if not len(hashes):
             return _SCHEMA.empty_table()
-        parts = self.merged(Spans(hashes, rows[START].to_numpy()[kept], ends[kept]))
+        parts = self.merged(KeySpans(hashes, rows[START].to_numpy()[kept], ends[kept]))
         of_part = np.empty(parts.n, np.int64)
         of_part[parts.ids] = hashes
         return pa.Table.from_arrays([pa.array(of_part), pa.array(parts.starts), pa.array(parts.ends)], schema=_SCHEMA)

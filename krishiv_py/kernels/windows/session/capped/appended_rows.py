@@ -17,7 +17,7 @@ from krishiv_py.arrays.intervals import running_reach
 from krishiv_py.arrays.ranking import rank
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.kernels.windows.session.capped.written_results import Cut, Ledger
+from krishiv_py.kernels.windows.session.capped.written_results import Cut, WrittenSessions
 from krishiv_py.kernels.windows.session.rows import firing
 
 
@@ -66,7 +66,7 @@ class _Firings:
         return mask
 
 
-def play(ledger: Ledger, cut: Cut, came: Mask, watermark_us: int) -> None:
+def play(ledger: WrittenSessions, cut: Cut, came: Mask, watermark_us: int) -> None:
     """Let rows come that divide none anew; `cut` has the sessions they come to, `came` masks them among all rows."""
     s = ledger.state
     line = _line(ledger, cut, came)
@@ -105,7 +105,7 @@ def _counts(line: _Line, f: _Firings, used: Mask, *, anew: bool) -> Ints:
     return counts - np.where(f.lead | (not anew), before[f.session], np.roll(counts, 1))
 
 
-def _line(ledger: Ledger, cut: Cut, came: Mask) -> _Line:
+def _line(ledger: WrittenSessions, cut: Cut, came: Mask) -> _Line:
     s, ids = ledger.state, cut.sessions.ids
     inside = np.flatnonzero(cut.where(came)[ids])
     order = inside[stable_order(ids[inside])]
@@ -117,7 +117,7 @@ def _line(ledger: Ledger, cut: Cut, came: Mask) -> _Line:
     return _Line(at, session, heads, cut.groups[of[heads]], starts, ends, came[at])
 
 
-def _fired(ledger: Ledger, line: _Line, late: Mask) -> _Firings:
+def _fired(ledger: WrittenSessions, line: _Line, late: Mask) -> _Firings:
     """Return which rows make their session fire."""
     early_n, late_n = (x if isinstance(x, int) else 0 for x in (ledger.trigger.early, ledger.trigger.late))
     at = np.flatnonzero(line.new)
@@ -144,7 +144,7 @@ def _told(line: _Line, f: _Firings) -> tuple[Ints, Mask]:
     return told, tells
 
 
-def _contents(ledger: Ledger, line: _Line, f: _Firings, told: Ints, wanted: Mask, first: int) -> None:
+def _contents(ledger: WrittenSessions, line: _Line, f: _Firings, told: Ints, wanted: Mask, first: int) -> None:
     """Say what each firing is made of: the first of a session of what stood, if that is whole, each other of the one before."""
     under = ledger.state.stands[line.at]
     parents = np.full(len(f.place), -1, np.int64)
@@ -160,7 +160,7 @@ def _contents(ledger: Ledger, line: _Line, f: _Firings, told: Ints, wanted: Mask
     ledger.contents.add(f.number[told[rows]], line.at[rows], of_number)
 
 
-def _withdrawn(ledger: Ledger, cut: Cut, line: _Line, f: _Firings, first: int) -> tuple[Ints, Ints]:
+def _withdrawn(ledger: WrittenSessions, cut: Cut, line: _Line, f: _Firings, first: int) -> tuple[Ints, Ints]:
     """Take away what stood and, one after the other, what firings wrote; numbers of results, and which firing does it."""
     lead = np.full(len(line.heads), -1, np.int64)
     lead[f.session[f.lead]] = f.number[f.lead]
@@ -171,7 +171,7 @@ def _withdrawn(ledger: Ledger, cut: Cut, line: _Line, f: _Firings, first: int) -
     return np.append(gone, first + f.number[follows - 1]), np.append(by, f.number[follows])
 
 
-def _note(ledger: Ledger, line: _Line, f: _Firings, late: Mask, index: Ints, first: int) -> None:
+def _note(ledger: WrittenSessions, line: _Line, f: _Firings, late: Mask, index: Ints, first: int) -> None:
     """Keep by row what has become of it."""
     s = ledger.state
     last = np.full(len(line.heads), -1, np.int64)

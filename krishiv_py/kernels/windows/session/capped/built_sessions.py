@@ -18,7 +18,9 @@ from krishiv_py.arrays.types import Ints
 
 @attrs.frozen
 class Limits:
-    """What divides the rows of a key into sessions: the longest duration, and whether rows at distance just a gap join."""
+    """Holds what divides the rows of a key into sessions: the longest duration, and whether rows at distance just a gap
+    join.
+    """
 
     cap_us: int
     touching: bool

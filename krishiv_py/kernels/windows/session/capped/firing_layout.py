@@ -9,10 +9,10 @@ from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.windows.session.capped.appended_rows import play
 from krishiv_py.kernels.windows.session.capped.independent_parts import pieces
-from krishiv_py.kernels.windows.session.capped.written_results import Cut, Ledger, RowState
+from krishiv_py.kernels.windows.session.capped.written_results import Cut, RowState, WrittenSessions
 
 
-class Bench(Ledger):
+class SessionLedger(WrittenSessions):
     """A ledger that lets rows come one by one, or several at once where that is the same."""
 
     def one_by_one(self, fresh: int, watermark_us: int) -> None:
@@ -58,7 +58,7 @@ class Bench(Ledger):
 class _Rounds:
     """Rows that may divide sessions anew, one of each key a round."""
 
-    def __init__(self, bench: Bench, n_groups: int, held: Ints, watermark_us: int) -> None:
+    def __init__(self, bench: SessionLedger, n_groups: int, held: Ints, watermark_us: int) -> None:
         self._bench = bench
         self._n_groups = n_groups
         self._watermark_us = watermark_us

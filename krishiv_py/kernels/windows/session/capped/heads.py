@@ -1,4 +1,5 @@
-"""What a step knows of keys without reading their rows: sessions with a longest duration, whose rows come mostly in order.
+"""Define what a step knows of keys without reading their rows: sessions with a longest duration, whose rows come mostly
+in order.
 
 ========  ==================================================================================================
 column    meaning

@@ -1,4 +1,4 @@
-"""Which rows of a batch can come together, where sessions have a longest duration (SEMANTICS §3.3).
+"""Determine which rows of a batch can come together, where sessions have a longest duration (SEMANTICS §3.3).
 
 A row *divides anew* when its coming changes which of the rows before it form a session. All other rows join a session or begin
 one, and many of them in a row can be counted at once. So the rows of each key are cut into pieces: rows that come together,

@@ -1,4 +1,4 @@
-"""What is kept of sessions with a longest duration: a log by key of rows, results that stand, and marks.
+"""Define what is kept of sessions with a longest duration: a log by key of rows, results that stand, and marks.
 
 ============  =========  ==========================================================================================
 kind ``z``    ``a, b``   meaning

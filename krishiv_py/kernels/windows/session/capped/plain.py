@@ -28,12 +28,12 @@ from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.sorting import pair_order, sorted_unique
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME, Layout
-from krishiv_py.kernels.firing.due import Patience
+from krishiv_py.kernels.firing.due import FiringDelay
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.emit import Emitter
 from krishiv_py.kernels.results.refused import Judged, counted, judged, over_in_turn
-from krishiv_py.kernels.results.state_table import Opened
+from krishiv_py.kernels.results.state_table import StateTables
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.expired_keys import DeadKeys, removed
 from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
@@ -52,7 +52,7 @@ _TIMER = pa.schema([pa.field(HASH, pa.int64()), pa.field(DUE, pa.int64())])
 
 @attrs.define
 class _Looks(Section):
-    """How often keys were looked at."""
+    """Says how often keys were looked at."""
 
     seq: int = 0
 
@@ -65,7 +65,7 @@ class CappedSessionOperator:
         self.rows = SessionRows(self.layout)
         self.log = CappedLog(self.rows)
         self.emitter = Emitter(self.layout)
-        self.patience = Patience.of(spec.options)
+        self.patience = FiringDelay.of(spec.options)
         self.mode = spec.options.emit_mode
         self.keeps_fired = self.mode != "final" and self.patience.keep_us > 0
         assert self.rows.window.max_duration_us is not None
@@ -92,7 +92,7 @@ class CappedSessionOperator:
         alive = alive[_arrival(pick(entries.select([SEQ, FIRED]), alive))]
         rows = pick(entries, alive)
         sessions = self.limits.sessions(keys.ids[alive], rows[START].to_numpy(), rows[END].to_numpy())
-        return Opened(self.layout).merged(rows, sessions.ids, sessions.starts, sessions.ends)
+        return StateTables(self.layout).merged(rows, sessions.ids, sessions.starts, sessions.ends)
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts sessions that had not fired."""
@@ -381,7 +381,7 @@ class _Walked:
 
 @attrs.frozen(eq=False)
 class _Seen:
-    """What a step writes in the end: entries of the log, timers, and heads."""
+    """Holds what a step writes in the end: entries of the log, timers, and heads."""
 
     entries: list[pa.Table]
     timers: list[pa.Table]
@@ -394,7 +394,7 @@ def _arrival(rows: pa.Table) -> Ints:
 
 
 class _Standing:
-    """Which sessions the results that stand have become."""
+    """Says which sessions the results that stand have become."""
 
     def __init__(self, standing: pa.Table, groups: Ints, sessions: Components, of_session: Ints) -> None:
         starts, ends = standing[START].to_numpy(), standing[END].to_numpy()

@@ -24,21 +24,21 @@ from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.sorting import sorted_unique
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import GAP, TIME, Layout
-from krishiv_py.kernels.firing.asked import Question, Standing
+from krishiv_py.kernels.firing.asked import Question, WindowFacts
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.refused import over_in_turn
-from krishiv_py.kernels.results.state_table import Opened
+from krishiv_py.kernels.results.state_table import StateTables
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.expired_keys import DeadKeys, removed
 from krishiv_py.kernels.state.keyed_log import HASH
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.windows.session.capped.built_sessions import Limits
-from krishiv_py.kernels.windows.session.capped.firing_layout import Bench
+from krishiv_py.kernels.windows.session.capped.firing_layout import SessionLedger
 from krishiv_py.kernels.windows.session.capped.written_results import Cut, RowState
 from krishiv_py.kernels.windows.session.key_timers import Early, VisitingOperator, Visits
-from krishiv_py.kernels.windows.session.keyed_state import DONE, HELD, NUMBER, OFTEN, STANDING, UNDER, Book, Page
-from krishiv_py.kernels.windows.session.result_log import Contents, Results, written
+from krishiv_py.kernels.windows.session.keyed_state import DONE, HELD, NUMBER, OFTEN, STANDING, UNDER, EntryLog, KeyEntries
+from krishiv_py.kernels.windows.session.result_log import Contents, NumberedResults, written
 from krishiv_py.kernels.windows.session.rows import END, KIND, SEQ
 from krishiv_py.plan.durations import UNSET
 
@@ -46,7 +46,7 @@ WRITTEN: Final = "f"
 _PLAIN: Final = {HASH: 0, SEQ: 0, NUMBER: 0, TIME: 0, END: 0, OFTEN: 0, UNDER: -1, KIND: 0, WRITTEN: False, DONE: False}
 
 
-class RowBook(Book):
+class RowBook(EntryLog):
     """Entries of rows and of results with their partials."""
 
     def __init__(self, layout: Layout) -> None:
@@ -97,7 +97,7 @@ class CappedTriggeredOperator(VisitingOperator):
         rows = self.entries.page(self.log(bucket).written()).held
         keys = group([rows[k] for k in self.layout.key_names], rows.num_rows)
         sessions = self.limits.sessions(keys.ids, rows[TIME].to_numpy(), rows[END].to_numpy())
-        return Opened(self.layout).created(rows, sessions.ids, sessions.starts, sessions.ends)
+        return StateTables(self.layout).created(rows, sessions.ids, sessions.starts, sessions.ends)
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts sessions that had not ended."""
@@ -162,7 +162,9 @@ class _Step(Visits):
         self._record(bench, cut, complete, table, page, heads, contents, seq)
         return written(self.op.emitter, heads, bench.results, contents)
 
-    def _answered(self, question: Question, bench: Bench, cut: Cut, everyone: pa.Table, keys: Groups, waits: Mask) -> Mask:
+    def _answered(
+        self, question: Question, bench: SessionLedger, cut: Cut, everyone: pa.Table, keys: Groups, waits: Mask
+    ) -> Mask:
         """Sessions that changed and that a user's trigger lets fire."""
         sessions, at = cut.sessions, cut.at
         fired, newest = np.zeros(sessions.n, np.int64), np.full(sessions.n, UNSET)
@@ -170,10 +172,10 @@ class _Step(Visits):
         np.maximum.at(newest, sessions.ids, bench.state.starts[at])
         rows = np.bincount(sessions.ids, minlength=sessions.n)
         heads = pick(everyone, keys.first[cut.groups])
-        windows = Standing(heads, sessions.starts, sessions.ends, rows, bench.pending(cut), fired, newest)
+        windows = WindowFacts(heads, sessions.starts, sessions.ends, rows, bench.pending(cut), fired, newest)
         return question.chosen(windows, waits, of=heads[HASH].to_numpy())
 
-    def _bench(self, table: pa.Table, standing: pa.Table, keys: Groups) -> Bench:
+    def _bench(self, table: pa.Table, standing: pa.Table, keys: Groups) -> SessionLedger:
         n, m = table.num_rows, standing.num_rows
         numbers = standing[UNDER].to_numpy()
         under = table[UNDER].to_numpy()
@@ -181,9 +183,13 @@ class _Step(Visits):
         fired, done = (np.array(table[name].to_numpy(), np.bool_) for name in (WRITTEN, DONE))
         often = np.array(table[OFTEN].to_numpy())
         state = RowState(keys.ids[:n], table[TIME].to_numpy(), table[END].to_numpy(), fired, done, often, stands)
-        old = Results(standing[TIME].to_numpy(), standing[END].to_numpy(), standing[OFTEN].to_numpy(), keys.ids[n : n + m])
+        old = NumberedResults(
+            standing[TIME].to_numpy(), standing[END].to_numpy(), standing[OFTEN].to_numpy(), keys.ids[n : n + m]
+        )
         contents = Contents(self.op.layout, table, standing.select(self.op.entries.partials), known=self.op.retract)
-        return Bench(state, self.op.limits, self.trigger, old, contents, discarding=self.op.discarding, retract=self.op.retract)
+        return SessionLedger(
+            state, self.op.limits, self.trigger, old, contents, discarding=self.op.discarding, retract=self.op.retract
+        )
 
     def closed(self, groups: Ints, starts: Ints, ends: Ints, n_held: int) -> Mask:
         """See :class:`Visits`; taking a row away can move a session."""
@@ -193,7 +199,7 @@ class _Step(Visits):
 
         return over_in_turn(ends_of, n_held, len(starts), self.horizon)
 
-    def _late_batch(self, bench: Bench, cut: Cut, complete: Mask, fresh: int, moment: Ints) -> None:
+    def _late_batch(self, bench: SessionLedger, cut: Cut, complete: Mask, fresh: int, moment: Ints) -> None:
         """Once per batch, complete sessions that it changed; without an on-time firing others may wait for rows of theirs."""
         came = np.arange(len(bench.state.starts)) >= fresh
         pending = (bench.pending(cut) > 0) & (cut.where(came) | self.trigger.on_time)
@@ -201,7 +207,7 @@ class _Step(Visits):
         bench.fire(cut, fires, np.full(cut.sessions.n, "late"), moment)
         bench.tick_off(cut, fires)
 
-    def _on_watermark(self, bench: Bench, cut: Cut, complete: Mask, moment: Ints) -> None:
+    def _on_watermark(self, bench: SessionLedger, cut: Cut, complete: Mask, moment: Ints) -> None:
         passed = complete & ~cut.where(bench.state.done)
         bench.tick_off(cut, passed)
         if not self.trigger.on_time:
@@ -211,7 +217,15 @@ class _Step(Visits):
         bench.fire(cut, passed, np.full(cut.sessions.n, "on_time"), moment)
 
     def _record(
-        self, bench: Bench, cut: Cut, complete: Mask, table: pa.Table, page: Page, heads: pa.Table, contents: pa.Table, seq: int
+        self,
+        bench: SessionLedger,
+        cut: Cut,
+        complete: Mask,
+        table: pa.Table,
+        page: KeyEntries,
+        heads: pa.Table,
+        contents: pa.Table,
+        seq: int,
     ) -> None:
         """Write the keys anew without closed sessions; see that each is looked at in time."""
         book, s = self.op.entries, bench.state

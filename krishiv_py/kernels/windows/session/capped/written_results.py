@@ -1,4 +1,4 @@
-"""What has become of rows, and what their sessions wrote (SEMANTICS §5.1, §5.2).
+"""Define what has become of rows, and what their sessions wrote (SEMANTICS §5.1, §5.2).
 
 Which rows have been written, and under which result they stand, is kept by row: sessions merge and are divided anew, rows
 stay what they are. So sessions that merge add up what they had counted.
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from krishiv_py.arrays.intervals import Components
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.windows.session.capped.built_sessions import Limits
-from krishiv_py.kernels.windows.session.result_log import Contents, Results
+from krishiv_py.kernels.windows.session.result_log import Contents, NumberedResults
 from krishiv_py.plan.options.triggers import Trigger
 
 
@@ -57,7 +57,7 @@ class Cut:
         return found
 
 
-class Ledger:
+class WrittenSessions:
     """Fires sessions, and notes what was written.
 
     Parameters
@@ -73,7 +73,7 @@ class Ledger:
         state: RowState,
         limits: Limits,
         trigger: Trigger,
-        standing: Results,
+        standing: NumberedResults,
         contents: Contents,
         *,
         discarding: bool,

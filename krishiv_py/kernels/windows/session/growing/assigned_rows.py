@@ -1,4 +1,5 @@
-"""Which session each row of a batch falls into as rows come one by one, where sessions only grow and join (SEMANTICS §3.3).
+"""Determine which session each row of a batch falls into as rows come one by one, where sessions only grow and join
+(SEMANTICS §3.3).
 
 A *track* is a session as it grows: it begins with a session that was held, or with a row that joins none, and each row that
 falls into it takes it one step on. A row that bridges several takes the one of most rows on; the others end there::
@@ -22,7 +23,7 @@ from krishiv_py.arrays.types import Ints, Mask
 
 
 @attrs.frozen(eq=False)
-class Elements:
+class SessionElements:
     """Sessions that were held, then the rows of a batch in order of arrival.
 
     Attributes
@@ -45,7 +46,7 @@ class Elements:
 
 @attrs.frozen(eq=False)
 class Tracks:
-    """What became of the elements. Tracks are numbered: held sessions first, then those that began with a row.
+    """Holds what became of the elements. Tracks are numbered: held sessions first, then those that began with a row.
 
     Attributes
     ----------
@@ -74,7 +75,7 @@ class Tracks:
         return len(self.first)
 
 
-def follow(e: Elements, *, touching: bool) -> Tracks:
+def follow(e: SessionElements, *, touching: bool) -> Tracks:
     """The tracks of these elements."""
     h = e.n_held
     walker = _Walker(e, touching=touching)
@@ -100,7 +101,7 @@ def follow(e: Elements, *, touching: bool) -> Tracks:
     return walker.tracks()
 
 
-def _apart(e: Elements, order: Ints, low: Ints, high: Ints, heads: Mask, *, touching: bool) -> Mask:
+def _apart(e: SessionElements, order: Ints, low: Ints, high: Ints, heads: Mask, *, touching: bool) -> Mask:
     """Elements that do not meet the span of those before them: where there are none, it is one session all along."""
     starts, ends = e.starts[order][1:], e.ends[order][1:]
     met = (starts <= high[:-1]) & (ends >= low[:-1]) if touching else (starts < high[:-1]) & (ends > low[:-1])
@@ -112,7 +113,7 @@ def _apart(e: Elements, order: Ints, low: Ints, high: Ints, heads: Mask, *, touc
 class _Walker:
     """Fills in the tracks: all at once where a session grows without another beside it, else row by row."""
 
-    def __init__(self, elements: Elements, *, touching: bool) -> None:
+    def __init__(self, elements: SessionElements, *, touching: bool) -> None:
         self._e = elements
         self._touching = touching
         n_rows = len(elements.starts) - elements.n_held

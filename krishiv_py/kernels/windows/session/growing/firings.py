@@ -1,4 +1,4 @@
-"""What the sessions of a batch come to and when they fire, as rows come one by one: counts first, then aggregates.
+"""Define what the sessions of a batch come to and when they fire, as rows come one by one: counts first, then aggregates.
 
 Tracks (:mod:`~krishiv_py.kernels.windows.session.growing.assigned_rows`) are worked out level by level, those that others end
 in after those. Along a track aggregates are cumulated, so a firing costs what it brings and not what the session holds.
@@ -74,7 +74,7 @@ class Sessions:
 
 
 @attrs.frozen(eq=False)
-class Firings:
+class TrackFirings:
     """Firings in order of arrival: the row that made each, its track, how often the track had fired, aggregates."""
 
     rows: Ints
@@ -102,7 +102,7 @@ class _Line:
         return np.append(np.flatnonzero(self.head)[1:], len(self.order)) - 1
 
 
-class Play:
+class RowReplay:
     """Lets the rows of a batch come.
 
     Parameters
@@ -137,9 +137,9 @@ class Play:
         self._done = np.append(held.done, np.zeros(new, np.bool_))
         self._at = np.append(held.at, np.full(new, -1))
         self._partials = held.partials
-        self._fired: list[Firings] = []
+        self._fired: list[TrackFirings] = []
 
-    def run(self) -> tuple[Sessions, Firings]:
+    def run(self) -> tuple[Sessions, TrackFirings]:
         """The tracks after the last row, and what fired."""
         level_of_row = self._tracks.level[self._tracks.of_row]
         for level in range(int(self._tracks.level.max(initial=0)) + 1):
@@ -149,13 +149,13 @@ class Play:
         f = self._fired
         rows = np.concatenate([np.empty(0, np.int64), *(x.rows for x in f)])
         order = stable_order(rows)
-        nothing = Firings(rows[:0], rows[:0], np.zeros(0, np.bool_), rows[:0], self._nothing())
+        nothing = TrackFirings(rows[:0], rows[:0], np.zeros(0, np.bool_), rows[:0], self._nothing())
         parts = [nothing, *f]
         tracks, late, index = (np.concatenate([getattr(x, n) for x in parts])[order] for n in ("tracks", "late", "index"))
         values = pick(pa.concat_tables([x.values for x in parts]), order)
         return (
             Sessions(self._pending, self._often, self._done, self._partials, self._at),
-            Firings(rows[order], tracks, late, index, values),
+            TrackFirings(rows[order], tracks, late, index, values),
         )
 
     def _nothing(self) -> pa.Table:
@@ -188,7 +188,7 @@ class Play:
         since = np.maximum.accumulate(np.where(fires, told, 0))[last]
         self._pending[track] = told[last] - np.maximum(since, told[line.head] - weights[line.head])
         values = self._evaluate(line, fires, track)
-        self._fired.append(Firings(line.order[fires], line.track[fires], late[fires], index[fires], values))
+        self._fired.append(TrackFirings(line.order[fires], line.track[fires], late[fires], index[fires], values))
 
     def _indexes(self, line: _Line, fires: Mask) -> Ints:
         """Return how often the session of each row had fired before; where sessions join, the larger number counts on."""

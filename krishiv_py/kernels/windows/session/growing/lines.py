@@ -15,7 +15,7 @@ from krishiv_py.kernels.windows.session.growing.assigned_rows import Tracks
 
 
 @attrs.frozen(eq=False)
-class Results:
+class WrittenLines:
     """Results in the order they were written; the first `n_old` stand from before.
 
     Attributes
@@ -47,7 +47,7 @@ class Results:
     index: Ints
 
 
-def withdrawn_by(r: Results, t: Tracks) -> tuple[Ints, Ints]:
+def withdrawn_by(r: WrittenLines, t: Tracks) -> tuple[Ints, Ints]:
     """For every result the firing that takes its place (-1: it stands), and the track it is of in the end."""
     n = len(r.tracks)
     width = len(t.of_row) + 3
@@ -70,7 +70,7 @@ def withdrawn_by(r: Results, t: Tracks) -> tuple[Ints, Ints]:
     return by, track
 
 
-def lines(emitter: Emitter, keys: pa.Table, r: Results, by: Ints | None) -> pa.Table:
+def lines(emitter: Emitter, keys: pa.Table, r: WrittenLines, by: Ints | None) -> pa.Table:
     """Result rows by moment, then in ascending end order, withdrawals before what replaces them.
 
     `keys` has the key of every result; `by` says what withdraws each, None where nothing is withdrawn.

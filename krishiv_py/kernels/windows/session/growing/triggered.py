@@ -29,19 +29,19 @@ from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.aggregates.failed import told_where
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import place_of
-from krishiv_py.kernels.firing.asked import Standing
+from krishiv_py.kernels.firing.asked import WindowFacts
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
-from krishiv_py.kernels.results.state_table import Opened
+from krishiv_py.kernels.results.state_table import StateTables
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.expired_keys import DeadKeys, removed
 from krishiv_py.kernels.state.keyed_log import HASH
 from krishiv_py.kernels.state.store import WRITTEN, Bucket
-from krishiv_py.kernels.windows.session.growing.assigned_rows import Elements, Tracks, follow
-from krishiv_py.kernels.windows.session.growing.firings import Firings, Play, Sessions, finished, value_schema
-from krishiv_py.kernels.windows.session.growing.lines import Results, lines, withdrawn_by
+from krishiv_py.kernels.windows.session.growing.assigned_rows import SessionElements, Tracks, follow
+from krishiv_py.kernels.windows.session.growing.firings import RowReplay, Sessions, TrackFirings, finished, value_schema
+from krishiv_py.kernels.windows.session.growing.lines import WrittenLines, lines, withdrawn_by
 from krishiv_py.kernels.windows.session.key_timers import Early, VisitingOperator, Visits
-from krishiv_py.kernels.windows.session.keyed_state import DONE, HELD, NUMBER, OFTEN, STANDING, UNDER, Book, Page
+from krishiv_py.kernels.windows.session.keyed_state import DONE, HELD, NUMBER, OFTEN, STANDING, UNDER, EntryLog, KeyEntries
 from krishiv_py.kernels.windows.session.rows import END, KIND, SEQ
 from krishiv_py.plan.durations import UNSET
 
@@ -51,7 +51,7 @@ NEWEST: Final = "m"
 _PLAIN: Final = {HASH: 0, SEQ: 0, NUMBER: -1, TIME: 0, END: 0, ROWS: 0, PENDING: 0, OFTEN: 0, UNDER: -1, KIND: 0, DONE: False}
 
 
-class Totals(Book):
+class Totals(EntryLog):
     """Entries of sessions and of results.
 
     `values` says whether results that stand are kept with what they hold, `newest` whether sessions keep the newest event time.
@@ -106,7 +106,7 @@ class TriggeredSessionOperator(VisitingOperator):
         found = self.entries.page(self.log(bucket).written()).held
         if self.discarding:
             found = found.filter(pa.array(found[PENDING].to_numpy() > 0))
-        opened = Opened(self.layout)
+        opened = StateTables(self.layout)
         if not found.num_rows:
             return opened.empty()
         partials = [column.combine_chunks() for column in found.select(self.entries.partials.names).columns]
@@ -165,7 +165,7 @@ class _Step(Visits):
         elements = self._elements(page.held, rows, keys)
         tracks = follow(elements, touching=self.op.rows.touching)
         held = session_arrays(page.held, self.op.entries.partials, discarding=self.op.discarding)
-        play = Play(
+        play = RowReplay(
             self.op.layout,
             rows,
             held,
@@ -181,7 +181,7 @@ class _Step(Visits):
         after = self._after(now, sessions, rows.num_rows, due=due, early=asked)
         return self._told(page, heads, elements, tracks, sessions, firings, now, after)
 
-    def _keys(self, page: Page, rows: pa.Table) -> tuple[pa.Table, Groups]:
+    def _keys(self, page: KeyEntries, rows: pa.Table) -> tuple[pa.Table, Groups]:
         """Hash and key of sessions, rows and marks, and their groups."""
         names = self.op.layout.key_names
         hashes = key_hashes([rows[k] for k in names], rows.num_rows)
@@ -189,20 +189,20 @@ class _Step(Visits):
         everyone = pa.concat_tables([page.held.select([HASH, *names]), fresh, page.marks.select([HASH, *names])])
         return everyone, group(list(everyone.columns[1:]), everyone.num_rows)
 
-    def _elements(self, held: pa.Table, rows: pa.Table, keys: Groups) -> Elements:
+    def _elements(self, held: pa.Table, rows: pa.Table, keys: Groups) -> SessionElements:
         n, m = held.num_rows, rows.num_rows
         first = self.numbers.rows
         self.numbers.rows += m
         starts = np.concatenate([held[TIME].to_numpy(), rows[TIME].to_numpy()])
         ends = np.concatenate([held[END].to_numpy(), self.op.rows.ends(rows)])
         ids = np.concatenate([held[NUMBER].to_numpy(), first + np.arange(m)])
-        return Elements(keys.ids[: n + m], starts, ends, np.append(held[ROWS].to_numpy(), np.ones(m, np.int64)), ids, n)
+        return SessionElements(keys.ids[: n + m], starts, ends, np.append(held[ROWS].to_numpy(), np.ones(m, np.int64)), ids, n)
 
     def closed(self, groups: Ints, starts: Ints, ends: Ints, n_held: int) -> Mask:
         """See :class:`Visits`."""
         return (components(groups, starts, ends, touching=self.op.rows.touching).row_ends <= self.horizon)[n_held:]
 
-    def _asked(self, heads: pa.Table, e: Elements, t: Tracks, s: Sessions, now: _Open, *, came: bool) -> Mask:
+    def _asked(self, heads: pa.Table, e: SessionElements, t: Tracks, s: Sessions, now: _Open, *, came: bool) -> Mask:
         """Sessions that changed, or that rows came to, and fire early: all of them, unless a user's trigger is asked."""
         changed: Mask = (now.ends > self.watermark_us) & (s.pending[now.tracks] > 0)
         if self.question is None:
@@ -210,7 +210,7 @@ class _Step(Visits):
         assert now.newest is not None
         keys = pick(heads, e.groups[t.first[now.tracks]])
         counts = now.rows, s.pending[now.tracks], s.often[now.tracks], now.newest
-        windows = Standing(keys, now.starts, now.ends, *counts)
+        windows = WindowFacts(keys, now.starts, now.ends, *counts)
         return self.question.chosen(windows, changed & now.came if came else changed, of=keys[HASH].to_numpy())
 
     def _after(self, now: _Open, s: Sessions, n_rows: int, *, due: bool, early: Mask | None) -> _After:
@@ -237,7 +237,15 @@ class _Step(Visits):
         return _After(fires & pending if self.op.discarding else fires, moments, panes)
 
     def _told(
-        self, page: Page, heads: pa.Table, e: Elements, t: Tracks, s: Sessions, f: Firings, now: _Open, after: _After
+        self,
+        page: KeyEntries,
+        heads: pa.Table,
+        e: SessionElements,
+        t: Tracks,
+        s: Sessions,
+        f: TrackFirings,
+        now: _Open,
+        after: _After,
     ) -> pa.Table:
         """Results, while the keys are written anew."""
         at = np.flatnonzero(after.fires)
@@ -250,7 +258,7 @@ class _Step(Visits):
             made = finished(self.op.layout, pick(s.partials, s.at[track]))
         old = self._standing(page)
         n_rows = len(t.of_row)
-        results = Results(
+        results = WrittenLines(
             old.n_old,
             np.concatenate([old.tracks, f.tracks, track]),
             np.concatenate([old.rows, f.rows, np.full(len(at), n_rows)]),
@@ -269,12 +277,14 @@ class _Step(Visits):
         self._record(page, heads, e, t, s, now, results, by, owner)
         return table
 
-    def _standing(self, page: Page) -> Results:
+    def _standing(self, page: KeyEntries) -> WrittenLines:
         """Results that may be withdrawn: those kept, and every session that no row has come to since it fired."""
         sessions = page.held
         if not self.op.retract:
             none = np.empty(0, np.int64)
-            return Results(0, none, none, none, none, value_schema(self.op.layout).empty_table(), none, np.empty(0, "U1"), none)
+            return WrittenLines(
+                0, none, none, none, none, value_schema(self.op.layout).empty_table(), none, np.empty(0, "U1"), none
+            )
         whole = np.flatnonzero(sessions[PENDING].to_numpy() == 0)
         own = pick(sessions, whole)
         with told_where(lambda n: place_of(self.op.layout.spec, own, n)):
@@ -286,17 +296,19 @@ class _Step(Visits):
         starts, ends = (np.concatenate([own[n].to_numpy(), page.standing[n].to_numpy()])[order] for n in (TIME, END))
         content = pick(pa.concat_tables([values, page.standing.select(values.column_names)]), order)
         nothing = np.zeros(len(order), np.int64)
-        return Results(len(order), tracks, nothing - 1, starts, ends, content, numbers[order], np.full(len(order), ""), nothing)
+        return WrittenLines(
+            len(order), tracks, nothing - 1, starts, ends, content, numbers[order], np.full(len(order), ""), nothing
+        )
 
     def _record(
         self,
-        page: Page,
+        page: KeyEntries,
         heads: pa.Table,
-        e: Elements,
+        e: SessionElements,
         t: Tracks,
         s: Sessions,
         now: _Open,
-        r: Results,
+        r: WrittenLines,
         by: Ints | None,
         owner: Ints,
     ) -> None:
@@ -336,7 +348,7 @@ class _Step(Visits):
         self.log.append(pa.concat_tables([*written, entries.marks(heads, armed, seq)]))
 
 
-def _open(e: Elements, t: Tracks, held_newest: Ints | None) -> _Open:
+def _open(e: SessionElements, t: Tracks, held_newest: Ints | None) -> _Open:
     """The sessions that the tracks have come to; `held_newest` has the newest event time of each that is held."""
     starts, ends = e.starts[t.first], e.ends[t.first]
     starts[t.of_row], ends[t.of_row] = t.starts, t.ends  # of several writes to one place the last one stands
