@@ -72,6 +72,7 @@ from krishiv_py.plan.assigner import WindowAssigner
 from krishiv_py.plan.expressions import namespaces
 from krishiv_py.plan.expressions.case import Case, coalesce, concat, greatest, least, when
 from krishiv_py.plan.expressions.expr import Expr, col, func, lit
+from krishiv_py.plan.expressions.udfs import ColumnFunction, udf
 from krishiv_py.plan.options.batches import Batches
 from krishiv_py.plan.options.late import (
     CountByKeyLateEventHandler,
@@ -116,6 +117,7 @@ __all__ = [
     "Case",
     "CheckpointError",
     "ColumnError",
+    "ColumnFunction",
     "ConsoleSink",
     "CountByKeyLateEventHandler",
     "CountingLateEventHandler",
@@ -213,6 +215,7 @@ __all__ = [
     "table_view",
     "top_k",
     "udaf",
+    "udf",
     "var_pop",
     "variance",
     "when",

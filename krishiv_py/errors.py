@@ -167,8 +167,8 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{redacted(text[: most + _LONGEST_SECRET])[:most]}…"
 
 
-def failure_text(problem: BaseException) -> str:
-    """Type and text of an exception raised in a user's function, and the line of that function it came from.
+def failure_text(problem: BaseException, *, placed: bool = True) -> str:
+    """Type and text of an exception raised in a user's function, and where `placed` the line of that function it came from.
 
     Examples
     --------
@@ -176,7 +176,7 @@ def failure_text(problem: BaseException) -> str:
     'ValueError: no such user'
     """
     frames = [f for f in traceback.extract_tb(problem.__traceback__) if of_a_user(f.filename)]
-    place = f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})" if frames else ""
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})" if frames and placed else ""
     try:
         text = str(problem)
     except Exception as worse:  # noqa: BLE001  # a foreign __str__, as above

@@ -54,6 +54,7 @@ import attrs
 from krishiv_py import calls
 from krishiv_py.errors import PlanError, missing_extra
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.plan.running.counters import failed_of
 from krishiv_py.plan.running.progress import Progress
 from krishiv_py.redaction import redacted
 
@@ -134,7 +135,9 @@ def _gauge(name: str, text: str, value: Callable[[Progress], float]) -> Shown:
 
 
 def _refused(progress: Progress) -> dict[str, float]:
-    return {reason: progress.counters.get(reason, 0) for reason in REASONS}
+    found: dict[str, float] = {reason: progress.counters.get(reason, 0) for reason in REASONS}
+    found.update(failed_of(progress.counters))
+    return found
 
 
 def _by_source(progress: Progress) -> dict[str, float]:

@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 import pyarrow as pa
+from typing_extensions import TypeVar
 
 from krishiv_py.errors import SenderClosedError, SpoolError
 from krishiv_py.lazy import lazy
@@ -26,7 +27,18 @@ else:
     rows = lazy("krishiv_py.kernels.input.rows")
 
 
-class Sender:
+T = TypeVar("T", default=Any)
+
+
+class ArrowData(Protocol):
+    """A table, batch or frame that hands its columns on as Arrow data."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return the columns."""
+        ...
+
+
+class Sender(Generic[T]):
     """Feeds a memory stream; calls from several threads are put in order.
 
     Every call of :meth:`send` is one micro-batch. With ``linger`` (:meth:`~krishiv_py.Session.memory_stream`) sends that come
@@ -56,12 +68,12 @@ class Sender:
         """Return whether :meth:`close` was called, on this sender or another of the same stream."""
         return self._closed or self._spool.closed()
 
-    def send(self, batch: Any) -> int:
+    def send(self, batch: Sequence[T] | ArrowData) -> int:
         """Send rows; they are on disk when this returns.
 
         Parameters
         ----------
-        batch : pyarrow.RecordBatch or pyarrow.Table or list of dict or frame of pandas, Polars or DuckDB
+        batch : list of dict or of objects, pyarrow.RecordBatch, pyarrow.Table or frame of pandas, Polars or DuckDB
             Rows of the stream's schema; an empty batch is legal.
 
         Returns
@@ -82,12 +94,12 @@ class Sender:
             return self.send_soon(batch).result()
         return self._write(self._rows(batch))
 
-    def send_soon(self, batch: Any) -> Future[int]:
+    def send_soon(self, batch: Sequence[T] | ArrowData) -> Future[int]:
         """Send rows without waiting until they are on disk.
 
         Parameters
         ----------
-        batch : pyarrow.RecordBatch or pyarrow.Table or list of dict or frame of pandas, Polars or DuckDB
+        batch : list of dict or of objects, pyarrow.RecordBatch, pyarrow.Table or frame of pandas, Polars or DuckDB
             Rows of the stream's schema.
 
         Returns
@@ -113,12 +125,12 @@ class Sender:
         done.set_result(self._write(sent))
         return done
 
-    async def send_async(self, batch: Any) -> int:
+    async def send_async(self, batch: Sequence[T] | ArrowData) -> int:
         """:meth:`send` for code that runs in an event loop, which goes on meanwhile.
 
         Parameters
         ----------
-        batch : pyarrow.RecordBatch or pyarrow.Table or list of dict or frame of pandas, Polars or DuckDB
+        batch : list of dict or of objects, pyarrow.RecordBatch, pyarrow.Table or frame of pandas, Polars or DuckDB
             Rows of the stream's schema.
 
         Returns
@@ -175,7 +187,7 @@ class Sender:
         if self._lingering is not None:
             self._lingering.close()
 
-    def _rows(self, batch: Any) -> pa.RecordBatch | pa.Table:
+    def _rows(self, batch: Sequence[T] | ArrowData) -> pa.RecordBatch | pa.Table:
         """Rows of the stream's schema; a table where they are too many for one batch."""
         found = rows.as_batches(batch, self._schema)
         return found[0] if len(found) == 1 else pa.Table.from_batches(found, self._schema)

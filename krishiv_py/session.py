@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import attrs
 import pyarrow as pa
@@ -54,6 +54,9 @@ else:  # importing the package must import no Spark
     remote = lazy("krishiv_py.spark.remote.session")
     profiles = lazy("krishiv_py.spark.setup.config")
     context = lazy("krishiv_py.sql.context")
+
+
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -169,6 +172,26 @@ class Session(FileSources, RangedSources, OtherStreams):
         """The Spark session that is used."""
         return self._runner.spark
 
+    @overload
+    def memory_stream(
+        self,
+        schema: type[T],
+        *,
+        name: str = ...,
+        spool: str | None = ...,
+        linger: Duration | None = ...,
+        max_batch_rows: int | None = ...,
+    ) -> tuple[Stream, Sender[T]]: ...
+    @overload
+    def memory_stream(
+        self,
+        schema: pa.Schema | str | Any,
+        *,
+        name: str = ...,
+        spool: str | None = ...,
+        linger: Duration | None = ...,
+        max_batch_rows: int | None = ...,
+    ) -> tuple[Stream, Sender[Any]]: ...
     def memory_stream(
         self,
         schema: SchemaLike | Any,
@@ -177,13 +200,14 @@ class Session(FileSources, RangedSources, OtherStreams):
         spool: str | None = None,
         linger: Duration | None = None,
         max_batch_rows: int | None = None,
-    ) -> tuple[Stream, Sender]:
+    ) -> tuple[Stream, Sender[Any]]:
         """A stream fed by hand.
 
         Parameters
         ----------
-        schema : pyarrow.Schema or StructType or str
-            Columns; a text is DDL: ``"user_id bigint, event_time timestamp"``.
+        schema : pyarrow.Schema or StructType or str or class
+            Columns; a text is DDL: ``"user_id bigint, event_time timestamp"``. Of a class of rows (dataclass, attrs, TypedDict,
+            NamedTuple, pydantic) they are the fields, and the sender takes objects of it, which type checkers check.
         name : str
             Shown in plans.
         spool : str, optional

@@ -11,7 +11,7 @@ from krishiv_py.display.lag import LatenessProfile, late_over, profile_of_counts
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.options.watermarks import most_lag_us
-from krishiv_py.plan.running.counters import behind_of
+from krishiv_py.plan.running.counters import behind_of, failed_of
 from krishiv_py.plan.running.progress import Progress
 from krishiv_py.plan.schema import RESERVED
 
@@ -38,7 +38,7 @@ def counted_profile(counters: dict[str, int], time: str, lag_us: int) -> Latenes
     """
     counted = {0: 0, lag_us: 0, **behind_of(counters)}
     without = sum(counters.get(name, 0) for name in _WITHOUT)
-    counted[0] = counters.get("rows", 0) - without - sum(counted.values())
+    counted[0] = counters.get("rows", 0) - without - sum(failed_of(counters).values()) - sum(counted.values())
     distances = np.array(sorted(counted), np.int64)
     rows = np.array([counted[int(us)] for us in distances], np.int64)
     return profile_of_counts(distances, rows, time, "the micro-batches", without)

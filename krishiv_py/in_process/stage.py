@@ -27,6 +27,7 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.sorted_map import Pages
 from krishiv_py.kernels.state.store import Bucket, MemoryStore, Meta, stored
 from krishiv_py.plan.durations import UNSET
+from krishiv_py.plan.running.counters import FAILED_DROPPED
 from krishiv_py.plan.running.progress import Progress
 from krishiv_py.planner.cut import StagePlan
 
@@ -35,7 +36,7 @@ _DROPPED: Final = ("future_dropped", "unassigned", "duplicates")
 
 def dropped(counters: Mapping[str, int]) -> int:
     """Return how many rows were dropped that are counted and in no late output (SEMANTICS §4.3)."""
-    return sum(counters.get(name, 0) for name in _DROPPED)
+    return sum(n for name, n in counters.items() if name in _DROPPED or name.startswith(FAILED_DROPPED))
 
 
 @attrs.define(eq=False)

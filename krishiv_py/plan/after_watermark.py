@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from krishiv_py.plan.expressions.case import coalesce
 from krishiv_py.plan.expressions.expr import Expr, col, lit
-from krishiv_py.plan.nodes import KEPT, Filter, Node, Project
+from krishiv_py.plan.nodes import KEPT, Expect, Filter, Node, Project
 
 
 @attrs.frozen(eq=False)
@@ -67,7 +67,9 @@ def filters_after(node: Node, base: Node, names: Sequence[str]) -> Node:
         steps.append(at)
         at = at.input
     for step in reversed(steps):
-        if isinstance(step, Filter):
+        if isinstance(step, Expect):  # a row that it leaves out is no row, and moves no watermark
+            at = attrs.evolve(step, input=at)
+        elif isinstance(step, Filter):
             at = filtered_after(at, names, step.condition)
         else:
             names = [name for name, _ in step.columns]

@@ -28,6 +28,8 @@ KEPT: Final = "__krishiv_kept"
 
 BatchFunction: TypeAlias = Callable[[pa.RecordBatch], "pa.RecordBatch | pa.Table"]
 
+OnFail: TypeAlias = Literal["fail", "drop", "side_output"]
+OnError: TypeAlias = Literal["fail", "side_output"]
 FileFormat: TypeAlias = Literal["parquet", "json", "csv"]
 
 
@@ -216,6 +218,20 @@ class Filter(Node):
 
 
 @attrs.frozen(eq=False)
+class Expect(Filter):
+    """Keep the rows for which the condition is true, and say what becomes of the others."""
+
+    title: ClassVar[str] = "Expect"
+    name: str = attrs.field(kw_only=True)
+    on_fail: OnFail = attrs.field(kw_only=True)
+
+    def detail(self) -> str:
+        fate = {"fail": "else fail", "drop": "else drop and count", "side_output": "else to the late output"}[self.on_fail]
+        named = "" if self.name == repr(self.condition) else f"{self.name}: "
+        return f"{named}{self.condition!r}, {fate}"
+
+
+@attrs.frozen(eq=False)
 class MapBatches(Node):
     """Apply a function to every Arrow batch."""
 
@@ -223,6 +239,7 @@ class MapBatches(Node):
     input: Node
     function: BatchFunction
     schema: pa.Schema
+    on_error: OnError = "fail"
 
     def detail(self) -> str:
         return getattr(self.function, "__name__", repr(self.function))

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import collections.abc
-import datetime as dt
-import decimal
 import difflib
 import json
-import typing
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -21,21 +17,25 @@ from krishiv_py.plan.expressions.expr import Col, Expr, Field, IsIn, Lit
 from krishiv_py.plan.expressions.facts import aggregate_in, columns_of
 from krishiv_py.plan.expressions.trees import render, walk
 from krishiv_py.plan.names import encodable
-from krishiv_py.types import nearest_type, normal_type, spark_arrow, type_text
+from krishiv_py.plan.row_classes import guessed_text, row_fields, schema_text
+from krishiv_py.types import normal_type, spark_arrow, type_text
 
 if TYPE_CHECKING:
     from krishiv_py.plan.expressions import ddl
 else:
     ddl = lazy("krishiv_py.plan.expressions.ddl")
 
-SchemaLike: TypeAlias = "pa.Schema | str"
+SchemaLike: TypeAlias = "pa.Schema | str | type[Any]"
+"""An Arrow schema, DDL text, or a class whose fields are the columns."""
 TimeKind: TypeAlias = Literal["timestamp", "timestamp_ntz", "bigint_ms"]
 RESERVED: Final = "__krishiv_"
 _LEFT_OUT: Final = b"krishiv_left_out"
 
 
 def as_schema(schema: object) -> pa.Schema:
-    """A pyarrow schema from a pyarrow schema, a DDL text or a Spark ``StructType``.
+    """A pyarrow schema from a pyarrow schema, a DDL text, a Spark ``StructType`` or a class of rows.
+
+    A class of rows is a dataclass, an attrs class, a TypedDict, a NamedTuple or a pydantic model: its fields are the columns.
 
     Raises
     ------
@@ -49,55 +49,13 @@ def as_schema(schema: object) -> pa.Schema:
         found = schema
     elif type(schema).__name__ == "StructType" and hasattr(schema, "jsonValue"):
         found = pa.schema([_from_spark(f) for f in schema.jsonValue()["fields"]])
+    elif (fields := row_fields(schema)) is not None:
+        found = ddl.parse_schema(schema_text(fields))
     else:
-        text = _written(schema)
-        hint = f'write "{text}"' if text else "pass a pyarrow.Schema, a Spark StructType or DDL text"
+        text = guessed_text(schema)
+        hint = f'write "{text}"' if text else "pass a pyarrow.Schema, a Spark StructType, DDL text or a dataclass"
         raise SchemaError("not a schema", got=shown(schema), hint=hint)
     return checked(found)
-
-
-_PYTHON_TYPES: Final = {
-    bool: "boolean",
-    int: "bigint",
-    float: "double",
-    str: "string",
-    bytes: "binary",
-    dt.datetime: "timestamp",
-    dt.date: "date",
-    dt.timedelta: "interval day to second",
-    decimal.Decimal: "decimal(38, 18)",
-}
-
-
-def _written(schema: object) -> str | None:
-    """Return the schema text of a class with annotated fields (dataclass, TypedDict, attrs, pydantic) or of a dict of types."""
-    try:
-        fields = schema if isinstance(schema, dict) else typing.get_type_hints(schema) if isinstance(schema, type) else {}
-        texts = [f"{name} {_type_written(type_)}" for name, type_ in fields.items() if not str(name).startswith("_")]
-    except Exception:  # noqa: BLE001  # annotations of a user's class can be anything
-        return None
-    return ", ".join(texts) or None
-
-
-def _type_written(type_: Any) -> str:
-    if isinstance(type_, pa.DataType):
-        return type_text(type_)
-    if isinstance(type_, str):
-        return nearest_type(type_) or type_
-    parts = [part for part in typing.get_args(type_) if part is not type(None)]
-    origin = typing.get_origin(type_)
-    if origin in (list, tuple, set, frozenset, collections.abc.Sequence):
-        return f"array<{_type_written(parts[0])}>"
-    if origin in (dict, collections.abc.Mapping):
-        return f"map<{_type_written(parts[0])}, {_type_written(parts[1])}>"
-    if origin is typing.Annotated or (len(parts) == 1 and origin is not None):
-        return _type_written(parts[0])
-    if type_ in _PYTHON_TYPES:
-        return _PYTHON_TYPES[type_]
-    fields = {name: _type_written(inner) for name, inner in typing.get_type_hints(type_).items()}
-    if not fields:
-        raise TypeError
-    return f"struct<{', '.join(f'{name}: {inner}' for name, inner in fields.items())}>"
 
 
 def _from_spark(field: dict[str, Any]) -> pa.Field:

@@ -206,11 +206,11 @@ class Driver:
         ...     _ = driver.send([{"at": at}])
         >>> print(driver.lateness())
         4 rows by 'at', in the order of the micro-batches: 2 came after a newer row, at most 10 s
-           lag  late rows  share
-           0 s          2   50 %
-        500 ms          1   25 %
-           5 s          1   25 %
-          10 s          0    0 %
+         lag  late rows  share
+         0 s          2   50 %
+         1 s          1   25 %
+         5 s          1   25 %
+        10 s          0    0 %
         """
         return self._lateness.counted(self._progress(), stage)
 

@@ -348,6 +348,11 @@ def _values() -> Iterator[Call]:
 def _stages() -> Iterator[Call]:
     spec = kv.WatermarkSpec.fixed_lag(5)
     many = kv.MultiSourceWatermarkSpec.new().source("a", spec)
+    yield Call("Stream.expect", lambda: stream().expect, {"condition": "at > 3", "on_fail": "drop", "name": "n"})
+    yield Call("TimedStream.expect", lambda: timed().expect, {"condition": "at > 3", "on_fail": "side_output"})
+    yield Call("ResultStream.expect", lambda: aggregated().expect, {"condition": "count > 0"})
+    yield Call("udf", lambda: kv.udf, {"result_type": "double", "over": "numpy"})
+    yield Call("ColumnFunction", lambda: kv.udf("double")(print), {"columns": "at"})
     yield Call("Stream.select", lambda: stream().select, {"columns": "at"})
     yield Call("Stream.filter", lambda: stream().filter, {"condition": "at > 3"})
     yield Call("Stream.with_column", lambda: stream().with_column, {"name": "x", "value": "at + 1"})

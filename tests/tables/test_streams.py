@@ -28,7 +28,7 @@ from tests.tables.server import Server
 from tests.tables.stores import delta_rows, iceberg, iceberg_rows
 
 SCHEMA = "user string, at bigint, amount bigint"
-SENDS = [
+SENDS: list[Any] = [
     [{"user": "a", "at": 50, "amount": 1}, {"user": None, "at": 20, "amount": 2}, {"user": "b", "at": 900, "amount": 3}],
     [{"user": "a", "at": 30, "amount": 5}, {"user": "b", "at": 1_000, "amount": 4}, {"user": None, "at": 300, "amount": 9}],
     [{"user": "a", "at": 40, "amount": 5}, {"user": "b", "at": 1_000, "amount": 4}, {"user": None, "at": 150, "amount": 3}],

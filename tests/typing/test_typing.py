@@ -13,13 +13,15 @@ import krishiv_py
 
 ROOT = Path(krishiv_py.__file__).parent.parent
 HEAD = """\
+import dataclasses
+from typing import TypedDict
 from krishiv_py import TimeIntervalWindowOptions, Trigger, WatermarkSpec, WindowAssigner, calendar_window, windows
 from krishiv_py import OpenWindows, WindowTrigger
 from krishiv_py.plan.assigner import Times
 import numpy as np
 import numpy.typing as npt
 from krishiv_py import count_distinct, stddev_pop, var_pop, when
-from krishiv_py import MemorySink, Query, QueryStatus, Session, col, count, max, min, sum, udaf
+from krishiv_py import MemorySink, Query, QueryStatus, Session, col, count, max, min, sum, udaf, udf
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.testing import Driver, stream_of, union_of
 stream: Stream = stream_of("user string, at bigint")
@@ -35,11 +37,24 @@ class Many(WindowTrigger):
 class Texts(WindowAssigner):
     longest = "1 day"
     def assign(self, times: Times) -> str: return "" # type: ignore[override]
+@dataclasses.dataclass
+class Sale:
+    shop: str
+    amount: float
+class Visit(TypedDict):
+    user: str
+@udf("double")
+def doubled(amount: object) -> object: return amount
 query: Query
 session: Session
 def waits(status: QueryStatus) -> bool: return status == "running"
 """
 LEGAL = [
+    'session.memory_stream(Sale)[1].send([Sale("a", 1.0)])',
+    'session.memory_stream(Visit)[1].send([{"user": "a"}])',
+    'session.memory_stream("user string")[1].send([{"user": "a"}, {"user": None}])',
+    'stream.expect("at > 3", "drop").watermark("at", 0).expect(col("at") < 9, on_fail="side_output", name="small")',
+    'stream.select(doubled("at"), x=doubled(col("at"), 2)).filter(doubled("at") > 1).map_batches(lambda b: b, on_error="fail")',
     "waits(query.status)",
     'stream.watermark("at", 0).tumbling_window(1).agg(count()).collect()',
     'stream.key_by("user").watermark("at", "5 s").hopping_window("10 s", "5 s").agg([count(), sum("at")]).explain()',
@@ -85,6 +100,10 @@ LEGAL = [
     'Driver(stream.with_watermark(WatermarkSpec.fixed_lag(5), "at").tumbling_window(1).agg(count())).send([])',
 ]
 ILLEGAL = {
+    "a typed sender takes objects of its class": "session.memory_stream(Sale)[1].send((5,))",
+    "a typed sender takes no other class": 'session.memory_stream(Visit)[1].send((Sale("a", 1.0),))',
+    "no unknown end of a row that fails": 'stream.expect("at > 3", "ignore")',
+    "no unknown form of columns": 'udf("double", over="spark")',
     "a query explains itself in text": "abs(query.explain())",
     "no unknown status": 'waits("finished")',
     "a window needs a watermark": "stream.tumbling_window(1)",

@@ -21,6 +21,7 @@ from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.api.stages.unnested import unnested
 from krishiv_py.api.stages.windowed import WindowedStream, aggregated
 from krishiv_py.errors import OrderError, PlanError, shown
+from krishiv_py.plan.checks import one_of
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.expressions.expr import Expr
@@ -30,6 +31,7 @@ from krishiv_py.plan.nodes import (
     Filter,
     MapBatches,
     Node,
+    OnFail,
     Prefix,
     Project,
     Stage,
@@ -143,6 +145,26 @@ class ResultStream(TimedStream):
         names = [n for n in made.schema.names if n != time or time in self.schema.names or _names(made._node, time)]
         assert isinstance(made._node, (Project, Filter))
         return self._over(cut.handing_on(made._node, self._kept), names)
+
+    def expect(self, condition: Expr | str, on_fail: OnFail = "fail", *, name: str | None = None) -> ResultStream:
+        """Stop the query when `condition` is not true for a result; null is not true.
+
+        `on_fail` is ``"fail"`` here, for a result has been taken out of the state already; `name` is the name of the
+        expectation. Use :meth:`filter` and :meth:`split` to part results.
+
+        Raises
+        ------
+        PlanError
+            For another `on_fail`.
+        """
+        one_of(on_fail, "on_fail", ("fail", "drop", "side_output"))
+        if on_fail != "fail":
+            raise PlanError(
+                "an expectation of results can only fail",
+                got=f"on_fail={shown(on_fail)}",
+                hint="write it before the window, or part the results with .split(condition)",
+            )
+        return self._via(lambda rows: rows.expect(condition, on_fail, name=name))
 
     def select(self, *columns: str | Expr, **named: Expr | str) -> ResultStream:
         """Keep and compute columns, as :meth:`Stream.select` does; the event time goes along.

@@ -21,15 +21,15 @@ from krishiv_py.api.stages.timed import TimedStream, by_clock, partitions_of, ti
 from krishiv_py.api.stages.unnested import unnested
 from krishiv_py.api.stages.untimed import KeyedUntimedStream
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.plan.checks import column_name, expression, known_column
+from krishiv_py.plan.checks import a_text, column_name, expression, known_column, one_of
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.case import coalesce
 from krishiv_py.plan.expressions.expr import Expr, col, lit
 from krishiv_py.plan.expressions.facts import name_of
-from krishiv_py.plan.nodes import BatchFunction, Filter, MapBatches, Node, Prefix, Project, root_of
+from krishiv_py.plan.nodes import BatchFunction, Expect, Filter, MapBatches, Node, OnError, OnFail, Prefix, Project, root_of
 from krishiv_py.plan.options.late import LateColumns, LateEventHandler, UnaskedLateEventHandler, a_late_handler
 from krishiv_py.plan.options.watermarks import PARTITION_IDLE, AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
-from krishiv_py.plan.schema import as_schema, checked, left_out, require_columns
+from krishiv_py.plan.schema import SchemaLike, as_schema, checked, left_out, require_columns
 
 if TYPE_CHECKING:
     from krishiv_py.planner.physical import Engine, PhysicalPlan
@@ -108,6 +108,52 @@ class Stream(RunMethods, ShownInALine):
         evaluate.expr_type(expr, self.schema)
         return self._then(Filter(self._node, expr))
 
+    def expect(self, condition: Expr | str, on_fail: OnFail = "fail", *, name: str | None = None) -> Stream:
+        """Keep rows for which `condition` is true, and say what becomes of the others; null is not true.
+
+        A row that fails is taken out before later steps see it, and moves no watermark. ``progress.late`` counts such rows by
+        the name of the expectation.
+
+        Parameters
+        ----------
+        condition : Expr or str
+            An expression, or SQL text.
+        on_fail : {"fail", "drop", "side_output"}
+            Stop the query with an error that names the expectation (default), drop and count the row, or pass it to the late
+            handler with the name as its reason. Columns that later steps add are null there.
+        name : str, optional
+            The name of the expectation; by default the text of the condition.
+
+        Raises
+        ------
+        ColumnError
+            For columns that do not exist, with a suggestion.
+        ExpressionError
+            For SQL that cannot be read, and what is neither true nor false.
+        PlanError
+            For another action, and a name that is no text.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, SideOutputLateEventHandler, count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> sales = stream_of("amount bigint, at bigint").expect("amount > 0", "side_output", name="positive amount")
+        >>> aside = SideOutputLateEventHandler(MemorySink())
+        >>> driver = Driver(sales.watermark("at", 0).with_late_event_handler(aside).tumbling_window(10).agg(count()))
+        >>> out = driver.send([{"amount": 5, "at": 1}, {"amount": -5, "at": 2}])
+        >>> out.late.select(["amount", "at", "reason"]).to_pylist()
+        [{'amount': -5, 'at': 2, 'reason': 'positive amount'}]
+        >>> driver.progress.late["positive amount"]
+        1
+        """
+        given = expression(condition, "expect")
+        require_columns(given, self.schema, "expect")
+        evaluate.require_condition(given, self.schema, "expect()")
+        one_of(on_fail, "on_fail", ("fail", "drop", "side_output"))
+        title = str(condition) if isinstance(condition, str) else repr(given)
+        title = title if name is None else a_text(name, "name", 'write name="positive amount", or leave it out')
+        return self._then(Expect(self._node, given, name=title, on_fail=on_fail))
+
     def split(self, *conditions: Expr | str) -> tuple[Stream, ...]:
         """Part the rows: a stream for each condition, and one for the rest. Every row is in exactly one of them.
 
@@ -175,7 +221,7 @@ class Stream(RunMethods, ShownInALine):
                 known_column(name, self.schema.names, "drop")
         return self._then(Project(self._node, tuple((n, col(n)) for n in self.schema.names if n not in columns)))
 
-    def map_batches(self, function: BatchFunction, schema: pa.Schema | str | None = None) -> Stream:
+    def map_batches(self, function: BatchFunction, schema: SchemaLike | None = None, *, on_error: OnError = "fail") -> Stream:
         """Apply a function to every Arrow batch, of any length.
 
         Parameters
@@ -186,12 +232,17 @@ class Stream(RunMethods, ShownInALine):
         schema : pyarrow.Schema or str, optional
             Schema of what it returns; by default that of what it gets. What it returns must have these columns and no others,
             and their structs these fields (docs/types.md).
+        on_error : {"fail", "side_output"}
+            Stop the query when the function raises (default), or pass the rows for which it does to the late handler, with the
+            text of the exception as the reason, counted under the name of the function. The batch is then cut in halves until
+            these rows are found, so the function sees smaller batches, and may see a row several times.
         """
+        one_of(on_error, "on_error", ("fail", "side_output"))
         if not callable(function):
             raise PlanError(
                 "map_batches takes a function", got=shown(function), hint="pass a function RecordBatch -> RecordBatch"
             )
-        return self._then(MapBatches(self._node, function, self.schema if schema is None else as_schema(schema)))
+        return self._then(MapBatches(self._node, function, self.schema if schema is None else as_schema(schema), on_error))
 
     def unnest(self, column: str, *, rank: str | None = None, outer: bool = False) -> Stream:
         """Give one row for each item of a list; the other columns are repeated.

@@ -17,7 +17,7 @@ from krishiv_py.plan.after_watermark import filtered_after, keeping_mark, withou
 from krishiv_py.plan.checks import column_name, known_column
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.expressions.expr import Col, Expr, col
-from krishiv_py.plan.nodes import Filter, Node, Project, UnionSource, Watermark, prefix_of, source_of
+from krishiv_py.plan.nodes import Filter, Node, OnFail, Project, UnionSource, Watermark, prefix_of, source_of
 from krishiv_py.plan.options.late import LateColumns, LateEventHandler, UnaskedLateEventHandler
 from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
@@ -76,6 +76,14 @@ class TimedStream(RunMethods, KeyedStream):
         given = self._below().filter(condition)._node
         assert isinstance(given, Filter)
         return self._over(filtered_after(given.input, self.schema.names, given.condition), self.schema)
+
+    def expect(self, condition: Expr | str, on_fail: OnFail = "fail", *, name: str | None = None) -> TimedStream:
+        """Keep rows for which `condition` is true, and say what becomes of the others, as :meth:`Stream.expect` does.
+
+        A row that fails is no row: unlike one that :meth:`filter` leaves out it does not move the watermark. See there for
+        `on_fail` and `name`.
+        """
+        return self._over(self._below().expect(condition, on_fail, name=name)._node, self.schema)
 
     def with_column(self, name: str, value: Expr | str) -> TimedStream:
         """Add, or replace, a column called `name`: an expression, or SQL text, as `value`; not the event time."""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
+import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from krishiv_py.connectors.fit import RETURNED, fitted_batch, normal
 from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.errors import RAISED, CheckpointError, ExpressionError, OperatorError, SchemaError, SourceError, failure_text
 from krishiv_py.functions.computing.values import repeated
+from krishiv_py.kernels.columns.called import FunctionError, failed
 from krishiv_py.kernels.columns.tree import Rows, guarded, value_of
 from krishiv_py.plan.expressions.expr import Expr
-from krishiv_py.plan.nodes import Filter, MapBatches, Prefix, Project
+from krishiv_py.plan.nodes import Expect, Filter, MapBatches, Prefix, Project
 from krishiv_py.types import type_text
 
 
@@ -73,7 +79,7 @@ def _map(step: MapBatches, batch: pa.RecordBatch) -> pa.RecordBatch:
         own = type(step.function).__module__.startswith("krishiv_py.")
         if own and isinstance(problem, (CheckpointError, SchemaError, SourceError)):
             raise  # of a table of lookup_join, or of what a function over results returns: the error says what to do
-        raise _map_failed(step, batch, problem) from problem
+        failed(step.detail(), problem, _map_failed(step, batch, problem), step.on_error)
     if not isinstance(result, pa.RecordBatch):
         table = arrow_table(result)
         result = result if table is None else one_batch(table)
@@ -115,16 +121,84 @@ def prefixed(prefix: tuple[Prefix, ...], table: pa.Table) -> pa.Table:
     return pa.Table.from_batches([apply_prefix(prefix, batch) for batch in batches_of(table)])
 
 
-def apply_prefix(prefix: tuple[Prefix, ...], batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Run the stateless steps on one batch."""
+S = TypeVar("S", bound=Prefix)
+
+
+@attrs.frozen(eq=False)
+class Aside:
+    """Rows that a step took out: they failed an expectation, or a function failed for them.
+
+    Attributes
+    ----------
+    name : str
+        The name of the expectation or function, under which they are counted.
+    reason : str
+        Why, for the late output: the name, or what the function said.
+    rows : pyarrow.RecordBatch
+        The rows, with the columns that they had there.
+    dropped : bool
+        Whether they go nowhere.
+    """
+
+    name: str
+    reason: str
+    rows: pa.RecordBatch
+    dropped: bool = False
+
+
+def apply_prefix(prefix: tuple[Prefix, ...], batch: pa.RecordBatch, aside: list[Aside] | None = None) -> pa.RecordBatch:
+    """Run the stateless steps on one batch; rows that a step takes out go `aside`."""
     for step in prefix:
         if isinstance(step, Project):
-            batch = _project(step, batch)
+            batch = _careful(step, _project, batch, aside)
+        elif isinstance(step, Expect):
+            batch = _careful(step, lambda expect, rows: _expect(expect, rows, aside), batch, aside)
         elif isinstance(step, Filter):
-            batch = _filter(step, batch)
+            batch = _careful(step, _filter, batch, aside)
         else:
-            batch = _map(step, batch)
+            batch = _careful(step, _map, batch, aside)
     return batch
+
+
+def _careful(
+    step: S, run: Callable[[S, pa.RecordBatch], pa.RecordBatch], batch: pa.RecordBatch, aside: list[Aside] | None
+) -> pa.RecordBatch:
+    """Run a step; where a function of a user fails for a row, and may, that row goes aside and the others go on.
+
+    The batch is cut in halves until the rows are found, so a few bad rows cost a few runs more.
+    """
+    begun = 0 if aside is None else len(aside)
+    try:
+        return run(step, batch)
+    except FunctionError as problem:
+        if not batch.num_rows:
+            raise
+        if aside is not None:
+            del aside[begun:]  # what the step took out before it failed is taken out again
+        if batch.num_rows == 1:
+            if aside is not None:
+                aside.append(Aside(problem.name, problem.reason, batch))
+            return run(step, batch.slice(0, 0))
+        half = batch.num_rows // 2
+        parts = [_careful(step, run, part, aside) for part in (batch.slice(0, half), batch.slice(half))]
+        return one_batch(pa.Table.from_batches(parts))
+
+
+def _expect(step: Expect, batch: pa.RecordBatch, aside: list[Aside] | None) -> pa.RecordBatch:
+    """Return the rows for which the condition is true."""
+    mask = pc.fill_null(evaluate(step.condition, batch), False)
+    wrong = batch.num_rows - mask.true_count
+    if not wrong:
+        return batch
+    if step.on_fail == "fail":
+        raise OperatorError(
+            f"the expectation {step.name!r} does not hold",
+            got=f"{wrong} of {batch.num_rows} rows",
+            hint='mend the rows, or write on_fail="side_output" to keep them apart',
+        )
+    if aside is not None:
+        aside.append(Aside(step.name, step.name, batch.filter(pc.invert(mask)), step.on_fail == "drop"))
+    return batch.filter(mask)
 
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:

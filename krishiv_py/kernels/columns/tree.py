@@ -18,12 +18,14 @@ from krishiv_py.functions.computing.meeting import COLUMN, meeting, met
 from krishiv_py.functions.computing.values import INSTANT, FaultError, NoOperationError, Value, is_moment, literal, repeated
 from krishiv_py.functions.known import FUNCTIONS
 from krishiv_py.kernels.columns import lambdas
+from krishiv_py.kernels.columns.called import result_of
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.expressions.case import Case
 from krishiv_py.plan.expressions.expr import Aggregate, Alias, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, UnOp
 from krishiv_py.plan.expressions.facts import columns_of
 from krishiv_py.plan.expressions.lambdas import Lambda, LambdaVar
 from krishiv_py.plan.expressions.structs import StructOf
+from krishiv_py.plan.expressions.udfs import Called
 from krishiv_py.plan.running.by_clock import BatchTime
 from krishiv_py.plan.schema import misplaced, unknown_field
 from krishiv_py.types import type_text
@@ -152,6 +154,10 @@ def _node(expr: Expr, batch: Rows) -> Value:
         return _case(expr._args, batch)
     if isinstance(expr, Func):
         return _call(expr, batch)
+    if isinstance(expr, Called):
+        values = [value_of(arg, batch) for arg in expr.args]
+        columns = [repeated(v, batch.num_rows) if isinstance(v, pa.Scalar) else v for v in values]
+        return result_of(expr.called, columns, batch.num_rows)
     if isinstance(expr, Aggregate):
         raise misplaced(expr, "expression")
     raise ExpressionError("unknown kind of expression", got=type(expr).__name__, hint="use col()")

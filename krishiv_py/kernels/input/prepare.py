@@ -14,7 +14,7 @@ from krishiv_py.arrays.grouping import normal_key
 from krishiv_py.arrays.types import Ints, Mask, as_arrow
 from krishiv_py.errors import OperatorError, shown
 from krishiv_py.kernels.columns.assign import FixedAssigner
-from krishiv_py.kernels.columns.evaluate import apply_prefix, evaluate, evaluate_where
+from krishiv_py.kernels.columns.evaluate import Aside, apply_prefix, evaluate, evaluate_where
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.spans import Spans, spans_of
 from krishiv_py.kernels.columns.times import Stamped, gap_lengths, stamp
@@ -25,6 +25,7 @@ from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, most_lag_us
 from krishiv_py.plan.running.by_clock import stamped as at_time
+from krishiv_py.plan.running.counters import FAILED, FAILED_DROPPED, failed_of
 
 
 def unknown_sources(spec: OperatorSpec, rows: pa.RecordBatch) -> Mask | None:
@@ -119,7 +120,8 @@ class Prepared:
 
 def refused(counters: dict[str, int]) -> dict[str, int]:
     """Return how many rows were refused, by reason."""
-    return {reason: sum(counters.get(name, 0) for name in names) for reason, names in _REFUSED.items()}
+    known = {reason: sum(counters.get(name, 0) for name in names) for reason, names in _REFUSED.items()}
+    return known | failed_of(counters)
 
 
 class Prepare:
@@ -159,8 +161,12 @@ class Prepare:
         results : bool
             Whether the rows are results of a stage, which are never too far ahead: their times are no clock's.
         """
+        aside: list[Aside] = []
+        found = self._judged(self._steps(batch, watermark_us, now_us, aside), watermark_us, begun_us, results=results)
+        return self._with_aside(found, aside, watermark_us) if aside else found
+
+    def _judged(self, rows: pa.RecordBatch, watermark_us: int, begun_us: int | None, *, results: bool) -> Prepared:
         spec = self.spec
-        rows = self._steps(batch, watermark_us, now_us)
         if not spec.time_column:
             return self._untimed(rows)
         stamped = stamp(rows.column(spec.time_column), spec.time_kind)
@@ -280,12 +286,37 @@ class Prepare:
             usable &= ~self._ahead(stamped.times, watermark_us, begun_us)
         return self._maxima(rows, stamped.times, usable)
 
-    def _steps(self, batch: pa.RecordBatch, watermark_us: int, now_us: int | None) -> pa.RecordBatch:
+    def _with_aside(self, found: Prepared, aside: list[Aside], watermark_us: int) -> Prepared:
+        """Add rows that steps took out: they count as input, and those that are not dropped go to the late output."""
+        counters, late = dict(found.counters), [found.late]
+        for one in aside:
+            n, name = one.rows.num_rows, f"{FAILED_DROPPED if one.dropped else FAILED}{one.name}"
+            counters["rows"] = counters.get("rows", 0) + n
+            counters[name] = counters.get(name, 0) + n
+            if not one.dropped:
+                late.append(self._late_of(one, watermark_us))
+        return attrs.evolve(found, counters=counters, late=pa.concat_tables(late))
+
+    def _late_of(self, one: Aside, watermark_us: int) -> pa.Table:
+        """Return rows that were taken out as late rows; columns that they did not have yet are null."""
+        schema, n = self.layout.late_schema, one.rows.num_rows
+        columns = [
+            one.rows.column(name)
+            if one.rows.schema.get_field_index(name) >= 0 and one.rows.schema.field(name).type == type_
+            else pa.nulls(n, type_)
+            for name, type_ in zip(self.spec.late_columns, schema.types, strict=False)
+        ]
+        notes = self.layout.refusal_notes(pa.repeat(pa.scalar(one.reason), n), watermark_us)
+        return pa.Table.from_arrays([*columns, *notes], schema=schema)
+
+    def _steps(
+        self, batch: pa.RecordBatch, watermark_us: int, now_us: int | None, aside: list[Aside] | None = None
+    ) -> pa.RecordBatch:
         """Rows behind the stateless steps; rows that go by the clock are never behind the watermark, before the input ends."""
         prefix = self.spec.prefix
         if self.spec.watermark._by_clock and now_us is not None:
             prefix = at_time(prefix, now_us if watermark_us == END_OF_TIME else max(watermark_us, now_us))
-        return apply_prefix(prefix, batch)
+        return apply_prefix(prefix, batch, aside)
 
     def _ahead(self, times: Ints, watermark_us: int, begun_us: int | None) -> Mask:
         """Rows too far ahead; the clock is never ahead of itself."""

@@ -12,6 +12,7 @@ from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.connectors.values import UnfitError, column
 from krishiv_py.errors import SchemaError, shown
 from krishiv_py.kernels.columns.evaluate import batches_of, one_batch
+from krishiv_py.plan.row_classes import as_values, names_of
 from krishiv_py.types import type_text
 
 _NOT_SENT: Final = "the batch was not sent"
@@ -65,6 +66,9 @@ def as_batches(rows: Any, schema: pa.Schema) -> list[pa.RecordBatch]:
     if isinstance(rows, pa.RecordBatch):
         return [fitted_batch(rows, schema, SENT, _NOT_SENT)]
     if isinstance(rows, Sequence) and not isinstance(rows, (str, bytes)):
+        nested = any(pa.types.is_nested(type_) for type_ in schema.types)
+        if nested or any(names_of(type(row)) is not None for row in rows):
+            rows = [as_values(row) for row in rows]
         return [_from_dicts(rows, schema)]
     table = arrow_table(rows)
     if table is not None:
@@ -72,5 +76,5 @@ def as_batches(rows: Any, schema: pa.Schema) -> list[pa.RecordBatch]:
     raise SchemaError(
         "not a batch",
         got=type(rows).__name__,
-        hint="send a pyarrow RecordBatch or Table, a list of dicts, or a frame of pandas, Polars or DuckDB",
+        hint="send a pyarrow RecordBatch or Table, a list of dicts or objects, or a frame of pandas, Polars or DuckDB",
     )

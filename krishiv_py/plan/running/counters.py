@@ -35,6 +35,28 @@ BEHIND: Final = "behind_us_"
 """The beginning of a counter of rows that came so many µs after a newer row, at most (see ``query.lateness()``)."""
 
 
+FAILED: Final = "failed:"
+"""The beginning of a counter of rows that failed an expectation, or a function, of that name, and went to the late output."""
+FAILED_DROPPED: Final = "failed_dropped:"
+"""The same of rows that were dropped."""
+
+
+def failed_of(counters: dict[str, int]) -> dict[str, int]:
+    """Return how many rows failed, by the name of the expectation or function.
+
+    Examples
+    --------
+    >>> failed_of({"rows": 9, "failed:amount > 0": 2, "failed_dropped:amount > 0": 1})
+    {'amount > 0': 3}
+    """
+    found: dict[str, int] = {}
+    for counter, n in counters.items():
+        kind, colon, name = counter.partition(":")
+        if f"{kind}{colon}" in (FAILED, FAILED_DROPPED):
+            found[name] = found.get(name, 0) + n
+    return found
+
+
 def behind_of(counters: dict[str, int]) -> dict[int, int]:
     """Return how many rows came after a newer one: by the largest distance, µs, that each counter stands for.
 
