@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "docs" / "img" / "drawn"
 _NAMED = re.compile(r"!\[[^\]]*\]\(img/drawn/([\w-]+)\.svg\)")
 WIDTH, LEFT, RIGHT = 420.0, 14.0, 14.0
+_HALF_LETTER = 0.27
+"""Of a letter half its width over the size of the text, about."""
 STYLE = (
     ".ink{fill:#222;stroke:none;font:13px sans-serif}.line{stroke:#222;fill:none}"
     "@media(prefers-color-scheme:dark){.ink{fill:#ddd}.line{stroke:#ddd}}"
@@ -45,7 +47,10 @@ class Picture:
         self.parts.append(element)
 
     def write(self, text: str, x: float, y: float, anchor: str = "middle", fill: str | None = None, size: int = 13) -> None:
-        """Add a text in the colour of the page, or in `fill`."""
+        """Add a text in the colour of the page, or in `fill`; one in the middle of a place near an edge moves off it."""
+        half = len(text) * size * _HALF_LETTER
+        if anchor == "middle":
+            x = min(max(x, half), WIDTH - half)
         styles = ([f"font-size:{size}px"] if size != 13 else []) + ([f"fill:{fill}"] if fill else [])
         self.put("text", text, x=x, y=y, text_anchor=anchor, class_="ink", style=";".join(styles))
 
