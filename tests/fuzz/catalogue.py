@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import inspect
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -520,12 +521,18 @@ def _same(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
+def _inside(path: Any) -> Any:
+    """Return a text as a new folder that is not the one the tests run in."""
+    return f"{tempfile.mkdtemp()}/savepoint{path.encode('utf-8', 'replace').hex()[:40]}" if isinstance(path, str) else path
+
+
 def _running() -> Iterator[Call]:
     yield Call("Driver", lambda: Driver, {"stream": aggregated()})
     yield Call("Driver.send", lambda: driver().send, {"rows": ROWS})
     yield Call("Driver.advance_watermark", lambda: driver().advance_watermark, {"to": 5_000})
     yield Call("Driver.lateness", lambda: driver().lateness, {"stage": "window-aggregate"})
     yield Call("Driver.expect_lateness", lambda: driver().expect_lateness, {"profile": kv.lateness_profile([{"at": 1}], "at")})
+    yield Call("Driver.savepoint", lambda: lambda path: driver().savepoint(_inside(path)), {"path": "savepoint"})
     yield Call("Driver.why", lambda: driver().why, {"time": 5_000})
     yield Call("Driver.why_not_fired", lambda: driver().why_not_fired, {"window_end": 5_000})
     yield Call("ManualClock", lambda: ManualClock, {})
