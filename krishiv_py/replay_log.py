@@ -172,10 +172,13 @@ class ReplayLog:
         if segments is None:
             path = self.sent(number)
             return None if path is None else read_file(path)
-        first, following, _ = self._book()
-        if number < first:
-            self._check_whole()
-        return segments.read(number, first, following)
+        found = segments.read(number, 0, 0)  # the book is looked at only where a send cannot be read
+        if found is None:
+            first, following, _ = self._book()
+            if number < first:
+                self._check_whole()
+            found = segments.read(number, first, following) if number < following else None
+        return found
 
     def has(self, number: int) -> bool:
         """Return whether there is a send of a number; raises as :meth:`read`."""
@@ -385,9 +388,13 @@ class ReplayLog:
 
     def _book(self) -> tuple[int, int, bytes]:
         try:
-            return read_book(Path(self.folder, _BOOK).read_bytes())
+            book = os.open(f"{self.folder}/{_BOOK}", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return 0, 0, b""
+        try:
+            return read_book(os.pread(book, BOOK_BYTES + 1, 0))
+        finally:
+            os.close(book)
 
     def _numbers(self) -> list[int]:
         with os.scandir(self.folder) as entries:

@@ -1,0 +1,69 @@
+"""The fixed cost of a small batch, in calls: figures in seconds differ between machines, these do not."""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from krishiv_py import MemorySink, Session, count
+from krishiv_py import sum as total
+from krishiv_py.in_process.engine import Engine
+from krishiv_py.testing import Driver, stream_of
+
+SCHEMA = "user bigint, at bigint, amount bigint"
+ARROW = pa.schema([("user", pa.int64()), ("at", pa.int64()), ("amount", pa.int64())])
+BATCHES = 200
+
+
+def built(stream: Any) -> Any:
+    """Counts and sums of a minute."""
+    return stream.watermark("at", 5_000).key_by("user").tumbling_window(60_000).agg(count(), total("amount"))
+
+
+def batch(number: int, rows: int) -> pa.RecordBatch:
+    """Rows of a few users, in order."""
+    at = [number * 20 + n // 10 for n in range(rows)]
+    return pa.record_batch([[n * 7 % 50 for n in range(rows)], at, list(range(rows))], schema=ARROW)
+
+
+def calls(profile: cProfile.Profile) -> int:
+    """How many calls were counted, of functions in Python and in C."""
+    return int(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("rows", [1, 100])
+def test_a_small_batch_takes_few_calls(rows: int) -> None:
+    driver, batches = Driver(built(stream_of(SCHEMA))), [batch(n, rows) for n in range(BATCHES + 20)]
+    for one in batches[:20]:
+        driver.send(one)
+    profile = cProfile.Profile()
+    profile.enable()
+    for one in batches[20:]:
+        driver.send(one)
+    profile.disable()
+    assert calls(profile) / BATCHES < 650
+
+
+def test_a_small_batch_of_a_query_with_a_checkpoint_takes_few_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    profile, run = cProfile.Profile(), Engine.run
+
+    def profiled(self: Engine) -> None:
+        profile.enable()
+        run(self)
+        profile.disable()
+
+    monkeypatch.setattr(Engine, "run", profiled)
+    with Session.in_process() as session:
+        stream, sender = session.memory_stream(SCHEMA)
+        query = built(stream).start(MemorySink(), checkpoint=str(tmp_path / "c"))
+        for number in range(BATCHES):
+            sender.send(batch(number, 100))
+            query.process_all_available()
+        ran = query.progress.batch_id + 1
+        query.stop()
+    assert calls(profile) / ran < 1_500
