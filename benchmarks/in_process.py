@@ -8,8 +8,11 @@ turn. CPU is that of the process that works, so another load of the machine show
 from __future__ import annotations
 
 import argparse
+import asyncio
+import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -102,6 +105,74 @@ def sends(rate: int = 5_000) -> dict[str, float]:
         "events_per_batch": events / batches,
         "cpu_ms_an_event": cpu / events * 1e3,
     }
+
+
+SERVER = """
+import sys, uvicorn
+from pathlib import Path
+from examples.serving import service
+uvicorn.run(service(Path(sys.argv[1])), port=int(sys.argv[2]), log_level="warning")
+"""
+REQUESTS, SERVED_S, PROBED = 500, 10, 25
+
+
+def serving() -> dict[str, float]:
+    """The web service of ``examples/serving.py`` at 500 requests a second: from an event that is posted to its count by GET."""
+    with socket.socket() as free, tempfile.TemporaryDirectory() as home:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        server = subprocess.Popen([sys.executable, "-c", SERVER, home, str(port)], cwd=Path(__file__).parents[1])
+        try:
+            late, spent = asyncio.run(_clients(port))
+        finally:
+            server.terminate()
+            server.wait(30)
+    return {
+        "p50_ms": float(np.percentile(late, 50)),
+        "p99_ms": float(np.percentile(late, 99)),
+        "requests_per_s": REQUESTS * SERVED_S / spent,
+        "probes": float(len(late)),
+    }
+
+
+async def _clients(port: int) -> tuple[list[float], float]:
+    """Post at a steady rate; one event in 25 is looked for until its count is served. Gives milliseconds, and seconds."""
+    for _ in range(300):
+        with contextlib.suppress(OSError):
+            (await asyncio.open_connection("127.0.0.1", port))[1].close()
+            break
+        await asyncio.sleep(0.1)
+    idle: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
+    for _ in range(32):
+        idle.put_nowait(await asyncio.open_connection("127.0.0.1", port))
+    late = list[float]()
+
+    async def ask(request: str, body: str = "") -> bytes:
+        reader, writer = await idle.get()
+        head = f"{request} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        writer.write((head + body).encode())
+        answer = await reader.readuntil(b"\r\n\r\n")
+        length = next(int(line.split(b":")[1]) for line in answer.lower().split(b"\r\n") if line.startswith(b"content-length"))
+        found = await reader.readexactly(length)
+        idle.put_nowait((reader, writer))
+        return found
+
+    async def post(number: int) -> None:
+        at, user = time.perf_counter(), f"u{number}" if number % PROBED == 0 else f"v{number % 1_000}"
+        await ask("POST /events", json.dumps([{"user": user, "at": f"2026-01-01T00:{number // 1_000:02d}:30Z"}]))
+        while number % PROBED == 0 and b":1}" not in await ask(f"GET /counts/{user}"):
+            await asyncio.sleep(0.001)
+        if number % PROBED == 0 and number >= REQUESTS:  # the first second warms up
+            late.append((time.perf_counter() - at) * 1e3)
+
+    began, posts = time.perf_counter(), list[asyncio.Task[None]]()
+    for number in range(REQUESTS * SERVED_S):
+        if (wait := began + number / REQUESTS - time.perf_counter()) > 0:
+            await asyncio.sleep(wait)
+        posts.append(asyncio.create_task(post(number)))
+    await asyncio.wait_for(asyncio.gather(*posts), 120)
+    return late, time.perf_counter() - began
 
 
 def small(rows: int, build: Callable[[Any], Any]) -> tuple[Driver, list[pa.RecordBatch]]:
@@ -213,6 +284,7 @@ def job(name: str, keys: str, events: int) -> dict[str, float]:
 MEASURES: dict[str, Callable[[], dict[str, float]]] = {
     "first": first,
     "sends": sends,
+    "serving": serving,
     "hundred": hundred,
     "one": one,
     "queried": queried,

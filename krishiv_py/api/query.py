@@ -176,12 +176,18 @@ class Query(Protocol):
         """
         ...
 
-    def lookup(self, key: Any, *, window: TimePoint | None = None, stage: str | None = None) -> pa.Table:
+    def lookup(
+        self, key: Any, *, window: TimePoint | None = None, stage: str | None = None, last: int | None = None
+    ) -> pa.Table:
         """The open windows of one `key`, or of a list of keys, as :meth:`state` shows them; for a query in process.
 
         What it costs does not depend on how many keys are open, but the first call builds an index. A lookup waits until
         the micro-batch in hand is finished. Session, count, look-back and distinct-set windows, and windows of an assigner, are
-        found by a look at all keys. Results that have left are in the sink.
+        found by a look at all keys.
+
+        With `last` it gives the newest results of each key that have left for the sink, in the order in which they left. It
+        waits for no batch. The newest million results, or 64 MB of them, are kept in memory; after a restart there are none
+        until the next ones leave. The sink has all of them.
 
         Parameters
         ----------
@@ -191,12 +197,14 @@ class Query(Protocol):
             Only windows that hold this time: milliseconds since the epoch, a datetime, or text as ``why_not_fired`` prints it.
         stage : str, optional
             The stage of this name; by default the last one with windows.
+        last : int, optional
+            How many results of each key, from 1; leave it out for open windows.
 
         Raises
         ------
         PlanError
             For a value that cannot be a key of this query, a name that no stage has, windows whose state holds no aggregates,
-            and a query on Spark.
+            results without the columns of the key, and a query on Spark.
 
         Examples
         --------
@@ -208,6 +216,14 @@ class Query(Protocol):
         ...     query.process_all_available()
         ...     query.lookup("a").select(["user", "window_end", "count"]).to_pylist()
         [{'user': 'a', 'window_end': 60000, 'count': 2}]
+
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("user string, at bigint")
+        ...     query = stream.watermark("at", 0).key_by("user").tumbling_window(60_000).agg(count()).start(MemorySink())
+        ...     _ = sender.send([{"user": "a", "at": 1_000}, {"user": "a", "at": 130_000}])
+        ...     query.process_all_available()
+        ...     query.lookup("a", last=1).select(["user", "window_end", "count"]).to_pylist()
+        [{'user': 'a', 'window_end': 60000, 'count': 1}]
         """
         ...
 

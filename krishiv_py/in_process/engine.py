@@ -26,6 +26,7 @@ from krishiv_py.in_process.batch import Sent
 from krishiv_py.in_process.batch_log import BatchLog, PlannedBatch
 from krishiv_py.in_process.core import BatchOutput, Core
 from krishiv_py.in_process.gathering import Gathering
+from krishiv_py.in_process.last_results import LastResults
 from krishiv_py.in_process.outputs import Outputs
 from krishiv_py.in_process.sources import ClockControl, StreamReader
 from krishiv_py.in_process.state_log import PAGE, TABLE, WAY_OUT, ChangedPages, ChangedStore, Key, StateLog
@@ -103,6 +104,8 @@ class Engine:
         """Held while a batch is planned and runs: whoever looks at the state takes it."""
         self.woken = threading.Event()
         self.stopping = threading.Event()
+        self.last = {o.name: LastResults(self.core.stages[o.stage], o.schema) for o in plan.outputs}
+        """The newest results, by output."""
         self._plan, self._title = plan, title
         self._readers, self._outputs, self._ledger, self._batches = readers, outputs, ledger, batches
         self._lease, self._now = lease, now
@@ -306,6 +309,8 @@ class Engine:
             def publish(number: int, output: BatchOutput) -> None:
                 self._lease.check()
                 self._outputs.publish(number, list(output.results.values()), output.late, is_replay=is_replay)
+                for name, results in output.results.items():
+                    self.last[name].put(results)
 
             snapshot = planned.snapshot or any(control.snapshot for _, _, control in controls)
             self._ledger.tables = self._tables.begin(planned.number)

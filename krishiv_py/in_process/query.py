@@ -14,11 +14,12 @@ from krishiv_py.calls import checked_class
 from krishiv_py.display.progress import Show, of_query, shown
 from krishiv_py.engine.closing import closed_key, closing_stages, keys_of
 from krishiv_py.engine.stage import StageOperator
-from krishiv_py.errors import KrishivError, OperatorError, failure_text, own_type
+from krishiv_py.errors import KrishivError, OperatorError, PlanError, failure_text, own_type
 from krishiv_py.in_process.engine import Engine
+from krishiv_py.in_process.last_results import MOST_ROWS, LastResults
 from krishiv_py.in_process.lookup import KeyIndexes, holding
 from krishiv_py.in_process.moving import save
-from krishiv_py.plan.checks import a_text, wait_us
+from krishiv_py.plan.checks import a_number, a_text, wait_us
 from krishiv_py.plan.durations import TimePoint, time_point_us
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.query import RunningQuery
@@ -162,14 +163,30 @@ class ProcessQuery(RunningQuery):
         with self._engine.batch:
             return asked.state()
 
-    def lookup(self, key: Any, *, window: TimePoint | None = None, stage: str | None = None) -> pa.Table:
-        """Return the open windows of one key, or of a list of keys."""
+    def lookup(
+        self, key: Any, *, window: TimePoint | None = None, stage: str | None = None, last: int | None = None
+    ) -> pa.Table:
+        """Return the open windows of one key, or of a list of keys, or their `last` results."""
         number = self._plan.stage_called(stage)
         at_us = None if window is None else time_point_us(window, "window")
+        if last is not None:
+            a_number(last, "last", 1, "write last=1 for the newest result of each key", most=MOST_ROWS)
+            return self._last_results(number).of(keys_of(StageOperator(self._plan.stages[number].spec), key), last, at_us)
         with self._engine.batch:
             indexes = self._indexes.setdefault(number, KeyIndexes(self._engine.core.stages[number]))
             found = indexes.open_windows(keys_of(indexes.stage.stage, key))
         return found if at_us is None else holding(found, at_us, indexes.stage)
+
+    def _last_results(self, number: int) -> LastResults:
+        """The results that left the query of a stage."""
+        named = [output.name for output in self._plan.outputs if output.stage == number]
+        if not named:
+            raise PlanError(
+                "results of this stage go to the next one, and none leave the query",
+                got=self._plan.stages[number].spec.name,
+                hint="leave `stage` out, or name the last one before an output",
+            )
+        return self._engine.last[named[0]]
 
     @property
     def pending_keys(self) -> int:

@@ -55,13 +55,15 @@ class RunningQuery:
         """Return the windows in state of a stage."""
         raise NotImplementedError
 
-    def lookup(self, key: Any, *, window: TimePoint | None = None, stage: str | None = None) -> pa.Table:
+    def lookup(
+        self, key: Any, *, window: TimePoint | None = None, stage: str | None = None, last: int | None = None
+    ) -> pa.Table:
         """Refuse, where another process holds the state."""
         raise PlanError(
             "query.lookup() reads the state of a query in process",
             got=f"{self._name} on Spark",
             then="its state is in the tasks of Spark",
-            hint="run it with Session.in_process(), or read all keys with query.state()",
+            hint="run it with Session.in_process(), or read all keys with query.state(); results are in the sink",
         )
 
     def savepoint(self, path: str) -> str:

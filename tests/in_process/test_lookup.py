@@ -16,6 +16,7 @@ import pytest
 
 from krishiv_py import MemorySink, PlanError, Session, Trigger, collect_list, count
 from krishiv_py import sum as total
+from krishiv_py.in_process import last_results
 
 SCHEMA = "user string, place int, at bigint, n bigint"
 KINDS: dict[str, Callable[[Any], Any]] = {
@@ -149,3 +150,66 @@ def test_lookups_from_many_threads_while_batches_run(session: Session, tmp_path:
         thread.join()
     assert not problems
     assert [sum(query.lookup(user)["count"].to_pylist()) for user in "ab"] == [sent // 2, sent // 2]
+
+
+@pytest.mark.parametrize("together", [1, 7, 64])
+def test_last_results_are_those_of_the_sink(session: Session, together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(last_results, "_TOGETHER", together)
+    monkeypatch.setattr(last_results, "_MERGED_ROWS", 20)
+    random = np.random.default_rng(5)
+    stream, sender = session.memory_stream(SCHEMA)
+    keyed = stream.watermark("at", 0).key_by("user", "place")
+    query = keyed.tumbling_window(1_000).agg(count(), total("n")).start(MemorySink())
+    assert query.lookup(("a", 0), last=3).num_rows == 0
+    for batch in range(40):
+        rows = [
+            {"user": "abc"[u] if u < 3 else None, "place": int(p), "at": 700 * batch, "n": int(p)}
+            for u, p in zip(random.integers(0, 4, 6), random.integers(0, 2, 6), strict=True)
+        ]
+        sender.send(rows)
+        query.process_all_available()
+        if batch % 5:
+            continue
+        left = query.results()
+        for user, place in (("a", 0), ("b", 1), (None, 0), ("zzz", 1)):
+            of_it = [r for r in left.to_pylist() if (r["user"], r["place"]) == (user, place)]
+            for last in (1, 2, 100):
+                assert query.lookup((user, place), last=last).to_pylist() == of_it[-last:]
+            holding = [r for r in of_it if r["window_start"] <= 350 * batch < r["window_end"]]
+            assert query.lookup((user, place), last=5, window=350 * batch).to_pylist() == holding
+        both = query.lookup([("a", 0), ("b", 1)], last=1)
+        assert both.schema == left.schema
+        assert both.to_pylist() == [r for k in (("a", 0), ("b", 1)) for r in query.lookup(k, last=1).to_pylist()]
+
+
+def test_last_results_are_bounded_and_say_what_they_need(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(last_results, "MOST_ROWS", 1_000)
+    monkeypatch.setattr(last_results, "_MERGED_ROWS", 100)
+    stream, sender = session.memory_stream("user bigint, at bigint")
+    query = stream.watermark("at", 0).key_by("user").tumbling_window(10).agg(count()).start(MemorySink())
+    for batch in range(60):
+        sender.send([{"user": n, "at": batch * 10} for n in range(50)])
+    query.process_all_available()
+    assert 900 <= query.lookup(list(range(50)), last=1_000).num_rows <= 1_000
+    for wrong in (0, -1, True, "two", 1.5):
+        with pytest.raises(PlanError, match="last"):
+            query.lookup(1, last=wrong)
+    plan = stream.watermark("at", 0).key_by("user").tumbling_window(10).agg(count())
+    without = plan.select("count").start(MemorySink())
+    with pytest.raises(PlanError, match="an output without 'user'"):
+        without.lookup(1, last=1)
+
+
+def test_a_lookup_of_results_takes_less_than_a_millisecond(session: Session) -> None:
+    stream, sender = session.memory_stream("user bigint, at bigint")
+    query = stream.watermark("at", 0).key_by("user").tumbling_window(10).agg(count()).start(MemorySink())
+    for batch in range(20):
+        sender.send(pa.table({"user": np.arange(20_000), "at": np.full(20_000, batch * 10)}))
+    query.process_all_available()
+    query.lookup(5, last=1)
+    spent = []
+    for n in range(100):
+        began = time.thread_time()
+        assert query.lookup(n * 100, last=3).num_rows == 3
+        spent.append(time.thread_time() - began)
+    assert sorted(spent)[50] < 0.004, "0.3 ms on a machine of its own"
