@@ -11,7 +11,7 @@ import contextlib
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import attrs
@@ -52,6 +52,8 @@ from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
 from krishiv_py.runtime.storage.tables import LookupTables
 
 _LONGEST_WAIT_S: Final = 1.0
+_LET_IN_S: Final = 0.05
+_YIELD_S: Final = 0.0001
 _ATTEMPTS: Final = 10
 """The number of times that a state is read that a running query replaces meanwhile."""
 
@@ -101,7 +103,9 @@ class Engine:
         self.core = changing(Core(plan, title, now()))
         self.query_id = str(uuid.uuid4())
         self.batch = threading.RLock()
-        """Held while a batch is planned and runs: whoever looks at the state takes it."""
+        """Held while a batch is planned and runs."""
+        self._looking = 0
+        self._counting = threading.Lock()
         self.woken = threading.Event()
         self.stopping = threading.Event()
         self.last = {o.name: LastResults(self.core.stages[o.stage], o.schema) for o in plan.outputs}
@@ -129,6 +133,24 @@ class Engine:
         gathering = Gathering.of(plan, self._limit, lambda: self.core.in_force.at(plan.stages[0].times).watermark_us)
         for reader in readers if batches.kind != "available_now" else ():  # there all batches are planned before the first
             reader.bounded_by(self._limit, gathering)
+
+    @contextlib.contextmanager
+    def between_batches(self) -> Iterator[None]:
+        """Wait until no batch runs, and hold the next one; under load, too, the one in hand is all that is waited for."""
+        with self._counting:
+            self._looking += 1
+        try:
+            with self.batch:
+                yield
+        finally:
+            with self._counting:
+                self._looking -= 1
+
+    def _let_in(self) -> None:
+        """Let those in who wait for the end of a batch: a lock that is taken again at once would not be theirs."""
+        until = time.monotonic() + _LET_IN_S
+        while self._looking and time.monotonic() < until:
+            time.sleep(_YIELD_S)
 
     def begin(self) -> None:
         """Go on from what the checkpoint holds, and plan what the query begins with.
@@ -191,6 +213,8 @@ class Engine:
             asked = list(self._asked)
             with self.batch:
                 wait_s = self._turn(in_time=not asked)
+            if self._looking:
+                self._let_in()
             if wait_s is None:
                 return
             if wait_s > 0:

@@ -160,7 +160,7 @@ class ProcessQuery(RunningQuery):
     def state(self, stage: str | None = None) -> pa.Table:
         """Return the windows in state of the last `stage`, or of the one of this name, with their aggregates so far."""
         asked = self._engine.core.stages[self._plan.stage_called(stage)]
-        with self._engine.batch:
+        with self._engine.between_batches():
             return asked.state()
 
     def lookup(
@@ -172,7 +172,7 @@ class ProcessQuery(RunningQuery):
         if last is not None:
             a_number(last, "last", 1, "write last=1 for the newest result of each key", most=MOST_ROWS)
             return self._last_results(number).of(keys_of(StageOperator(self._plan.stages[number].spec), key), last, at_us)
-        with self._engine.batch:
+        with self._engine.between_batches():
             indexes = self._indexes.setdefault(number, KeyIndexes(self._engine.core.stages[number]))
             found = indexes.open_windows(keys_of(indexes.stage.stage, key))
         return found if at_us is None else holding(found, at_us, indexes.stage)
@@ -191,14 +191,14 @@ class ProcessQuery(RunningQuery):
     @property
     def pending_keys(self) -> int:
         """Return the number of keys that have something in state, after the last finished micro-batch."""
-        with self._engine.batch:
+        with self._engine.between_batches():
             return sum(stage.held_keys for stage in self._engine.core.stages)
 
     def savepoint(self, path: str) -> str:
         """Write a savepoint between two micro-batches; gives its folder."""
         folder = a_text(path, "path", "pass a new folder for the savepoint")
         self._check_other_thread("savepoint()")
-        with self._engine.batch:
+        with self._engine.between_batches():
             return save(self._ledger.notes.checkpoint, folder).folder
 
     def close_key(self, key: Any, stage: str | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -213,3 +214,17 @@ def test_a_lookup_of_results_takes_less_than_a_millisecond(session: Session) -> 
         assert query.lookup(n * 100, last=3).num_rows == 3
         spent.append(time.thread_time() - began)
     assert sorted(spent)[50] < 0.004, "0.3 ms on a machine of its own"
+
+
+def test_a_lookup_waits_for_one_batch_only_however_many_follow(session: Session) -> None:
+    stream, sender = session.memory_stream("user string, at bigint")
+    query = stream.watermark("at", 0).key_by("user").count_window(10**9).agg(count()).trigger(Trigger.on_every_element())
+    running = query.start(MemorySink())
+    for n in range(400):
+        sender.send([{"user": "a", "at": n}])
+    seen = list[int]()
+    while running.progress.backlog and running.progress.backlog["memory"]:
+        running.lookup("a")
+        seen.append(running.progress.batch_id)
+    assert max((after - before for before, after in itertools.pairwise(seen)), default=0) < 20
+    assert running.lookup("a").num_rows == 1
