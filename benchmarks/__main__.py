@@ -1,4 +1,4 @@
-"""``python -m benchmarks data|envs|run|check|measure|levers|summarise|report|nexmark|kafka|in_process ...``, or all of it."""
+"""``python -m benchmarks data|envs|run|check|measure|levers|summarise|report|nexmark|kafka|in_process|soak``, or all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 MODULES = {"summarise": "record", "nexmark": "nexmark.run", "kafka": "kafka.run"}
 """Parts whose module has another name."""
-PARTS = ("data", "envs", "run", "check", "measure", "levers", "summarise", "report", "nexmark", "kafka", "in_process")
+PARTS = ("data", "envs", "run", "check", "measure", "levers", "summarise", "report", "nexmark", "kafka", "in_process", "soak")
 
 
 def main() -> int:

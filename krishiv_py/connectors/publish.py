@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.sink import OutputBatch, OutputName, Sink, TableSink
+from krishiv_py.connectors.sink import FolderSink, OutputBatch, OutputName, Sink, TableSink
 from krishiv_py.connectors.transactional import turn
 from krishiv_py.errors import RAISED, CheckpointError, KrishivError, OperatorError, cause_of, failure_text
 
@@ -57,10 +57,10 @@ def blamed(sink: Sink, batch_id: int) -> Iterator[None]:
     except OperatorError as problem:  # with a hint of its own
         raise OperatorError(f"the sink {sink.title} failed in batch {batch_id}: {problem}") from problem
     except BaseException as problem:  # noqa: BLE001  # user code: whatever it raises is reported with the batch
-        what = f"the sink {sink.title} failed"
-        raise OperatorError(what, got=f"batch {batch_id}", then=failure_text(problem), hint=f"fix {sink.title}") from cause_of(
-            problem
-        )
+        what, hint = f"the sink {sink.title} failed", f"fix {sink.title}"
+        if isinstance(sink, FolderSink) and isinstance(problem, OSError):
+            hint = "see to room and rights in its folder, then start the query again: the batch is repeated"
+        raise OperatorError(what, got=f"batch {batch_id}", then=failure_text(problem), hint=hint) from cause_of(problem)
 
 
 def check_sink(sink: Sink, output: OutputName, schema: pa.Schema) -> None:
