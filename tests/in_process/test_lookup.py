@@ -194,7 +194,7 @@ def test_last_results_are_bounded_and_say_what_they_need(session: Session, monke
     assert 900 <= query.lookup(list(range(50)), last=1_000).num_rows <= 1_000
     for wrong in (0, -1, True, "two", 1.5):
         with pytest.raises(PlanError, match="last"):
-            query.lookup(1, last=wrong)
+            query.lookup(1, last=wrong)  # type: ignore[arg-type]
     plan = stream.watermark("at", 0).key_by("user").tumbling_window(10).agg(count())
     without = plan.select("count").start(MemorySink())
     with pytest.raises(PlanError, match="an output without 'user'"):
