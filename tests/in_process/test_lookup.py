@@ -190,7 +190,7 @@ def test_last_results_are_bounded_and_say_what_they_need(session: Session, monke
     query = stream.watermark("at", 0).key_by("user").tumbling_window(10).agg(count()).start(MemorySink())
     for batch in range(60):
         sender.send([{"user": n, "at": batch * 10} for n in range(50)])
-    query.process_all_available()
+        query.process_all_available()
     assert 900 <= query.lookup(list(range(50)), last=1_000).num_rows <= 1_000
     for wrong in (0, -1, True, "two", 1.5):
         with pytest.raises(PlanError, match="last"):
