@@ -72,6 +72,7 @@ class LastResults:
     stage: ProcessStage
     schema: pa.Schema
     _fresh: list[pa.Table] = attrs.field(factory=list)
+    _fresh_rows: int = 0
     _pieces: list[_Piece] = attrs.field(factory=list)
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
@@ -81,7 +82,8 @@ class LastResults:
             return
         with self._lock:
             self._fresh.append(results)
-            if len(self._fresh) >= _TOGETHER or results.num_rows >= _MERGED_ROWS:
+            self._fresh_rows += results.num_rows
+            if len(self._fresh) >= _TOGETHER or self._fresh_rows >= _MERGED_ROWS:
                 self._merge()
 
     def of(self, keys: pa.Table, last: int, at_us: int | None) -> pa.Table:
@@ -146,7 +148,7 @@ class LastResults:
 
     def _merge(self) -> None:
         """Make a piece of what came last, and one of small ones before it; the oldest go."""
-        fresh, self._fresh = self._fresh, []
+        fresh, self._fresh, self._fresh_rows = self._fresh, [], 0
         self._pieces.append(_Piece(pa.concat_tables(fresh).combine_chunks() if len(fresh) > 1 else fresh[0]))
         pieces = self._pieces
         while len(pieces) > 1 and pieces[-2].table.num_rows < min(2 * pieces[-1].table.num_rows, _MERGED_ROWS):
