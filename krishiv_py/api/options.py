@@ -14,7 +14,7 @@ from krishiv_py.api.shown import ShownInALine, said_of, some
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.after_watermark import without_mark
-from krishiv_py.plan.checks import a_number, one_of
+from krishiv_py.plan.checks import a_number, a_text, one_of
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.nodes import only_results, prefix_of, source_of
@@ -119,6 +119,27 @@ class OptionMethods(ShownInALine):
         """Say `where` null keys go: a ``"group"`` of their own (default), or the ``"side_output"`` (SEMANTICS §1.3)."""
         one_of(where, "where", ("group", "side_output"))
         return self._told(null_keys=where)
+
+    def named(self, name: str) -> Self:
+        """Call the stage `name`: in late rows, progress and errors, and where a changed plan finds its state again.
+
+        Without a name a stage is known by what it is, such as ``tumbling windows of 60 s by user`` (SEMANTICS §12.2). Names are
+        worth giving where a window may get another size one day, and where two stages are alike.
+
+        Parameters
+        ----------
+        name : str
+            A name that no other stage of the query has.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> minutes = stream_of("at bigint").watermark("at", 0).tumbling_window(60_000).agg(count()).named("per_minute")
+        >>> list(Driver(minutes).send([{"at": 1}]).late_by_stage)
+        ['per_minute']
+        """
+        return self._told(named=a_text(name, "name", 'write the name of the stage: .named("per_minute")'))
 
     def emit(self, mode: EmitMode) -> Self:
         """Choose the output `mode` (SEMANTICS §5.4).

@@ -74,6 +74,10 @@ class Runner(Protocol):
         """An unbounded query, with a sink for each output of the plan; it may `begin` from a savepoint."""
         ...
 
+    def against(self, plan: PhysicalPlan, folder: str) -> str:
+        """Say what becomes of the state of a checkpoint or savepoint if a plan begins from it, a line for each stage."""
+        ...
+
     def to_dataframe(self, plan: PhysicalPlan, handed: Handed | None = None) -> Any:
         """A Spark DataFrame of results; with `handed` of what a query of its own hands over."""
         ...
@@ -104,6 +108,10 @@ class NoRunner:
     ) -> Query:
         """Refuse."""
         self._refuse("start()")
+
+    def against(self, plan: PhysicalPlan, folder: str) -> str:
+        """Refuse."""
+        self._refuse("explain(against=...)")
 
     def to_dataframe(self, plan: PhysicalPlan, handed: Handed | None = None) -> Any:
         """Refuse."""

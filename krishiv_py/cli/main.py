@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from krishiv_py.cli.diff import add_diff, diff
 from krishiv_py.cli.lateness import add_lateness, show_lateness
 from krishiv_py.cli.move import add_move, move_checkpoint
 from krishiv_py.cli.run import a_port, a_setting, add_run, run
@@ -49,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.command == "move":
             move_checkpoint(given)
             return 0
+        if given.command == "diff":
+            return diff(given)
         if given.command == "savepoint":
             write_savepoint(given)
             return 0
@@ -88,6 +91,7 @@ def parser() -> argparse.ArgumentParser:
     add_lateness(commands.add_parser("lateness", help="show which lag of the watermark loses how many rows of a file"))
     add_why(commands.add_parser("why", help="say what became of a key at a time in the query of a checkpoint"))
     add_move(commands.add_parser("move", help="let the query of a checkpoint go on on the other engine"))
+    add_diff(commands.add_parser("diff", help="show what becomes of the state of a checkpoint if a job begins from it"))
     add_savepoint(commands.add_parser("savepoint", help="write the state of a checkpoint as values, of no engine"))
     doctor = commands.add_parser("doctor", help="run a task on every executor and compare it with this machine")
     where = doctor.add_mutually_exclusive_group()

@@ -162,10 +162,10 @@ def begun_core(begin: Begin, plan: PhysicalPlan, title: str, now_us: int) -> tup
     CheckpointError
         When the savepoint is damaged or missing, or the plan cannot take its state.
     """
-    savepoint = opened_for(begin, plan)
-    core = Core(plan, title, now_us)
-    restore_core(savepoint, core)
-    return plan, core
+    found = opened_for(begin, plan)
+    core = Core(found.plan, title, now_us)
+    restore_core(found.savepoint, core)
+    return found.plan, core
 
 
 def one_bucket(savepoint: Savepoint, stage: int) -> BucketContent:

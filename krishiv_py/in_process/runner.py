@@ -36,7 +36,7 @@ from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import check_places
 from krishiv_py.planner.snapshot import check_snapshot
 from krishiv_py.planner.tables import lookup_tables
-from krishiv_py.runtime.beginning import begin_from, forget_broken_off
+from krishiv_py.runtime.beginning import begin_from, forget_broken_off, with_carried
 from krishiv_py.runtime.checkpoint.begun import Target, check_goes_on, engine_of
 from krishiv_py.runtime.checkpoint.lease import take
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
@@ -126,6 +126,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
             if begin is not None:
                 with writable_checkpoint(opened.checkpoint):
                     begin_from(begin, plan, opened.checkpoint, 1, _ENGINE, lambda found: restore(found, opened.checkpoint))
+            plan = with_carried(plan, opened.checkpoint)
             query = self._started(plan, sinks, opened, batches, title, cleanup)
         except BaseException:
             owner.running = lambda: False
@@ -219,7 +220,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         home = absolute(checkpoint).rstrip("/")
         check_reachable([home])
         _check_engine(home)
-        plan = attrs.evolve(plan, engine="in_process")
+        plan = with_carried(attrs.evolve(plan, engine="in_process"), home)
         CheckpointNotes(home).check(plan)
         return kept_state(plan, home, stage, self.clock())[1]
 

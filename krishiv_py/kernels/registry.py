@@ -31,6 +31,8 @@ from krishiv_py.kernels.wrappers.fire_first import PunctualOperator
 from krishiv_py.kernels.wrappers.results import HandingOnOperator, ProjectedOperator, StepsAfterOperator
 from krishiv_py.kernels.wrappers.ttl import ExpiringOperator
 from krishiv_py.kernels.wrappers.ttl_fixed import ExpiringAssigned, ExpiringFixed
+from krishiv_py.kernels.wrappers.whole import WholeOperator
+from krishiv_py.plan.durations import UNSET
 
 
 @attrs.frozen(eq=False)
@@ -62,6 +64,8 @@ def _around(spec: OperatorSpec) -> tuple[Link, ...]:
         links.append(Link("other names", lambda whole, inner: ProjectedOperator(attrs.evolve(whole, after=()), inner)))
     if spec.followed:
         links.append(Link("event time of results", _handing_on))
+    if spec.wholes or spec.blind_us != UNSET:
+        links.append(Link("null where rows from before a savepoint lack", WholeOperator))
     return tuple(links)
 
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.outputs import Output
+from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.nodes import Prefix
 from krishiv_py.plan.operation import Operation
 from krishiv_py.plan.options.query import QueryOptions
@@ -46,6 +47,10 @@ class OperatorSpec:
         Columns of rows that a stage before gave, which say in which order they arrive.
     kept_column : str or None
         The column that is false in rows that a filter after the watermark leaves out; None without such a filter.
+    wholes : tuple of (str, tuple of str)
+        Hidden aggregates that are false in windows with rows from before a savepoint, and the aggregates that came after it.
+    blind_us : int
+        Windows that begin before this time may lack rows, for the stage began with a savepoint; ``UNSET`` where it did not.
     """
 
     name: str
@@ -68,6 +73,8 @@ class OperatorSpec:
     followed: bool = False
     arrives_by: tuple[str, ...] = ()
     kept_column: str | None = None
+    wholes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    blind_us: int = UNSET
 
     @property
     def tick_us(self) -> int:

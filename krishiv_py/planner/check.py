@@ -80,6 +80,8 @@ def uncomputed(prefix: tuple[Prefix, ...], names: Iterable[str]) -> frozenset[st
 
 def _stage_name(node: Stage, followed: bool) -> str:
     """Return what a stage is called in errors, metrics and late rows: by its number where there are several."""
+    if node.options.named is not None:
+        return node.options.named
     number = len(stages_of(node))
     return f"stage {number}" if number > 1 or followed else "window-aggregate"
 

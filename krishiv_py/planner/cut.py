@@ -233,7 +233,10 @@ class _Graph:
             numbers[name] = self.add(before, wants, (*path, *([name] if name else [])), shown=shown)
         number = self.at[id(node)] = len(self.stages)
         spec = check(node, late=wanted, after=after, followed=followed)
-        if number or followed:
+        named = node.options.named
+        if named is not None and any(stage.spec.name == named for stage in self.stages):
+            raise PlanError("two stages have one name", got=repr(named), hint="give each stage a name of its own: .named(...)")
+        if (number or followed) and named is None:
             spec = attrs.evolve(spec, name=f"stage {number + 1}")
         inputs = tuple(attrs.evolve(b, after=numbers.get(b.name)) for b in branches(spec, source_of(node.input)))
         reads = any(b.after is None for b in inputs)

@@ -1,22 +1,31 @@
-"""Define what of a plan is needed to read its state without it: stages and sources, and what the columns of state are."""
+"""Define what of a plan is needed to read its state without it: stages and sources, and what the columns of state are.
+
+Stages are known by their names: the one that ``.named(...)`` gave, else one that says what the stage is, so that it does not
+depend on the other stages.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from krishiv_py.connectors.ranges import RangeSource
-from krishiv_py.plan.nodes import FileSource, MemorySource
+from krishiv_py.plan.nodes import FileSource, MemorySource, computed_in
+from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.planner.cut import StagePlan
+from krishiv_py.planner.fingerprint import fingerprint
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.redaction import noted
 
-_KINDS = {FileSource: "files", MemorySource: "memory", RangeSource: "ranges"}
+_KINDS: Final = {FileSource: "files", MemorySource: "memory", RangeSource: "ranges"}
+_OWN: Final = ("aggregate ", "allowed lateness", "emit", "time to live", "column ")
+"""The parts of a fingerprint that are compared one by one (:mod:`krishiv_py.planner.evolution`)."""
 
 
 def outline_of(plan: PhysicalPlan) -> dict[str, Any]:
     """Return what a checkpoint notes of its plan: stages and sources, and how its clock is kept."""
+    names = stage_names(plan.stages)
     return {
-        "stages": [_stage(stage) for stage in plan.stages],
+        "stages": [_stage(stage, name) for stage, name in zip(plan.stages, names, strict=True)],
         "sources": [_KINDS.get(type(read.source), "other") for read in plan.reads],
         "last": plan.last,
         "tick_us": plan.stages[0].spec.tick_us,
@@ -24,15 +33,61 @@ def outline_of(plan: PhysicalPlan) -> dict[str, Any]:
     }
 
 
-def _stage(stage: StagePlan) -> dict[str, Any]:
+def stage_names(stages: tuple[StagePlan, ...]) -> list[str]:
+    """Return what each stage is called where state is matched by name; of equal ones the later have a number."""
+    found: list[str] = []
+    for stage in stages:
+        keys = f" by {', '.join(stage.spec.keys)}" if stage.spec.keys else ""
+        own = stage.spec.options.named or f"{stage.spec.operation.describe()}{keys}"
+        number = 1 + sum(1 for name in found if name == own or name.startswith(f"{own} ("))
+        found.append(own if number == 1 else f"{own} ({number})")
+    return found
+
+
+def _stage(stage: StagePlan, name: str) -> dict[str, Any]:
     spec = stage.spec
-    return {
-        "name": spec.name,
+    told = {
+        "name": name,
         "keys": len(spec.keys),
         "state": not stage.stateless,
         "times": [list(t) for t in stage.times],
-        "columns": {} if stage.stateless else _columns(stage),
     }
+    return told if stage.stateless else {**told, "columns": _columns(stage), "shape": shape_of(stage)}
+
+
+def shape_of(stage: StagePlan) -> dict[str, Any]:
+    """Return what decides how state of a stage is read, part by part."""
+    layout, spec, options = stage.layout, stage.spec, stage.spec.options
+    parts = fingerprint(spec) | {f"expression of {n}": noted(repr(e)) for n, e in computed_in(stage.node.input).items()}
+    mark = spec.watermark
+    return {
+        "named": options.named is not None,
+        "fixed": {name: text for name, text in parts.items() if not name.startswith(_OWN)},
+        "aggregates": [
+            {
+                "name": call.output_name,
+                "call": noted(f"{kernel.noted(call.func)}({call.arg!r}) where {call.where!r} over {call.over_us}"),
+                "parts": [str(t) for t in kernel.partial_types],
+            }
+            for call, kernel in zip(spec.aggs, layout.kernels, strict=True)
+        ],
+        "inputs": [noted(input_text(value, where)) for value, where in layout.inputs],
+        "own": list(layout.own),
+        "carried": list(layout.carried),
+        "row": layout.row_schema.names,
+        "lateness_us": options.allowed_lateness_us,
+        "left_us": options.left_us,
+        "emit": options.emit_mode,
+        "ttl": None if options.ttl is None else options.ttl.clock,
+        "lag_us": mark.lag_us if isinstance(mark, WatermarkSpec) else 0,
+        "wholes": [[name, list(of)] for name, of in spec.wholes],
+        "blind_us": spec.blind_us,
+    }
+
+
+def input_text(value: object, where: object) -> str:
+    """Return what tells an input of aggregates from others."""
+    return f"{value!r} where {where!r}"
 
 
 def _columns(stage: StagePlan) -> dict[str, str]:
@@ -46,7 +101,6 @@ def _columns(stage: StagePlan) -> dict[str, str]:
         what = "true" if value is None else repr(value)
         found[f"a{at}"] = f"input {what}" if where is None else f"input {what} where {where!r}"
     found |= {name: f"column {field.name} of the row" for name, field in zip(layout.own_names, layout.own_fields, strict=True)}
-    found |= {
-        field.name: f"column {name} of the row" for name, field in zip(layout.carried, layout.carried_fields, strict=True)
-    }
+    carried = zip(layout.carried_fields, layout.carried, strict=True)
+    found |= {field.name: f"column {name} of the row" for field, name in carried}
     return {name: noted(text) for name, text in found.items()}

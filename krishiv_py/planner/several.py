@@ -154,7 +154,7 @@ def _output(name: str, plan: PhysicalPlan, number: int) -> OutputPlan:
 
 def _placed(stage: StagePlan, output: str, placed: Sequence[int], clocks: Mapping[int | None, tuple[int, int]]) -> StagePlan:
     """A stage as it stands in the graph, under a name that no stage of another output has."""
-    title = f"{output}: {stage.spec.name}"
+    title = stage.spec.options.named or f"{output}: {stage.spec.name}"
     inputs = tuple(
         attrs.evolve(b, spec=attrs.evolve(b.spec, name=title), after=None if b.after is None else placed[b.after])
         for b in stage.inputs

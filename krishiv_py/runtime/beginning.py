@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import attrs
 
 from krishiv_py.disk.files import store_at
 from krishiv_py.disk.folders import absolute
 from krishiv_py.errors import CheckpointError
+from krishiv_py.kernels.input.watermark import ONLY
+from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.options.begin import Begin
-from krishiv_py.planner.fingerprint import differences
-from krishiv_py.planner.outline import outline_of
+from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
+from krishiv_py.planner.cut import StagePlan
+from krishiv_py.planner.evolution import Carried, Change, carrying, compared
+from krishiv_py.planner.outline import outline_of, stage_names
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.checkpoint.begun import begin_move, end_move, is_being_made
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
-from krishiv_py.runtime.savepoints import Savepoint
+from krishiv_py.runtime.evolving import Evolved, carried_over
+from krishiv_py.runtime.savepoints import Savepoint, SourceState, StageState, is_savepoint, outlined
 
 
 def forget_broken_off(checkpoint: str) -> None:
@@ -54,31 +61,152 @@ def begin_from(
     if stored is not None:
         _check_same(stored, folder, checkpoint)
         return
-    savepoint = opened_for(begin, plan)
+    found = opened_for(begin, plan)
     begin_move(checkpoint)
-    write(savepoint)
-    begun = {"savepoint": folder, "checkpoint": savepoint.checkpoint, "batches": savepoint.batches}
-    note = {**savepoint.note, "plan": plan.fingerprint, "outline": outline_of(plan), "begun from": begun}
+    write(found.savepoint)
+    begun = {"savepoint": folder, "checkpoint": found.savepoint.checkpoint, "batches": found.savepoint.batches}
+    note = {**found.savepoint.note, "plan": found.plan.fingerprint, "begun from": begun, "carried": found.carried}
     notes.begin(note, buckets, engine)
     end_move(checkpoint)
 
 
-def opened_for(begin: Begin, plan: PhysicalPlan) -> Savepoint:
+@attrs.frozen
+class Opening:
+    """A savepoint for a plan: the `savepoint` as the plan reads it, the `plan` that runs, and what its stages carry along."""
+
+    savepoint: Savepoint
+    plan: PhysicalPlan
+    carried: dict[str, dict[str, Any]]
+
+
+def with_carried(plan: PhysicalPlan, checkpoint: str) -> PhysicalPlan:
+    """Return a plan as it runs from a checkpoint, which may have begun from a savepoint of another plan."""
+    note = CheckpointNotes(checkpoint).plan() or {}
+    carried = note.get("carried")
+    return carrying(plan, carried, stage_names(plan.stages)) if carried else plan
+
+
+def opened_for(begin: Begin, plan: PhysicalPlan) -> Opening:
     """Open a savepoint for a plan that takes its state.
 
     Raises
     ------
     CheckpointError
-        When it is damaged or missing, or the plan cannot take its state.
+        When it is damaged or missing, or the plan cannot take its state; names each stage concerned.
     """
     folder = absolute(begin.savepoint).rstrip("/")
     savepoint = Savepoint.open(folder)
-    changed = differences(savepoint.note["plan"], plan.fingerprint)
-    if changed:
+    old = savepoint.note["outline"]
+    changes = compared(old, outline_of(plan), begin)
+    _check_taken(begin, changes, folder)
+    clocks = _clocks(savepoint, plan)
+    names, carried = stage_names(plan.stages), dict[str, dict[str, Any]]()
+    for change in changes:
+        if change.new is None or plan.stages[change.new].stateless:
+            continue
+        stage = plan.stages[change.new]
+        if change.fate in ("kept", "migrated") and change.old is not None:
+            was = savepoint.stages[change.old]
+            reached_us = was.moment(savepoint.before).watermark_us
+            given = Carried() if was.shape is None else carried_over(was.shape, stage, reached_us)
+        else:
+            given = Carried(blind_us=_latest(savepoint, old, stage))
+        if given != Carried():
+            carried[change.name] = attrs.asdict(given)
+    runs = carrying(plan, carried, names)
+    outline = outline_of(runs)
+    stages, plans = list[StageState](), list[tuple[StagePlan, dict[str, Any] | None, int]]()
+    for change in sorted((c for c in changes if c.new is not None), key=lambda c: c.new or 0):
+        assert change.new is not None
+        told, stage = outline["stages"][change.new], runs.stages[change.new]
+        kept = change.fate in ("kept", "migrated") and change.old is not None
+        was = savepoint.stages[change.old] if kept and change.old is not None else StageState(**told)
+        stages.append(StageState(**told, buckets=was.buckets, counters=was.counters, left=was.left, open=was.open))
+        plans.append((stage, was.shape if change.fate == "migrated" else None, change.old or 0))
+    values = {f.name: getattr(savepoint, f.name) for f in attrs.fields(Savepoint)}
+    values |= {"note": {**savepoint.note, "outline": outline}, "stages": stages, "clocks": clocks}
+    values["sources"] = savepoint.sources if savepoint.sources else [SourceState(kind) for kind in outline["sources"]]
+    return Opening(Evolved(**values, plans=plans), runs, carried)
+
+
+def changes_against(folder: str, plan: PhysicalPlan) -> list[Change]:
+    """Return what becomes of each stage if a plan begins from a checkpoint or savepoint, which is only looked at.
+
+    Raises
+    ------
+    CheckpointError
+        When neither is there, or it is damaged.
+    """
+    where = absolute(folder).rstrip("/")
+    note = Savepoint.open(where).note if is_savepoint(where) else outlined(where)
+    return compared(note["outline"], outline_of(plan))
+
+
+def _check_taken(begin: Begin, changes: list[Change], folder: str) -> None:
+    """See that no state is lost that nobody said may be lost.
+
+    Raises
+    ------
+    CheckpointError
+        Naming each stage.
+    """
+    unknown = sorted(begin.on_change.keys() - {change.name for change in changes})
+    if unknown:
         raise CheckpointError(
-            "the savepoint belongs to another plan", got="; ".join(changed), hint=f"start the plan that {folder} was made of"
+            "on_change names a stage that is not there",
+            got=", ".join(unknown),
+            hint=f"the stages are {', '.join(repr(change.name) for change in changes)}",
         )
-    return savepoint
+    refused = [change for change in changes if change.fate == "refused"]
+    if refused:
+        words = {c.name: "drop" if c.new is None else "reset" for c in refused}
+        raise CheckpointError(
+            f"the savepoint {folder} belongs to another plan, whose state this one cannot take",
+            got="; ".join(f"{c.name}: {', '.join(c.how)}" for c in refused),
+            then="this state would be lost",
+            hint=f"to lose it, pass on_change={words!r}; a stage of another name keeps its state with .named(its old name)",
+        )
+
+
+def _clocks(savepoint: Savepoint, plan: PhysicalPlan) -> dict[str, Any]:
+    """Return the clocks of a savepoint for the sources of a plan: one that is new has not spoken, one that went is left out.
+
+    Raises
+    ------
+    CheckpointError
+        When the plan has another number of clocks or sources.
+    """
+    every = [savepoint.clocks["tracker"], *savepoint.clocks.get("others", [])]
+    specs = [clock.watermark for clock in plan.clocks.clocks]
+    if len(every) != len(specs) or (savepoint.sources and len(savepoint.sources) != len(plan.reads)):
+        raise CheckpointError(
+            "the plan reads another number of sources than the savepoint has",
+            got=f"{len(plan.reads)} sources and {len(specs)} clocks, for {len(savepoint.sources)} and {len(every)}",
+            then="positions could not be matched",
+            hint="start the sources of the savepoint's plan",
+        )
+    found = []
+    for saved, spec in zip(every, specs, strict=True):
+        names = [n for n, _ in spec.sources] if isinstance(spec, MultiSourceWatermarkSpec) else [ONLY]
+        known = set(saved["reached"])
+        if not known & set(names) and known and not (isinstance(spec, MultiSourceWatermarkSpec) and spec.unknown_spec):
+            raise CheckpointError(
+                "the plan knows none of the savepoint's sources",
+                got=f"{', '.join(names) or 'one source'}, for {', '.join(sorted(known)) or 'one source'}",
+                hint="give the sources the names they had",
+            )
+        keeps = isinstance(spec, MultiSourceWatermarkSpec) and spec.unknown_spec is not None
+        reached = {name: us for name, us in saved["reached"].items() if keeps or name in names}
+        found.append({**saved, "reached": reached})
+    return {"tracker": found[0], "others": found[1:]} if len(found) > 1 else {"tracker": found[0]}
+
+
+def _latest(savepoint: Savepoint, old: Mapping[str, Any], stage: StagePlan) -> int:
+    """Return the largest event time that came by the clocks of a stage, µs; ``UNSET`` where none came."""
+    lag_us = max((s["shape"]["lag_us"] for s in old["stages"] if "shape" in s), default=0)
+    every = [savepoint.clocks["tracker"], *savepoint.clocks.get("others", [])]
+    came = [us + lag_us for clock, _ in stage.times if clock < len(every) for us in every[clock]["reached"].values()]
+    return max((us for us in came if UNSET < us - lag_us < END_OF_TIME), default=UNSET)
 
 
 def _check_same(stored: dict[str, Any], folder: str, checkpoint: str) -> None:

@@ -64,7 +64,7 @@ class StageState:
     """A stage: how many `keys` its state has, which `buckets` there are, and what was counted.
 
     `open` are windows and rows that are open, `left` are rows that went to outputs, `times` the clocks its watermark follows,
-    `columns` what the columns of its tables are.
+    `columns` what the columns of its tables are, `shape` what decides how they are read.
     """
 
     name: str
@@ -76,6 +76,7 @@ class StageState:
     left: dict[str, int] = attrs.field(factory=dict)
     open: list[int] = attrs.field(factory=lambda: [0, 0])
     columns: dict[str, str] = attrs.field(factory=dict)
+    shape: dict[str, Any] | None = None
 
     def moment(self, every: Iterable[int]) -> Moment:
         """Return what is in force in the stage when the clocks show `every`."""
@@ -164,16 +165,26 @@ class Savepoint:
     def buckets_of(self, stage: int) -> Iterator[BucketContent]:
         """The buckets of a stage, one after the other."""
         for bucket in self.stages[stage].buckets:
-            found = read_bucket(self.folder, stage, bucket)
-            if found is None:
-                raise missing(_path(self.folder, stage, bucket), _WAY_OUT)
-            yield found
+            yield self.bucket(stage, bucket)
+
+    def bucket(self, stage: int, bucket: int) -> BucketContent:
+        """Return a bucket of a stage, by its number in the folder."""
+        found = read_bucket(self.folder, stage, bucket)
+        if found is None:
+            raise missing(f"{_path(self.folder, stage, bucket)}/{_BUCKET}", _WAY_OUT)
+        return found
 
     def names_of(self, source: int) -> list[tuple[str, int]]:
         """The files that a source has read: paths, and times of modification in ns."""
         store, root = store_at(self.folder)
         names = open_sent(store, f"{root}/files/{source}.parquet").read()
         return list(zip(*(column.to_pylist() for column in names.columns), strict=True))
+
+
+def is_savepoint(folder: str) -> bool:
+    """Return whether a folder has a manifest."""
+    store, path = store_at(f"{folder}/{MANIFEST}")
+    return store.exists(path)
 
 
 def begin_savepoint(folder: str) -> str:

@@ -22,6 +22,7 @@ from krishiv_py.plan.durations import TimePoint
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.why import Standing
 from krishiv_py.replay_log import wall_clock_us
+from krishiv_py.runtime.beginning import changes_against
 from krishiv_py.runtime.checkpoint.trimming import trim
 from krishiv_py.runtime.storage.folders import new_folder, remove_leftovers
 
@@ -105,6 +106,10 @@ class SessionRunner(Generic[Q]):
         asked = plan.stages[plan.stage_called(stage)]
         now = Standing(reached.moment.at(asked.times).watermark_us, reached.sources_us, reached.moved_us, self.clock())
         return why_text(plan, asked, now, key, time, lambda: found, None)
+
+    def against(self, plan: PhysicalPlan, folder: str) -> str:
+        """See :class:`~krishiv_py.api.runner.Runner`."""
+        return "\n".join(map(str, changes_against(folder, plan)))
 
     def trim(self, spool: str) -> int:
         """Remove the sends of a memory stream that no query will read again."""

@@ -31,7 +31,7 @@ from krishiv_py.plan.options.handed import Handed
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import check_places
 from krishiv_py.runtime.batch import deliver
-from krishiv_py.runtime.beginning import begin_from, forget_broken_off
+from krishiv_py.runtime.beginning import begin_from, forget_broken_off, with_carried
 from krishiv_py.runtime.checkpoint.begun import Target, engine_of
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.opened import OpenedCheckpoint, check_not_in_process, writable_checkpoint
@@ -178,6 +178,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
             take_sinks(owner, *outputs)
             if begin is not None:
                 self._begin(begin, plan, opened.checkpoint)
+            plan = with_carried(plan, opened.checkpoint)
             query = self._started(plan, sinks, opened, batches, title, chunks, cleanup)
         except BaseException:
             owner.running = lambda: False
@@ -220,7 +221,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
     def read_state(self, plan: PhysicalPlan, checkpoint: str, stage: str | None = None) -> pa.Table:
         """The state of a stage in a checkpoint as a table."""
         check_not_in_process(checkpoint)
-        return read_state(self.spark, plan, CheckpointNotes(checkpoint), stage)
+        return read_state(self.spark, with_carried(plan, checkpoint), CheckpointNotes(checkpoint), stage)
 
     def savepoint(self, checkpoint: str, path: str) -> str:
         """Write the savepoint of a checkpoint of either engine."""

@@ -109,13 +109,13 @@ class Driver:
         self._spec: OperatorSpec = plan.spec
         self._stream = stream
         self._core = Core(self._plan, self.name, self.clock.now_us)
+        begin = told_begin(savepoint, on_change)
+        if begin is not None:
+            self._plan, self._core = begun_core(begin, self._plan, self.name, self.clock.now_us)
         self._inlet = DriverInput(self._plan)
         self._outputs = outputs(sinks, self._plan, self.name)
         self._idle_batches = idle_batches
         self._took: tuple[float, int | None] = (0.0, None)
-        begin = told_begin(savepoint, on_change)
-        if begin is not None:
-            self._plan, self._core = begun_core(begin, self._plan, self.name, self.clock.now_us)
         self._lateness = Lateness(self._plan)
 
     @property
@@ -408,6 +408,8 @@ class Driver:
     def restarted(self) -> Driver:
         """A driver that goes on from what a checkpoint would keep: state and watermarks as plain bytes, nothing else."""
         again = Driver(self._stream, idle_batches=self._idle_batches, clock=self.clock, name=self.name)
+        again._plan, again._inlet = self._plan, DriverInput(self._plan)  # with what it carries along since a savepoint
+        again._core = Core(self._plan, self.name, self.clock.now_us)
         again._core.go_on_from(self._core)
         again._outputs = self._outputs
         return again

@@ -203,8 +203,23 @@ class RunMethods:
         self._plan()  # says what is wrong with it
         return Output(self, sink, name)
 
-    def explain(self) -> str:
-        """The logical, checked and physical plan as text, with the route, its reason, and warnings."""
+    def explain(self, *, against: str | None = None) -> str:
+        """The logical, checked and physical plan as text, with the route, its reason, and warnings.
+
+        Parameters
+        ----------
+        against : str, optional
+            The folder of a checkpoint or savepoint: then the text says instead, for each stage, what becomes of its state if
+            this plan begins from it: kept, migrated (how), added, or refused (why). See docs/savepoints.md.
+
+        Raises
+        ------
+        CheckpointError
+            When neither is there, or it is damaged.
+        """
+        if against is not None:
+            folder = a_text(against, "against", "pass the folder of a checkpoint or savepoint")
+            return self._runner.against(self._plan("streaming"), folder)
         return LaidOut(plan_text(explain.explain(self._plan())))
 
     def _repr_html_(self) -> str:

@@ -13,6 +13,7 @@ from krishiv_py.api.planning import evaluate
 from krishiv_py.api.stages.order import ON_WINDOWED, RESULTS, instead, needs
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.aggregates.counting import count
+from krishiv_py.plan.aggregates.extremes import whole_since
 from krishiv_py.plan.aggregates.outputs import outputs
 from krishiv_py.plan.aggregates.ranked import Then, bottom_k, top_k
 from krishiv_py.plan.aggregates.user import Reduce, udaf
@@ -67,7 +68,7 @@ class WindowedStream(OptionMethods):
         assert isinstance(self._draft.operation, Window)
         return self._draft.operation
 
-    def agg(self, *aggs: Expr | Sequence[Expr], **named: Expr) -> ResultStream:
+    def agg(self, *aggs: Expr | Sequence[Expr], completeness: bool = False, **named: Expr) -> ResultStream:
         """Aggregate every window.
 
         Parameters
@@ -76,6 +77,9 @@ class WindowedStream(OptionMethods):
             Aggregates, and what is computed of them, of keys and of the bounds of the window (``window_start`` and
             ``window_end``); varargs or one list. A column has the name of its alias, else a name such as ``sum_x``; what is
             computed has its text as its name.
+        completeness : bool
+            Add the column ``complete``: false where an aggregate is null because it came to the plan after rows of the window
+            (SEMANTICS §12.2).
         **named : Expr
             Further ones by the names of their columns: ``total=sum("amount")``.
 
@@ -98,7 +102,9 @@ class WindowedStream(OptionMethods):
         >>> driver.close().results.to_pylist()
         [{'user': 'a', 'mean': 1.7, 'total': 5, 'size': 'many'}, {'user': 'b', 'mean': 4.0, 'total': 4, 'size': 'one'}]
         """
-        return self._results(aggregated(self._draft, self._row_schema(), aggs, named))
+        a_switch(completeness, "completeness")
+        shown = [whole_since(0, "complete")] if completeness else []
+        return self._results(aggregated(self._draft, self._row_schema(), [*aggs, *shown], named))
 
     def top_rows(
         self, k: int, by: Expr | str, *columns: Expr | str, rank: str = "rank", smallest: bool = False, then: Then = ()

@@ -40,16 +40,24 @@ class FiringDelay:
         A window fires when the watermark has passed its end by so much: with final results the allowed lateness.
     keep_us : int
         State of a window is kept until the watermark has passed its end by so much.
+    left_us : int
+        Windows that end up to here have left under another allowed lateness.
+    written_us : int
+        Final results of windows that end up to here were written under another allowed lateness.
     """
 
     wait_us: int
     keep_us: int
+    left_us: int = UNSET
+    written_us: int = UNSET
 
     @classmethod
     def of(cls, options: QueryOptions) -> FiringDelay:
         """Return what the plan says: results that may be followed by others do not wait."""
         lateness_us = options.allowed_lateness_us
-        return cls(lateness_us if options.emit_mode == "final" else 0, lateness_us)
+        if options.emit_mode == "final":
+            return cls(lateness_us, lateness_us, options.left_us, options.left_us)
+        return cls(0, lateness_us, options.left_us)
 
     def due(self, moment: Moment, fired_at: int = UNSET) -> Due:
         """Return what is due at a moment, after all that was due up to the watermark `fired_at`."""
@@ -58,8 +66,8 @@ class FiringDelay:
 
     def fired(self, watermark_us: int) -> int:
         """Windows that end up to here have fired under this watermark."""
-        return floor_watermark(watermark_us, self.wait_us)
+        return max(floor_watermark(watermark_us, self.wait_us), self.written_us)
 
     def over(self, watermark_us: int) -> int:
         """Windows that end up to here are over under this watermark."""
-        return floor_watermark(watermark_us, self.keep_us)
+        return max(floor_watermark(watermark_us, self.keep_us), self.left_us)

@@ -64,6 +64,11 @@ def floor_watermark(watermark_us: int, back_us: int) -> int:
     return watermark_us if watermark_us in (UNSET, END_OF_TIME) else watermark_us - back_us
 
 
+def late_line(watermark_us: int, options: QueryOptions) -> int:
+    """``W - L``, or the end of windows that had left when the allowed lateness was another one (SEMANTICS §12.3)."""
+    return max(floor_watermark(watermark_us, options.allowed_lateness_us), options.left_us)
+
+
 def classify(times: Ints, watermark_us: int, lateness_us: int, future_us: int) -> Classes:
     """Count the four classes. While the watermark is unset every row is on time."""
     if watermark_us == UNSET or not len(times):

@@ -18,7 +18,14 @@ from krishiv_py.kernels.columns.evaluate import Aside, apply_prefix, evaluate, e
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.spans import Spans, spans_of
 from krishiv_py.kernels.columns.times import Stamped, gap_lengths, stamp
-from krishiv_py.kernels.input.lateness import behind_counts, beyond, classify, floor_watermark, late_by_event, late_by_window
+from krishiv_py.kernels.input.lateness import (
+    behind_counts,
+    beyond,
+    classify,
+    late_by_event,
+    late_by_window,
+    late_line,
+)
 from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
@@ -244,7 +251,7 @@ class Prepare:
         spec, times = self.spec, stamped.times
         if not len(times) or stamped.null.any() or stamped.out_of_range.any():
             return False
-        if watermark_us != UNSET and times.min() <= floor_watermark(watermark_us, spec.options.allowed_lateness_us):
+        if watermark_us != UNSET and times.min() <= late_line(watermark_us, spec.options):
             return False
         if not results and self._ahead(times.max(keepdims=True), watermark_us, begun_us).any():
             return False
@@ -357,6 +364,20 @@ class Prepare:
         return spans_of(self.spec.operation, times[judged], self.spec.time_kind).of_rows(np.flatnonzero(judged))
 
     def _late(self, times: Ints, watermark_us: int, spans: Spans | None, gaps: Ints | None, *, results: bool) -> Mask:
+        late = self._late_now(times, watermark_us, spans, gaps, results=results)
+        left_us, window = self.spec.options.left_us, self.spec.operation
+        if left_us == UNSET or window.late_by in ("state", "never"):
+            return late
+        if spans is not None:
+            ends = spans.last_ends(times)
+        elif window.grid is not None:
+            ends = FixedAssigner(window.grid).last_end(times)
+        else:
+            return late | (times < left_us)
+        return late | ((ends > times) & (ends <= left_us))  # all its windows had left
+
+    def _late_now(self, times: Ints, watermark_us: int, spans: Spans | None, gaps: Ints | None, *, results: bool) -> Mask:
+        """Return which rows are late by the allowed lateness."""
         options, window = self.spec.options, self.spec.operation
         if watermark_us == UNSET:
             return np.zeros(len(times), np.bool_)
@@ -380,7 +401,7 @@ class Prepare:
     ) -> pa.Table:
         """The rows to keep, None for all, in the working layout."""
         if keep is not None and spans is not None:
-            over = floor_watermark(watermark_us, self.spec.options.allowed_lateness_us)
+            over = late_line(watermark_us, self.spec.options)
             spans = spans.kept(keep[spans.rows] & (spans.ends > over))
             if not (spans.tiled and len(spans.rows) == len(times)):
                 rows, times = rows.take(pa.array(spans.rows)), times[spans.rows]
@@ -392,7 +413,7 @@ class Prepare:
         own = [] if gaps is None else [pa.array(gaps)]
         own += [] if spans is None else [pa.array(spans.starts), pa.array(spans.ends)]
         if self.layout.doubts:
-            over = floor_watermark(watermark_us, self.spec.options.allowed_lateness_us)
+            over = late_line(watermark_us, self.spec.options)
             own.append(pa.array(self._reaches(times, gaps) <= over))
         carried = [rows.column(n) for n in (*self.layout.carried, *self.layout.own)]
         return pa.Table.from_arrays([as_arrow(times), *own, *keys, *inputs, *carried], schema=self.layout.row_schema)

@@ -8,7 +8,7 @@ import attrs
 
 from krishiv_py.plan.aggregates.calls import AggCall, Takes, aggregate, column_of
 from krishiv_py.plan.checks import expression
-from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.expressions.expr import Expr, Lit
 from krishiv_py.plan.expressions.facts import name_of
 
 
@@ -99,3 +99,11 @@ def any_value(arg: Expr | str) -> AggCall:
     """Some non-null value of `arg`: that of :func:`first`, so that every engine gives the same one."""
     call = first(arg)
     return attrs.evolve(call, name=f"any_value_{name_of(call.arg)}")
+
+
+def whole_since(number: int, name: str) -> AggCall:
+    """Return the aggregate that is true for windows without rows from before savepoint `number`, in state as false.
+
+    Numbers make the inputs of several different expressions.
+    """
+    return BoolAnd(Lit(number) == Lit(number), name)

@@ -9,7 +9,7 @@ import attrs
 from krishiv_py.deprecation import deprecated
 from krishiv_py.errors import CallError, shown
 from krishiv_py.plan.checks import one_of
-from krishiv_py.plan.durations import Duration, show_us, to_us
+from krishiv_py.plan.durations import UNSET, Duration, show_us, to_us
 from krishiv_py.plan.options.triggers import Accumulation, Trigger
 
 LateRule: TypeAlias = Literal["event", "window"]
@@ -88,6 +88,10 @@ class QueryOptions:
     late_watermark: LateWatermark = "batch"
     """Which watermark says that a row is late: that of its batch, or that of the batch before (SEMANTICS §4.6)."""
     max_listed: int = MAX_LISTED
+    named: str | None = None
+    """The name of the stage, by which its state is found again (SEMANTICS §12.2)."""
+    left_us: int = UNSET
+    """Windows that end up to here have left for ever, whatever the allowed lateness is now (SEMANTICS §12.3)."""
 
     @property
     def judges_before(self) -> bool:
@@ -99,7 +103,7 @@ class QueryOptions:
     @property
     def state_refuses(self) -> bool:
         """Return whether rows of merging windows are late by the window they end up in, which only the state knows."""
-        return self.late_rule == "window" and not self.judges_before
+        return (self.late_rule == "window" and not self.judges_before) or self.left_us != UNSET
 
     @property
     def fires_by_default(self) -> bool:

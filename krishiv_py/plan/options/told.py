@@ -79,6 +79,7 @@ class ToldOptions:
     future_reference: FutureReference | None = None
     late_watermark: LateWatermark | None = None
     max_listed: int | None = None
+    named: str | None = None
     preset: str | None = None
     touch: SessionTouch | None = None
     initial_us: int | None = None

@@ -150,7 +150,7 @@ class TriggeredOperator:
         self.asked = asked_by(self.trigger)
         self.log = PairLog(self.layout, counted=self.asked is not None)
         self._slices = FixedOperator(spec, counted=self.asked is not None)
-        self.patience = FiringDelay(0, spec.options.allowed_lateness_us)
+        self.patience = FiringDelay(0, spec.options.allowed_lateness_us, spec.options.left_us)
         self.discarding = spec.options.accumulation == "discarding"
         self.retract = spec.options.emit_mode == "retractions" and not self.discarding
         self.by_row = self.trigger._row_by_row

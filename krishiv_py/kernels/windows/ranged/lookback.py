@@ -75,7 +75,8 @@ class LookBackOperator:
         self.mode = spec.options.emit_mode
         self.pane = "final" if self.mode == "final" else "on_time"
         found = FiringDelay.of(spec.options)
-        self.patience = FiringDelay(found.wait_us + self.after, found.keep_us + self.before + self.after)
+        wait_us, written_us = found.wait_us + self.after, shift(found.written_us, -self.after)
+        self.patience = FiringDelay(wait_us, found.keep_us + self.before + self.after, written_us=written_us)
         self.reach_us = self.before + self.after
         self.block_us = max(self.before // BLOCKS, 1)
         self._cut = 0

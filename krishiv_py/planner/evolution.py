@@ -1,0 +1,242 @@
+"""A plan takes the state of another one: which stages belong together, what is kept, migrated, reset or lost (SEMANTICS §12.2).
+
+Both plans come as the outlines that checkpoints and savepoints note, so nothing runs for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+
+from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.plan.aggregates.extremes import whole_since
+from krishiv_py.plan.durations import UNSET, show_us
+from krishiv_py.plan.expressions.expr import Col
+from krishiv_py.plan.options.begin import Begin
+from krishiv_py.planner.cut import StagePlan
+from krishiv_py.planner.physical import PhysicalPlan
+
+Fate: TypeAlias = Literal["kept", "migrated", "reset", "refused", "added", "dropped"]
+COMPLETE: Final = "complete"
+"""The column that says whether all aggregates of a result are whole."""
+HIDDEN: Final = "__whole_"
+_LOSES: Final = ("reset", "refused", "dropped")
+
+
+@attrs.frozen
+class Change:
+    """Say what becomes of the state of a stage.
+
+    Attributes
+    ----------
+    name : str
+        The stage.
+    fate : {"kept", "migrated", "reset", "refused", "added", "dropped"}
+        What becomes of it: migrated state is rewritten, reset and dropped state is lost, an added stage begins without state.
+    how : tuple of str
+        What is done, or why it is refused.
+    old, new : int or None
+        The numbers of the stage in both plans; None where it is not there.
+    """
+
+    name: str
+    fate: Fate
+    how: tuple[str, ...] = ()
+    old: int | None = None
+    new: int | None = None
+
+    @property
+    def loses(self) -> bool:
+        """Return whether state is lost."""
+        return self.fate in _LOSES
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.fate}" + (f" ({'; '.join(self.how)})" if self.how else "")
+
+
+def compared(old: Mapping[str, Any], new: Mapping[str, Any], begin: Begin | None = None) -> list[Change]:
+    """Return what becomes of each stage when a plan takes the state of another one.
+
+    Parameters
+    ----------
+    old, new : dict
+        The outlines of both.
+    begin : Begin, optional
+        What may be lost.
+    """
+    asked = {} if begin is None else begin.on_change
+    before, after = (list(outline["stages"]) for outline in (old, new))
+    pairs = _pairs(before, after)
+    changes = []
+    for number, stage in enumerate(after):
+        at, name = pairs.get(number), stage["name"]
+        if at is None:
+            changes.append(Change(name, "added", ("it begins without state",), None, number))
+            continue
+        refused, how = _differences(before[at], stage)
+        word = asked.get(name)
+        if word == "reset":
+            changes.append(Change(name, "reset", tuple(refused) or ("as asked",), at, number))
+        elif refused:
+            changes.append(Change(name, "refused", tuple(refused), at, number))
+        else:
+            changes.append(Change(name, "migrated" if how else "kept", tuple(how), at, number))
+    for at, stage in enumerate(before):
+        if at not in pairs.values():
+            fate: Fate = "dropped" if asked.get(stage["name"]) == "drop" or not stage["state"] else "refused"
+            changes.append(Change(stage["name"], fate, ("the plan has no stage of this name",), at, None))
+    return changes
+
+
+def _pairs(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> dict[int, int]:
+    """Match stages by name; then, where one is left on each side of a kind without a name, these."""
+    at = {stage["name"]: number for number, stage in enumerate(before)}
+    pairs = {number: at[stage["name"]] for number, stage in enumerate(after) if stage["name"] in at}
+    free = [n for n in range(len(before)) if n not in pairs.values()]
+    for number, stage in enumerate(after):
+        if number in pairs:
+            continue
+        alike = [n for n in free if _kind(before[n]) == _kind(stage)]
+        same = [n for n, other in enumerate(after) if n not in pairs and _kind(other) == _kind(stage)]
+        both_named = bool(alike) and all(s.get("shape", {}).get("named") for s in (before[alike[0]], stage))
+        if len(alike) == 1 and len(same) == 1 and not both_named:
+            pairs[number] = alike[0]
+            free.remove(alike[0])
+    return pairs
+
+
+def _kind(stage: Mapping[str, Any]) -> object:
+    fixed = stage.get("shape", {}).get("fixed", {})
+    keys = sorted((name, text) for name, text in fixed.items() if name.startswith("key "))
+    return stage["state"], fixed.get("window kind"), keys
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Return what the state cannot follow, and what it is migrated for."""
+    if "shape" not in old or "shape" not in new:
+        return ([] if old["state"] == new["state"] else ["only one of both keeps state"]), []
+    was, now = old["shape"], new["shape"]
+    refused, how = [], []
+    for part in sorted(was["fixed"].keys() | now["fixed"].keys()):
+        a, b = was["fixed"].get(part, "(none)"), now["fixed"].get(part, "(none)")
+        if a != b:
+            refused.append(f"{part} was {a} and is {b}")
+    how += _aggregates(was["aggregates"], now["aggregates"])
+    how += [f"column {name} of rows added: null in rows from before" for name in now["own"] if name not in was["own"]]
+    how += [f"column {name} of rows removed" for name in was["own"] if name not in now["own"]]
+    if was["lateness_us"] != now["lateness_us"]:
+        how.append(f"allowed lateness from {show_us(was['lateness_us'])} to {show_us(now['lateness_us'])}")
+        kind = was["fixed"].get("window kind")
+        rows = "firings" in was["fixed"] or was["fixed"].get("window max_duration_us", "None") != "None"
+        if kind == "distinct" or (kind == "session" and rows):
+            refused.append("the allowed lateness of windows that are kept row by row cannot change")
+    if was["emit"] != now["emit"] and was["fixed"].get("window kind") not in ("tumbling", "hopping"):
+        refused.append(f"emit was {was['emit']} and is {now['emit']}")
+    elif was["emit"] != now["emit"]:
+        how.append(f"emit from {was['emit']} to {now['emit']}")
+    if was["ttl"] != now["ttl"]:
+        if now["ttl"] is None:
+            how.append("time to live removed")
+        else:
+            refused.append(f"time to live was {was['ttl']} and is by {now['ttl']} time: when keys were touched is not known")
+    return refused, how
+
+
+def _aggregates(was: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> list[str]:
+    was = [agg for agg in was if not agg["name"].startswith(HIDDEN)]
+    now = [agg for agg in now if not agg["name"].startswith(HIDDEN)]
+    pairs = paired(was, now)
+    how = []
+    for number, agg in enumerate(now):
+        at = pairs.get(number)
+        if at is None:
+            how.append(f"{agg['name']} added: null in windows with rows from before")
+        else:
+            if was[at]["name"] != agg["name"]:
+                how.append(f"{was[at]['name']} is called {agg['name']}")
+            if was[at]["parts"] != agg["parts"]:
+                how.append(f"{agg['name']}: {', '.join(was[at]['parts'])} becomes {', '.join(agg['parts'])}")
+            if at != number and len(was) == len(now) == len(pairs):
+                how.append(f"{agg['name']} moved")
+    how += [f"{agg['name']} removed" for at, agg in enumerate(was) if at not in pairs.values()]
+    return how
+
+
+def paired(was: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> dict[int, int]:
+    """Return which aggregates are the same: by call, and of equal calls by name."""
+    pairs: dict[int, int] = {}
+    for names_too in (True, False):
+        for number, agg in enumerate(now):
+            if number in pairs:
+                continue
+            found = [
+                at
+                for at, other in enumerate(was)
+                if at not in pairs.values() and other["call"] == agg["call"] and (not names_too or other["name"] == agg["name"])
+            ]
+            if found:
+                pairs[number] = found[0]
+    return pairs
+
+
+@attrs.frozen
+class Carried:
+    """Hold what a stage carries along because its state came from another plan; part of the note of a checkpoint.
+
+    Attributes
+    ----------
+    wholes : list of (str, list of str)
+        Hidden aggregates, and the aggregates that each speaks for.
+    blind_us : int
+        Windows that begin before it may lack rows.
+    left_us : int
+        Windows that end up to there have left.
+    """
+
+    wholes: list[list[Any]] = attrs.field(factory=list)
+    blind_us: int = UNSET
+    left_us: int = UNSET
+
+    @property
+    def nothing(self) -> bool:
+        """Return whether there is nothing of it."""
+        return self == Carried()
+
+
+def carrying(plan: PhysicalPlan, carried: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> PhysicalPlan:
+    """Return a plan whose stages carry along what a checkpoint notes of them, by name."""
+    if not carried:
+        return plan
+    stages = tuple(
+        _carrying(stage, Carried(**carried[name])) if name in carried else stage
+        for stage, name in zip(plan.stages, names, strict=True)
+    )
+    return attrs.evolve(plan, stages=stages)
+
+
+def _carrying(stage: StagePlan, carried: Carried) -> StagePlan:
+    def changed(spec: OperatorSpec) -> OperatorSpec:
+        hidden = tuple(whole_since(int(name.rpartition("_")[2]), name) for name, _ in carried.wholes)
+        output = spec.output
+        if output is None and hidden:
+            taken = {"op", "pane_timing", "pane_index"}
+            plain = attrs.evolve(spec, after=(), followed=False)
+            output = tuple((name, Col(name)) for name in _results(stage, plain) if name not in taken)
+        return attrs.evolve(
+            spec,
+            aggs=(*spec.aggs, *hidden),
+            output=output,
+            options=attrs.evolve(spec.options, left_us=carried.left_us),
+            wholes=tuple((name, tuple(of)) for name, of in carried.wholes),
+            blind_us=carried.blind_us,
+        )
+
+    inputs = tuple(attrs.evolve(b, spec=changed(b.spec)) for b in stage.inputs)
+    return attrs.evolve(stage, spec=changed(stage.spec), inputs=inputs)
+
+
+def _results(stage: StagePlan, plain: OperatorSpec) -> list[str]:
+    found: list[str] = attrs.evolve(stage, spec=plain).layout.result_schema.names
+    return found

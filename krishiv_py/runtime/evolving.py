@@ -1,0 +1,265 @@
+"""The state of a savepoint as another plan keeps it: its tables with other columns (SEMANTICS §12.2, §12.3)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from krishiv_py.errors import CheckpointError
+from krishiv_py.kernels.aggregates import AggKernel, Rows
+from krishiv_py.kernels.columns.layout import TIME
+from krishiv_py.kernels.input.lateness import floor_watermark
+from krishiv_py.kernels.state.spread import BucketContent
+from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.planner.cut import StagePlan
+from krishiv_py.planner.evolution import COMPLETE, Carried, paired
+from krishiv_py.planner.outline import input_text, shape_of
+from krishiv_py.runtime.savepoints import Savepoint
+
+_PART: Final = re.compile(r"p\d+_\d+")
+_TTL: Final = ("touched", "ttl", "touch")
+
+
+@attrs.define(kw_only=True)
+class Evolved(Savepoint):
+    """A savepoint as another plan reads it: the stages are those of that plan.
+
+    Attributes
+    ----------
+    plans : list of (StagePlan, dict or None, int)
+        Of each stage its plan, the shape its state was kept in (None: as it is kept now), and its number in the folder.
+    """
+
+    plans: list[tuple[StagePlan, dict[str, Any] | None, int]]
+
+    def buckets_of(self, stage: int) -> Iterator[BucketContent]:
+        """The buckets of a stage, one after the other."""
+        plan, was, number = self.plans[stage]
+        for bucket in self.stages[stage].buckets:
+            held = self.bucket(number, bucket)
+            yield held if was is None else migrated(held, was, plan)
+
+
+def carried_over(was: Mapping[str, Any], stage: StagePlan, reached_us: int) -> Carried:
+    """Return what a stage carries along when it takes state that was kept as `was` says.
+
+    Parameters
+    ----------
+    was : dict
+        The shape of the stage before.
+    stage : StagePlan
+        The stage, which carries nothing yet.
+    reached_us : int
+        The watermark under which its state last stepped.
+    """
+    now = shape_of(stage)
+    pairs = paired(was["aggregates"], now["aggregates"])
+    names = {was["aggregates"][at]["name"]: now["aggregates"][number]["name"] for number, at in pairs.items()}
+    wholes = [[whole, [names[name] for name in of if name in names]] for whole, of in was["wholes"]]
+    wholes = [[whole, of] for whole, of in wholes if of]
+    added = [agg["name"] for number, agg in enumerate(now["aggregates"]) if number not in pairs and agg["name"] != COMPLETE]
+    if added:
+        number = 1 + max((int(whole.rpartition("_")[2]) for whole, _ in was["wholes"]), default=0)
+        wholes.append([f"__whole_{number}", added])
+    left_us = was["left_us"]
+    if was["lateness_us"] != now["lateness_us"]:
+        left_us = max(left_us, floor_watermark(reached_us, was["lateness_us"]))
+    return Carried(wholes, was["blind_us"], UNSET if left_us in (UNSET, END_OF_TIME) else left_us)
+
+
+def migrated(held: BucketContent, was: Mapping[str, Any], stage: StagePlan) -> BucketContent:
+    """Return a bucket as another plan keeps it."""
+    meta, tables = dict(held.meta), dict(held.tables)
+    now = shape_of(stage)
+    if was["ttl"] is not None and now["ttl"] is None:
+        if held.meta.get("runs:grave"):
+            raise CheckpointError(
+                "the time to live cannot be removed yet",
+                got=f"windows of {stage.spec.name} that lost rows to it are in state",
+                then="they would look whole",
+                hint="make the savepoint once these windows are over, or keep the time to live",
+            )
+        for name in [n for n in meta if n.partition(":")[2] in _TTL or n == "ttl_checked"]:
+            del meta[name]
+        tables = {name: t for name, t in tables.items() if not name.startswith(tuple(f"{of}" for of in _TTL))}
+    if "fired_at" in meta and (was["lateness_us"], was["emit"]) != (now["lateness_us"], now["emit"]):
+        meta["fired_at"] = _fired_at(meta["fired_at"], was, now)
+    table = _Tables(was, stage)
+    return BucketContent(meta, {name: table.of(rows) for name, rows in tables.items()})
+
+
+def _fired_at(fired_us: int, was: Mapping[str, Any], now: Mapping[str, Any]) -> int:
+    """Return up to which watermark windows have fired, as an operator with another lateness or emission counts it."""
+    if fired_us in (UNSET, END_OF_TIME):
+        return fired_us
+    left_us = fired_us - int(was["lateness_us"])
+    if now["emit"] == "final":
+        return min(fired_us, left_us + int(now["lateness_us"]))
+    return left_us if was["emit"] == "final" else fired_us
+
+
+class _Tables:
+    """Rewrites tables."""
+
+    def __init__(self, was: Mapping[str, Any], stage: StagePlan) -> None:
+        self.was, self.now = was, shape_of(stage)
+        self.layout = stage.layout
+        self.pairs = paired(was["aggregates"], self.now["aggregates"])
+        self.incomplete = any(
+            n not in self.pairs and agg["name"] != COMPLETE and not agg["name"].startswith("__whole_")
+            for n, agg in enumerate(self.now["aggregates"])
+        )
+        self.inputs = [input_text(value, where) for value, where in self.layout.inputs]
+        self.flags = self._flags()
+
+    def _flags(self) -> dict[int, bool]:
+        """Return inputs of hidden aggregates that rows from before have, by number."""
+        found = {}
+        for number, at in enumerate(self.layout.input_of):
+            agg = self.now["aggregates"][number]
+            if at is not None and self._is_flag(agg["name"]) and (number not in self.pairs or agg["name"] == COMPLETE):
+                found[at] = self._whole(number, agg["name"])
+        return found
+
+    def _is_flag(self, name: str) -> bool:
+        return name == COMPLETE or name.startswith("__whole_")
+
+    def _whole(self, number: int, name: str) -> bool:
+        """Return whether rows from before are whole for a hidden aggregate, or for what says that all is."""
+        return not self.incomplete if name == COMPLETE else False
+
+    def of(self, rows: pa.Table) -> pa.Table:
+        """Return a table with the columns of the new plan."""
+        names = rows.column_names
+        blocks: dict[int, list[tuple[pa.Field, Any]]] = {}
+        gone: set[str] = set()
+        parts = [name for name in names if _PART.fullmatch(name)]
+        if parts:
+            gone.update(parts)
+            blocks[names.index(parts[0])] = self._parts(rows)
+        elif TIME in names and set(self.was["row"]) - set(_riders(self.was)) <= set(names):
+            old = [f"a{n}" for n in range(len(self.was["inputs"]))]
+            gone.update(old)
+            after = [i for i, name in enumerate(names) if re.fullmatch(r"k\d+", name)] or [names.index(TIME)]
+            blocks[names.index(old[0]) if old else after[-1] + 1] = self._inputs(rows)
+        own = [name for name in names if re.fullmatch(r"r\d+", name)]
+        if own and len(own) == len(self.was["own"]):
+            gone.update(own)
+            blocks.setdefault(names.index(own[0]), [])
+            blocks[names.index(own[0])] = blocks[names.index(own[0])] + self._own(rows)
+        if not gone and not blocks:
+            return rows
+        fields: list[pa.Field] = []
+        columns: list[Any] = []
+        for at in range(len(names) + 1):
+            for field, column in blocks.get(at, ()):
+                fields.append(field)
+                columns.append(column)
+            if at < len(names) and names[at] not in gone:
+                fields.append(rows.schema.field(at))
+                columns.append(rows.column(at))
+        return pa.Table.from_arrays(columns, schema=pa.schema(fields, rows.schema.metadata))
+
+    def _parts(self, rows: pa.Table) -> list[tuple[pa.Field, Any]]:
+        fields = {field.name: field for field in self.layout.partial_fields}
+        found = []
+        for number, (names, kernel) in enumerate(zip(self.layout.partial_names, self.layout.kernels, strict=True)):
+            at, name = self.pairs.get(number), self.now["aggregates"][number]["name"]
+            if at is not None:
+                old = [rows[f"p{at}_{n}"].combine_chunks() for n in range(len(self.was["aggregates"][at]["parts"]))]
+                new = _widened(old, kernel)
+                if name == COMPLETE and self.incomplete:
+                    new = [_all(False, rows.num_rows)]
+            elif self._is_flag(name):
+                new = [_all(self._whole(number, name), rows.num_rows)]
+            else:
+                new = _empty(kernel, self._input_type(number), rows.num_rows)
+            found += [(fields[n], column) for n, column in zip(names, new, strict=True)]
+        return found
+
+    def _input_type(self, number: int) -> pa.DataType | None:
+        at = self.layout.input_of[number]
+        return None if at is None else self.layout.row_schema.field(f"a{at}").type
+
+    def _inputs(self, rows: pa.Table) -> list[tuple[pa.Field, Any]]:
+        known = {text: f"a{n}" for n, text in enumerate(self.was["inputs"])}
+        found = []
+        for at, text in enumerate(self.inputs):
+            field = self.layout.row_schema.field(f"a{at}")
+            if at in self.flags and not self.flags[at]:
+                column: Any = _all(False, rows.num_rows)
+            elif at in self.flags and text not in known:
+                column = _all(True, rows.num_rows)
+            elif text in known:
+                column = _cast(rows[known[text]], field.type)
+            else:
+                column = pa.nulls(rows.num_rows, field.type)
+            found.append((field, column))
+        return found
+
+    def _own(self, rows: pa.Table) -> list[tuple[pa.Field, Any]]:
+        known = {name: f"r{n}" for n, name in enumerate(self.was["own"])}
+        found = []
+        for own, name, field in zip(self.layout.own_names, self.layout.own, self.layout.own_fields, strict=True):
+            column = _cast(rows[known[name]], field.type) if name in known else pa.nulls(rows.num_rows, field.type)
+            found.append((field.with_name(own), column))
+        return found
+
+
+def _riders(was: Mapping[str, Any]) -> list[str]:
+    """Return columns of working rows that state does not keep."""
+    return [name for name in was["row"] if name in ("__d", "__g", "__ws", "__we") or re.fullmatch(r"[lr]\d+", name)]
+
+
+def _all(value: bool, n: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value), n)
+
+
+def _empty(kernel: AggKernel, type_: pa.DataType | None, n: int) -> list[pa.Array]:
+    """Partials of no rows."""
+    none = np.empty(0, np.int64)
+    return kernel.create(Rows(None if type_ is None else pa.array([], type_), none, none, n))
+
+
+def _cast(column: Any, type_: pa.DataType) -> Any:
+    """Return values in a wider type; Arrow takes whole numbers as decimals of so many digits only."""
+    if pa.types.is_integer(column.type) and pa.types.is_decimal(type_):
+        digits = len(str(2**column.type.bit_width))
+        return column.cast(pa.decimal128(digits, 0)).cast(type_)
+    return column.cast(type_)
+
+
+def _widened(parts: list[pa.Array], kernel: AggKernel) -> list[pa.Array]:
+    """Return partials in the types of a kernel of the same aggregate over wider values.
+
+    Raises
+    ------
+    CheckpointError
+        Where partials of one kind cannot become those of the other.
+    """
+    types = kernel.partial_types
+    if [part.type for part in parts] == types:
+        return parts
+    if len(parts) == len(types) + 1 and pa.types.is_decimal(types[0]) and pa.types.is_integer(parts[0].type):
+        low, wraps, *rest = parts  # of sums of integers, which note how often they left 64 bits
+        whole = [None if v is None else v + (w << 64) for v, w in zip(low.to_pylist(), wraps.to_pylist(), strict=True)]
+        scale = types[0].scale
+        shifted = pa.array([None if v is None else v * 10**scale for v in whole], pa.decimal256(76, 0))
+        exact = pa.Array.from_buffers(types[0], len(shifted), shifted.buffers(), shifted.null_count)
+        return [exact, *(part.cast(t) for part, t in zip(rest, types[1:], strict=True))]
+    try:
+        if len(parts) == len(types):
+            return [_cast(part, type_) for part, type_ in zip(parts, types, strict=True)]
+    except pa.ArrowException:
+        pass
+    raise CheckpointError(
+        "an aggregate cannot go on over values of another type",
+        got=f"{', '.join(str(p.type) for p in parts)} for {', '.join(map(str, types))}",
+        then="its value so far would be lost",
+        hint="widen types only (int, bigint, decimal; float, double), or give the aggregate over the new type another name",
+    )
