@@ -82,7 +82,8 @@ def test_a_notebook_shows_a_text_line_by_line(text: str) -> None:
     """IPython shows the ``repr`` of a text, with line ends as backslashes, unless the text says how it is shown."""
     driver = Driver(A)
     driver.send([{"id": "a", "at": 1, "x": 1.0}])
-    shown: Any = {"plan": A.explain, "why_not_fired": driver.why_not_fired, "why": driver.why}[text]()
+    texts: dict[str, Any] = {"plan": A.explain, "why_not_fired": driver.why_not_fired, "why": driver.why}
+    shown = texts[text]()
     printed: list[str] = []
     shown._repr_pretty_(SimpleNamespace(text=printed.append), False)
     assert printed == [str(shown)]
