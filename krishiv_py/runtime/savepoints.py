@@ -232,7 +232,7 @@ def write_bucket(folder: str, stage: int, bucket: int, held: BucketContent, desc
         The savepoint.
     stage, bucket : int
         Their numbers.
-    held : Held
+    held : BucketContent
         What is written.
     described : dict, optional
         What columns are, by name; a reader finds it in the metadata of the columns.
