@@ -26,7 +26,7 @@ _LOSES: Final = ("reset", "refused", "dropped")
 
 
 @attrs.frozen
-class Change:
+class StageChange:
     """Say what becomes of the state of a stage.
 
     Attributes
@@ -56,7 +56,7 @@ class Change:
         return f"{self.name}: {self.fate}" + (f" ({'; '.join(self.how)})" if self.how else "")
 
 
-def compared(old: Mapping[str, Any], new: Mapping[str, Any], begin: Begin | None = None) -> list[Change]:
+def compared(old: Mapping[str, Any], new: Mapping[str, Any], begin: Begin | None = None) -> list[StageChange]:
     """Return what becomes of each stage when a plan takes the state of another one.
 
     Parameters
@@ -73,20 +73,20 @@ def compared(old: Mapping[str, Any], new: Mapping[str, Any], begin: Begin | None
     for number, stage in enumerate(after):
         at, name = pairs.get(number), stage["name"]
         if at is None:
-            changes.append(Change(name, "added", ("it begins without state",), None, number))
+            changes.append(StageChange(name, "added", ("it begins without state",), None, number))
             continue
         refused, how = _differences(before[at], stage)
         word = asked.get(name)
         if word == "reset":
-            changes.append(Change(name, "reset", tuple(refused) or ("as asked",), at, number))
+            changes.append(StageChange(name, "reset", tuple(refused) or ("as asked",), at, number))
         elif refused:
-            changes.append(Change(name, "refused", tuple(refused), at, number))
+            changes.append(StageChange(name, "refused", tuple(refused), at, number))
         else:
-            changes.append(Change(name, "migrated" if how else "kept", tuple(how), at, number))
+            changes.append(StageChange(name, "migrated" if how else "kept", tuple(how), at, number))
     for at, stage in enumerate(before):
         if at not in pairs.values():
             fate: Fate = "dropped" if asked.get(stage["name"]) == "drop" or not stage["state"] else "refused"
-            changes.append(Change(stage["name"], fate, ("the plan has no stage of this name",), at, None))
+            changes.append(StageChange(stage["name"], fate, ("the plan has no stage of this name",), at, None))
     return changes
 
 

@@ -15,7 +15,7 @@ from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.options.begin import Begin
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.planner.cut import StagePlan
-from krishiv_py.planner.evolution import Carried, Change, carrying, compared
+from krishiv_py.planner.evolution import Carried, StageChange, carrying, compared
 from krishiv_py.planner.outline import outline_of, stage_names
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.checkpoint.begun import begin_move, end_move, is_being_made
@@ -129,7 +129,7 @@ def opened_for(begin: Begin, plan: PhysicalPlan) -> Opening:
     return Opening(Evolved(**values, plans=plans), runs, carried)
 
 
-def changes_against(folder: str, plan: PhysicalPlan) -> list[Change]:
+def changes_against(folder: str, plan: PhysicalPlan) -> list[StageChange]:
     """Return what becomes of each stage if a plan begins from a checkpoint or savepoint, which is only looked at.
 
     Raises
@@ -142,7 +142,7 @@ def changes_against(folder: str, plan: PhysicalPlan) -> list[Change]:
     return compared(note["outline"], outline_of(plan))
 
 
-def _check_taken(begin: Begin, changes: list[Change], folder: str) -> None:
+def _check_taken(begin: Begin, changes: list[StageChange], folder: str) -> None:
     """See that no state is lost that nobody said may be lost.
 
     Raises
