@@ -452,6 +452,7 @@ def _results() -> Iterator[Call]:
     listed = windowed().agg(kv.top_k(2, "n").alias("top")).results()
     yield Call("ResultStream.unnest", lambda: listed.unnest, {"column": "top", "rank": "place", "outer": True})
     yield Call("WindowedStream.top_rows", lambda: windowed().top_rows, {"k": 2, "by": "n", "columns": "amount"})
+    yield Call("ResultStream.named", lambda: aggregated().named, {"name": "per_minute"})
     yield Call("ResultStream.tumbling_window", lambda: aggregated().tumbling_window, {"size": 20_000})
     yield Call("ResultStream.session_window", lambda: aggregated().session_window, {"gap": 20_000})
 

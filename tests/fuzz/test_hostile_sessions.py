@@ -25,6 +25,7 @@ class NoSpark:
     queries: tuple[Any, ...] = ()
     clock: Any = lambda: 0
     profile: str = "dev-local"
+    sends_in_segments: bool = False
 
     def trim(self, folder: str) -> int:
         """Nothing to trim."""
@@ -44,6 +45,17 @@ class NoSpark:
     def move(self, checkpoint: str, to: str, into: str | None, buckets: int | None) -> str:
         """Nothing."""
         return checkpoint
+
+    def savepoint(self, checkpoint: str, path: str) -> str:
+        """Nothing."""
+        return path
+
+    def why(self, *given: object) -> str:
+        """Nothing."""
+        return ""
+
+    def stop(self) -> None:
+        """Nothing runs."""
 
     def read_state(self, stream: kv.ResultStream, checkpoint: str, stage: str | None) -> None:
         """Nothing."""
@@ -79,6 +91,9 @@ def calls(root: Path) -> dict[str, Call]:
         Call("register_sink", lambda: session().register_sink, {"name": "a", "sink": kv.MemorySink()}),
         Call("read_state", lambda: session().read_state, {"checkpoint": "x", "stream": plan}),
         Call("move", lambda: session().move, {"checkpoint": "x", "to": "spark", "into": "y", "buckets": 4}),
+        Call("savepoint", lambda: session().savepoint, {"checkpoint": "x", "path": "y"}),
+        Call("why", lambda: session().why, {"checkpoint": "x", "stream": plan, "key": "a", "time": 5, "stage": None}),
+        Call("ui", lambda: lambda port, host: served(session(), port, host), {"port": 0, "host": "127.0.0.1"}),
         Call("rescale", lambda: session().rescale, {"checkpoint": "x", "tasks": 4}),
         Call("start", lambda: session().start, {"outputs": [], "checkpoint": "x", "batches": None, "name": "x"}),
         Call("temporary_folder", lambda: session().temporary_folder, {}),
@@ -87,6 +102,12 @@ def calls(root: Path) -> dict[str, Call]:
         Call("from_spark", lambda: Session.from_spark, {"spark": None}),
     ]
     return {call.name: call for call in made}
+
+
+def served(session: Session, port: Any, host: Any) -> None:
+    """Serve a page and end it."""
+    with session.ui(port, host=host):
+        pass
 
 
 STARTS_SPARK = {"connect", "rate", "builder", "embedded", "get_or_create", "stop", "replay"}

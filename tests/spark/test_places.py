@@ -14,6 +14,7 @@ import pytest
 from krishiv_py import JsonSink, MemorySink, ParquetSink, Sender, Session, SideOutputLateEventHandler, Stream
 from krishiv_py.connectors import Sink
 from krishiv_py.connectors.staging import Publisher
+from krishiv_py.disk.checksums import sealed
 from krishiv_py.errors import CheckpointError, PlanError
 from krishiv_py.plan.nodes import FileSource, MemorySource, UnionSource
 from krishiv_py.planner.places import check_places, place_of
@@ -137,7 +138,7 @@ def test_a_copied_checkpoint_may_not_replace_what_the_first_wrote(tmp_path: Path
     out = JsonSink(str(tmp_path / "out"))
     for name in ("one", "copy"):
         (tmp_path / name / "krishiv").mkdir(parents=True)
-        (tmp_path / name / "krishiv" / "plan.json").touch()
+        (tmp_path / name / "krishiv" / "plan.json").write_bytes(sealed(b'{"format": 1}'))
     claim_folder(out, "results", "aaaaaaaa", str(tmp_path / "one"))
     claim_folder(out, "results", "aaaaaaaa", f"{tmp_path}/x/../one/")
     with pytest.raises(CheckpointError, match="copy of another"):
