@@ -99,9 +99,10 @@ class RunMethods:
     ) -> Any:
         """A Spark DataFrame of the results, for use in plain Spark. It is streaming if the source is streaming.
 
-        Without a `checkpoint` the frame is a part of the Spark query that reads it. Late rows are then dropped and counted per
-        Spark task only, and no watermark of Spark's can follow: a query has one, the minimum of all. Files of a stream are then
-        planned by Spark's file source, which does not notice a planned file that was changed or was empty (docs/sources.md).
+        Without a `checkpoint` the frame is a part of the Spark query that reads it. Late rows, and rows that fail an
+        expectation, are then dropped and counted per Spark task only, and no watermark of Spark's can follow: a query has one,
+        the minimum of all. Files of a stream are then planned by Spark's file source, which does not notice a planned file that
+        was changed or was empty (docs/sources.md).
 
         With a `checkpoint` a query of its own starts and hands its results over (docs/outputs.md, "Continuing in Spark"): those
         of any plan that :meth:`start` takes, chains, joins and late outputs included. The frame has one more column,
