@@ -153,7 +153,7 @@ def test_a_sink_that_fails_half_way_leaves_nothing(used: Google) -> None:
             stream.write(b"half")
             raise OSError("the disk is full")
 
-    with pytest.raises(OSError, match="the disk is full"):
+    with pytest.raises(OperatorError, match="the disk is full"):
         write_staged(Broken(), Broken.path, "cafe", 0, 0, pa.table({"n": [1]}))
     assert used.files("broken") == []
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import socket
 import sys
 from typing import Final
 
@@ -26,6 +27,7 @@ ALLOCATOR: Final = "JE_ARROW_MALLOC_CONF"
 """Where the script tells Arrow's allocator to begin no thread; programs that tasks start need not know."""
 
 _THREADS: Final = "/proc/self/task"
+_WORKER: Final = daemon.worker
 
 
 def _chance() -> None:
@@ -34,8 +36,17 @@ def _chance() -> None:
         numpy.random.seed()
 
 
+def _one(sock: socket.socket, authenticated: bool) -> int:
+    """Be a worker until its task is over; PySpark shows a traceback where Spark, at its end, wants no answer any more."""
+    try:
+        return _WORKER(sock, authenticated)
+    except BrokenPipeError:
+        os._exit(0)
+
+
 def serve() -> None:
     """Be PySpark's daemon for the rest of this process."""
+    daemon.worker = _one
     os.environ.pop(ALLOCATOR, None)
     if len(os.listdir(_THREADS)) != 1:
         os.execv(sys.executable, [sys.executable, "-m", daemon.__name__, *sys.argv[1:]])
