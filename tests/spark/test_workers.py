@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from krishiv_py import Batches, MemorySink, Sender, Session, Stream, count
 from krishiv_py.errors import OperatorError
 from krishiv_py.spark.setup.interpreter import WORKER, choose_worker_python
+from krishiv_py.spark.tasks import daemon
 from krishiv_py.spark.tasks.carried import NO_ANSWER, carried
 from krishiv_py.spark.tasks.processor import BucketProcessor
 from krishiv_py.testing import stream_of
@@ -214,3 +215,16 @@ def daemons() -> list[psutil.Process]:
             if parent is not None and parent.name() == "java" and "pyspark.daemon" in process.cmdline():
                 found.append(process)
     return found
+
+
+def test_a_worker_whose_spark_has_ended_leaves_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[int] = []
+
+    def broken(sock: socket.socket, authenticated: bool) -> int:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(daemon, "_WORKER", broken)
+    monkeypatch.setattr("os._exit", left.append)
+    with socket.socket() as sock:
+        daemon._one(sock, True)
+    assert left == [0]
