@@ -200,7 +200,7 @@ def test_an_option_that_is_given_twice_is_refused(
 ) -> None:
     (tmp_path / "a.csv").write_text("a,1\n")
     first, second = options
-    with pytest.raises(PlanError, match=rf"given twice, got {first}=.* and {second}=.*Hint: leave out {first} or {second}"):
+    with pytest.raises(PlanError, match=rf"given twice .got: {first}=.* and {second}=.*Hint: leave out {first} or {second}"):
         session.read_csv(tmp_path, DDL, streaming=streaming, **options)
 
 

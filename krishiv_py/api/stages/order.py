@@ -79,7 +79,7 @@ WINDOWS: Final = (
 JOINS: Final = ("interval_join", "asof_join", "window_join")
 RESULTS: Final = ("collect", "collect_with_aggs", "to_pandas", "to_dataframe", "start", "run")
 
-_STEPS: Final = ("select", "filter", "with_column", "rename", "drop", "map_batches", "unnest", "lookup_join", "split")
+_STEPS: Final = ("select", "filter", "expect", "with_column", "rename", "drop", "map_batches", "unnest", "lookup_join", "split")
 _SPARK_STEPS: Final = {
     "where": "filter",
     "withColumn": "with_column",
@@ -146,6 +146,7 @@ _OPTIONS: Final = (
     "future_tolerance",
     "null_keys",
     "max_listed",
+    "named",
     "with_pane",
     "with_state_ttl",
 )
@@ -180,7 +181,7 @@ _BEFORE_MARK: Final = {name: f"call .{name}(...) before .watermark(...)" for nam
 _MARKED: Final = dict.fromkeys(("watermark", "with_watermark", *_MARKS), "the stream has one; call .watermark(...) once") | {
     "processing_time": "the stream has its time; call either .watermark(...) or .processing_time(), once"
 }
-_BEHIND: Final = ("select", "filter", "with_column", "rename", "drop")
+_BEHIND: Final = ("select", "filter", "expect", "with_column", "rename", "drop")
 """Steps that may follow the watermark, as long as the stream has no key."""
 ON_TIMED: Final = {
     **_ANYWHERE,
