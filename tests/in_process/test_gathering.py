@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from krishiv_py import Batches, MemorySink, PlanError, Session, SideOutputLateEventHandler, col, collect_list, count
 from krishiv_py import sum as total
+from krishiv_py.plan.running.counters import BEHIND
 from krishiv_py.replay_log import HandedSends
 from krishiv_py.runtime.ranges.limit import Limit
 from krishiv_py.send_segments import Send
@@ -54,6 +55,11 @@ SENDS = st.lists(
 )
 
 
+def judged(counters: dict[str, int]) -> dict[str, int]:
+    """Return counters without those of the lateness of rows that are on time."""
+    return {name: n for name, n in counters.items() if not name.startswith(BEHIND)}
+
+
 @given(name=st.sampled_from(sorted(PLANS)), sends=SENDS, rising=st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_sends_in_one_batch_give_what_a_batch_for_each_gives(name: str, sends: list[list[Any]], rising: bool) -> None:
@@ -76,7 +82,8 @@ def test_sends_in_one_batch_give_what_a_batch_for_each_gives(name: str, sends: l
         assert query.progress.batch_id <= len(rows)
         assert plain(query.results().to_pylist()) == plain([r for step in one_by_one for r in step.results.to_pylist()])
         assert query.progress.late == driver.progress.late
-        assert query.progress.counters == driver.progress.counters
+        # how far a row was behind goes by the watermark of its batch, so by batches
+        assert judged(query.progress.counters) == judged(driver.progress.counters)
         query.stop()
 
 
