@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 import attrs
 import pyarrow as pa
 
+from krishiv_py.errors import PlanError
 from krishiv_py.kernels.input.clocks import ClockPlan, ClockSpec
 from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.plan.durations import UNSET, show_instant, show_us
@@ -82,6 +85,37 @@ def oldest_waiting_us(stage: StagePlan, watermark_us: int, state: Callable[[], p
     unit_us = 1_000 if pa.types.is_int64(table.schema.field("window_end").type) else 1
     ends = (end * unit_us for end in table["window_end"].cast(pa.int64()).unique().to_pylist() if end is not None)
     return min((end for end in ends if end + _beyond_end_us(stage) > watermark_us), default=None)
+
+
+def in_stage(stages: Sequence[StagePlan], one: StagePlan) -> str:
+    """Return which stage a sentence is about, to begin it with; nothing where there is only one with state."""
+    several = sum(not stage.stateless for stage in stages) > 1
+    return f"stage {one.spec.name!r}:" if several else ""
+
+
+def oldest_of_all(
+    stages: Sequence[StagePlan], watermark_us: Callable[[StagePlan], int], state: Callable[[str], pa.Table]
+) -> tuple[StagePlan, int] | None:
+    """Return the stage with the window that waits and ends before all others, and that end, µs; None if no window waits.
+
+    Parameters
+    ----------
+    stages : sequence of StagePlan
+        The stages of a query, in the order of rows.
+    watermark_us : callable
+        Gives the watermark of a stage, µs.
+    state : callable
+        Gives the open windows of a stage by its name.
+    """
+    found: list[tuple[int, StagePlan]] = []
+    for stage in stages:
+        with contextlib.suppress(PlanError):  # of rows that are kept without aggregates there is no table
+            end_us = None if stage.stateless else oldest_waiting_us(stage, watermark_us(stage), partial(state, stage.spec.name))
+            found += [] if end_us is None else [(end_us, stage)]
+    if not found:
+        return None
+    end_us, stage = min(found, key=lambda one: one[0])
+    return stage, end_us
 
 
 def _holder(

@@ -19,7 +19,7 @@ from krishiv_py.errors import PlanError
 from krishiv_py.plan.durations import Duration, TimePoint, show_instant, time_point_us, to_us
 from krishiv_py.plan.running.progress import Progress
 from krishiv_py.planner.cut import StagePlan, leading_stage
-from krishiv_py.planner.diagnose import oldest_waiting_us, why_not_fired
+from krishiv_py.planner.diagnose import in_stage, oldest_of_all, why_not_fired
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.why import Standing
 from krishiv_py.redaction import redacted
@@ -107,14 +107,14 @@ class RunningQuery:
 
     def why_not_fired(self, window_end: TimePoint | None = None, stage: str | None = None) -> str:
         """Say what the window of a `stage` that ends at `window_end` is waiting for; without it the oldest that waits."""
-        now, asked = self.progress, self._plan.stages[self._plan.stage_called(stage)]
-        watermark_us = self._ledger.moment.at(asked.times).watermark_us
-        if window_end is not None:
-            end_us: int | None = time_point_us(window_end, "window_end")
-        else:
-            end_us = oldest_waiting_us(asked, watermark_us, lambda: self.state(stage))
-        text = why_not_fired(asked, self._plan.clocks, watermark_us, now.source_watermarks_us, end_us)
-        return LaidOut(" ".join([text, *self._ledger.waiting()]))
+        now, moment = self.progress, self._ledger.moment
+        asked = self._plan.stages[self._plan.stage_called(stage)]
+        end_us = None if window_end is None else time_point_us(window_end, "window_end")
+        if end_us is None:
+            stages = self._plan.stages if stage is None else [asked]
+            asked, end_us = oldest_of_all(stages, lambda one: moment.at(one.times).watermark_us, self.state) or (asked, None)
+        text = why_not_fired(asked, self._plan.clocks, moment.at(asked.times).watermark_us, now.source_watermarks_us, end_us)
+        return LaidOut(" ".join([in_stage(self._plan.stages, asked), text, *self._ledger.waiting()]).lstrip())
 
     def why(self, key: Any = None, time: TimePoint | None = None, stage: str | None = None) -> str:
         """Say what became of a `key` at a `time`: its windows, the watermark, and where a row of that time would go."""

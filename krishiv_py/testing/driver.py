@@ -39,7 +39,7 @@ from krishiv_py.plan.options.begin import OnChange, told_begin
 from krishiv_py.plan.running.counters import Counters, summed
 from krishiv_py.plan.running.progress import Progress, of_stages
 from krishiv_py.planner.cut import input_stages, leading_stage
-from krishiv_py.planner.diagnose import oldest_waiting_us, why_not_fired
+from krishiv_py.planner.diagnose import in_stage, oldest_of_all, why_not_fired
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.snapshot import check_snapshot
 from krishiv_py.planner.tables import tables_seen
@@ -309,13 +309,15 @@ class Driver:
         the window that ends at 1970-01-01T00:00:10Z fires when the watermark reaches 1970-01-01T00:00:10Z
         """
         idle = self._clocks.idle(self.clock.now_us)
-        asked = self._stages[self._plan.stage_called(stage)]
-        watermark_us = self._watermark_us(asked)
-        if window_end is not None:
-            end_us: int | None = time_point_us(window_end, "window_end")
-        else:
-            end_us = oldest_waiting_us(asked.plan, watermark_us, lambda: self.state(stage))
-        return LaidOut(why_not_fired(asked.plan, self._plan.clocks, watermark_us, self.source_watermarks_us, end_us, idle))
+        marks = {one.plan.spec.name: self._watermark_us(one) for one in self._stages}
+        asked = self._plan.stages[self._plan.stage_called(stage)]
+        end_us = None if window_end is None else time_point_us(window_end, "window_end")
+        if end_us is None:
+            stages = self._plan.stages if stage is None else [asked]
+            asked, end_us = oldest_of_all(stages, lambda one: marks[one.spec.name], self.state) or (asked, None)
+        mark_us = marks[asked.spec.name]
+        text = why_not_fired(asked, self._plan.clocks, mark_us, self.source_watermarks_us, end_us, idle)
+        return LaidOut(f"{in_stage(self._plan.stages, asked)} {text}".lstrip())
 
     def why(self, key: Any = None, time: TimePoint | None = None, stage: str | None = None) -> str:
         """Say what became of a `key` at a `time`, as ``query.why(...)`` does; without both :meth:`why_not_fired`.

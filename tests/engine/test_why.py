@@ -20,6 +20,7 @@ from krishiv_py import (
     calendar_window,
     count,
 )
+from krishiv_py import sum as total
 from krishiv_py.cli.main import main
 from krishiv_py.errors import DurationError, KrishivError, PlanError
 from krishiv_py.testing import Driver, ManualClock, stream_of
@@ -170,3 +171,16 @@ def test_windows_of_every_kind_are_answered(windows: Any) -> None:
     assert driver.why("a", 1).count("\n") == 2
     driver.close()
     assert "the input has ended" in driver.why("a", 1)
+
+
+def test_without_a_name_the_oldest_window_of_any_stage_is_named() -> None:
+    # The second stage has no row yet: what holds up the query is a window of the first.
+    per_second = stream_of("user string, at bigint").watermark("at", 0).key_by("user").tumbling_window(1_000).agg(count())
+    driver = Driver(per_second.named("per_second").key_by("user").tumbling_window(5_000).agg(total("count")).named("per_five"))
+    driver.send([{"user": "a", "at": 100}])
+    assert driver.why_not_fired().startswith("stage 'per_second': the window that ends at 1970-01-01T00:00:01Z fires when")
+    driver.send([{"user": "b", "at": 1_000}])
+    assert driver.why_not_fired().startswith("stage 'per_second': the window that ends at 1970-01-01T00:00:02Z fires when")
+    waiting = driver.why_not_fired(stage="per_five")
+    assert waiting.startswith("stage 'per_five': the window that ends at 1970-01-01T00:00:05Z")
+    assert driver.why_not_fired(10_000).startswith("stage 'per_five': the window that ends at 1970-01-01T00:00:10Z")
