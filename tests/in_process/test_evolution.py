@@ -248,7 +248,7 @@ def test_unnamed_stages_keep_their_names_when_others_come(tmp_path: Path) -> Non
     assert found
 
 
-def test_a_column_of_the_source_is_added_to_deduplication_and_joins(tmp_path: Path) -> None:
+def test_a_column_of_the_source_is_added_to_deduplication(tmp_path: Path) -> None:
     wide = SCHEMA + ", note string"
     makes: list[Callable[[Any], Any]] = [
         lambda s: s.drop_duplicates("user", within="1 minute"),

@@ -201,7 +201,7 @@ def test_last_results_are_bounded_and_say_what_they_need(session: Session, monke
         without.lookup(1, last=1)
 
 
-def test_a_lookup_of_results_takes_less_than_a_millisecond(session: Session) -> None:
+def test_a_lookup_of_results_costs_nothing_for_other_keys(session: Session) -> None:
     stream, sender = session.memory_stream("user bigint, at bigint")
     query = stream.watermark("at", 0).key_by("user").tumbling_window(10).agg(count()).start(MemorySink())
     for batch in range(20):
@@ -213,7 +213,7 @@ def test_a_lookup_of_results_takes_less_than_a_millisecond(session: Session) -> 
         began = time.thread_time()
         assert query.lookup(n * 100, last=3).num_rows == 3
         spent.append(time.thread_time() - began)
-    assert sorted(spent)[50] < 0.004, "0.3 ms on a machine of its own"
+    assert sorted(spent)[50] < 0.004, "20 000 keys take far more"
 
 
 def test_a_lookup_waits_for_one_batch_only_however_many_follow(session: Session) -> None:
