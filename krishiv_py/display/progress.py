@@ -67,7 +67,7 @@ def of_query(name: str, progress: Progress) -> WorkState:
     Examples
     --------
     >>> print(of_query("per minute", Progress(batch_id=3, rows=1_200, late={"late": 7, "null_key": 0})))
-    Standing(done=1200, total=None, unit='rows', label='per minute, batch 3', note='watermark unset, late 7')
+    WorkState(done=1200, total=None, unit='rows', label='per minute, batch 3', note='watermark unset, late 7')
     """
     late = [f"{reason} {n}" for reason, n in progress.late.items() if n]
     every = [stage.counters for stage in progress.stages.values()] or [progress.counters]

@@ -87,7 +87,7 @@ class Operation:
     opens_windows : bool
         Whether there are windows that are open, and can be shown before they fire.
     remembers : bool
-        Whether its state holds rows that nothing waits for, which go as the watermark passes.
+        Whether its state changes as the watermark passes, though nothing waits for it: rows go, or join what they belong to.
     late_by : {"windows", "state", "time", "never"}
         What decides under ``late_rule("window")`` that a row is late: the windows of its time, windows that only the state
         knows, its time as under ``"event"``, or nothing.

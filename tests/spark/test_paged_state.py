@@ -58,6 +58,7 @@ batches = st.lists(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches)
 @example([(0, [(0, 0)]), (0, [(0, 61)]), (0, [(0, 81)])])  # a look-back row that goes while nothing is due
+@example([(0, [(0, 0), (0, 60)]), (0, [(0, 0)]), (0, [(0, 0), (0, 70)])])  # rows that join a session with a longest duration
 def test_pages_give_what_memory_gives(shape: str, given_batches: list[tuple[int, list[tuple[int, int]]]]) -> None:
     clock = ManualClock()
     keyed = stream_of("user bigint, at bigint").watermark("at", 60).key_by("user")

@@ -150,7 +150,7 @@ class ResultStream(TimedStream):
         """Stop the query when `condition` is not true for a result; null is not true.
 
         `on_fail` is ``"fail"`` here, for a result has been taken out of the state already; `name` is the name of the
-        expectation. Use :meth:`filter` and :meth:`split` to part results.
+        expectation. Use :meth:`filter` to part results.
 
         Raises
         ------
@@ -162,7 +162,7 @@ class ResultStream(TimedStream):
             raise PlanError(
                 "an expectation of results can only fail",
                 got=f"on_fail={shown(on_fail)}",
-                hint="write it before the window, or part the results with .split(condition)",
+                hint="write it before the window, or leave results out with .filter(condition)",
             )
         return self._via(lambda rows: rows.expect(condition, on_fail, name=name))
 

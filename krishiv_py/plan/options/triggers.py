@@ -83,8 +83,8 @@ class Trigger:
     --------
     >>> Trigger.on_count(3)
     Trigger(early=3, on_time=True, late=1)
-    >>> Trigger.on_interval("10 s").describe()
-    'early every 10 s, on time, late once per batch'
+    >>> Trigger.on_interval("10 s").late
+    'batch'
     """
 
     early: int | Interval | Asked | None = attrs.field(default=None, converter=_early)

@@ -63,6 +63,11 @@ class SessionWindow(Window):
         return "session" if self.max_duration_us is None else "capped session"
 
     @property
+    def remembers(self) -> bool:  # type: ignore[override]
+        """Return whether rows ahead of the watermark wait, and join their session as it passes."""
+        return self.max_duration_us is not None
+
+    @property
     def length_us(self) -> int:
         return self.gap_us or 0
 
