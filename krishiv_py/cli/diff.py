@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from krishiv_py.api.outputs import Output, named_outputs
-from krishiv_py.cli.run import load
-from krishiv_py.errors import PlanError, shown
+from krishiv_py.api.outputs import named_outputs
+from krishiv_py.cli.run import load, outputs_of
 from krishiv_py.plan.checks import ENGINES
 from krishiv_py.planner.several import several
 from krishiv_py.runtime.beginning import changes_against
@@ -33,15 +32,11 @@ def diff(given: argparse.Namespace) -> int:
     """
     _, function = load(given.job)
     with Session.builder().engine(given.engine).get_or_create() as session:
-        made = function(session)
-        listed = list(made) if isinstance(made, (list, tuple)) else [made]
-        if not listed or not all(isinstance(output, Output) for output in listed):
-            hint = "let it take a session and return stream.to(sink), or a list of these"
-            raise PlanError(f"the job {given.job} returned no outputs", got=shown(made), hint=hint)
-        if len(listed) == 1 and listed[0].name is None:
-            plan = listed[0].stream._plan("streaming")
+        outputs = outputs_of(given.job, function(session))
+        if len(outputs) == 1 and outputs[0].name is None:
+            plan = outputs[0].stream._plan("streaming")
         else:
-            plan = several([(n, o.stream._plan("streaming")) for n, o in named_outputs(listed, "krishiv diff").items()])
+            plan = several([(n, o.stream._plan("streaming")) for n, o in named_outputs(outputs, "krishiv diff").items()])
         changes = changes_against(given.checkpoint, plan)
     for change in changes:
         print(change)

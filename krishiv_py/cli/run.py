@@ -149,15 +149,26 @@ def _query(session: Session, made: object, name: str, given: argparse.Namespace,
     PlanError
         When it is no output.
     """
-    listed = list(made) if isinstance(made, (list, tuple)) else [made]
-    outputs = [output for output in listed if isinstance(output, Output)]
-    if not outputs or len(outputs) < len(listed):
-        got = shown_value(made)
-        raise PlanError(f"the job {given.job} returned no outputs", got=got, hint=_CONTRACT)
+    outputs = outputs_of(given.job, made)
     if len(outputs) == 1 and outputs[0].name is None:
         [only] = outputs  # as the same pipeline in a program: checkpoints of one go on in the other
         return only.stream.start(only.sink, checkpoint=given.checkpoint, batches=when, name=name)
     return session.start(outputs, checkpoint=given.checkpoint, batches=when, name=name)
+
+
+def outputs_of(job: str, made: object) -> list[Output]:
+    """Return the outputs that the function of a job made.
+
+    Raises
+    ------
+    PlanError
+        When it made anything else.
+    """
+    listed = list(made) if isinstance(made, (list, tuple)) else [made]
+    outputs = [output for output in listed if isinstance(output, Output)]
+    if not outputs or len(outputs) < len(listed):
+        raise PlanError(f"the job {job} returned no outputs", got=shown_value(made), hint=_CONTRACT)
+    return outputs
 
 
 def _wait(query: Query, name: str) -> int:

@@ -125,7 +125,7 @@ Progress._repr_html_ = progress_html  # type: ignore[attr-defined]  # the plan k
 def session_html(profile: str, queries: Iterable[tuple[str, str, Progress]]) -> str:
     """Return a session as one ``<div>``: its profile, and a row for each query that runs: name, status and progress."""
     lines = [
-        (name, _SIGNS.get(status, ("?", ""))[0] + " " + status, one.watermark, _number(one.rows), _number(one.firings))
+        (name, _SIGNS.get(status, ("?", ""))[0] + " " + status, one.watermark, number(one.rows), number(one.firings))
         for name, status, one in queries
     ]
     names = ("query", "status", "watermark", "rows", "firings")
@@ -137,14 +137,14 @@ def rows_html(title: str, aside: str, tables: Mapping[str, pa.Table]) -> str:
     """Return tables of rows by their names as one ``<div>``, the first rows of each, under a `title`."""
     parts = [f"<div style='{_HEAD}'>{shown(title)} <span style='{_ASIDE}'>{shown(aside)}</span></div>"]
     for name, table in tables.items():
-        count = f"{_number(table.num_rows)} row{'' if table.num_rows == 1 else 's'}"
+        count = f"{number(table.num_rows)} row{'' if table.num_rows == 1 else 's'}"
         parts.append(f"<div style='margin-top:.5em'>{shown(name)} <span style='{_ASIDE}'>{count}</span></div>")
         if table.num_rows:
             first = table.slice(0, _MOST_ROWS)
             columns = [[_cell(value) for value in column.to_pylist()] for column in first.columns]
             parts.append(_table(table.column_names, zip(*columns, strict=True)))
         if table.num_rows > _MOST_ROWS:
-            parts.append(f"<div style='{_ASIDE}'>… {_number(table.num_rows - _MOST_ROWS)} more</div>")
+            parts.append(f"<div style='{_ASIDE}'>… {number(table.num_rows - _MOST_ROWS)} more</div>")
     return _card(*parts)
 
 
@@ -166,14 +166,14 @@ def _doubts(progress: Progress) -> list[str]:
 def _facts(progress: Progress) -> list[tuple[str, str]]:
     """Return the labels and values of a progress."""
     return [
-        ("batch", "none yet" if progress.batch_id < 0 else _number(progress.batch_id)),
+        ("batch", "none yet" if progress.batch_id < 0 else number(progress.batch_id)),
         ("watermark", shown(progress.watermark)),
         *((f"↳ {n}", shown(show_instant(us))) for n, us in progress.source_watermarks_us.items()),
-        ("rows", _number(progress.rows)),
+        ("rows", number(progress.rows)),
         ("late rows", _late(progress.late)),
-        ("open windows", _number(progress.open_windows)),
-        ("state", _bytes(progress.state_bytes)),
-        ("firings", _number(progress.firings)),
+        ("open windows", number(progress.open_windows)),
+        ("state", size(progress.state_bytes)),
+        ("firings", number(progress.firings)),
     ]
 
 
@@ -193,10 +193,11 @@ def _grid(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def _late(late: dict[str, int]) -> str:
-    return ", ".join(f"<b>{_number(n)}</b> {shown(reason)}" for reason, n in late.items() if n) or "none"
+    return ", ".join(f"<b>{number(n)}</b> {shown(reason)}" for reason, n in late.items() if n) or "none"
 
 
-def _number(n: int) -> str:
+def number(n: int) -> str:
+    """Return a whole number with a narrow space between thousands."""
     return f"{n:,}".replace(",", "\u202f")  # a narrow space cannot be taken for a decimal mark
 
 
@@ -204,7 +205,8 @@ def _code(text: str) -> str:
     return f"<span style='{_CODE}'>{shown(text)}</span>"
 
 
-def _bytes(n: int) -> str:
+def size(n: int) -> str:
+    """Return a count of bytes in the unit that people read."""
     units = ("B", "KiB", "MiB", "GiB", "TiB")
     at = min(max(n.bit_length() - 1, 0) // 10, len(units) - 1)
     return f"{n} B" if at == 0 else f"{n / 1024**at:.1f} {units[at]}"

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.display.graph import Box, drawn
-from krishiv_py.display.html import shown
+from krishiv_py.display.html import number, shown, size
 from krishiv_py.display.tables import late_table
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_instant, show_us
@@ -109,7 +109,7 @@ def page(title: str, views: Iterable[View], nonce: str, now_us: int | None = Non
     Parameters
     ----------
     title : str
-        What stands at the top.
+        The heading.
     views : iterable of View
         The queries.
     nonce : str
@@ -189,18 +189,18 @@ def _tiles(view: View, now_us: int) -> str:
     ago = "none yet" if ended is None else f"ended {_span(max(now_us - ended, 0))} ago"
     tiles = [
         ("watermark", _instant(now.watermark_us), _distance(now.watermark_us, now_us)),
-        ("rows", _number(now.rows), f"{_rate(samples)} rows/s"),
-        ("late rows", _number(late), share),
-        ("open windows", _number(now.open_windows), f"{_bytes(now.state_bytes)} of state"),
+        ("rows", number(now.rows), f"{_rate(samples)} rows/s"),
+        ("late rows", number(late), share),
+        ("open windows", number(now.open_windows), f"{size(now.state_bytes)} of state"),
         (
             "results",
-            _number(sum(given.values()) if given else now.firings),
+            number(sum(given.values()) if given else now.firings),
             ", ".join(f"{n:,} to {name}" for name, n in given.items()),
         ),
         ("last batch", f"{1_000 * now.batch_seconds:,.0f} ms", f"number {now.batch_id}, {ago}" if now.batch_id >= 0 else ago),
     ]
     if now.backlog:
-        tiles.append(("backlog", _number(sum(now.backlog.values())), ", ".join(now.backlog)))
+        tiles.append(("backlog", number(sum(now.backlog.values())), ", ".join(now.backlog)))
     body = "".join(
         f"<div><dt>{shown(name)}</dt><dd>{shown(value)}<small>{shown(note)}</small></dd></div>" for name, value, note in tiles
     )
@@ -270,12 +270,12 @@ def _stages(progress: Progress) -> str:
         (
             name,
             _instant(one.watermark_us),
-            _number(one.rows),
-            _number(sum(one.late.values())),
-            _number(one.firings),
-            _number(one.open_windows),
-            _number(one.open_rows),
-            _bytes(one.state_bytes),
+            number(one.rows),
+            number(sum(one.late.values())),
+            number(one.firings),
+            number(one.open_windows),
+            number(one.open_rows),
+            size(one.state_bytes),
         )
         for name, one in progress.stages.items()
     ]
@@ -284,7 +284,7 @@ def _stages(progress: Progress) -> str:
 
 
 def _late(view: View) -> str:
-    counted = [(reason, _number(n)) for reason, n in view.progress.late.items() if n]
+    counted = [(reason, number(n)) for reason, n in view.progress.late.items() if n]
     if not counted:
         return ""
     parts = [_table("Late rows by reason", ("reason", "rows"), counted)]
@@ -313,7 +313,7 @@ def _histogram(rows: pa.Table) -> str:
     most = int(counts.max())
     bars = "".join(
         f"<tr><td>{'under ' + _span(int(edges[1])) if n == 0 else 'from ' + _span(int(edges[n]))}</td>"
-        f"<td class='bar'><i style='width:{100 * int(counts[n]) / most:.1f}%'></i></td><td>{_number(int(counts[n]))}</td></tr>"
+        f"<td class='bar'><i style='width:{100 * int(counts[n]) / most:.1f}%'></i></td><td>{number(int(counts[n]))}</td></tr>"
         for n in range(first, last + 1)
     )
     return f"<h3>How late they were</h3><div class='scroll'><table class='bars'>{bars}</table></div>"
@@ -335,7 +335,7 @@ def _rate(samples: Sequence[Sample]) -> str:
     if len(samples) < 2:
         return "-"
     first, last = samples[max(len(samples) - 6, 0)], samples[-1]
-    return _number(round((last.rows - first.rows) / max(last.at_s - first.at_s, 1e-9)))
+    return number(round((last.rows - first.rows) / max(last.at_s - first.at_s, 1e-9)))
 
 
 def _distance(time_us: int, now_us: int) -> str:
@@ -370,13 +370,3 @@ def _instant(time_us: int) -> str:
         return text
     day, _, clock = text.removesuffix("Z").partition("T")
     return f"{day} {clock.rstrip('0').rstrip('.') if '.' in clock else clock} Z"
-
-
-def _number(n: int) -> str:
-    return f"{n:,}".replace(",", "\u202f")
-
-
-def _bytes(n: int) -> str:
-    units = ("B", "KiB", "MiB", "GiB", "TiB")
-    power = min(max(n.bit_length() - 1, 0) // 10, len(units) - 1)
-    return f"{n} B" if power == 0 else f"{n / 1024**power:.1f} {units[power]}"
