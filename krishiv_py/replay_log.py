@@ -125,7 +125,7 @@ class ReplayLog:
     begins_segments: bool = False
     _segments: Segments | None = attrs.field(default=None, init=False, eq=False)
     _is_known: bool = attrs.field(default=False, init=False, eq=False)
-    """Whether it is known what the stream consists of, as it is from its first send on."""
+    """Return whether the content of the stream is known, as it is from its first send on."""
     _next: int = attrs.field(default=0, init=False, eq=False)
     _id: bytes = attrs.field(default=b"", init=False, eq=False)
 

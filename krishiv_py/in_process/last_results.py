@@ -24,7 +24,7 @@ from krishiv_py.in_process.stage import ProcessStage
 
 MOST_ROWS: Final = 1_000_000
 MOST_BYTES: Final = 64 << 20
-"""How many results are kept; of a single batch that has more, all of them."""
+"""The number of results that are kept; of a single batch that has more, all of them."""
 _TOGETHER: Final = 64
 _MERGED_ROWS: Final = 1 << 16
 
@@ -141,7 +141,7 @@ class LastResults:
         return found[::-1]
 
     def _holding(self, rows: pa.Table, at_us: int) -> pa.Table:
-        """Those whose windows hold a time."""
+        """Return the results whose windows hold a time."""
         layout = self.stage.stage.layout.result_schema.names[: len(self.stage.spec.keys) + 2]
         within = holding(rows.select(layout).append_column("at", pa.array(np.arange(rows.num_rows))), at_us, self.stage)
         return pick(rows, within["at"].to_numpy())

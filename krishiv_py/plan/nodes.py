@@ -339,7 +339,7 @@ class Stage(Source):
 
     @property
     def places(self) -> tuple[tuple[str, str], ...]:
-        """Those of the source that the stages begin with."""
+        """Return the places of the source that the stages begin with."""
         return root_of(self.input).places
 
     @property

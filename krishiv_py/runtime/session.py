@@ -52,7 +52,7 @@ class SessionRunner(Generic[Q]):
     """
 
     sends_in_segments: ClassVar[bool] = False
-    """Whether memory streams that its sessions begin are in segments, which Spark itself cannot read."""
+    """True where memory streams of its sessions begin in segments, which Spark itself cannot read."""
 
     def __init__(self, profile: DurabilityProfile) -> None:
         self.profile: DurabilityProfile = profile

@@ -41,7 +41,7 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
     # the same, but rows are judged by the watermark of the batch before
     "spark": {"late_rule": "window", "touch": "merge", "late_watermark": "batch_before"},
 }
-"""What each of them sets where nothing else is told, by the names of :class:`~krishiv_py.plan.options.told.ToldOptions`."""
+"""The settings of each preset where the plan says nothing, by names of :class:`~krishiv_py.plan.options.told.ToldOptions`."""
 
 
 def preset_of(told: ToldOptions) -> ToldOptions:
