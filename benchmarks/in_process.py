@@ -281,6 +281,26 @@ def job(name: str, keys: str, events: int) -> dict[str, float]:
     return {"cpu_s": in_process, "kernels_cpu_s": kernels, "ratio": in_process / kernels}
 
 
+def cores() -> dict[str, float]:
+    """Two million rows of 500 000 keys from parquet files, by one worker and by two. It needs two idle cores."""
+    from benchmarks.data import Spec, make  # only here
+
+    folder = make(Spec(2_000_000, "B"))
+
+    def once(workers: int) -> tuple[float, float]:
+        with tempfile.TemporaryDirectory() as home, Session.in_process(workers=workers) as session:
+            began, cpu = time.perf_counter(), time.process_time()
+            stream = session.read_parquet(str(folder), SCHEMA, streaming=True, max_files_per_batch=10)
+            counts = tumbling(stream.watermark("event_time", 5_000).key_by("user_id"))
+            batches = Batches.available_now(flush=True)
+            counts.start(ParquetSink(f"{home}/out"), checkpoint=f"{home}/c", batches=batches).await_termination()
+            return time.perf_counter() - began, time.process_time() - cpu
+
+    once(1)
+    (wall, cpu), (shared, more) = once(1), once(2)
+    return {"wall_s": wall, "cpu_s": cpu, "wall_of_two_s": shared, "cpu_of_two_s": more, "speed_up": wall / shared}
+
+
 MEASURES: dict[str, Callable[[], dict[str, float]]] = {
     "first": first,
     "sends": sends,
@@ -289,6 +309,7 @@ MEASURES: dict[str, Callable[[], dict[str, float]]] = {
     "one": one,
     "queried": queried,
     "arrival": arrival,
+    "cores": cores,
 }
 
 

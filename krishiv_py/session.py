@@ -78,10 +78,17 @@ class SessionBuilder(SessionOptions):
             When no Java 17 or newer is found; names the command that installs it. Or when Spark cannot be started on this
             master, or with these settings.
         PlanError
-            In process, for options of Spark's and for the profile of a cluster.
+            In process, for options of Spark's and for the profile of a cluster; on Spark, for workers.
         """
         if self._engine == "in-process":
-            return Session(process.ProcessRunner.of(self._profile, self._stores))
+            return Session(process.ProcessRunner.of(self._profile, self._stores, self._workers or 1))
+        if self._workers is not None:
+            raise PlanError(
+                "workers are the threads of a session in process",
+                got=f".workers({self._workers}) for Spark",
+                then="Spark would not follow it",
+                hint='write .master("local[2]"), or .engine("in-process")',
+            )
         given, profile = dict(self._settings), profiles.checked_profile(self._profile)
         spark, owned = local.session(
             self._master, self._app or "krishiv_py", given, profile, lambda: (runtime.SparkRunner, context.SqlContext)
@@ -108,7 +115,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         return SessionBuilder().get_or_create()
 
     @classmethod
-    def in_process(cls, *, profile: DurabilityProfile = "dev-local") -> Session:
+    def in_process(cls, *, profile: DurabilityProfile = "dev-local", workers: int = 1) -> Session:
         """A session that runs its queries in this process: no Spark, no Java, the first result in a second.
 
         All windows, joins, sinks and sources run that need no Spark; the answers are those of Spark, as the same kernels
@@ -120,11 +127,14 @@ class Session(FileSources, RangedSources, OtherStreams):
         ----------
         profile : {"dev-local", "single-node-durable"}
             What survives a loss of power (SEMANTICS §6.2).
+        workers : int
+            How many threads share the keys of a query, and read files and Kafka. More than one is of use for large batches
+            on several cores; functions of yours may then be called by several threads at once.
 
         Raises
         ------
         PlanError
-            For the profile of a cluster, which this process is not.
+            For the profile of a cluster, which this process is not, and for a number of workers that cannot be.
 
         Examples
         --------
@@ -136,7 +146,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         ...     per_minute.collect().to_pylist()
         [{'user': 'a', 'window_start': 0, 'window_end': 60000, 'count': 2}]
         """
-        return SessionBuilder().engine("in-process").profile(profile).get_or_create()
+        return SessionBuilder().engine("in-process").profile(profile).workers(workers).get_or_create()
 
     @classmethod
     def builder(cls) -> SessionBuilder:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import attrs
 from typing_extensions import Self
@@ -11,8 +11,10 @@ from typing_extensions import Self
 from krishiv_py.disk.files import says_where
 from krishiv_py.disk.stores.options import HADOOP, spark_settings
 from krishiv_py.errors import PlanError
-from krishiv_py.plan.checks import ENGINES, PROFILES, a_text, one_of, setting
+from krishiv_py.plan.checks import ENGINES, PROFILES, a_number, a_text, one_of, setting
 from krishiv_py.redaction import shown_settings, shown_text
+
+MOST_WORKERS: Final = 1_024
 
 EngineName: TypeAlias = Literal["spark", "in-process"]
 DurabilityProfile: TypeAlias = Literal["dev-local", "single-node-durable", "distributed-durable"]
@@ -27,6 +29,7 @@ class SessionOptions:
     _settings: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=shown_settings)
     _profile: str = "dev-local"
     _engine: str = "spark"
+    _workers: int | None = None
 
     def engine(self, name: EngineName) -> Self:
         """Choose the engine by `name`: ``spark``, the default, or ``in-process``, this Python process (docs/in-process.md).
@@ -42,6 +45,23 @@ class SessionOptions:
         """
         one_of(name, "engine", ENGINES)
         return attrs.evolve(self, engine=name)
+
+    def workers(self, count: int) -> Self:
+        """Let a session in process run with `count` threads: 1 is the default, the number of cores the most that is of use.
+
+        Raises
+        ------
+        PlanError
+            For less than one, and more than 1 024.
+
+        Examples
+        --------
+        >>> from krishiv_py import Session
+        >>> Session.builder().engine("in-process").workers(2)
+        SessionBuilder(..., _engine='in-process', _workers=2)
+        """
+        a_number(count, "workers", 1, "write .workers(2) for two threads", most=MOST_WORKERS)
+        return attrs.evolve(self, workers=count)
 
     def master(self, url: str) -> Self:
         """Spark master `url`, ``local[*]`` by default."""

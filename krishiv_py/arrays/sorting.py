@@ -16,6 +16,7 @@ from krishiv_py.arrays.types import Ints, Mask
 _BITS = 63
 _SMALL = 64
 _HALF = 32
+_COUNTED: Final = 1 << 16
 _PLACES: Final = 4
 """A table of what there is has so many places a value at most; more would be slower than a sort."""
 
@@ -26,6 +27,8 @@ def stable_order(values: Ints) -> Ints:
     if n < _SMALL:
         return np.argsort(values, kind="stable")
     low, high = int(values.min()), int(values.max())
+    if high - low < _COUNTED:
+        return np.argsort((values - low).astype(np.uint16), kind="stable")  # NumPy counts numbers of 16 bits
     if (high - low).bit_length() + n.bit_length() <= _BITS:
         return _carried(values.astype(np.int64, copy=False) - low, np.arange(n))
     if n.bit_length() > _BITS - _HALF:

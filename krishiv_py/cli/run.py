@@ -60,6 +60,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     when.add_argument("--every", metavar="INTERVAL", help='begin a batch at each interval, "1 min"')
     parser.add_argument("--name", help="name of the query in logs and metrics (default: that of the function)")
     parser.add_argument("--profile", default="dev-local", choices=PROFILES, help="durability profile")
+    parser.add_argument("--workers", type=int, metavar="N", help="threads that share the keys, with --engine in-process")
     parser.add_argument("--master", help="Spark master, with --engine spark")
     parser.add_argument("--config", action="append", default=[], type=a_setting, metavar="KEY=VALUE", help="a setting")
     parser.add_argument(
@@ -106,6 +107,8 @@ def run(given: argparse.Namespace) -> int:
 
 def _session(given: argparse.Namespace) -> Session:
     builder = Session.builder().engine(given.engine).profile(given.profile)
+    if given.workers is not None:
+        builder = builder.workers(given.workers)
     if given.master is not None:
         builder = builder.master(given.master)
     for key, value in given.config:

@@ -47,13 +47,17 @@ def packed_results(stage: StageOperator, given: Sequence[pa.Table], judged: Mome
     `read` are rows of a source beside them, which are judged already; they come behind.
     """
     if not given:
-        return attrs.evolve(read, beside=len(read.chunks))
+        return and_read(NO_ROWS, read)
     packing = stage.pack(judged, results=True)
     for batch in in_order(pa.concat_tables(given), stage.spec.arrives_by).combine_chunks().to_batches():
         packing.take(batch)
-    found = packing.packed()
-    chunks = (*found.chunks, *read.chunks)
-    return Packed(chunks, (*found.late, *read.late), (*found.notes, *read.notes), beside=len(read.chunks))
+    return and_read(packing.packed(), read)
+
+
+def and_read(results: Packed, read: Packed) -> Packed:
+    """Return `results` of the stages before, and after them the rows that were `read` from a source."""
+    chunks = (*results.chunks, *read.chunks)
+    return Packed(chunks, (*results.late, *read.late), (*results.notes, *read.notes), beside=len(read.chunks))
 
 
 def follow(stage: StageOperator, bucket: Bucket, packed: Packed, judged: Moment, moment: Moment) -> Iterator[BatchDone]:

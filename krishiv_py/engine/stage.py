@@ -9,7 +9,9 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays.grouping import buckets
 from krishiv_py.arrays.splitting import portions
+from krishiv_py.arrays.splitting import split as by_number
 from krishiv_py.engine.notes import FIRINGS, Notes, count
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.input.malformed import malformed_rows
@@ -169,3 +171,11 @@ class Packing:
     def packed(self) -> Packed:
         """All of it, for a stage that has one bucket."""
         return Packed(self.chunks(), self.late, (self.notes,))
+
+
+def split(chunk: pa.Table, keys: Sequence[str], bucket_ids: Sequence[int]) -> list[tuple[int, pa.Table]]:
+    """Return the rows of a chunk by bucket; rows keep their order."""
+    if len(bucket_ids) == 1 or not keys:
+        return [(bucket_ids[0], chunk)]
+    at = buckets([chunk[k] for k in keys], chunk.num_rows, len(bucket_ids))
+    return [(bucket_ids[i], part.combine_chunks()) for i, part in by_number(chunk, at)]

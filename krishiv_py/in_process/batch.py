@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, TypeAlias
 
 import attrs
@@ -11,9 +13,11 @@ import pyarrow as pa
 from krishiv_py.connectors.malformed import in_columns
 from krishiv_py.engine.failures import PREPARE, STEP, AtStep
 from krishiv_py.engine.loop import NO_ROWS
+from krishiv_py.engine.notes import Notes
 from krishiv_py.engine.stage import BatchDone, Packed, StageOperator
 from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.in_process.stage import ProcessStage
+from krishiv_py.in_process.workers import FEW_ROWS
 from krishiv_py.kernels.input.clocks import Clocks
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
@@ -93,45 +97,103 @@ class ProcessBatch:
     def _reached(self, number: int, moment: Moment) -> int:
         return moment.at(self.plan.stages[number].times).watermark_us
 
-    def _packed(self, number: int, sent: Sent, clocks: Clocks) -> Packed:
+    def _packed(self, number: int, sent: Sent, clocks: Clocks) -> list[Packed]:
         stage = self.plan.stages[number]
         with AtStep(stage.spec.name, PREPARE, self.batch_id):
             if not sent:
-                return NO_ROWS
-            moment = self.moment.at(stage.times)
-            found = packed(sent, moment, lambda maxima: clocks.saw(stage.clock or 0, maxima, self.moment.now_us or 0))
-        self.ahead.take(number, found.notes)
+                return self._no_rows(number)
+            moment, to = self.moment.at(stage.times), self.stages[number]
+            found = packed(sent, moment, lambda maxima: clocks.saw(stage.clock or 0, maxima, self.moment.now_us or 0), to)
+        self.ahead.take(number, found[0].notes)
         return found
 
-    def _turn(self, packs: Mapping[int, Packed], moment: Moment, roots: Sequence[int]) -> None:
+    def _no_rows(self, number: int) -> list[Packed]:
+        return [NO_ROWS] * len(self.stages[number].buckets)
+
+    def _turn(self, packs: Mapping[int, list[Packed]], moment: Moment, roots: Sequence[int]) -> None:
         """One step of every stage in turn: of those that read a source only, of `roots`."""
         given: dict[int, pa.Table] = {}
         for number, stage in enumerate(self.stages):
-            read = packs.get(number, NO_ROWS)
+            read = packs.get(number) or self._no_rows(number)
             if stage.plan.after:
                 done = stage.follow(given, read, moment, self.batch_id)
             elif number in roots:
-                done = [stage.step(read, moment, self.batch_id)]
+                done = stage.step(read, moment, self.batch_id)
             else:
                 continue
             self.done[number] += done
             given[number] = pa.concat_tables([d.results for d in done])
 
 
-def packed(sent: Sent, moment: Moment, saw: Callable[[dict[str, int]], None]) -> Packed:
-    """The rows of a batch, checked for lateness and combined; `saw` learns of their largest times by source."""
-    chunks, late, notes = [], [], []
+@attrs.frozen(eq=False)
+class Parts:
+    """Rows of a batch in parts that can be read at the same time."""
+
+    each: Sequence[Iterable[Scanned]]
+
+    def __iter__(self) -> Iterator[Scanned]:
+        return itertools.chain.from_iterable(self.each)
+
+
+@attrs.frozen(eq=False)
+class _PackedPart:
+    chunks: list[list[tuple[int, pa.Table]]]
+    late: list[pa.Table]
+    notes: Notes
+    maxima: list[dict[str, int]]
+
+
+def packed(sent: Sent, moment: Moment, saw: Callable[[dict[str, int]], None], to: ProcessStage) -> list[Packed]:
+    """Return the rows of a batch by bucket, checked for lateness and combined; `saw` learns of their times by source."""
+    chunks: list[list[pa.Table]] = [[] for _ in to.buckets]
+    late, notes = list[pa.Table](), list[Notes]()
     for stage, found in sent:
-        packing = stage.pack(moment)
-        for scanned in found:
-            if scanned.malformed:
-                packing.refuse(in_columns(scanned.malformed))
-            if scanned.batch is None:
-                continue
-            saw(packing.take(scanned.batch, scanned.partition))
-            if packing.full(_FLUSH_ROWS):
-                chunks += packing.chunks()
-        chunks += packing.chunks()
-        late += packing.late
-        notes.append(packing.notes)
-    return Packed(chunks, late, notes)
+        parts = _in_parts(found, to.workers.count)
+        alone = len(parts) == 1
+        tasks = (partial(_packed_part, stage if alone else StageOperator(stage.spec), part, moment, to) for part in parts)
+        for part in [task() for task in tasks] if alone else to.workers.ahead(tasks):
+            for shares in part.chunks:
+                for number, chunk in shares:
+                    chunks[number].append(chunk)
+            late += part.late
+            notes.append(part.notes)
+            for maxima in part.maxima:
+                saw(maxima)
+    first, *others = chunks
+    return [Packed(first, late, notes), *(Packed(mine) for mine in others)]
+
+
+def _packed_part(stage: StageOperator, found: Iterable[Scanned], moment: Moment, to: ProcessStage) -> _PackedPart:
+    packing, shares, maxima = stage.pack(moment), list[list[tuple[int, pa.Table]]](), list[dict[str, int]]()
+    for scanned in found:
+        if scanned.malformed:
+            packing.refuse(in_columns(scanned.malformed))
+        if scanned.batch is None:
+            continue
+        maxima.append(packing.take(scanned.batch, scanned.partition))
+        if packing.full(_FLUSH_ROWS):
+            shares += [to.shared(chunk) for chunk in packing.chunks()]
+    shares += [to.shared(chunk) for chunk in packing.chunks()]
+    return _PackedPart(shares, packing.late, packing.notes, maxima)
+
+
+def _in_parts(found: Iterable[Scanned], most: int) -> Sequence[Iterable[Scanned]]:
+    """Return rows in parts for as many workers, or as one part where they are few."""
+    if most == 1 or not isinstance(found, (list, Parts)):
+        return [found]
+    if isinstance(found, Parts):
+        return found.each
+    rows = sum(scanned.batch.num_rows for scanned in found if scanned.batch is not None)
+    if rows < FEW_ROWS:
+        return [found]
+    parts, room, share = [list[Scanned]()], -(-rows // most), -(-rows // most)
+    for scanned in found:
+        batch = scanned.batch
+        while batch is not None and batch.num_rows > room:
+            parts[-1].append(attrs.evolve(scanned, batch=batch.slice(0, room)))
+            scanned, batch = attrs.evolve(scanned, control=None, malformed=()), batch.slice(room)
+            parts.append([])
+            room = share
+        parts[-1].append(scanned if batch is scanned.batch else attrs.evolve(scanned, batch=batch))
+        room -= 0 if batch is None else batch.num_rows
+    return parts

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -18,10 +19,11 @@ from krishiv_py.connectors.sink import FolderSink
 from krishiv_py.disk.listing import files_at
 from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.engine.stage import StageOperator
-from krishiv_py.in_process.batch import Sent
+from krishiv_py.in_process.batch import Parts, Sent
 from krishiv_py.in_process.core import BatchOutput, Core
 from krishiv_py.in_process.outputs import outputs_of
 from krishiv_py.in_process.sources import clocks_of, controls_of, in_process
+from krishiv_py.in_process.workers import Workers, parted
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.nodes import FileSource, MemorySource
 from krishiv_py.plan.running.counters import summed
@@ -37,7 +39,7 @@ from krishiv_py.runtime.reading.files import file_reader
 from krishiv_py.runtime.reading.scanned import Scanned
 from krishiv_py.send_segments import Send
 
-Piece: TypeAlias = Callable[[], Iterator[Scanned]]
+Piece: TypeAlias = Callable[[], Iterable[Scanned]]
 """A part of a stream that is in one batch; it is read when its turn comes."""
 
 
@@ -50,7 +52,7 @@ class _Stream:
     clocks: list[tuple[int, str | None]]
 
 
-def run_bounded(plan: PhysicalPlan, now: Callable[[], int], progress: Show) -> BoundedResult:
+def run_bounded(plan: PhysicalPlan, now: Callable[[], int], progress: Show, workers: int) -> BoundedResult:
     """Run a plan over a finite input to its end.
 
     Raises
@@ -64,13 +66,13 @@ def run_bounded(plan: PhysicalPlan, now: Callable[[], int], progress: Show) -> B
         if isinstance(sink, FolderSink):
             claim_folder(sink, LATE, "bounded", None)
     outputs = outputs_of(plan, [None] * len(plan.outputs), plan.title, uuid.uuid4().hex[:8])
-    streams = [_stream(plan, read) for read in plan.reads]
+    streams = [_stream(plan, read, workers) for read in plan.reads]
     sent = all(isinstance(read.source, MemorySource) for read in plan.reads)
     batches = _in_order_of_sending(streams) if sent else _side_by_side(streams)
     counters: dict[str, int] = {}
     done: list[BatchOutput] = []
     with shown(lambda: of_job(len(done), len(batches) + 1, counters), progress):
-        core, begun_us = Core(plan, plan.title, now()), now()
+        core, begun_us = Core(plan, plan.title, now(), Workers(workers)), now()
         now_us = begun_us
         for batch in batches:
             rows, sent_us = _read(core, batch, now_us)
@@ -81,6 +83,7 @@ def run_bounded(plan: PhysicalPlan, now: Callable[[], int], progress: Show) -> B
         core.clocks.advance(None, END_OF_TIME, None, now_us)
         with tables_age_by(core, now_us):
             done.append(core.run(None, now_us, begun_us=begun_us))
+        core.workers.close()
     late = [pa.concat_tables([d.late[n] for d in done]).combine_chunks() for n in range(len(plan.stages))]
     outputs.publish(0, [plan.outputs[n].schema.empty_table() for n in range(len(plan.outputs))], late)
     results = {o.name: pa.concat_tables([d.results[o.name] for d in done]).combine_chunks() for o in plan.outputs}
@@ -109,7 +112,7 @@ def _read(core: Core, batch: Sequence[tuple[_Stream, Piece]], now_us: int) -> tu
     """The rows of a batch as stages read them, and the time at which they were sent, if they were."""
     rows: dict[int, Sent] = {}
     for stream, piece in batch:
-        found: Iterator[Scanned] | list[Scanned] = piece()
+        found = piece()
         if len(stream.takers) > 1 or isinstance(piece, _Send):
             found = list(found)
             now_us = max((s.now_us for s in found if s.now_us is not None), default=now_us)
@@ -136,13 +139,13 @@ def _counters(core: Core) -> dict[str, int]:
     return summed(dict(core.stages[n].counters) for n in input_stages(core.plan.stages))
 
 
-def _stream(plan: PhysicalPlan, read: Read) -> _Stream:
+def _stream(plan: PhysicalPlan, read: Read, workers: int) -> _Stream:
     takers = [(number, StageOperator(b.spec)) for number, b in read.takers]
     schema = pa.schema([read.source.schema.field(name) for name in read.needs_columns])
-    return _Stream(_pieces(read, schema), takers, clocks_of(plan, read))
+    return _Stream(_pieces(read, schema, workers), takers, clocks_of(plan, read))
 
 
-def _pieces(read: Read, schema: pa.Schema) -> Sequence[Piece]:
+def _pieces(read: Read, schema: pa.Schema, workers: int) -> Sequence[Piece]:
     source = read.source
     if isinstance(source, MemorySource):
         return [_Send(schema, sent) for sent in ReplayLog(source.spool).sends()]
@@ -153,7 +156,7 @@ def _pieces(read: Read, schema: pa.Schema) -> Sequence[Piece]:
     assert isinstance(source, FileSource)
     paths = [file.path for file in files_at(source.path, literal=source.literal)]
     reader, most = file_reader(source, schema), source.max_files_per_batch or max(len(paths), 1)
-    return [partial(_of_files, reader, paths[begin : begin + most]) for begin in range(0, len(paths), most)]
+    return [partial(_of_files, reader, paths[begin : begin + most], workers) for begin in range(0, len(paths), most)]
 
 
 def _of_ranges(reader: RangeReader, ranges: Sequence[str]) -> Iterator[Scanned]:
@@ -161,6 +164,6 @@ def _of_ranges(reader: RangeReader, ranges: Sequence[str]) -> Iterator[Scanned]:
         yield from reader.rows_of(planned)
 
 
-def _of_files(reader: FileReader, paths: Sequence[str]) -> Iterator[Scanned]:
-    for path in paths:
-        yield from reader.read_file(path)
+def _of_files(reader: FileReader, paths: Sequence[str], workers: int) -> Iterable[Scanned]:
+    each = [reader.read_file(path) for path in paths]
+    return Parts([itertools.chain.from_iterable(some) for some in parted(each, workers)])

@@ -9,10 +9,10 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.engine.notes import count
-from krishiv_py.engine.snapshot import early
 from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.in_process.batch import ProcessBatch, Sent
 from krishiv_py.in_process.stage import ProcessStage
+from krishiv_py.in_process.workers import Workers
 from krishiv_py.kernels.input.clocks import Clocks
 from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.kernels.moment import Moment
@@ -46,6 +46,8 @@ class Core:
         The name of the query, for warnings.
     now_us : int
         Processing time, µs since the epoch.
+    workers : Workers, optional
+        What runs the buckets of its stages; without it there is one, and no thread.
 
     Attributes
     ----------
@@ -53,9 +55,10 @@ class Core:
         When the watermark of each source last moved, µs since the epoch; under ``""`` the least one.
     """
 
-    def __init__(self, plan: PhysicalPlan, title: str, now_us: int) -> None:
+    def __init__(self, plan: PhysicalPlan, title: str, now_us: int, workers: Workers | None = None) -> None:
         self.plan = plan
-        self.stages = [ProcessStage.of(stage) for stage in plan.stages]
+        self.workers = workers or Workers()
+        self.stages = [ProcessStage.of(stage, self.workers) for stage in plan.stages]
         self.clocks = Clocks(plan.clocks)
         self.in_force = self.clocks.settle(now_us)
         self.before = self.in_force.every
@@ -135,7 +138,7 @@ class Core:
         only = self.stages[0]
         if len(self.stages) == 1:
             moment = self.moment(now_us, begun_us).at(only.plan.times)
-            return {0: [early(only.stage, only.bucket(now_us), moment)]}
+            return {0: [only.early(moment)]}
         found: dict[int, pa.Table] = {}
         for number, stage in enumerate(self.stages):
             found[number] = stage.as_if_ended(found, now_us, self.batch_id)

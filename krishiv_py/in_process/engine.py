@@ -29,7 +29,9 @@ from krishiv_py.in_process.gathering import Gathering
 from krishiv_py.in_process.last_results import LastResults
 from krishiv_py.in_process.outputs import Outputs
 from krishiv_py.in_process.sources import ClockControl, StreamReader
-from krishiv_py.in_process.state_log import PAGE, TABLE, WAY_OUT, ChangedPages, ChangedStore, Key, StateLog
+from krishiv_py.in_process.stage import ProcessStage, StageBucket
+from krishiv_py.in_process.state_log import PAGE, TABLE, WAY_OUT, ChangedPages, ChangedStore, Key, StateLog, of_bucket
+from krishiv_py.in_process.workers import Workers
 from krishiv_py.kernels.input.clocks import Clocks
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.state.store import stored
@@ -83,6 +85,8 @@ class Engine:
         Processing time, µs since the epoch.
     durable : bool
         Whether a commit must survive a loss of power.
+    workers : Workers
+        What runs the buckets of its stages.
     """
 
     def __init__(
@@ -99,8 +103,9 @@ class Engine:
         now: Callable[[], int],
         *,
         durable: bool,
+        workers: Workers,
     ) -> None:
-        self.core = changing(Core(plan, title, now()))
+        self.core = changing(Core(plan, title, now(), workers))
         self.query_id = str(uuid.uuid4())
         self.batch = threading.RLock()
         """Held while a batch is planned and runs."""
@@ -124,6 +129,8 @@ class Engine:
         self._begun: PlannedBatch | None = None
         self._last_us = self._looked_us = now()
         self._more = False
+        self._gone = set[Key]()
+        """Values of buckets that were spread out; the next commit takes them out."""
         self._moved = False
         """True when the watermark has moved since the last step, as another engine may have left it."""
         self._asked: list[threading.Event] = []
@@ -270,6 +277,7 @@ class Engine:
             reader.planner.stop()
         for event in list(self._asked):
             event.set()
+        self.core.workers.close()
 
     def _interval_s(self, now_us: int) -> float:
         """Return how long to wait for the next batch of an interval."""
@@ -358,20 +366,24 @@ class Engine:
             self.core.clocks.advance(None, END_OF_TIME, None, planned.now_us)
 
     def _commit(self, planned: PlannedBatch) -> None:
-        changed: dict[Key, bytes | None] = {}
+        changed: dict[Key, bytes | None] = dict.fromkeys(self._gone)
         stages = []
         for number, stage in enumerate(self.core.stages):
-            store, pages = stage.store, stage.pages
-            assert isinstance(store, ChangedStore) and isinstance(pages, ChangedPages)
-            meta = stored(stage.meta)  # writes the pages that have changed
-            for name in store.changed:
-                table = store.tables.get(name)
-                changed[number, TABLE, name] = None if table is None else self._state.value_of(table, planned.number)
-            for name in pages.changed:
-                changed[number, PAGE, name] = pages.notes.get(name)
+            metas = []
+            for at, bucket in enumerate(stage.buckets):
+                store, pages = bucket.store, bucket.pages
+                assert isinstance(store, ChangedStore) and isinstance(pages, ChangedPages)
+                metas.append(stored(bucket.meta))  # writes the pages that have changed
+                for name in store.changed:
+                    table = store.tables.get(name)
+                    value = None if table is None else self._state.value_of(table, planned.number)
+                    changed[number, of_bucket(TABLE, at), name] = value
+                for name in pages.changed:
+                    changed[number, of_bucket(PAGE, at), name] = pages.notes.get(name)
             stages.append(
                 {
-                    "meta": meta,
+                    "meta": metas[0],
+                    "others": metas[1:],
                     "counters": stage.counters,
                     "open": [stage.open_windows, stage.open_rows],
                     "left": stage.left,
@@ -390,10 +402,12 @@ class Engine:
         }
         self._lease.check()
         self._state.commit(planned.number, changed, note)
+        self._gone.clear()
         for stage in core.stages:
-            assert isinstance(stage.store, ChangedStore) and isinstance(stage.pages, ChangedPages)
-            stage.store.changed.clear()
-            stage.pages.changed.clear()
+            for bucket in stage.buckets:
+                assert isinstance(bucket.store, ChangedStore) and isinstance(bucket.pages, ChangedPages)
+                bucket.store.changed.clear()
+                bucket.pages.changed.clear()
         self._log.commit(planned.number)
         self._last_us, self._looked_us = planned.now_us, self._now()
         self._account(planned.number)
@@ -403,7 +417,20 @@ class Engine:
         self.query_id = note["query"]
         self._taken = {int(at): number for at, number in note["taken"].items()}
         restore(self.core, self._state, values, note)
+        for number, stage in enumerate(self.core.stages):
+            if len(stage.buckets) != stage.most_buckets:
+                self._spread(number, stage)
         self._account(self._state.last)
+
+    def _spread(self, number: int, stage: ProcessStage) -> None:
+        """Spread the state of a stage over as many buckets as there are workers now; the next commit writes all of it."""
+        held, opened = stage.content(), [stage.open_windows, stage.open_rows]
+        for at, bucket in enumerate(stage.buckets):
+            assert isinstance(bucket.pages, ChangedPages)
+            self._gone |= {(number, of_bucket(TABLE, at), name) for name in bucket.store.tables}
+            self._gone |= {(number, of_bucket(PAGE, at), name) for name in bucket.pages.notes}
+        stage.buckets = changing_buckets(stage.made(stage.most_buckets))
+        stage.take_over(held, opened)
 
     def _account(self, batch_id: int) -> None:
         """Say where the query is."""
@@ -412,7 +439,7 @@ class Engine:
         ledger.partition_times_us = core.ahead.partition_times_us
         reports = {}
         for number, stage in enumerate(core.stages):
-            sizes = stage.open_windows, stage.open_rows, stage.store.nbytes
+            sizes = stage.open_windows, stage.open_rows, stage.nbytes
             name = "0" if number == self._plan.last else f"0{STAGE}{number}"
             reports[name] = Report(dict(stage.counters), *sizes, given=dict(stage.left))
         sources = core.clocks.reached if self._plan.keeps_ledger else {}
@@ -423,8 +450,15 @@ class Engine:
 def changing(core: Core) -> Core:
     """Let the stages of a core note what changes between two commits."""
     for stage in core.stages:
-        stage.store, stage.pages = ChangedStore(), ChangedPages()
+        changing_buckets(stage.buckets)
     return core
+
+
+def changing_buckets(buckets: list[StageBucket]) -> list[StageBucket]:
+    """Let empty buckets note what changes between two commits."""
+    for bucket in buckets:
+        bucket.store, bucket.pages = ChangedStore(), ChangedPages()
+    return buckets
 
 
 def restore(core: Core, state: StateLog, values: Mapping[Key, bytes], note: Mapping[str, Any]) -> None:
@@ -432,21 +466,24 @@ def restore(core: Core, state: StateLog, values: Mapping[Key, bytes], note: Mapp
     core.batch_id = state.last + 1
     core.put_back(Clocks.restored(core.plan.clocks, note["clocks"]), note.get("moved", {}))
     core.before, core.advances = tuple(note["before"]), note["advances"]
-    for (number, kind, name), value in values.items():
-        stage = core.stages[number]
-        assert isinstance(stage.pages, ChangedPages)
-        if kind == TABLE:
-            stage.store.put(name, state.table_of(value))
-        else:
-            stage.pages.notes[name] = value
     for stage, kept in zip(core.stages, note["stages"], strict=True):
-        assert isinstance(stage.store, ChangedStore)
-        stage.store.changed.clear()
-        stage.meta, stage.counters, stage.left = kept["meta"], under_new_names(kept["counters"]), kept["left"]
-        stage.open_windows, stage.open_rows = kept["open"]
+        stage.buckets = changing_buckets(stage.made(1 + len(kept.get("others", ()))))
+        for bucket, meta in zip(stage.buckets, [kept["meta"], *kept.get("others", ())], strict=True):
+            bucket.meta = meta
+        stage.buckets[0].open_windows, stage.buckets[0].open_rows = kept["open"]  # of all buckets, until their next step
+        stage.counters, stage.left = under_new_names(kept["counters"]), kept["left"]
         watermark_us, now_us, asks, others, begun_us, before = kept["handed"]
         early = None if before is None else tuple(before)
         stage.handed = Moment(watermark_us, now_us, asks, tuple(others), begun_us, early)
+    for (number, named, name), value in values.items():
+        kind, _, at = named.partition(".")
+        bucket = core.stages[number].buckets[int(at or 0)]
+        assert isinstance(bucket.store, ChangedStore) and isinstance(bucket.pages, ChangedPages)
+        if kind == TABLE:
+            bucket.store.put(name, state.table_of(value))
+        else:
+            bucket.pages.notes[name] = value
+        bucket.store.changed.clear()
 
 
 def kept_state(plan: PhysicalPlan, checkpoint: str, stage: str | None, now_us: int) -> tuple[Core, pa.Table]:

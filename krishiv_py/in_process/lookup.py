@@ -19,7 +19,7 @@ from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints
 from krishiv_py.errors import PlanError
-from krishiv_py.in_process.stage import ProcessStage
+from krishiv_py.in_process.stage import ProcessStage, StageBucket
 from krishiv_py.kernels.columns.times import bounds_of
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 
@@ -34,23 +34,47 @@ class _Index:
 
 @attrs.define(eq=False)
 class KeyIndexes:
-    """The indexes of a stage, by the names of its tables."""
+    """The indexes of a stage.
+
+    Attributes
+    ----------
+    stage : ProcessStage
+        The stage.
+    """
 
     stage: ProcessStage
-    _known: dict[str, _Index] = attrs.field(factory=dict)
+    _buckets: dict[int, _BucketIndexes] = attrs.field(factory=dict)
 
     def open_windows(self, keys: pa.Table) -> pa.Table:
         """Return what is in state of some keys, as :meth:`ProcessStage.state` shows it."""
-        stage, store = self.stage, self.stage.store
-        names = [field.name for field in stage.stage.layout.key_fields]
-        if stage.spec.operation.grid is not None:  # rows of its tables do not refer to one another
-            if len(self._known) > 2 * len(store.tables) + 16:
-                self._known = {name: index for name, index in self._known.items() if name in store.tables}
-            view = _OfKeys(store.tables, self, keys.rename_columns(names), names)
-            return stage.stage.operator.state(Bucket(view, stage.meta, pages=stage.pages))
-        found = stage.state()
-        shown = list(stage.spec.keys)
-        return found.filter(pa.array(among(found, keys.rename_columns(shown), shown)))
+        stage = self.stage
+        if stage.spec.operation.grid is None:
+            found, shown = stage.state(), list(stage.spec.keys)
+            return found.filter(pa.array(among(found, keys.rename_columns(shown), shown)))
+        keys = keys.rename_columns([field.name for field in stage.stage.layout.key_fields])
+        tables = []
+        for number, mine in stage.shared(keys):  # rows of its tables do not refer to one another
+            bucket = stage.buckets[number]
+            indexes = self._buckets.get(number)
+            if indexes is None or indexes.bucket is not bucket:
+                indexes = self._buckets[number] = _BucketIndexes(bucket)
+            tables.append(indexes.open_windows(mine))
+        return pa.concat_tables(tables) if tables else stage.buckets[0].state().slice(0, 0)
+
+
+@attrs.define(eq=False)
+class _BucketIndexes:
+    """The indexes of a bucket, by the names of its tables."""
+
+    bucket: StageBucket
+    _known: dict[str, _Index] = attrs.field(factory=dict)
+
+    def open_windows(self, keys: pa.Table) -> pa.Table:
+        bucket, store = self.bucket, self.bucket.store
+        if len(self._known) > 2 * len(store.tables) + 16:
+            self._known = {name: index for name, index in self._known.items() if name in store.tables}
+        view = _OfKeys(store.tables, self, keys, keys.column_names)
+        return bucket.stage.operator.state(Bucket(view, bucket.meta, pages=bucket.pages))
 
     def index(self, name: str, table: pa.Table, names: Sequence[str]) -> _Index:
         """Return the index of a table."""
@@ -67,7 +91,7 @@ class _OfKeys(MemoryStore):
     """The tables of a state with the rows of some keys alone; it is read only."""
 
     tables: Mapping[str, pa.Table]  # type: ignore[assignment]  # which is not changed
-    indexes: KeyIndexes
+    indexes: _BucketIndexes
     keys: pa.Table
     names: list[str]
     _wanted: Any = attrs.field(init=False)

@@ -18,11 +18,11 @@ from krishiv_py.engine.notes import count
 from krishiv_py.errors import CheckpointError, PlanError
 from krishiv_py.in_process.batch_log import BatchLog, PlannedBatch
 from krishiv_py.in_process.core import Core
-from krishiv_py.in_process.state_log import PAGE, TABLE, ChangedPages, Key, StateLog
+from krishiv_py.in_process.state_log import PAGE, TABLE, ChangedPages, Key, StateLog, of_bucket
 from krishiv_py.kernels.input.clocks import Clocks
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.state.spread import BucketContent
-from krishiv_py.kernels.state.store import Bucket, MemoryStore, stored
+from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.plan.options.begin import Begin
 from krishiv_py.planner.outline import outline_of
 from krishiv_py.planner.physical import PhysicalPlan
@@ -77,11 +77,13 @@ def save(checkpoint: str, folder: str) -> Savepoint:
         stage = StageState(**outline, counters=kept["counters"], left=kept["left"], open=kept["open"])
         if stage.state:
             mine = {(kind, name): value for (at, kind, name), value in values.items() if at == number}
-            tables = {name: log.table_of(value) for (kind, name), value in mine.items() if kind == TABLE}
-            pages = ChangedPages({name: value for (kind, name), value in mine.items() if kind == PAGE})
-            held = BucketContent.of(Bucket(MemoryStore(tables), kept["meta"], pages=pages))
-            write_bucket(folder, number, 0, held, stage.columns)
-            stage.buckets = [0]
+            metas = [kept["meta"], *kept.get("others", ())]
+            for at, meta in enumerate(metas):
+                tables = {name: log.table_of(v) for (kind, name), v in mine.items() if kind == of_bucket(TABLE, at)}
+                pages = ChangedPages({name: v for (kind, name), v in mine.items() if kind == of_bucket(PAGE, at)})
+                held = BucketContent.of(Bucket(MemoryStore(tables), meta, pages=pages))
+                write_bucket(folder, number, at, held, stage.columns)
+            stage.buckets = list(range(len(metas)))
         stages.append(stage)
     taken = {int(at): entry for at, entry in last["taken"].items()}
     found = Savepoint(
@@ -125,9 +127,9 @@ def save_core(core: Core, now_us: int, folder: str) -> Savepoint:
         open_ = [stage.open_windows, stage.open_rows]
         saved = StageState(**told, counters=stage.counters, left=stage.left, open=open_)
         if saved.state:
-            held = BucketContent.of(Bucket(MemoryStore(dict(stage.store.tables)), dict(stored(stage.meta)), pages=stage.pages))
-            write_bucket(folder, number, 0, held, saved.columns)
-            saved.buckets = [0]
+            for at, held in enumerate(stage.content()):
+                write_bucket(folder, number, at, held, saved.columns)
+            saved.buckets = list(range(len(stage.buckets)))
         stages.append(saved)
     note = {**format_note("driver"), "plan": core.plan.fingerprint, "buckets": 1, "outputs": uuid.uuid4().hex[:8]}
     sources = [SourceState(kind) for kind in outline["sources"]]
@@ -145,12 +147,9 @@ def restore_core(savepoint: Savepoint, core: Core) -> None:
     core.clocks = Clocks.restored(core.plan.clocks, savepoint.clocks)
     core.in_force, core.before = core.clocks.moment(), tuple(savepoint.before)
     for at, (stage, saved) in enumerate(zip(core.stages, savepoint.stages, strict=True)):
-        held = one_bucket(savepoint, at)
-        for name, table in held.tables.items():
-            stage.store.put(name, table)
-        stage.meta, stage.left = held.meta, dict(saved.left)
+        stage.take_over(savepoint.buckets_of(at), saved.open)
+        stage.left = dict(saved.left)
         count(stage.counters, saved.counters)
-        stage.open_windows, stage.open_rows = saved.open
         stage.handed = attrs.evolve(saved.moment(savepoint.before), now_us=savepoint.now_us)
 
 

@@ -28,6 +28,7 @@ from krishiv_py.in_process.moving import move, restore, save, save_leased
 from krishiv_py.in_process.outputs import outputs_of
 from krishiv_py.in_process.query import ProcessQuery
 from krishiv_py.in_process.sources import readers
+from krishiv_py.in_process.workers import Workers
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.batches import Batches
 from krishiv_py.plan.options.begin import Begin
@@ -63,10 +64,13 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
     """Implements :class:`krishiv_py.api.runner.Runner` without Spark."""
 
     sends_in_segments: ClassVar[bool] = True
+    workers: int = 1
 
     @classmethod
-    def of(cls, profile: str, stores: Mapping[str, str]) -> ProcessRunner:
+    def of(cls, profile: str, stores: Mapping[str, str], workers: int = 1) -> ProcessRunner:
         """Return the runner of a `profile`; this process reaches `stores` by these settings of Hadoop's from now on.
+
+        Each of its queries has so many `workers`.
 
         Raises
         ------
@@ -77,7 +81,9 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
             if own == profile:
                 if stores:
                     use({**known_settings(), **stores})
-                return cls(own)
+                found = cls(own)
+                found.workers = workers
+                return found
         raise PlanError(
             "a session in process is one machine",
             got=shown(profile),
@@ -93,7 +99,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
     def run_bounded(self, plan: PhysicalPlan, progress: Show = False) -> BoundedResult:
         """See :class:`~krishiv_py.api.runner.Runner`."""
         self._alive("collect()")
-        return run_bounded(attrs.evolve(plan, engine="in_process"), lambda: self.clock(), progress)
+        return run_bounded(attrs.evolve(plan, engine="in_process"), lambda: self.clock(), progress, self.workers)
 
     def start(
         self,
@@ -160,12 +166,25 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         waiting = tuple({id(a): a for a, _ in aligned.values()}.values())
         ledger = BucketMetrics(_NoNotes(checkpoint), plan.stages, plan.last, plan.clocks.initial, waiting)
         reached.append(ledger)
-        streams = readers(plan, checkpoint, now, aligned, durable=durable)
+        streams = readers(plan, checkpoint, now, aligned, durable=durable, workers=self.workers)
         claim_outputs(plan, sinks, claim.outputs, checkpoint)
         outputs = outputs_of(plan, sinks, title, claim.outputs, durable=durable)
         begun = max(batches_of(checkpoint), default=-1)
         tables = LookupTables(checkpoint, lookup_tables(plan), now, durable, begun, notes.has_tables, notes.note_tables)
-        engine = Engine(plan, title, streams, outputs, ledger, batches, checkpoint, opened.lease, tables, now, durable=durable)
+        engine = Engine(
+            plan,
+            title,
+            streams,
+            outputs,
+            ledger,
+            batches,
+            checkpoint,
+            opened.lease,
+            tables,
+            now,
+            durable=durable,
+            workers=Workers(self.workers),
+        )
         ledger.backlog = lambda: backlogs([stream.planner for stream in streams])
         engine.begin()
         warn_if_flushed(ledger.moment.watermark_us, checkpoint, plan.source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
@@ -9,11 +10,13 @@ from typing import TypeAlias
 import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors.kafka.source import KafkaSource
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.engine.stage import StageOperator
 from krishiv_py.errors import PlanError
-from krishiv_py.in_process.batch import Sent
+from krishiv_py.in_process.batch import Parts, Sent
 from krishiv_py.in_process.gathering import Alone, Gathering
+from krishiv_py.in_process.workers import parted
 from krishiv_py.plan.nodes import FileSource, FrameSource, Source
 from krishiv_py.plan.running.control import Control
 from krishiv_py.planner.physical import PhysicalPlan, Read
@@ -22,7 +25,7 @@ from krishiv_py.runtime.ranges.folders import FolderSource
 from krishiv_py.runtime.ranges.limit import Limit
 from krishiv_py.runtime.ranges.log import RangeLog
 from krishiv_py.runtime.ranges.planning import RangePlanner, logged
-from krishiv_py.runtime.ranges.reader import RangeReader
+from krishiv_py.runtime.ranges.reader import RangeReader, entry_of
 from krishiv_py.runtime.ranges.sent import SentSource
 from krishiv_py.runtime.reading.files import planned_here
 from krishiv_py.runtime.reading.scanned import Scanned
@@ -33,12 +36,16 @@ ClockControl: TypeAlias = "tuple[int, str | None, Control]"
 
 @attrs.define(eq=False)
 class StreamReader:
-    """A stream of a source: who plans it, who reads it, the stages that take its rows, and the clocks that go by them."""
+    """A stream of a source: who plans it, who reads it, the stages that take its rows, and the clocks that go by them.
+
+    Its rows are read by so many `workers`.
+    """
 
     planner: RangePlanner
     reader: RangeReader
     takers: list[tuple[int, StageOperator]]
     clocks: list[tuple[int, str | None]]
+    workers: int = 1
 
     def bounded_by(self, limit: Limit, gathering: Gathering | None) -> None:
         """Let a batch take no more than the limit: of sends, as far as `gathering` lets them be in one, and of files."""
@@ -54,23 +61,31 @@ class StreamReader:
         Rows are read when the stage takes them; only where several stages do, and of sends, they are read at once.
         """
         ranges, source = self.planner.ranges_of(number), self.planner.node.source
-        sent = isinstance(source, SentSource)
-        held = None
+        sent, held, control = isinstance(source, SentSource), None, None
         if isinstance(source, SentSource) and ranges:
             held = source.taken([json.loads(one) for one in ranges], self.reader.schema)
+        if ranges is None:
+            ranges, control = entry_of(f"{self.planner.log.folder}/{number:020d}.parquet")
         found: Iterable[Scanned]
         if held is not None:
             found = held
-        elif ranges is None:
-            found = self.reader.noted(f"{self.planner.log.folder}/{number:020d}.parquet")
+        elif control is not None:
+            found = [Scanned(None, control, control.now_us)]
         else:
-            found = (scanned for planned in ranges for scanned in self.reader.rows_of(planned))
+            found = self._of_ranges(ranges)
         ends = self.planner.log.ended and number == self.planner.log.last
         if ends or len(self.takers) > 1 or sent:
             found = list(found)
             controls += controls_of(found, self.clocks)
         for taker, stage in self.takers:
             into.setdefault(taker, []).append((stage, found))
+
+    def _of_ranges(self, ranges: Sequence[str]) -> Iterable[Scanned]:
+        """Return the rows of planned ranges, in parts where the source can be read by several threads."""
+        each = [self.reader.rows_of(planned) for planned in ranges]
+        if self.workers == 1 or not isinstance(self.planner.node.source, (FolderSource, KafkaSource)):
+            return itertools.chain.from_iterable(each)
+        return Parts([itertools.chain.from_iterable(some) for some in parted(each, self.workers)])
 
 
 def controls_of(found: Iterable[Scanned], clocks: Sequence[tuple[int, str | None]]) -> list[ClockControl]:
@@ -92,8 +107,9 @@ def readers(
     aligned: Mapping[int, tuple[Alignment, str]],
     *,
     durable: bool,
+    workers: int,
 ) -> list[StreamReader]:
-    """Return a reader for each stream of a plan.
+    """Return a reader for each stream of a plan, with so many `workers`.
 
     Raises
     ------
@@ -104,14 +120,14 @@ def readers(
     for at, read in enumerate(plan.reads):
         source = in_process(read.source, checkpoint, at)
         planner = RangePlanner(source, at, checkpoint, RangeLog.open(source.log or "", durable=durable), now, aligned.get(at))
-        found.append(_reader(plan, read, source, planner))
+        found.append(_reader(plan, read, source, planner, workers))
     return found
 
 
-def _reader(plan: PhysicalPlan, read: Read, source: RangeSource, planner: RangePlanner) -> StreamReader:
+def _reader(plan: PhysicalPlan, read: Read, source: RangeSource, planner: RangePlanner, workers: int) -> StreamReader:
     schema = pa.schema([source.schema.field(name) for name in read.needs_columns])
     takers = [(number, StageOperator(branch.spec)) for number, branch in read.takers]
-    return StreamReader(planner, RangeReader(schema, source.source, source.name, 1), takers, clocks_of(plan, read))
+    return StreamReader(planner, RangeReader(schema, source.source, source.name, 1), takers, clocks_of(plan, read), workers)
 
 
 def in_process(source: Source, checkpoint: str, at: int) -> RangeSource:

@@ -1,22 +1,23 @@
-"""A stage that runs in this process: its operator and its state in memory, all in one bucket."""
+"""A stage that runs in this process: its operator and its state in memory, in one bucket for each worker."""
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final
 
 import attrs
 import pyarrow as pa
 
-from krishiv_py.engine.chain import as_rows, follow, packed_results, stepping
+from krishiv_py.engine.chain import and_read, as_rows, follow, packed_results, stepping
 from krishiv_py.engine.closing import CLOSED, forget, key_dropping
 from krishiv_py.engine.failures import PREPARE, STEP, AtStep
-from krishiv_py.engine.loop import NO_ROWS
 from krishiv_py.engine.notes import FIRINGS, count, none_counted
-from krishiv_py.engine.snapshot import as_if_ended
-from krishiv_py.engine.stage import BatchDone, Packed, StageOperator
+from krishiv_py.engine.snapshot import as_if_ended, early
+from krishiv_py.engine.stage import BatchDone, Packed, StageOperator, split
+from krishiv_py.in_process.workers import FEW_ROWS, Workers
 from krishiv_py.kernels.firing.asked import asked_by
 from krishiv_py.kernels.input.malformed import late_output
 from krishiv_py.kernels.input.prepare import refused
@@ -25,6 +26,7 @@ from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.state_table import keys_held
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.sorted_map import Pages
+from krishiv_py.kernels.state.spread import BucketContent, spread
 from krishiv_py.kernels.state.store import Bucket, MemoryStore, Meta, stored
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.running.counters import FAILED_DROPPED
@@ -40,97 +42,54 @@ def dropped(counters: Mapping[str, int]) -> int:
 
 
 @attrs.define(eq=False)
-class ProcessStage:
-    """One stage of a plan, and what it holds.
+class StageBucket:
+    """The keys of a stage that one worker has: their state, and when something is due in it.
 
     Attributes
     ----------
-    stage : Stage
-        Its two halves.
-    plan : StagePlan
-        What it reads, and which clocks it follows.
-    handed : Moment
-        What was in force in it when the stages before fired last.
+    stage : StageOperator
+        What runs. Each bucket has its own, since buckets run at the same time.
+    rests : bool
+        Whether nothing is to be done before the operator wants to be woken.
+    pages : Pages or None
+        Where pages of large maps are kept; None: in memory.
     """
 
     stage: StageOperator
-    plan: StagePlan
-    handed: Moment = attrs.field(factory=lambda: Moment(UNSET))
+    rests: bool
     store: MemoryStore = attrs.field(factory=MemoryStore)
     meta: Meta = attrs.field(factory=dict)
     pages: Pages | None = None
-    """Where pages of large maps are kept; None: in memory."""
-    counters: dict[str, int] = attrs.field(factory=lambda: {**none_counted(), FIRINGS: 0})
     open_windows: int = 0
     open_rows: int = 0
-    left: dict[str, int] = attrs.field(factory=dict)
-    """Rows that went to outputs, by name."""
     _wakeup: tuple[int | None, int | None] | None = None
     """The watermark and the processing time at which the operator wants to be woken, since the last step of this run."""
     _nothing: BatchDone | None = None
     """The result of a step that has nothing to do."""
-    _rests: bool = attrs.field(init=False)
-    """True where nothing is to be done before the operator wants to be woken: a user's trigger may say otherwise, and what is
-    remembered of duplicates, and of right rows that nothing waits for, is shown by the watermark."""
-    _no_late_rows: pa.Table = attrs.field(init=False)
 
-    def __attrs_post_init__(self) -> None:
-        spec = self.spec
-        self._rests = asked_by(spec.options.trigger) is None and spec.options.ttl is None and not spec.operation.remembers
-        self._no_late_rows = late_output(self.stage.layout, [])
-
-    @classmethod
-    def of(cls, plan: StagePlan) -> ProcessStage:
-        """A stage that has seen nothing."""
-        return cls(StageOperator(stepping(plan.spec) if plan.after else plan.spec), plan)
-
-    @property
-    def spec(self) -> OperatorSpec:
-        """Its specification."""
-        return self.stage.spec
-
-    def bucket(self, now_us: int) -> Bucket:
-        """Its state."""
+    def at(self, now_us: int) -> Bucket:
+        """Return its state as a kernel changes it."""
         return Bucket(self.store, self.meta, now_us // 1_000, self.pages)
 
     def state(self) -> pa.Table:
         """Return the windows in state, with their aggregates so far."""
         return self.stage.operator.state(Bucket(self.store, self.meta, pages=self.pages))
 
-    @property
-    def held_keys(self) -> int:
-        """Return how many keys have something in state; without a key 1, or 0."""
-        return keys_held(self.store.tables.values(), self.stage.layout.key_names)
+    def did(self, done: BatchDone) -> None:
+        """Note what a step left."""
+        self.left(done.step)
+        self._wakeup = done.step.wakeup_us, done.step.wakeup_now_us
 
-    def forget(self, keys: pa.Table, moment: Moment) -> int:
-        """Drop keys, at the `moment` of the last step; gives how many windows will not have their result."""
-        moment = moment.at(self.plan.times)
-        bucket = self.bucket(moment.now_us or 0)
-        lost = forget(self.stage, bucket, keys, moment)
-        left = key_dropping(self.stage).step(
-            bucket, [], attrs.evolve(moment, asks=False)
-        )  # again at that moment: nothing fires
-        self.open_windows, self.open_rows, self._nothing = left.open_windows, left.open_rows, None
-        count(self.counters, {CLOSED: lost} if lost else {})
-        return lost
-
-    def account(self, done: BatchDone) -> None:
-        """Count what was done."""
-        count(self.counters, done.counters)
-        self.open_windows, self.open_rows = done.step.open_windows, done.step.open_rows
-        self._wakeup, self._nothing = (done.step.wakeup_us, done.step.wakeup_now_us), None
-
-    def late_of(self, found: Sequence[BatchDone]) -> pa.Table:
-        """The late rows of a batch."""
-        late = [table for done in found for table in done.late]
-        return late_output(self.stage.layout, late) if late else self._no_late_rows
+    def left(self, step: StepResult) -> None:
+        """Note how much is open."""
+        self.open_windows, self.open_rows, self._nothing = step.open_windows, step.open_rows, None
 
     def resting(self, moment: Moment) -> BatchDone | None:
         """Return the result of a step that has no rows and nothing to do, so none is made; None where there may be something.
 
         The last step of an operator says when it has to be woken. On Spark buckets rest by the same rule.
         """
-        if self._wakeup is None or not self._rests:
+        if self._wakeup is None or not self.rests:
             return None
         wakeup_us, wakeup_now_us = self._wakeup
         if wakeup_now_us is not None or (wakeup_us is not None and wakeup_us <= moment.watermark_us):
@@ -140,45 +99,187 @@ class ProcessStage:
             self._nothing = BatchDone(none, [], {}, StepResult(none, wakeup_us, self.open_windows, self.open_rows, 0), moment)
         return self._nothing
 
-    def step(self, read: Packed, moment: Moment, batch_id: int) -> BatchDone:
-        """Take rows that were `read` from a source, and fire."""
-        moment = moment.at(self.plan.times)
-        rests = self.resting(moment) if read is NO_ROWS else None
-        if rests is not None:
-            return rests
-        with AtStep(self.spec.name, STEP, batch_id):
-            done = self.stage.step(self.bucket(moment.now_us or 0), read, moment)
-        self.account(done)
-        return done
 
-    def follow(self, before: Mapping[int, pa.Table], read: Packed, moment: Moment, batch_id: int) -> list[BatchDone]:
+@attrs.define(eq=False)
+class ProcessStage:
+    """One stage of a plan, and what it holds.
+
+    Attributes
+    ----------
+    stage : StageOperator
+        Its two halves.
+    plan : StagePlan
+        What it reads, and which clocks it follows.
+    workers : Workers
+        What runs its buckets; there is one for each worker, and one alone without keys.
+    handed : Moment
+        What was in force in it when the stages before fired last.
+    """
+
+    stage: StageOperator
+    plan: StagePlan
+    workers: Workers = attrs.field(factory=Workers)
+    handed: Moment = attrs.field(factory=lambda: Moment(UNSET))
+    counters: dict[str, int] = attrs.field(factory=lambda: {**none_counted(), FIRINGS: 0})
+    left: dict[str, int] = attrs.field(factory=dict)
+    """Rows that went to outputs, by name."""
+    buckets: list[StageBucket] = attrs.field(init=False)
+    _no_late_rows: pa.Table = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.buckets = self.made(self.workers.count)
+        self._no_late_rows = late_output(self.stage.layout, [])
+
+    @classmethod
+    def of(cls, plan: StagePlan, workers: Workers) -> ProcessStage:
+        """Return a stage that has seen nothing."""
+        return cls(StageOperator(stepping(plan.spec) if plan.after else plan.spec), plan, workers)
+
+    @property
+    def spec(self) -> OperatorSpec:
+        """Its specification."""
+        return self.stage.spec
+
+    @property
+    def most_buckets(self) -> int:
+        """Return how many buckets are of use: without a key all rows belong together."""
+        return self.workers.count if self.spec.keys else 1
+
+    def made(self, number: int, store: Callable[[], MemoryStore] = MemoryStore) -> list[StageBucket]:
+        """Return so many empty buckets, or one where there is no key.
+
+        A user's trigger may say at any time that something is to be done, and what is remembered of duplicates, and of right
+        rows that nothing waits for, is shown by the watermark: such buckets do not rest.
+        """
+        spec = self.spec
+        rests = asked_by(spec.options.trigger) is None and spec.options.ttl is None and not spec.operation.remembers
+        operators = [self.stage, *(StageOperator(spec) for _ in range(1, number if spec.keys else 1))]
+        return [StageBucket(operator, rests, store()) for operator in operators]
+
+    @property
+    def open_windows(self) -> int:
+        """Return how many windows are open."""
+        return sum(bucket.open_windows for bucket in self.buckets)
+
+    @property
+    def open_rows(self) -> int:
+        """Return how many rows are kept."""
+        return sum(bucket.open_rows for bucket in self.buckets)
+
+    @property
+    def nbytes(self) -> int:
+        """Return how many bytes its state takes."""
+        return sum(bucket.store.nbytes for bucket in self.buckets)
+
+    def state(self) -> pa.Table:
+        """Return the windows in state, with their aggregates so far."""
+        return pa.concat_tables([bucket.state() for bucket in self.buckets])
+
+    @property
+    def held_keys(self) -> int:
+        """Return how many keys have something in state; without a key 1, or 0."""
+        return sum(keys_held(bucket.store.tables.values(), self.stage.layout.key_names) for bucket in self.buckets)
+
+    def forget(self, keys: pa.Table, moment: Moment) -> int:
+        """Drop keys, at the `moment` of the last step; gives how many windows will not have their result."""
+        moment, lost = moment.at(self.plan.times), 0
+        for number, part in self.shared(keys):
+            bucket = self.buckets[number]
+            held = bucket.at(moment.now_us or 0)
+            lost += forget(bucket.stage, held, part, moment)
+            again = attrs.evolve(moment, asks=False)  # at that moment nothing fires
+            bucket.left(key_dropping(bucket.stage).step(held, [], again))
+        count(self.counters, {CLOSED: lost} if lost else {})
+        return lost
+
+    def late_of(self, found: Sequence[BatchDone]) -> pa.Table:
+        """The late rows of a batch."""
+        late = [table for done in found for table in done.late]
+        return late_output(self.stage.layout, late) if late else self._no_late_rows
+
+    def shared(self, rows: pa.Table) -> list[tuple[int, pa.Table]]:
+        """Return rows by the bucket of their key, in their order."""
+        return split(rows, self.stage.layout.key_names, range(len(self.buckets)))
+
+    def by_bucket(self, packed: Packed) -> list[Packed]:
+        """Return what each bucket takes of a batch; what is known of all of it goes with the first."""
+        if len(self.buckets) == 1:
+            return [packed]
+        chunks: list[list[pa.Table]] = [[] for _ in self.buckets]
+        for chunk in packed.chunks:
+            for number, part in self.shared(chunk):
+                chunks[number].append(part)
+        return [attrs.evolve(packed, chunks=chunks[0]), *(Packed(given) for given in chunks[1:])]
+
+    def step(self, read: Sequence[Packed], moment: Moment, batch_id: int) -> list[BatchDone]:
+        """Take rows that were `read` from a source, by bucket, and fire."""
+        moment = moment.at(self.plan.times)
+
+        def steps(bucket: StageBucket, mine: Packed) -> list[BatchDone]:
+            return [bucket.stage.step(bucket.at(moment.now_us or 0), mine, moment)]
+
+        return self._stepped(read, moment, batch_id, steps)
+
+    def follow(self, before: Mapping[int, pa.Table], read: Sequence[Packed], moment: Moment, batch_id: int) -> list[BatchDone]:
         """Take the results of the stages before, by their number, and the rows that were `read` with them, and fire."""
         moment = moment.at(self.plan.times)
         judged = attrs.evolve(self.handed, now_us=moment.now_us)
-        packed = self._packed(before, read, judged, batch_id)
-        rests = None if packed.chunks or packed.late or packed.notes else self.resting(moment)
-        if rests is not None:
-            self.handed = attrs.evolve(moment, before=None)
-            return [rests]
-        with AtStep(self.spec.name, STEP, batch_id):
-            found = list(follow(self.stage, self.bucket(moment.now_us or 0), packed, judged, moment))
+        given = self._given(before, judged, batch_id)
+
+        def steps(bucket: StageBucket, mine: Packed) -> list[BatchDone]:
+            return list(follow(bucket.stage, bucket.at(moment.now_us or 0), mine, judged, moment))
+
+        every = [and_read(results, rows) for results, rows in zip(given, read, strict=True)]
+        found = self._stepped(every, moment, batch_id, steps)
         self.handed = attrs.evolve(moment, before=None)
-        for done in found:
-            self.account(done)
         return found
 
-    def _packed(self, before: Mapping[int, pa.Table], read: Packed, judged: Moment, batch_id: int) -> Packed:
+    def _stepped(
+        self,
+        read: Sequence[Packed],
+        moment: Moment,
+        batch_id: int,
+        steps: Callable[[StageBucket, Packed], list[BatchDone]],
+    ) -> list[BatchDone]:
+        """Let each bucket take its rows and fire; those that have nothing to do rest."""
+        found: list[list[BatchDone]] = []
+        due: list[tuple[int, Callable[[], list[BatchDone]]]] = []
+        size = 0
+        for number, (bucket, mine) in enumerate(zip(self.buckets, read, strict=True)):
+            rests = None if mine.chunks or mine.late or mine.notes else bucket.resting(moment)
+            found.append([] if rests is None else [rests])
+            if rests is None:
+                due.append((number, partial(steps, bucket, mine)))
+                size += sum(chunk.num_rows for chunk in mine.chunks) + bucket.open_windows + bucket.open_rows
+        with AtStep(self.spec.name, STEP, batch_id):
+            tasks = [task for _, task in due]
+            done = self.workers.run(tasks) if size >= FEW_ROWS else [task() for task in tasks]
+        for (number, _), some in zip(due, done, strict=True):
+            for one in some:
+                count(self.counters, one.counters)
+                self.buckets[number].did(one)
+            found[number] = some
+        return [one for some in found for one in some]
+
+    def _given(self, before: Mapping[int, pa.Table], judged: Moment, batch_id: int) -> list[Packed]:
+        """Return the results of the stages before as rows, by bucket."""
         with AtStep(self.spec.name, PREPARE, batch_id):
             came = ((b.spec, before[b.after]) for b in self.plan.inputs if b.after is not None and b.after in before)
             given = [as_rows(spec, results) for spec, results in came if results.num_rows]
-            return packed_results(self.stage, given, judged, read)
+            return self.by_bucket(packed_results(self.stage, given, judged))
+
+    def early(self, moment: Moment) -> pa.Table:
+        """Return what is open, as early results."""
+        now_us = moment.now_us or 0
+        return pa.concat_tables([early(bucket.stage, bucket.at(now_us), moment) for bucket in self.buckets])
 
     def as_if_ended(self, before: Mapping[int, pa.Table], now_us: int, batch_id: int) -> pa.Table:
         """Return what it would give if the input ended now; `before` is what the stages before would give."""
         judged = attrs.evolve(self.handed, now_us=now_us)
-        packed = self._packed(before, NO_ROWS, judged, batch_id)
+        packed = self._given(before, judged, batch_id)
         with AtStep(self.spec.name, STEP, batch_id):
-            return as_if_ended(self.stage, self.bucket(now_us), judged, packed)
+            shares = zip(self.buckets, packed, strict=True)
+            return pa.concat_tables([as_if_ended(b.stage, b.at(now_us), judged, mine) for b, mine in shares])
 
     def progress(self, batch_id: int, watermark_us: int, sources_us: dict[str, int]) -> Progress:
         """The progress of the stage."""
@@ -190,19 +291,36 @@ class ProcessStage:
             counters=dict(self.counters),
             open_windows=self.open_windows,
             open_rows=self.open_rows,
-            state_bytes=self.store.nbytes,
+            state_bytes=self.nbytes,
             firings=self.counters[FIRINGS],
             source_watermarks_us=sources_us,
             sink_rows=dict(self.left),
         )
 
+    def content(self) -> list[BucketContent]:
+        """Return the content of its buckets, as values."""
+        held = [Bucket(MemoryStore(dict(b.store.tables)), dict(stored(b.meta)), pages=b.pages) for b in self.buckets]
+        return [BucketContent.of(bucket) for bucket in held]
+
+    def take_over(self, held: Iterable[BucketContent], opened: Sequence[int]) -> None:
+        """Put state into its buckets, which are empty; `opened` are the windows and rows that are open, in all of them."""
+        found = list(held)
+        spread_out = spread(found, len(self.spec.keys), len(self.buckets)) if len(found) != len(self.buckets) else found
+        for bucket, content in zip(self.buckets, spread_out, strict=True):
+            for name, table in content.tables.items():
+                bucket.store.put(name, table)
+            bucket.meta = content.meta
+        self.buckets[0].open_windows, self.buckets[0].open_rows = opened  # each bucket counts its own with its next step
+
     def go_on_from(self, other: ProcessStage) -> None:
         """Take over what a checkpoint would keep of another one: plain bytes, nothing else."""
-        saved: dict[str, Any] = json.loads(json.dumps({"meta": stored(other.meta), "counters": other.counters}))
-        self.meta, self.counters, self.left = saved["meta"], saved["counters"], dict(other.left)
-        self.handed, self.open_windows, self.open_rows = other.handed, other.open_windows, other.open_rows
-        for name, table in other.store.tables.items():
-            sink = io.BytesIO()
-            with pa.ipc.new_stream(sink, table.schema) as writer:
-                writer.write_table(table)
-            self.store.put(name, pa.ipc.open_stream(sink.getvalue()).read_all())
+        self.counters, self.left = json.loads(json.dumps(other.counters)), dict(other.left)
+        self.handed = other.handed
+        for bucket, before in zip(self.buckets, other.buckets, strict=True):
+            bucket.meta = json.loads(json.dumps(stored(before.meta)))
+            bucket.open_windows, bucket.open_rows = before.open_windows, before.open_rows
+            for name, table in before.store.tables.items():
+                sink = io.BytesIO()
+                with pa.ipc.new_stream(sink, table.schema) as writer:
+                    writer.write_table(table)
+                bucket.store.put(name, pa.ipc.open_stream(sink.getvalue()).read_all())

@@ -31,10 +31,17 @@ from krishiv_py.runtime.storage.chunk_files import chunk_of, file_value, write_c
 from krishiv_py.runtime.storage.codec import encode
 
 Key: TypeAlias = tuple[int, str, str]
-"""The number of a stage, ``table`` or ``page``, and a name."""
+"""The number of a stage, ``table`` or ``page`` as :func:`of_bucket` says it, and a name."""
 
 TABLE: Final = "table"
 PAGE: Final = "page"
+
+
+def of_bucket(kind: str, bucket: int) -> str:
+    """Return what a kind of value is called in a key, for a bucket of the stage: the first one adds nothing."""
+    return f"{kind}.{bucket}" if bucket else kind
+
+
 WAY_OUT: Final = (
     "it is a piece of the query's state: put it back from a copy of the checkpoint, or start with a new checkpoint and a new "
     "output folder"

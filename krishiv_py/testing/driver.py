@@ -31,7 +31,7 @@ from krishiv_py.kernels.input.clocks import Clocks
 from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.store import Bucket, MemoryStore
+from krishiv_py.kernels.state.store import MemoryStore
 from krishiv_py.logs import batch_line
 from krishiv_py.plan.checks import a_switch, a_text
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, show_instant, time_point_us
@@ -144,11 +144,11 @@ class Driver:
 
     @property
     def _store(self) -> MemoryStore:
-        return self._stages[0].store
+        return self._stages[0].buckets[0].store
 
     @_store.setter
     def _store(self, store: MemoryStore) -> None:
-        self._stages[0].store = store
+        self._stages[0].buckets[0].store = store
 
     @property
     def open_windows(self) -> int:
@@ -364,7 +364,7 @@ class Driver:
         [{'window_start': 0, 'window_end': 10000, 'count': 2}, {'window_start': 10000, 'window_end': 20000, 'count': 1}]
         """
         asked = self._stages[self._plan.stage_called(stage)]
-        return asked.stage.operator.state(Bucket(asked.store, asked.meta))
+        return asked.state()
 
     @property
     def pending_window_count(self) -> int:

@@ -15,6 +15,7 @@ from krishiv_py.arrays.splitting import split
 from krishiv_py.engine.notes import count
 from krishiv_py.engine.stage import BatchDone, Packed, StageOperator
 from krishiv_py.in_process.stage import ProcessStage
+from krishiv_py.in_process.workers import Workers
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.spec import OperatorSpec
@@ -88,9 +89,9 @@ def _together(done: Sequence[BatchDone], last: Sequence[StepResult | None]) -> B
 def spread_stages(monkeypatch: pytest.MonkeyPatch, numbers: Sequence[int]) -> None:
     """Let all stages that begin from now on run in these numbers of buckets in turn."""
 
-    def of(_: type[ProcessStage], plan: StagePlan) -> ProcessStage:
-        made = made_of(plan)
-        made.stage = SpreadStage(made.stage.spec, itertools.cycle(numbers))
+    def of(_: type[ProcessStage], plan: StagePlan, workers: Workers) -> ProcessStage:
+        made = made_of(plan, workers)
+        made.stage = made.buckets[0].stage = SpreadStage(made.stage.spec, itertools.cycle(numbers))
         return made
 
     def go_on_from(stage: ProcessStage, other: ProcessStage) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from krishiv_py import SlidingWindows, count, windows
 from krishiv_py.api.stages.results import ResultStream
-from krishiv_py.in_process.stage import ProcessStage
+from krishiv_py.in_process.stage import StageBucket
 from krishiv_py.testing import Driver, ManualClock, stream_of
 
 Plan = Callable[[Any, Any], ResultStream]
@@ -61,5 +61,5 @@ def _run(plan: Plan, sent: list[list[int]]) -> list[object]:
 def test_a_batch_that_is_not_run_changes_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = [[1, 2], [], [3, 15], [16], [4, 31], []]
     rested = _run(PLANS[kind], sent)
-    monkeypatch.setattr(ProcessStage, "resting", lambda self, moment: None)
+    monkeypatch.setattr(StageBucket, "resting", lambda self, moment: None)
     assert rested == _run(PLANS[kind], sent)

@@ -33,9 +33,9 @@ def cost(kind: str, held: int) -> list[CountingStore]:
     driver.send(pa.table({"user": users, "at": np.full(held, LATER), "n": users + held}))
     driver.send([{"user": -1, "at": LAG + 20, "n": 0}])  # the first rows are over in the first stage, the others are not
     assert [stage.open_rows >= held for stage in driver._stages] == [True, True]
-    stores = [CountingStore(stage.store) for stage in driver._stages]
+    stores = [CountingStore(stage.buckets[0].store) for stage in driver._stages]
     for stage, store in zip(driver._stages, stores, strict=True):
-        stage.store = store  # type: ignore[assignment]
+        stage.buckets[0].store = store  # type: ignore[assignment]
     for batch in range(BATCHES):
         at = 30 + 10 * batch
         rows = [{"user": (batch * 7 + i) % 50 * (held // 100), "at": at, "n": -batch * ROWS - i} for i in range(ROWS)]

@@ -74,6 +74,7 @@ def calls(root: Path) -> dict[str, Call]:
         Call("app_name", lambda: SessionBuilder().app_name, {"name": "x"}),
         Call("config", lambda: SessionBuilder().config, {"key": "a", "value": 1}),
         Call("engine", lambda: SessionBuilder().engine, {"name": "in-process"}),
+        Call("workers", lambda: SessionBuilder().workers, {"count": 2}),
         Call("profile", lambda: SessionBuilder().profile, {"name": "dev-local"}),
         Call("storage_options", lambda: SessionBuilder().storage_options, {"options": {"AWS_REGION": "eu-central-1"}}),
         Call(

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from krishiv_py import Session
+from krishiv_py.in_process import batch, stage
 from tests.goldens.cases import OWN_CASES, QUIET_CASES, WORKED_CASES, Case, load
 from tests.goldens.compare import differences
 from tests.goldens.engines import engine_named, unsupported_by
@@ -32,6 +33,13 @@ def test_driver(case: Case) -> None:
 @pytest.mark.parametrize("case", CASES[::4] if SOME is not CASES else CASES, ids=lambda c: c.id)
 def test_in_process(case: Case) -> None:
     _holds("in_process", case)
+
+
+@pytest.mark.parametrize("case", CASES[2::8] if SOME is not CASES else CASES, ids=lambda c: c.id)
+def test_in_process_with_workers(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "FEW_ROWS", 0)
+    monkeypatch.setattr(batch, "FEW_ROWS", 0)
+    _holds("in_process_workers", case)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)

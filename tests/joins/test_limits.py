@@ -163,9 +163,9 @@ def test_room_that_the_watermark_frees_does_not_depend_on_batches(how: str, seed
 def test_a_state_from_before_times_were_kept_counts_the_rows_it_holds() -> None:
     driver = Driver(joined("inner", stream_of(LEFT), stream_of(RIGHT), 0))
     driver.send({"left": [{"key": "a", "at": t, "n": t} for t in range(MOST)]})
-    for name in list(driver._stages[0].meta):
+    for name in list(driver._stages[0].buckets[0].meta):
         if name in ("log:jlc", "log:jrc", "next:jlc", "next:jrc"):
-            del driver._stages[0].meta[name]
+            del driver._stages[0].buckets[0].meta[name]
     driver.send({"left": [{"key": "a", "at": 9, "n": 9}], "right": [{"key": "a", "seen": 9, "m": 1}]})
     assert driver.counters["limited"] == 1
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import attrs
 import pyarrow as pa
@@ -95,17 +95,17 @@ def beside(driver: Driver, monkeypatch: pytest.MonkeyPatch, *, blobs: ChunkFolde
     operated = Operated(driver._plan, blobs=blobs)
     plain = ProcessStage.step
 
-    def both(self: ProcessStage, read: Packed, moment: Moment, batch_id: int) -> BatchDone:
-        done = plain(self, read, moment, batch_id)
+    def both(self: ProcessStage, read: Sequence[Packed], moment: Moment, batch_id: int) -> list[BatchDone]:
+        (done,) = plain(self, read, moment, batch_id)
         if self is not driver._stages[0]:
-            return done
+            return [done]
         moment = moment.at(self.plan.times)
-        given = operated.step(read, moment)
+        given = operated.step(read[0], moment)
         assert given.to_pylist() == done.results.to_pylist()
         report = operated.report
         assert (report.open_windows, report.open_rows) == (done.step.open_windows, done.step.open_rows)
         assert report.wakeup_now_us == done.step.wakeup_now_us
-        return done
+        return [done]
 
     monkeypatch.setattr(ProcessStage, "step", both)
     return operated

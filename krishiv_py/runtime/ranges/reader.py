@@ -14,6 +14,7 @@ from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.ranges import NotedRanges, partition_of, read_range
 from krishiv_py.connectors.source import Source
 from krishiv_py.disk.files import store_at
+from krishiv_py.plan.running.control import Control
 from krishiv_py.replay_index import RANGE, open_sent
 from krishiv_py.replay_log import control_of
 from krishiv_py.runtime.ranges.folders import FolderSource
@@ -44,12 +45,10 @@ class RangeReader:
 
     def noted(self, uri: str, at: int = 0) -> Iterator[Scanned]:
         """The rows of every so-many-th range of a file of the log."""
-        table = open_sent(*store_at(uri)).read()
-        control = control_of(table)
-        if control is None:
-            for planned in table.column(RANGE).to_pylist()[at :: self.tasks]:
-                yield from self.rows_of(planned)
-        elif at == 0:
+        ranges, control = entry_of(uri)
+        for planned in ranges[at :: self.tasks]:
+            yield from self.rows_of(planned)
+        if control is not None and at == 0:
             yield Scanned(None, control, control.now_us)
 
     def rows_of(self, planned: str) -> Iterator[Scanned]:
@@ -67,6 +66,13 @@ class RangeReader:
                 yield from (Scanned(one, partition=partition) for one in group)
             while is_bad and (some := tuple(itertools.islice(group, _TOGETHER))):
                 yield Scanned(None, malformed=some)
+
+
+def entry_of(uri: str) -> tuple[list[str], Control | None]:
+    """Return the ranges of a file of the log, or none and what it says of the watermark."""
+    table = open_sent(*store_at(uri)).read()
+    control = control_of(table)
+    return (table.column(RANGE).to_pylist() if control is None else []), control
 
 
 def tokens(batches: list[NotedRanges]) -> list[list[str]]:

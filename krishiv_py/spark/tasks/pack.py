@@ -9,11 +9,9 @@ import attrs
 import pyarrow as pa
 from pyspark import TaskContext
 
-from krishiv_py.arrays.grouping import buckets
-from krishiv_py.arrays.splitting import split as by_number
 from krishiv_py.connectors.malformed import in_columns
 from krishiv_py.engine.failures import PREPARE
-from krishiv_py.engine.stage import StageOperator
+from krishiv_py.engine.stage import StageOperator, split
 from krishiv_py.kernels.columns.evaluate import apply_prefix
 from krishiv_py.kernels.input.malformed import late_output
 from krishiv_py.kernels.input.prepare import Prepare
@@ -300,11 +298,3 @@ class RawPack:
                         schema=PACKED,
                     )
                     seq += 1
-
-
-def split(chunk: pa.Table, keys: list[str], bucket_ids: tuple[int, ...]) -> list[tuple[int, pa.Table]]:
-    """A chunk by bucket; rows keep their order."""
-    if len(bucket_ids) == 1 or not keys:
-        return [(bucket_ids[0], chunk)]
-    at = buckets([chunk[k] for k in keys], chunk.num_rows, len(bucket_ids))
-    return [(bucket_ids[i], part.combine_chunks()) for i, part in by_number(chunk, at)]

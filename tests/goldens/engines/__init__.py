@@ -13,6 +13,7 @@ NAMES = (
     "driver",
     "in_process",
     "in_process_bounded",
+    "in_process_workers",
     "bounded",
     "streaming",
     "connect",

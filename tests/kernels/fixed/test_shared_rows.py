@@ -87,7 +87,7 @@ def values_held(driver: Driver) -> int:
     """How many bytes the values of lists in state take."""
     return sum(
         column.combine_chunks().flatten().nbytes if pa.types.is_list(column.type) else 0
-        for table in driver._stages[0].store.tables.values()
+        for table in driver._stages[0].buckets[0].store.tables.values()
         for column in table.columns
     )
 

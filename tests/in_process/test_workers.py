@@ -1,0 +1,157 @@
+"""Several workers give what one gives: every kind of plan, over restarts with other numbers of them."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from krishiv_py import MemorySink, OperatorError, PlanError, Session, col, count
+from krishiv_py.in_process import batch, stage
+from krishiv_py.in_process.query import ProcessQuery
+from krishiv_py.in_process.workers import Workers, parted
+from tests.crash import killing
+from tests.crash.job import KINDS
+from tests.crash.killing import rows, write_input
+from tests.crash.test_crash import by_driver
+from tests.in_process.test_move import given, run, through_a_savepoint
+from tests.in_process.test_session import per_minute
+
+SCHEMA = "user bigint, at bigint, amount bigint"
+
+
+@pytest.fixture(autouse=True)
+def _threads_for_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "FEW_ROWS", 0)
+    monkeypatch.setattr(batch, "FEW_ROWS", 0)
+    monkeypatch.setattr(killing, "ROWS", 60)
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    """A session with three workers."""
+    with Session.in_process(workers=3) as made:
+        yield made
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_restarts_with_other_numbers_of_workers(kind: str, tmp_path: Path) -> None:
+    write_input(tmp_path / "all", seed=KINDS.index(kind), files=8)
+    out, late, read = by_driver(kind, tmp_path / "all", tmp_path / "driver")
+    said = ""
+    for begin, workers in enumerate((1, 3, 2, 4)):
+        given(tmp_path, slice(2 * begin, 2 * begin + 2))
+        with Session.in_process(workers=workers) as session:
+            said = run(session, kind, tmp_path, str(tmp_path / "a"), last=begin == 3)
+    assert {name: rows(tmp_path / name) for name in out} == out
+    assert (rows(tmp_path / "late"), said) == (late, read)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "lookup"])
+def test_a_savepoint_of_several_workers(session: Session, kind: str, tmp_path: Path) -> None:
+    write_input(tmp_path / "all", seed=KINDS.index(kind), files=6)
+    out, late, read = by_driver(kind, tmp_path / "all", tmp_path / "driver")
+    given(tmp_path, slice(0, 3))
+    run(session, kind, tmp_path, str(tmp_path / "a"))
+    through_a_savepoint(str(tmp_path / "a"), str(tmp_path / "b"), str(tmp_path / "saved"), 2)
+    shutil.rmtree(tmp_path / "a")
+    given(tmp_path, slice(3, 6))
+    said = run(session, kind, tmp_path, str(tmp_path / "b"), last=True)
+    assert {name: rows(tmp_path / name) for name in out} == out
+    assert (rows(tmp_path / "late"), said) == (late, read)
+
+
+def sent(number: int) -> pa.Table:
+    """Rows of 40 users in ten seconds each."""
+    at = [number * 10_000 + i * 7 for i in range(1_000)]
+    return pa.table({"user": [i % 40 for i in range(1_000)], "at": at, "amount": list(range(1_000))})
+
+
+def test_what_a_running_query_shows(session: Session, tmp_path: Path) -> None:
+    stream, sender = session.memory_stream(SCHEMA)
+    query = per_minute(stream).start(MemorySink(), checkpoint=str(tmp_path / "c"))
+    assert isinstance(query, ProcessQuery)
+    for number in range(20):
+        sender.send(sent(number))
+    query.process_all_available()
+    buckets = query._engine.core.stages[0].buckets
+    assert [bucket.open_windows > 0 for bucket in buckets] == [True] * 3
+    assert query.progress.open_windows == sum(bucket.open_windows for bucket in buckets)
+    assert query.state().num_rows == 40
+    assert query.pending_keys == 40
+    open_ = sorted(query.state().select(["user", "count"]).to_pylist(), key=lambda row: row["user"])
+    found = query.lookup([row["user"] for row in open_]).select(["user", "count"]).to_pylist()
+    assert sorted(found, key=lambda row: row["user"]) == open_
+    assert query.lookup(99).num_rows == 0 and query.lookup([]).num_rows == 0
+    query.stop()
+    assert not [t for t in threading.enumerate() if t.name.startswith("krishiv-worker")]
+
+
+def test_collect_and_keys_that_are_closed(session: Session) -> None:
+    stream, sender = session.memory_stream(SCHEMA)
+    look_back = stream.watermark("at", 1_000).key_by("user").lookback_window(30_000).agg(count())
+    query = look_back.start(MemorySink())
+    for number in range(4):
+        sender.send(sent(number))
+    with Session.in_process() as alone:
+        again, feed = alone.memory_stream(SCHEMA)
+        for number in range(4):
+            feed.send(sent(number))
+        expected = again.watermark("at", 1_000).key_by("user").lookback_window(30_000).agg(count()).collect().to_pylist()
+    collected = look_back.collect().to_pylist()
+    assert sorted(collected, key=str) == sorted(expected, key=str)
+    query.process_all_available()
+    query.close_key(7)
+    sender.send(sent(4))
+    query.process_all_available()
+    assert query.progress.counters["close_key_dropped"] > 0
+
+
+def test_an_error_in_a_thread_is_that_of_the_query(session: Session) -> None:
+    def fails(table: pa.Table) -> pa.Table:
+        if 13 in table["user"].to_pylist():
+            raise ValueError("thirteen")
+        return table
+
+    stream, sender = session.memory_stream(SCHEMA)
+    query = per_minute(stream.map_batches(fails, SCHEMA)).start(MemorySink())
+    sender.send(sent(0))
+    with pytest.raises(OperatorError, match="thirteen"):
+        query.process_all_available()
+
+
+@pytest.mark.parametrize("workers", [0, -1, 2.0, True, "2", None, 5_000])
+def test_a_number_of_workers_that_cannot_be(workers: Any) -> None:
+    with pytest.raises(PlanError, match=r"`workers` is out of range.*\.workers\(2\)"):
+        Session.in_process(workers=workers)
+
+
+def test_spark_has_no_workers() -> None:
+    with pytest.raises(PlanError, match=r"local\[2\]"):
+        Session.builder().workers(2).get_or_create()
+
+
+def test_tasks_are_run_in_their_order() -> None:
+    workers = Workers(3)
+    assert workers.run([lambda n=n: n for n in range(10)]) == list(range(10))  # type: ignore[misc]
+    assert list(workers.ahead(lambda n=n: n for n in range(10))) == list(range(10))  # type: ignore[misc]
+    assert [list(some) for some in parted(range(5), 2)] == [[0, 1, 2], [3, 4]]
+    assert [list(some) for some in parted(range(0), 2)] == [[]]
+    with pytest.raises(ZeroDivisionError):
+        workers.run([lambda: 1, lambda: 1 // 0, lambda: 2])
+    with pytest.raises(ZeroDivisionError):
+        list(workers.ahead([lambda: 1, lambda: 1 // 0, lambda: 2]))
+    workers.close()
+
+
+def test_rows_are_cut_into_parts_in_their_order() -> None:
+    stream, sender = Session.in_process(workers=3).memory_stream(SCHEMA)
+    query = stream.filter(col("amount") >= 0).watermark("at", 0).key_by("user").tumbling_window(10_000).agg(count())
+    sender.send(sent(0).slice(0, 1))
+    sender.send(sent(0).slice(1))
+    assert sum(query.collect()["count"].to_pylist()) == 1_000
