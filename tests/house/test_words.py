@@ -1,0 +1,137 @@
+"""Words that the code and the docs do not use: each has a word of the field instead (docs/glossary.md)."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import krishiv_py
+
+ROOT = Path(krishiv_py.__file__).parents[1]
+CODE = [
+    p for folder in ("krishiv_py", "tests", "examples", "benchmarks", "scripts") for p in sorted((ROOT / folder).rglob("*.py"))
+]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+THIS = "test_words.py"
+
+IN_NAMES = (
+    "told untold asked asks stands stood beside judged judges anew further spoken patience bench book beats wakes inlet lesser"
+)
+"""Words that are no part of a name."""
+ALONE = "found at lost behind play looks"
+"""Words that are no whole name: they fit any value, and so say nothing of this one. As a part
+they do (``fired_at``, ``NotFoundError``)."""
+IN_TEXTS = "told untold asked stands stood beside besides judged anew further spoken lesser"
+PHRASES = "have no meaning|has no meaning|has not|have not|is no|are no|do not stand|stands at|begin anew|nothing was told"
+
+ALLOWED = (
+    r"\bstand(?:s|ing)? for\b|\bstands out\b",  # represents
+    r"further (?:ahead|behind|than|back|apart|down|away|from|out)",  # a distance
+    r"(?:is|are) no (?:longer|more|less|later|earlier|doubt)\b",  # an adverb
+    r"(?:has|have) not\b.{0,40}\b(?:been|yet|begun|come|run|seen|sent|read|\w{3,}ed)\b",  # the perfect tense of a verb
+)
+"""What is plain English all the same."""
+
+MOST: dict[str, int] = {
+    "name: anew": 82,
+    "name: asked": 356,
+    "name: asks": 38,
+    "name: at": 2962,
+    "name: beats": 33,
+    "name: behind": 127,
+    "name: bench": 64,
+    "name: beside": 109,
+    "name: book": 97,
+    "name: found": 4665,
+    "name: further": 94,
+    "name: inlet": 6,
+    "name: judged": 113,
+    "name: judges": 18,
+    "name: looks": 27,
+    "name: lost": 140,
+    "name: patience": 51,
+    "name: play": 10,
+    "name: spoken": 12,
+    "name: stands": 61,
+    "name: stood": 38,
+    "name: told": 1274,
+    "name: untold": 5,
+    "name: wakes": 28,
+    "text: anew": 66,
+    "text: are no": 69,
+    "text: asked": 117,
+    "text: begin anew": 17,
+    "text: beside": 148,
+    "text: besides": 22,
+    "text: further": 94,
+    "text: has no meaning": 7,
+    "text: has not": 29,
+    "text: have no meaning": 4,
+    "text: have not": 5,
+    "text: is no": 359,
+    "text: judged": 54,
+    "text: lesser": 7,
+    "text: nothing was told": 5,
+    "text: spoken": 15,
+    "text: stands": 126,
+    "text: stood": 26,
+    "text: told": 187,
+    "text: untold": 5,
+}
+"""How often each is there today: these figures only go down. A new name or sentence takes a word of docs/glossary.md."""
+
+
+def names(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name) | ast.arg(arg=name) | ast.Attribute(attr=name) | ast.keyword(arg=str(name)):
+                yield name
+            case (
+                ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.ClassDef(name=name)
+                | ast.ExceptHandler(name=str(name))
+            ):
+                yield name
+            case ast.alias(name=name, asname=other):
+                yield other or name
+
+
+def texts(tree: ast.AST, source: str) -> Iterator[str]:
+    """Docstrings, other strings and comments."""
+    yield from (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    yield from re.findall(r"(?:^|\s)# (.*)$", source, re.MULTILINE)
+
+
+def counts() -> Counter[str]:
+    parts, alone = set(IN_NAMES.split()), set(ALONE.split())
+    words = re.compile(rf"\b(?:{'|'.join(IN_TEXTS.split())}|{PHRASES})\b", re.IGNORECASE)
+    allowed = re.compile("|".join(ALLOWED), re.IGNORECASE)
+    found: Counter[str] = Counter()
+
+    def read(text: str) -> None:
+        found.update(f"text: {word.lower()}" for word in words.findall(allowed.sub("", re.sub(r"\s+", " ", text))))
+
+    for path in CODE:
+        if path.name == THIS:
+            continue
+        source = path.read_text()
+        tree = ast.parse(source)
+        for name in [*names(tree), path.stem]:
+            pieces = {piece.lower() for piece in re.findall(r"[A-Z]+[a-z0-9]*|[a-z0-9]+", name)}
+            found.update(f"name: {word}" for word in pieces & parts)
+            if name.lower().strip("_") in alone:
+                found[f"name: {name.lower().strip('_')}"] += 1
+        for text in texts(tree, source):
+            read(text)
+    for path in PAGES:
+        read(path.read_text())
+    return found
+
+
+def test_private_words_are_not_added() -> None:
+    more = {word: f"{n}, at most {MOST.get(word, 0)}" for word, n in sorted(counts().items()) if n > MOST.get(word, 0)}
+    assert more == {}, "take a word of docs/glossary.md"
