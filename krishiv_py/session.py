@@ -479,6 +479,40 @@ class Session(FileSources, RangedSources, OtherStreams):
         many = None if buckets is None else a_number(buckets, "buckets", 1, "pass how many tasks share the state", most=4_096)
         return self._runner.move(folder, to, target, many)
 
+    def adopt(self, checkpoint: str, other: Session, into: str | None = None, *, buckets: int | None = None) -> str:
+        """Let the query of a `checkpoint` that the `other` session began go on with this one.
+
+        It is :meth:`move`, said from where the query goes on: ``spark.adopt("/data/orders", other=in_process)`` is
+        ``in_process.move("/data/orders", "spark")``.
+
+        Parameters
+        ----------
+        checkpoint : str
+            The folder of the checkpoint.
+        other : Session
+            A session of the engine that began it; it reads the state.
+        into : str, optional
+            A new folder; without it one next to the checkpoint, with the engine in its name.
+        buckets : int, optional
+            As for :meth:`move`.
+
+        Returns
+        -------
+        str
+            The folder of the new checkpoint, from which the query is started with this session.
+
+        Raises
+        ------
+        CheckpointError
+            As for :meth:`move`.
+        PlanError
+            When both sessions are of one engine.
+        """
+        if not isinstance(other, Session):
+            hint = "pass the session whose engine began the checkpoint: Session.in_process(), or one on Spark"
+            raise PlanError("`other` is not a session", got=shown(other), hint=hint)
+        return other.move(checkpoint, "in-process" if self._runner.sends_in_segments else "spark", into, buckets=buckets)
+
     @property
     def queries(self) -> list[Query]:
         """The queries of this session that are still running."""

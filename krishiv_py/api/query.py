@@ -177,13 +177,23 @@ class Query(Protocol):
         ...
 
     def lookup(
-        self, key: Any, *, window: TimePoint | None = None, stage: str | None = None, last: int | None = None
+        self,
+        key: Any,
+        *,
+        window: TimePoint | None = None,
+        stage: str | None = None,
+        last: int | None = None,
+        max_age: Duration = "10 s",
     ) -> pa.Table:
-        """The open windows of one `key`, or of a list of keys, as :meth:`state` shows them; for a query in process.
+        """The open windows of one `key`, or of a list of keys, as :meth:`state` shows them.
 
-        What it costs does not depend on how many keys are open, but the first call builds an index. A lookup waits until
-        the micro-batch in hand is finished. Session, count, look-back and distinct-set windows, and windows of an assigner, are
-        found by a look at all keys.
+        On Spark it reads the whole state in a job of its own, as :meth:`state` does, and keeps that snapshot: later calls
+        take it from memory as long as it is not older than `max_age`. The metadata of the table says how old it is:
+        ``int(found.schema.metadata[b"age_ms"])``.
+
+        In process what it costs does not depend on how many keys are open, but the first call builds an index. A lookup waits
+        until the micro-batch in hand is finished. Session, count, look-back and distinct-set windows, and windows of an
+        assigner, are found by a look at all keys.
 
         With `last` it gives the newest results of each key that have left for the sink, in the order in which they left. It
         waits for no batch. The newest million results, or 64 MB of them, are kept in memory; after a restart there are none
@@ -198,13 +208,18 @@ class Query(Protocol):
         stage : str, optional
             The stage of this name; by default the last one with windows.
         last : int, optional
-            How many results of each key, from 1; leave it out for open windows.
+            How many results of each key, from 1; leave it out for open windows. In process only.
+        max_age : int, str or timedelta
+            How old a snapshot may be that Spark gives: milliseconds, or a text such as ``"10 s"``. In process the answer is
+            always of the last finished batch.
 
         Raises
         ------
         PlanError
             For a value that cannot be a key of this query, a name that no stage has, windows whose state holds no aggregates,
-            results without the columns of the key, and a query on Spark.
+            results without the columns of the key, and `last` on Spark.
+        CheckpointError
+            On Spark, when the checkpoint no longer exists: :meth:`stop` deletes a temporary one.
 
         Examples
         --------

@@ -14,47 +14,17 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.arrays.grouping import among, key_hashes
+from krishiv_py.arrays.grouping import key_hashes
 from krishiv_py.arrays.picking import pick
-from krishiv_py.arrays.sorting import stable_order
-from krishiv_py.arrays.types import Ints
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.in_process.lookup import holding
 from krishiv_py.in_process.stage import ProcessStage
+from krishiv_py.runtime.keyed_rows import KeyedRows, holding
 
 MOST_ROWS: Final = 1_000_000
 MOST_BYTES: Final = 64 << 20
 """The number of results that are kept; of a single batch that has more, all of them."""
 _TOGETHER: Final = 64
 _MERGED_ROWS: Final = 1 << 16
-
-
-@attrs.define(eq=False)
-class _Piece:
-    """Results of some batches, in the order in which they left, and an index of them."""
-
-    table: pa.Table
-    hashes: Ints | None = None
-    order: Ints | None = None
-
-    @property
-    def nbytes(self) -> int:
-        return int(self.table.get_total_buffer_size())
-
-    def rows_of(self, key: pa.Table, mark: int, names: Sequence[str], most: int) -> pa.Table | None:
-        """The newest rows of a key with this hash, `most` at the most; None if there are none."""
-        if self.hashes is None or self.order is None:
-            hashes = key_hashes([self.table[name] for name in names], self.table.num_rows)
-            self.order = stable_order(hashes)
-            self.hashes = hashes[self.order]
-        start, stop = self.hashes.searchsorted(mark, side="left"), self.hashes.searchsorted(mark, side="right")
-        if start == stop:
-            return None
-        found = pick(self.table, self.order[max(start, stop - most) : stop])
-        if not among(found, key, list(names)).all():  # hashes may meet
-            found = pick(self.table, self.order[start:stop])
-            found = found.filter(pa.array(among(found, key, list(names))))
-        return found.slice(max(found.num_rows - most, 0))
 
 
 @attrs.define(eq=False)
@@ -73,7 +43,7 @@ class LastResults:
     schema: pa.Schema
     _fresh: list[pa.Table] = attrs.field(factory=list)
     _fresh_rows: int = 0
-    _pieces: list[_Piece] = attrs.field(factory=list)
+    _pieces: list[KeyedRows] = attrs.field(factory=list)
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
     def put(self, results: pa.Table) -> None:
@@ -124,7 +94,7 @@ class LastResults:
             found += self._of_key(pieces, keys.slice(at, 1), mark, last, at_us)
         return pa.concat_tables([self.schema.empty_table(), *found])
 
-    def _of_key(self, pieces: Sequence[_Piece], key: pa.Table, mark: int, last: int, at_us: int | None) -> list[pa.Table]:
+    def _of_key(self, pieces: Sequence[KeyedRows], key: pa.Table, mark: int, last: int, at_us: int | None) -> list[pa.Table]:
         """The results of one key, the oldest first."""
         wanted, found = last, list[pa.Table]()
         for piece in reversed(pieces):
@@ -143,17 +113,17 @@ class LastResults:
     def _holding(self, rows: pa.Table, at_us: int) -> pa.Table:
         """Return the results whose windows hold a time."""
         layout = self.stage.stage.layout.result_schema.names[: len(self.stage.spec.keys) + 2]
-        within = holding(rows.select(layout).append_column("at", pa.array(np.arange(rows.num_rows))), at_us, self.stage)
+        within = holding(rows.select(layout).append_column("at", pa.array(np.arange(rows.num_rows))), at_us, self.stage.spec)
         return pick(rows, within["at"].to_numpy())
 
     def _merge(self) -> None:
         """Make a piece of what came last, and one of small ones before it; the oldest go."""
         fresh, self._fresh, self._fresh_rows = self._fresh, [], 0
-        self._pieces.append(_Piece(pa.concat_tables(fresh).combine_chunks() if len(fresh) > 1 else fresh[0]))
+        self._pieces.append(KeyedRows(pa.concat_tables(fresh).combine_chunks() if len(fresh) > 1 else fresh[0]))
         pieces = self._pieces
         while len(pieces) > 1 and pieces[-2].table.num_rows < min(2 * pieces[-1].table.num_rows, _MERGED_ROWS):
             newest = pieces.pop()
-            pieces[-1] = _Piece(pa.concat_tables([pieces[-1].table, newest.table]).combine_chunks())
+            pieces[-1] = KeyedRows(pa.concat_tables([pieces[-1].table, newest.table]).combine_chunks())
         rows, nbytes = sum(p.table.num_rows for p in pieces), sum(p.nbytes for p in pieces)
         while len(pieces) > 1 and (rows > MOST_ROWS or nbytes > MOST_BYTES):
             oldest = pieces.pop(0)

@@ -18,9 +18,7 @@ from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints
-from krishiv_py.errors import PlanError
 from krishiv_py.in_process.stage import ProcessStage, StageBucket
-from krishiv_py.kernels.columns.times import bounds_of
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 
 
@@ -114,25 +112,3 @@ class _OfKeys(MemoryStore):
         found = table.slice(rows[0], 1) if len(rows) == 1 else pick(table, rows)
         of_them = among(found, self.keys, self.names)
         return found if of_them.all() else found.filter(pa.array(of_them))  # hashes may meet
-
-
-def holding(found: pa.Table, at_us: int, stage: ProcessStage) -> pa.Table:
-    """Return the windows that hold a time, µs since the epoch.
-
-    Raises
-    ------
-    PlanError
-        For windows whose bounds are no times.
-    """
-    spec = stage.spec
-    if spec.operation.numbered:
-        raise PlanError("count windows hold no time", got=spec.operation.describe(), hint="leave `window` out")
-    n = len(spec.keys)
-    starts, ends = (bounds_of(joined(found.column(at)), spec.time_kind) for at in (n, n + 1))
-    within = (starts[1] | (starts[0] <= at_us)) & (ends[1] | (ends[0] > at_us))
-    return found.filter(pa.array(within))
-
-
-def joined(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column in one piece."""
-    return pa.concat_arrays([*column.chunks, pa.array([], column.type)])

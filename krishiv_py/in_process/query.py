@@ -17,11 +17,12 @@ from krishiv_py.engine.stage import StageOperator
 from krishiv_py.errors import KrishivError, OperatorError, PlanError, failure_text, own_type
 from krishiv_py.in_process.engine import Engine
 from krishiv_py.in_process.last_results import MOST_ROWS, LastResults
-from krishiv_py.in_process.lookup import KeyIndexes, holding
+from krishiv_py.in_process.lookup import KeyIndexes
 from krishiv_py.in_process.moving import save
 from krishiv_py.plan.checks import a_number, a_text, wait_us
-from krishiv_py.plan.durations import TimePoint, time_point_us
+from krishiv_py.plan.durations import Duration, TimePoint, time_point_us, to_us
 from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.runtime.keyed_rows import holding
 from krishiv_py.runtime.query import RunningQuery
 from krishiv_py.runtime.query_metrics import BucketMetrics
 from krishiv_py.runtime.query_rows import QueryRows
@@ -164,9 +165,16 @@ class ProcessQuery(RunningQuery):
             return asked.state()
 
     def lookup(
-        self, key: Any, *, window: TimePoint | None = None, stage: str | None = None, last: int | None = None
+        self,
+        key: Any,
+        *,
+        window: TimePoint | None = None,
+        stage: str | None = None,
+        last: int | None = None,
+        max_age: Duration = "10 s",
     ) -> pa.Table:
-        """Return the open windows of one key, or of a list of keys, or their `last` results."""
+        """Return the open windows of one key, or of a list of keys, or their `last` results; they are never old."""
+        to_us(max_age, "max_age", allow_zero=True)
         number = self._plan.stage_called(stage)
         at_us = None if window is None else time_point_us(window, "window")
         if last is not None:
@@ -175,7 +183,7 @@ class ProcessQuery(RunningQuery):
         with self._engine.between_batches():
             indexes = self._indexes.setdefault(number, KeyIndexes(self._engine.core.stages[number]))
             found = indexes.open_windows(keys_of(indexes.stage.stage, key))
-        return found if at_us is None else holding(found, at_us, indexes.stage)
+        return found if at_us is None else holding(found, at_us, indexes.stage.spec)
 
     def _last_results(self, number: int) -> LastResults:
         """The results that left the query of a stage."""

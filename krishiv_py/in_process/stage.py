@@ -23,7 +23,7 @@ from krishiv_py.kernels.input.malformed import late_output
 from krishiv_py.kernels.input.prepare import refused
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
-from krishiv_py.kernels.results.state_table import keys_held
+from krishiv_py.kernels.results.state_table import in_order, keys_held
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.sorted_map import Pages
 from krishiv_py.kernels.state.spread import BucketContent, spread
@@ -173,7 +173,8 @@ class ProcessStage:
 
     def state(self) -> pa.Table:
         """Return the windows in state, with their aggregates so far."""
-        return pa.concat_tables([bucket.state() for bucket in self.buckets])
+        found = [bucket.state() for bucket in self.buckets]
+        return found[0] if len(found) == 1 else in_order(found, len(self.spec.keys))
 
     @property
     def held_keys(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any, Literal
 
@@ -14,6 +15,8 @@ from krishiv_py.display.lag import LatenessProfile
 from krishiv_py.display.plans import plans_text
 from krishiv_py.display.text import LaidOut
 from krishiv_py.display.watch import Seen, watch
+from krishiv_py.engine.closing import keys_of
+from krishiv_py.engine.stage import StageOperator
 from krishiv_py.engine.why import why_text
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.durations import Duration, TimePoint, show_instant, time_point_us, to_us
@@ -24,6 +27,7 @@ from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.why import Standing
 from krishiv_py.redaction import redacted
 from krishiv_py.replay_log import wall_clock_us
+from krishiv_py.runtime.keyed_rows import KeyedRows, StateSnapshot, holding
 from krishiv_py.runtime.query_metrics import BucketMetrics
 from krishiv_py.runtime.query_rows import QueryRows
 
@@ -41,6 +45,8 @@ class RunningQuery:
         self._note = note
         self._rows = rows
         self._lateness = Lateness(plan)
+        self._looking = threading.Lock()
+        self._snapshots: dict[int, StateSnapshot] = {}
 
     @property
     def status(self) -> Literal["running", "stopped", "failed"]:
@@ -56,15 +62,33 @@ class RunningQuery:
         raise NotImplementedError
 
     def lookup(
-        self, key: Any, *, window: TimePoint | None = None, stage: str | None = None, last: int | None = None
+        self,
+        key: Any,
+        *,
+        window: TimePoint | None = None,
+        stage: str | None = None,
+        last: int | None = None,
+        max_age: Duration = "10 s",
     ) -> pa.Table:
-        """Refuse, where another process holds the state."""
-        raise PlanError(
-            "query.lookup() reads the state of a query in process",
-            got=f"{self._name} on Spark",
-            then="its state is in the tasks of Spark",
-            hint="run it with Session.in_process(), or read all keys with query.state(); results are in the sink",
-        )
+        """Return the open windows of one key, or of a list of keys, from a snapshot of the state that is kept for a while."""
+        number = self._plan.stage_called(stage)
+        spec, oldest_s = self._plan.stages[number].spec, to_us(max_age, "max_age", allow_zero=True) / 1e6
+        at_us = None if window is None else time_point_us(window, "window")
+        if last is not None:
+            raise PlanError(
+                "results that have left are not kept on Spark",
+                got=f"last={last!r}",
+                then="only open windows can be looked up there",
+                hint="leave `last` out, read the sink, or run the query with Session.in_process()",
+            )
+        keys = keys_of(StageOperator(spec), key)
+        with self._looking:
+            kept = self._snapshots.get(number)
+            if kept is None or kept.age_s > oldest_s:
+                began = time.monotonic()
+                kept = self._snapshots[number] = StateSnapshot(KeyedRows(self.state(stage)), spec.keys, began)
+            found = kept.of(keys)
+        return found if at_us is None else holding(found, at_us, spec)
 
     def savepoint(self, path: str) -> str:
         """Write a savepoint between two micro-batches."""

@@ -92,6 +92,7 @@ def calls(root: Path) -> dict[str, Call]:
         Call("register_sink", lambda: session().register_sink, {"name": "a", "sink": kv.MemorySink()}),
         Call("read_state", lambda: session().read_state, {"checkpoint": "x", "stream": plan}),
         Call("move", lambda: session().move, {"checkpoint": "x", "to": "spark", "into": "y", "buckets": 4}),
+        Call("adopt", lambda: session().adopt, {"checkpoint": "x", "other": session(), "into": "y", "buckets": 4}),
         Call("savepoint", lambda: session().savepoint, {"checkpoint": "x", "path": "y"}),
         Call("why", lambda: session().why, {"checkpoint": "x", "stream": plan, "key": "a", "time": 5, "stage": None}),
         Call("ui", lambda: lambda port, host: served(session(), port, host), {"port": 0, "host": "127.0.0.1"}),

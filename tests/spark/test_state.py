@@ -7,10 +7,11 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from krishiv_py import MemorySink, ResultStream, Session, Stream, Trigger, avg, collect_list, count, sum
-from krishiv_py.errors import CheckpointError
+from krishiv_py.errors import CheckpointError, PlanError
 from krishiv_py.testing import Driver
 from tests.spark.conftest import DDL, found, per_second, row
 
@@ -53,6 +54,23 @@ def test_a_running_and_a_stopped_query_show_the_state_of_the_driver(session: Ses
     assert timedelta(0) <= age < timedelta(minutes=10)
     keys = query.pending_keys
     assert keys == driver.pending_keys == 4
+    looked_up = query.lookup(["b", None], max_age="1 h")
+    assert seen(looked_up) == [r for r in seen(wanted) if r[0] in ("b", None)]
+    assert query.lookup("nobody").num_rows == 0
+    assert looked_up.schema.metadata is not None and int(looked_up.schema.metadata[b"age_ms"]) < 600_000
+    if kind != "count":
+        of_b = pc.field("user") == "b"
+        open_ = wanted.filter(of_b & (pc.field("window_start") <= 1_200) & (pc.field("window_end") > 1_200))
+        assert len(query.lookup("b", window=1_200)) == open_.num_rows
+    sender.send([row("b", 2_650, 9)])
+    query.process_all_available()
+    driver.send([row("b", 2_650, 9)])
+    wanted = driver.state()
+    assert query.lookup("b", max_age="1 h") == looked_up.filter(pc.is_valid(looked_up["user"])), "the snapshot is kept"
+    assert seen(query.lookup("b", max_age=0)) == [r for r in seen(wanted) if r[0] == "b"]
+    with pytest.raises(PlanError, match="leave `last` out"):
+        query.lookup("b", last=1)
+    running = query.state()
     query.stop()
     assert query.state() == running and query.pending_keys == keys
     assert session.read_state(checkpoint, plan(stream, kind)) == running
