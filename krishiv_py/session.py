@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 import attrs
 import pyarrow as pa
 
+from krishiv_py.api.history import Until, told_history
 from krishiv_py.api.others import OtherStreams
 from krishiv_py.api.outputs import Output, named_outputs, named_plans
 from krishiv_py.api.query import Query
@@ -38,6 +39,7 @@ from krishiv_py.sender import Sender
 
 if TYPE_CHECKING:
     from krishiv_py import ui as web
+    from krishiv_py.in_process import history as past
     from krishiv_py.in_process import runner as process
     from krishiv_py.planner import several
     from krishiv_py.planner.physical import PhysicalPlan
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from krishiv_py.sql import context
 else:  # importing the package must import no Spark
     web = lazy("krishiv_py.ui")
+    past = lazy("krishiv_py.in_process.history")
     process = lazy("krishiv_py.in_process.runner")
     several = lazy("krishiv_py.planner.several")
     local = lazy("krishiv_py.spark.local")
@@ -265,6 +268,9 @@ class Session(FileSources, RangedSources, OtherStreams):
         name: str | None = None,
         savepoint: str | None = None,
         on_change: Mapping[str, OnChange] | None = None,
+        bootstrap: Mapping[str, Stream] | None = None,
+        until: Until | None = None,
+        publish: bool = True,
     ) -> Query:
         """Start one unbounded query with several outputs: the source is read once, and every batch is published to all of them.
 
@@ -284,11 +290,25 @@ class Session(FileSources, RangedSources, OtherStreams):
             Name for logs and metrics.
         savepoint, on_change : optional
             As in :meth:`ResultStream.start`.
+        bootstrap : dict, optional
+            Where the past of sources is, by the name of the source: a finite stream of rows with the columns of that source,
+            such as ``{"orders": session.read_parquet("archive")}``. The query first runs over it, in this process, then goes
+            on with the live sources: state and watermark go through, and the end of the archive is no end of input
+            (docs/history.md). A checkpoint that began so goes on from where it is.
+        until : int or datetime or str or dict, optional
+            Where the history ends: rows before this event time are those of the archives, rows from it on those of the live
+            sources. Or for each source, by name: an event time, or the offsets of a topic that come next. Without it all of the
+            archive is taken; a live source that reads the same place goes on where that ended, another one begins as usual.
+        publish : bool
+            Whether the results of the history go to the outputs; late rows go to theirs in any case.
 
         Raises
         ------
         PlanError
-            For outputs over several sources, with watermarks that tell different times, under one name, or into one sink.
+            For outputs over several sources, with watermarks that tell different times, under one name, or into one sink; for a
+            history of a source that the query does not read, and one whose results this process cannot write to the sink.
+        SchemaError
+            When an archive lacks a column of its source, or has it in another type.
         CheckpointError
             When the checkpoint belongs to another plan; names what changed.
         """
@@ -298,8 +318,18 @@ class Session(FileSources, RangedSources, OtherStreams):
             a_text(checkpoint, "checkpoint", "pass a folder as text, or None for a temporary one")
         if name is not None:
             a_text(name, "name", "pass a text, or None for a generated name")
-        begin = told_begin(savepoint, on_change)
-        return self._runner.start(_one_plan(named), tuple(o.sink for o in named.values()), checkpoint, when, name, begin)
+        begin, plan, sinks = told_begin(savepoint, on_change), _one_plan(named), tuple(o.sink for o in named.values())
+        told = told_history(plan, bootstrap, until, publish)
+        if told is None:
+            return self._runner.start(plan, sinks, checkpoint, when, name, begin)
+        if begin is not None:
+            hint = "pass bootstrap for a query that begins with no state, savepoint for one that has it"
+            raise PlanError("a query begins with a history or from a savepoint", got="both", hint=hint)
+        history = past.History(plan, told.archives, told.seam, told.offsets, told.publish)
+        home, begin = past.begin_with(history, self._runner, sinks, checkpoint, name or plan.title)
+        query = self._runner.start(plan, sinks, home, when, name, begin)
+        past.forget(home)
+        return query
 
     def collect(self, streams: Iterable[RunMethods]) -> list[pa.Table]:
         """The results of several pipelines over a finite input, which is read once (:meth:`Stream.collect`).

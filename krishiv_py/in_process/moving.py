@@ -58,8 +58,10 @@ from krishiv_py.runtime.savepoints import (
 from krishiv_py.runtime.storage.closings import carry_requests
 
 
-def save(checkpoint: str, folder: str) -> Savepoint:
+def save(checkpoint: str, folder: str, change: Callable[[Savepoint], None] | None = None) -> Savepoint:
     """Write the savepoint of a checkpoint in process; no batch of its query may run meanwhile.
+
+    What it tells can be changed before it is closed, which makes it a savepoint.
 
     Raises
     ------
@@ -99,6 +101,8 @@ def save(checkpoint: str, folder: str) -> Savepoint:
         last["advances"],
         absolute(checkpoint).rstrip("/"),
     )
+    if change is not None:
+        change(found)
     found.close()
     return found
 

@@ -91,6 +91,13 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
             hint='write profile="single-node-durable", or .engine("spark") for a cluster',
         )
 
+    @classmethod
+    def beside(cls, other: SessionRunner[Any]) -> ProcessRunner:
+        """Return a runner in the process of a session on Spark, by the same clock."""
+        found = cls.of("dev-local" if other.profile == "dev-local" else "single-node-durable", {})
+        found.clock = lambda: other.clock()
+        return found
+
     @property
     def spark(self) -> NoReturn:
         """Refuse: there is none."""

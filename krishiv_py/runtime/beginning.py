@@ -16,6 +16,7 @@ from krishiv_py.plan.options.begin import Begin
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.evolution import Carried, StageChange, carrying, compared
+from krishiv_py.planner.history import after_seam
 from krishiv_py.planner.outline import outline_of, stage_names
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.checkpoint.begun import begin_move, end_move, is_being_made
@@ -64,7 +65,8 @@ def begin_from(
     found = opened_for(begin, plan)
     begin_move(checkpoint)
     write(found.savepoint)
-    begun = {"savepoint": folder, "checkpoint": found.savepoint.checkpoint, "batches": found.savepoint.batches}
+    begun: dict[str, Any] = {"savepoint": folder, "checkpoint": found.savepoint.checkpoint, "batches": found.savepoint.batches}
+    begun |= {} if begin.seam is None else {"seam": begin.seam}
     note = {**found.savepoint.note, "plan": found.plan.fingerprint, "begun from": begun, "carried": found.carried}
     notes.begin(note, buckets, engine)
     end_move(checkpoint)
@@ -80,10 +82,11 @@ class Opening:
 
 
 def with_carried(plan: PhysicalPlan, checkpoint: str) -> PhysicalPlan:
-    """Return a plan as it runs from a checkpoint, which may have begun from a savepoint of another plan."""
+    """Return a plan as it runs from a checkpoint, which may have begun from a savepoint of another plan, or with a history."""
     note = CheckpointNotes(checkpoint).plan() or {}
-    carried = note.get("carried")
-    return carrying(plan, carried, stage_names(plan.stages)) if carried else plan
+    carried, seam = note.get("carried"), note.get("begun from", {}).get("seam")
+    plan = carrying(plan, carried, stage_names(plan.stages)) if carried else plan
+    return after_seam(plan, seam) if seam else plan
 
 
 def opened_for(begin: Begin, plan: PhysicalPlan) -> Opening:

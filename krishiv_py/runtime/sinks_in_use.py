@@ -77,5 +77,13 @@ def take_sinks(owner: Owner, *sinks: Sink | None) -> None:
                 _owners[id(sink)] = owner
 
 
+def pass_on(mark: str, to: str) -> None:
+    """Let the query of a checkpoint have the sinks of another one's, which has ended: its batches have other numbers."""
+    with _taking:
+        for owner in _owners.values():
+            if owner.mark == mark:
+                owner.mark = to
+
+
 def _holds_rows(sink: Sink) -> bool:
     return isinstance(sink, ReadableSink) and sink.table() is not None

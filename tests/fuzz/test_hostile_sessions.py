@@ -98,6 +98,11 @@ def calls(root: Path) -> dict[str, Call]:
         Call("ui", lambda: lambda port, host: served(session(), port, host), {"port": 0, "host": "127.0.0.1"}),
         Call("rescale", lambda: session().rescale, {"checkpoint": "x", "tasks": 4}),
         Call("start", lambda: session().start, {"outputs": [], "checkpoint": "x", "batches": None, "name": "x"}),
+        Call(
+            "start",
+            lambda: lambda **more: session().start([stream.to(kv.MemorySink())], **more),
+            {"bootstrap": None, "until": None, "publish": True},
+        ),
         Call("temporary_folder", lambda: session().temporary_folder, {}),
         Call("use_clock", lambda: session().use_clock, {"clock": lambda: 0}),
         Call("in_process", lambda: Session.in_process, {"profile": "dev-local"}),

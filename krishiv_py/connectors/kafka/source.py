@@ -314,7 +314,9 @@ class KafkaSource(Source):
         return {f"{topic}-{number}": max(end - at.get((topic, number), 0), 0) for (topic, number), end in goals.items()}
 
     def until_now(self) -> KafkaSource:
-        """Up to the records there are now."""
+        """Up to the records there are now, or where reading ends if that is known."""
+        if self.until is not None or self.ending is not None:
+            return self
         wait_for_commits(self.connection, self._places(), self.within_s)
         now = offsets(self.connection, dict.fromkeys(self._places(), "latest"), self.within_s)
         return attrs.evolve(self, until=tuple(now.items()))

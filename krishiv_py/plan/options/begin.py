@@ -25,10 +25,13 @@ class Begin:
     on_change : dict
         By the name of a stage: ``"reset"`` lets it begin without its state, ``"drop"`` leaves the state of one aside that the
         plan has no more.
+    seam : dict or None
+        Of a savepoint of a history: from which event time on rows are those of the live source, µs, by the name of the source.
     """
 
     savepoint: str
     on_change: dict[str, str]
+    seam: dict[str, int] | None = None
 
 
 def told_begin(savepoint: str | None, on_change: Mapping[str, Any] | None) -> Begin | None:

@@ -1,0 +1,50 @@
+"""History, then live, on Spark: the history runs in this process, and its savepoint is what Spark begins from."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from krishiv_py import Batches, ParquetSink, Session, count, sum
+from krishiv_py.testing import Driver, stream_of
+
+SCHEMA = "user string, at bigint, amount bigint"
+ROWS: list[list[dict[str, Any]]] = [
+    [{"user": f"u{i % 3}", "at": (n * 40 + i) * 1_000, "amount": i} for i in range(60)] for n in range(4)
+]
+
+
+def test_history_and_live_on_spark_are_one_long_run(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "archive").mkdir()
+    for n, rows in enumerate(ROWS[:2]):
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"archive/{n}.parquet")
+        os.utime(tmp_path / f"archive/{n}.parquet", (n + 1, n + 1))
+    live, sender = session.memory_stream(SCHEMA, name="orders", spool=str(tmp_path / "spool"))
+    late = [{"user": "u0", "at": 30_000, "amount": 1}, {"user": "u1", "at": 70_000, "amount": 1}]
+    for rows in (*ROWS[2:], late):
+        sender.send(rows)
+
+    def job(stream: Any) -> Any:
+        return stream.watermark("at", 0).key_by("user").tumbling_window(60_000).agg(count(), sum("amount").alias("total"))
+
+    query = session.start(
+        [job(live).to(ParquetSink(str(tmp_path / "out")))],
+        checkpoint=str(tmp_path / "checkpoint"),
+        bootstrap={"orders": session.read_parquet(str(tmp_path / "archive"), max_files_per_batch=1)},
+        until=100_000,
+        batches=Batches.available_now(),
+    )
+    query.await_termination()
+    driver = Driver(job(stream_of(SCHEMA)))
+    sent = [*ROWS[:2], [r for r in ROWS[2] if r["at"] >= 100_000], ROWS[3]]
+    sent[:2] = [[r for r in rows if r["at"] < 100_000] for rows in sent[:2]]
+    want = [row for rows in sent for row in driver.send(rows).results.to_pylist()]
+    order = [("window_end", "ascending"), ("user", "ascending")]
+    assert pq.read_table(tmp_path / "out").sort_by(order).to_pylist() == sorted(
+        want, key=lambda r: (r["window_end"], r["user"])
+    )
+    assert not (tmp_path / "checkpoint-history").exists()
