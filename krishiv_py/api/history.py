@@ -31,7 +31,7 @@ Until: TypeAlias = "TimePoint | Mapping[str, TimePoint | KafkaOffsets]"
 
 @attrs.frozen(eq=False)
 class ToldHistory:
-    """What a start was told of a history, for a plan; see :class:`krishiv_py.in_process.history.History`."""
+    """Holds what a start was told of a history, for a plan; see :class:`krishiv_py.in_process.history.History`."""
 
     archives: dict[int, history.Archive]
     seam: dict[str, int]
