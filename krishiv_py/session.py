@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.history import Until, told_history
+from krishiv_py.api.history import Until, history_of
 from krishiv_py.api.others import OtherStreams
 from krishiv_py.api.outputs import Output, named_outputs, named_plans
 from krishiv_py.api.query import Query
@@ -293,7 +293,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         bootstrap : dict, optional
             Where the past of sources is, by the name of the source: a finite stream of rows with the columns of that source,
             such as ``{"orders": session.read_parquet("archive")}``. The query first runs over it, in this process, then goes
-            on with the live sources: state and watermark go through, and the end of the archive is no end of input
+            on with the live sources: state and watermark go through, and the input does not end with the archive
             (docs/history.md). A checkpoint that began so goes on from where it is.
         until : int or datetime or str or dict, optional
             Where the history ends: rows before this event time are those of the archives, rows from it on those of the live
@@ -319,13 +319,13 @@ class Session(FileSources, RangedSources, OtherStreams):
         if name is not None:
             a_text(name, "name", "pass a text, or None for a generated name")
         begin, plan, sinks = told_begin(savepoint, on_change), _one_plan(named), tuple(o.sink for o in named.values())
-        told = told_history(plan, bootstrap, until, publish)
-        if told is None:
+        given = history_of(plan, bootstrap, until, publish)
+        if given is None:
             return self._runner.start(plan, sinks, checkpoint, when, name, begin)
         if begin is not None:
             hint = "pass bootstrap for a query that begins with no state, savepoint for one that has it"
             raise PlanError("a query begins with a history or from a savepoint", got="both", hint=hint)
-        history = past.History(plan, told.archives, told.seam, told.offsets, told.publish)
+        history = past.History(plan, given.archives, given.seam, given.offsets, given.publish)
         home, begin = past.begin_with(history, self._runner, sinks, checkpoint, name or plan.title)
         query = self._runner.start(plan, sinks, home, when, name, begin)
         past.forget(home)

@@ -30,8 +30,8 @@ Until: TypeAlias = "TimePoint | Mapping[str, TimePoint | KafkaOffsets]"
 
 
 @attrs.frozen(eq=False)
-class ToldHistory:
-    """Holds what a start was told of a history, for a plan; see :class:`krishiv_py.in_process.history.History`."""
+class GivenHistory:
+    """Holds what a start was given of a history, for a plan; see :class:`krishiv_py.in_process.history.History`."""
 
     archives: dict[int, history.Archive]
     seam: dict[str, int]
@@ -39,15 +39,15 @@ class ToldHistory:
     publish: bool
 
 
-def told_history(
+def history_of(
     plan: PhysicalPlan, bootstrap: Mapping[str, Stream] | None, until: Until | None, publish: bool
-) -> ToldHistory | None:
+) -> GivenHistory | None:
     """Return the history of a query; None where it begins without one.
 
     Raises
     ------
     PlanError
-        For names that no source of the query has, for what is no archive, and for an end that is none.
+        For names that no source of the query has, for anything else than an archive, and for a wrong end.
     DurationError
         For an end that is out of range.
     """
@@ -67,7 +67,7 @@ def told_history(
         if number in archives:
             raise PlanError("a source has one archive", got=repr(name), hint="name each source once")
         archives[number] = _archive(name, archive)
-    told = ToldHistory(archives, {}, {}, publish)
+    given = GivenHistory(archives, {}, {}, publish)
     if isinstance(until, Mapping):
         for name, end in until.items():
             number = history.read_called(plan, a_text(name, "until", "write the name of a source"), "until")
@@ -75,19 +75,19 @@ def told_history(
                 raise PlanError("`until` names a source without an archive", got=repr(name), hint="give it one in bootstrap")
             read = plan.reads[number]
             if isinstance(end, Mapping):
-                told.offsets[number] = _offsets(name, end, read)
+                given.offsets[number] = _offsets(name, end, read)
             else:
-                told.seam[history.names_of(read)[0]] = time_point_us(end, "until")
+                given.seam[history.names_of(read)[0]] = time_point_us(end, "until")
     elif until is not None:
         us = time_point_us(until, "until")
-        told.seam.update({history.names_of(plan.reads[number])[0]: us for number in archives})
-    return told
+        given.seam.update({history.names_of(plan.reads[number])[0]: us for number in archives})
+    return given
 
 
 def _archive(name: str, archive: object) -> history.Archive:
     if not isinstance(archive, Stream):
         hint = "pass a stream before its watermark, such as session.read_parquet(path)"
-        raise PlanError(f"the archive of {name!r} is no stream of rows", got=shown(archive), hint=hint)
+        raise PlanError(f"the archive of {name!r} cannot be read as rows", got=shown(archive), hint=hint)
     source = source_of(archive._node)
     if isinstance(source, (UnionSource, StageNode)):
         hint = "pass rows of one source, with or without steps"
@@ -98,25 +98,25 @@ def _archive(name: str, archive: object) -> history.Archive:
     return history.Archive(archive._node, archive.schema)
 
 
-def _offsets(name: str, told: Mapping[Any, Any], read: Read) -> dict[str, dict[str, int]]:
+def _offsets(name: str, given: Mapping[Any, Any], read: Read) -> dict[str, dict[str, int]]:
     """Return offsets by topic and partition."""
     source = read.source.source if isinstance(read.source, RangeSource) else None
     if not isinstance(source, KafkaSource):
         hint = "pass an event time, or read the source with read_kafka"
         raise PlanError(f"offsets are of a topic, and {name!r} is none", got=read.source.title, hint=hint)
     hint = 'write until={"orders": {0: 1_200, 1: 1_180}}: the offset that comes next, by partition'
-    by_topic = told
-    if told and all(not isinstance(each, Mapping) for each in told.values()) and len(source.topics) == 1:
-        by_topic = {source.topics[0]: told}
-    found: dict[str, dict[str, int]] = {}
+    by_topic = given
+    if given and all(not isinstance(each, Mapping) for each in given.values()) and len(source.topics) == 1:
+        by_topic = {source.topics[0]: given}
+    result: dict[str, dict[str, int]] = {}
     for topic, each in by_topic.items():
         if not isinstance(each, Mapping) or topic not in source.topics:
-            raise PlanError(f"no offsets of {name!r}", got=shown(told), hint=hint)
+            raise PlanError(f"no offsets of {name!r}", got=shown(given), hint=hint)
         for partition, offset in each.items():
             for number in (partition, offset):
                 if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-                    raise PlanError(f"no offsets of {name!r}", got=shown(told), hint=hint)
-            found.setdefault(topic, {})[str(partition)] = offset
-    if not found:
-        raise PlanError(f"no offsets of {name!r}", got=shown(told), hint=hint)
-    return found
+                    raise PlanError(f"no offsets of {name!r}", got=shown(given), hint=hint)
+            result.setdefault(topic, {})[str(partition)] = offset
+    if not result:
+        raise PlanError(f"no offsets of {name!r}", got=shown(given), hint=hint)
+    return result

@@ -75,7 +75,7 @@ class History:
         CheckpointError
             When a part of what an earlier run left is damaged.
         """
-        folder = beside(checkpoint)
+        folder = folder_of(checkpoint)
         saved = f"{folder}/savepoint"
         own = f"{folder}/checkpoint"
         if not is_savepoint(saved):
@@ -113,13 +113,13 @@ class History:
         ended = attrs.evolve(source, source=attrs.evolve(source.source, until=places))
         return attrs.evolve(archive, node=_replaced(archive.node, ended))
 
-    def _change(self, found: Savepoint) -> None:
+    def _change(self, result: Savepoint) -> None:
         """Let a savepoint of the history be one of the live query: where its sources go on, and what its clocks follow."""
         outline = outline_of(self.plan)
         kinds = outline["sources"]
-        found.note = {**found.note, "plan": self.plan.fingerprint, "outline": outline}
-        found.checkpoint = None
-        for number, (read, state) in enumerate(zip(self.plan.reads, found.sources, strict=True)):
+        result.note = {**result.note, "plan": self.plan.fingerprint, "outline": outline}
+        result.checkpoint = None
+        for number, (read, state) in enumerate(zip(self.plan.reads, result.sources, strict=True)):
             state.ended = False
             archive, to = self.archives.get(number), self.offsets.get(number)
             if to is not None:
@@ -132,13 +132,13 @@ class History:
                     position.pop("ends", None)
                 state.position = json.dumps(position)
             state.kind = kinds[number]
-        clocks = [found.clocks["tracker"], *found.clocks.get("others", [])]
+        clocks = [result.clocks["tracker"], *result.clocks.get("others", [])]
         for clock in clocks_joined(self.plan, self.archives):
             sources = self.plan.clocks.clocks[clock].sources
             own = [name.rpartition(".")[2] if len(clocks) > 1 else name for name in sources]
             mark = clocks[clock]["current"]
-            clocks[clock] |= {"reached": dict.fromkeys(own, mark), "spoke": dict.fromkeys(own, found.now_us)}
-        found.clocks = {"tracker": clocks[0], "others": clocks[1:]} if len(clocks) > 1 else {"tracker": clocks[0]}
+            clocks[clock] |= {"reached": dict.fromkeys(own, mark), "spoke": dict.fromkeys(own, result.now_us)}
+        result.clocks = {"tracker": clocks[0], "others": clocks[1:]} if len(clocks) > 1 else {"tracker": clocks[0]}
 
 
 def begin_with(
@@ -159,7 +159,7 @@ def begin_with(
     home = runner.folder("checkpoint") if checkpoint is None else absolute(checkpoint).rstrip("/")
     if begun_with_history(home, history.seam):
         return home, None
-    own = runner if isinstance(runner, ProcessRunner) else ProcessRunner.beside(runner)
+    own = runner if isinstance(runner, ProcessRunner) else ProcessRunner.next_to(runner)
     return home, Begin(history.run(own, sinks, home, title), {}, history.seam)
 
 
@@ -192,14 +192,14 @@ def begun_with_history(checkpoint: str, seam: Seam) -> bool:
     return True
 
 
-def beside(checkpoint: str) -> str:
+def folder_of(checkpoint: str) -> str:
     """Return the folder of the history of a checkpoint."""
     return f"{checkpoint}-history"
 
 
 def forget(checkpoint: str) -> None:
     """Remove what the history of a checkpoint left, once the live query has begun from it."""
-    store, root = store_at(beside(checkpoint))
+    store, root = store_at(folder_of(checkpoint))
     if store.exists(root):
         store.delete_folder(root)
 

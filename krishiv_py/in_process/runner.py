@@ -92,7 +92,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         )
 
     @classmethod
-    def beside(cls, other: SessionRunner[Any]) -> ProcessRunner:
+    def next_to(cls, other: SessionRunner[Any]) -> ProcessRunner:
         """Return a runner in the process of a session on Spark, by the same clock."""
         found = cls.of("dev-local" if other.profile == "dev-local" else "single-node-durable", {})
         found.clock = lambda: other.clock()

@@ -46,14 +46,14 @@ class Archive:
 
 def names_of(read: Read) -> list[str]:
     """Return by which names a stream of a plan is known, the first one being what texts call it."""
-    source, found = read.source, [read.name] if read.name else []
+    source, result = read.source, [read.name] if read.name else []
     own = getattr(source, "name", None)
     if isinstance(own, str):
         kind, _, rest = own.partition(" ")
-        found += [rest, own] if isinstance(source, RangeSource) and kind in ("kafka", "delta", "iceberg") and rest else [own]
+        result += [rest, own] if isinstance(source, RangeSource) and kind in ("kafka", "delta", "iceberg") and rest else [own]
     if isinstance(source, FileSource):
-        found.append(posixpath.basename(source.path.rstrip("/*")) or "files")
-    return found or [source.title.lower()]
+        result.append(posixpath.basename(source.path.rstrip("/*")) or "files")
+    return result or [source.title.lower()]
 
 
 def read_called(plan: PhysicalPlan, name: str, what: str) -> int:
@@ -65,11 +65,11 @@ def read_called(plan: PhysicalPlan, name: str, what: str) -> int:
         For a name that none has, or several have.
     """
     known = [names_of(read) for read in plan.reads]
-    found = [number for number, names in enumerate(known) if name in names]
-    if len(found) == 1:
-        return found[0]
+    result = [number for number, names in enumerate(known) if name in names]
+    if len(result) == 1:
+        return result[0]
     first = ", ".join(repr(names[0]) for names in known)
-    if found:
+    if result:
         hint = "read each with a name of its own, for instance through session.union({...})"
         raise PlanError(f"{what} names several sources", got=repr(name), then="which one is meant is not known", hint=hint)
     raise PlanError(f"{what} names a source that the query does not read", got=repr(name), hint=f"the sources are {first}")
@@ -95,12 +95,12 @@ def over_archives(plan: PhysicalPlan, archives: Mapping[int, Archive], seam: Sea
         if archive is not None:
             _check(archive, read, name, number in single)
         for _, branch in read.takers:
-            found = attrs.evolve(branch, source=source)
+            result = attrs.evolve(branch, source=source)
             if archive is not None:
-                found = attrs.evolve(found, spec=_spec(branch.spec, archive, read.source, number in single))
+                result = attrs.evolve(result, spec=_spec(branch.spec, archive, read.source, number in single))
             if archive is not None and name in seam:
-                found = _before(found, seam[name], name)
-            replaced[id(branch)] = found
+                result = _before(result, seam[name], name)
+            replaced[id(branch)] = result
     marks = {read.takers[0][0] for number, read in enumerate(plan.reads) if number in single}
 
     def spec(number: int, given: OperatorSpec) -> OperatorSpec:
@@ -165,11 +165,11 @@ def _check(archive: Archive, read: Read, name: str, single: bool) -> None:
                 got=f"{column!r}, and the archive has {', '.join(archive.schema.names)}",
                 hint=f"give the archive the columns of the live source: .with_column({column!r}, ...) or .rename(...)",
             )
-        found = archive.schema.field(column).type
-        if found != wanted:
+        result = archive.schema.field(column).type
+        if result != wanted:
             raise SchemaError(
                 f"the archive of {name!r} has a column in another type than the source",
-                got=f"{column}: {type_text(found)} for {type_text(wanted)}",
+                got=f"{column}: {type_text(result)} for {type_text(wanted)}",
                 hint=f".with_column({column!r}, col({column!r}).cast({type_text(wanted)!r}))",
             )
     if archive.source.puts_aside and not live.puts_aside:
@@ -183,7 +183,7 @@ def _check(archive: Archive, read: Read, name: str, single: bool) -> None:
 
 def _only_clocks(plan: PhysicalPlan, archives: Mapping[int, Archive]) -> set[int]:
     """Return the streams whose partitions have a watermark each, live, and which an archive gives as one stream."""
-    found = set()
+    result = set()
     for number, archive in archives.items():
         stage, _ = plan.reads[number].takers[0]
         spec, named = plan.stages[stage].spec, plan.reads[number].source.named_sources
@@ -195,8 +195,8 @@ def _only_clocks(plan: PhysicalPlan, archives: Mapping[int, Archive]) -> set[int
             and isinstance(mark, MultiSourceWatermarkSpec)
             and mark.unknown_spec is not None
         ):
-            found.add(number)
-    return found
+            result.add(number)
+    return result
 
 
 def _single(spec: OperatorSpec) -> OperatorSpec:
@@ -242,7 +242,7 @@ def _time(branch: Branch, us: int, name: str) -> tuple[Expr, Expr]:
 
 
 def _unbounded(source: Source) -> Source:
-    """Return a copy of a source whose end is no end of input."""
+    """Return a copy of a source whose end does not end the input."""
     return attrs.evolve(source, bounded=False)  # type: ignore[misc]  # every source that is read here has it
 
 
