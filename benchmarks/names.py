@@ -21,11 +21,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from krishiv_py.disk.listing import files_at
 from krishiv_py.plan.nodes import FileSource
 from krishiv_py.runtime.ranges.folders import FolderSource
 from krishiv_py.runtime.ranges.taken import Taken
 from krishiv_py.runtime.reading.files import file_reader
+from krishiv_py.storage.listing import files_at
 
 _SCHEMA = pa.schema([("at", pa.int64())])
 _A_PART = 10_000

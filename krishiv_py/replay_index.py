@@ -7,8 +7,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from krishiv_py.disk.checksums import check_parquet, checksum, missing
-from krishiv_py.disk.store import Store
+from krishiv_py.storage.checksums import check_parquet, checksum, missing
+from krishiv_py.storage.store import Store
 
 BOOK_BYTES: Final = 48
 RANGE: Final = "__krishiv_range"

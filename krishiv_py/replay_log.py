@@ -24,14 +24,14 @@ from typing import Final
 import attrs
 import pyarrow as pa
 
-from krishiv_py.disk.checksums import as_parquet, missing, sealed_parquet
-from krishiv_py.disk.folders import create, has_locks, locked, sync, take_name
-from krishiv_py.disk.local import DISK
 from krishiv_py.errors import CheckpointError, SenderClosedError, SpoolError
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.running.control import Control
 from krishiv_py.replay_index import BOOK_BYTES, WAY_OUT, open_sent, opened, read_book, written_book
 from krishiv_py.send_segments import ENDING, Segments, Send
+from krishiv_py.storage.checksums import as_parquet, missing, sealed_parquet
+from krishiv_py.storage.folders import create, has_locks, locked, sync, take_name
+from krishiv_py.storage.local import DISK
 
 CONTROL: Final = "__krishiv_control_us"
 _CONTROL_SCHEMA: Final = pa.schema(

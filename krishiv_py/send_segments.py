@@ -20,11 +20,11 @@ from typing import Final
 import attrs
 import pyarrow as pa
 
-from krishiv_py.disk.checksums import checksum, damaged, missing
-from krishiv_py.disk.folders import sync
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.running.control import Control
 from krishiv_py.replay_index import WAY_OUT
+from krishiv_py.storage.checksums import checksum, damaged, missing
+from krishiv_py.storage.folders import sync
 
 ENDING: Final = ".sends"
 _NAME: Final = re.compile(r"([0-9]{12})\.sends")

@@ -23,7 +23,6 @@ from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.foreach_batch import BatchConsumer
 from krishiv_py.deprecation import deprecated
-from krishiv_py.disk.folders import private_folder
 from krishiv_py.display.html import session_html
 from krishiv_py.display.text import LaidOut
 from krishiv_py.errors import PlanError, shown
@@ -36,6 +35,7 @@ from krishiv_py.plan.options.begin import OnChange, told_begin
 from krishiv_py.plan.schema import SchemaLike, as_schema
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.sender import Sender
+from krishiv_py.storage.folders import private_folder
 
 if TYPE_CHECKING:
     from krishiv_py import ui as web

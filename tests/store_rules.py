@@ -11,10 +11,10 @@ from typing import Any, Protocol
 import pyarrow.fs as pafs
 import pytest
 
-from krishiv_py.disk.checksums import sealed, unsealed
-from krishiv_py.disk.files import store_at
 from krishiv_py.errors import CheckpointError
 from krishiv_py.runtime.checkpoint.lease import Lease, take
+from krishiv_py.storage.checksums import sealed, unsealed
+from krishiv_py.storage.files import store_at
 
 
 class Served(Protocol):

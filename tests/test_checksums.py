@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from krishiv_py.disk.checksums import check_parquet, sealed, sealed_parquet, unsealed
 from krishiv_py.errors import CheckpointError
+from krishiv_py.storage.checksums import check_parquet, sealed, sealed_parquet, unsealed
 
 BODY = b'{"buckets": 2, "outputs": "0a1b2c3d"}'
 

@@ -10,9 +10,9 @@ import pytest
 from krishiv_py import PlanError, Session
 from krishiv_py.cli.doctor import examine
 from krishiv_py.cli.main import main
-from krishiv_py.disk.settings import known_settings, use
 from krishiv_py.errors import EnvironmentSetupError
 from krishiv_py.spark.remote import session as remote
+from krishiv_py.storage.settings import known_settings, use
 from krishiv_py.testing.servers import free_ports
 
 

@@ -43,17 +43,20 @@ CALLS = {
         'from krishiv_py import PostgresSink; PostgresSink("host=nowhere", "table")',
     ),
     "postgres": ("psycopg", 'from krishiv_py import PostgresSink; PostgresSink("table", "postgresql://nowhere/db")'),
-    "hdfs": ("hdfs_native", 'from krishiv_py.disk.files import store_at; store_at("hdfs://host/folder")[0].arrow'),
-    "s3": ("pyarrow._s3fs", 'from krishiv_py.disk.files import store_at; store_at("s3a://bucket/folder")[0].arrow'),
-    "gcs": ("pyarrow._gcsfs", 'from krishiv_py.disk.files import store_at; store_at("gs://bucket/folder")[0].arrow'),
-    "azure": ("pyarrow._azurefs", 'from krishiv_py.disk.files import store_at; store_at("abfss://c@account/folder")[0].arrow'),
+    "hdfs": ("hdfs_native", 'from krishiv_py.storage.files import store_at; store_at("hdfs://host/folder")[0].arrow'),
+    "s3": ("pyarrow._s3fs", 'from krishiv_py.storage.files import store_at; store_at("s3a://bucket/folder")[0].arrow'),
+    "gcs": ("pyarrow._gcsfs", 'from krishiv_py.storage.files import store_at; store_at("gs://bucket/folder")[0].arrow'),
+    "azure": (
+        "pyarrow._azurefs",
+        'from krishiv_py.storage.files import store_at; store_at("abfss://c@account/folder")[0].arrow',
+    ),
     "azure client": (
         "obstore",
-        'from krishiv_py.disk.files import store_at; store_at("abfss://c@account/folder")[0].version("c/folder")',
+        'from krishiv_py.storage.files import store_at; store_at("abfss://c@account/folder")[0].version("c/folder")',
     ),
     "gcs client": (
         "google.cloud",
-        'from krishiv_py.disk.files import check_reachable; check_reachable(["gs://bucket/folder"])',
+        'from krishiv_py.storage.files import check_reachable; check_reachable(["gs://bucket/folder"])',
     ),
 }
 

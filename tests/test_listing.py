@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from krishiv_py.connectors.ranges import RangeSource, next_ranges
-from krishiv_py.disk.listing import files_at
 from krishiv_py.errors import CheckpointError, SourceError
 from krishiv_py.plan.nodes import FileSource
 from krishiv_py.runtime.ranges.converted import convert
@@ -23,6 +22,7 @@ from krishiv_py.runtime.ranges.log import RangeLog
 from krishiv_py.runtime.ranges.planning import RangePlanner
 from krishiv_py.runtime.ranges.taken import Taken
 from krishiv_py.runtime.reading.files import file_reader
+from krishiv_py.storage.listing import files_at
 
 SCHEMA = pa.schema([("n", pa.int64())])
 
@@ -102,7 +102,7 @@ def test_a_folder_that_cannot_be_entered_is_named(tmp_path: Path) -> None:
     put(tmp_path / "in/locked/a.json")
     code = f"""
 import os
-from krishiv_py.disk.listing import files_at
+from krishiv_py.storage.listing import files_at
 from krishiv_py.errors import SourceError
 if os.geteuid() == 0: os.setuid(65534)
 try: files_at({str(tmp_path / "in")!r}, literal=True)

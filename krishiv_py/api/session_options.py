@@ -8,11 +8,11 @@ from typing import Final, Literal, TypeAlias
 import attrs
 from typing_extensions import Self
 
-from krishiv_py.disk.files import says_where
-from krishiv_py.disk.stores.options import HADOOP, spark_settings
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.checks import ENGINES, PROFILES, a_number, a_text, one_of, setting
 from krishiv_py.redaction import shown_settings, shown_text
+from krishiv_py.storage.files import says_where
+from krishiv_py.storage.stores.options import HADOOP, spark_settings
 
 MOST_WORKERS: Final = 1_024
 

@@ -9,15 +9,15 @@ import pyarrow as pa
 
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.stages.stream import Stream
-from krishiv_py.disk.files import arrow_reads, is_local_path
-from krishiv_py.disk.folders import absolute
-from krishiv_py.disk.listing import hidden
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import a_number, a_switch, one_of, setting
 from krishiv_py.plan.names import encodable
 from krishiv_py.plan.nodes import FileFormat, FileSource
 from krishiv_py.plan.options.malformed import AfterRead, MissingColumns, Nanoseconds, OnMalformed
 from krishiv_py.plan.schema import SchemaLike, as_schema
+from krishiv_py.storage.files import arrow_reads, is_local_path
+from krishiv_py.storage.folders import absolute
+from krishiv_py.storage.listing import hidden
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
 _SAME: Final = {"delimiter": "sep", "charset": "encoding"}

@@ -7,7 +7,6 @@ import socket
 
 import attrs
 
-from krishiv_py.disk.folders import absolute
 from krishiv_py.errors import KrishivError
 from krishiv_py.redaction import redacted
 from krishiv_py.session import Session
@@ -15,6 +14,7 @@ from krishiv_py.spark.checkpoint.cluster import probed
 from krishiv_py.spark.setup.stores import check_stores
 from krishiv_py.spark.setup.survey import Found, survey, versions
 from krishiv_py.spark.tasks.failures import as_own
+from krishiv_py.storage.folders import absolute
 
 _SKEW_S = 1.0
 _HINTS = (

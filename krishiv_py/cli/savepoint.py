@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from krishiv_py.disk.folders import absolute
 from krishiv_py.runtime.checkpoint.begun import engine_of
 from krishiv_py.session import Session
+from krishiv_py.storage.folders import absolute
 
 
 def add_savepoint(parser: argparse.ArgumentParser) -> None:

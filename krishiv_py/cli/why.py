@@ -10,12 +10,12 @@ import pyarrow as pa
 from krishiv_py.api.outputs import Output, named_outputs
 from krishiv_py.api.stages.running import RunMethods
 from krishiv_py.cli.run import load
-from krishiv_py.disk.folders import absolute
 from krishiv_py.errors import CheckpointError, PlanError, shown
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.several import several
 from krishiv_py.runtime.checkpoint.begun import engine_of
 from krishiv_py.session import Session
+from krishiv_py.storage.folders import absolute
 from krishiv_py.types import type_text
 
 

@@ -23,9 +23,9 @@ import pyarrow.fs as pafs
 
 from krishiv_py.connectors import hive
 from krishiv_py.connectors.sink import FileSink
-from krishiv_py.disk.files import store_at
-from krishiv_py.disk.store import Store
 from krishiv_py.errors import OperatorError, PlanError, failure_text
+from krishiv_py.storage.files import store_at
+from krishiv_py.storage.store import Store
 
 STAGING: Final = "_krishiv_staging"
 _NAMED: Final = re.compile("part-([0-9a-f]+)-([0-9]{12})-")

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import attrs
 
-from krishiv_py.disk.checksums import damaged
-from krishiv_py.disk.files import store_at, write_at
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, logged_offsets
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW, checked_lines
+from krishiv_py.storage.checksums import damaged
+from krishiv_py.storage.files import store_at, write_at
 
 _KEPT: Final = 20
 _OURS: Final = "krishiv"

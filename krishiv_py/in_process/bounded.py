@@ -16,7 +16,6 @@ from krishiv_py.connectors.lookup_table import tables_age_by
 from krishiv_py.connectors.ranges import RangeSource, all_ranges
 from krishiv_py.connectors.side_output import side_output
 from krishiv_py.connectors.sink import FolderSink
-from krishiv_py.disk.listing import files_at
 from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.engine.stage import StageOperator
 from krishiv_py.in_process.batch import Parts, Sent
@@ -38,6 +37,7 @@ from krishiv_py.runtime.reading.filereader import FileReader
 from krishiv_py.runtime.reading.files import file_reader
 from krishiv_py.runtime.reading.scanned import Scanned
 from krishiv_py.send_segments import Send
+from krishiv_py.storage.listing import files_at
 
 Piece: TypeAlias = Callable[[], Iterable[Scanned]]
 """A part of a stream that is in one batch; it is read when its turn comes."""

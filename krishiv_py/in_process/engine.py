@@ -18,8 +18,6 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.lookup_table import tables_are
-from krishiv_py.disk.checksums import missing
-from krishiv_py.disk.files import store_at
 from krishiv_py.engine.notes import Report
 from krishiv_py.errors import CheckpointError
 from krishiv_py.in_process.batch import Sent
@@ -52,6 +50,8 @@ from krishiv_py.runtime.ranges.sent import SentSource
 from krishiv_py.runtime.storage.closings import CLOSED, Closings, noted_keys, request
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
 from krishiv_py.runtime.storage.tables import LookupTables
+from krishiv_py.storage.checksums import missing
+from krishiv_py.storage.files import store_at
 
 _LONGEST_WAIT_S: Final = 1.0
 _LET_IN_S: Final = 0.05

@@ -18,8 +18,6 @@ from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.connectors.sink import FileSink, OnRepeat, OutputBatch, Sink, TableSink
 from krishiv_py.connectors.tables.delta.source import DeltaSource
 from krishiv_py.connectors.tables.iceberg.source import IcebergSource
-from krishiv_py.disk.files import store_at
-from krishiv_py.disk.folders import absolute
 from krishiv_py.errors import CheckpointError, PlanError
 from krishiv_py.in_process.moving import save
 from krishiv_py.in_process.runner import ProcessRunner
@@ -34,6 +32,8 @@ from krishiv_py.runtime.checkpoint.sparklog import batches_of
 from krishiv_py.runtime.savepoints import Savepoint, is_savepoint
 from krishiv_py.runtime.session import SessionRunner, check_kept
 from krishiv_py.runtime.sinks_in_use import pass_on
+from krishiv_py.storage.files import store_at
+from krishiv_py.storage.folders import absolute
 
 Offsets: TypeAlias = "dict[str, dict[str, int]]"
 """The offset that comes next, by topic and partition."""

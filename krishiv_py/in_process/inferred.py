@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from krishiv_py.connectors.csv.records import CsvOptions
-from krishiv_py.disk.files import arrow_reads, store_at
-from krishiv_py.disk.listing import files_at
 from krishiv_py.errors import SourceError
 from krishiv_py.plan.schema import checked
 from krishiv_py.runtime.reading.csv_files import header_columns
 from krishiv_py.runtime.reading.located import with_partitions
+from krishiv_py.storage.files import arrow_reads, store_at
+from krishiv_py.storage.listing import files_at
 
 
 def inferred(path: tuple[str, bool], kind: str, options: Mapping[str, str]) -> pa.Schema:

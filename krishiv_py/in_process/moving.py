@@ -11,9 +11,6 @@ from typing import Any
 
 import attrs
 
-from krishiv_py.disk.files import store_at
-from krishiv_py.disk.folders import absolute
-from krishiv_py.disk.store import Store
 from krishiv_py.engine.notes import count
 from krishiv_py.errors import CheckpointError, PlanError
 from krishiv_py.in_process.batch_log import BatchLog, PlannedBatch
@@ -56,6 +53,9 @@ from krishiv_py.runtime.savepoints import (
     write_sources,
 )
 from krishiv_py.runtime.storage.closings import carry_requests
+from krishiv_py.storage.files import store_at
+from krishiv_py.storage.folders import absolute
+from krishiv_py.storage.store import Store
 
 
 def save(checkpoint: str, folder: str, change: Callable[[Savepoint], None] | None = None) -> Savepoint:

@@ -16,9 +16,6 @@ from krishiv_py.api.runner import BoundedResult
 from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.folder import folder_of
-from krishiv_py.disk.files import check_reachable
-from krishiv_py.disk.folders import absolute
-from krishiv_py.disk.settings import known_settings, use
 from krishiv_py.display.progress import Show
 from krishiv_py.errors import CheckpointError, PlanError, SessionClosedError, shown
 from krishiv_py.in_process.bounded import run_bounded
@@ -54,6 +51,9 @@ from krishiv_py.runtime.reading.located import located
 from krishiv_py.runtime.session import Reached, SessionRunner, check_kept
 from krishiv_py.runtime.sinks_in_use import Owner, take_sinks
 from krishiv_py.runtime.storage.tables import LookupTables
+from krishiv_py.storage.files import check_reachable
+from krishiv_py.storage.folders import absolute
+from krishiv_py.storage.settings import known_settings, use
 
 _ENGINE: Final = "in process"
 _PROFILES: Final[tuple[DurabilityProfile, ...]] = ("dev-local", "single-node-durable")

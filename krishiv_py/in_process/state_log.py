@@ -23,12 +23,12 @@ from typing import Any, Final, TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.disk.checksums import damaged, missing, sealed, unsealed
-from krishiv_py.disk.files import store_at
-from krishiv_py.disk.store import Store
 from krishiv_py.kernels.state.store import MemoryStore
 from krishiv_py.runtime.storage.chunk_files import chunk_of, file_value, write_chunk
 from krishiv_py.runtime.storage.codec import encode
+from krishiv_py.storage.checksums import damaged, missing, sealed, unsealed
+from krishiv_py.storage.files import store_at
+from krishiv_py.storage.store import Store
 
 Key: TypeAlias = tuple[int, str, str]
 """The number of a stage, ``table`` or ``page`` as :func:`of_bucket` says it, and a name."""

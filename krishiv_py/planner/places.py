@@ -12,9 +12,9 @@ from typing import Final, TypeAlias
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.folder import folder_of
 from krishiv_py.connectors.tables.keys import KeyedTable
-from krishiv_py.disk.files import is_local_path, kind_of, local_path
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.nodes import Source
+from krishiv_py.storage.files import is_local_path, kind_of, local_path
 
 Place: TypeAlias = tuple[str, ...]
 RESULTS: Final = "results"

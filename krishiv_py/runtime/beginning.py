@@ -7,8 +7,6 @@ from typing import Any
 
 import attrs
 
-from krishiv_py.disk.files import store_at
-from krishiv_py.disk.folders import absolute
 from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
@@ -23,6 +21,8 @@ from krishiv_py.runtime.checkpoint.begun import begin_move, end_move, is_being_m
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.evolving import Evolved, carried_over
 from krishiv_py.runtime.savepoints import Savepoint, SourceState, StageState, is_savepoint, outlined
+from krishiv_py.storage.files import store_at
+from krishiv_py.storage.folders import absolute
 
 
 def forget_broken_off(checkpoint: str) -> None:

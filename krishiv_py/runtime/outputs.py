@@ -18,11 +18,6 @@ from krishiv_py.connectors.side_output import side_output
 from krishiv_py.connectors.sink import FileSink, FolderSink, OutputName, Sink
 from krishiv_py.connectors.sinks.known import described
 from krishiv_py.connectors.staging import writable, write_staged
-from krishiv_py.disk.checksums import sealed, unsealed
-from krishiv_py.disk.files import is_local_path, store_at
-from krishiv_py.disk.folders import absolute
-from krishiv_py.disk.settings import Stores
-from krishiv_py.disk.store import Store
 from krishiv_py.errors import CheckpointError, PlanError
 from krishiv_py.kernels.input.malformed import late_output_schema
 from krishiv_py.planner.physical import PhysicalPlan
@@ -30,6 +25,11 @@ from krishiv_py.planner.places import LATE, RESULTS, place_of
 from krishiv_py.runtime.checkpoint.begun import Begun, moved_to
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.sparklog import batches_of
+from krishiv_py.storage.checksums import sealed, unsealed
+from krishiv_py.storage.files import is_local_path, store_at
+from krishiv_py.storage.folders import absolute
+from krishiv_py.storage.settings import Stores
+from krishiv_py.storage.store import Store
 
 _NOTES: Final = "_krishiv_outputs"
 _NOTE: Final = ".json"

@@ -22,9 +22,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from krishiv_py.connectors.ranges import NotedRanges
-from krishiv_py.disk.checksums import checksum, damaged, missing, sealed, sealed_parquet, unsealed
-from krishiv_py.disk.files import read_at, store_at, write_at
-from krishiv_py.disk.folders import absolute, private_folder
 from krishiv_py.engine.notes import Report
 from krishiv_py.errors import CheckpointError, failure_text, shown
 from krishiv_py.kernels.input.clocks import moment_of
@@ -39,6 +36,9 @@ from krishiv_py.runtime.checkpoint.sparklog import entries_of
 from krishiv_py.runtime.ranges.folders import files_in
 from krishiv_py.runtime.ranges.log import RangeLog
 from krishiv_py.runtime.ranges.taken import Taken
+from krishiv_py.storage.checksums import checksum, damaged, missing, sealed, sealed_parquet, unsealed
+from krishiv_py.storage.files import read_at, store_at, write_at
+from krishiv_py.storage.folders import absolute, private_folder
 
 VERSION: Final = 1
 """Of the format; a later version of the library opens all earlier ones."""

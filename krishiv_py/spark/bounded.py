@@ -16,7 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.api.runner import BoundedResult
 from krishiv_py.connectors.lookup_table import as_they_stand
-from krishiv_py.disk.folders import private_folder
 from krishiv_py.engine.notes import Notes, count, none_counted
 from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.errors import PlanError
@@ -34,6 +33,7 @@ from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
 from krishiv_py.spark.tasks.bounded import PACKED_TYPE, BoundedPack, BoundedSteps
 from krishiv_py.spark.tasks.moments import TimedBatch, stream_reader, timetable
 from krishiv_py.spark.tasks.pack import NOTES, root_of
+from krishiv_py.storage.folders import private_folder
 
 _ONE_TASK_BYTES: Final = 8 << 20
 

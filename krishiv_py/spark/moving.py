@@ -10,8 +10,6 @@ import attrs
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from krishiv_py.disk.files import store_at
-from krishiv_py.disk.folders import absolute
 from krishiv_py.engine.notes import Report, count
 from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.input.clocks import moment_of
@@ -38,6 +36,8 @@ from krishiv_py.runtime.storage.hadoopsums import checked_lines
 from krishiv_py.spark.setup.partitioning import bucket_ids
 from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.state_reader import buckets_in, of_store
+from krishiv_py.storage.files import store_at
+from krishiv_py.storage.folders import absolute
 
 _TYPE: Final = flat_type("bucket int, told string")
 _SCHEMA: Final = pa.schema([pa.field("bucket", pa.int32()), pa.field("told", pa.string())])

@@ -19,7 +19,6 @@ from krishiv_py.connectors.side_output import side_output
 from krishiv_py.connectors.sink import Delivery, FileSink, FolderSink, FrameSink, OutputName, Sink, SparkFileSink, TableSink
 from krishiv_py.connectors.sinks.folder import folder_of
 from krishiv_py.connectors.staging import Publisher, staging_of
-from krishiv_py.disk.files import store_at
 from krishiv_py.kernels.input.malformed import late_output_schema
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.planner.physical import PhysicalPlan
@@ -32,6 +31,7 @@ from krishiv_py.runtime.storage.codec import decode
 from krishiv_py.spark.setup.types import spark_ddl
 from krishiv_py.spark.setup.wrapping import mapped
 from krishiv_py.spark.tasks.processor import FILE, LATE_ROWS
+from krishiv_py.storage.files import store_at
 
 _KINDS: Final[dict[OutputName, str]] = {"results": RESULT, "late_rows": LATE_ROWS}
 

@@ -18,7 +18,6 @@ from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.folder import folder_of
-from krishiv_py.disk.folders import absolute
 from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.errors import PlanError, SessionClosedError
 from krishiv_py.in_process.moving import move, save, save_leased
@@ -69,6 +68,7 @@ from krishiv_py.spark.start_checks import open_checkpoint, release_at_end
 from krishiv_py.spark.state_reader import read_state
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles, handed_over, shuffle_files
 from krishiv_py.spark.tasks.failures import as_own, require_alive
+from krishiv_py.storage.folders import absolute
 
 if TYPE_CHECKING:
     from krishiv_py.spark.remote import starting as remote

@@ -11,8 +11,6 @@ from pyspark.sql import SparkSession
 
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.folder import folder_of
-from krishiv_py.disk.files import arrow_reads
-from krishiv_py.disk.folders import absolute
 from krishiv_py.errors import KrishivError
 from krishiv_py.plan.nodes import Source
 from krishiv_py.planner.places import check_places
@@ -23,6 +21,8 @@ from krishiv_py.spark.checkpoint.cluster import check_cluster, check_reach
 from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.setup.config import FSYNC
 from krishiv_py.spark.setup.stores import check_stores
+from krishiv_py.storage.files import arrow_reads
+from krishiv_py.storage.folders import absolute
 
 _SPARKS: tuple[str, ...] = ("offsets", "commits", "sources", "state")
 

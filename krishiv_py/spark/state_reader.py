@@ -14,7 +14,6 @@ import attrs
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from krishiv_py.disk.files import store_at
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.results.state_table import in_order, keys_held
@@ -29,6 +28,7 @@ from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.setup.wrapping import mapped
 from krishiv_py.spark.tasks.carried import STATE
 from krishiv_py.spark.tasks.processor import META
+from krishiv_py.storage.files import store_at
 
 _TYPE: Final = flat_type("blob binary")
 _SCHEMA: Final = pa.schema([pa.field("blob", pa.binary())])

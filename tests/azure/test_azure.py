@@ -13,14 +13,14 @@ import pytest
 
 from krishiv_py import Batches, ParquetSink, Session, SideOutputLateEventHandler, count
 from krishiv_py.connectors.staging import Publisher, write_staged
-from krishiv_py.disk import settings
-from krishiv_py.disk.files import check_reachable, store_at
-from krishiv_py.disk.listing import facts_of, files_at
-from krishiv_py.disk.stores import azure
-from krishiv_py.disk.stores.azure import Azure, reached
-from krishiv_py.disk.stores.options import spark_settings
 from krishiv_py.errors import EnvironmentSetupError, OperatorError, PlanError
 from krishiv_py.planner.places import place_of
+from krishiv_py.storage import settings
+from krishiv_py.storage.files import check_reachable, store_at
+from krishiv_py.storage.listing import facts_of, files_at
+from krishiv_py.storage.stores import azure
+from krishiv_py.storage.stores.azure import Azure, reached
+from krishiv_py.storage.stores.options import spark_settings
 from tests.azure.store import CONTAINER, HOST, KEY, Storage
 from tests.store_rules import LeaseRules, file_system
 

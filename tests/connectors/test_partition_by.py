@@ -15,10 +15,10 @@ from krishiv_py import Batches, JsonSink, ParquetSink, PlanError, SchemaError, S
 from krishiv_py.connectors.hive import NULL_PARTITION, partitions
 from krishiv_py.connectors.sink import FileSink
 from krishiv_py.connectors.staging import STAGING, Publisher, write_staged
-from krishiv_py.disk.listing import files_at
 from krishiv_py.errors import ColumnError, OperatorError
 from krishiv_py.plan.nodes import FileSource
 from krishiv_py.runtime.reading.files import file_reader
+from krishiv_py.storage.listing import files_at
 from krishiv_py.testing import Driver, stream_of
 
 UTC = dt.UTC

@@ -12,8 +12,8 @@ import pytest
 
 from krishiv_py import ParquetSink
 from krishiv_py.connectors.staging import STAGING, Publisher, write_staged
-from krishiv_py.disk.local import Disk
 from krishiv_py.errors import OperatorError
+from krishiv_py.storage.local import Disk
 
 
 def written(folder: Path, batch: int, *numbers: int) -> list[str]:

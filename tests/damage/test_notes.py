@@ -16,7 +16,6 @@ from typing import Any, Final
 import pytest
 
 from krishiv_py import ParquetSink
-from krishiv_py.disk.local import DISK
 from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.replay_index import open_sent
@@ -31,6 +30,7 @@ from krishiv_py.runtime.checkpoint.trimming import trim
 from krishiv_py.runtime.outputs import claim_folder
 from krishiv_py.runtime.storage.hadoopsums import sum_of, sums
 from krishiv_py.sender import Sender
+from krishiv_py.storage.local import DISK
 from krishiv_py.testing import stream_of
 from tests.damage.kinds import kind_of
 from tests.damage.trial import flipped

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from krishiv_py.disk.files import store_at
-from krishiv_py.disk.stores.google import Google as Store
 from krishiv_py.runtime.checkpoint.lease import take
+from krishiv_py.storage.files import store_at
+from krishiv_py.storage.stores.google import Google as Store
 from tests.gcs.store import Google
 from tests.store_rules import LeaseRules, change
 

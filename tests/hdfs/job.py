@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from krishiv_py import Batches, ParquetSink, Session, SideOutputLateEventHandler
-from krishiv_py.disk.files import store_at
+from krishiv_py.storage.files import store_at
 from tests.crash.job import SCHEMA, plan
 
 

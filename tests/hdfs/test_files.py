@@ -21,14 +21,14 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 
-from krishiv_py.disk.checksums import sealed_parquet
-from krishiv_py.disk.files import store_at
-from krishiv_py.disk.hdfs import client as hdfs_client
-from krishiv_py.disk.hdfs import system as hdfs_module
-from krishiv_py.disk.hdfs.system import Hadoop, Hdfs
-from krishiv_py.disk.local import DISK
-from krishiv_py.disk.store import Store
 from krishiv_py.replay_index import open_sent
+from krishiv_py.storage.checksums import sealed_parquet
+from krishiv_py.storage.files import store_at
+from krishiv_py.storage.hdfs import client as hdfs_client
+from krishiv_py.storage.hdfs import system as hdfs_module
+from krishiv_py.storage.hdfs.system import Hadoop, Hdfs
+from krishiv_py.storage.local import DISK
+from krishiv_py.storage.store import Store
 from tests.hdfs.server import Server
 from tests.store_rules import file_system
 
@@ -259,7 +259,7 @@ class TestHdfs:
         """Also when Python takes it down piece by piece, as it does not in the tasks of Spark."""
         program = f"""
             import os, sys
-            from krishiv_py.disk.files import store_at
+            from krishiv_py.storage.files import store_at
             store, root = store_at({hdfs.root!r})
             system = store.arrow
             system.get_file_info(root)
@@ -274,7 +274,7 @@ class TestHdfs:
         store, root = place
         program = f"""
             import os
-            from krishiv_py.disk.files import store_at
+            from krishiv_py.storage.files import store_at
             store, path = store_at({f"{hdfs.root}{root}/file"!r})
             system = store.arrow
             stream = system.open_output_stream(path)

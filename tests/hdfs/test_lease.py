@@ -14,10 +14,10 @@ from typing import Any
 import pyarrow.fs as pafs
 import pytest
 
-from krishiv_py.disk.checksums import sealed, unsealed
-from krishiv_py.disk.files import read_at, store_at, write_at
 from krishiv_py.errors import CheckpointError
 from krishiv_py.runtime.checkpoint.lease import Lease, take
+from krishiv_py.storage.checksums import sealed, unsealed
+from krishiv_py.storage.files import read_at, store_at, write_at
 from tests.hdfs.server import Server
 from tests.spark.test_lease import HOLDING
 from tests.store_rules import file_system

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from krishiv_py import Batches, JsonSink, MemorySink, ParquetSink, Session, SideOutputLateEventHandler
-from krishiv_py.disk.files import store_at
 from krishiv_py.errors import CheckpointError, PlanError
+from krishiv_py.storage.files import store_at
 from krishiv_py.testing import Driver, stream_of
 from tests.crash import killing
 from tests.crash.job import SCHEMA, plan

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from krishiv_py import MemorySink, ParquetSink, Session
-from krishiv_py.disk import settings
-from krishiv_py.disk.files import check_reachable, read_at, store_at
-from krishiv_py.disk.hdfs.client import hdfs_client, told_as_os_errors
-from krishiv_py.disk.settings import Stores
 from krishiv_py.errors import EnvironmentSetupError, PlanError
 from krishiv_py.spark.setup.stores import use_stores_of
+from krishiv_py.storage import settings
+from krishiv_py.storage.files import check_reachable, read_at, store_at
+from krishiv_py.storage.hdfs.client import hdfs_client, told_as_os_errors
+from krishiv_py.storage.settings import Stores
 from tests.hdfs.server import Server, closed_port
 from tests.spark.conftest import DDL, per_second
 
@@ -66,7 +66,7 @@ class TestSettings:
         program = f"""
             import base64, pickle
             stores = pickle.loads(base64.b64decode({sent!r}))
-            from krishiv_py.disk.files import store_at
+            from krishiv_py.storage.files import store_at
             store, path = store_at("hdfs://ns/")
             system = store.arrow
             print(stores, system.get_file_info(path).type.name)

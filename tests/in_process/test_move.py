@@ -16,7 +16,6 @@ import pytest
 
 from krishiv_py import Batches, CheckpointError, ParquetSink, PlanError, Session, SideOutputLateEventHandler
 from krishiv_py.cli.main import main
-from krishiv_py.disk.checksums import sealed
 from krishiv_py.in_process import moving
 from krishiv_py.kernels.state.spread import BucketContent
 from krishiv_py.runtime import savepoints
@@ -24,6 +23,7 @@ from krishiv_py.runtime.checkpoint.begun import STATE, Begun, begin_move
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.savepoints import Savepoint, read_bucket, write_bucket
 from krishiv_py.runtime.storage.closings import Closings, noted_keys, request
+from krishiv_py.storage.checksums import sealed
 from tests.crash import killing
 from tests.crash.job import KINDS, SCHEMA, outputs, plan
 from tests.crash.killing import rows, write_input

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from krishiv_py.disk.files import store_at
-from krishiv_py.disk.local import DISK
-from krishiv_py.disk.stores.s3 import S3
 from krishiv_py.errors import CheckpointError
 from krishiv_py.runtime.checkpoint.lease import take
+from krishiv_py.storage.files import store_at
+from krishiv_py.storage.local import DISK
+from krishiv_py.storage.stores.s3 import S3
 from tests.objectstore.store import Store
 from tests.store_rules import LeaseRules
 

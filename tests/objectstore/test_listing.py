@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from krishiv_py.disk.files import store_at
-from krishiv_py.disk.listing import facts_of, files_at
+from krishiv_py.storage.files import store_at
+from krishiv_py.storage.listing import facts_of, files_at
 from tests.objectstore.store import BUCKET, Store
 
 

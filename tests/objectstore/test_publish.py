@@ -12,10 +12,10 @@ import pytest
 from krishiv_py import ParquetSink, SideOutputLateEventHandler, count
 from krishiv_py.connectors.sink import FileSink
 from krishiv_py.connectors.staging import Publisher, staging_of, write_staged
-from krishiv_py.disk.files import store_at
-from krishiv_py.disk.stores import s3
-from krishiv_py.disk.stores.s3 import Upload, client
 from krishiv_py.errors import OperatorError
+from krishiv_py.storage.files import store_at
+from krishiv_py.storage.stores import s3
+from krishiv_py.storage.stores.s3 import Upload, client
 from krishiv_py.testing import Driver, stream_of
 from tests.objectstore.store import BUCKET, Store
 from tests.store_rules import file_system

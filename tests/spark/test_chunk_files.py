@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from krishiv_py.disk.checksums import block_checksum
 from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.state.store import stored
 from krishiv_py.runtime.storage import chunk_files as blobs
 from krishiv_py.runtime.storage.chunk_files import BucketChunks, ChunkFolder, chunk_of
+from krishiv_py.storage.checksums import block_checksum
 
 
 @pytest.fixture

@@ -17,12 +17,12 @@ import pyarrow.fs as pafs
 import pytest
 
 from krishiv_py import Batches, MemorySink, Sender, Session, Stream
-from krishiv_py.disk.checksums import sealed, unsealed
-from krishiv_py.disk.store import Store
 from krishiv_py.errors import CheckpointError
 from krishiv_py.runtime.checkpoint import lease
 from krishiv_py.runtime.checkpoint.lease import take
 from krishiv_py.spark.query import StreamQuery
+from krishiv_py.storage.checksums import sealed, unsealed
+from krishiv_py.storage.store import Store
 from tests.spark.conftest import DDL, found, per_second, row
 
 HOLDING = """

@@ -18,11 +18,11 @@ from krishiv_py.api.runner import NoRunner
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors import JsonValue, Planned, Source
 from krishiv_py.connectors.ranges import RangeSource, node_of
-from krishiv_py.disk.files import store_at
 from krishiv_py.errors import CheckpointError, OperatorError, PlanError, SourceError
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, offsets_of
 from krishiv_py.runtime.ranges.reader import RangeReader
 from krishiv_py.spark.reading.listing import own_files
+from krishiv_py.storage.files import store_at
 from krishiv_py.testing import Driver, micro_batches
 from tests.spark.conftest import found
 from tests.spark.test_own_sinks import take_back

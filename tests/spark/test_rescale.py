@@ -13,10 +13,10 @@ import pytest
 
 from krishiv_py import CheckpointError, JsonSink, MemorySink, PlanError, Session, count
 from krishiv_py import sum as total
-from krishiv_py.disk.checksums import sealed
 from krishiv_py.spark.checkpoint import rescale
 from krishiv_py.spark.setup.config import BUCKETS
 from krishiv_py.spark.setup.partitioning import bucket_ids, murmur3_int
+from krishiv_py.storage.checksums import sealed
 
 SCHEMA = "user bigint, at timestamp, amount bigint"
 MINUTE = 60_000_000

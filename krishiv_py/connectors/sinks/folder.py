@@ -6,8 +6,8 @@ import os
 
 from krishiv_py.connectors.sink import FolderSink, Sink
 from krishiv_py.connectors.tables.keys import columns
-from krishiv_py.disk.folders import absolute, of_this_machine
 from krishiv_py.plan.checks import a_text
+from krishiv_py.storage.folders import absolute, of_this_machine
 
 
 def a_folder(value: str | os.PathLike[str]) -> str:

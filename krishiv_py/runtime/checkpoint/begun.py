@@ -13,12 +13,12 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
-from krishiv_py.disk.checksums import missing, sealed, unsealed
-from krishiv_py.disk.files import read_at, store_at, write_at
 from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.runtime.checkpoint.sparklog import numbered
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
+from krishiv_py.storage.checksums import missing, sealed, unsealed
+from krishiv_py.storage.files import read_at, store_at, write_at
 
 Target: TypeAlias = Literal["spark", "in-process"]
 STATE: Final = "krishiv/savepoint"

@@ -21,13 +21,13 @@ from typing import Any, Final
 import attrs
 import pyarrow as pa
 
-from krishiv_py.disk.checksums import sealed, unsealed
-from krishiv_py.disk.files import store_at
-from krishiv_py.disk.folders import unlock
-from krishiv_py.disk.local import DISK
-from krishiv_py.disk.store import Store, Version
 from krishiv_py.errors import CheckpointError
 from krishiv_py.runtime.checkpoint.owners import is_over, me, named, parsed
+from krishiv_py.storage.checksums import sealed, unsealed
+from krishiv_py.storage.files import store_at
+from krishiv_py.storage.folders import unlock
+from krishiv_py.storage.local import DISK
+from krishiv_py.storage.store import Store, Version
 
 _RENEWED_S: Final = 30
 _OVER_S: Final = 120

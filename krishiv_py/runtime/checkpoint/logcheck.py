@@ -12,12 +12,12 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from krishiv_py.disk.checksums import damaged, missing
-from krishiv_py.disk.files import store_at
-from krishiv_py.disk.store import Store
 from krishiv_py.errors import CheckpointError
 from krishiv_py.runtime.checkpoint.sparklog import entries_in, logged_offsets, numbered
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW, checked, checked_lines
+from krishiv_py.storage.checksums import damaged, missing
+from krishiv_py.storage.files import store_at
+from krishiv_py.storage.store import Store
 
 _DESCRIBED: Final = ("_metadata", "_stateSchema")
 """Where Spark describes an operator's state: a few small files."""

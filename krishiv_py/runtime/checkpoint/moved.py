@@ -13,9 +13,6 @@ import re
 from typing import Final
 from urllib.parse import quote, unquote, urlparse
 
-from krishiv_py.disk.checksums import missing, sealed, unsealed
-from krishiv_py.disk.files import is_local_path, store_at
-from krishiv_py.disk.store import Store
 from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.nodes import FileSource, MemorySource, Source
 from krishiv_py.planner.places import place_of
@@ -23,6 +20,9 @@ from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.checkpoint.sparklog import as_line, batches_of, entries_of, rewrite
 from krishiv_py.runtime.checkpoint.trimming import check_begin, note_reader
 from krishiv_py.runtime.storage.hadoopsums import checked_lines
+from krishiv_py.storage.checksums import missing, sealed, unsealed
+from krishiv_py.storage.files import is_local_path, store_at
+from krishiv_py.storage.store import Store
 
 _SCHEMA: Final = re.compile(r'"[^"]*(/state/[0-9]+/_stateSchema/[^"]*)"')
 _OWN: Final = re.compile(r".*/krishiv/((?:controls|ranges/[0-9]+)/[0-9]{20}\.parquet)")

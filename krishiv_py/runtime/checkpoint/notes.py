@@ -9,9 +9,6 @@ from typing import Any, Final
 
 import attrs
 
-from krishiv_py.disk.checksums import missing, sealed, unsealed
-from krishiv_py.disk.files import store_at
-from krishiv_py.disk.store import Store
 from krishiv_py.errors import CheckpointError
 from krishiv_py.planner.fingerprint import differences
 from krishiv_py.planner.outline import outline_of
@@ -19,6 +16,9 @@ from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.checkpoint.formats import check_format, format_note, unnumbered
 from krishiv_py.runtime.checkpoint.sparklog import batches_of
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
+from krishiv_py.storage.checksums import missing, sealed, unsealed
+from krishiv_py.storage.files import store_at
+from krishiv_py.storage.store import Store
 
 _PLAN: Final = "plan.json"
 _METRICS: Final = "metrics.json"

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 
 import attrs
 
-from krishiv_py.disk.files import store_at
-from krishiv_py.disk.folders import private_folder
 from krishiv_py.errors import CheckpointError
 from krishiv_py.runtime.checkpoint.begun import engine_of
 from krishiv_py.runtime.checkpoint.lease import Lease
+from krishiv_py.storage.files import store_at
+from krishiv_py.storage.folders import private_folder
 
 
 @attrs.frozen

@@ -18,11 +18,11 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from krishiv_py.disk.checksums import damaged, sealed, unsealed
-from krishiv_py.disk.files import store_at
-from krishiv_py.disk.store import Store
 from krishiv_py.errors import CheckpointError
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW, checked_lines, sum_of
+from krishiv_py.storage.checksums import damaged, sealed, unsealed
+from krishiv_py.storage.files import store_at
+from krishiv_py.storage.store import Store
 
 _ENTRY: Final = '{"path":'
 _HEAD: Final = 2

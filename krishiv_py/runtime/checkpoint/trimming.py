@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlparse
 
-from krishiv_py.disk.checksums import checksum, sealed, unsealed
-from krishiv_py.disk.files import store_at
-from krishiv_py.disk.local import DISK
 from krishiv_py.errors import CheckpointError
 from krishiv_py.replay_index import RANGE, open_sent
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.checkpoint.sparklog import entries_of, numbered, offsets_of
+from krishiv_py.storage.checksums import checksum, sealed, unsealed
+from krishiv_py.storage.files import store_at
+from krishiv_py.storage.local import DISK
 
 _READER: Final = "_krishiv_reader_"
 

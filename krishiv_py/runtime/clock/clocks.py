@@ -15,10 +15,6 @@ from typing import Any, Protocol
 
 import attrs
 
-from krishiv_py.disk.checksums import missing, sealed, unsealed
-from krishiv_py.disk.files import store_at
-from krishiv_py.disk.settings import Stores
-from krishiv_py.disk.store import Store
 from krishiv_py.kernels.input.clocks import moment_of
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.planner.physical import PhysicalPlan
@@ -26,6 +22,10 @@ from krishiv_py.runtime.checkpoint.begun import Begun
 from krishiv_py.runtime.checkpoint.sparklog import planned
 from krishiv_py.runtime.storage.codec import clock_ms, wakeup_ms, watermark_of
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
+from krishiv_py.storage.checksums import missing, sealed, unsealed
+from krishiv_py.storage.files import store_at
+from krishiv_py.storage.settings import Stores
+from krishiv_py.storage.store import Store
 
 _KEPT = 50
 

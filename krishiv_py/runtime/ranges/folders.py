@@ -20,9 +20,6 @@ import pyarrow as pa
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.ranges import NotedRanges, RangeSource
 from krishiv_py.connectors.source import JsonValue, Planned, Source
-from krishiv_py.disk.files import is_local_path, store_at
-from krishiv_py.disk.listing import File, facts_of, files_at
-from krishiv_py.disk.store import Store
 from krishiv_py.errors import CheckpointError, SourceError
 from krishiv_py.plan.nodes import FileSource
 from krishiv_py.runtime.checkpoint.changed import warn_if_files_changed
@@ -31,6 +28,9 @@ from krishiv_py.runtime.ranges.taken import Taken
 from krishiv_py.runtime.reading.filereader import FileReader
 from krishiv_py.runtime.reading.malformed import gone, shown_path
 from krishiv_py.runtime.reading.scanned import Scanned
+from krishiv_py.storage.files import is_local_path, store_at
+from krishiv_py.storage.listing import File, facts_of, files_at
+from krishiv_py.storage.store import Store
 
 _LEAST_S: Final = 0.02
 _LEAST_FAR_S: Final = 0.2

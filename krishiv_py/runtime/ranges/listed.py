@@ -16,11 +16,11 @@ from typing import Any, Final
 
 import attrs
 
-from krishiv_py.disk.files import is_local_path, store_at
 from krishiv_py.errors import PlanError
 from krishiv_py.runtime.checkpoint.moved import spark_uri
 from krishiv_py.runtime.checkpoint.sparklog import as_line, strike_out
 from krishiv_py.runtime.storage.folders import new_folder
+from krishiv_py.storage.files import is_local_path, store_at
 
 _ENTRY: Final = "_spark_metadata/0.compact"
 _FIRST_MS: Final = 1_000_000_000_000

@@ -12,12 +12,12 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.ranges import NotedRanges
-from krishiv_py.disk.checksums import as_parquet, sealed_parquet
-from krishiv_py.disk.files import store_at
 from krishiv_py.plan.running.control import Control
 from krishiv_py.replay_index import RANGE, open_sent
 from krishiv_py.replay_log import CONTROL, control_table
 from krishiv_py.runtime.checkpoint.opened import writable_checkpoint
+from krishiv_py.storage.checksums import as_parquet, sealed_parquet
+from krishiv_py.storage.files import store_at
 
 _POSITION = b"krishiv_position"
 _FIRST_MTIME_S = 1_000_000_000

@@ -20,8 +20,6 @@ import attrs
 
 from krishiv_py.connectors.ranges import Backlog, NotedRanges, RangeSource, backlog_of, next_ranges, tell_finished
 from krishiv_py.connectors.source import Source as UserSource
-from krishiv_py.disk.checksums import missing
-from krishiv_py.disk.files import store_at
 from krishiv_py.errors import RAISED, KrishivError, SourceError, failure_text
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.nodes import FileSource, MemorySource, Source
@@ -36,6 +34,8 @@ from krishiv_py.runtime.ranges.sent import SentSource, as_ranges
 from krishiv_py.runtime.ranges.taken import Taken
 from krishiv_py.runtime.reading.files import arrow_scanned, file_reader, planned_here
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
+from krishiv_py.storage.checksums import missing
+from krishiv_py.storage.files import store_at
 
 _MOST_BATCHES: Final = 100_000
 _MOST_S: Final = 5.0

@@ -16,10 +16,10 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from krishiv_py.disk.checksums import missing, sealed_parquet
-from krishiv_py.disk.files import store_at
 from krishiv_py.replay_index import open_sent
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
+from krishiv_py.storage.checksums import missing, sealed_parquet
+from krishiv_py.storage.files import store_at
 
 _PART: Final = re.compile(r"([0-9]{20})-([0-9]{20})\.parquet")
 _SCHEMA: Final = pa.schema([("path", pa.string()), ("mtime_ns", pa.int64())])

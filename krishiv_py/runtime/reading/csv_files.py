@@ -14,12 +14,12 @@ from krishiv_py.connectors.csv.records import CsvOptions, Records, header_of, re
 from krishiv_py.connectors.csv.values import unreadable, values
 from krishiv_py.connectors.json.lines import BLOCK_BYTES, blocks
 from krishiv_py.connectors.malformed import Malformed
-from krishiv_py.disk.files import store_at
 from krishiv_py.errors import PlanError, SourceError
 from krishiv_py.plan.nodes import FileSource
 from krishiv_py.runtime.reading.filereader import FileReader
 from krishiv_py.runtime.reading.malformed import opened, shown_path
 from krishiv_py.runtime.reading.scanned import Scanned
+from krishiv_py.storage.files import store_at
 from krishiv_py.types import type_text
 
 _SOMETHING: Final = r"[^\x00-\x20]"

@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 from krishiv_py.connectors.fit import MisfitError, spelt
 from krishiv_py.connectors.hive import partitions
 from krishiv_py.connectors.malformed import Malformed
-from krishiv_py.disk.files import store_at
-from krishiv_py.disk.listing import passed_over
-from krishiv_py.disk.settings import Stores
 from krishiv_py.errors import SourceError
 from krishiv_py.runtime.reading.malformed import UNREADABLE, Rules, opened, readable, shown_path
 from krishiv_py.runtime.reading.scanned import Scanned
+from krishiv_py.storage.files import store_at
+from krishiv_py.storage.listing import passed_over
+from krishiv_py.storage.settings import Stores
 from krishiv_py.types import type_text
 
 

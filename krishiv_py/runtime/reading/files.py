@@ -5,13 +5,13 @@ from __future__ import annotations
 import pyarrow as pa
 
 from krishiv_py.connectors.ranges import RangeSource
-from krishiv_py.disk.files import arrow_reads
 from krishiv_py.plan.nodes import FileSource, MemorySource, Source
 from krishiv_py.runtime.reading.csv_files import CsvReader
 from krishiv_py.runtime.reading.filereader import FileReader
 from krishiv_py.runtime.reading.json_files import JsonReader
 from krishiv_py.runtime.reading.malformed import Rules
 from krishiv_py.runtime.reading.parquet import ParquetReader
+from krishiv_py.storage.files import arrow_reads
 
 
 def arrow_scanned(source: Source) -> bool:

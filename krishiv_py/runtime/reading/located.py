@@ -9,9 +9,9 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.hive import partitions
-from krishiv_py.disk.folders import of_this_machine
-from krishiv_py.disk.listing import PATTERN
 from krishiv_py.errors import SourceError
+from krishiv_py.storage.folders import of_this_machine
+from krishiv_py.storage.listing import PATTERN
 
 
 @attrs.frozen

@@ -9,8 +9,8 @@ from typing import Any, Final
 import attrs
 import pyarrow as pa
 
-from krishiv_py.disk.store import Store
 from krishiv_py.errors import SourceError
+from krishiv_py.storage.store import Store
 
 UNREADABLE: Final = (pa.ArrowException, OSError, UnicodeDecodeError, EOFError)
 

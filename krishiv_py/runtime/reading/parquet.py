@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 from krishiv_py.connectors.fit import FILE, MisfitError, Rule, cut_to_microseconds, lacking, spelt
 from krishiv_py.connectors.hive import partitions
 from krishiv_py.connectors.parquet_columns import FileColumn, explained, file_columns, open_parquet
-from krishiv_py.disk.files import store_at
 from krishiv_py.replay_index import open_sent
 from krishiv_py.replay_log import CONTROL, control_of, sent_at
 from krishiv_py.runtime.reading.filereader import FileReader, SameValue
 from krishiv_py.runtime.reading.scanned import Scanned
+from krishiv_py.storage.files import store_at
 
 _READ_ROWS = 1 << 18
 

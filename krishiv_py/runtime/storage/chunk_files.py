@@ -19,13 +19,13 @@ from typing import Final
 import attrs
 import pyarrow as pa
 
-from krishiv_py.disk.checksums import block_checksum, damaged, missing
-from krishiv_py.disk.files import store_at
-from krishiv_py.disk.settings import Stores
-from krishiv_py.disk.store import Store
 from krishiv_py.kernels.state.sorted_map import Pages
 from krishiv_py.kernels.state.store import Meta, mapped
 from krishiv_py.runtime.storage.codec import decode
+from krishiv_py.storage.checksums import block_checksum, damaged, missing
+from krishiv_py.storage.files import store_at
+from krishiv_py.storage.settings import Stores
+from krishiv_py.storage.store import Store
 
 _MARK: Final = b"file:"  # an Arrow stream begins with four bytes 255
 _NAME: Final = re.compile("([0-9a-f]+)-[0-9a-f]{12}")  # batch, and what makes it unique

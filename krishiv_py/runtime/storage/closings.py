@@ -20,12 +20,12 @@ import pyarrow as pa
 
 from krishiv_py.arrays.grouping import buckets, normal_key
 from krishiv_py.arrays.splitting import split
-from krishiv_py.disk.checksums import damaged, missing, sealed, unsealed
-from krishiv_py.disk.files import store_at
-from krishiv_py.disk.store import Store
 from krishiv_py.errors import CheckpointError, failure_text
 from krishiv_py.runtime.storage.codec import decode, encode
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
+from krishiv_py.storage.checksums import damaged, missing, sealed, unsealed
+from krishiv_py.storage.files import store_at
+from krishiv_py.storage.store import Store
 
 CLOSED: Final = "closed"
 """Rows that say that the tasks of a batch have seen its note."""

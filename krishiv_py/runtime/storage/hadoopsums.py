@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from krishiv_py.disk.checksums import checksum, damaged, missing
-from krishiv_py.disk.store import Store
+from krishiv_py.storage.checksums import checksum, damaged, missing
+from krishiv_py.storage.store import Store
 
 BEGIN_ANEW: Final = "put it back from a copy of the checkpoint, or begin anew with a new checkpoint and output folder"
 """The way out of a damaged checkpoint."""

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from krishiv_py.disk.files import is_local_path, store_at
 from krishiv_py.errors import PlanError
 from krishiv_py.runtime.storage.folders import new_folder
+from krishiv_py.storage.files import is_local_path, store_at
 
 _PLAIN: Final = re.compile(r"[\w/.:=-]+", re.ASCII)
 

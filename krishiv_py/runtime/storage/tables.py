@@ -19,12 +19,12 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.lookup_table import LookupTable, as_bytes, tables_are
-from krishiv_py.disk.checksums import checksum, damaged, missing, sealed, unsealed
-from krishiv_py.disk.files import store_at
-from krishiv_py.disk.store import Store
 from krishiv_py.plan.running.progress import TableVersion
 from krishiv_py.planner.tables import table_names
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
+from krishiv_py.storage.checksums import checksum, damaged, missing, sealed, unsealed
+from krishiv_py.storage.files import store_at
+from krishiv_py.storage.store import Store
 
 _NOTE: Final = "_in_use.json"
 

@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession
 
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.folder import folder_of
-from krishiv_py.disk.files import is_local_path, store_at
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.nodes import Source
 from krishiv_py.spark.setup.config import SHARED, folders_shared, is_connect, is_here
 from krishiv_py.spark.setup.survey import TOKEN, Folder, Found, survey
+from krishiv_py.storage.files import is_local_path, store_at
 
 _LINGER_S: Final = 0.02
 _PATTERN: Final = re.compile(r"[{}\[\]*?\\]")

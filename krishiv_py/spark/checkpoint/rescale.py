@@ -12,9 +12,6 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from krishiv_py.disk.checksums import sealed, unsealed
-from krishiv_py.disk.files import store_at
-from krishiv_py.disk.store import Store
 from krishiv_py.errors import CheckpointError, EnvironmentSetupError, PlanError
 from krishiv_py.runtime.checkpoint.lease import take
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
@@ -22,6 +19,9 @@ from krishiv_py.runtime.checkpoint.sparklog import numbered, planned
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
 from krishiv_py.runtime.storage.plain_names import plain_name
 from krishiv_py.spark.setup.config import BUCKETS
+from krishiv_py.storage.checksums import sealed, unsealed
+from krishiv_py.storage.files import store_at
+from krishiv_py.storage.store import Store
 
 _NOTE: Final = "krishiv/rescaling.json"
 _AGAIN: Final = "call session.rescale(...) again, with the same number of tasks"

@@ -20,14 +20,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from krishiv_py.connectors.sink import OnRepeat, OutputBatch, OutputName, TableSink
-from krishiv_py.disk.checksums import sealed, unsealed
-from krishiv_py.disk.files import store_at
-from krishiv_py.disk.store import Store
 from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.runtime.clock.clocks import LedgerClock, SparkClock
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
+from krishiv_py.storage.checksums import sealed, unsealed
+from krishiv_py.storage.files import store_at
+from krishiv_py.storage.store import Store
 
 TIME: Final = "time"
 NOTE: Final = "note"

@@ -11,7 +11,6 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from krishiv_py.disk.folders import absolute
 from krishiv_py.errors import KrishivError, PlanError, SchemaError
 from krishiv_py.plan.handed_on import time_name
 from krishiv_py.plan.options.handed import Handed
@@ -31,6 +30,7 @@ from krishiv_py.spark.frames.folder import (
 from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.reading.listing import every_file
 from krishiv_py.spark.setup.types import quoted, spark_ddl
+from krishiv_py.storage.folders import absolute
 
 
 def handed_frame(

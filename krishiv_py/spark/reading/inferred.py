@@ -7,12 +7,12 @@ from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
-from krishiv_py.disk.files import arrow_reads
 from krishiv_py.errors import SourceError
 from krishiv_py.plan.schema import checked
 from krishiv_py.runtime.reading.located import Located, with_partitions
 from krishiv_py.spark.reading.listing import listed
 from krishiv_py.spark.setup.types import arrow_schema
+from krishiv_py.storage.files import arrow_reads
 
 
 def inferred(spark: SparkSession, at: Located, kind: str, options: dict[str, str]) -> pa.Schema:

@@ -1,4 +1,4 @@
-"""The path of a source: checked where it is given, and listed by :mod:`krishiv_py.disk.listing`.
+"""The path of a source: checked where it is given, and listed by :mod:`krishiv_py.storage.listing`.
 
 Spark lists files itself only where it reads them (CSV, options of Spark's), and for streaming frames without a checkpoint.
 """
@@ -13,13 +13,13 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from krishiv_py.disk.listing import files_at
 from krishiv_py.errors import SourceError
 from krishiv_py.runtime.reading.located import Located, literal_path
 from krishiv_py.runtime.reading.located import located as located_here
 from krishiv_py.spark.setup.config import folders_shared, is_connect
 from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.setup.wrapping import mapped
+from krishiv_py.storage.listing import files_at
 
 _LISTING: Final = flat_type("path string, modificationTime timestamp, length bigint, content binary")
 _NO_AGE: Final = "36500d"

@@ -23,15 +23,15 @@ from pyspark.sql import functions as f
 from krishiv_py.connectors.fit import SENT, MisfitError, fitted
 from krishiv_py.connectors.json.lines import blocks
 from krishiv_py.connectors.malformed import Malformed
-from krishiv_py.disk.files import store_at
-from krishiv_py.disk.listing import UNFINISHED
-from krishiv_py.disk.settings import Stores
 from krishiv_py.plan.nodes import FileSource
 from krishiv_py.runtime.reading.filereader import FileReader, by_folders
 from krishiv_py.runtime.reading.malformed import Rules, opened, shown_path
 from krishiv_py.runtime.reading.scanned import Scanned
 from krishiv_py.spark.reading.listing import loaded
 from krishiv_py.spark.setup.types import quoted, spark_ddl
+from krishiv_py.storage.files import store_at
+from krishiv_py.storage.listing import UNFINISHED
+from krishiv_py.storage.settings import Stores
 
 _RECORD: Final = "__krishiv_record"
 _FILE: Final = "__krishiv_file"

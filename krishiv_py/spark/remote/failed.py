@@ -10,11 +10,11 @@ import json
 from typing import Final
 
 from krishiv_py import errors
-from krishiv_py.disk.checksums import sealed, unsealed
-from krishiv_py.disk.files import store_at
-from krishiv_py.disk.store import Store
 from krishiv_py.errors import CheckpointError, KrishivError, OperatorError, own_type
 from krishiv_py.redaction import redacted
+from krishiv_py.storage.checksums import sealed, unsealed
+from krishiv_py.storage.files import store_at
+from krishiv_py.storage.store import Store
 
 _NOTE: Final = "krishiv/server-failed"
 

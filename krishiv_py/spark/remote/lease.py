@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from krishiv_py.disk.files import is_local_path, store_at
-from krishiv_py.disk.store import Store
 from krishiv_py.errors import CheckpointError
 from krishiv_py.runtime.checkpoint.lease import Lease, take
+from krishiv_py.storage.files import is_local_path, store_at
+from krishiv_py.storage.store import Store
 
 SERVER: Final = "server-"
 _POLL_S: Final = 0.1

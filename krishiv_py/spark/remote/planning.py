@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from krishiv_py.connectors.ranges import RangeSource, next_ranges
-from krishiv_py.disk.files import store_at
 from krishiv_py.errors import CheckpointError, KrishivError
 from krishiv_py.plan.options.batches import Batches
 from krishiv_py.planner.physical import PhysicalPlan
@@ -18,6 +17,7 @@ from krishiv_py.runtime.ranges.log import RangeLog
 from krishiv_py.runtime.ranges.planning import RangePlanner, logged, names_of
 from krishiv_py.runtime.ranges.sent import SentSource
 from krishiv_py.spark.remote.failed import note_failure
+from krishiv_py.storage.files import store_at
 
 Planning = Literal["one by one", "all there is", "no more"]
 """How the server's process plans: while the query runs, once before it, or not, as a run before has planned all."""

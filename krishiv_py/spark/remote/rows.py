@@ -19,14 +19,14 @@ from krishiv_py.connectors.side_output import SideOutputLateEventHandler, side_o
 from krishiv_py.connectors.sink import OnRepeat, OutputBatch, Sink, TableSink
 from krishiv_py.connectors.sinks.console import ConsoleSink
 from krishiv_py.connectors.sinks.memory import MemorySink
-from krishiv_py.disk.checksums import sealed, unsealed
-from krishiv_py.disk.files import is_local_path, store_at
 from krishiv_py.errors import KrishivError
 from krishiv_py.plan.options.late import LateWanted
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.batch import deliver
 from krishiv_py.runtime.storage.codec import decode, encode
 from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
+from krishiv_py.storage.checksums import sealed, unsealed
+from krishiv_py.storage.files import is_local_path, store_at
 
 _POLL_S: Final = 0.2
 _POLL_STORE_S: Final = 2.0

@@ -15,11 +15,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from krishiv_py.api.session_options import DurabilityProfile
-from krishiv_py.disk.files import is_local_path
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.checks import PROFILES
 from krishiv_py.runtime.session import check_kept
 from krishiv_py.runtime.storage.folders import spark_folder
+from krishiv_py.storage.files import is_local_path
 
 _MOST_BUCKETS: Final = 4_096
 _BUCKETS: Final[dict[str, str]] = {"distributed-durable": "64"}

@@ -9,14 +9,14 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from krishiv_py.disk.files import check_reachable, kind_of, says_where
-from krishiv_py.disk.hdfs.client import DEFAULT, PREFIXES
-from krishiv_py.disk.settings import use
-from krishiv_py.disk.stores import azure, google
-from krishiv_py.disk.stores.options import HADOOP
-from krishiv_py.disk.stores.s3 import NAMES, PREFIX
 from krishiv_py.errors import EnvironmentSetupError, PlanError
 from krishiv_py.spark.setup.config import is_connect
+from krishiv_py.storage.files import check_reachable, kind_of, says_where
+from krishiv_py.storage.hdfs.client import DEFAULT, PREFIXES
+from krishiv_py.storage.settings import use
+from krishiv_py.storage.stores import azure, google
+from krishiv_py.storage.stores.options import HADOOP
+from krishiv_py.storage.stores.s3 import NAMES, PREFIX
 
 _BUCKETS: Final = f"{PREFIX}bucket."
 _GOOGLE: Final = tuple(google.PREFIX + name for name in google.NAMES)

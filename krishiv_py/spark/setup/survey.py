@@ -18,11 +18,11 @@ import attrs
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from krishiv_py.disk.files import store_at
-from krishiv_py.disk.settings import Stores
 from krishiv_py.errors import EnvironmentSetupError
 from krishiv_py.spark.setup.config import is_connect, is_here
 from krishiv_py.spark.setup.wrapping import mapped
+from krishiv_py.storage.files import store_at
+from krishiv_py.storage.settings import Stores
 from krishiv_py.version import __version__
 
 PACKAGES: Final = ("pyspark", "pyarrow", "numpy", "pandas", "attrs", "protobuf")

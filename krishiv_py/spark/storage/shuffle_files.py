@@ -16,10 +16,10 @@ import attrs
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from krishiv_py.disk.local import DISK
 from krishiv_py.runtime.storage.chunk_files import chunk_of, file_value, write_plain
 from krishiv_py.runtime.storage.codec import encode
 from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, is_connect, setting
+from krishiv_py.storage.local import DISK
 
 
 @attrs.frozen

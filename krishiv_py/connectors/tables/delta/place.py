@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from krishiv_py.disk.folders import absolute
 from krishiv_py.errors import RAISED, OperatorError, PlanError, failure_text, require_extra, shown
 from krishiv_py.plan.checks import a_text, setting
 from krishiv_py.redaction import HIDDEN, is_secret
+from krishiv_py.storage.folders import absolute
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs

@@ -11,16 +11,16 @@ import attrs
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from krishiv_py.disk.hdfs.check import check_hdfs
-from krishiv_py.disk.hdfs.client import is_hdfs_setting
-from krishiv_py.disk.hdfs.system import Hadoop, hdfs_path, hdfs_system
-from krishiv_py.disk.local import DISK
-from krishiv_py.disk.store import Store
-from krishiv_py.disk.stores import azure, google, s3
-from krishiv_py.disk.stores.azure import Azure, arrow_azure, check_azure, container_and_host
-from krishiv_py.disk.stores.google import Google, arrow_google, check_google
-from krishiv_py.disk.stores.s3 import S3, arrow_store, check_s3
 from krishiv_py.errors import EnvironmentSetupError, PlanError
+from krishiv_py.storage.hdfs.check import check_hdfs
+from krishiv_py.storage.hdfs.client import is_hdfs_setting
+from krishiv_py.storage.hdfs.system import Hadoop, hdfs_path, hdfs_system
+from krishiv_py.storage.local import DISK
+from krishiv_py.storage.store import Store
+from krishiv_py.storage.stores import azure, google, s3
+from krishiv_py.storage.stores.azure import Azure, arrow_azure, check_azure, container_and_host
+from krishiv_py.storage.stores.google import Google, arrow_google, check_google
+from krishiv_py.storage.stores.s3 import S3, arrow_store, check_s3
 
 Open: TypeAlias = Callable[[str, str, str], tuple[Store, str]]
 """Makes a store and a path in it of scheme, host and path of a URI."""
@@ -134,7 +134,7 @@ def read_at(uri: str) -> bytes | None:
 
 
 def write_at(uri: str, data: bytes, *, durable: bool = False) -> None:
-    """Write a file, or replace it, whole or not at all. See :meth:`~krishiv_py.disk.store.Store.write`."""
+    """Write a file, or replace it, whole or not at all. See :meth:`~krishiv_py.storage.store.Store.write`."""
     store, path = store_at(uri)
     store.write(path, data, durable=durable)
 

@@ -10,7 +10,7 @@ from typing import ClassVar, Final, TypeVar
 import attrs
 import pyarrow as pa
 
-from krishiv_py.disk.store import Store, WriteRows
+from krishiv_py.storage.store import Store, WriteRows
 
 _AT_ONCE: Final = 8
 """Requests at once, each of which is mostly waited for."""

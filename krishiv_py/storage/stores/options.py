@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from krishiv_py.disk.stores.google import ANONYMOUS, KEY_FILE
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import setting
+from krishiv_py.storage.stores.google import ANONYMOUS, KEY_FILE
 
 HADOOP: Final = "spark.hadoop."
 """Spark's names of Hadoop's settings begin so."""

@@ -8,9 +8,9 @@ import uuid
 from collections.abc import Callable
 from typing import Final
 
-from krishiv_py.disk.hdfs.client import DEFAULT, hdfs_settings, new_client, told_as_os_errors
-from krishiv_py.disk.hdfs.system import Hdfs, hdfs_path
 from krishiv_py.errors import EnvironmentSetupError
+from krishiv_py.storage.hdfs.client import DEFAULT, hdfs_settings, new_client, told_as_os_errors
+from krishiv_py.storage.hdfs.system import Hdfs, hdfs_path
 
 _ANSWER_S: Final = 20
 _IMPATIENT: Final = {"dfs.client.failover.max.attempts": "3", "dfs.client.failover.sleep.base.millis": "100"}

@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 import attrs
 import pyarrow.fs as pafs
 
-from krishiv_py.disk.settings import connections, noted
-from krishiv_py.disk.store import Version
-from krishiv_py.disk.stores.bucket import CopyingBucket, bucket_and_key
 from krishiv_py.errors import EnvironmentSetupError, OperatorError, missing_extra, require_extra
+from krishiv_py.storage.settings import connections, noted
+from krishiv_py.storage.store import Version
+from krishiv_py.storage.stores.bucket import CopyingBucket, bucket_and_key
 
 PREFIX: Final = "fs.gs."
 """How the names of the connector's settings begin."""

@@ -13,8 +13,8 @@ import attrs
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from krishiv_py.disk.hdfs.client import hdfs_client, told_as_os_errors, write_options
-from krishiv_py.disk.store import Store, Version
+from krishiv_py.storage.hdfs.client import hdfs_client, told_as_os_errors, write_options
+from krishiv_py.storage.store import Store, Version
 
 _BUFFER: Final = 1 << 20
 _MS: Final = 1_000_000

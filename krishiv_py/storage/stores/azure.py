@@ -18,11 +18,11 @@ import attrs
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from krishiv_py.disk.settings import connections, noted
-from krishiv_py.disk.store import Store, Version
-from krishiv_py.disk.stores.bucket import CopyingBucket, bucket_and_key
 from krishiv_py.errors import EnvironmentSetupError, OperatorError, PlanError, missing_extra, require_extra
 from krishiv_py.redaction import redacted
+from krishiv_py.storage.settings import connections, noted
+from krishiv_py.storage.store import Store, Version
+from krishiv_py.storage.stores.bucket import CopyingBucket, bucket_and_key
 
 if TYPE_CHECKING:
     from obstore.store import AzureStore

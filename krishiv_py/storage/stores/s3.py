@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 import attrs
 import pyarrow.fs as pafs
 
-from krishiv_py.disk.settings import connections, noted
-from krishiv_py.disk.store import Version, WriteRows
-from krishiv_py.disk.stores.bucket import BucketStore, bucket_and_key, written
 from krishiv_py.errors import EnvironmentSetupError, OperatorError, missing_extra, require_extra
+from krishiv_py.storage.settings import connections, noted
+from krishiv_py.storage.store import Version, WriteRows
+from krishiv_py.storage.stores.bucket import BucketStore, bucket_and_key, written
 
 PREFIX: Final = "fs.s3a."
 """How the names of Hadoop's settings begin."""

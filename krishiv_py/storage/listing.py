@@ -20,9 +20,9 @@ import attrs
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from krishiv_py.disk.files import is_local_path, local_path, store_at
-from krishiv_py.disk.store import Store
 from krishiv_py.errors import SourceError
+from krishiv_py.storage.files import is_local_path, local_path, store_at
+from krishiv_py.storage.store import Store
 
 UNFINISHED: Final = (".tmp", ".inprogress", ".partial", "._copying_")
 """How names of files end that somebody is still writing; they get another name when they are whole."""

@@ -14,8 +14,8 @@ import attrs
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from krishiv_py.disk import folders
-from krishiv_py.disk.store import Store
+from krishiv_py.storage import folders
+from krishiv_py.storage.store import Store
 
 _WRITTEN: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 

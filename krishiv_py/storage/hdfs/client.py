@@ -14,8 +14,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from krishiv_py.disk.settings import known_settings
 from krishiv_py.errors import require_extra
+from krishiv_py.storage.settings import known_settings
 
 if TYPE_CHECKING:
     from hdfs_native import Client, WriteOptions
