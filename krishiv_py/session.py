@@ -39,6 +39,7 @@ from krishiv_py.storage.folders import private_folder
 
 if TYPE_CHECKING:
     from krishiv_py import ui as web
+    from krishiv_py.in_process import capturing
     from krishiv_py.in_process import history as past
     from krishiv_py.in_process import runner as process
     from krishiv_py.planner import several
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from krishiv_py.sql import context
 else:  # importing the package must import no Spark
     web = lazy("krishiv_py.ui")
+    capturing = lazy("krishiv_py.in_process.capturing")
     past = lazy("krishiv_py.in_process.history")
     process = lazy("krishiv_py.in_process.runner")
     several = lazy("krishiv_py.planner.several")
@@ -452,6 +454,61 @@ class Session(FileSources, RangedSources, OtherStreams):
         folder = a_text(checkpoint, "checkpoint", "pass the folder of the checkpoint")
         return self._runner.savepoint(folder, a_text(path, "path", "pass a new folder for the savepoint"))
 
+    def capture(
+        self,
+        checkpoint: str,
+        stream: RunMethods | Iterable[Output],
+        path: str,
+        *,
+        last: int | None = None,
+        savepoint: str | None = None,
+        leave_out: Iterable[str] = (),
+        hashes: Iterable[str] = (),
+    ) -> str:
+        """Write a capture of a query, running or not: the state before its last batches, and the rows that these read.
+
+        ``Driver.from_capture(path, stream)`` runs them again, in a test or a debugger, without Spark and without the sources
+        (docs/capture.md).
+
+        Parameters
+        ----------
+        checkpoint : str
+            The folder of the checkpoint.
+        stream : stream or iterable of Output
+            The plan that the query was started with, or the list of its outputs; it says how the sources are read.
+        path : str
+            A new folder.
+        last : int, optional
+            The last so many batches; all that are still known by default. A query in process keeps its last state only, so
+            there the capture begins with the first batch of the query, or with a savepoint.
+        savepoint : str, optional
+            Capture the batches after this savepoint of the query.
+        leave_out : iterable of str
+            Columns of sources that are null in the capture. Keys, event time and inputs of aggregates are refused.
+        hashes : iterable of str
+            Columns of sources (text, binary or bigint) whose values are replaced by hashes: equal values stay equal.
+
+        Returns
+        -------
+        str
+            The folder of the capture.
+
+        Raises
+        ------
+        CheckpointError
+            When no query has begun there, it has another plan, or its state or what its batches read is gone.
+        PlanError
+            For columns that cannot be hidden.
+        """
+        folder, plan = self._kept(checkpoint, stream, None, "session.capture")
+        if last is not None:
+            a_number(last, "last", 1, "pass how many batches, or None for all that are known")
+        if savepoint is not None:
+            a_text(savepoint, "savepoint", "pass the folder of a savepoint, or None")
+        hidden = [_columns(given, name) for given, name in ((leave_out, "leave_out"), (hashes, "hashes"))]
+        where = a_text(path, "path", "pass a new folder for the capture")
+        return self._runner.capture(plan, folder, where, capturing.CaptureOptions(last, savepoint, *hidden))
+
     def rescale(self, checkpoint: str, tasks: int) -> None:
         """Let the query of a `checkpoint` go on with so many `tasks`: 1 to the buckets of its state, ``spark.krishiv.buckets``.
 
@@ -624,3 +681,11 @@ class Session(FileSources, RangedSources, OtherStreams):
 
 def _one_plan(outputs: dict[str, Output]) -> PhysicalPlan:
     return several.several([(name, output.stream._plan("streaming")) for name, output in outputs.items()])
+
+
+def _columns(given: object, name: str) -> tuple[str, ...]:
+    """Return names of columns."""
+    hint = f'pass a list of columns: {name}=["email"]'
+    if not is_collection(given):
+        raise PlanError(f"`{name}` is a list of columns", got=shown(given), hint=hint)
+    return tuple(a_text(column, name, hint) for column in given)

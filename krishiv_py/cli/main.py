@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from krishiv_py.cli.capture import add_capture, write_capture
 from krishiv_py.cli.diff import add_diff, diff
 from krishiv_py.cli.lateness import add_lateness, show_lateness
 from krishiv_py.cli.move import add_move, move_checkpoint
@@ -55,6 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.command == "savepoint":
             write_savepoint(given)
             return 0
+        if given.command == "capture":
+            write_capture(given)
+            return 0
         if given.command == "why":
             say_why(given)
             return 0
@@ -93,6 +97,7 @@ def parser() -> argparse.ArgumentParser:
     add_move(commands.add_parser("move", help="let the query of a checkpoint go on on the other engine"))
     add_diff(commands.add_parser("diff", help="show what becomes of the state of a checkpoint if a job begins from it"))
     add_savepoint(commands.add_parser("savepoint", help="write the state of a checkpoint as values, of no engine"))
+    add_capture(commands.add_parser("capture", help="write the last batches of a query, to run them again on any machine"))
     doctor = commands.add_parser("doctor", help="run a task on every executor and compare it with this machine")
     where = doctor.add_mutually_exclusive_group()
     where.add_argument(

@@ -19,6 +19,7 @@ from krishiv_py.connectors.sinks.folder import folder_of
 from krishiv_py.display.progress import Show
 from krishiv_py.errors import CheckpointError, PlanError, SessionClosedError, shown
 from krishiv_py.in_process.bounded import run_bounded
+from krishiv_py.in_process.capturing import CaptureOptions, capture
 from krishiv_py.in_process.engine import Engine, kept_state
 from krishiv_py.in_process.inferred import inferred
 from krishiv_py.in_process.moving import move, restore, save, save_leased
@@ -263,6 +264,13 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         check_reachable([home, absolute(path)])
         _check_engine(home)
         return save_leased(home, lambda: save(home, path).folder)
+
+    def capture(self, plan: PhysicalPlan, checkpoint: str, path: str, wanted: CaptureOptions) -> str:
+        """See :class:`~krishiv_py.runtime.session.SessionRunner`."""
+        self._alive("capture()")
+        home = absolute(checkpoint).rstrip("/")
+        check_reachable([home, absolute(path)])
+        return capture(with_carried(attrs.evolve(plan, engine="in_process"), home), home, path, wanted, None)
 
     def rescale(self, checkpoint: str, tasks: int) -> None:
         """Refuse: there is one process."""

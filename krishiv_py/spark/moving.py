@@ -22,6 +22,7 @@ from krishiv_py.runtime.checkpoint.sparklog import numbered, offsets_of, planned
 from krishiv_py.runtime.clock.clocks import LedgerClock
 from krishiv_py.runtime.savepoints import (
     Savepoint,
+    SourceState,
     StageState,
     begin_savepoint,
     outlined,
@@ -64,8 +65,10 @@ class WentOnError(CheckpointError):
     """The query ran a micro-batch while its savepoint was written."""
 
 
-def save(spark: SparkSession, checkpoint: str, folder: str) -> Savepoint:
+def save(spark: SparkSession, checkpoint: str, folder: str, after: int | None = None) -> Savepoint:
     """Write the savepoint of a checkpoint of Spark; no micro-batch may run meanwhile.
+
+    With `after` it is the state after this micro-batch, which Spark still has, and the positions of sources are left out.
 
     Raises
     ------
@@ -77,9 +80,9 @@ def save(spark: SparkSession, checkpoint: str, folder: str) -> Savepoint:
     note, begun, folder = outlined(checkpoint), Begun.of(checkpoint), begin_savepoint(folder)
     store, root = store_at(checkpoint)
     batches, finished = numbered(store, f"{root}/offsets"), numbered(store, f"{root}/commits")
-    if not batches or not finished or batches[-1] != finished[-1]:
+    if after is None and (not batches or not finished or batches[-1] != finished[-1]):
         raise unfinished(checkpoint, batches[-1] if batches else 0)
-    batch, outline = batches[-1], note["outline"]
+    batch, outline = batches[-1] if after is None else after, note["outline"]
     clocks, before, now_us = _clocks(checkpoint, batch, outline, begun)
     metrics = CheckpointNotes(checkpoint).metrics()
     reports = {name: Report.restored(saved) for name, saved in metrics.get("buckets", {}).items()}
@@ -88,10 +91,10 @@ def save(spark: SparkSession, checkpoint: str, folder: str) -> Savepoint:
         stage = StageState(**outlined_stage)
         mine = [report for name, report in reports.items() if stage_of(name, outline["last"]) == number]
         if stage.state:
-            after = sum(bool(s["state"]) for s in outline["stages"][number + 1 :])
+            operator = sum(bool(s["state"]) for s in outline["stages"][number + 1 :])
             blobs = ChunkFolder(checkpoint, 0, 0, stage=number)
             task = WriteBuckets(folder, number, bucket_ids(note["buckets"]), blobs, stage.columns)
-            found = of_store(spark, checkpoint, after, task.__call__, _TYPE)
+            found = of_store(spark, checkpoint, operator, task.__call__, _TYPE, after)
             stage.buckets = sorted(task.ids.index(bucket) for bucket in found["bucket"].to_pylist())
             for told in map(json.loads, found["told"].to_pylist()):
                 count(stage.counters, told["counters"])
@@ -110,13 +113,13 @@ def save(spark: SparkSession, checkpoint: str, folder: str) -> Savepoint:
         clocks,
         before,
         now_us,
-        read_sources(checkpoint, note, taken, folder),
+        read_sources(checkpoint, note, taken, folder) if after is None else [SourceState(kind) for kind in outline["sources"]],
         stages,
         read_streams(checkpoint),
         metrics.get("advances", 0),
         absolute(checkpoint).rstrip("/"),
     )
-    if numbered(store, f"{root}/offsets") != batches:
+    if after is None and numbered(store, f"{root}/offsets") != batches:
         raise WentOnError("a micro-batch began while the savepoint was written", got=checkpoint, hint="try again")
     savepoint.close()
     return savepoint

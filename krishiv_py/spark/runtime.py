@@ -20,6 +20,7 @@ from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.folder import folder_of
 from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.errors import PlanError, SessionClosedError
+from krishiv_py.in_process.capturing import CaptureOptions, capture
 from krishiv_py.in_process.moving import move, save, save_leased
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.lazy import lazy
@@ -238,6 +239,18 @@ class SparkRunner(SessionRunner[StreamQuery]):
         others = tuple(kept.get("watermarks of further clocks", ()))
         moment = Moment(kept["watermark"], others=others) if "watermark" in kept else plan.clocks.initial
         return Reached(moment, kept.get("sources", {}), kept.get("moved", {}))
+
+    def capture(self, plan: PhysicalPlan, checkpoint: str, path: str, wanted: CaptureOptions) -> str:
+        """See :class:`~krishiv_py.runtime.session.SessionRunner`."""
+        self._alive("capture()")
+        home = absolute(checkpoint).rstrip("/")
+        on_spark = engine_of(home) == "spark"
+
+        def before(batch: int, folder: str) -> None:
+            moving.save(self.spark, home, folder, batch)
+
+        with as_own("session.capture()"):
+            return capture(with_carried(plan, home), home, path, wanted, before if on_spark else None)
 
     def rescale(self, checkpoint: str, tasks: int) -> None:
         """Spread the state of a checkpoint over another number of tasks."""

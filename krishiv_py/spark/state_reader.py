@@ -151,10 +151,15 @@ def of_store(
     after: int,
     task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     type_: Any,
+    batch: int | None = None,
 ) -> pa.Table:
-    """Return what a `task` makes of rows ``(bucket, name, blob)`` of an operator that has so many `after` it."""
+    """Return what a `task` makes of rows ``(bucket, name, blob)`` of an operator that has so many `after` it.
+
+    The state is that after a micro-batch, by default the last one.
+    """
     # Spark numbers operators from the last one
     source = spark.read.format("statestore").option("stateVarName", STATE).option("operatorId", after)
+    source = source if batch is None else source.option("batchId", batch)
     with plain_name(checkpoint) as path:
         chunks = source.load(path).select("key.bucket", "user_map_key.name", "user_map_value.blob")
         return mapped(chunks, task, type_).toArrow()

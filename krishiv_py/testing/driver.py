@@ -34,7 +34,7 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import MemoryStore
 from krishiv_py.logs import batch_line
 from krishiv_py.plan.checks import a_switch, a_text
-from krishiv_py.plan.durations import END_OF_TIME, TimePoint, show_instant, time_point_us
+from krishiv_py.plan.durations import END_OF_TIME, UNSET, TimePoint, show_instant, time_point_us
 from krishiv_py.plan.options.begin import OnChange, told_begin
 from krishiv_py.plan.running.counters import Counters, summed
 from krishiv_py.plan.running.progress import Progress, of_stages
@@ -45,7 +45,9 @@ from krishiv_py.planner.snapshot import check_snapshot
 from krishiv_py.planner.tables import tables_seen
 from krishiv_py.planner.why import Standing
 from krishiv_py.redaction import redacted
+from krishiv_py.runtime.capture import Captured
 from krishiv_py.testing.clock import ManualClock
+from krishiv_py.testing.feed import Feed
 from krishiv_py.testing.output import StepOutput
 from krishiv_py.testing.plans import run_by_driver
 from krishiv_py.testing.sends import DriverInput
@@ -117,6 +119,7 @@ class Driver:
         self._idle_batches = idle_batches
         self._took: tuple[float, int | None] = (0.0, None)
         self._lateness = Lateness(self._plan)
+        self._feed: Feed | None = None
 
     @property
     def _stages(self) -> list[ProcessStage]:
@@ -415,6 +418,71 @@ class Driver:
         again._core.go_on_from(self._core)
         again._outputs = self._outputs
         return again
+
+    @classmethod
+    def from_capture(
+        cls,
+        path: str,
+        stream: RunMethods | Iterable[Output],
+        *,
+        sink: AnySink | None = None,
+        on_change: Mapping[str, OnChange] | None = None,
+    ) -> Driver:
+        """Make a driver that stands before the first batch of a capture; :meth:`next_batch` runs one after the other.
+
+        Parameters
+        ----------
+        path : str
+            The folder of the capture, of either engine (docs/capture.md).
+        stream : Stream, TimedStream or ResultStream, or iterable of Output
+            The pipeline: that of the query, or another one to try.
+        sink : Sink, optional
+            As for a driver.
+        on_change : dict, optional
+            As for ``start(..., savepoint=...)``, where the plan is another one.
+
+        Raises
+        ------
+        CheckpointError
+            When there is no capture, it is damaged, or the plan cannot take its state.
+        PlanError
+            When the pipeline reads a source that the capture does not have.
+        """
+        captured = Captured.open(a_text(path, "path", "pass the folder of a capture"))
+        begin = {} if captured.savepoint is None else {"savepoint": captured.savepoint, "on_change": on_change}
+        driver = cls(stream, sink=sink, idle_batches=False, **begin)  # type: ignore[arg-type]  # both are there or none
+        driver._feed = Feed(captured, driver._plan)
+        return driver
+
+    @property
+    def batches_left(self) -> int:
+        """The batches of the capture that did not run yet; 0 of a driver without one."""
+        return 0 if self._feed is None else self._feed.left
+
+    def next_batch(self) -> StepOutput | None:
+        """Run the next batch of the capture as the query ran it, at the time of its clock; None after the last one.
+
+        Raises
+        ------
+        PlanError
+            For a driver that was not made by :meth:`from_capture`.
+        CheckpointError
+            When a file of the capture is damaged.
+        """
+        if self._feed is None:
+            raise PlanError("this driver has no capture", got=self.name, hint="make it with Driver.from_capture(path, stream)")
+        turn = self._feed.next()
+        if turn is None:
+            return None
+        self.clock.now_us, self.clock._set = turn.batch.now_us, True
+        for clock, source, control in turn.controls:
+            if control.watermark_us != UNSET:
+                self._clocks.advance(clock, control.watermark_us, source, turn.batch.now_us)
+        if turn.batch.ended:
+            self._clocks.advance(None, END_OF_TIME, None, turn.batch.now_us)
+        self._idle_batches = turn.batch.waits
+        snapshot = turn.batch.snapshot or any(control.snapshot for _, _, control in turn.controls)
+        return self._step(turn.sent, snapshot=snapshot)
 
     def _step(self, sent: dict[int, Sent] | None, *, ended: bool = False, snapshot: bool = False) -> StepOutput:
         began = time.monotonic()

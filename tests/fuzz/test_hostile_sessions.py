@@ -50,6 +50,10 @@ class NoSpark:
         """Nothing."""
         return path
 
+    def capture(self, *given: object) -> str:
+        """Nothing."""
+        return ""
+
     def why(self, *given: object) -> str:
         """Nothing."""
         return ""
@@ -94,6 +98,11 @@ def calls(root: Path) -> dict[str, Call]:
         Call("move", lambda: session().move, {"checkpoint": "x", "to": "spark", "into": "y", "buckets": 4}),
         Call("adopt", lambda: session().adopt, {"checkpoint": "x", "other": session(), "into": "y", "buckets": 4}),
         Call("savepoint", lambda: session().savepoint, {"checkpoint": "x", "path": "y"}),
+        Call(
+            "capture",
+            lambda: session().capture,
+            {"checkpoint": "x", "stream": plan, "path": "y", "last": 5, "savepoint": None, "leave_out": [], "hashes": []},
+        ),
         Call("why", lambda: session().why, {"checkpoint": "x", "stream": plan, "key": "a", "time": 5, "stage": None}),
         Call("ui", lambda: lambda port, host: served(session(), port, host), {"port": 0, "host": "127.0.0.1"}),
         Call("rescale", lambda: session().rescale, {"checkpoint": "x", "tasks": 4}),

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from krishiv_py import Batches, ParquetSink, Session, count, sum
+from krishiv_py import Batches, MemorySink, ParquetSink, Session, SideOutputLateEventHandler, count, sum
 from krishiv_py.testing import Driver, stream_of
 
 SCHEMA = "user string, at bigint, amount bigint"
@@ -48,3 +48,35 @@ def test_history_and_live_on_spark_are_one_long_run(session: Session, tmp_path: 
         want, key=lambda r: (r["window_end"], r["user"])
     )
     assert not (tmp_path / "checkpoint-history").exists()
+
+
+def test_a_capture_of_spark_runs_again_in_a_driver(session: Session, tmp_path: Path) -> None:
+    def job(stream: Any, late: Any) -> Any:
+        rows = stream.watermark("at", 0).key_by("user").tumbling_window(60_000)
+        return rows.agg(count(), sum("amount").alias("total")).with_late_event_handler(SideOutputLateEventHandler(late))
+
+    live, sender = session.memory_stream(SCHEMA, name="orders")
+    sink, late = MemorySink(), MemorySink()
+    plan, home = job(live, late), str(tmp_path / "checkpoint")
+    query = plan.start(sink, checkpoint=home)
+    for rows in (*ROWS[:3], [{"user": "u0", "at": 30_000, "amount": 1}], [{"user": "u1", "at": 400_000, "amount": 1}]):
+        sender.send(rows)
+        query.process_all_available()
+    query.stop()
+    results, dropped = read(sink), read(late)
+    assert results and dropped
+    path = session.capture(home, plan, str(tmp_path / "capture"), last=4)
+    driver, got, got_late = Driver.from_capture(path, job(stream_of(SCHEMA), MemorySink())), [], []
+    while (output := driver.next_batch()) is not None:
+        got += output.results.to_pylist()
+        got_late += output.late.to_pylist()
+    key = lambda row: (row["window_end"], row["user"])  # noqa: E731
+    assert sorted(got, key=key) == sorted(results[len(results) - len(got) :], key=key)
+    assert got_late == dropped[len(dropped) - len(got_late) :]
+    assert got and got_late
+
+
+def read(sink: MemorySink) -> list[dict[str, Any]]:
+    """All rows of a sink."""
+    table = sink.table()
+    return [] if table is None else table.to_pylist()

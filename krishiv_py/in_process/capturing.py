@@ -1,0 +1,232 @@
+"""Makes a capture of a checkpoint of any engine: the state before some batches, and the rows that they read."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.disk.files import read_at, store_at, write_at
+from krishiv_py.disk.folders import absolute
+from krishiv_py.errors import CheckpointError, KrishivError, PlanError
+from krishiv_py.in_process.sources import in_process
+from krishiv_py.plan.aggregates.calls import AggCall
+from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.expressions.facts import columns_of
+from krishiv_py.plan.nodes import MemorySource
+from krishiv_py.planner.history import names_of
+from krishiv_py.planner.outline import outline_of
+from krishiv_py.planner.physical import PhysicalPlan, Read
+from krishiv_py.replay_log import ReplayLog
+from krishiv_py.runtime.capture import Captured, CapturedBatch, Hide, begin_capture, write_read
+from krishiv_py.runtime.checkpoint.begun import Begun, engine_of
+from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
+from krishiv_py.runtime.checkpoint.sparklog import entries_of, numbered, offsets_of, planned
+from krishiv_py.runtime.ranges.log import RangeLog
+from krishiv_py.runtime.ranges.reader import RangeReader, entry_of
+from krishiv_py.runtime.ranges.sent import scanned_of
+from krishiv_py.runtime.reading.scanned import Scanned
+from krishiv_py.runtime.savepoints import Savepoint
+
+_WAY_OUT: Final = "write a savepoint now (session.savepoint, or query.savepoint) and capture later with savepoint=..."
+
+
+@attrs.frozen
+class CaptureOptions:
+    """Says what is captured.
+
+    Attributes
+    ----------
+    last : int or None
+        The last so many batches; None for all that are still known.
+    savepoint : str or None
+        The batches after this savepoint.
+    leave_out, hashes : tuple of str
+        Columns of sources that are null, or hashed.
+    """
+
+    last: int | None = None
+    savepoint: str | None = None
+    leave_out: tuple[str, ...] = ()
+    hashes: tuple[str, ...] = ()
+
+
+def capture(
+    plan: PhysicalPlan, checkpoint: str, path: str, wanted: CaptureOptions, before: Callable[[int, str], None] | None
+) -> str:
+    """Write a capture of a checkpoint, whose query may run.
+
+    Parameters
+    ----------
+    plan : PhysicalPlan
+        The plan of its query, which says how sources are read.
+    checkpoint : str
+        The checkpoint.
+    path : str
+        A new folder.
+    wanted : CaptureOptions
+        What is captured.
+    before : callable or None
+        Writes the savepoint after a batch into a folder, where the engine keeps the state of earlier batches.
+
+    Raises
+    ------
+    CheckpointError
+        When no query has begun there, it has another plan, or state or inputs are gone.
+    PlanError
+        For columns that cannot be hidden.
+    """
+    notes = CheckpointNotes(checkpoint)
+    notes.check(plan)
+    note, store = notes.plan() or {}, store_at(checkpoint)
+    begun = Begun.of(checkpoint).batches if engine_of(checkpoint) == "spark" else 0
+    logged, done = (numbered(store[0], f"{store[1]}/{name}") for name in ("offsets", "commits"))
+    finished = [number for number in logged if number <= (done[-1] if done else -1)]
+    if not finished:
+        raise CheckpointError("the query has finished no batch", got=checkpoint, hint="capture it once it has")
+    first, begins = _first(finished, wanted, begun, "begun from" in note or begun > 0, before is not None)
+    hide = Hide(frozenset(wanted.leave_out), frozenset(wanted.hashes), os.urandom(16))
+    _check_hidden(plan, hide, begins)
+    folder = begin_capture(path)
+    if wanted.savepoint is not None:
+        _copy(absolute(wanted.savepoint).rstrip("/"), f"{folder}/savepoint")
+    elif not begins and before is not None:
+        before(first - 1, f"{folder}/savepoint")
+    batches = [_captured(plan, checkpoint, number, number + begun, folder, hide) for number in finished if number >= first]
+    hidden = dict.fromkeys(wanted.leave_out, "left out") | dict.fromkeys(wanted.hashes, "hashed")
+    Captured(folder, plan.fingerprint, [names_of(read) for read in plan.reads], batches, hidden, begins, checkpoint).close()
+    return folder
+
+
+def _first(finished: list[int], wanted: CaptureOptions, begun: int, has_past: bool, keeps_states: bool) -> tuple[int, bool]:
+    """Return the first batch of a capture, and whether the query begins with it.
+
+    Raises
+    ------
+    CheckpointError
+        When the state before it, or what it read, is not kept.
+    """
+    whole = not has_past and finished[0] == 0
+    if wanted.savepoint is not None:
+        first = Savepoint.open(absolute(wanted.savepoint).rstrip("/")).batches - begun
+        if first < finished[0] or first > finished[-1] + 1:
+            got = f"it ends before batch {first}, and batches {finished[0]} to {finished[-1]} are known"
+            raise CheckpointError("the batches after this savepoint are not known", got=got, hint=_WAY_OUT)
+        return first, False
+    asked_for = finished[0] if wanted.last is None else max(finished[0], finished[-1] + 1 - wanted.last)
+    if whole and (asked_for == 0 or not keeps_states):
+        return 0, True
+    if keeps_states:
+        return max(asked_for, finished[0] + 1), False
+    raise CheckpointError(
+        "the state before these batches is not kept",
+        got=f"batches {finished[0]} to {finished[-1]} are known, and a query in process keeps its last state only",
+        hint=_WAY_OUT,
+    )
+
+
+def _captured(plan: PhysicalPlan, checkpoint: str, number: int, named: int, folder: str, hide: Hide) -> CapturedBatch:
+    store, root = store_at(checkpoint)
+    taken = offsets_of(store, f"{root}/offsets/{number}")
+    earlier = f"{root}/offsets/{number - 1}"
+    last = offsets_of(store, earlier) if number and store.exists(earlier) else {}
+    head = planned(checkpoint, number)
+    ours = head.get("krishiv")
+    now_us = int(head["batchTimestampMs"]) * 1_000 if ours is None else int(ours["now_us"])
+    reads = {}
+    for source, read in enumerate(plan.reads):
+        entries = range(last.get(source, -1) + 1, taken.get(source, -1) + 1)
+        try:
+            rows = [one for entry in entries for one in _read(read, source, checkpoint, entry)]
+        except (KrishivError, OSError, pa.ArrowException) as problem:
+            raise CheckpointError(
+                f"what batch {named} read of {names_of(read)[0]!r} is gone",
+                got=f"{type(problem).__name__}: {getattr(problem, 'what', '') or 'it cannot be read'}",
+                then="a capture would lack rows",
+                hint="capture fewer batches with last=..., and keep files and topics for as long as you may want to look back",
+            ) from problem
+        if rows:
+            reads[str(source)] = write_read(folder, named, source, rows, hide)
+    flags = ours or {"ended": False, "snapshot": False}
+    return CapturedBatch(named, now_us, ours is not None, flags["ended"], flags["snapshot"], reads)
+
+
+def _read(read: Read, source: int, checkpoint: str, entry: int) -> Iterator[Scanned]:
+    """Return what an entry of the log of a source gives, with all columns."""
+    schema = read.source.schema
+    log = RangeLog(f"{checkpoint}/krishiv/ranges/{source}", durable=False)
+    if isinstance(read.source, MemorySource) and not log.numbers():  # Spark itself reads the sends
+        sends = ReplayLog(read.source.spool)
+        for path, entries in entries_of(*store_at(checkpoint)):
+            if int(path.rsplit("/", 2)[-2]) == source:
+                for each in entries:
+                    if int(each["batchId"]) == entry:
+                        send = sends.read(int(each["path"].rpartition("/")[2][:12]))
+                        if send is not None:
+                            yield from scanned_of(send, schema)
+        return
+    if entry not in log.numbers():
+        raise CheckpointError("the log of this source does not go back so far", got=f"entry {entry}", hint=_WAY_OUT)
+    node = in_process(read.source, checkpoint, source)
+    ranges, control = entry_of(f"{log.folder}/{entry:020d}.parquet")
+    if control is not None:
+        yield Scanned(None, control, control.now_us)
+    reader = RangeReader(schema, node.source, node.name, 1)
+    for each_range in ranges:
+        yield from reader.rows_of(each_range)
+
+
+def _check_hidden(plan: PhysicalPlan, hide: Hide, begins: bool) -> None:
+    """See that results do not need what is left out, and that state does not hold what is hidden.
+
+    Raises
+    ------
+    PlanError
+        Naming the column.
+    """
+    names = {name for read in plan.reads for name in read.source.schema.names}
+    for name in sorted(hide.left_out | hide.hashed):
+        if name not in names:
+            hint = f"the columns are {', '.join(sorted(names))}"
+            raise PlanError("a source has no such column", got=repr(name), hint=hint)
+    for read in plan.reads:
+        for name in hide.hashed & set(read.source.schema.names):
+            type_ = read.source.schema.field(name).type
+            if not (pa.types.is_string(type_) or pa.types.is_binary(type_) or pa.types.is_int64(type_)):
+                hint = "leave it out instead, or cast it to string before"
+                raise PlanError("a column of this type cannot be hashed", got=f"{name}: {type_}", hint=hint)
+    needed = set[str]()
+    for stage in plan.stages:
+        spec = stage.spec
+        needed |= {*spec.keys, spec.time_column, *(c for call in spec.aggs for c in _columns(call))}
+        needed |= {spec.source_column} if spec.source_column else set()
+    for name in sorted(hide.left_out & needed):
+        hint = "hash a key, and keep what results are computed of"
+        raise PlanError("results need a column that is to be left out", got=repr(name), hint=hint)
+    held = [] if begins else [json.dumps(stage.get("columns", {})) for stage in outline_of(plan)["stages"]]
+    for name in sorted(hide.left_out | hide.hashed):
+        if any(re.search(rf"\b{re.escape(name)}\b", text) for text in held):
+            raise PlanError(
+                "a column that is to be hidden is in the state",
+                got=repr(name),
+                hint="capture a query from its first batch, or leave the column out of the plan",
+            )
+
+
+def _columns(call: AggCall) -> set[str]:
+    each = [value for value in (call.arg, call.where) if isinstance(value, Expr)]
+    return {name for expr in each for name in columns_of(expr)}
+
+
+def _copy(source: str, to: str) -> None:
+    """Copy the files of a folder."""
+    store, root = store_at(source)
+    for entry in store.entries(root, recursive=True):
+        if entry.is_file:
+            name = entry.path.removeprefix(root).lstrip("/")
+            write_at(f"{to}/{name}", read_at(f"{source}/{name}") or b"")

@@ -1,0 +1,279 @@
+"""A capture: the state of a query before some of its batches, and what these batches read (docs/capture.md).
+
+::
+
+    capture.json                 the plan, columns of sources, and of each batch its clock and what was read
+    savepoint/                   the state before the first of them; none where the query began with it
+    batches/000000000007/0.arrow rows of the first source in batch 7, a record batch for each part that was read
+
+Nothing of the sources is needed to run it again, so it outlives retention and deleted files. ``capture.json`` is written last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.connectors.malformed import Malformed
+from krishiv_py.disk.checksums import checksum, damaged, missing, sealed, unsealed
+from krishiv_py.disk.files import read_at, store_at, write_at
+from krishiv_py.disk.folders import absolute, private_folder
+from krishiv_py.errors import CheckpointError, failure_text, shown
+from krishiv_py.plan.running.control import Control
+from krishiv_py.runtime.reading.scanned import Scanned
+
+VERSION: Final = 1
+_NOTE: Final = "capture.json"
+_WAY_OUT: Final = "make the capture again from the checkpoint, if its inputs are still there"
+_MALFORMED: Final = pa.schema(
+    [
+        *(pa.field(name, pa.string()) for name in ("file", "text", "problem", "topic")),
+        *(pa.field(name, pa.int64()) for name in ("line", "partition", "offset")),
+        *(pa.field(name, pa.binary()) for name in ("key", "value")),
+    ]
+)
+
+
+@attrs.frozen
+class CapturedBatch:
+    """A batch of a capture.
+
+    Attributes
+    ----------
+    number : int
+        Its number in the query.
+    now_us : int
+        The clock when it began, µs since the epoch.
+    waits : bool
+        Whether a step without rows follows within it, as in process; on Spark that is a batch of its own.
+    ended, snapshot : bool
+        Whether the input counts as ended after it, and whether it shows what is open.
+    reads : dict
+        By the number of a source, what was read of it: the parts as they are noted.
+    """
+
+    number: int
+    now_us: int
+    waits: bool
+    ended: bool = False
+    snapshot: bool = False
+    reads: dict[str, dict[str, Any]] = attrs.field(factory=dict)
+
+
+@attrs.define
+class Captured:
+    """A capture that is open, in `folder`.
+
+    Attributes
+    ----------
+    plan : dict
+        What the state of the query depends on.
+    sources : list of list of str
+        By which names each source is known.
+    batches : list of CapturedBatch
+        In their order.
+    hidden : dict
+        Columns that were left out or hashed, and which of both.
+    begins : bool
+        Whether the query began with the first of the batches, with no state.
+    checkpoint : str
+        The checkpoint that it was made of.
+    """
+
+    folder: str
+    plan: dict[str, str]
+    sources: list[list[str]]
+    batches: list[CapturedBatch]
+    hidden: dict[str, str]
+    begins: bool
+    checkpoint: str
+    version: int = VERSION
+
+    @classmethod
+    def open(cls, folder: str) -> Captured:
+        """Open a capture.
+
+        Raises
+        ------
+        CheckpointError
+            When there is none, or it is damaged or of a later version.
+        """
+        folder = absolute(folder).rstrip("/")
+        path = f"{folder}/{_NOTE}"
+        try:
+            data = read_at(path)
+        except (OSError, pa.ArrowException) as problem:
+            hint = "pass the folder that krishiv capture wrote"
+            raise CheckpointError("the capture cannot be read", got=failure_text(problem), hint=hint) from problem
+        if data is None:
+            hint = "pass the folder that session.capture(...) or krishiv capture wrote"
+            raise CheckpointError("no capture is here", got=shown(folder), then="there is nothing to run again", hint=hint)
+        result = json.loads(unsealed(data, path, _WAY_OUT))
+        if result["version"] > VERSION:
+            what = f"the capture {folder} is of a later version of krishiv_py"
+            got = f"version {result['version']}, known are versions up to {VERSION}"
+            raise CheckpointError(what, got=got, hint="use the version that wrote it, or a newer one")
+        return cls(folder, batches=[CapturedBatch(**each) for each in result.pop("batches")], **result)
+
+    @property
+    def savepoint(self) -> str | None:
+        """Return the folder of the state before the first batch; None where the query began with it."""
+        return None if self.begins else f"{self.folder}/savepoint"
+
+    def close(self) -> None:
+        """Write what makes it a capture."""
+        note = attrs.asdict(self, filter=lambda field, _: field.name != "folder")
+        write_at(f"{self.folder}/{_NOTE}", sealed(json.dumps(note).encode()), durable=True)
+
+    def read(self, batch: CapturedBatch, source: int) -> list[Scanned]:
+        """Return what a batch read of a source.
+
+        Raises
+        ------
+        CheckpointError
+            When a file of it is damaged or missing.
+        """
+        note = batch.reads.get(str(source))
+        if note is None:
+            return []
+        where = f"{self.folder}/batches/{batch.number:012d}/{source}"
+        rows = _table(f"{where}.arrow", note.get("rows")) if note.get("rows") else []
+        bad = _table(f"{where}.malformed.arrow", note.get("bad")) if note.get("bad") else []
+        result = []
+        for part in note["parts"]:
+            control = None if part.get("control") is None else Control(**part["control"])
+            rejected = () if part.get("bad") is None else tuple(Malformed(**row) for row in bad[part["bad"]].to_pylist())
+            number = part.get("rows")
+            batch_of = None if number is None else rows[number]
+            result.append(Scanned(batch_of, control, part.get("now_us"), rejected, part["partition"]))
+        return result
+
+
+def begin_capture(folder: str) -> str:
+    """See that a capture can be written into a folder; gives its path.
+
+    Raises
+    ------
+    CheckpointError
+        When something is there, or nothing can be written there.
+    """
+    folder = absolute(folder).rstrip("/")
+    store, root = store_at(folder)
+    try:
+        if store.entries(root):
+            raise CheckpointError("the folder of the capture is not empty", got=folder, hint="pass a new folder")
+        if store.local:
+            private_folder(root)
+    except (OSError, pa.ArrowException) as problem:
+        raise CheckpointError(
+            f"the capture {shown(folder)} cannot be written",
+            got=failure_text(problem),
+            hint="see to room and rights there, or use another folder",
+        ) from problem
+    return folder
+
+
+def write_read(folder: str, number: int, source: int, result: Iterable[Scanned], hide: Hide) -> dict[str, Any]:
+    """Write what a batch read of a source; gives the note of it."""
+    rows: list[pa.RecordBatch] = []
+    bad: list[pa.RecordBatch] = []
+    parts: list[dict[str, Any]] = []
+    for scanned in result:
+        part: dict[str, Any] = {"partition": scanned.partition, "now_us": scanned.now_us}
+        if scanned.control is not None:
+            part["control"] = attrs.asdict(scanned.control)
+        if scanned.malformed:
+            part["bad"] = len(bad)
+            note = [hide.malformed(attrs.asdict(one)) for one in scanned.malformed]
+            bad.append(pa.RecordBatch.from_pylist(note, _MALFORMED))
+        if scanned.batch is not None:
+            part["rows"] = len(rows)
+            rows.append(hide.rows(scanned.batch))
+        parts.append(part)
+    where = f"{folder}/batches/{number:012d}/{source}"
+    noted: dict[str, Any] = {"parts": parts}
+    if rows:
+        noted["rows"] = _write(f"{where}.arrow", rows)
+    if bad:
+        noted["bad"] = _write(f"{where}.malformed.arrow", bad)
+    return noted
+
+
+@attrs.frozen
+class Hide:
+    """Columns that are not in a capture as they are.
+
+    Attributes
+    ----------
+    left_out : frozenset of str
+        Their values are null.
+    hashed : frozenset of str
+        Equal values are equal, and nothing more is known of them.
+    salt : bytes
+        Goes into each hash, and is not kept.
+    """
+
+    left_out: frozenset[str] = frozenset()
+    hashed: frozenset[str] = frozenset()
+    salt: bytes = b""
+
+    @property
+    def any(self) -> bool:
+        """Return whether anything is hidden."""
+        return bool(self.left_out or self.hashed)
+
+    def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows without what is hidden."""
+        if not self.any:
+            return batch
+        columns = [self._column(field, column) for field, column in zip(batch.schema, batch.columns, strict=True)]
+        fields = [f.with_nullable(True) if f.name in self.left_out else f for f in batch.schema]
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+    def malformed(self, note: dict[str, Any]) -> dict[str, Any]:
+        """Return what is known of input that cannot be read; its contents may hold what is hidden."""
+        return {**note, "text": None, "key": None, "value": None, "problem": "(hidden)"} if self.any else note
+
+    def _column(self, field: pa.Field, column: pa.Array) -> pa.Array:
+        if field.name in self.left_out:
+            return pa.nulls(len(column), field.type)
+        if field.name not in self.hashed:
+            return column
+        coded = column.dictionary_encode()
+        texts = [hashed(value, self.salt) for value in coded.dictionary.to_pylist()]
+        values: list[Any] = texts if pa.types.is_string(field.type) else [int(text[:15], 16) for text in texts]
+        if pa.types.is_binary(field.type):
+            values = [text.encode() for text in texts]
+        return pa.DictionaryArray.from_arrays(coded.indices, pa.array(values, field.type)).dictionary_decode()
+
+
+def hashed(value: object, salt: bytes) -> str:
+    """Return a text that is equal for equal values only."""
+    return hashlib.sha256(salt + repr(value).encode()).hexdigest()[:24]
+
+
+def _write(path: str, batches: Sequence[pa.RecordBatch]) -> dict[str, Any]:
+    out = pa.BufferOutputStream()
+    schemas = {batch.schema for batch in batches}
+    assert len(schemas) == 1
+    with pa.ipc.new_file(out, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    data = out.getvalue()
+    write_at(path, data.to_pybytes())
+    return {"bytes": data.size, "crc32": f"{checksum(data):08x}"}
+
+
+def _table(path: str, note: Any) -> list[pa.RecordBatch]:
+    data = read_at(path)
+    if data is None:
+        raise missing(path, _WAY_OUT)
+    if len(data) != note["bytes"] or f"{checksum(data):08x}" != note["crc32"]:
+        raise damaged(path, f"{len(data)} bytes with a wrong checksum", _WAY_OUT)
+    reader = pa.ipc.open_file(pa.py_buffer(data))
+    return [reader.get_batch(number) for number in range(reader.num_record_batches)]

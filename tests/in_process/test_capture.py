@@ -1,0 +1,161 @@
+"""Captures: the last batches of a query, run again without its sources, equal to production bit for bit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import krishiv_py as kv
+from krishiv_py import CheckpointError, MemorySink, PlanError, Session, SideOutputLateEventHandler, count
+from krishiv_py.cli.main import main
+from krishiv_py.testing import Driver, stream_of
+
+SCHEMA = "user string, email string, at bigint, amount bigint"
+ROWS: list[list[dict[str, Any]]] = [
+    [
+        {
+            "user": f"u{i % 3}",
+            "email": f"{i}@secret.example",
+            "at": (n * 40 + i) * 1_000 - (90_000 if i % 11 == 0 else 0),
+            "amount": i,
+        }
+        for i in range(60)
+    ]
+    for n in range(5)
+]
+
+
+def job(stream: Any, late: MemorySink | None = None) -> Any:
+    """Totals of users by minute."""
+    rows = stream.watermark("at", 5_000).key_by("user").tumbling_window(60_000).allowed_lateness(20_000)
+    made = rows.agg(count(), kv.sum("amount").alias("total"))
+    return made.with_late_event_handler(SideOutputLateEventHandler(MemorySink() if late is None else late))
+
+
+def read(sink: MemorySink) -> list[dict[str, Any]]:
+    """All rows of a sink."""
+    table = sink.table()
+    return [] if table is None else table.to_pylist()
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    """A session of its own."""
+    with Session.in_process() as made:
+        yield made
+
+
+def ran(session: Session, home: Path) -> tuple[Any, list[dict[str, Any]], list[dict[str, Any]], int, int]:
+    """A query that has run, with a savepoint after its second batch: its stream, results and late rows, and those before."""
+    live, sender = session.memory_stream(SCHEMA, name="orders")
+    sink, late = MemorySink(), MemorySink()
+    query = job(live, late).start(sink, checkpoint=str(home / "checkpoint"))
+    before = (0, 0)
+    for number, rows in enumerate(ROWS):
+        sender.send(rows)
+        query.process_all_available()
+        if number == 1:
+            query.savepoint(str(home / "savepoint"))
+            before = len(read(sink)), len(read(late))
+    query.stop()
+    return live, read(sink), read(late), *before
+
+
+def again(path: str, stream: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Results and late rows of a capture."""
+    driver, results, late = Driver.from_capture(path, stream), list[dict[str, Any]](), list[dict[str, Any]]()
+    while (output := driver.next_batch()) is not None:
+        results += output.results.to_pylist()
+        late += output.late.to_pylist()
+    assert (driver.batches_left, driver.next_batch()) == (0, None)
+    return results, late
+
+
+def test_a_capture_runs_again_without_its_sources(session: Session, tmp_path: Path) -> None:
+    live, results, late, n_results, n_late = ran(session, tmp_path)
+    whole = session.capture(str(tmp_path / "checkpoint"), job(live), str(tmp_path / "whole"))
+    part = session.capture(str(tmp_path / "checkpoint"), job(live), str(tmp_path / "p"), savepoint=str(tmp_path / "savepoint"))
+    shutil.rmtree(tmp_path / "checkpoint")
+    assert results and late
+    assert again(whole, job(stream_of(SCHEMA))) == (results, late)
+    assert again(part, job(stream_of(SCHEMA))) == (results[n_results:], late[n_late:])
+    assert 0 < n_results < len(results)
+
+
+def test_columns_are_hidden(session: Session, tmp_path: Path) -> None:
+    live, results, _, _, _ = ran(session, tmp_path)
+    given: Any = {"checkpoint": str(tmp_path / "checkpoint"), "stream": job(live)}
+    path = session.capture(**given, path=str(tmp_path / "a"), leave_out=["email"], hashes=["user"])
+    files = b"".join(file.read_bytes() for file in Path(path).rglob("*") if file.is_file())
+    assert b"secret.example" not in files and b"u1" not in files
+    got, late = again(path, job(stream_of(SCHEMA)))
+    assert sorted(row["total"] for row in got) == sorted(row["total"] for row in results)
+    assert {row["email"] for row in late} == {None}
+    for wrong, match in (
+        ({"leave_out": ["user"]}, "results need"),
+        ({"leave_out": ["nothing"]}, "no such column"),
+        ({"hashes": ["user"], "savepoint": str(tmp_path / "savepoint")}, "in the state"),
+        ({"leave_out": "email"}, "list of columns"),
+    ):
+        with pytest.raises(PlanError, match=match):
+            session.capture(**given, path=str(tmp_path / "b"), **wrong)
+    assert not (tmp_path / "b").exists()
+
+
+def test_inputs_that_are_gone_are_named(session: Session, tmp_path: Path) -> None:
+    folder = tmp_path / "orders"
+    folder.mkdir()
+    query = job(session.read_parquet(str(folder), streaming=True, schema=Driver(job(stream_of(SCHEMA)))._spec.source_schema))
+    running = query.start(MemorySink(), checkpoint=str(tmp_path / "checkpoint"))
+    for n, rows in enumerate(ROWS[:3]):
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / "new.parquet")
+        os.replace(tmp_path / "new.parquet", folder / f"{n}.parquet")
+        running.process_all_available()
+    running.stop()
+    session.capture(str(tmp_path / "checkpoint"), query, str(tmp_path / "good"))
+    (folder / "1.parquet").unlink()
+    with pytest.raises(CheckpointError, match="read of 'orders' is gone"):
+        session.capture(str(tmp_path / "checkpoint"), query, str(tmp_path / "bad"))
+    with pytest.raises(CheckpointError, match="no capture is here"):
+        Driver.from_capture(str(tmp_path / "bad"), job(stream_of(SCHEMA)))
+
+
+def test_damaged_captures_are_named(session: Session, tmp_path: Path) -> None:
+    live, *_ = ran(session, tmp_path)
+    path = Path(session.capture(str(tmp_path / "checkpoint"), job(live), str(tmp_path / "a")))
+    for file in [file for file in path.rglob("*") if file.is_file()]:
+        data = file.read_bytes()
+        file.write_bytes(data[:-9])
+        with pytest.raises(CheckpointError, match=file.name.replace(".", r"\.")):
+            again(str(path), job(stream_of(SCHEMA)))
+        file.write_bytes(data)
+    with pytest.raises(CheckpointError, match="not empty"):
+        session.capture(str(tmp_path / "checkpoint"), job(live), str(path))
+    with pytest.raises(PlanError, match="no capture"):
+        Driver(job(stream_of(SCHEMA))).next_batch()
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "orders").mkdir()
+    rows = [{key: value for key, value in row.items() if key != "email"} for row in ROWS[0]]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "orders/0.parquet")
+    (tmp_path / "capjobs.py").write_text(
+        "from krishiv_py import MemorySink, count\n"
+        "def orders(session):\n"
+        f"    rows = session.read_parquet({str(tmp_path / 'orders')!r}, streaming=True)\n"
+        "    return rows.watermark('at', 0).key_by('user').tumbling_window(60_000).agg(count()).to(MemorySink())\n"
+    )
+    home, job_name = str(tmp_path / "checkpoint"), f"{tmp_path / 'capjobs.py'}:orders"
+    assert main(["run", job_name, "--checkpoint", home, "--until-idle"]) == 0
+    given = ["capture", home, str(tmp_path / "out"), "--job", job_name]
+    assert main([*given, "--last", "50", "batches", "--hash", "user"]) == 0
+    assert "Driver.from_capture" in capsys.readouterr().out
+    assert main([*given, "--last", "all"]) == 1
+    assert "Hint: write --last 50" in capsys.readouterr().err
