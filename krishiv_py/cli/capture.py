@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 
 from krishiv_py.cli.run import load, outputs_of
-from krishiv_py.disk.folders import absolute
 from krishiv_py.errors import PlanError
 from krishiv_py.runtime.capture import Captured
 from krishiv_py.runtime.checkpoint.begun import engine_of
 from krishiv_py.session import Session
+from krishiv_py.storage.folders import absolute
 
 
 def add_capture(parser: argparse.ArgumentParser) -> None:

@@ -11,8 +11,6 @@ from typing import Final
 import attrs
 import pyarrow as pa
 
-from krishiv_py.disk.files import read_at, store_at, write_at
-from krishiv_py.disk.folders import absolute
 from krishiv_py.errors import CheckpointError, KrishivError, PlanError
 from krishiv_py.in_process.sources import in_process
 from krishiv_py.plan.aggregates.calls import AggCall
@@ -32,6 +30,8 @@ from krishiv_py.runtime.ranges.reader import RangeReader, entry_of
 from krishiv_py.runtime.ranges.sent import scanned_of
 from krishiv_py.runtime.reading.scanned import Scanned
 from krishiv_py.runtime.savepoints import Savepoint
+from krishiv_py.storage.files import read_at, store_at, write_at
+from krishiv_py.storage.folders import absolute
 
 _WAY_OUT: Final = "write a savepoint now (session.savepoint, or query.savepoint) and capture later with savepoint=..."
 
