@@ -122,7 +122,8 @@ class ProcessBatch:
             else:
                 continue
             self.done[number] += done
-            given[number] = pa.concat_tables([d.results for d in done])
+            if len(self.stages) > 1:
+                given[number] = pa.concat_tables([d.results for d in done])
 
 
 @attrs.frozen(eq=False)

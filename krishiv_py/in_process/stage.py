@@ -66,6 +66,10 @@ class StageBucket:
     """The watermark and the processing time at which the operator wants to be woken, since the last step of this run."""
     _nothing: BatchDone | None = None
     """The result of a step that has nothing to do."""
+    _no_results: pa.Table = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._no_results = self.stage.layout.result_schema.empty_table()
 
     def at(self, now_us: int) -> Bucket:
         """Return its state as a kernel changes it."""
@@ -95,7 +99,7 @@ class StageBucket:
         if wakeup_now_us is not None or (wakeup_us is not None and wakeup_us <= moment.watermark_us):
             return None
         if self._nothing is None:
-            none = self.stage.layout.result_schema.empty_table()
+            none = self._no_results
             self._nothing = BatchDone(none, [], {}, StepResult(none, wakeup_us, self.open_windows, self.open_rows, 0), moment)
         return self._nothing
 
@@ -244,23 +248,29 @@ class ProcessStage:
     ) -> list[BatchDone]:
         """Let each bucket take its rows and fire; those that have nothing to do rest."""
         found: list[list[BatchDone]] = []
-        due: list[tuple[int, Callable[[], list[BatchDone]]]] = []
-        size = 0
+        due: list[int] = []
         for number, (bucket, mine) in enumerate(zip(self.buckets, read, strict=True)):
             rests = None if mine.chunks or mine.late or mine.notes else bucket.resting(moment)
             found.append([] if rests is None else [rests])
             if rests is None:
-                due.append((number, partial(steps, bucket, mine)))
-                size += sum(chunk.num_rows for chunk in mine.chunks) + bucket.open_windows + bucket.open_rows
-        with AtStep(self.spec.name, STEP, batch_id):
-            tasks = [task for _, task in due]
-            done = self.workers.run(tasks) if size >= FEW_ROWS else [task() for task in tasks]
-        for (number, _), some in zip(due, done, strict=True):
-            for one in some:
-                count(self.counters, one.counters)
-                self.buckets[number].did(one)
-            found[number] = some
-        return [one for some in found for one in some]
+                due.append(number)
+        if due:
+            with AtStep(self.spec.name, STEP, batch_id):
+                if len(due) > 1 and self._large(due, read):
+                    done = self.workers.run([partial(steps, self.buckets[n], read[n]) for n in due])
+                else:
+                    done = [steps(self.buckets[n], read[n]) for n in due]
+            for number, some in zip(due, done, strict=True):
+                found[number] = some
+                for one in some:
+                    count(self.counters, one.counters)
+                    self.buckets[number].did(one)
+        return found[0] if len(found) == 1 else [one for some in found for one in some]
+
+    def _large(self, due: Sequence[int], read: Sequence[Packed]) -> bool:
+        """Return whether buckets have so much to do that threads are of use."""
+        rows = sum(chunk.num_rows for n in due for chunk in read[n].chunks)
+        return rows + sum(self.buckets[n].open_windows + self.buckets[n].open_rows for n in due) >= FEW_ROWS
 
     def _given(self, before: Mapping[int, pa.Table], judged: Moment, batch_id: int) -> list[Packed]:
         """Return the results of the stages before as rows, by bucket."""
