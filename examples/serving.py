@@ -44,7 +44,7 @@ def service(folder: Path) -> FastAPI:
         return {"send": app.state.sender.send([event.model_dump() for event in events])}
 
     @app.get("/counts/{user}")
-    async def counts(user: str) -> dict[str, int]:
+    def counts(user: str) -> dict[str, int]:
         """The counts of a user by minute: those of the last hour that have left, and those that are still open."""
         query = app.state.query
         tables = [query.lookup(user, last=60), query.lookup(user)]

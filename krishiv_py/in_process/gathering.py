@@ -114,9 +114,9 @@ class Gathering:
         first = np.minimum.reduceat(stamped.times, starts)
         last = np.maximum.reduceat(stamped.times, starts)
         reached = np.maximum(np.maximum.accumulate(last) - self.lag_us, in_force)
-        fits = (last <= in_force + self.spec.options.future_us) & ~np.logical_or.reduceat(
-            stamped.null | stamped.out_of_range, starts
-        )
+        fits = ~np.logical_or.reduceat(stamped.null | stamped.out_of_range, starts)
+        if self.spec.options.future_reference == "watermark":  # which the sends before have moved; the clock goes by itself
+            fits &= last <= in_force + self.spec.options.future_us
         fits[1:] &= first[1:] >= reached[:-1] + (not self.on_watermark)
         return max(int(fits.argmin()), 1) if not fits.all() else len(sends)
 

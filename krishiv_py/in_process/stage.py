@@ -269,8 +269,9 @@ class ProcessStage:
 
     def _large(self, due: Sequence[int], read: Sequence[Packed]) -> bool:
         """Return whether buckets have so much to do that threads are of use."""
-        rows = sum(chunk.num_rows for n in due for chunk in read[n].chunks)
-        return rows + sum(self.buckets[n].open_windows + self.buckets[n].open_rows for n in due) >= FEW_ROWS
+        size = sum(chunk.num_rows for n in due for chunk in read[n].chunks)
+        size += sum(self.buckets[n].open_windows + self.buckets[n].open_rows for n in due)
+        return bool(size >= FEW_ROWS)
 
     def _given(self, before: Mapping[int, pa.Table], judged: Moment, batch_id: int) -> list[Packed]:
         """Return the results of the stages before as rows, by bucket."""

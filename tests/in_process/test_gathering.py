@@ -166,3 +166,18 @@ def test_spark_refuses_a_target_with_what_to_write() -> None:
         Batches.target("1 s")._check_for_spark()
     with pytest.raises(PlanError, match="max_rows"):
         Batches.target("1 s", max_rows=0)
+
+
+def test_sends_join_where_the_lag_is_long(tmp_path: Path) -> None:
+    with Session.in_process() as session:
+        stream, sender = session.memory_stream("user string, at bigint")
+        counted = stream.watermark("at", "10 minutes").key_by("user").tumbling_window("1 minute").agg(count())
+        query = counted.start(MemorySink(), checkpoint=str(tmp_path / "c"))
+        sender.send([{"user": "a", "at": 0}])
+        query.process_all_available()
+        with query._engine.batch:  # type: ignore[attr-defined]
+            for number in range(200):
+                sender.send([{"user": "a", "at": 1_000 * (number % 60)}])
+        query.process_all_available()
+        assert query.progress.batch_id <= 5
+        assert query.lookup("a")["count"].to_pylist() == [201]

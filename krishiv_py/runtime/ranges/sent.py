@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
 import pyarrow as pa
@@ -19,6 +19,9 @@ from krishiv_py.runtime.reading.parquet import ParquetReader
 from krishiv_py.runtime.reading.scanned import Scanned
 from krishiv_py.send_segments import Send
 from krishiv_py.storage.checksums import as_parquet, missing
+
+_LOOKED_AT: Final = 64
+"""The least number of sends that are looked at for one batch."""
 
 
 class Together(Protocol):
@@ -52,6 +55,7 @@ class SentSource(Source):
         self.schema, self.spool, self.upto = schema, spool, upto
         self._identity = ""
         self._log = ReplayLog(spool)
+        self._looked_at = _LOOKED_AT
         self._held: dict[int, Send] = {}
         """Sends that were planned together and are not read yet."""
 
@@ -78,14 +82,18 @@ class SentSource(Source):
         """The number of sends, from this one on, that are one batch; 0 where there is none."""
         most_rows, most_bytes = together.most()
         found, rows, nbytes = list[Send](), 0, 0
-        while (not found or (rows < most_rows and nbytes < most_bytes)) and (send := self._send(number)) is not None:
+        while not found or (rows < most_rows and nbytes < most_bytes and len(found) < self._looked_at):
+            if (send := self._send(number)) is None:
+                break
             if send.control is not None:
                 if not found:
                     return 1
                 break
             found.append(send)
             rows, nbytes, number = rows + send.num_rows, nbytes + send.nbytes, number + 1
-        return together.count(found) if found else 0
+        count = together.count(found) if found else 0
+        self._looked_at = max(_LOOKED_AT, 4 * count)  # sends that do not fit are looked at again for each batch before them
+        return count
 
     def _send(self, number: int) -> Send | None:
         """A send as it is, held until it is read; None if there is none yet."""
