@@ -169,6 +169,6 @@ class TestRefused:
     ],
 )
 def test_what_a_client_raises_is_one_line(raised: Exception, kind: type[OSError], text: str) -> None:
-    with pytest.raises(kind) as problem, told_as_os_errors():
+    with pytest.raises(kind) as problem, as_os_errors():
         raise raised
     assert (type(problem.value), str(problem.value)) == (kind, text)

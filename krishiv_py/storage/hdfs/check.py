@@ -56,7 +56,7 @@ def _answer(host: str) -> None:
 
     def ask() -> None:
         try:
-            with told_as_os_errors():
+            with as_os_errors():
                 client.get_file_info("/")
         except OSError as problem:
             failed.append(problem)

@@ -1,4 +1,4 @@
-"""The options of a query as a user told them; None where nothing was said."""
+"""The options of a query that a user set; None where the user did not set one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from krishiv_py.plan.options.triggers import Accumulation, Trigger
 PresetName: TypeAlias = Literal["krishiv", "ripple", "spl", "kip450", "flink", "spark"]
 
 PRESETS: Final[dict[str, dict[str, Any]]] = {
-    # the defaults: rows behind the watermark are late and counted, one result per window, sessions at exactly the gap are two
+    # the defaults: rows before the watermark are late and counted, one result per window, sessions at exactly the gap are two
     "krishiv": {},
     # 60 s of lateness, a correction is a retraction and an emission, the tracker starts at 0, future rows are ahead of it
     "ripple": {
@@ -38,28 +38,28 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
     "kip450": {"late_rule": "window", "emit": "final", "touch": "merge"},
     # late only when all windows of a row are over; sessions that touch are one
     "flink": {"late_rule": "window", "touch": "merge"},
-    # the same, but rows are judged by the watermark of the batch before
+    # the same, but lateness is decided by the watermark of the batch before
     "spark": {"late_rule": "window", "touch": "merge", "late_watermark": "batch_before"},
 }
-"""The settings of each preset where the plan says nothing, by names of :class:`~krishiv_py.plan.options.told.ToldOptions`."""
+"""The settings of each preset for options that the plan does not set, by the names of :class:`ExplicitOptions`."""
 
 
-def preset_of(told: ToldOptions) -> ToldOptions:
-    """Options with the holes filled that their preset fills."""
-    return told.filled(**PRESETS[told.preset]) if told.preset is not None else told
+def preset_of(explicit: ExplicitOptions) -> ExplicitOptions:
+    """Return the options, with those of their preset where the user set none."""
+    return explicit.filled(**PRESETS[explicit.preset]) if explicit.preset is not None else explicit
 
 
 _ELSEWHERE = ("preset", "touch", "initial_us")
 
 
 @attrs.frozen
-class ToldOptions:
-    """:class:`~krishiv_py.plan.options.query.QueryOptions` with holes.
+class ExplicitOptions:
+    """:class:`~krishiv_py.plan.options.query.QueryOptions` with None where the user set nothing.
 
     Attributes
     ----------
     preset : str or None
-        The system whose switches fill the holes.
+        The system whose settings are used where the user set nothing.
     touch : {"separate", "merge"} or None
         What sessions without a rule of their own do when they touch.
     initial_us : int or None
@@ -85,7 +85,7 @@ class ToldOptions:
     initial_us: int | None = None
 
     def filled(self, **values: Any) -> Self:
-        """With `values` where nothing was told."""
+        """Return the options, with `values` where the user set none."""
         return attrs.evolve(self, **{name: value for name, value in values.items() if getattr(self, name) is None})
 
     def options(self) -> QueryOptions:

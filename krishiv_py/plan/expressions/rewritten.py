@@ -1,4 +1,4 @@
-"""Further functions and operators of SQL text, most of them written with other ones."""
+"""More functions and operators of SQL text, most of them written with other ones."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def check_bits(node: sg.Expression) -> None:
     kind = type(node).__name__
     if kind in _MIXED and type(node.this).__name__ in _MIXED - {kind}:
         raise ExpressionError(
-            "different operators of bits beside one another",
+            "different operators of bits next to each other",
             got=node.sql("spark"),
             then="which comes first is not the same in every SQL",
             hint="write parentheses: (a & b) | c",
         )
 
 
-def further(node: sg.Expression, read: Read) -> Expr | None:
+def rewritten(node: sg.Expression, read: Read) -> Expr | None:
     """The expression of a node; None for one that is not known here either."""
     kind = type(node).__name__
     found = of_collections(kind, node, read)
@@ -59,7 +59,7 @@ def further(node: sg.Expression, read: Read) -> Expr | None:
     return None
 
 
-def further_by_name(name: str, args: list[Expr]) -> Expr | None:
+def extra_by_name(name: str, args: list[Expr]) -> Expr | None:
     """The expression of a function that sqlglot has no class for."""
     if name in _TYPES and len(args) == 1:
         return Cast(args[0], _TYPES[name], named=True)

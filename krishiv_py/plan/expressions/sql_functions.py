@@ -14,7 +14,7 @@ from krishiv_py.functions.definition import Definition, SqlNode
 from krishiv_py.functions.known import FUNCTIONS
 from krishiv_py.plan.expressions.case import Case
 from krishiv_py.plan.expressions.expr import BinOp, Cast, Expr, Func, Lit, UnOp
-from krishiv_py.plan.expressions.further import UNIT_NAMES, check_bits, further, further_by_name
+from krishiv_py.plan.expressions.rewritten import UNIT_NAMES, check_bits, extra_by_name, rewritten
 from krishiv_py.plan.expressions.spans import part_of, times
 from krishiv_py.plan.expressions.sqltext import ZONED
 
@@ -55,24 +55,28 @@ def _names() -> Mapping[str, str]:
 def _called(node: sg.Expression, read: Read) -> Expr | None:
     """The call that a node is by a definition; None if it is none, or says more than that one takes."""
     spelled = _calls().get(type(node).__name__, ())
-    told = {key.rstrip("_"): value for key, value in node.args.items() if value not in (None, [], False)} if spelled else {}
-    if isinstance(told.get("expression"), (sg.Any, sg.All)) or isinstance(told.get("this"), sg.Query):
+    arguments = (
+        {key.rstrip("_"): value for key, value in node.args.items() if value not in (None, [], False)} if spelled else {}
+    )
+    if isinstance(arguments.get("expression"), (sg.Any, sg.All)) or isinstance(arguments.get("this"), sg.Query):
         return None
     for known, by in spelled:
         parts = [part.strip("*") for part in by.parts]
-        if set(told) - {*parts, *by.says} - _SAID or any(told.get(key, False) != value for key, value in by.says.items()):
+        if set(arguments) - {*parts, *by.says} - _SAID or any(
+            arguments.get(key, False) != value for key, value in by.says.items()
+        ):
             continue
-        given = [told[part] for part in parts if part in told]
+        given = [arguments[part] for part in parts if part in arguments]
         args = [
             _bare(x) if known.family == "times" else x for each in given for x in (each if isinstance(each, list) else [each])
         ]
         filled = [Lit(by.fill)] if by.fill is not None and len(given) < len(parts) else []
         found = Func(known.name, (*map(read, args), *filled))
-        return UnOp("not", found) if told.get("negate") else found
+        return UnOp("not", found) if arguments.get("negate") else found
     return None
 
 
-def spoken(node: sg.Expression, read: Read) -> Expr | None:
+def function_of(node: sg.Expression, read: Read) -> Expr | None:
     """The expression of a function call, read with `read`; None for another node."""
     check_bits(node)
     found = _called(node, read)
@@ -84,14 +88,14 @@ def spoken(node: sg.Expression, read: Read) -> Expr | None:
         index = read(node.expressions[0])
         if node.args.get("offset"):
             return Func("try_element_at" if node.args.get("safe") else "element_at", (read(node.this), index))
-        return Func("item", (read(node.this), index)) if isinstance(index, Lit) or _told_apart() else None
+        return Func("item", (read(node.this), index)) if isinstance(index, Lit) or _has_offsets() else None
     if isinstance(node, sg.ConvertTimezone):
         source = node.args.get("source_tz")
         in_utc = Func("to_utc_timestamp", (read(node.args["timestamp"]), Lit("UTC") if source is None else read(source)))
         return Cast(Func("from_utc_timestamp", (in_utc, read(node.args["target_tz"]))), pa.timestamp("us"), named=True)
     if isinstance(node, sg.Anonymous):
         return _by_name(node.name.lower(), [read(e) for e in node.expressions])
-    for reader in (_dates, times, further):
+    for reader in (_dates, times, rewritten):
         expr = reader(node, read)
         if expr is not None:
             return expr
@@ -99,7 +103,7 @@ def spoken(node: sg.Expression, read: Read) -> Expr | None:
 
 
 @functools.cache
-def _told_apart() -> bool:
+def _has_offsets() -> bool:
     """Return whether the parser says that ``element_at(list, i + 1)`` is not ``list[i]``; not all versions do."""
     return bool(sqlglot.parse_one("element_at(a, b + 1)", dialect="spark").args.get("offset") == 1)
 
@@ -118,7 +122,7 @@ def _by_name(name: str, args: list[Expr]) -> Expr | None:
     if name in ("date_part", "datepart") and len(args) == 2 and isinstance(args[0], Lit):
         return part_of(str(args[0].value), args[1])
     called = _names().get(name)
-    return further_by_name(name, args) if called is None else Func(called, tuple(args))
+    return extra_by_name(name, args) if called is None else Func(called, tuple(args))
 
 
 def _bare(node: sg.Expression) -> sg.Expression:

@@ -1,4 +1,4 @@
-"""Determine which control files a query needs beside its sources, and who writes them."""
+"""Determine which control files a query needs next to its sources, and who writes them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import attrs
 
 from krishiv_py.plan.options.batches import Batches
 from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.runtime.clock.control_writer import ControlWriter
 from krishiv_py.runtime.clock.controls import ControlFolder
 from krishiv_py.runtime.clock.heartbeats import Heartbeats, by_clock_us, period_us
-from krishiv_py.runtime.clock.wakes import ControlWriter
 
 
 @attrs.frozen
 class ControlFiles:
-    """Says which control files a query needs beside its sources.
+    """Says which control files a query needs next to its sources.
 
     Attributes
     ----------
@@ -37,12 +37,12 @@ class ControlFiles:
     @classmethod
     def of(cls, plan: PhysicalPlan, batches: Batches) -> ControlFiles:
         """Those of a plan."""
-        asked = min(filter(None, (period_us(s.spec) for s in plan.stages)), default=None)
+        interval_us = min(filter(None, (period_us(s.spec) for s in plan.stages)), default=None)
         by_clock = by_clock_us([s.spec for s in plan.stages]) if plan.by_clock else None
-        period = min(filter(None, (asked, by_clock)), default=None)
+        period = min(filter(None, (interval_us, by_clock)), default=None)
         goes_on = batches._goes_on and not plan.stateless  # nothing is open
         woken = plan.watermarked and not plan.stateless
-        return cls(period, asked is None, goes_on or (woken and batches.kind == "available_now"), woken)
+        return cls(period, interval_us is None, goes_on or (woken and batches.kind == "available_now"), woken)
 
     @property
     def wanted(self) -> bool:
@@ -57,6 +57,6 @@ class ControlFiles:
             return None
         return Heartbeats(controls, self.period_us, now, any_open if self.while_open else lambda: True)
 
-    def wakes(self, controls: ControlFolder | None, now: Callable[[], int]) -> ControlWriter | None:
+    def writer(self, controls: ControlFolder | None, now: Callable[[], int]) -> ControlWriter | None:
         """Return what writes them when the watermark has moved."""
         return ControlWriter(controls, self.period_us is None, now) if controls is not None and self.woken else None

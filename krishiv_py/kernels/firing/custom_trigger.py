@@ -14,7 +14,7 @@ from krishiv_py.kernels.columns.place import START, place_of
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.options.triggers import Trigger
-from krishiv_py.plan.options.window_trigger import Asked, OpenWindows
+from krishiv_py.plan.options.window_trigger import CustomTrigger, OpenWindows
 
 
 @attrs.frozen(eq=False)
@@ -51,7 +51,7 @@ class Question:
 
     Attributes
     ----------
-    asked : Asked
+    custom_trigger : CustomTrigger
         The trigger.
     layout : Layout
         Names the keys.
@@ -63,7 +63,7 @@ class Question:
         What asks notes here: whose windows do not all fire.
     """
 
-    asked: Asked
+    custom_trigger: CustomTrigger
     layout: Layout
     moment: Moment
     pairs: pa.Table | None = None
@@ -72,19 +72,19 @@ class Question:
     def chosen(self, windows: WindowFacts, candidates: Mask, *, of: Ints) -> Mask:
         """Return which candidates among the windows fire; what the others are `of` is left."""
         at = np.flatnonzero(candidates)
-        fires = answer(self.asked, self.layout, windows.only(at), self.moment)
+        fires = answer(self.custom_trigger, self.layout, windows.only(at), self.moment)
         self.left.update(of[at[~fires]].tolist())
         found = np.zeros(len(candidates), np.bool_)
         found[at[fires]] = True
         return found
 
 
-def asked_by(trigger: Trigger) -> Asked | None:
+def custom_trigger_of(trigger: Trigger) -> CustomTrigger | None:
     """The user's trigger that says when windows fire early, if one does."""
-    return trigger.early if isinstance(trigger.early, Asked) else None
+    return trigger.early if isinstance(trigger.early, CustomTrigger) else None
 
 
-def answer(asked: Asked, layout: Layout, windows: WindowFacts, moment: Moment) -> Mask:
+def answer(custom_trigger: CustomTrigger, layout: Layout, windows: WindowFacts, moment: Moment) -> Mask:
     """Return which windows fire.
 
     Raises
@@ -95,27 +95,30 @@ def answer(asked: Asked, layout: Layout, windows: WindowFacts, moment: Moment) -
     n = len(windows.starts)
     if not n:
         return np.zeros(0, np.bool_)
-    question = _question(asked, layout, windows, moment)
+    question = _question(custom_trigger, layout, windows, moment)
     try:
-        given = asked.trigger.fires(question)
+        given = custom_trigger.trigger.fires(question)
         found = np.asarray(given)
     except RAISED as problem:  # user code: whatever it raises is reported with its class
         place = place_of(layout.spec, windows.keys, 0, (int(windows.starts[0]), int(windows.ends[0])))
         got = f"{n} windows, the first one {place.removeprefix('for ').removeprefix('in ')}"
         raise OperatorError(
-            f"window trigger {asked.name} failed", got=got, then=failure_text(problem), hint="fix `fires` of the trigger"
+            f"window trigger {custom_trigger.name} failed",
+            got=got,
+            then=failure_text(problem),
+            hint="fix `fires` of the trigger",
         ) from problem
     if found.dtype != np.bool_ or found.shape != (n,):
         got = shown(given) if found.ndim == 0 else f"{found.dtype} of shape {found.shape}"
         raise OperatorError(
-            f"window trigger {asked.name} does not return one bool for each of {n} windows",
+            f"window trigger {custom_trigger.name} does not return one bool for each of {n} windows",
             got=got,
             hint="return an array like windows.rows >= 100",
         )
     return found
 
 
-def _question(asked: Asked, layout: Layout, w: WindowFacts, moment: Moment) -> OpenWindows:
+def _question(custom_trigger: CustomTrigger, layout: Layout, w: WindowFacts, moment: Moment) -> OpenWindows:
     names = [(inside, key) for inside, key in zip(layout.key_names, layout.spec.keys, strict=True) if key != START]
     starts = w.starts if len(names) == len(layout.key_names) else w.keys[layout.key_names[-1]].to_numpy()
     keys = w.keys.select([inside for inside, _ in names]).rename_columns([key for _, key in names])
@@ -133,7 +136,7 @@ def _question(asked: Asked, layout: Layout, w: WindowFacts, moment: Moment) -> O
             )
         },
         watermark=None if moment.watermark_us == UNSET else moment.watermark_us,
-        now=None if asked.every_us is None else moment.now_us,
+        now=None if custom_trigger.every_us is None else moment.now_us,
     )
 
 
