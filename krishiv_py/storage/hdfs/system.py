@@ -13,7 +13,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from krishiv_py.storage.hdfs.client import hdfs_client, as_os_errors, write_options
+from krishiv_py.storage.hdfs.client import as_os_errors, hdfs_client, write_options
 from krishiv_py.storage.store import Store, Version
 
 _BUFFER: Final = 1 << 20
