@@ -428,7 +428,7 @@ class Driver:
         sink: AnySink | None = None,
         on_change: Mapping[str, OnChange] | None = None,
     ) -> Driver:
-        """Make a driver that stands before the first batch of a capture; :meth:`next_batch` runs one after the other.
+        """Make a driver that comes before the first batch of a capture; :meth:`next_batch` runs one after the other.
 
         Parameters
         ----------
