@@ -1,0 +1,1 @@
+"""Whole programs, one file each; docs/cookbook.md shows them and tests run them."""
