@@ -17,7 +17,7 @@ from krishiv_py.testing.broker import running
 
 
 def fill(address: str) -> None:
-    """Make both topics, and write 300 events and one record that is no event."""
+    """Make both topics, and write 300 events and one record that cannot be read."""
     admin = AdminClient({"bootstrap.servers": address})
     for made in admin.create_topics([NewTopic("cookbook-events", 2), NewTopic("cookbook-minutes", 1)]).values():
         made.result()
@@ -25,7 +25,7 @@ def fill(address: str) -> None:
     for n in range(300):
         event = {"user": f"user-{n % 3}", "at": n * 1_000, "amount": n}
         producer.produce("cookbook-events", json.dumps(event), key=str(event["user"]))
-    producer.produce("cookbook-events", "this is no JSON", key="user-0")
+    producer.produce("cookbook-events", "not JSON", key="user-0")
     producer.flush()
 
 

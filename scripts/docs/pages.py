@@ -9,8 +9,11 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from scripts.docs import messages
+
 _FILE_LINK = re.compile(r"\[(?:docs/)?([\w-]+)\.md\]\(((?:[\w./-]*/)?\1\.md(?:#[\w-]+)?)\)")
 _DRAWN = re.compile(r'<img alt="([^"]*)" src="[^"]*img/drawn/([\w-]+)\.svg"\s*/?>')
+_MESSAGES = re.compile(r"<!-- messages of (\w+) -->")
 _RULES = re.compile(r"^\*\*(?=((?:§\d+\.\d+(?:, )?)+))", re.MULTILINE)
 PAGES = {"CHANGELOG.md": "development/changes.md", "CONTRIBUTING.md": "development/contributing.md"}
 
@@ -41,6 +44,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Call links by the title of a page, as the repository calls them by its file; let rules such as §2.3 be linked to."""
     docs = Path(config.docs_dir)
     titled = _FILE_LINK.sub(lambda found: f"[{_title(docs / f'{found[1]}.md') or found[1]}]({found[2]})", markdown)
+    if page.file.src_uri == "errors.md":
+        return _MESSAGES.sub(lambda found: messages.table(found[1]), titled)
     if page.file.src_uri != "semantics.md":
         return titled
     return _RULES.sub(lambda found: "".join(map(_place, re.findall(r"[\d.]+", found[1]))) + "**", titled)
