@@ -160,9 +160,9 @@ class ProcessQuery(RunningQuery):
 
     def state(self, stage: str | None = None) -> pa.Table:
         """Return the windows in state of the last `stage`, or of the one of this name, with their aggregates so far."""
-        stage_ = self._engine.core.stages[self._plan.stage_called(stage)]
+        asked = self._engine.core.stages[self._plan.stage_called(stage)]
         with self._engine.between_batches():
-            return stage_.state()
+            return asked.state()
 
     def lookup(
         self,

@@ -277,13 +277,13 @@ class SparkRunner(SessionRunner[StreamQuery]):
     def to_dataframe(self, plan: PhysicalPlan, handed: Handed | None = None) -> Any:
         """See :class:`~krishiv_py.api.runner.Runner`."""
         if handed is not None:
-            options, name = handed, handed.name
+            told, name = handed, handed.name
             streaming_plan = attrs.evolve(plan, engine="streaming")
             return handed_frame(
                 self.spark,
                 streaming_plan,
-                options,
-                lambda sink: self.start(streaming_plan, (sink,), options.checkpoint, options.batches, name),
+                told,
+                lambda sink: self.start(streaming_plan, (sink,), told.checkpoint, told.batches, name),
                 durable=self.profile != "dev-local",
             )
         source = plan.source

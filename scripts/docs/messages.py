@@ -33,17 +33,17 @@ def _alternatives(node: ast.expr | None) -> list[str]:
 @cache
 def messages() -> dict[str, dict[str, list[str]]]:
     """Return the messages of each class, each with its hints; a message that is put together at run time is not among them."""
-    found: dict[str, dict[str, list[str]]] = {name: defaultdict(list) for name in CLASSES}
+    by_class: dict[str, dict[str, list[str]]] = {name: defaultdict(list) for name in CLASSES}
     for file in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in found and node.args):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in by_class and node.args):
                 continue
             hints = [hint for word in node.keywords if word.arg == "hint" for hint in _alternatives(word.value)]
             for what in _alternatives(node.args[0]):
                 if re.search(r"\w{3}", what.replace(_ANY, "")):
-                    kept = found[node.func.id][what]
+                    kept = by_class[node.func.id][what]
                     kept += [hint for hint in hints if hint not in kept and hint.strip(_ANY)]
-    return {name: dict(sorted(texts.items(), key=lambda item: item[0].lstrip("`'…. "))) for name, texts in found.items()}
+    return {name: dict(sorted(texts.items(), key=lambda item: item[0].lstrip("`'…. "))) for name, texts in by_class.items()}
 
 
 def _cell(text: str) -> str:

@@ -45,7 +45,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     docs = Path(config.docs_dir)
     titled = _FILE_LINK.sub(lambda found: f"[{_title(docs / f'{found[1]}.md') or found[1]}]({found[2]})", markdown)
     if page.file.src_uri == "errors.md":
-        return _MESSAGES.sub(lambda found: messages.table(found[1]), titled)
+        return _MESSAGES.sub(lambda marker: messages.table(marker[1]), titled)
     if page.file.src_uri != "semantics.md":
         return titled
     return _RULES.sub(lambda found: "".join(map(_place, re.findall(r"[\d.]+", found[1]))) + "**", titled)

@@ -17,8 +17,8 @@ def test_each_class_has_a_section_with_its_messages() -> None:
 
 
 def test_messages_have_what_to_write() -> None:
-    found = messages.messages()
-    texts = [hints for of_class in found.values() for hints in of_class.values()]
+    by_class = messages.messages()
+    texts = [hints for of_class in by_class.values() for hints in of_class.values()]
     assert len(texts) > 700
     assert sum(map(bool, texts)) > 0.7 * len(texts)
     assert messages.table("ColumnError").startswith("| Message | What to write |\n|---|---|\n| ")

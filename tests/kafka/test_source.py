@@ -1,4 +1,4 @@
-"""A topic on a real broker: the three engines give the same rows, over restarts, with what is not a row set aside."""
+"""A topic on a real broker: the three engines give the same rows, over restarts, with what is no row put aside."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def event(number: int) -> bytes:
 
 
 def hostile(number: int) -> list[bytes | None]:
-    """What is not a row."""
+    """What is no row."""
     return [
         b"",
         b"{",

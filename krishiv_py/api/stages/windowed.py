@@ -60,9 +60,7 @@ class WindowedStream(OptionMethods):
     """Rows grouped by key and window."""
 
     def __attrs_post_init__(self) -> None:
-        self._window.settled(
-            self._draft.explicit
-        )  # what contradicts it is refused at the call; a preset may still be outweighed
+        self._window.settled(self._draft.told)  # what contradicts it is refused at the call; a preset may still be outweighed
 
     @property
     def _window(self) -> Window:
@@ -83,7 +81,7 @@ class WindowedStream(OptionMethods):
             Add the column ``complete``: false where an aggregate is null because it came to the plan after rows of the window
             (SEMANTICS §12.2).
         **named : Expr
-            More by the names of their columns: ``total=sum("amount")``.
+            Further ones by the names of their columns: ``total=sum("amount")``.
 
         Raises
         ------
@@ -179,7 +177,7 @@ class WindowedStream(OptionMethods):
         Raises
         ------
         PlanError
-            For a value that is not a function.
+            For what is no function.
 
         Examples
         --------

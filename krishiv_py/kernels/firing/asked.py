@@ -1,0 +1,144 @@
+"""Asking a user's trigger which open windows fire (SEMANTICS §5.7), and holding it to its contract."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.errors import RAISED, OperatorError, failure_text, shown
+from krishiv_py.kernels.columns.layout import Layout
+from krishiv_py.kernels.columns.place import START, place_of
+from krishiv_py.kernels.moment import Moment
+from krishiv_py.plan.durations import UNSET
+from krishiv_py.plan.options.triggers import Trigger
+from krishiv_py.plan.options.window_trigger import Asked, OpenWindows
+
+
+@attrs.frozen(eq=False)
+class WindowFacts:
+    """Says how windows stand, an entry each.
+
+    Attributes
+    ----------
+    keys : pyarrow.Table
+        Their keys, among other columns perhaps.
+    starts, ends, newest : ndarray of int64
+        Bounds and the newest event time in µs.
+    rows, pending, fired : ndarray of int64
+        All rows, rows since the last firing, and firings so far.
+    """
+
+    keys: pa.Table
+    starts: Ints
+    ends: Ints
+    rows: Ints
+    pending: Ints
+    fired: Ints
+    newest: Ints
+
+    def only(self, at: Ints) -> WindowFacts:
+        """Some of them."""
+        counts = (v[at] for v in (self.starts, self.ends, self.rows, self.pending, self.fired, self.newest))
+        return WindowFacts(pick(self.keys, at), *counts)
+
+
+@attrs.define(eq=False)
+class Question:
+    """A user's trigger and what is in force as it is asked.
+
+    Attributes
+    ----------
+    asked : Asked
+        The trigger.
+    layout : Layout
+        Names the keys.
+    moment : Moment
+        What is in force.
+    pairs : pyarrow.Table or None
+        Only windows of these keys are asked about; None for all.
+    left : set of int
+        What asks notes here: whose windows do not all fire.
+    """
+
+    asked: Asked
+    layout: Layout
+    moment: Moment
+    pairs: pa.Table | None = None
+    left: set[int] = attrs.field(factory=set)
+
+    def chosen(self, windows: WindowFacts, candidates: Mask, *, of: Ints) -> Mask:
+        """Return which candidates among the windows fire; what the others are `of` is left."""
+        at = np.flatnonzero(candidates)
+        fires = answer(self.asked, self.layout, windows.only(at), self.moment)
+        self.left.update(of[at[~fires]].tolist())
+        found = np.zeros(len(candidates), np.bool_)
+        found[at[fires]] = True
+        return found
+
+
+def asked_by(trigger: Trigger) -> Asked | None:
+    """The user's trigger that says when windows fire early, if one does."""
+    return trigger.early if isinstance(trigger.early, Asked) else None
+
+
+def answer(asked: Asked, layout: Layout, windows: WindowFacts, moment: Moment) -> Mask:
+    """Return which windows fire.
+
+    Raises
+    ------
+    OperatorError
+        For a trigger that fails or breaks its contract; names it.
+    """
+    n = len(windows.starts)
+    if not n:
+        return np.zeros(0, np.bool_)
+    question = _question(asked, layout, windows, moment)
+    try:
+        given = asked.trigger.fires(question)
+        found = np.asarray(given)
+    except RAISED as problem:  # user code: whatever it raises is reported with its class
+        place = place_of(layout.spec, windows.keys, 0, (int(windows.starts[0]), int(windows.ends[0])))
+        got = f"{n} windows, the first one {place.removeprefix('for ').removeprefix('in ')}"
+        raise OperatorError(
+            f"window trigger {asked.name} failed", got=got, then=failure_text(problem), hint="fix `fires` of the trigger"
+        ) from problem
+    if found.dtype != np.bool_ or found.shape != (n,):
+        got = shown(given) if found.ndim == 0 else f"{found.dtype} of shape {found.shape}"
+        raise OperatorError(
+            f"window trigger {asked.name} does not return one bool for each of {n} windows",
+            got=got,
+            hint="return an array like windows.rows >= 100",
+        )
+    return found
+
+
+def _question(asked: Asked, layout: Layout, w: WindowFacts, moment: Moment) -> OpenWindows:
+    names = [(inside, key) for inside, key in zip(layout.key_names, layout.spec.keys, strict=True) if key != START]
+    starts = w.starts if len(names) == len(layout.key_names) else w.keys[layout.key_names[-1]].to_numpy()
+    keys = w.keys.select([inside for inside, _ in names]).rename_columns([key for _, key in names])
+    return OpenWindows(
+        keys=keys,
+        **{
+            name: _locked(values)
+            for name, values in (
+                ("start", starts),
+                ("end", w.ends),
+                ("rows", w.rows),
+                ("new_rows", w.pending),
+                ("firings", w.fired),
+                ("newest", w.newest),
+            )
+        },
+        watermark=None if moment.watermark_us == UNSET else moment.watermark_us,
+        now=None if asked.every_us is None else moment.now_us,
+    )
+
+
+def _locked(values: Ints) -> Ints:
+    """The same numbers, so that user code cannot change them."""
+    seen = values.view()
+    seen.flags.writeable = False
+    return seen
