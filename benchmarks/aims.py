@@ -1,4 +1,4 @@
-"""What was aimed at beside what was found: a row for each aim, made from the kept runs."""
+"""What was aimed at next to what was found: a row for each aim, made from the kept runs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def memory(data: str, jobs: Sequence[str] = WINDOWED) -> tuple[Figure, ...]:
 
 
 def pipelines() -> tuple[Aim, ...]:
-    """Deduplication, a join and two stages, beside native PySpark and PyFlink."""
+    """Deduplication, a join and two stages, next to native PySpark and PyFlink."""
     found = []
     for events, many in (("2000000", "2 million"), ("20000000", "20 million")):
         for data, keys, least in (("B", "500 000 keys", 3), ("A", "10 000 keys", 1)):

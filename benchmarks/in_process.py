@@ -1,4 +1,4 @@
-"""The engine in this process: the first result, single sends, small batches, and files beside the kernels alone. No Spark.
+"""The engine in this process: the first result, single sends, small batches, and files next to the kernels alone. No Spark.
 
 ``python -m benchmarks in_process --rounds 3`` prints a line for each measure and round; in every round each measure has its
 turn. CPU is that of the process that works, so another load of the machine shows in the times, and less in CPU seconds.

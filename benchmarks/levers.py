@@ -1,4 +1,4 @@
-"""Choices inside the kernels, each beside its alternative, as ``python -m benchmarks levers`` prints them.
+"""Choices inside the kernels, each next to its alternative, as ``python -m benchmarks levers`` prints them.
 
 CPU milliseconds of this process for a million rows of tumbling windows, medians; libraries that group have to find as many
 groups before their time counts. No Spark.
@@ -75,7 +75,7 @@ def by_library(rows: pa.Table) -> dict[str, Callable[[], int]]:
 
 
 def combining(keys: KeySet) -> list[str]:
-    """Our grouping beside Arrow's and Polars'."""
+    """Our grouping next to Arrow's and Polars'."""
     operator, rows = ready(draw(Spec(ROWS * 20, keys), 0))
     groups = operator.combine(rows).num_rows
     lines = [line("partial aggregates", f"{keys}: NumPy groups (ours)", lambda: operator.combine(rows))]

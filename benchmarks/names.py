@@ -72,7 +72,7 @@ def measure(files: int, names: int) -> list[tuple[str, str]]:
             (f"plan {files} files, s", f"{seconds(lambda: folder.plan(None)):.3f}"),
         ]
         Path(f"{home}/in/one.json").write_text('{"at": 1}\n')
-        found.append((f"find and plan 1 new file beside {files}, s", f"{seconds(lambda: folder.plan(None)):.3f}"))
+        found.append((f"find and plan 1 new file next to {files}, s", f"{seconds(lambda: folder.plan(None)):.3f}"))
         dice = random.Random(1)
         many = Taken(f"{home}/many", durable=False)
         paths = [(f"/data/events/{n // _A_PART:04d}/{uuid.UUID(int=dice.getrandbits(128))}.json", n) for n in range(names)]

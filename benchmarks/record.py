@@ -163,7 +163,7 @@ def read_all(folder: Path = RESULTS) -> list[Record]:
 def summarise(folder: Path = RESULTS) -> int:
     """Move the raw files into the summary, a line per run in order of time; returns how many there were.
 
-    The raw files are removed once the new summary stands in place of the old one.
+    The raw files are removed once the new summary is in place of the old one.
     """
     moved = list((folder / RAW).glob("*.json"))
     if not moved:

@@ -76,7 +76,7 @@ def section(mode: str, found: Sequence[Summary]) -> list[str]:
 
 
 def bounded_section(records: Sequence[Record]) -> list[str]:
-    """Times of ``collect()`` in a warm session beside those of whole processes."""
+    """Times of ``collect()`` in a warm session next to those of whole processes."""
     groups: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
     for kept in records:
         if kept.mode == "bounded" and kept.ok:

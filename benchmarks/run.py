@@ -104,7 +104,7 @@ def turn(side: Side, case: Case, round_number: int, seed: int, timeout_s: float)
 
 
 def compare(case: Case, sides: list[Side], repeats: int, seed: int, timeout_s: float, results: Path) -> bool:
-    """All rounds of one case; a side that failed has no further turn. Whether all went well."""
+    """All rounds of one case; a side that failed has no other turn. Whether all went well."""
     able = [side for side in sides if side.runs(case.job) and side.available]
     for side in sides:
         if side.runs(case.job) and not side.available:

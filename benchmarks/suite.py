@@ -1,6 +1,6 @@
 """Everything in turn.
 
-``python -m benchmarks`` runs krishiv_py beside native PySpark in all modes, ``python -m benchmarks --peers`` beside the other
+``python -m benchmarks`` runs krishiv_py next to native PySpark in all modes, ``python -m benchmarks --peers`` next to the other
 sides, backlog alone.
 """
 

@@ -78,7 +78,7 @@ def test_a_turn_is_of_one_round_only() -> None:
 
 
 def test_more_rounds_do_not_hide_the_worst() -> None:
-    # However many there are: one round below the start drowns the median, one dear round stands beside it.
+    # However many there are: one round below the start drowns the median, one dear round is next to it.
     theirs = rounds("J1", "flink", [9] * 9)
     assert found(rounds("J1", "krishiv", [0.9] + [3] * 7 + [5]) + theirs, "of PyFlink") == "J1 below noise, at least 2.00"
     assert found(rounds("J1", "krishiv", [3.0] * 8 + [11.0]) + theirs, "of PyFlink") == "J1 4.00 (at least 0.80)"

@@ -62,7 +62,7 @@ def test_a_wrong_count_is_found(data: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("job", ["J1", "J4"])
 def test_a_log_of_changes_is_folded(data: Path, tmp_path: Path, job: str) -> None:
-    """Equal events have equal look-backs, so a row may stand twice; a window may not."""
+    """Equal events have equal look-backs, so a row may appear twice; a window may not."""
     doubled, out = tmp_path / "data", tmp_path / "out"
     doubled.mkdir()
     part = pq.read_table(parts_of(data)[0], partitioning=None)

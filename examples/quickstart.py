@@ -14,7 +14,7 @@ with Session.embedded() as session:
     query = per_minute.start(MemorySink())
     sender.send([{"sensor": "a", "at": 1_000, "celsius": 20.0}, {"sensor": "a", "at": 59_000, "celsius": 22.0}])
     sender.send([{"sensor": "a", "at": 75_000, "celsius": 23.0}, {"sensor": "b", "at": 50_000, "celsius": 18.0}])
-    sender.send([{"sensor": "b", "at": 20_000, "celsius": 99.0}])  # the watermark stands at 65 s by now
+    sender.send([{"sensor": "b", "at": 20_000, "celsius": 99.0}])  # the watermark is at 65 s by now
     sender.close()  # end of input: every open window fires
     query.process_all_available()
     results, late = query.results().to_pylist(), query.late_rows().to_pylist()

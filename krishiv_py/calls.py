@@ -198,7 +198,7 @@ def _misfit(parameters: list[inspect.Parameter], args: tuple[Any, ...], kwargs: 
     if len(args) > len(placed) and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
         named = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
         most = f"takes {len(placed)} argument{'' if len(placed) == 1 else 's'} without a name, {len(args)} were given"
-        return most, f"name the further ones ({', '.join(named)}): " if named else ""
+        return most, f"name the others ({', '.join(named)}): " if named else ""
     twice = [name for name in placed[: len(args)] if name in kwargs]
     if twice:
         return f"got multiple values for argument {twice[0]!r}", ""

@@ -1,7 +1,7 @@
 """Names that this library has for one text only: what a page of docs/systems calls so, and others write in another way.
 
 ``docs/systems`` has a page for each of five texts about windows and watermarks. The names of their first examples are in
-``krishiv_py`` and on its classes. Further names of theirs are here, as the same objects, so that a program after such a text
+``krishiv_py`` and on its classes. More names of theirs are here, as the same objects, so that a program after such a text
 can be written word by word. The page "Names of the five texts" of the reference lists them with what to write otherwise.
 """
 

@@ -38,7 +38,7 @@ from krishiv_py.version import __version__
 RAISED: Final = (Exception, SystemExit)
 """What of a user's function becomes an error of ours that names the function: ``sys.exit()`` too, but never Ctrl-C."""
 _LONGEST_SHOWN: Final = 200
-_LONGEST_TOLD: Final = 2_000
+_LONGEST_TEXT: Final = 2_000
 _LONGEST_SECRET: Final = 2_100
 """How many characters more may have to be looked at to see that one is: see the rules of :mod:`krishiv_py.redaction`."""
 _NOT_GIVEN: Final = object()
@@ -181,7 +181,7 @@ def failure_text(problem: BaseException, *, placed: bool = True) -> str:
         text = str(problem)
     except Exception as worse:  # noqa: BLE001  # a foreign __str__, as above
         text = f"its text cannot be shown: {type(worse).__name__}"
-    text = cut(text, _LONGEST_TOLD).encode(errors="backslashreplace").decode()  # half a surrogate pair passes no border
+    text = cut(text, _LONGEST_TEXT).encode(errors="backslashreplace").decode()  # half a surrogate pair passes no border
     return f"{type(problem).__name__}{': ' if text else ''}{text}{place}"
 
 

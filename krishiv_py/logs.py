@@ -71,8 +71,8 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": redacted(record.getMessage()),
         }
-        further = {name: _plain(value) for name, value in vars(record).items() if name not in _OWN}
-        line |= {name: value for name, value in further.items() if name not in line}
+        extra = {name: _plain(value) for name, value in vars(record).items() if name not in _OWN}
+        line |= {name: value for name, value in extra.items() if name not in line}
         if record.exc_info:
             line["exception"] = redacted(self.formatException(record.exc_info))
         if record.stack_info:

@@ -91,7 +91,7 @@ class Observed(Protocol):
 
     @property
     def progress(self) -> Progress:
-        """Return where it stands."""
+        """Return where it is."""
         ...
 
 
@@ -200,7 +200,7 @@ STATES: Final = ("running", "stopped", "failed")
 
 
 def _status_of(query: Observed) -> str:
-    """Return where a query stands; a driver of tests always runs."""
+    """Return where a query is; a driver of tests always runs."""
     return str(getattr(query, "status", "running"))
 
 

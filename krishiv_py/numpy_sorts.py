@@ -47,9 +47,9 @@ def is_zen4(cpuinfo: Path = _CPUINFO) -> bool:
             lines = file.read(_FIRST).decode("ascii", "replace").partition("\n\n")[0].splitlines()
     except OSError:
         return False  # another system than Linux
-    told = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    amd, family = told.get("vendor_id") == "AuthenticAMD", told.get("cpu family")
-    return amd and family == "25" and "avx512f" in told.get("flags", "").split()
+    settings = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    amd, family = settings.get("vendor_id") == "AuthenticAMD", settings.get("cpu family")
+    return amd and family == "25" and "avx512f" in settings.get("flags", "").split()
 
 
 load_numpy()

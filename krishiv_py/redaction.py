@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 HIDDEN: Final = "[redacted]"
-"""What stands in place of a secret."""
+"""What is in place of a secret."""
 
 _NAMES: Final = (
     r"secret|key\.pem|oauthbearer\.config|auth\.user\.info|passw(?:or)?d|passphrase|pwd|token|credential|signature|jaas\.config"
@@ -65,7 +65,7 @@ _SPACED: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
         re.compile(rf"({_COMPARED}{_NAME}\s{{0,9}}[:=]\s{{0,9}})(['\"])(?:(?!\2)[^\\]|\\.){{0,2000}}\2", re.I),
         rf"\1\2{HIDDEN}\2",
     ),
-    # password = x, password: x; a name of a type is no secret
+    # password = x, password: x; a name of a type is not a secret
     (
         re.compile(
             rf"({_COMPARED}{_NAME}\s{{0,9}}[:=]\s{{0,9}})(?!\[redacted\]|{_TYPE})[^&;,\s'\"()<>\[\]{{}}=:]"

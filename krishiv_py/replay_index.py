@@ -10,22 +10,22 @@ import pyarrow.parquet as pq
 from krishiv_py.storage.checksums import check_parquet, checksum, missing
 from krishiv_py.storage.store import Store
 
-BOOK_BYTES: Final = 48
+INDEX_BYTES: Final = 48
 RANGE: Final = "__krishiv_range"
 """The column of a file of a range log that holds what was planned."""
-WAY_OUT: Final = "put the file back from a copy, or begin anew: another memory stream and a new checkpoint"
+WAY_OUT: Final = "put the file back from a copy, or start with a new checkpoint: another memory stream and a new checkpoint"
 
 
-def written_book(first: int, following: int, identity: bytes) -> bytes:
+def index_bytes(first: int, following: int, identity: bytes) -> bytes:
     """The book of a memory stream: its first and following number, and what tells it from others."""
     body = b"%012d %012d %s " % (first, following, identity)
     return b"%s%08x\n" % (body, checksum(body))
 
 
-def read_book(data: bytes) -> tuple[int, int, bytes]:
+def read_index(data: bytes) -> tuple[int, int, bytes]:
     """First and following number and identity; nothing where a crash cut them: then the files alone tell."""
     body = data[:39]
-    if len(data) != BOOK_BYTES or data != b"%s%08x\n" % (body, checksum(body)):
+    if len(data) != INDEX_BYTES or data != b"%s%08x\n" % (body, checksum(body)):
         return 0, 0, b""
     return int(body[:12]), int(body[13:25]), body[26:38]
 

@@ -27,7 +27,7 @@ import pyarrow as pa
 from krishiv_py.errors import CheckpointError, SenderClosedError, SpoolError
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.running.control import Control
-from krishiv_py.replay_index import BOOK_BYTES, WAY_OUT, open_sent, opened, read_book, written_book
+from krishiv_py.replay_index import INDEX_BYTES, WAY_OUT, index_bytes, open_sent, opened, read_index
 from krishiv_py.send_segments import ENDING, Segments, Send
 from krishiv_py.storage.checksums import as_parquet, missing, sealed_parquet
 from krishiv_py.storage.folders import create, has_locks, locked, sync, take_name
@@ -43,7 +43,7 @@ _STREAM: Final = b"krishiv_stream"
 _FIRST_MTIME: Final = 1_000_000_000
 _NAME: Final = re.compile(r"[0-9]{12}\.parquet")
 _SEGMENT: Final = re.compile(r"[0-9]{12}\.sends")
-_BOOK: Final = "_krishiv_spool"
+_INDEX: Final = "_krishiv_spool"
 
 
 _HANDED_BYTES: Final = 1 << 25
@@ -140,7 +140,7 @@ class ReplayLog:
             found = Segments(self.folder, self.durable, self._id)
             if found.firsts():
                 self._segments = found
-            self._is_known = self._segments is not None or self._book()[1] > 0
+            self._is_known = self._segments is not None or self._read_index()[1] > 0
         return self._segments
 
     def sends(self) -> Iterator[Send]:
@@ -157,7 +157,7 @@ class ReplayLog:
             return
         self._check_whole()
         self._numbers()
-        first, following, _ = self._book()
+        first, following, _ = self._read_index()
         yield from segments.every(first, following)
 
     def read(self, number: int) -> Send | None:
@@ -174,7 +174,7 @@ class ReplayLog:
             return None if path is None else read_file(path)
         found = segments.read(number, 0, 0)  # the book is looked at only where a send cannot be read
         if found is None:
-            first, following, _ = self._book()
+            first, following, _ = self._read_index()
             if number < first:
                 self._check_whole()
             found = segments.read(number, first, following) if number < following else None
@@ -210,16 +210,16 @@ class ReplayLog:
 
     def first(self) -> int:
         """The number of the first send that is kept."""
-        return self._book()[0]
+        return self._read_index()[0]
 
     def drop_before(self, number: int) -> int:
         """Remove the sends before a number; returns how many. Stopped half way, the rest is removed by the next call."""
-        with locked(f"{self.folder}/{_BOOK}") as book:
-            first, following, identity = read_book(os.pread(book, BOOK_BYTES + 1, 0))
+        with locked(f"{self.folder}/{_INDEX}") as file_:
+            first, following, identity = read_index(os.pread(file_, INDEX_BYTES + 1, 0))
             upto = max(first, min(number, following))
             if upto > first:
-                os.pwrite(book, written_book(upto, following, identity), 0)
-                os.fsync(book)
+                os.pwrite(file_, index_bytes(upto, following, identity), 0)
+                os.fsync(file_)
             segments = self._in_segments()
             if segments is not None:
                 segments.at_end(following)
@@ -231,7 +231,7 @@ class ReplayLog:
         return len(old)
 
     def _present(self) -> list[str]:
-        first, following, _ = self._book()
+        first, following, _ = self._read_index()
         found = [number for number in self._numbers() if number >= first]
         wanted = range(first, max(following, found[-1] + 1 if found else 0))
         if found != list(wanted):
@@ -249,7 +249,7 @@ class ReplayLog:
         """
         path = self.path(number)
         if not os.path.exists(path):
-            first, following, _ = self._book()  # written behind the file
+            first, following, _ = self._read_index()  # written behind the file
             if number < following and not os.path.exists(path):
                 if number < first:
                     self.files()  # says what was trimmed
@@ -259,7 +259,7 @@ class ReplayLog:
 
     def following(self) -> int:
         """The number that the next send will have, as the book says it."""
-        return self._book()[1]
+        return self._read_index()[1]
 
     def size(self) -> int:
         """Bytes of all sends."""
@@ -291,27 +291,27 @@ class ReplayLog:
 
     def _append_to(self, segments: Segments, sent: Send, what: str) -> int:
         segments.identity = segments.identity or self.identity().encode()
-        with locked(f"{self.folder}/{_BOOK}") as book:
-            first, following, _ = read_book(os.pread(book, BOOK_BYTES, 0))
+        with locked(f"{self.folder}/{_INDEX}") as file_:
+            first, following, _ = read_index(os.pread(file_, INDEX_BYTES, 0))
             segments.at_end(following)
             if segments.ended:
-                raise SenderClosedError(told_closed(what))
+                raise SenderClosedError(closed_text(what))
             number = segments.write(sent)
-            os.pwrite(book, written_book(first, number + 1, segments.identity), 0)
+            os.pwrite(file_, index_bytes(first, number + 1, segments.identity), 0)
             if self.durable:
-                os.fsync(book)
+                os.fsync(file_)
         return number
 
     def _append(self, table: pa.Table, what: str) -> int:
         table = table.replace_schema_metadata({**(table.schema.metadata or {}), _STREAM: self.identity().encode()})
         pieces = sealed_parquet(as_parquet(table))
-        with locked(f"{self.folder}/{_BOOK}") as book:
-            first, following, _ = read_book(os.pread(book, BOOK_BYTES, 0))
+        with locked(f"{self.folder}/{_INDEX}") as file_:
+            first, following, _ = read_index(os.pread(file_, INDEX_BYTES, 0))
             number = max(self._next, following)
             while os.path.exists(self.path(number)):  # of a sender that died before it wrote so into the book
                 number += 1
             if number > self._next and number > first and self._ends(self.path(number - 1)):
-                raise SenderClosedError(told_closed(what))
+                raise SenderClosedError(closed_text(what))
             hidden = f"{self.folder}/_{uuid.uuid4().hex}.tmp"
             # Spark takes files by modification time: strictly increasing, and never in the future, keeps the order of sending
             create(hidden, pieces, durable=self.durable, mtime_s=_FIRST_MTIME + number)
@@ -324,9 +324,9 @@ class ReplayLog:
                     os.unlink(hidden)
                 raise
             self._next = number + 1
-            os.pwrite(book, written_book(first, self._next, self._id), 0)
+            os.pwrite(file_, index_bytes(first, self._next, self._id), 0)
             if self.durable:
-                os.fsync(book)
+                os.fsync(file_)
                 sync(self.folder)
         return number
 
@@ -338,8 +338,8 @@ class ReplayLog:
         """Return whether the last send says that no more will come."""
         if self.in_segments:
             segments = Segments(self.folder, durable=False)  # of its own, as another thread may be sending
-            with locked(f"{self.folder}/{_BOOK}") as book:
-                segments.at_end(read_book(os.pread(book, BOOK_BYTES, 0))[1])
+            with locked(f"{self.folder}/{_INDEX}") as file_:
+                segments.at_end(read_index(os.pread(file_, INDEX_BYTES, 0))[1])
             return segments.ended
         files = self._present()
         return bool(files) and self._ends(files[-1])
@@ -347,34 +347,34 @@ class ReplayLog:
     def tidy(self) -> None:
         """Remove what senders that died left behind, and begin the segments of a new stream where they are wanted."""
         self.identity()
-        with locked(f"{self.folder}/{_BOOK}") as book:
+        with locked(f"{self.folder}/{_INDEX}") as file_:
             for path in Path(self.folder).glob("_*.tmp"):
                 path.unlink(missing_ok=True)
-            following = read_book(os.pread(book, BOOK_BYTES, 0))[1]
-            if self.begins_segments and not following and not self._numbers() and has_locks(book):
+            following = read_index(os.pread(file_, INDEX_BYTES, 0))[1]
+            if self.begins_segments and not following and not self._numbers() and has_locks(file_):
                 Segments(self.folder, self.durable).begin(0)
 
     def identity(self) -> str:
         """Return what tells this stream from any other, also after its folder was moved; every file says it."""
         if not self._id:
-            with locked(f"{self.folder}/{_BOOK}") as book:
-                data = os.pread(book, BOOK_BYTES + 1, 0)
-                self._id = read_book(data)[2]
+            with locked(f"{self.folder}/{_INDEX}") as file_:
+                data = os.pread(file_, INDEX_BYTES + 1, 0)
+                self._id = read_index(data)[2]
                 if not self._id:  # nobody wrote it, or a crash cut it
                     segments = self._in_segments()
                     if segments is not None:
                         firsts, self._id = segments.firsts(), segments.named() or uuid.uuid4().hex[:12].encode()
-                        os.ftruncate(book, 0)
-                        os.pwrite(book, written_book(firsts[0], segments.at_end(0), self._id), 0)
+                        os.ftruncate(file_, 0)
+                        os.pwrite(file_, index_bytes(firsts[0], segments.at_end(0), self._id), 0)
                         return self._id.decode()
                     found = self._numbers()
-                    self._id = self._told(self.path(found[0])) if found else uuid.uuid4().hex[:12].encode()
-                    os.ftruncate(book, 0)
+                    self._id = self._read_identity(self.path(found[0])) if found else uuid.uuid4().hex[:12].encode()
+                    os.ftruncate(file_, 0)
                     first, following = (found[0], found[-1] + 1) if found else (0, 0)  # those before it may have been trimmed
-                    os.pwrite(book, written_book(first, following, self._id), 0)
+                    os.pwrite(file_, index_bytes(first, following, self._id), 0)
         return self._id.decode()
 
-    def _told(self, path: str) -> bytes:
+    def _read_identity(self, path: str) -> bytes:
         metadata = opened(pa.memory_map(path).read_buffer(), path).schema_arrow.metadata or {}
         return bytes(metadata.get(_STREAM, b"0" * 12))
 
@@ -386,15 +386,15 @@ class ReplayLog:
         last = control_of(parquet.read()) if parquet.schema_arrow.names[:1] == [CONTROL] else None
         return last is not None and last.watermark_us == END_OF_TIME and last.source is None
 
-    def _book(self) -> tuple[int, int, bytes]:
+    def _read_index(self) -> tuple[int, int, bytes]:
         try:
-            book = os.open(f"{self.folder}/{_BOOK}", os.O_RDONLY | os.O_CLOEXEC)
+            file_ = os.open(f"{self.folder}/{_INDEX}", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return 0, 0, b""
         try:
-            return read_book(os.pread(book, BOOK_BYTES + 1, 0))
+            return read_index(os.pread(file_, INDEX_BYTES + 1, 0))
         finally:
-            os.close(book)
+            os.close(file_)
 
     def _numbers(self) -> list[int]:
         with os.scandir(self.folder) as entries:
@@ -422,7 +422,7 @@ def _unwritten(folder: str, what: str, problem: OSError) -> SpoolError:
     return error
 
 
-def told_closed(what: str) -> str:
+def closed_text(what: str) -> str:
     """Why the call `what` of a closed sender is refused."""
     return (
         f"{what} on a closed sender: the end of input was declared and every window has fired. Hint: open another memory_stream"

@@ -18,7 +18,7 @@ from krishiv_py.lazy import lazy
 from krishiv_py.lingering import Lingering
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, time_point_us
 from krishiv_py.plan.running.control import Control
-from krishiv_py.replay_log import ReplayLog, told_closed, wall_clock_us
+from krishiv_py.replay_log import ReplayLog, closed_text, wall_clock_us
 from krishiv_py.send_segments import Send
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ class Sender(Generic[T]):
     def _check(self, what: str) -> None:
         self._in_this_process(what)
         if self._closed:
-            raise SenderClosedError(told_closed(what))
+            raise SenderClosedError(closed_text(what))
 
     def _in_this_process(self, what: str) -> None:
         """After a fork the thread that writes is missing, and a lock may be held by one that is."""

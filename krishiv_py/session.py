@@ -30,8 +30,8 @@ from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import PROFILES, a_number, a_text, file_name, is_collection, one_of
 from krishiv_py.plan.durations import Duration, TimePoint, to_us
 from krishiv_py.plan.nodes import MemorySource
-from krishiv_py.plan.options.batches import Batches, told_batches
-from krishiv_py.plan.options.begin import OnChange, told_begin
+from krishiv_py.plan.options.batches import Batches, given_batches
+from krishiv_py.plan.options.begin import OnChange, given_begin
 from krishiv_py.plan.schema import SchemaLike, as_schema
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.sender import Sender
@@ -315,12 +315,12 @@ class Session(FileSources, RangedSources, OtherStreams):
             When the checkpoint belongs to another plan; names what changed.
         """
         named = named_outputs(outputs, "session.start")
-        when = told_batches(batches, None)
+        when = given_batches(batches, None)
         if checkpoint is not None:
             a_text(checkpoint, "checkpoint", "pass a folder as text, or None for a temporary one")
         if name is not None:
             a_text(name, "name", "pass a text, or None for a generated name")
-        begin, plan, sinks = told_begin(savepoint, on_change), _one_plan(named), tuple(o.sink for o in named.values())
+        begin, plan, sinks = given_begin(savepoint, on_change), _one_plan(named), tuple(o.sink for o in named.values())
         given = history_of(plan, bootstrap, until, publish)
         if given is None:
             return self._runner.start(plan, sinks, checkpoint, when, name, begin)
@@ -420,7 +420,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         PlanError
             As :meth:`read_state` and :meth:`Query.why`.
         DurationError
-            For what is no time.
+            For a value that is not a time.
         """
         folder, plan = self._kept(checkpoint, stream, stage, "session.why")
         return LaidOut(self._runner.why(plan, folder, key, time, stage))

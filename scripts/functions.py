@@ -157,7 +157,7 @@ def _page() -> Iterator[str]:
         yield "| Function | Method | Type | | Example |"
         yield "|---|---|---|---|---|"
         yield from map(_line, own)
-    yield "\n## Methods that are no functions\n"
+    yield "\n## Methods that are not functions\n"
     yield "| Method | |"
     yield "|---|---|"
     for name in own_methods():
@@ -166,7 +166,7 @@ def _page() -> Iterator[str]:
 
 
 def own_methods() -> list[str]:
-    """Return the methods of columns that are no calls of functions."""
+    """Return the methods of columns that are not calls of functions."""
     inside = ("children", "parts")
     return [n for n, v in sorted(vars(Expr).items()) if n[0] != "_" and callable(v) and n not in inside]
 

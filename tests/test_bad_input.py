@@ -370,7 +370,7 @@ def test_empty_batches_are_legal(empty: Any) -> None:
         ([{"user": "a", "at": 1}, {"user": "a", "at": "soon"}], r"row 1, column 'at': not a bigint \(got: 'soon'\)"),
         ([{"user": 5, "at": 1}], "row 0, column 'user'"),
         ([{"user": "a", "att": 1}], "row 0 has a column that is not in the stream"),
-        ([5], "row 0 is no mapping"),
+        ([5], "row 0 is not a mapping"),
         (pa.table({"user": ["a"]}), "missing: at"),
         (pa.table({"user": ["a"], "at": [1], "x": [1]}), "unknown: x"),
         (pa.table({"user": ["a"], "at": [1.5]}), "column 'at' has the wrong type"),

@@ -19,10 +19,10 @@ from krishiv_py.testing.servers import free_ports
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["broker", "--port", "65536"], "no port: a number from 1 to 65535"),
-        (["broker", "--port", "-1"], "no port: a number from 1 to 65535"),
-        (["broker", "--port", "x"], "no port: a number from 1 to 65535"),
-        (["doctor", "--config", "spark.x"], "'spark.x' is no key=value"),
+        (["broker", "--port", "65536"], "not a port: a number from 1 to 65535"),
+        (["broker", "--port", "-1"], "not a port: a number from 1 to 65535"),
+        (["broker", "--port", "x"], "not a port: a number from 1 to 65535"),
+        (["doctor", "--config", "spark.x"], "'spark.x' is not a key=value"),
         (["doctor", "--profile", "mine"], "invalid choice: 'mine'"),
         (["doctor", "--master", "local[1]", "--connect", "sc://host"], "not allowed with argument --master"),
         ([], "required: command"),
@@ -37,7 +37,7 @@ def test_a_wrong_call(capsys: pytest.CaptureFixture[str], arguments: list[str], 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--master", ""], "krishiv doctor: `master` is no text"),
+        (["--master", ""], "krishiv doctor: `master` is not a text"),
         (["--connect", "host:15002"], "krishiv doctor: not a Spark Connect address (got: 'host:15002')"),
     ],
 )
@@ -114,7 +114,7 @@ def test_the_lateness_of_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     [
         ("rows.txt", "", [], "not a known kind of file (got: .txt)"),
         ("gone.csv", None, [], "the file cannot be read (got: "),
-        ("rows.parquet", "no parquet", [], "the file cannot be read (got: "),
+        ("rows.parquet", "not parquet", [], "the file cannot be read (got: "),
         ("rows.csv", "at\n1\n", ["--lag", "soon"], "soon"),
         ("rows.csv", "at\n1\n", ["--by", "nowhere"], "nowhere"),
         ("rows.csv", "at\n1\n", ["--loses-at-most", "7"], "loses_at_most"),

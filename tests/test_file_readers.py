@@ -1,4 +1,4 @@
-"""What readers make of files that do not fit the schema, or are no files of their kind (docs/sources.md)."""
+"""What readers make of files that do not fit the schema, or are not files of their kind (docs/sources.md)."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def write(path: Path, *rows: dict[str, Any], schema: pa.Schema = SCHEMA) -> Path
 
 
 def read(path: Path, rules: Rules = STRICT, schema: pa.Schema = SCHEMA) -> tuple[list[dict[str, Any]], list[Malformed]]:
-    """The rows of a file, and what was put aside."""
+    """The rows of a file, and what was set aside."""
     scanned = list(ParquetReader(schema, rules)(pa.record_batch([[f"file:{path}"]], names=["path"])))
     return [r for s in scanned if s.batch is not None for r in s.batch.to_pylist()], [m for s in scanned for m in s.malformed]
 
 
 def refused(path: Path, schema: pa.Schema = SCHEMA) -> str:
-    """The text of the error, which the file put aside has too."""
+    """The text of the error, which the file set aside has too."""
     with pytest.raises(SourceError) as raised:
         read(path, schema=schema)
     said = str(raised.value)
@@ -130,7 +130,7 @@ def test_case_of_names_is_ignored_as_in_spark(tmp_path: Path) -> None:
 def test_a_column_twice_is_refused(tmp_path: Path) -> None:
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["at", "at"])
     pq.write_table(table, tmp_path / "a.parquet")
-    assert "'at' stands twice" in refused(tmp_path / "a.parquet", pa.schema([("at", pa.int64())]))
+    assert "'at' appears twice" in refused(tmp_path / "a.parquet", pa.schema([("at", pa.int64())]))
 
 
 def test_a_column_of_another_type_is_named_unless_there_is_no_row(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_instants_of_older_writers_are_instants_at_any_depth(tmp_path: Path, coe
     file = tmp_path / "a.parquet"
     pq.write_table(pa.Table.from_pylist([row | {"local": 8}], schema(plain)), file, use_deprecated_int96_timestamps=coerced)
     wanted = pa.schema([schema(zoned).field(n) for n in ("at", "m", "u", "local")])
-    if not coerced:  # a time without a zone is no instant
+    if not coerced:  # a time without a zone is not an instant
         assert "is timestamp_ntz, and its values do not fit timestamp of" in refused(file, wanted)
         return
     (found,), _ = read(file, schema=wanted)
@@ -213,7 +213,7 @@ def test_folders_give_columns_that_the_file_has_not(tmp_path: Path) -> None:
 
 
 def lines(path: Path, data: bytes, schema: pa.Schema = SCHEMA) -> tuple[list[dict[str, Any]], list[tuple[Any, ...]]]:
-    """The rows of a file of JSON lines, and line, text and problem of what is no row."""
+    """The rows of a file of JSON lines, and line, text and problem of what is not a row."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     scanned = list(JsonReader(schema, ASIDE, tuple(SCHEMA.names))(pa.record_batch([[f"file:{path}"]], names=["path"])))
@@ -234,13 +234,13 @@ ROW = {"user": "a", "at": 1, "amount": 2}
     ("bad", "problem"),
     [
         (b'{"user":"a","at":1', "incomplete JSON object"),
-        (b'{"user":"a","at":"1"}', "column 'at': a text is no bigint"),
-        (b'{"user":"a","at":1.5}', "a number is no bigint"),
-        (b'{"user":"a","at":1.0}', "a number is no bigint"),
-        (b'{"user":"a","at":true}', "a boolean is no bigint"),
-        (b'{"user":"a","at":9223372036854775808}', "no bigint"),
-        (b'{"user":"a","at":[1]}', "a list is no bigint"),
-        (b'{"user":"a","at":1,"at":2}', "column 'at' stands twice"),
+        (b'{"user":"a","at":"1"}', "column 'at': a text is not a bigint"),
+        (b'{"user":"a","at":1.5}', "a number is not a bigint"),
+        (b'{"user":"a","at":1.0}', "a number is not a bigint"),
+        (b'{"user":"a","at":true}', "a boolean is not a bigint"),
+        (b'{"user":"a","at":9223372036854775808}', "not a bigint"),
+        (b'{"user":"a","at":[1]}', "a list is not a bigint"),
+        (b'{"user":"a","at":1,"at":2}', "column 'at' appears twice"),
         (b'{"user":"a"}{"user":"b"}', "incomplete JSON object"),
         (b'{"user":"a","at":1} x', "incomplete JSON object"),
         (b'{"usr":"a"}', "none of the columns user, at, amount; it has: usr"),
@@ -387,7 +387,7 @@ def test_names_of_another_case_are_read_fast_where_all_lines_spell_them_alike() 
         assert (lines.by_arrow(block) is not None) == fast
     (parsed,) = jsonlines.JsonLines(schema, ("k", "at")).read(io.BytesIO(b'{"K":"a","At":1,"AT":2}\n{"K":"a","k":"b"}\n'))
     assert parsed.batch.to_pylist() == [{"k": "b", "at": None}]
-    assert [b.problem for b in parsed.bad] == ["column 'at' stands twice"]
+    assert [b.problem for b in parsed.bad] == ["column 'at' appears twice"]
 
 
 def test_types_arrow_reads_otherwise(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def scraped(registry: CollectorRegistry) -> Samples:
 
 
 def of(query: Observed, registry: CollectorRegistry, *label: str) -> dict[str, float]:
-    """Samples of a query that have these further labels and no others."""
+    """Samples of a query that have these more labels and no others."""
     labels = (query.name, query.operator, *label)
     return {name: value for (name, values), value in scraped(registry).items() if values == labels}
 

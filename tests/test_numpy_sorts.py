@@ -45,11 +45,11 @@ told = pathlib.Path(sys.argv[1])
 opened = pathlib.Path.open
 pathlib.Path.open = lambda path, *more: opened(told if str(path) == "/proc/cpuinfo" else path, *more)
 asked = []
-class Asked:
+class CustomTrigger:
     def find_spec(self, name, *more):
         if name == "numpy":
             asked.append(os.environ.get("NPY_DISABLE_CPU_FEATURES"))
-sys.meta_path.insert(0, Asked())
+sys.meta_path.insert(0, CustomTrigger())
 import krishiv_py.arrays.sorting as sorting
 print(asked, os.environ.get("NPY_DISABLE_CPU_FEATURES"), sorting.sorted_unique(sorting.np.arange(100) % 7).tolist())
 """

@@ -96,7 +96,7 @@ def test_batches_are_planned_by_batches(make: Callable[[], QueryTrigger], new: B
     assert "the old name of `batches`" in started(batches=new, trigger=old)
     for wrong in ("every", Trigger.on_count(3), 5):
         assert started(batches=wrong) == started(trigger=wrong)
-        assert "`batches` is no Batches" in started(batches=wrong)
+        assert "`batches` is not a Batches" in started(batches=wrong)
 
 
 @pytest.mark.parametrize("name", sorted({*compat.__all__} - {"fixed_lag_ms", "sliding_window", "try_add"}))

@@ -71,7 +71,7 @@ CONSTANT = 5
 
 @pytest.fixture
 def jobs(tmp_path: Path) -> str:
-    """A file of jobs beside a folder with orders."""
+    """A file of jobs next to a folder with orders."""
     (tmp_path / "helper.py").write_text("LAG = 5_000\n")
     (tmp_path / "jobs.py").write_text(JOBS)
     (tmp_path / "in").mkdir()

@@ -1,1 +1,1 @@
-"""The windows over a Kafka topic of JSON events, beside hand-written Spark with its connector (``README.md``)."""
+"""The windows over a Kafka topic of JSON events, next to hand-written Spark with its connector (``README.md``)."""

@@ -17,7 +17,7 @@ from benchmarks.peers.native_spark import columns, session, window_of, write
 from krishiv_py.testing.servers import Jars
 
 JARS = Jars(Path(__file__).with_name("jars.sha256"), "spark_kafka", "KRISHIV_SPARK_KAFKA_JARS")
-"""The connector and what it needs beside Spark's own jars."""
+"""The connector and what it needs next to Spark's own jars."""
 SCHEMA = "user_id BIGINT, event_time BIGINT, amount BIGINT"
 
 

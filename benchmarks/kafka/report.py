@@ -50,7 +50,7 @@ def rate(turn: Record) -> float:
 
 
 def ratios(ours: Iterable[Record], other: Iterable[Record]) -> list[float]:
-    """How many times the events per CPU second of the other side ours takes; each turn beside that of ours nearest in time."""
+    """How many times the events per CPU second of the other side ours takes; each turn next to that of ours nearest in time."""
     mine = [(datetime.fromisoformat(turn.started), turn) for turn in ours]
     pairs = []
     for turn in other:
@@ -69,8 +69,8 @@ def table(turns: Iterable[Record]) -> str:
     for (data, job), sides in sorted(by.items()):
         for side, found in sides.items():
             whole, short = (median(leg["cpu_s"] for leg in legs) for legs in legs_of(found))
-            beside = ratios(sides["krishiv"], found) if side != "krishiv" and "krishiv" in sides else []
-            lead = f"{median(beside):.2f} ({min(beside):.2f}, {max(beside):.2f})" if beside else ""
+            shares = ratios(sides["krishiv"], found) if side != "krishiv" and "krishiv" in sides else []
+            lead = f"{median(shares):.2f} ({min(shares):.2f}, {max(shares):.2f})" if shares else ""
             cells = (
                 data,
                 job,

@@ -6,7 +6,7 @@
     python -m benchmarks kafka report
 
 A turn is a short run, over a topic with the first twentieth of the events, and the whole one, each a process of its own; the
-difference tells start-up apart. Each is measured by a process beside the broker, so what the broker takes does not count. A
+difference tells start-up apart. Each is measured by a process next to the broker, so what the broker takes does not count. A
 result is checked against DuckDB's before its time counts. Turns go to ``benchmarks/results/kafka.jsonl``.
 """
 
@@ -65,7 +65,7 @@ def prepared(address: str, events: int, keys: int, batch_rows: int | None, seed:
     (whole, sent), (short, few) = topics.fill(address, folder), topics.fill(address, folder, 1)
     rows = batch_rows or events // 4
     if sent != events or rows % few:
-        raise SystemExit(f"{sent} of {events} events; a batch of {rows} is no multiple of a part, {few}")
+        raise SystemExit(f"{sent} of {events} events; a batch of {rows} is not a multiple of a part, {few}")
     return Input(spec, folder, address, whole, short, few, rows)
 
 

@@ -27,7 +27,7 @@ MODULES = {
 
 
 def measured(side: str, job: Job, address: str, topic: str, out: Path, timeout_s: float, *more: str) -> Measurement:
-    """One run, measured by a process that is no parent of the broker."""
+    """One run, measured by a process that is not a parent of the broker."""
     command = [python_of(SIDES[side].env), "-m", MODULES[side], "--job", job.name, "--address", address]
     command += ["--topic", topic, "--out", str(out), *more]
     outer = [sys.executable, "-m", "benchmarks.measure", "--timeout", str(timeout_s), "--log", str(out.with_name("log.txt"))]

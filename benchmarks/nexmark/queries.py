@@ -187,7 +187,7 @@ def q13(s: Streams) -> Plan:
 
 
 def q14(s: Streams) -> Plan:
-    """Bids of a range of prices, their time of day, and how many letters c there are beside them."""
+    """Bids of a range of prices, their time of day, and how many letters c there are next to them."""
     hour = "hour(date_time)"
     kind = f"""CASE WHEN {hour} >= 8 AND {hour} <= 18 THEN 'dayTime' WHEN {hour} <= 6 OR {hour} >= 20 THEN 'nightTime'
         ELSE 'otherTime' END"""

@@ -1,7 +1,7 @@
 """Queries as SQL of the library, where it has the words: the texts of the benchmark with bounds in time added.
 
 The others need sessions whose gap is a column (q4, q6, q9), lists as rows (q7), ``last`` of every column (q18), sessions
-that touch (q11), the clock (q12), or a table beside the streams (q13, which SQL can say with a registered one; q20 as q3).
+that touch (q11), the clock (q12), or a table next to the streams (q13, which SQL can say with a registered one; q20 as q3).
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def lookback(job: Job, events: Any) -> Any:
 
     An interval join of the stream with itself takes twice the CPU with many keys and more than 24 GB with hot ones;
     ``intervals_over`` would look at the rows of all keys from each row; sliding windows of twice the look-back take five times
-    the CPU and more. A user's rows are gone over anew whenever one comes, which in static mode is once.
+    the CPU and more. A user's rows are gone over again whenever one comes, which in static mode is once.
     """
     size = job.size_ms * 1_000
 

@@ -78,18 +78,18 @@ def _computable(expr: Expr, name: str, schema: pa.Schema, where: str) -> Expr:
 
 def _no_constant(expr: Expr, where: str) -> None:
     if not columns_of(expr):
-        raise PlanError(f"{where}: a constant is no key", got=repr(expr), hint="leave it out")
+        raise PlanError(f"{where}: a constant is not a key", got=repr(expr), hint="leave it out")
     if "*" in columns_of(expr):
         raise PlanError(f'{where} takes no col("*")', got=repr(expr), hint="name a column")
 
 
 def with_computed(mark: Watermark, rows: pa.Schema, computed: Sequence[Named]) -> Watermark:
-    """The watermark `mark` over its `rows` with further columns; as it is if there are none."""
+    """The watermark `mark` over its `rows` with more columns; as it is if there are none."""
     return attrs.evolve(mark, input=projected(mark.input, rows, computed)) if computed else mark
 
 
 def projected(node: Node, rows: pa.Schema, computed: Sequence[Named]) -> Node:
-    """The `rows` of a node with further columns."""
+    """The `rows` of a node with more columns."""
     kept = [(n, col(n)) for n in rows.names]
     return keeping_mark(Project(node, (*kept, *computed), computes=tuple(name for name, _ in computed)))
 

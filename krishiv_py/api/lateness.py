@@ -50,7 +50,7 @@ def classify(
     DurationError
         For negative, float or boolean lengths and unreadable text.
     PlanError
-        For what is no point in time.
+        For a value that is not a point in time.
 
     Examples
     --------

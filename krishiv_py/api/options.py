@@ -18,6 +18,7 @@ from krishiv_py.plan.checks import a_number, a_text, one_of
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.nodes import only_results, prefix_of, source_of
+from krishiv_py.plan.options.explicit import PRESETS, PresetName
 from krishiv_py.plan.options.late import LateEventHandler, a_late_handler
 from krishiv_py.plan.options.query import (
     EmitMode,
@@ -28,7 +29,6 @@ from krishiv_py.plan.options.query import (
     QueryOptions,
     StateTtlConfig,
 )
-from krishiv_py.plan.options.told import PRESETS, PresetName
 from krishiv_py.plan.options.triggers import Accumulation, Trigger
 from krishiv_py.plan.options.window_trigger import WindowTrigger
 from krishiv_py.redaction import shown_text
@@ -83,8 +83,8 @@ class OptionMethods(ShownInALine):
         """Return the checked results of a `stage` made of this stream."""
         return results.results_of(stage, self._runner)
 
-    def _told(self, **options: Any) -> Self:
-        return self._with(told=attrs.evolve(self._optional().told, **options))
+    def _with_options(self, **options: Any) -> Self:
+        return self._with(explicit=attrs.evolve(self._optional().explicit, **options))
 
     def preset(self, name: PresetName) -> Self:
         """Set the switches of a system: lateness, late rule, emission, touching sessions, start of the watermark.
@@ -98,11 +98,11 @@ class OptionMethods(ShownInALine):
             Streaming (SEMANTICS §4.6).
         """
         one_of(name, "name", tuple(PRESETS))
-        return self._told(preset=name)
+        return self._with_options(preset=name)
 
     def allowed_lateness(self, lateness: Duration) -> Self:
         """Accept rows up to `lateness` behind the watermark; windows stay in state that much longer (SEMANTICS §4.2)."""
-        return self._told(allowed_lateness_us=to_us(lateness, "lateness", allow_zero=True))
+        return self._with_options(allowed_lateness_us=to_us(lateness, "lateness", allow_zero=True))
 
     def late_rule(self, rule: LateRule) -> Self:
         """Judge rows by `rule` (SEMANTICS §4.2).
@@ -113,12 +113,12 @@ class OptionMethods(ShownInALine):
             By their own time (default), or by whether all their windows are over.
         """
         one_of(rule, "rule", ("event", "window"))
-        return self._told(late_rule=rule)
+        return self._with_options(late_rule=rule)
 
     def null_keys(self, where: NullKeys) -> Self:
         """Say `where` null keys go: a ``"group"`` of their own (default), or the ``"side_output"`` (SEMANTICS §1.3)."""
         one_of(where, "where", ("group", "side_output"))
-        return self._told(null_keys=where)
+        return self._with_options(null_keys=where)
 
     def named(self, name: str) -> Self:
         """Call the stage `name`: in late rows, progress and errors, and where a changed plan finds its state again.
@@ -139,7 +139,7 @@ class OptionMethods(ShownInALine):
         >>> list(Driver(minutes).send([{"at": 1}]).late_by_stage)
         ['per_minute']
         """
-        return self._told(named=a_text(name, "name", 'write the name of the stage: .named("per_minute")'))
+        return self._with_options(named=a_text(name, "name", 'write the name of the stage: .named("per_minute")'))
 
     def emit(self, mode: EmitMode) -> Self:
         """Choose the output `mode` (SEMANTICS §5.4).
@@ -151,7 +151,7 @@ class OptionMethods(ShownInALine):
             marks retractions. The default is ``"final"``, or ``"updates"`` if more than one firing is possible.
         """
         one_of(mode, "mode", ("final", "updates", "retractions"))
-        return self._told(emit=mode)
+        return self._with_options(emit=mode)
 
     def trigger(self, trigger: Trigger) -> Self:
         """Choose by `trigger` when windows fire (SEMANTICS §5.1 to §5.3).
@@ -169,12 +169,12 @@ class OptionMethods(ShownInALine):
                 got=shown(trigger),
                 hint="wrap it: Trigger.when(...)" if own else "pass Trigger.on_count(100) or another",
             )
-        return self._told(trigger=trigger)
+        return self._with_options(trigger=trigger)
 
     def accumulation(self, mode: Accumulation) -> Self:
         """Choose by `mode` what a firing contains: all rows (``"accumulating"``) or only new ones (``"discarding"``)."""
         one_of(mode, "mode", ("accumulating", "discarding"))
-        return self._told(accumulation=mode)
+        return self._with_options(accumulation=mode)
 
     def with_pane(self) -> Self:
         """Add the columns ``pane_timing`` and ``pane_index`` to results (SEMANTICS §5.5).
@@ -183,7 +183,7 @@ class OptionMethods(ShownInALine):
         Time-interval panes say ``on_complete`` for ``on_time``. The index is the zero-based number of the firing of the key
         and window; a retraction has the index of the firing it belongs to.
         """
-        return self._told(pane=True)
+        return self._with_options(pane=True)
 
     def future_tolerance(
         self, tolerance: Duration, action: FutureAction = "warn", reference: FutureReference | None = None
@@ -213,7 +213,7 @@ class OptionMethods(ShownInALine):
                 then="no row would be refused: only clocks of sources are wrong",
                 hint="write it before the first window: .watermark(...).future_tolerance(...).key_by(...)",
             )
-        return self._told(future_us=future_us, future_action=action, future_reference=reference)
+        return self._with_options(future_us=future_us, future_action=action, future_reference=reference)
 
     def max_listed(self, values: int) -> Self:
         """Set how many `values` the lists of one key may hold in one step; 50 million by default (docs/costs.md).
@@ -227,13 +227,13 @@ class OptionMethods(ShownInALine):
             From 1.
         """
         most = a_number(values, "values", 1, "write .max_listed(100_000_000)", most=(1 << 62))
-        return self._told(max_listed=most)
+        return self._with_options(max_listed=most)
 
     def with_state_ttl(self, config: StateTtlConfig) -> Self:
         """Drop and count the state of keys without new rows for the time in `config` (SEMANTICS §6.1)."""
         if not isinstance(config, StateTtlConfig):
             raise PlanError("not a StateTtlConfig", got=shown(config), hint='pass StateTtlConfig(ttl="1 hour")')
-        return self._told(ttl=config)
+        return self._with_options(ttl=config)
 
     def with_late_event_handler(self, handler: LateEventHandler) -> Self:
         """Pass late rows to `handler` instead of only counting them (SEMANTICS §4.3)."""

@@ -37,7 +37,7 @@ class OtherStreams:
     def rate(self, rows_per_second: int = 1) -> Stream:
         """Spark's generator: `rows_per_second` rows of ``timestamp`` and ``value``, for trying things out."""
         if isinstance(rows_per_second, bool) or not isinstance(rows_per_second, int) or rows_per_second < 1:
-            raise PlanError("`rows_per_second` is no rate", got=shown(rows_per_second), hint="use 1 or more")
+            raise PlanError("`rows_per_second` is not a rate", got=shown(rows_per_second), hint="use 1 or more")
         return self.from_dataframe(self.spark.readStream.format("rate").option("rowsPerSecond", rows_per_second).load())
 
     def from_dataframe(self, frame: Any) -> Stream:
@@ -54,7 +54,7 @@ class OtherStreams:
         name : str
             As SQL names it: ``"events"``, ``"db.events"``, ``"catalog.db.events"``.
         streaming : bool
-            Also read rows that come later, where the table's format can be read as a stream. Otherwise the table as it stands
+            Also read rows that come later, where the table's format can be read as a stream. Otherwise the table as it is
             when the stream is run is a bounded stream.
 
         Raises
@@ -62,7 +62,7 @@ class OtherStreams:
         SourceError
             When there is no such table, or it cannot be read so.
         PlanError
-            For what is no name.
+            For a value that is not a name.
         """
         a_text(name, "name", 'write session.table("db.events")')
         a_switch(streaming, "streaming")

@@ -41,7 +41,7 @@ class Output:
     Raises
     ------
     PlanError
-        For what is no pipeline or no sink, and for a name that is no text.
+        For a value that is not a pipeline or not a sink, and for a name that is not a text.
     """
 
     stream: running.RunMethods

@@ -81,7 +81,7 @@ class Query(Protocol):
         Raises
         ------
         PlanError
-            For what is no profile, a name that no such stage has, and where no stage judges rows by their event time.
+            For a value that is not a profile, a name that no such stage has, and where no stage has a watermark.
         """
         ...
 
@@ -340,7 +340,7 @@ class Query(Protocol):
         PlanError
             For a value that cannot be a key of this query, and a name that no stage has.
         DurationError
-            For what is no time.
+            For a value that is not a time.
         """
         ...
 

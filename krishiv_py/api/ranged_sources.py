@@ -12,7 +12,7 @@ from krishiv_py.connectors.kafka.columns import KeyFormat
 from krishiv_py.connectors.kafka.making import kafka_source
 from krishiv_py.connectors.kafka.settings import Option
 from krishiv_py.connectors.kafka.source import OnLost, ValueFormat
-from krishiv_py.connectors.kafka.starting import Told as KafkaPlace
+from krishiv_py.connectors.kafka.starting import RemoteStart as KafkaPlace
 from krishiv_py.connectors.ranges import node_of
 from krishiv_py.connectors.source import Source
 from krishiv_py.connectors.tables.delta.making import DeltaPlace, delta_source
@@ -40,7 +40,7 @@ class RangedSources:
         Raises
         ------
         PlanError
-            When it is no source, or what it states does not fit together.
+            When it is not a source, or what it states does not fit together.
         """
         node = node_of(source, name)
         return Stream(node, node.schema, self._runner)
@@ -107,7 +107,7 @@ class RangedSources:
         key_format : {"string", "bytes", "json", "avro"}
             Type of the column for `key`; JSON and Avro keys are decoded to the columns of `key_schema`.
         key_schema : pyarrow.Schema or StructType or str, optional
-            Columns of JSON and Avro keys. An Avro key that is no record is the only column. They are null without a key.
+            Columns of JSON and Avro keys. An Avro key that is not a record is the only column. They are null without a key.
         avro_key_schema : str, optional
             JSON text of the schema of Avro keys that do not begin with the number of one in the registry.
         starting : {"earliest", "latest"}, datetime, int (ms since the epoch) or mapping of partition to offset
@@ -117,7 +117,7 @@ class RangedSources:
         max_offsets_per_batch : int, optional
             The most offsets of one micro-batch, from 1, in the order of the records' timestamps; all there is by default.
         on_malformed : {"fail", "side_output"}
-            What to do with a record that is no row: stop the query with an error that names it, or add it to the late rows.
+            What to do with a record that is not a row: stop the query with an error that names it, or add it to the late rows.
         on_lost : {"fail", "warn"}
             What to do when records expired before they were read: stop the query, or go on with a warning.
         partitions_as_sources : bool

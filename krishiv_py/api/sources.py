@@ -28,7 +28,7 @@ class FileRunner(Runner, Protocol):
     """A runner that knows files."""
 
     def located(self, path: str, streaming: bool) -> tuple[str, bool]:
-        """The path to read, and whether it names a folder or file as it stands."""
+        """The path to read, and whether it names a folder or file as it is."""
         ...
 
     def infer(self, path: tuple[str, bool], kind: str, options: dict[str, str]) -> pa.Schema:
@@ -275,4 +275,4 @@ def checked_path(path: object) -> str:
     hint = 'pass a folder, a file or a pattern such as "events/*.parquet"'
     if isinstance(path, (list, tuple, set)):
         hint += "; of several folders make one stream with session.union({...})"
-    raise PlanError("`path` is no path", got=shown(path), hint=hint)
+    raise PlanError("`path` is not a path", got=shown(path), hint=hint)

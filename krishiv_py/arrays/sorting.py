@@ -81,7 +81,7 @@ def sorted_unique(values: Ints) -> Ints:
 
 
 def numbered(values: Ints) -> tuple[Ints, Ints]:
-    """The number of each value among the values there are, in their order; and where each of these stands first."""
+    """The number of each value among the values there are, in their order; and where each of these is first."""
     n = len(values)
     low = int(values.min()) if n else 0
     bits = n.bit_length()

@@ -1,4 +1,4 @@
-"""``krishiv doctor``: what the machines of a cluster have, beside the driver's."""
+"""``krishiv doctor``: what the machines of a cluster have, next to the driver's."""
 
 from __future__ import annotations
 

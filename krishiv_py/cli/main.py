@@ -32,7 +32,7 @@ else:  # a job in process needs no Spark
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code: 0 when all is well, 1 when something was found, 2 for a wrong call.
 
-    ``run`` has further codes (:data:`krishiv_py.cli.run.CODES`).
+    ``run`` has more codes (:data:`krishiv_py.cli.run.CODES`).
     """
     given = parser().parse_args(arguments)
     try:

@@ -74,7 +74,7 @@ def a_setting(text: str) -> tuple[str, str]:
     """Return the halves of ``key=value``."""
     key, _, value = text.partition("=")
     if not key or not value:
-        raise argparse.ArgumentTypeError(f"{text!r} is no key=value")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a key=value")
     return key, value
 
 
@@ -84,7 +84,7 @@ _PORTS: Final = 65_536
 def a_port(text: str) -> int:
     """Return a port of TCP; 0 for a free one."""
     if not text.isdecimal() or int(text) >= _PORTS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port: a number from 1 to {_PORTS - 1}, or 0 for a free one")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: a number from 1 to {_PORTS - 1}, or 0 for a free one")
     return int(text)
 
 
@@ -150,7 +150,7 @@ def _query(session: Session, made: object, name: str, given: argparse.Namespace,
     Raises
     ------
     PlanError
-        When it is no output.
+        When it is not an output.
     """
     outputs = outputs_of(given.job, made)
     if len(outputs) == 1 and outputs[0].name is None:

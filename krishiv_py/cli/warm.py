@@ -87,7 +87,7 @@ def _make(final: Path, made: Path) -> None:
     checksum_path(made).replace(checksum_path(final))
 
 
-def warm_beside() -> None:
+def warm_in_background() -> None:
     """Make the archive while others work: give way to them, and do nothing where somebody else makes it."""
     os.nice(19)
     with contextlib.suppress(KrishivError):
@@ -118,4 +118,4 @@ if __name__ == "__main__":
     if sys.argv[1:]:
         run_small(sys.argv[1])
     else:
-        warm_beside()
+        warm_in_background()

@@ -40,7 +40,7 @@ def say_why(given: argparse.Namespace) -> None:
     PlanError
         For a job that gives no outputs, and a key or stage that it does not have.
     DurationError
-        For what is no time.
+        For a value that is not a time.
     """
     engine = engine_of(absolute(given.checkpoint).rstrip("/"))
     if engine is None:

@@ -1,6 +1,6 @@
 """The one place where Arrow data of any layout becomes columns of a stream's types (docs/types.md has the table).
 
-A reader says by a :class:`Rule` what it makes of columns that are missing, of further ones, of names in another case and of
+A reader says by a :class:`Rule` what it makes of columns that are missing, of extra columns, of names in another case and of
 other types. Fields of structs are columns: the rule holds for them too, at any depth, in lists, maps and structs.
 
     fitted_batch(batch, schema, SENT, "the batch was not sent")    a batch; fit_batch for callers with errors of their own
@@ -126,7 +126,7 @@ class Rule:
     ----------
     missing : {"fail", "null"}
         A name of the schema that is not there.
-    further : {"fail", "skip"}
+    extra : {"fail", "skip"}
         A name that the schema does not have.
     any_case : bool
         Whether a name that differs in case only is the same one, where none is written as in the schema.
@@ -135,7 +135,7 @@ class Rule:
     """
 
     missing: Literal["fail", "null"] = "fail"
-    further: Literal["fail", "skip"] = "fail"
+    extra: Literal["fail", "skip"] = "fail"
     any_case: bool = False
     leaf: Leaf = same_kind
 
@@ -144,13 +144,13 @@ SENT: Final = Rule()
 """Frames that are sent."""
 RETURNED: Final = Rule(leaf=exact_number)
 """Results of functions of users, under a schema that they declared."""
-SOURCE: Final = Rule(further="skip")
+SOURCE: Final = Rule(extra="skip")
 """Batches of a source of the user's."""
-FILE: Final = Rule(further="skip", any_case=True)
+FILE: Final = Rule(extra="skip", any_case=True)
 """Files; a reader that takes what is missing as null says so."""
-TABLE: Final = Rule(missing="null", further="skip", any_case=True, leaf=exact_value)
+TABLE: Final = Rule(missing="null", extra="skip", any_case=True, leaf=exact_value)
 """Files of a table whose log says the types: older files may lack columns, and have narrower ones."""
-LOOKUP: Final = Rule(further="skip", leaf=exact_value)
+LOOKUP: Final = Rule(extra="skip", leaf=exact_value)
 """Tables that rows are looked up in."""
 
 
@@ -160,7 +160,7 @@ def spelt(name: str, names: Sequence[str]) -> str | None:
     Raises
     ------
     MisfitError
-        When it stands twice.
+        When it appears twice.
     """
     (at,) = places((name,), names, any_case=True)
     return None if at is None else names[at]
@@ -172,7 +172,7 @@ def places(wanted: Sequence[str], given: Sequence[str], *, any_case: bool, path:
     Raises
     ------
     MisfitError
-        When a wanted name stands twice.
+        When a wanted name appears twice.
     """
     if list(wanted) == list(given):
         return list(range(len(given)))
@@ -188,7 +188,7 @@ def places(wanted: Sequence[str], given: Sequence[str], *, any_case: bool, path:
         if len(same) > 1:
             names = [given[at] for at in same]
             where = _where((*path, name))
-            what = f"{where} stands twice" if name in by_name else f"no {where}, but {' and '.join(map(repr, names))}"
+            what = f"{where} appears twice" if name in by_name else f"no {where}, but {' and '.join(map(repr, names))}"
             raise MisfitError(what, "neither can be meant alone", "rename one of them")
         found.append(same[0] if same else None)
     return found
@@ -383,14 +383,14 @@ def _offsets(values: pa.Array) -> pa.Array:
 def _taken(given: Sequence[str], wanted: Sequence[str], rule: Rule, path: Path) -> list[int | None]:
     """Return the places of wanted names by a rule; None for a name that is missing and may be."""
     dot = "".join(f"{name}." for name in path)
-    if rule.further == "fail" and len(set(given)) < len(given):
+    if rule.extra == "fail" and len(set(given)) < len(given):
         what = f"{_where(path)} has a field twice" if path else "the batch has a column twice"
         names = ", ".join(shown(dot + name) for name, times in Counter(given).items() if times > 1)
         raise MisfitError(what, names, "leave one of them out, or rename it")
     found = places(wanted, given, any_case=rule.any_case, path=path)
     lost = [name for name, at in zip(wanted, found, strict=True) if at is None] if rule.missing == "fail" else []
-    unknown = set(range(len(given))) - set(found) if rule.further == "fail" else set()
-    if lost and rule.further == "skip":
+    unknown = set(range(len(given))) - set(found) if rule.extra == "fail" else set()
+    if lost and rule.extra == "skip":
         raise lacking(given, lost[0], path)
     if lost or unknown:
         what = f"{_where(path)} has other fields than the stream" if path else "the batch has other columns than the stream"

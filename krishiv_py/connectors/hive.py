@@ -36,7 +36,7 @@ def check_partitions(sink: str, names: Sequence[str], schema: pa.Schema) -> None
     Raises
     ------
     ColumnError
-        For a name that is no column.
+        For a name that is not a column.
     SchemaError
         For types that have no text, and when no column is left for the files.
     """

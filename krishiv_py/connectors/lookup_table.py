@@ -1,4 +1,4 @@
-"""Tables that rows are looked up in: as they are, or loaded anew now and then (SEMANTICS §9.3).
+"""Tables that rows are looked up in: as they are, or loaded again now and then (SEMANTICS §9.3).
 
 In a query all tasks of a micro-batch see one version of a table: its driver loads it and says which
 (runtime/storage/tables.py). A test driver goes by its clock; a task for which nobody says it, as in a frame that goes on in
@@ -115,7 +115,7 @@ class LookupTable:
         return "table" if named == "<lambda>" else str(named)
 
     def current(self) -> tuple[int | str, pa.Table]:
-        """The table as it stands, and a number that changes with it.
+        """The table as it is, and a number that changes with it.
 
         Raises
         ------
@@ -221,5 +221,5 @@ def as_table(found: Any) -> pa.Table:
         return found.toArrow()
     table = None if spark else arrow_table(found)
     if table is None:
-        raise TypeError(f"a {type(found).__name__} is no table")
+        raise TypeError(f"a {type(found).__name__} is not a table")
     return table

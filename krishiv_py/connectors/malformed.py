@@ -9,19 +9,19 @@ import attrs
 
 from krishiv_py.errors import SourceError
 
-Told: TypeAlias = "str | int | bytes | None"
+RemoteStart: TypeAlias = "str | int | bytes | None"
 
 
 @attrs.frozen
 class Malformed:
-    """Input that is no row: a line, what is left of a file (without line and text), or a record of a topic.
+    """Input that is not a row: a line, what is left of a file (without line and text), or a record of a topic.
 
     Attributes
     ----------
     file, line, text : str, int and str, or None
         Where a line stands, from 1, and the whole of it.
     problem : str
-        Why it is no row.
+        Why it is not a row.
     topic, partition, offset, key, value : str, int, int, bytes and bytes, or None
         Where a record of a topic stands, and the whole of it.
     """
@@ -55,6 +55,6 @@ class Malformed:
         return SourceError(f"{self.where}: {' '.join(self.problem.split())}", got=shown, hint=hint)
 
 
-def in_columns(malformed: Sequence[Malformed]) -> dict[str, list[Told]]:
+def in_columns(malformed: Sequence[Malformed]) -> dict[str, list[RemoteStart]]:
     """All that is known of each, as columns."""
     return {name: [getattr(m, name) for m in malformed] for name in attrs.fields_dict(Malformed)}

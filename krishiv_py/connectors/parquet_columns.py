@@ -69,7 +69,7 @@ def file_columns(schema: pa.Schema, file: pq.ParquetFile, rule: Rule, *, instant
     Raises
     ------
     MisfitError
-        When a name stands twice.
+        When a name appears twice.
     """
     stored = file.schema_arrow
     found = {}

@@ -118,5 +118,5 @@ class TablePublisher:
                 f"{self.sink.title} holds batch {self._last} of this query already",
                 got=f"batch {batch_id}, which never ran from this checkpoint",
                 then="the checkpoint was restored from an older copy, and its rows would be lost or doubled",
-                hint="restore the sink to the same time as the checkpoint, or begin anew with both",
+                hint="restore the sink to the same time as the checkpoint, or start with both",
             )

@@ -60,7 +60,7 @@ def node_of(source: Source, name: str | None) -> RangeSource:
     Raises
     ------
     PlanError
-        When it is no source, or what it states does not fit together.
+        When it is not a source, or what it states does not fit together.
     """
     if not isinstance(source, Source):
         hint = "subclass krishiv_py.connectors.Source, and implement plan(last) and read(planned, columns)"
@@ -76,7 +76,7 @@ def node_of(source: Source, name: str | None) -> RangeSource:
         or not isinstance(source.poll_seconds, (int, float))
         or not source.poll_seconds > 0
     ):
-        raise PlanError("`poll_seconds` is no time to wait", got=shown(source.poll_seconds), hint="state seconds above 0")
+        raise PlanError("`poll_seconds` is not a time to wait", got=shown(source.poll_seconds), hint="state seconds above 0")
     if source.source_column is not None:
         known_column(source.source_column, schema.names, "source_column")
     if (source.source_column is None) != (not source.watermark_sources):
@@ -172,7 +172,7 @@ def backlog_of(source: Source, name: str, position: str | None) -> Backlog | Non
     Raises
     ------
     SourceError
-        When it fails, or gives what is no number; names the source.
+        When it fails, or gives what is not a number; names the source.
     """
     with _blamed(source, "backlog", f"the source {name} cannot say how much is waiting", position):
         found: object = source.backlog(None if position is None else json.loads(position))
@@ -195,7 +195,7 @@ def partition_of(source: Source, name: str, planned: str) -> str:
     Raises
     ------
     SourceError
-        When the source fails, or gives what is no name; names the source.
+        When the source fails, or gives what is not a name; names the source.
     """
     with _blamed(source, "partition_of", f"the source {name} cannot name the partition of a range", planned):
         found: object = source.partition_of(json.loads(planned))
@@ -222,7 +222,7 @@ def all_ranges(source: Source, name: str) -> list[NotedRanges]:
 
 
 def read_range(source: Source, name: str, planned: str, schema: pa.Schema) -> Iterator[pa.RecordBatch | Malformed]:
-    """The rows of a noted range, batch by batch, in the columns of `schema`, which are needed, and what is no row.
+    """The rows of a noted range, batch by batch, in the columns of `schema`, which are needed, and what is not a row.
 
     Raises
     ------

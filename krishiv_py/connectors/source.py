@@ -75,7 +75,7 @@ class Source(ABC):
     def read(self, planned: JsonValue, columns: Sequence[str]) -> Iterator[pa.RecordBatch | pa.Table | Malformed]:
         """The rows of one range, in order. Runs in a task, possibly more than once.
 
-        What is no row is a :class:`~krishiv_py.connectors.Malformed` with `topic`, `partition`, `offset`, `key`, `value` and
+        What is not a row is a :class:`~krishiv_py.connectors.Malformed` with `topic`, `partition`, `offset`, `key`, `value` and
         `problem`, as far as they are known.
 
         Parameters
@@ -83,7 +83,7 @@ class Source(ABC):
         planned : JSON value
             One of the ranges of :meth:`plan`.
         columns : sequence of str
-            The columns that are needed. Batches may have others, and their structs further fields; they are not read.
+            The columns that are needed. Batches may have others, and their structs more fields; they are not read.
         """
 
     def describe(self) -> str:

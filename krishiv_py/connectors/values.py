@@ -90,10 +90,10 @@ class UnfitError(ValueError):
 
     def __str__(self) -> str:
         where = f"{self.path.removeprefix('.')}: " if self.path else ""
-        return f"{where}a value of type {type(self.value).__name__} is no {type_text(self.type)}: {self.why}"
+        return f"{where}a value of type {type(self.value).__name__} is not a {type_text(self.type)}: {self.why}"
 
 
-def column(values: Sequence[Any], type_: pa.DataType, *, further: bool = False) -> pa.Array:
+def column(values: Sequence[Any], type_: pa.DataType, *, extra_fields: bool = False) -> pa.Array:
     """Return Python values as an Arrow array of a type, each of them exactly.
 
     Parameters
@@ -102,8 +102,8 @@ def column(values: Sequence[Any], type_: pa.DataType, *, further: bool = False) 
         One value a row; None, ``pandas.NA``, ``pandas.NaT`` and NumPy's ``NaT`` are nulls.
     type_ : pyarrow.DataType
         The type of the array, of any depth.
-    further : bool, default False
-        Whether names that a struct does not have are left unread, as further columns of files are. By default they are refused.
+    extra_fields : bool, default False
+        Whether names that a struct does not have are left unread, as more columns of files are. By default they are refused.
 
     Raises
     ------
@@ -117,18 +117,18 @@ def column(values: Sequence[Any], type_: pa.DataType, *, further: bool = False) 
     >>> column([1, 2.5], pa.int64())
     Traceback (most recent call last):
     ...
-    krishiv_py.connectors.values.UnfitError: a value of type float is no bigint: a part of the value would be lost
+    krishiv_py.connectors.values.UnfitError: a value of type float is not a bigint: a part of the value would be lost
     """
     t = pa.types
     if t.is_struct(type_):
-        return _structs(values, type_, further)
+        return _structs(values, type_, extra_fields)
     if t.is_map(type_):
-        return _maps(values, type_, further)
+        return _maps(values, type_, extra_fields)
     if t.is_list(type_):
-        return _lists(values, type_, further)
+        return _lists(values, type_, extra_fields)
     plain, careful = _rules(type_)
     if careful is None:
-        return _other(values, type_, further)
+        return _other(values, type_, extra_fields)
     if set(map(type, values)) <= plain:
         try:
             found = _at_once(values, type_)
@@ -390,7 +390,7 @@ def _rules(type_: pa.DataType) -> _Rule:
     return frozenset(), None
 
 
-def _other(values: Sequence[Any], type_: pa.DataType, further: bool) -> pa.Array:
+def _other(values: Sequence[Any], type_: pa.DataType, extra_fields: bool) -> pa.Array:
     """Types that no stream has as they are: by way of the one that a stream has instead."""
     if pa.types.is_null(type_):
         for at, value in enumerate(values):
@@ -403,7 +403,7 @@ def _other(values: Sequence[Any], type_: pa.DataType, further: bool) -> pa.Array
         plain = pa.duration("us") if pa.types.is_duration(type_) else normal_type(type_)
     if plain == type_:
         raise UnfitError(values[0] if values else None, type_, "no column can have this type")
-    found = column(values, plain, further=further)
+    found = column(values, plain, extra_fields=extra_fields)
     try:
         return found.cast(type_)
     except pa.ArrowException:
@@ -443,20 +443,20 @@ def _required(array: pa.Array, field: pa.Field, path: str, missing: _Flags | Non
     return array
 
 
-def _structs(values: Sequence[Any], type_: pa.DataType, further: bool) -> pa.Array:
+def _structs(values: Sequence[Any], type_: pa.DataType, extra_fields: bool) -> pa.Array:
     rows, missing = _present(values, type_, frozenset({dict, _NONE}))
     names = {f.name for f in type_}
     for at, row in enumerate(rows):
         if type(row) is not dict and row is not None:
             row = rows[at] = _named(row, type_, at)
-        if row is not None and not further and not row.keys() <= names:
+        if row is not None and not extra_fields and not row.keys() <= names:
             name = next(n for n in row if n not in names)
             raise unknown_name(row[name], type_, name, list(names)).inside(f".{name}", at)
     arrays = []
     for field in type_:
         name = field.name
         try:
-            below = column([None if row is None else row.get(name) for row in rows], field.type, further=further)
+            below = column([None if row is None else row.get(name) for row in rows], field.type, extra_fields=extra_fields)
         except UnfitError as problem:
             raise problem.inside(f".{name}", problem.at) from None
         arrays.append(_required(below, field, f".{name}", missing))
@@ -502,7 +502,7 @@ def _from_items(problem: UnfitError, bounds: _Flags, label: str = "") -> UnfitEr
     return problem.inside(f"{label}[{problem.at - int(bounds[at])}]", at)
 
 
-def _lists(values: Sequence[Any], type_: pa.DataType, further: bool) -> pa.Array:
+def _lists(values: Sequence[Any], type_: pa.DataType, extra_fields: bool) -> pa.Array:
     parts, missing = _present(values, type_, frozenset({list, tuple, _NONE}))
     for at, part in enumerate(parts):
         if not isinstance(part, (list, tuple, _NONE)):
@@ -514,13 +514,13 @@ def _lists(values: Sequence[Any], type_: pa.DataType, further: bool) -> pa.Array
                 raise UnfitError(part, type_, "it is another kind of value", "give a list").inside("", at) from None
     items, bounds, offsets = _joined(parts, missing)
     try:
-        below = _required(column(items, type_.value_type, further=further), type_.value_field, "")
+        below = _required(column(items, type_.value_type, extra_fields=extra_fields), type_.value_field, "")
     except UnfitError as problem:
         raise _from_items(problem, bounds) from None
     return pa.ListArray.from_arrays(offsets, below, type=type_)
 
 
-def _maps(values: Sequence[Any], type_: pa.DataType, further: bool) -> pa.Array:
+def _maps(values: Sequence[Any], type_: pa.DataType, extra_fields: bool) -> pa.Array:
     parts, missing = _present(values, type_, frozenset({dict, list, tuple, _NONE}))
     for at, part in enumerate(parts):
         if isinstance(part, Mapping):
@@ -531,11 +531,11 @@ def _maps(values: Sequence[Any], type_: pa.DataType, further: bool) -> pa.Array:
             raise UnfitError(part, type_, "it is another kind of value", "give a dict, or a list of pairs").inside("", at)
     items, bounds, offsets = _joined(parts, missing)
     try:
-        keys = _required(column([k for k, _ in items], type_.key_type, further=further), type_.key_field, "")
+        keys = _required(column([k for k, _ in items], type_.key_type, extra_fields=extra_fields), type_.key_field, "")
     except UnfitError as problem:
         raise _from_items(problem, bounds, ".key") from None
     try:
-        below = _required(column([v for _, v in items], type_.item_type, further=further), type_.item_field, "")
+        below = _required(column([v for _, v in items], type_.item_type, extra_fields=extra_fields), type_.item_field, "")
     except UnfitError as problem:
         raise _from_items(problem, bounds, ".value") from None
     return pa.MapArray.from_arrays(offsets, keys, below, type=type_)

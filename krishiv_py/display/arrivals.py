@@ -93,7 +93,7 @@ def a_table(value: object, name: str) -> None:
     """Refuse anything but an Arrow table."""
     if not isinstance(value, pa.Table):
         raise PlanError(
-            f"`{name}` is no Arrow table",
+            f"`{name}` is not an Arrow table",
             got=shown(value),
             hint="pass query.results() or run().late, or pyarrow.Table.from_pylist(rows)",
         )

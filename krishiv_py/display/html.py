@@ -187,7 +187,7 @@ def _card(*parts: str) -> str:
 
 
 def _grid(rows: Iterable[tuple[str, str]]) -> str:
-    """Labels, escaped here, beside values that are HTML already."""
+    """Labels, escaped here, next to values that are HTML already."""
     pairs = "\n".join(f"<dt style='{_LABEL}'>{shown(label)}</dt><dd style='{_VALUE}'>{value}</dd>" for label, value in rows)
     return f"<dl style='{_GRID}'>\n{pairs}\n</dl>"
 

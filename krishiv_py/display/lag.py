@@ -92,7 +92,7 @@ class LatenessProfile:
         Raises
         ------
         PlanError
-            For a share that is no number from 0 to 1.
+            For a share that is not a number from 0 to 1.
 
         Examples
         --------
@@ -102,7 +102,7 @@ class LatenessProfile:
         """
         share = loses_at_most
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
-            raise PlanError("`loses_at_most` is no part of the rows", got=shown(share), hint="pass a number from 0 to 1")
+            raise PlanError("`loses_at_most` is not part of the rows", got=shown(share), hint="pass a number from 0 to 1")
         return _length(_lag_for(self.behind_us, self.behind_rows, share))
 
     def plot(self) -> Figure:
@@ -221,7 +221,7 @@ def lateness_profile(
     Raises
     ------
     PlanError
-        For what are no rows, a DataFrame without `arrival` or `order`, a stream without end, and `batch` without `arrival`.
+        For values that are not rows, a DataFrame without `arrival` or `order`, a stream without end, `batch` without `arrival`.
     ColumnError
         For a column that the rows do not have, or a time column of another type.
     DurationError
@@ -332,7 +332,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 def _listed(lags: Any) -> Sequence[Duration]:
     if isinstance(lags, (str, bytes)) or not isinstance(lags, Sequence):
-        raise PlanError("`lags` is no list", got=shown(lags), hint='pass lags=["5 s", "1 min"]')
+        raise PlanError("`lags` is not a list", got=shown(lags), hint='pass lags=["5 s", "1 min"]')
     return lags
 
 

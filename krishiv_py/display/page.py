@@ -209,7 +209,7 @@ def _tiles(view: View, now_us: int) -> str:
 
 def _charts(samples: Sequence[Sample]) -> str:
     """Draw the numbers of the last minutes as lines."""
-    if len(samples) < 3:  # two samples make one rate, which is no line
+    if len(samples) < 3:  # two samples make one rate, which is not a line
         return ""
     at = np.array([s.at_s for s in samples])
     took, rows = np.diff(at), np.diff([s.rows for s in samples])

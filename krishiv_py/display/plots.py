@@ -78,7 +78,7 @@ def timeline(
     ------
     PlanError
         When both or neither of `lag` and `watermarks_us` are given, when a late row is in none of the batches, or when there
-        are no, or too many, keys to draw; for what are no rows, and for batches with different columns.
+        are no, or too many, keys to draw; for what are not rows, and for batches with different columns.
 
     Examples
     --------
@@ -169,7 +169,7 @@ def lags(profile: LatenessProfile) -> Figure:
     Raises
     ------
     PlanError
-        For what is no profile.
+        For a value that is not a profile.
 
     Examples
     --------

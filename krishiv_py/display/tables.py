@@ -29,7 +29,7 @@ def as_table(rows: Any, what: str) -> pa.Table:
     Raises
     ------
     PlanError
-        When they are no rows, or rows whose values do not agree in type.
+        When they are not rows, or rows whose values do not agree in type.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def as_tables(batches: Any) -> list[pa.Table]:
     """
     if isinstance(batches, (pa.Table, pa.RecordBatch, dict, str, bytes)) or not isinstance(batches, Sequence):
         raise PlanError(
-            "`batches` is no list of batches",
+            "`batches` is not a list of batches",
             got=type(batches).__name__,
             hint="pass a list with one table, or one list of dicts, per micro-batch",
         )
@@ -101,7 +101,7 @@ def late_table(late: Any) -> pa.Table:
     PlanError
         When it does not.
     PlanError
-        For what are no rows.
+        For values that are not rows.
     """
     table = as_table(late, "late")
     names = table.column_names[-3:]
@@ -120,12 +120,12 @@ def late_table(late: Any) -> pa.Table:
 def require_name(name: object, what: str) -> None:
     """Refuse what cannot be the name of a column."""
     if not isinstance(name, str):
-        raise PlanError(f"`{what}` is no column", got=shown(name), hint="pass its name, a text")
+        raise PlanError(f"`{what}` is not a column", got=shown(name), hint="pass its name, a text")
 
 
 def _refused(what: str, rows: object, consequence: str) -> PlanError:
     return PlanError(
-        f"`{what}` is no table of rows",
+        f"`{what}` is not a table of rows",
         got=shown(rows),
         then=consequence,
         hint="pass a pyarrow Table or RecordBatch, a list of dicts, or a frame of pandas or Polars",

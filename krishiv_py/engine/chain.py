@@ -41,14 +41,14 @@ def as_rows(spec: OperatorSpec, results: pa.Table) -> pa.Table:
     return prefixed(spec.prefix, results.select(list(spec.needs_columns)))
 
 
-def packed_results(stage: StageOperator, given: Sequence[pa.Table], judged: Moment, read: Packed = NO_ROWS) -> Packed:
+def packed_results(stage: StageOperator, given: Sequence[pa.Table], late_moment: Moment, read: Packed = NO_ROWS) -> Packed:
     """Return what :func:`as_rows` gave, as of when the stages before fired last, so that none is late.
 
-    `read` are rows of a source beside them, which are judged already; they come behind.
+    `read` are rows of a source next to them, which are judged already; they come behind.
     """
     if not given:
         return and_read(NO_ROWS, read)
-    packing = stage.pack(judged, results=True)
+    packing = stage.pack(late_moment, results=True)
     for batch in in_order(pa.concat_tables(given), stage.spec.arrives_by).combine_chunks().to_batches():
         packing.take(batch)
     return and_read(packing.packed(), read)
@@ -57,10 +57,10 @@ def packed_results(stage: StageOperator, given: Sequence[pa.Table], judged: Mome
 def and_read(results: Packed, read: Packed) -> Packed:
     """Return `results` of the stages before, and after them the rows that were `read` from a source."""
     chunks = (*results.chunks, *read.chunks)
-    return Packed(chunks, (*results.late, *read.late), (*results.notes, *read.notes), beside=len(read.chunks))
+    return Packed(chunks, (*results.late, *read.late), (*results.notes, *read.notes), of_source=len(read.chunks))
 
 
-def follow(stage: StageOperator, bucket: Bucket, packed: Packed, judged: Moment, moment: Moment) -> Iterator[BatchDone]:
+def follow(stage: StageOperator, bucket: Bucket, packed: Packed, late_moment: Moment, moment: Moment) -> Iterator[BatchDone]:
     """Fold results of the stages before in, then fire.
 
     Parameters
@@ -70,15 +70,15 @@ def follow(stage: StageOperator, bucket: Bucket, packed: Packed, judged: Moment,
     bucket : Bucket
         Its state, changed in place.
     packed : Packed
-        The results of the stages before, and rows of a source beside them.
-    judged, moment : Moment
+        The results of the stages before, and rows of a source next to them.
+    late_moment, moment : Moment
         What was in force in this stage when those before fired last, and what is in force now.
     """
     options = stage.spec.options
-    if not packed.beside or options.late_rule != "window" or options.judges_before:
-        yield from micro_batch(stage, bucket, packed, judged, lambda: moment, waits=True)
+    if not packed.of_source or options.late_rule != "window" or options.late_by_batch_before:
+        yield from micro_batch(stage, bucket, packed, late_moment, lambda: moment, waits=True)
         return
     # Rows of a source were judged by `moment`: they enter no window that has ended by then, on time for another or not.
-    results = len(packed.chunks) - packed.beside
-    yield stage.step(bucket, attrs.evolve(packed, chunks=packed.chunks[:results]), judged)
+    results = len(packed.chunks) - packed.of_source
+    yield stage.step(bucket, attrs.evolve(packed, chunks=packed.chunks[:results]), late_moment)
     yield stage.step(bucket, Packed(packed.chunks[results:]), moment)

@@ -1,4 +1,4 @@
-"""Define what travels beside rows: notes of a task on a micro-batch, the report of a bucket. Only here they become bytes."""
+"""Define what travels next to rows: notes of a task on a micro-batch, the report of a bucket. Only here they become bytes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def reached(into: dict[str, Reached], found: Mapping[str, Reached]) -> None:
 
 @attrs.define
 class Notes:
-    """Holds what one task learnt of a micro-batch beside its rows.
+    """Holds what one task learnt of a micro-batch next to its rows.
 
     Attributes
     ----------
@@ -85,14 +85,14 @@ class Notes:
 
     def to_bytes(self) -> bytes:
         """As it travels through a shuffle."""
-        told = [[a.watermark_us, a.source, a.now_us] for a in self.advances]
-        return json.dumps([self.counters, self.maxima, told, self.ahead, self.partitions]).encode()
+        advances = [[a.watermark_us, a.source, a.now_us] for a in self.advances]
+        return json.dumps([self.counters, self.maxima, advances, self.ahead, self.partitions]).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Notes:
         """Return what :meth:`to_bytes` wrote."""
-        counters, maxima, told, ahead, partitions = json.loads(data)
-        return cls(counters, maxima, [Control(*values) for values in told], ahead, partitions)
+        counters, maxima, advances, ahead, partitions = json.loads(data)
+        return cls(counters, maxima, [Control(*values) for values in advances], ahead, partitions)
 
 
 @attrs.frozen
@@ -137,7 +137,7 @@ class Report:
     def restored(cls, saved: dict[str, Any]) -> Report:
         """Return what :meth:`saved` gave."""
         notes = [
-            Notes({}, maxima, [Control(*told) for told in advances], dict(*ahead))  # earlier versions kept no `ahead`
+            Notes({}, maxima, [Control(*advance) for advance in advances], dict(*ahead))  # earlier versions kept no `ahead`
             for maxima, advances, *ahead in saved.get("notes", [])
         ]
         if saved.get("partitions"):

@@ -71,7 +71,7 @@ def early(stage: StageOperator, bucket: Bucket, moment: Moment) -> pa.Table:
     return _wrapped(around, early_results(Layout(_plain(stage.spec)), inner.state(bucket), moment.watermark_us))
 
 
-def as_if_ended(stage: StageOperator, bucket: Bucket, judged: Moment, packed: Packed = NO_ROWS) -> pa.Table:
+def as_if_ended(stage: StageOperator, bucket: Bucket, late_moment: Moment, packed: Packed = NO_ROWS) -> pa.Table:
     """Return what a stage would give if the input ended now, as early results.
 
     What the stages before it give is taken in by what is in force, as at the end of the input: windows that are over then are
@@ -83,16 +83,20 @@ def as_if_ended(stage: StageOperator, bucket: Bucket, judged: Moment, packed: Pa
         One of several.
     bucket : Bucket
         Its state, which stays as it is.
-    judged : Moment
+    late_moment : Moment
         What is in force in this stage.
     packed : Packed
         What the stages before it would give, judged by that.
     """
     inner, around = _peeled(stage.operator)
-    beside = Bucket(Overlay(bucket.store), copy.deepcopy(bucket.meta), bucket.now_ms, bucket.pages)
-    ended = Moment(END_OF_TIME, judged.now_us, asks=False)
-    steps = [(list(packed.chunks), attrs.evolve(judged, asks=False)), ([], ended)] if packed.chunks else [([], ended)]
-    given = pa.concat_tables([inner.step(beside, chunks, moment).results for chunks, moment in steps])
+    overlay = Bucket(Overlay(bucket.store), copy.deepcopy(bucket.meta), bucket.now_ms, bucket.pages)
+    ended = Moment(END_OF_TIME, late_moment.now_us, calls_triggers=False)
+    steps = (
+        [(list(packed.chunks), attrs.evolve(late_moment, calls_triggers=False)), ([], ended)]
+        if packed.chunks
+        else [([], ended)]
+    )
+    given = pa.concat_tables([inner.step(overlay, chunks, moment).results for chunks, moment in steps])
     return _wrapped(around, _marked(stage, given))
 
 
@@ -124,5 +128,5 @@ def _marked(stage: StageOperator, results: pa.Table) -> pa.Table:
     if not stage.spec.options.pane:
         return results
     n, names = results.num_rows, results.schema.names
-    told = {"pane_timing": pa.repeat(pa.scalar("early"), n), "pane_index": pa.nulls(n, pa.int64())}
-    return pa.Table.from_arrays([told.get(name, results[name]) for name in names], schema=results.schema)
+    pane = {"pane_timing": pa.repeat(pa.scalar("early"), n), "pane_index": pa.nulls(n, pa.int64())}
+    return pa.Table.from_arrays([pane.get(name, results[name]) for name in names], schema=results.schema)

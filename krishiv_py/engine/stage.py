@@ -39,14 +39,14 @@ class Packed:
         Rows that were refused when they were judged.
     notes : sequence of Notes
         What was learnt of them.
-    beside : int
+    of_source : int
         Of a stage behind others: how many of the chunks, the last ones, are rows of a source that it reads itself.
     """
 
     chunks: Sequence[pa.Table] = ()
     late: Sequence[pa.Table] = ()
     notes: Sequence[Notes] = ()
-    beside: int = 0
+    of_source: int = 0
 
 
 @attrs.frozen(eq=False)
@@ -99,9 +99,9 @@ class StageOperator:
 
         Rows that are judged by the batch before are folded in under its watermark; then windows fire (SEMANTICS §4.6).
         """
-        judged = moment.judged if self.spec.options.judges_before and packed.chunks else moment
-        step = self.operator.step(bucket, list(packed.chunks), judged)
-        if judged is not moment:
+        late_moment = moment.late_moment if self.spec.options.late_by_batch_before and packed.chunks else moment
+        step = self.operator.step(bucket, list(packed.chunks), late_moment)
+        if late_moment is not moment:
             step = _one_after_the_other(step, self.operator.step(bucket, [], moment))
         counted = dict(packed.notes[0].counters) if packed.notes else {}
         for notes in packed.notes[1:]:
@@ -130,7 +130,7 @@ class Packing:
 
     def __init__(self, stage: StageOperator, moment: Moment, *, results: bool) -> None:
         self._stage = stage
-        self._moment = moment.judged if stage.spec.options.judges_before and not results else moment
+        self._moment = moment.late_moment if stage.spec.options.late_by_batch_before and not results else moment
         self._results = results
         self.notes = Notes()
         self.late: list[pa.Table] = []
@@ -156,7 +156,7 @@ class Packing:
         return self._waiting >= rows or self._bytes >= _CHUNK_BYTES
 
     def refuse(self, malformed: Mapping[str, Sequence[str | int | bytes | None]]) -> None:
-        """Put input aside that is no row; columns are file, line, text and problem."""
+        """Put inset aside that is not a row; columns are file, line, text and problem."""
         self.notes.refuse(len(malformed["problem"]))
         self.late.append(malformed_rows(self._stage.layout, malformed, self._moment.watermark_us))
 

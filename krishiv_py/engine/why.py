@@ -32,7 +32,7 @@ def why_text(
     PlanError
         For a value that cannot be a key of the stage, and for several keys.
     DurationError
-        For what is no time.
+        For a value that is not a time.
     """
     time_us = None if time is None else time_point_us(time, "time")
     if isinstance(key, list):

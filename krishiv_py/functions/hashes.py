@@ -163,7 +163,7 @@ def _of(kernel: _Murmur | _XX, h: Hashes, column: pa.Array) -> Hashes:
     if is_integer(type_) or pa.types.is_timestamp(type_):
         return kernel.longs(h, pc.cast(column, pa.int64()).to_numpy(zero_copy_only=False))
     if pa.types.is_struct(type_):
-        return functools.reduce(lambda so_far, field: _beside_nulls(kernel, so_far, field), column.flatten(), h)
+        return functools.reduce(lambda so_far, field: _with_nulls(kernel, so_far, field), column.flatten(), h)
     if pa.types.is_list(type_) or pa.types.is_large_list(type_):
         return _of_lists(kernel, h, column)
     if not is_text(type_):
@@ -179,15 +179,15 @@ def _of_lists(kernel: _Murmur | _XX, h: Hashes, column: pa.Array) -> Hashes:
     """Element after element, each from the hash of those before it; in as many steps as the longest list has elements."""
     lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False).astype(np.int64)
     items, starts = column.flatten(), np.cumsum(lengths) - lengths
-    _beside_nulls(kernel, h[:0], items[:0])  # whose type must do, also where all lists are empty
+    _with_nulls(kernel, h[:0], items[:0])  # whose type must do, also where all lists are empty
     h = h.copy()
     for rows, at in _places(lengths):
-        h[rows] = _beside_nulls(kernel, h[rows], items.take(pa.array(starts[rows] + at)))
+        h[rows] = _with_nulls(kernel, h[rows], items.take(pa.array(starts[rows] + at)))
     return h
 
 
-def _beside_nulls(kernel: _Murmur | _XX, h: Hashes, column: pa.Array) -> Hashes:
-    """The hashes of values; a null leaves what stands before it."""
+def _with_nulls(kernel: _Murmur | _XX, h: Hashes, column: pa.Array) -> Hashes:
+    """The hashes of values; a null leaves what comes before it."""
     if pa.types.is_null(column.type):
         return h
     if not column.null_count:
@@ -198,13 +198,13 @@ def _beside_nulls(kernel: _Murmur | _XX, h: Hashes, column: pa.Array) -> Hashes:
 
 
 def _hashed(values: tuple[Value, ...], *, wide: bool) -> Value:
-    """``hash(...)``, an ``int``, or ``xxhash64(...)``, a ``bigint``; a null leaves the hash of what stands before it."""
+    """``hash(...)``, an ``int``, or ``xxhash64(...)``, a ``bigint``; a null leaves the hash of what comes before it."""
     kernel: _Murmur | _XX = _XX() if wide else _Murmur()
     columns, single = arrays(*values)
     out = np.full(len(columns[0]), _SEED, kernel.type)
     for column in columns:
         with np.errstate(over="ignore"):
-            out = _beside_nulls(kernel, out, column)
+            out = _with_nulls(kernel, out, column)
     return joined(pa.array(out.view(np.int64 if wide else np.int32)), single)
 
 
@@ -254,11 +254,11 @@ def sha2(value: Value, bits: Whole) -> Value:
 def distinct_key(value: Value, other: Value, *more: Value) -> Value:
     """Return bytes that are equal if, and only if, the values are: each with its length before it; null where one is."""
     columns, single = arrays(value, other, *more)
-    parts = [part for column in columns for part in _told(column)]
+    parts = [part for column in columns for part in _column_parts(column)]
     return joined(pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary())), single)
 
 
-def _told(column: pa.Array) -> tuple[pa.Array, pa.Scalar, pa.Array]:
+def _column_parts(column: pa.Array) -> tuple[pa.Array, pa.Scalar, pa.Array]:
     """A column as bytes, with their number before it."""
     type_ = column.type
     if pa.types.is_nested(type_):

@@ -53,7 +53,7 @@ def map_from_arrays(keys: Value, values: Value) -> Value:
 
 def _checked(maps: Maps) -> Maps:
     items, rows = maps.keys.items, maps.keys.rows
-    if is_floating(items.type):  # Spark's answer for -0.0 beside 0.0 depends on how the map was made
+    if is_floating(items.type):  # Spark's answer for -0.0 next to 0.0 depends on how the map was made
         raise misfit(items.type)
     if items.null_count:
         raise FaultError("a map has no key that is null")

@@ -147,7 +147,7 @@ def _ready(value: Value, regex: Regex) -> Value:
     if regex.to_end:
         (column,), _ = arrays(value)
         if pc.any(pc.ends_with(column, "\r\n")).as_py():
-            raise FaultError(r"a text ends with \r\n, before which Java's $ stands in a way of its own: write \z")
+            raise FaultError(r"a text ends with \r\n, before which Java's $ is in a way of its own: write \z")
     return value
 
 

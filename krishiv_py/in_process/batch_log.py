@@ -12,7 +12,7 @@ from typing import Any, Final
 import attrs
 
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, logged_offsets
-from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW, checked_lines
+from krishiv_py.runtime.storage.hadoopsums import NEW_CHECKPOINT, checked_lines
 from krishiv_py.storage.checksums import damaged
 from krishiv_py.storage.files import store_at, write_at
 
@@ -90,7 +90,7 @@ class BatchLog:
             ours = json.loads(lines[1])[_OURS]
             return PlannedBatch(numbers[-1], ours["now_us"], logged_offsets(lines, path), ours["ended"], ours["snapshot"])
         except (IndexError, KeyError, TypeError, ValueError) as problem:
-            raise damaged(path, f"{len(lines)} lines", BEGIN_ANEW) from problem
+            raise damaged(path, f"{len(lines)} lines", NEW_CHECKPOINT) from problem
 
     def is_committed(self, number: int) -> bool:
         """Return whether a batch is noted as finished."""

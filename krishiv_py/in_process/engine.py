@@ -42,13 +42,13 @@ from krishiv_py.replay_log import HandedSends, handed_sends
 from krishiv_py.runtime.checkpoint.begun import PROCESS_STATE
 from krishiv_py.runtime.checkpoint.lease import Lease
 from krishiv_py.runtime.checkpoint.opened import writable_checkpoint
-from krishiv_py.runtime.clock.beats import ControlFiles
+from krishiv_py.runtime.clock.control_files import ControlFiles
 from krishiv_py.runtime.handing_on import STAGE
 from krishiv_py.runtime.query_metrics import BucketMetrics
 from krishiv_py.runtime.ranges.limit import Limit
 from krishiv_py.runtime.ranges.sent import SentSource
 from krishiv_py.runtime.storage.closings import CLOSED, Closings, noted_keys, request
-from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
+from krishiv_py.runtime.storage.hadoopsums import NEW_CHECKPOINT
 from krishiv_py.runtime.storage.tables import LookupTables
 from krishiv_py.storage.checksums import missing
 from krishiv_py.storage.files import store_at
@@ -118,7 +118,7 @@ class Engine:
         self._plan, self._title = plan, title
         self._readers, self._outputs, self._ledger, self._batches = readers, outputs, ledger, batches
         self._lease, self._now = lease, now
-        self._beats = ControlFiles.of(plan, batches)
+        self._control_files = ControlFiles.of(plan, batches)
         self._log = BatchLog(checkpoint, len(readers), durable)
         self._state = StateLog(f"{checkpoint}/krishiv/{PROCESS_STATE}", durable)
         self._checkpoint, self._durable = checkpoint, durable
@@ -133,7 +133,7 @@ class Engine:
         """Values of buckets that were spread out; the next commit takes them out."""
         self._moved = False
         """True when the watermark has moved since the last step, as another engine may have left it."""
-        self._asked: list[threading.Event] = []
+        self._snapshot_requests: list[threading.Event] = []
         self._limit = Limit(
             batches.max_rows, batches.max_bytes, batches.interval_us / 1e6 if batches.kind == "target" else None
         )
@@ -199,7 +199,7 @@ class Engine:
         if planned > done + 1 or (planned == done + 1 and self._log.is_committed(planned)):
             raise missing(f"{self._state.folder}/{max(done + 1, planned - 1):012d}.state", WAY_OUT)
         if planned < done:
-            raise missing(f"{self._checkpoint}/offsets/{done}", BEGIN_ANEW)
+            raise missing(f"{self._checkpoint}/offsets/{done}", NEW_CHECKPOINT)
 
     def run(self) -> None:
         """Run batches until the query is stopped, or what there was to read is read."""
@@ -217,18 +217,18 @@ class Engine:
                 self._run(self._begun, is_replay=True)
         while not self.stopping.is_set():
             self.woken.clear()
-            asked = list(self._asked)
+            requests = list(self._snapshot_requests)
             with self.batch:
-                wait_s = self._turn(in_time=not asked)
+                wait_s = self._turn(in_time=not requests)
             if self._looking:
                 self._let_in()
             if wait_s is None:
                 return
             if wait_s > 0:
-                held = bool(asked) and any(reader.planner.has_more() for reader in self._readers)
-                for event in asked if not held else ():
+                held = bool(requests) and any(reader.planner.has_more() for reader in self._readers)
+                for event in requests if not held else ():
                     event.set()
-                    self._asked.remove(event)
+                    self._snapshot_requests.remove(event)
                 self.woken.wait(wait_s)
 
     def _turn(self, *, in_time: bool) -> float | None:
@@ -256,7 +256,7 @@ class Engine:
     def process_available(self) -> threading.Event:
         """Return an event that is set when the query has read everything that is there now."""
         event = threading.Event()
-        self._asked.append(event)
+        self._snapshot_requests.append(event)
         self.woken.set()
         return event
 
@@ -275,7 +275,7 @@ class Engine:
         """Let go of sources, and of whoever waits."""
         for reader in self._readers:
             reader.planner.stop()
-        for event in list(self._asked):
+        for event in list(self._snapshot_requests):
             event.set()
         self.core.workers.close()
 
@@ -301,15 +301,15 @@ class Engine:
 
     def _due(self, now_us: int) -> bool:
         """Return whether the clock alone makes a batch due."""
-        period = self._beats.period_us
+        period = self._control_files.period_us
         if period is None or now_us - self._looked_us < period:
             return False
-        return not self._beats.while_open or self._ledger.open > 0
+        return not self._control_files.while_open or self._ledger.open > 0
 
     def _poll_s(self, now_us: int) -> float:
         wait = min((r.planner.node.source.poll_seconds for r in self._readers if not r.planner.log.ended), default=1.0)
-        if self._beats.period_us is not None:
-            wait = min(wait, max((self._looked_us + self._beats.period_us - now_us) / 1e6, 0.001))
+        if self._control_files.period_us is not None:
+            wait = min(wait, max((self._looked_us + self._control_files.period_us - now_us) / 1e6, 0.001))
         return min(wait, _LONGEST_WAIT_S)
 
     def _last(self) -> None:
@@ -472,9 +472,9 @@ def restore(core: Core, state: StateLog, values: Mapping[Key, bytes], note: Mapp
             bucket.meta = meta
         stage.buckets[0].open_windows, stage.buckets[0].open_rows = kept["open"]  # of all buckets, until their next step
         stage.counters, stage.left = under_new_names(kept["counters"]), kept["left"]
-        watermark_us, now_us, asks, others, begun_us, before = kept["handed"]
+        watermark_us, now_us, calls_triggers, others, begun_us, before = kept["handed"]
         early = None if before is None else tuple(before)
-        stage.handed = Moment(watermark_us, now_us, asks, tuple(others), begun_us, early)
+        stage.handed = Moment(watermark_us, now_us, calls_triggers, tuple(others), begun_us, early)
     for (number, named, name), value in values.items():
         kind, _, at = named.partition(".")
         bucket = core.stages[number].buckets[int(at or 0)]

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.columns.times import stamp
-from krishiv_py.kernels.firing.asked import asked_by
+from krishiv_py.kernels.firing.custom_trigger import custom_trigger_of
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.expressions.expr import Col
@@ -76,8 +76,10 @@ class Gathering:
             return None
         spec = plan.reads[0].takers[0][1].spec
         options, mark, operation = spec.options, spec.watermark, spec.operation
-        by_batch = asked_by(options.trigger) is not None or options.trigger._period_us is not None or options.ttl is not None
-        if operation.route not in _ROUTES or not operation.fires_plainly(options) or by_batch or options.judges_before:
+        by_batch = (
+            custom_trigger_of(options.trigger) is not None or options.trigger._period_us is not None or options.ttl is not None
+        )
+        if operation.route not in _ROUTES or not operation.fires_plainly(options) or by_batch or options.late_by_batch_before:
             return None
         if not spec.time_column:
             return cls(spec, "", 0, limit, in_force, on_watermark=True)

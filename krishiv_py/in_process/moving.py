@@ -127,9 +127,9 @@ def save_core(core: Core, now_us: int, folder: str) -> Savepoint:
         When the folder is not empty.
     """
     folder, outline, stages = begin_savepoint(folder), outline_of(core.plan), []
-    for number, (stage, told) in enumerate(zip(core.stages, outline["stages"], strict=True)):
+    for number, (stage, described) in enumerate(zip(core.stages, outline["stages"], strict=True)):
         open_ = [stage.open_windows, stage.open_rows]
-        saved = StageState(**told, counters=stage.counters, left=stage.left, open=open_)
+        saved = StageState(**described, counters=stage.counters, left=stage.left, open=open_)
         if saved.state:
             for at, held in enumerate(stage.content()):
                 write_bucket(folder, number, at, held, saved.columns)

@@ -160,9 +160,9 @@ class ProcessQuery(RunningQuery):
 
     def state(self, stage: str | None = None) -> pa.Table:
         """Return the windows in state of the last `stage`, or of the one of this name, with their aggregates so far."""
-        asked = self._engine.core.stages[self._plan.stage_called(stage)]
+        stage_ = self._engine.core.stages[self._plan.stage_called(stage)]
         with self._engine.between_batches():
-            return asked.state()
+            return stage_.state()
 
     def lookup(
         self,

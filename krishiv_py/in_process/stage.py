@@ -18,7 +18,7 @@ from krishiv_py.engine.notes import FIRINGS, count, none_counted
 from krishiv_py.engine.snapshot import as_if_ended, early
 from krishiv_py.engine.stage import BatchDone, Packed, StageOperator, split
 from krishiv_py.in_process.workers import FEW_ROWS, Workers
-from krishiv_py.kernels.firing.asked import asked_by
+from krishiv_py.kernels.firing.custom_trigger import custom_trigger_of
 from krishiv_py.kernels.input.malformed import late_output
 from krishiv_py.kernels.input.prepare import refused
 from krishiv_py.kernels.moment import Moment
@@ -156,7 +156,7 @@ class ProcessStage:
         rows that nothing waits for, is shown by the watermark: such buckets do not rest.
         """
         spec = self.spec
-        rests = asked_by(spec.options.trigger) is None and spec.options.ttl is None and not spec.operation.remembers
+        rests = custom_trigger_of(spec.options.trigger) is None and spec.options.ttl is None and not spec.operation.remembers
         operators = [self.stage, *(StageOperator(spec) for _ in range(1, number if spec.keys else 1))]
         return [StageBucket(operator, rests, store()) for operator in operators]
 
@@ -192,7 +192,7 @@ class ProcessStage:
             bucket = self.buckets[number]
             held = bucket.at(moment.now_us or 0)
             lost += forget(bucket.stage, held, part, moment)
-            again = attrs.evolve(moment, asks=False)  # at that moment nothing fires
+            again = attrs.evolve(moment, calls_triggers=False)  # at that moment nothing fires
             bucket.left(key_dropping(bucket.stage).step(held, [], again))
         count(self.counters, {CLOSED: lost} if lost else {})
         return lost
@@ -228,11 +228,11 @@ class ProcessStage:
     def follow(self, before: Mapping[int, pa.Table], read: Sequence[Packed], moment: Moment, batch_id: int) -> list[BatchDone]:
         """Take the results of the stages before, by their number, and the rows that were `read` with them, and fire."""
         moment = moment.at(self.plan.times)
-        judged = attrs.evolve(self.handed, now_us=moment.now_us)
-        given = self._given(before, judged, batch_id)
+        late_moment = attrs.evolve(self.handed, now_us=moment.now_us)
+        given = self._given(before, late_moment, batch_id)
 
         def steps(bucket: StageBucket, mine: Packed) -> list[BatchDone]:
-            return list(follow(bucket.stage, bucket.at(moment.now_us or 0), mine, judged, moment))
+            return list(follow(bucket.stage, bucket.at(moment.now_us or 0), mine, late_moment, moment))
 
         every = [and_read(results, rows) for results, rows in zip(given, read, strict=True)]
         found = self._stepped(every, moment, batch_id, steps)
@@ -273,12 +273,12 @@ class ProcessStage:
         size += sum(self.buckets[n].open_windows + self.buckets[n].open_rows for n in due)
         return bool(size >= FEW_ROWS)
 
-    def _given(self, before: Mapping[int, pa.Table], judged: Moment, batch_id: int) -> list[Packed]:
+    def _given(self, before: Mapping[int, pa.Table], late_moment: Moment, batch_id: int) -> list[Packed]:
         """Return the results of the stages before as rows, by bucket."""
         with AtStep(self.spec.name, PREPARE, batch_id):
             came = ((b.spec, before[b.after]) for b in self.plan.inputs if b.after is not None and b.after in before)
             given = [as_rows(spec, results) for spec, results in came if results.num_rows]
-            return self.by_bucket(packed_results(self.stage, given, judged))
+            return self.by_bucket(packed_results(self.stage, given, late_moment))
 
     def early(self, moment: Moment) -> pa.Table:
         """Return what is open, as early results."""
@@ -287,11 +287,11 @@ class ProcessStage:
 
     def as_if_ended(self, before: Mapping[int, pa.Table], now_us: int, batch_id: int) -> pa.Table:
         """Return what it would give if the input ended now; `before` is what the stages before would give."""
-        judged = attrs.evolve(self.handed, now_us=now_us)
-        packed = self._given(before, judged, batch_id)
+        late_moment = attrs.evolve(self.handed, now_us=now_us)
+        packed = self._given(before, late_moment, batch_id)
         with AtStep(self.spec.name, STEP, batch_id):
             shares = zip(self.buckets, packed, strict=True)
-            return pa.concat_tables([as_if_ended(b.stage, b.at(now_us), judged, mine) for b, mine in shares])
+            return pa.concat_tables([as_if_ended(b.stage, b.at(now_us), late_moment, mine) for b, mine in shares])
 
     def progress(self, batch_id: int, watermark_us: int, sources_us: dict[str, int]) -> Progress:
         """The progress of the stage."""

@@ -23,7 +23,7 @@ class Moment:
         The watermark, µs since the epoch (SEMANTICS §2.3); ``UNSET`` or ``END_OF_TIME`` where it is infinite.
     now_us : int or None
         Processing time, µs since the epoch; needed by triggers that go by the clock and a processing-time TTL only.
-    asks : bool
+    calls_triggers : bool
         Whether a user's trigger may be asked: not while windows fire before the rows of the batch are taken in.
     begun_us : int or None
         The clock of the machine when the batch began, µs since the epoch, for rows that are held against it; None where nobody
@@ -32,12 +32,12 @@ class Moment:
         What was in force in the batch before, by every clock, for plans that judge rows by it (SEMANTICS §4.6); None where that
         makes no difference.
     others : tuple of int
-        Of a plan with several clocks, what is in force by the second and further ones; `watermark_us` is by the first.
+        Of a plan with several clocks, what is in force by the other clocks; `watermark_us` is by the first.
     """
 
     watermark_us: int
     now_us: int | None = None
-    asks: bool = True
+    calls_triggers: bool = True
     others: tuple[int, ...] = ()
     begun_us: int | None = None
     before: tuple[int, ...] | None = None
@@ -55,7 +55,7 @@ class Moment:
         return (self.watermark_us, *self.others)
 
     @property
-    def judged(self) -> Moment:
+    def late_moment(self) -> Moment:
         """The moment by which rows are judged that are judged by the batch before."""
         if self.before is None:
             return self

@@ -67,7 +67,7 @@ def filters_after(node: Node, base: Node, names: Sequence[str]) -> Node:
         steps.append(at)
         at = at.input
     for step in reversed(steps):
-        if isinstance(step, Expect):  # a row that it leaves out is no row, and moves no watermark
+        if isinstance(step, Expect):  # a row that it leaves out is not a row, and moves no watermark
             at = attrs.evolve(step, input=at)
         elif isinstance(step, Filter):
             at = filtered_after(at, names, step.condition)

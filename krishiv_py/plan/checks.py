@@ -53,7 +53,7 @@ def a_switch(value: object, name: str) -> bool:
 def a_text(value: object, name: str, hint: str) -> str:
     """`value`, which must be a text that can be written as UTF-8 and is not empty."""
     if not isinstance(value, str) or not value or not encodable(value):
-        raise PlanError(f"`{name}` is no text", got=shown(value), hint=hint)
+        raise PlanError(f"`{name}` is not a text", got=shown(value), hint=hint)
     return value
 
 

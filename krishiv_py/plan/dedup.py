@@ -17,8 +17,8 @@ from krishiv_py.errors import PlanError
 from krishiv_py.plan.checks import one_of
 from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.operation import Operation
+from krishiv_py.plan.options.explicit import ExplicitOptions
 from krishiv_py.plan.options.query import QueryOptions
-from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.options.triggers import Trigger
 from krishiv_py.plan.schema import RESERVED
 
@@ -38,9 +38,9 @@ class Deduplication(Operation):
     duplicates : {"count", "side_output"}
         Whether duplicates are only counted, or also handed to the late handler.
     hidden : tuple of str
-        Columns that were computed to compare rows by, and are no columns of the rows that pass.
+        Columns that were computed to compare rows by, and are not columns of the rows that pass.
     hides_time : bool
-        Whether the rows are results of a stage whose event time nobody named: only a further stage gets it.
+        Whether the rows are results of a stage whose event time nobody named: only another stage gets it.
     """
 
     kind: ClassVar[str] = "deduplication"
@@ -62,8 +62,8 @@ class Deduplication(Operation):
         aside = ", duplicates to the late output" if self.duplicates == "side_output" else ""
         return f"first row within {show_us(self.within_us)}{aside}"
 
-    def settled(self, told: ToldOptions) -> ToldOptions:
-        return told.filled(emit="final")  # a row passes once, whatever the allowed lateness
+    def settled(self, explicit: ExplicitOptions) -> ExplicitOptions:
+        return explicit.filled(emit="final")  # a row passes once, whatever the allowed lateness
 
     def check_options(self, options: QueryOptions) -> None:
         """Refuse `options`: see :class:`~krishiv_py.plan.operation.Operation`."""

@@ -71,7 +71,7 @@ def description_of(brought: Described, what: str) -> Description:
     return Description(a_text(name, "name", "return a text"), noted)
 
 
-def told_by(brought: Described, attribute: str, what: str, consequence: str) -> Any:
+def attribute_of(brought: Described, attribute: str, what: str, consequence: str) -> Any:
     """Return what a user `brought` says under an `attribute`; errors call it a `what`.
 
     Raises

@@ -8,15 +8,15 @@ from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.outputs import Output
 from krishiv_py.plan.nodes import Stage, Watermark
 from krishiv_py.plan.operation import Operation
+from krishiv_py.plan.options.explicit import ExplicitOptions, preset_of
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.plan.options.query import QueryOptions
-from krishiv_py.plan.options.told import ToldOptions, preset_of
 from krishiv_py.redaction import shown_text
 
 
 @attrs.frozen(eq=False)
 class Draft:
-    """A query as it was told so far.
+    """A query as it was given so far.
 
     Nothing is filled in before it is asked for, so the order of the steps makes no difference. Then the preset fills what is
     unset, the operation fills what is still unset or refuses what contradicts it, and defaults fill the rest.
@@ -25,7 +25,7 @@ class Draft:
     input: Watermark = attrs.field(repr=shown_text)
     late_handler: LateEventHandler
     keys: tuple[str, ...] = ()
-    told: ToldOptions = attrs.field(factory=ToldOptions)
+    explicit: ExplicitOptions = attrs.field(factory=ExplicitOptions)
     operation: Operation | None = None
     aggs: tuple[AggCall, ...] = ()
     output: Output | None = None
@@ -44,16 +44,16 @@ class Draft:
         return self._filled.options()
 
     @property
-    def _filled(self) -> ToldOptions:
-        told = preset_of(self.told)
-        return told if self.operation is None else self.operation.settled(told)
+    def _filled(self) -> ExplicitOptions:
+        explicit = preset_of(self.explicit)
+        return explicit if self.operation is None else self.operation.settled(explicit)
 
     def node(self) -> Stage:
         """Return the stage of a draft that has its operation."""
         assert self.operation is not None
-        told, mark = self._filled, self.input
-        if told.initial_us is not None:
-            mark = attrs.evolve(mark, spec=mark.spec._starting(told.initial_us))
-        options = told.options()
+        explicit, mark = self._filled, self.input
+        if explicit.initial_us is not None:
+            mark = attrs.evolve(mark, spec=mark.spec._starting(explicit.initial_us))
+        options = explicit.options()
         options = attrs.evolve(options, emit=options.emit_mode)  # said or not, it is the same stage
-        return Stage(mark, self.keys, self.operation.following(told), self.aggs, options, self.late_handler, self.output)
+        return Stage(mark, self.keys, self.operation.following(explicit), self.aggs, options, self.late_handler, self.output)

@@ -59,7 +59,7 @@ def _scale(unit: str, value: str, name: str) -> int | None:
     if unit == "M":
         raise _bad(name, value, "M may be a minute or a month", 'write "min" or "m" for minutes; months have no fixed length')
     lower = unit.lower()
-    if lower in _UNITS:  # before the plural: "MS" is no plural of "m"
+    if lower in _UNITS:  # before the plural: "MS" is not a plural of "m"
         return _UNITS[lower]
     return _UNITS.get(lower.removesuffix("s")) if len(lower) > 3 else None  # "mins" is a plural, "hs" is none
 
@@ -152,7 +152,7 @@ def _read_instant(text: str, name: str) -> dt.datetime:
             raise ValueError(text)
         return dt.datetime.fromisoformat(written[:-1] + "+00:00" if written[-1] in "zZ" else written)
     except ValueError:
-        raise DurationError(f"`{name}` is no point in time", got=shown(text), hint=_POINT) from None
+        raise DurationError(f"`{name}` is not a point in time", got=shown(text), hint=_POINT) from None
 
 
 def time_point_us(value: TimePoint, name: str) -> int:
@@ -164,7 +164,7 @@ def time_point_us(value: TimePoint, name: str) -> int:
         aware = value if value.tzinfo else value.replace(tzinfo=dt.timezone.utc)
         return (aware - _EPOCH) // dt.timedelta(microseconds=1)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise DurationError(f"`{name}` is no point in time", got=shown(value), hint=_POINT)
+        raise DurationError(f"`{name}` is not a point in time", got=shown(value), hint=_POINT)
     if abs(value) > MAX_TIME_MS:
         raise DurationError(
             f"`{name}` is out of the supported range of time",

@@ -14,7 +14,7 @@ _ORDER: Final = f"{RESERVED}order_"
 
 
 def time_name(names: Iterable[str]) -> str:
-    """Return what the event time of results is called beside columns of these `names`."""
+    """Return what the event time of results is called next to columns of these `names`."""
     taken, name = {n.lower() for n in names}, WINDOW_TIME
     while name in taken:
         name += "_"

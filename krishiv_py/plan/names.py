@@ -1,4 +1,4 @@
-"""Names of columns, fields and results: what can be one, and how it stands in the text of an expression."""
+"""Names of columns, fields and results: what can be one, and how it is in the text of an expression."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WORDS: Final = frozenset({"None", "True", "False", "nan", "inf"})  # constants 
 
 
 def quoted(name: str) -> str:
-    """A name as it stands in the text of an expression: in backquotes where it could be taken for something else."""
+    """A name as it is in the text of an expression: in backquotes where it could be taken for something else."""
     return name if name == "*" or (_PLAIN.fullmatch(name) and name not in _WORDS) else "`" + name.replace("`", "``") + "`"
 
 

@@ -1,6 +1,6 @@
 """The logical plan: ``Source``, ``Project``, ``Filter``, ``MapBatches``, ``Watermark`` and ``Stage``.
 
-A stage does what needs state: it aggregates windows, joins, drops duplicates. Its results are rows again, so it stands at the
+A stage does what needs state: it aggregates windows, joins, drops duplicates. Its results are rows again, so it is at the
 bottom of a chain as a source does, and a plan of several stages is one tree. A stage that two others read is one node.
 """
 
@@ -104,7 +104,7 @@ class MemorySource(Source):
 
 @attrs.frozen(eq=False)
 class FileSource(Source):
-    """Files below a path; `literal` if it is one as it stands, though it may look like a pattern."""
+    """Files below a path; `literal` if it is one as it is, though it may look like a pattern."""
 
     title: ClassVar[str] = "Files"
     path: str = attrs.field(repr=shown_text)

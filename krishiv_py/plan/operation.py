@@ -13,8 +13,8 @@ import pyarrow as pa
 from typing_extensions import Self
 
 from krishiv_py.plan.assigner import WindowAssigner
+from krishiv_py.plan.options.explicit import ExplicitOptions
 from krishiv_py.plan.options.query import QueryOptions
-from krishiv_py.plan.options.told import ToldOptions
 
 LATER: Final = {"later": True}
 """Metadata of attributes that operations of older releases lack: checkpoints of such operations have their defaults."""
@@ -197,11 +197,11 @@ class Operation:
 
     # ---- options
 
-    def settled(self, told: ToldOptions) -> ToldOptions:
+    def settled(self, explicit: ExplicitOptions) -> ExplicitOptions:
         """Return the options `told` with the holes filled that it fills, or refuse what contradicts it."""
-        return told
+        return explicit
 
-    def following(self, told: ToldOptions) -> Self:
+    def following(self, explicit: ExplicitOptions) -> Self:
         """Return it with its own holes filled by the options `told`."""
         return self
 

@@ -91,7 +91,7 @@ def schema_text(fields: dict[str, Any]) -> str:
         except (TypeError, IndexError) as problem:
             got = getattr(type_, "__name__", None) or str(type_)
             hint = f"use {_KNOWN}; Annotated[int, pyarrow.int32()] names any type of Arrow"
-            raise SchemaError(f"field {name!r}: its type is no type of a column", got=got, hint=hint) from problem
+            raise SchemaError(f"field {name!r}: its type is not a type of a column", got=got, hint=hint) from problem
     return ", ".join(parts)
 
 

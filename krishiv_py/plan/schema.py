@@ -91,7 +91,7 @@ def _normal(field: pa.Field) -> pa.Field:
 
 
 def left_out(schema: pa.Schema) -> dict[str, str]:
-    """Columns of a DataFrame or of files that are no columns of the stream, for the stream cannot have their types."""
+    """Columns of a DataFrame or of files that are not columns of the stream, for the stream cannot have their types."""
     kept = (schema.metadata or {}).get(_LEFT_OUT)
     found: dict[str, str] = {} if kept is None else json.loads(kept)
     return found
@@ -229,7 +229,7 @@ def unknown_field(name: str, type_: pa.DataType, where: str) -> ExpressionError:
     """The error for a field that a value of `type_` does not have."""
     if not pa.types.is_struct(type_):
         return ExpressionError(
-            f"{where} is no struct",
+            f"{where} is not a struct",
             got=f"{name!r} of a {type_text(type_)}",
             hint="name a column of type struct, or in backquotes a column with a dot in its name",
         )

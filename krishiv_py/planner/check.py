@@ -32,7 +32,7 @@ from krishiv_py.plan.nodes import (
 )
 from krishiv_py.plan.options.late import LateColumns
 from krishiv_py.plan.options.malformed import Fields
-from krishiv_py.plan.running.by_clock import asks
+from krishiv_py.plan.running.by_clock import uses_clock
 from krishiv_py.plan.schema import RESERVED, check_key_type, left_out, refuse_left_out, require_columns, time_kind
 
 
@@ -172,13 +172,13 @@ def check_followed(node: Stage) -> None:
     """
     if node.time is None:
         raise PlanError(
-            "results without event time cannot go into a further stage",
+            "results without event time cannot go into another stage",
             got=node.operation.describe(),
             hint="end the pipeline here, or use windows by time",
         )
     if node.options.emit_mode != "final":
         raise PlanError(
-            "results that change cannot go into a further stage",
+            "results that change cannot go into another stage",
             got=f"emit({node.options.emit_mode!r})",
             then="the next stage would count them more than once",
             hint='leave .emit out, or write .emit("final"), on the stage before',
@@ -204,7 +204,7 @@ def _check_over(node: Stage, over_us: int) -> None:
 
 
 def _check_clock(node: Stage) -> None:
-    if not node.input.spec._by_clock and any(isinstance(step, Project) and asks(step) for step in prefix_of(node.input)):
+    if not node.input.spec._by_clock and any(isinstance(step, Project) and uses_clock(step) for step in prefix_of(node.input)):
         raise PlanError(
             "rows without a window have no processing time",
             got=".processing_time(), and no window behind it",

@@ -260,7 +260,7 @@ class _Graph:
 
 
 def followable(node: Stage) -> Stage:
-    """Return a stage with the columns that a further one gets, whether or not it may be followed."""
+    """Return a stage with the columns that another one gets, whether or not it may be followed."""
     spec = attrs.evolve(check(node), output=node.output, followed=True)
     schema = Layout(spec).result_schema
     if node.time is not None and node.time.of_row:
@@ -286,15 +286,15 @@ def alone(
 ) -> tuple[Prefix, ...]:
     """Return the `steps` as they run over the `results` of a `stage` that no other stage follows.
 
-    They end with the columns `names`. What was `kept` for a further stage is left out; the event time is computed where a step
+    They end with the columns `names`. What was `kept` for another stage is left out; the event time is computed where a step
     reads it, or its author named it.
     """
     time, shown = stage.time_column, stage.time_column in names
-    asked = not stage.time_of_row and (shown or any(time in _read(step) for step in steps))
-    hidden = {*kept} - {"op", *((time,) if asked or stage.time_of_row else ())}
-    found: list[Prefix] = [_timed(stage, results)] if asked else []
+    adds_time = not stage.time_of_row and (shown or any(time in _read(step) for step in steps))
+    hidden = {*kept} - {"op", *((time,) if adds_time or stage.time_of_row else ())}
+    found: list[Prefix] = [_timed(stage, results)] if adds_time else []
     found += [without(step, hidden) for step in steps]
-    if (asked or stage.time_of_row) and not shown:
+    if (adds_time or stage.time_of_row) and not shown:
         found.append(Project(Node(), tuple((n, col(n)) for n in names)))
     return tuple(found)
 

@@ -156,8 +156,8 @@ class _Wait:
 
     def said(self, name: str) -> str:
         """Return what it is waited for."""
-        stands = "has not spoken" if self.at_us == UNSET else f"is at {show_instant(self.at_us)}"
-        return f"source {name!r} {stands} and needs a row at {show_instant(self.needed_us + self.lag_us)} or later"
+        state = "has not spoken" if self.at_us == UNSET else f"is at {show_instant(self.at_us)}"
+        return f"source {name!r} {state} and needs a row at {show_instant(self.needed_us + self.lag_us)} or later"
 
 
 def _waits(clock: ClockSpec, sources_us: Mapping[str, int], needed_us: int) -> dict[str, _Wait]:

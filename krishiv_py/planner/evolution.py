@@ -66,7 +66,7 @@ def compared(old: Mapping[str, Any], new: Mapping[str, Any], begin: Begin | None
     begin : Begin, optional
         What may be lost.
     """
-    asked = {} if begin is None else begin.on_change
+    wanted = {} if begin is None else begin.on_change
     before, after = (list(outline["stages"]) for outline in (old, new))
     pairs = _pairs(before, after)
     changes = []
@@ -76,7 +76,7 @@ def compared(old: Mapping[str, Any], new: Mapping[str, Any], begin: Begin | None
             changes.append(StageChange(name, "added", ("it begins without state",), None, number))
             continue
         refused, how = _differences(before[at], stage)
-        word = asked.get(name)
+        word = wanted.get(name)
         if word == "reset":
             changes.append(StageChange(name, "reset", tuple(refused) or ("as asked",), at, number))
         elif refused:
@@ -85,7 +85,7 @@ def compared(old: Mapping[str, Any], new: Mapping[str, Any], begin: Begin | None
             changes.append(StageChange(name, "migrated" if how else "kept", tuple(how), at, number))
     for at, stage in enumerate(before):
         if at not in pairs.values():
-            fate: Fate = "dropped" if asked.get(stage["name"]) == "drop" or not stage["state"] else "refused"
+            fate: Fate = "dropped" if wanted.get(stage["name"]) == "drop" or not stage["state"] else "refused"
             changes.append(StageChange(stage["name"], fate, ("the plan has no stage of this name",), at, None))
     return changes
 

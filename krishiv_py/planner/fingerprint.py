@@ -7,7 +7,7 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
-from krishiv_py.plan.options.window_trigger import Asked
+from krishiv_py.plan.options.window_trigger import CustomTrigger
 from krishiv_py.redaction import noted
 
 
@@ -40,7 +40,7 @@ def fingerprint(spec: OperatorSpec) -> dict[str, str]:
 def _times(spec: OperatorSpec) -> dict[str, str]:
     """Return what decides which rows, windows and keys are over: what is over has left state.
 
-    With a larger lateness windows that have left would be made anew from late rows alone; with a smaller one windows that wait
+    With a larger lateness windows that have left would be made again from late rows alone; with a smaller one windows that wait
     for their only result would leave without it.
     """
     options = spec.options
@@ -78,7 +78,7 @@ def _firings(spec: OperatorSpec) -> dict[str, str]:
     options, early = spec.options, spec.options.trigger.early
     plainly = spec.operation.fires_plainly(options)
     parts = {}
-    if isinstance(early, Asked) and (spec.operation.fires_anyway or not plainly):
+    if isinstance(early, CustomTrigger) and (spec.operation.fires_anyway or not plainly):
         parts["trigger"] = early.noted()  # what it is told of windows is counted in state
     if plainly:
         return parts

@@ -46,13 +46,13 @@ def stage_names(stages: tuple[StagePlan, ...]) -> list[str]:
 
 def _stage(stage: StagePlan, name: str) -> dict[str, Any]:
     spec = stage.spec
-    told = {
+    outline = {
         "name": name,
         "keys": len(spec.keys),
         "state": not stage.stateless,
         "times": [list(t) for t in stage.times],
     }
-    return told if stage.stateless else {**told, "columns": _columns(stage), "shape": shape_of(stage)}
+    return outline if stage.stateless else {**outline, "columns": _columns(stage), "shape": shape_of(stage)}
 
 
 def shape_of(stage: StagePlan) -> dict[str, Any]:

@@ -35,19 +35,19 @@ def check_places(
     late: Sink | None,
     source: Source,
     checkpoint: str | None,
-    further: Sequence[Sink | None] = (),
+    late_of_others: Sequence[Sink | None] = (),
     others: Sequence[Sink] = (),
 ) -> None:
     """Refuse outputs that would replace, or be read as, one another, the input, or the checkpoint.
 
-    `late` takes the late rows of the last stage, `further` those of the other stages; `others` take further results.
+    `late` takes the late rows of the last stage, `further` those of the other stages; `others` take more results.
 
     Raises
     ------
     PlanError
         Naming both and their folders.
     """
-    for aside in (late, *further):
+    for aside in (late, *late_of_others):
         if aside is not None and aside.exclusive and any(aside is taken for taken in (results, *others)):
             raise _one_sink(aside)
     shared = [id(sink) for sink in (results, *others) if sink is not None and sink.exclusive]
@@ -58,7 +58,7 @@ def check_places(
             then="the results of one would replace those of the other",
             hint="pass a sink of its own to each .to(...)",
         )
-    own = [id(sink) for sink in (late, *further) if sink is not None and sink.exclusive]
+    own = [id(sink) for sink in (late, *late_of_others) if sink is not None and sink.exclusive]
     if len(set(own)) < len(own):
         raise PlanError(
             "late rows of two stages go to one sink",
@@ -66,16 +66,18 @@ def check_places(
             then="those of one stage would replace those of the other",
             hint="pass a sink of its own to each handler",
         )
-    _check_keys([(RESULTS, results), *((RESULTS, sink) for sink in others), *((LATE, aside) for aside in (late, *further))])
+    _check_keys(
+        [(RESULTS, results), *((RESULTS, sink) for sink in others), *((LATE, aside) for aside in (late, *late_of_others))]
+    )
     folders = [(RESULTS, folder_of(sink)) for sink in (results, *others)]
-    folders += [(LATE, folder_of(aside)) for aside in (late, *further)]
+    folders += [(LATE, folder_of(aside)) for aside in (late, *late_of_others)]
     written = [(name, folder) for name, folder in folders if folder is not None]
-    beside = [*source.places, *([("the checkpoint", checkpoint)] if checkpoint is not None else [])]
+    read = [*source.places, *([("the checkpoint", checkpoint)] if checkpoint is not None else [])]
     for at, one in enumerate(written):
-        for other in (*written[at + 1 :], *beside):
+        for other in (*written[at + 1 :], *read):
             _check_pair(one, other)
-    for one in beside[:-1] if checkpoint is not None else ():
-        _check_pair(beside[-1], one)
+    for one in read[:-1] if checkpoint is not None else ():
+        _check_pair(read[-1], one)
 
 
 def _check_keys(outputs: Sequence[tuple[str, Sink | None]]) -> None:

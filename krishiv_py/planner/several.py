@@ -50,10 +50,10 @@ def several(outputs: Sequence[Named]) -> PhysicalPlan:
     named = tuple(_output(name, plan, graph.given[name]) for name, plan in outputs)
     first = (timed or list(outputs))[0][1]
     plan = PhysicalPlan(first.node, tuple(graph.stages), first.engine, tuple(plan for _, plan in outputs), named)
-    return attrs.evolve(plan, stages=_told_apart(plan, graph.owners))
+    return attrs.evolve(plan, stages=_distinct_names(plan, graph.owners))
 
 
-def _told_apart(plan: PhysicalPlan, owners: Sequence[str]) -> tuple[StagePlan, ...]:
+def _distinct_names(plan: PhysicalPlan, owners: Sequence[str]) -> tuple[StagePlan, ...]:
     """Its stages; those whose streams or sources would have the name of another under the name of their output."""
     if len(plan.clocks.clocks) == 1:
         return plan.stages
@@ -114,7 +114,7 @@ class _Graph:
         for given in plan.stages:
             stage = given if given.stateless else _bare(given, id(given.node) in self.followed)
             known = self.at.get(id(stage.node))
-            if stage.read:  # a stage that is there goes by the clock it has, wherever it stands in this plan
+            if stage.read:  # a stage that is there goes by the clock it has, wherever it is in this plan
                 clocks[stage.clock] = self._clock_of(stage) if known is None else self.timed[known]
             if known is None:
                 if stage.read:
@@ -153,7 +153,7 @@ def _output(name: str, plan: PhysicalPlan, number: int) -> OutputPlan:
 
 
 def _placed(stage: StagePlan, output: str, placed: Sequence[int], clocks: Mapping[int | None, tuple[int, int]]) -> StagePlan:
-    """A stage as it stands in the graph, under a name that no stage of another output has."""
+    """A stage as it is in the graph, under a name that no stage of another output has."""
     title = stage.spec.options.named or f"{output}: {stage.spec.name}"
     inputs = tuple(
         attrs.evolve(b, spec=attrs.evolve(b.spec, name=title), after=None if b.after is None else placed[b.after])

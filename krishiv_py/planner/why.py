@@ -178,7 +178,7 @@ def _fate(stage: StagePlan, now: Standing, time_us: int) -> str:
     over = floor_watermark(w, options.allowed_lateness_us)
     behind = "the input has ended" if w == END_OF_TIME else f"it is {show_us(w - time_us)} before the watermark"
     allowed = f", and {show_us(options.allowed_lateness_us)} are allowed" if options.allowed_lateness_us else ""
-    judged = " (judged by the watermark of the batch before)" if options.judges_before else ""
+    rule = " (judged by the watermark of the batch before)" if options.late_by_batch_before else ""
     if options.late_rule == "window":
         ends = [end for _, end in _windows(stage, time_us, None) or ()]
         if not ends and window.late_by == "never":
@@ -186,17 +186,17 @@ def _fate(stage: StagePlan, now: Standing, time_us: int) -> str:
         if not ends and window.late_by == "state":
             reach = time_us + window.length_us
             if reach > over:
-                return f"{row} is on time: the window that it opens alone ends at {show_instant(reach)}{judged}."
-            return f"{row} {late}, unless an open window that ends later takes it in: {behind}{allowed}{judged}."
+                return f"{row} is on time: the window that it opens alone ends at {show_instant(reach)}{rule}."
+            return f"{row} {late}, unless an open window that ends later takes it in: {behind}{allowed}{rule}."
         if ends and max(ends) > over:
-            return f"{row} is on time: a window of it ends at {show_instant(max(ends))}{judged}."
+            return f"{row} is on time: a window of it ends at {show_instant(max(ends))}{rule}."
         if ends:
-            return f"{row} {late}: all its windows are over, for {behind}{allowed}{judged}."
+            return f"{row} {late}: all its windows are over, for {behind}{allowed}{rule}."
     if time_us >= w:
-        return f"{row} is on time{judged}."
+        return f"{row} is on time{rule}."
     if time_us >= over:
-        return f"{row} is late and taken in: {behind}{allowed}{judged}."
-    return f"{row} {late}: {behind}{allowed}{judged}."
+        return f"{row} is late and taken in: {behind}{allowed}{rule}."
+    return f"{row} {late}: {behind}{allowed}{rule}."
 
 
 def _window(

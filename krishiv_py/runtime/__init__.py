@@ -1,4 +1,4 @@
 """A query, whoever runs it: batches and their ranges, clocks, checkpoint, lease, chunk files, outputs, progress.
 
-No engine is imported here: ``spark`` runs a query on Spark, and further engines use the same room.
+No engine is imported here: ``spark`` runs a query on Spark, and more engines use the same room.
 """

@@ -20,7 +20,7 @@ def deliver(handler: LateEventHandler, tables: list[pa.Table], operator: str, ba
 
 @attrs.define(eq=False)
 class Halt:
-    """Why no further batch runs: somebody stops the query, or something on the driver failed."""
+    """Why no other batch runs: somebody stops the query, or something on the driver failed."""
 
     stopping: threading.Event = attrs.field(factory=threading.Event)
     problem: BaseException | None = None

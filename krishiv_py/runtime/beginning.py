@@ -121,10 +121,10 @@ def opened_for(begin: Begin, plan: PhysicalPlan) -> Opening:
     stages, plans = list[StageState](), list[tuple[StagePlan, dict[str, Any] | None, int]]()
     for change in sorted((c for c in changes if c.new is not None), key=lambda c: c.new or 0):
         assert change.new is not None
-        told, stage = outline["stages"][change.new], runs.stages[change.new]
+        described, stage = outline["stages"][change.new], runs.stages[change.new]
         kept = change.fate in ("kept", "migrated") and change.old is not None
-        was = savepoint.stages[change.old] if kept and change.old is not None else StageState(**told)
-        stages.append(StageState(**told, buckets=was.buckets, counters=was.counters, left=was.left, open=was.open))
+        was = savepoint.stages[change.old] if kept and change.old is not None else StageState(**described)
+        stages.append(StageState(**described, buckets=was.buckets, counters=was.counters, left=was.left, open=was.open))
         plans.append((stage, was.shape if change.fate == "migrated" else None, change.old or 0))
     values = {f.name: getattr(savepoint, f.name) for f in attrs.fields(Savepoint)}
     values |= {"note": {**savepoint.note, "outline": outline}, "stages": stages, "clocks": clocks}

@@ -1,6 +1,6 @@
 """Define what a stage hands to those behind it, within a micro-batch: its results by their buckets, and a word to go on.
 
-Stages of a query are stateful operators one behind the other, also where they are no chain: rows carry the number of the stage
+Stages of a query are stateful operators in a row, also where they are not a chain: rows carry the number of the stage
 they are for, and what is for another stage or for the driver passes through an operator as it is.
 """
 
@@ -126,7 +126,7 @@ def result_kinds(plan: PhysicalPlan) -> tuple[str, ...]:
 
 @attrs.frozen(eq=False)
 class StagePlace:
-    """Says where a stage stands among the stages of a query.
+    """Says where a stage is among the stages of a query.
 
     Attributes
     ----------
@@ -140,7 +140,7 @@ class StagePlace:
         Whether it reads a source, and whether it takes results of other stages.
     leaving : tuple of Leaving
         The outputs that its results go to.
-    wakes : int or None
+    next_operator : int or None
         The number of the operator behind it, which has something to do whenever this one has.
     bucket_ids : tuple of int
         The buckets of every stage.
@@ -153,11 +153,11 @@ class StagePlace:
     reads: bool = True
     follows: bool = False
     leaving: tuple[Leaving, ...] = (Leaving(),)
-    wakes: int | None = None
+    next_operator: int | None = None
     bucket_ids: tuple[int, ...] = (0,)
 
 
-def place_of(plan: PhysicalPlan, number: int, wakes: int | None, ids: tuple[int, ...]) -> StagePlace:
+def place_of(plan: PhysicalPlan, number: int, next_operator: int | None, ids: tuple[int, ...]) -> StagePlace:
     """Return the place of a stage: `wakes` is the operator after it, `ids` are the buckets."""
     stage = plan.stages[number]
     following = tuple(
@@ -167,4 +167,4 @@ def place_of(plan: PhysicalPlan, number: int, wakes: int | None, ids: tuple[int,
         if branch.after == number
     )
     reads, follows = bool(stage.read), bool(stage.after)
-    return StagePlace(number, plan.last, stage.times, following, reads, follows, leaving(plan, number), wakes, ids)
+    return StagePlace(number, plan.last, stage.times, following, reads, follows, leaving(plan, number), next_operator, ids)

@@ -87,7 +87,7 @@ def holding(found: pa.Table, at_us: int, spec: OperatorSpec) -> pa.Table:
     Raises
     ------
     PlanError
-        For windows whose bounds are no times.
+        For windows whose bounds are not times.
     """
     if spec.operation.numbered:
         raise PlanError("count windows hold no time", got=spec.operation.describe(), hint="leave `window` out")

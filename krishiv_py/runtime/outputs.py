@@ -38,7 +38,7 @@ _PEOPLE: Final[dict[OutputName, str]] = {"results": RESULTS, "late_rows": LATE}
 
 
 def claim_folder(sink: FolderSink, rows: str, mark: str, checkpoint: str | None) -> None:
-    """Note beside the files of an output whose they are: which `rows`, and by which checkpoint (None for a bounded run).
+    """Note next to the files of an output whose they are: which `rows`, and by which checkpoint (None for a bounded run).
 
     Raises
     ------
@@ -94,7 +94,7 @@ def _goes_on(other: str, checkpoint: str) -> bool:
 
 def _noted(store: Store, path: str) -> dict[str, Any]:
     data = store.read(path) or b""
-    found: dict[str, Any] = json.loads(unsealed(data, path, "remove it: the query that wrote it makes it anew"))
+    found: dict[str, Any] = json.loads(unsealed(data, path, "remove it: the query that wrote it makes it again"))
     return found
 
 

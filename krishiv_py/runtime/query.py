@@ -132,28 +132,33 @@ class RunningQuery:
     def why_not_fired(self, window_end: TimePoint | None = None, stage: str | None = None) -> str:
         """Say what the window of a `stage` that ends at `window_end` is waiting for; without it the oldest that waits."""
         now, moment = self.progress, self._ledger.moment
-        asked = self._plan.stages[self._plan.stage_called(stage)]
+        stage_plan = self._plan.stages[self._plan.stage_called(stage)]
         end_us = None if window_end is None else time_point_us(window_end, "window_end")
         if end_us is None:
-            stages = self._plan.stages if stage is None else [asked]
-            asked, end_us = oldest_of_all(stages, lambda one: moment.at(one.times).watermark_us, self.state) or (asked, None)
-        text = why_not_fired(asked, self._plan.clocks, moment.at(asked.times).watermark_us, now.source_watermarks_us, end_us)
-        return LaidOut(" ".join([in_stage(self._plan.stages, asked), text, *self._ledger.waiting()]).lstrip())
+            stages = self._plan.stages if stage is None else [stage_plan]
+            stage_plan, end_us = oldest_of_all(stages, lambda one: moment.at(one.times).watermark_us, self.state) or (
+                stage_plan,
+                None,
+            )
+        text = why_not_fired(
+            stage_plan, self._plan.clocks, moment.at(stage_plan.times).watermark_us, now.source_watermarks_us, end_us
+        )
+        return LaidOut(" ".join([in_stage(self._plan.stages, stage_plan), text, *self._ledger.waiting()]).lstrip())
 
     def why(self, key: Any = None, time: TimePoint | None = None, stage: str | None = None) -> str:
         """Say what became of a `key` at a `time`: its windows, the watermark, and where a row of that time would go."""
         if key is None and time is None:
             return self.why_not_fired(stage=stage)
-        asked = self._plan.stages[self._plan.stage_called(stage)]
+        stage_plan = self._plan.stages[self._plan.stage_called(stage)]
         progress = self.progress
         now = Standing(
-            self._ledger.moment.at(asked.times).watermark_us,
+            self._ledger.moment.at(stage_plan.times).watermark_us,
             progress.source_watermarks_us,
             self._ledger.moved_us,
             wall_clock_us(),
             progress.idle_sources,
         )
-        text = why_text(self._plan, asked, now, key, time, lambda: self.state(stage), self._result_rows(asked))
+        text = why_text(self._plan, stage_plan, now, key, time, lambda: self.state(stage), self._result_rows(stage_plan))
         return LaidOut("\n".join([text, *self._ledger.waiting()]))
 
     def _result_rows(self, stage: StagePlan) -> pa.Table | None:

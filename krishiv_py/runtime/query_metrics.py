@@ -69,7 +69,7 @@ class BucketMetrics:
         *,
         whole: bool = False,
     ) -> None:
-        """Remember what the buckets reported in a batch (or, `whole`, all there is), and where the watermark stands."""
+        """Remember what the buckets reported in a batch (or, `whole`, all there is), and where the watermark is."""
         with self._lock:
             self.buckets = dict(reported) if whole else {**self.buckets, **reported}
             self.batch_id = batch_id
@@ -92,8 +92,8 @@ class BucketMetrics:
     def _note(self) -> None:
         now = self.moment
         saved = {bucket: report.saved() for bucket, report in self.buckets.items()}
-        told = {"buckets": saved, "watermark": now.watermark_us, "sources": self.sources_us, "advances": self.advances}
-        told |= (
+        report = {"buckets": saved, "watermark": now.watermark_us, "sources": self.sources_us, "advances": self.advances}
+        report |= (
             {
                 "batch": self.batch_id,
                 "held": self._held(),
@@ -106,11 +106,11 @@ class BucketMetrics:
             if self.every_batch
             else {}
         )
-        told |= {"seconds": self.seconds, "ended": self.ended_us}
-        told |= {"tables": {n: attrs.astuple(t) for n, t in self.tables.items()}} if self.tables else {}
-        told |= {"watermarks of further clocks": list(now.others)} if now.others else {}
-        told |= {"moved": self.moved_us} if self.moved_us else {}
-        self.notes.keep_metrics(told)
+        report |= {"seconds": self.seconds, "ended": self.ended_us}
+        report |= {"tables": {n: attrs.astuple(t) for n, t in self.tables.items()}} if self.tables else {}
+        report |= {"watermarks of further clocks": list(now.others)} if now.others else {}
+        report |= {"moved": self.moved_us} if self.moved_us else {}
+        self.notes.keep_metrics(report)
 
     def waiting(self) -> list[str]:
         """Return which sources are held back at the moment, in words."""
@@ -132,7 +132,7 @@ class BucketMetrics:
         self.seconds, self.ended_us = kept.get("seconds", 0.0), kept.get("ended")
         self.moved_us, self.shown_us = dict(kept.get("moved", {})), self.moment.watermark_us
         self.doubts, self.partition_times_us = tuple(kept.get("doubts", ())), kept.get("partition times", {})
-        self.tables = {name: TableVersion(*told) for name, told in kept.get("tables", {}).items()}
+        self.tables = {name: TableVersion(*version) for name, version in kept.get("tables", {}).items()}
 
     @property
     def open(self) -> int:

@@ -3,11 +3,11 @@
 A checkpoint of one engine becomes a savepoint, and a savepoint becomes a checkpoint of any engine, with any number of buckets::
 
     manifest.json                    the plan, clocks, positions of sources, counters, and what its stages are
-    stages/0/00000/bucket.json       what a bucket of stage 0 knows beside tables: what fired, timers, its tables
+    stages/0/00000/bucket.json       what a bucket of stage 0 knows next to tables: what fired, timers, its tables
     stages/0/00000/0.arrow           its tables of one schema, one after the other: keys, bounds, partial aggregates, kept rows
     files/0.parquet                  the names of the files that source 0 has read
 
-Everything is written before ``manifest.json``: without that the folder is no savepoint.
+Everything is written before ``manifest.json``: without that the folder is not a savepoint.
 """
 
 from __future__ import annotations
@@ -157,8 +157,8 @@ class Savepoint:
 
     def close(self) -> None:
         """Write the manifest, which makes the folder a savepoint."""
-        told = {"version": self.version} | attrs.asdict(self, filter=lambda field, _: field.name != "folder")
-        write_at(f"{self.folder}/{MANIFEST}", _said(told), durable=True)
+        head = {"version": self.version} | attrs.asdict(self, filter=lambda field, _: field.name != "folder")
+        write_at(f"{self.folder}/{MANIFEST}", _said(head), durable=True)
         store, path = store_at(f"{self.folder}/{_UNFINISHED}")
         store.delete(path)
 
@@ -249,10 +249,10 @@ def write_bucket(folder: str, stage: int, bucket: int, held: BucketContent, desc
     tables = []
     for number, (schema, names) in enumerate(groups):
         out = pa.BufferOutputStream()
-        told = _described(schema, described or {})
-        with pa.ipc.new_file(out, told) as writer:
+        noted_schema = _described(schema, described or {})
+        with pa.ipc.new_file(out, noted_schema) as writer:
             for name in names:
-                writer.write_table(pa.Table.from_arrays(held.tables[name].columns, schema=told))
+                writer.write_table(pa.Table.from_arrays(held.tables[name].columns, schema=noted_schema))
         data = out.getvalue()
         write_at(f"{where}/{number}.arrow", data.to_pybytes(), durable=True)
         parts = [[name, held.tables[name].num_rows] for name in names]
@@ -272,9 +272,9 @@ def read_bucket(folder: str, stage: int, bucket: int) -> BucketContent | None:
     data = read_at(f"{where}/{_BUCKET}")
     if data is None:
         return None
-    told = _heard(data, f"{where}/{_BUCKET}")
+    report = _heard(data, f"{where}/{_BUCKET}")
     tables: dict[str, pa.Table] = {}
-    for each in told["tables"]:
+    for each in report["tables"]:
         path = f"{where}/{each['file']}"
         found = read_at(path)
         if found is None:
@@ -286,7 +286,7 @@ def read_bucket(folder: str, stage: int, bucket: int) -> BucketContent | None:
         for name, count in each["parts"]:
             tables[name] = rows.slice(at, count).combine_chunks()
             at += count
-    return BucketContent(told["known"], tables)
+    return BucketContent(report["known"], tables)
 
 
 def _said(value: Any) -> bytes:
@@ -489,7 +489,7 @@ def restore_for_spark(savepoint: Savepoint, checkpoint: str, buckets: int) -> No
         for at, stage in enumerate(savepoint.stages)
         if not stage.state
     }
-    told = {"buckets": reports, "watermark": first, "advances": savepoint.advances}
-    told |= {"watermarks of further clocks": others} if others else {}
-    CheckpointNotes(checkpoint).keep_metrics(told)
+    report = {"buckets": reports, "watermark": first, "advances": savepoint.advances}
+    report |= {"watermarks of further clocks": others} if others else {}
+    CheckpointNotes(checkpoint).keep_metrics(report)
     Begun(savepoint.batches, first).write(checkpoint)

@@ -64,8 +64,8 @@ def _run(spark: SparkSession, plan: PhysicalPlan, now_us: int, shuffle_files: Sh
             steps = BoundedSteps(stage.spec, place_of(plan, number, None, ids), batches, shuffle_files)
             shuffled = given.repartition(partitions, "bucket") if partitions > 1 else given.coalesce(1)
             given = mapped(shuffled, steps.__call__, PACKED_TYPE)
-    told = given.select("kind", "blob").toArrow()
-    for kind, blob in zip(*(c.to_pylist() for c in told.columns), strict=True):
+    reports = given.select("kind", "blob").toArrow()
+    for kind, blob in zip(*(c.to_pylist() for c in reports.columns), strict=True):
         found.take(kind, blob, shuffle_files)
     return found.result()
 

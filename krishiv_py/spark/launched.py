@@ -1,4 +1,4 @@
-"""Spark's query, started anew where it failed before its first batch because a Python process was slow to begin."""
+"""Spark's query, started again where it failed before its first batch because a Python process was slow to begin."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from krishiv_py.errors import EnvironmentSetupError
 _SLOW: Final = "Python worker failed to connect back"
 """Spark's words where the Python that tells which state an operator keeps did not answer in 10 s; that time is fixed."""
 _TIMES: Final = 2
-"""How often a query is started anew."""
+"""How often a query is started again."""
 _LATE: Final = "waiting for the Python worker to connect back"
 """Spark's words where the Python that publishes over Spark Connect did not begin in 10 s; that is fixed too."""
 _ATTEMPTS: Final = 5

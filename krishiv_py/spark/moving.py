@@ -40,8 +40,8 @@ from krishiv_py.spark.state_reader import buckets_in, of_store
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.folders import absolute
 
-_TYPE: Final = flat_type("bucket int, told string")
-_SCHEMA: Final = pa.schema([pa.field("bucket", pa.int32()), pa.field("told", pa.string())])
+_TYPE: Final = flat_type("bucket int, report string")
+_SCHEMA: Final = pa.schema([pa.field("bucket", pa.int32()), pa.field("report", pa.string())])
 
 
 @attrs.frozen(eq=False)
@@ -56,9 +56,9 @@ class WriteBuckets:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number, bucket in buckets_in(batches, self.blobs):
-            told = {"counters": bucket.meta.get("counters", {}), "given": bucket.meta.get("given", {})}
+            report = {"counters": bucket.meta.get("counters", {}), "given": bucket.meta.get("given", {})}
             write_bucket(self.folder, self.stage, self.ids.index(number), BucketContent.of(bucket), self.columns)
-            yield pa.RecordBatch.from_arrays([pa.array([number], pa.int32()), pa.array([json.dumps(told)])], schema=_SCHEMA)
+            yield pa.RecordBatch.from_arrays([pa.array([number], pa.int32()), pa.array([json.dumps(report)])], schema=_SCHEMA)
 
 
 class WentOnError(CheckpointError):
@@ -96,9 +96,9 @@ def save(spark: SparkSession, checkpoint: str, folder: str, after: int | None = 
             task = WriteBuckets(folder, number, bucket_ids(note["buckets"]), blobs, stage.columns)
             found = of_store(spark, checkpoint, operator, task.__call__, _TYPE, after)
             stage.buckets = sorted(task.ids.index(bucket) for bucket in found["bucket"].to_pylist())
-            for told in map(json.loads, found["told"].to_pylist()):
-                count(stage.counters, told["counters"])
-                count(stage.left, told["given"])
+            for report in map(json.loads, found["report"].to_pylist()):
+                count(stage.counters, report["counters"])
+                count(stage.left, report["given"])
             stage.open = [max((r.open_windows for r in mine), default=0), sum(r.open_rows for r in mine)]
         else:
             for report in mine:

@@ -36,9 +36,9 @@ from krishiv_py.spark.setup.waiting import Call, waited
 from krishiv_py.spark.state_reader import count_keys, read_state
 from krishiv_py.spark.tasks.failures import cause, failure, is_gone
 
-_PATIENCE_S: Final = 2.0
+_WAIT_S: Final = 2.0
 """How long a stop may take before Spark is told again."""
-_WAITS_UNTOLD: Final = 5
+_WAITS_IN_SILENCE: Final = 5
 _QUIET_S: Final = 120.0
 """How long a savepoint waits for a moment between two micro-batches."""
 _LOOK_S: Final = 0.05
@@ -168,15 +168,15 @@ class StreamQuery(RunningQuery):
     def exception(self) -> Exception | None:
         """Return what made the query fail, naming operator, step and micro-batch."""
         problem = self._problem()
-        return None if problem is None else self._told(problem)
+        return None if problem is None else self._as_error(problem)
 
-    def _told(self, problem: BaseException) -> KrishivError:
+    def _as_error(self, problem: BaseException) -> KrishivError:
         return lost_file(problem, self._name, self._ledger.notes.checkpoint) or failure(problem, f"query {self._name!r}")
 
     def _raise_problem(self) -> None:
         problem = self._problem()
         if problem is not None:
-            raise self._told(problem) from cause(problem)
+            raise self._as_error(problem) from cause(problem)
 
     def _problem(self) -> BaseException | None:
         """Return what ended it, as it came: an exception of ours or of a user's function rather than Spark's words for it."""
@@ -211,10 +211,10 @@ class StreamQuery(RunningQuery):
         if self._halt.thread == threading.get_ident():
             return
         waits = 0
-        while not call.wait(_PATIENCE_S):
+        while not call.wait(_WAIT_S):
             self._cancel_jobs()
             waits += 1
-            if waits == _WAITS_UNTOLD:
+            if waits == _WAITS_IN_SILENCE:
                 warnings.warn(
                     f"query {self._name!r} is not stopped yet: a function of its sink or late handler still runs, or Spark is "
                     "busy; stop() waits for it. Hint: Ctrl-C ends the waiting",

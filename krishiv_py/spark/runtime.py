@@ -277,13 +277,13 @@ class SparkRunner(SessionRunner[StreamQuery]):
     def to_dataframe(self, plan: PhysicalPlan, handed: Handed | None = None) -> Any:
         """See :class:`~krishiv_py.api.runner.Runner`."""
         if handed is not None:
-            told, name = handed, handed.name
+            options, name = handed, handed.name
             streaming_plan = attrs.evolve(plan, engine="streaming")
             return handed_frame(
                 self.spark,
                 streaming_plan,
-                told,
-                lambda sink: self.start(streaming_plan, (sink,), told.checkpoint, told.batches, name),
+                options,
+                lambda sink: self.start(streaming_plan, (sink,), options.checkpoint, options.batches, name),
                 durable=self.profile != "dev-local",
             )
         source = plan.source

@@ -35,12 +35,12 @@ from krishiv_py.runtime.checkpoint.moved import follow
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, Claim
 from krishiv_py.runtime.checkpoint.opened import OpenedCheckpoint
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, forget_unplanned
-from krishiv_py.runtime.clock.beats import ControlFiles
 from krishiv_py.runtime.clock.clocks import Clock, LedgerClock, SparkClock, clock_for
+from krishiv_py.runtime.clock.control_files import ControlFiles
+from krishiv_py.runtime.clock.control_writer import ControlWriter
 from krishiv_py.runtime.clock.controls import ControlFolder
 from krishiv_py.runtime.clock.flushed import NOTE, warn_if_flushed
 from krishiv_py.runtime.clock.heartbeats import Heartbeats
-from krishiv_py.runtime.clock.wakes import ControlWriter
 from krishiv_py.runtime.handing_on import STAGE, leaving, place_of
 from krishiv_py.runtime.outputs import TaskOutput, claim_outputs, described_outputs
 from krishiv_py.runtime.query_metrics import BucketMetrics
@@ -97,19 +97,19 @@ def stateful(
         pack = Pack(roots, found.reader, ids, clock, shuffle_files, passed)
         frames.append(mapped(found.frame, pack.__call__, PACKED_TYPE))
     if controls is not None:
-        beats = own_files(spark, controls.folder, streaming=True, max_files=None)
+        frame_of_controls = own_files(spark, controls.folder, streaming=True, max_files=None)
         roots = tuple(Root(stages[n].spec, n, stages[n].times, at) for at, n in enumerate(plan.clock_owners))
         pack = Pack(roots, ParquetReader(stages[0].spec.source_schema, sent=True), ids, clock, shuffle_files)
-        frames.append(mapped(beats, pack.__call__, PACKED_TYPE))
+        frames.append(mapped(frame_of_controls, pack.__call__, PACKED_TYPE))
     frame = functools.reduce(DataFrame.union, frames)
-    if clock.wakes:
+    if clock.wakes_buckets:
         frame = frame.drop("wm")
     for number, after in zip(timed, [*timed[1:], None], strict=True):
         chunks = attrs.evolve(blobs, stage=number)
         processor = BucketProcessor(
             stages[number].spec, output, clock, chunks, shuffle_files, place_of(plan, number, after, ids)
         )
-        frame = _behind(frame, processor) if number or clock.wakes else operator(frame, processor)
+        frame = _behind(frame, processor) if number or clock.wakes_buckets else operator(frame, processor)
     return frame
 
 
@@ -130,7 +130,7 @@ class BatchSteps:
     lease: Lease
     ahead: TimeWatch
     planners: tuple[RangePlanner, ...] = ()
-    wakes: ControlWriter | None = None
+    control_writer: ControlWriter | None = None
     tables: LookupTables | None = None
     closings: Closings | None = None
 
@@ -194,16 +194,16 @@ class BatchSteps:
         are done, and each job of a batch begins with the state of the batch before: to run it again is what a restart would do.
         """
         try:
-            return self._told(frame)
+            return self._task_rows(frame)
         except PySparkException as problem:
             if NO_ANSWER not in str(problem):
                 raise
         warnings.warn(
             f"query {self.ahead.title!r}: {NO_ANSWER} to a task; the batch is run again", RuntimeWarning, stacklevel=2
         )
-        return self._told(frame)
+        return self._task_rows(frame)
 
-    def _told(self, frame: DataFrame) -> list[TaskRow]:
+    def _task_rows(self, frame: DataFrame) -> list[TaskRow]:
         """Return what tasks hand over; rows for a sink on the driver in bulk, as collect() would pickle them byte by byte."""
         if any(output.delivery == "tables" and not isinstance(output, Handled) for output in self.outputs):
             return [TaskRow(*values) for values in zip(*(c.to_pylist() for c in frame.toArrow().columns), strict=True)]
@@ -237,8 +237,8 @@ class BatchSteps:
         in_force = clocks.settle(now_us)
         self.ledger.idle = tuple(clocks.idle(now_us))
         self.clock.write(batch_id + 1, {**clocks.saved(), "now_us": now_us})
-        if self.wakes is not None:
-            self.wakes.batch_done(moved=in_force.later(self.clock.in_force(batch_id)))
+        if self.control_writer is not None:
+            self.control_writer.batch_done(moved=in_force.later(self.clock.in_force(batch_id)))
         self.ledger.take(batch_id, reported, in_force, clocks.reached, whole=bool(passing))
 
     def _totals(self, passing: list[int], batch_id: int, reported: dict[str, Report]) -> dict[str, Report]:
@@ -247,15 +247,15 @@ class BatchSteps:
         whole = {b: r for b, r in {**known, **reported}.items() if stage_of(b, last) not in passing}
         for number in passing:
             before = {b: r for b, r in known.items() if stage_of(b, last) == number}
-            told = [r for b, r in reported.items() if stage_of(b, last) == number]
-            whole |= in_total(before, batch_id, told, "" if number == last else f"{STAGE}{number}")
+            reports = [r for b, r in reported.items() if stage_of(b, last) == number]
+            whole |= in_total(before, batch_id, reports, "" if number == last else f"{STAGE}{number}")
         return whole
 
 
 def claimed(spark: SparkSession, plan: PhysicalPlan, opened: OpenedCheckpoint) -> tuple[CheckpointNotes, Claim]:
     """Take the checkpoint for a plan, and mend what an earlier run left."""
     notes = CheckpointNotes(opened.checkpoint, opened.durable)
-    notes.plan()  # its format, before anything is looked at by the rules of this one, or written anew
+    notes.plan()  # its format, before anything is looked at by the rules of this one, or written again
     check_rescaled(opened.checkpoint, durable=opened.durable)
     forget_state(opened.checkpoint)
     sources = [read.source for read in plan.reads]
@@ -321,10 +321,10 @@ def start(
     ledger.backlog = lambda: backlogs(planning)
     warn_if_flushed(ledger.moment.watermark_us, checkpoint, plan.source)
     clock = first_clock(plan, opened, now)
-    beats = ControlFiles.of(plan, batches)
-    controls = ControlFolder.of(checkpoint, wanted=beats.wanted, sources=len(sources))
-    heartbeats = beats.heartbeats(controls, now, lambda: bool(ledger.open))
-    wakes = beats.wakes(controls, now)
+    control_files = ControlFiles.of(plan, batches)
+    controls = ControlFolder.of(checkpoint, wanted=control_files.wanted, sources=len(sources))
+    heartbeats = control_files.heartbeats(controls, now, lambda: bool(ledger.open))
+    control_writer = control_files.writer(controls, now)
     output = task_output(plan, sinks, claim.outputs, checkpoint, durable=durable)
     interval = batches.interval_us if batches.kind == "every" else None
     planning = planners(sources, checkpoint, now, aligned, durable=durable, interval_us=interval)
@@ -349,7 +349,7 @@ def start(
         opened.lease,
         TimeWatch(plan, title),
         planning,
-        wakes,
+        control_writer,
         tables,
         Closings(checkpoint, durable, begun, closing),
     )
@@ -381,11 +381,11 @@ def start(
     query = StreamQuery(
         launch(),
         # where files wake it, one more run reads the word that the end of input has moved the watermark
-        [go_on, *([launch] if beats.woken and batches.flush else [])] if beats.goes_on else [],
+        [go_on, *([launch] if control_files.woken and batches.flush else [])] if control_files.goes_on else [],
         title,
         ledger,
         plan,
-        "\n".join([described_outputs(plan, sinks), *([NOTE] if batches.flush and beats.goes_on else [])]),
+        "\n".join([described_outputs(plan, sinks), *([NOTE] if batches.flush and control_files.goes_on else [])]),
         QueryRows.of(plan, sinks),
         stop,
         halt,

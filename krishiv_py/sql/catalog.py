@@ -16,8 +16,8 @@ from krishiv_py.connectors.lookup_table import as_table
 from krishiv_py.errors import RAISED, PlanError, failure_text, shown
 from krishiv_py.plan.after_watermark import filters_after
 from krishiv_py.plan.durations import Duration, show_us
+from krishiv_py.plan.options.explicit import ExplicitOptions
 from krishiv_py.plan.options.late import LateEventHandler
-from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.schema import checked
 
@@ -38,7 +38,7 @@ class Registered:
         How the watermark follows it; None when a query needs ``SET watermark.lag`` before.
     source_column : str or None
         With several sources: the column that names them.
-    told, late_handler
+    explicit, late_handler
         Options, and who takes late rows, of the stream it was made of; without a handler every query counts its own.
     """
 
@@ -47,7 +47,7 @@ class Registered:
     event_time: str
     spec: AnyWatermarkSpec | None
     source_column: str | None = None
-    told: ToldOptions = attrs.field(factory=ToldOptions)
+    explicit: ExplicitOptions = attrs.field(factory=ExplicitOptions)
     late_handler: LateEventHandler | None = None
 
     def timed(self, stream: Stream, lag_us: int | None) -> TimedStream:
@@ -65,7 +65,7 @@ class Registered:
         node = stream._node if self.spec is None else filters_after(stream._node, self.stream._node, names)
         found = attrs.evolve(stream, node=node).with_watermark(spec, self.event_time, source_column=self.source_column)
         handler = self.late_handler or found.late_handler
-        return attrs.evolve(found, draft=attrs.evolve(found._draft, told=self.told, late_handler=handler))
+        return attrs.evolve(found, draft=attrs.evolve(found._draft, explicit=self.explicit, late_handler=handler))
 
 
 @attrs.frozen(eq=False)
@@ -138,7 +138,7 @@ def registered(name: str, stream: Stream | TimedStream, event_time: str | None, 
                 hint=f"register({name!r}, stream), or pass the stream as it was before .watermark(...)",
             )
         below = Stream(mark.input, stream.schema, stream._runner)
-        return Registered(name, below, mark.column, mark.spec, mark.source_column, stream._draft.told, stream.late_handler)
+        return Registered(name, below, mark.column, mark.spec, mark.source_column, stream._draft.explicit, stream.late_handler)
     if not isinstance(stream, Stream):
         raise PlanError(
             "not a stream that can be queried",

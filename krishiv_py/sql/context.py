@@ -90,7 +90,7 @@ class SqlContext:
         Raises
         ------
         PlanError
-            For what is no sink, and for a name that is no text.
+            For a value that is not a sink, and for a name that is not a text.
         """
         hint = 'write register_sink("alarms", sink)'
         self._sinks[a_text(name, "name", hint).lower()] = name, as_sink(sink, "results")
@@ -113,7 +113,7 @@ class SqlContext:
         Raises
         ------
         PlanError
-            For text that is no SQL, unknown tables and columns, and what of SQL has no meaning over streams.
+            For text that is not SQL, unknown tables and columns, and what of SQL has no meaning over streams.
         """
         try:
             statement = statement_of(text)

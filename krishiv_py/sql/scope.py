@@ -138,7 +138,7 @@ class Relation:
 
     @property
     def panes(self) -> tuple[Column, ...]:
-        """The columns of :meth:`~krishiv_py.WindowedStream.with_pane`, which go along beside those that are selected."""
+        """The columns of :meth:`~krishiv_py.WindowedStream.with_pane`, which go along next to those that are selected."""
         return tuple(c for c in self.columns if c.hidden and c.actual in PANES)
 
     @property
@@ -179,7 +179,7 @@ class Relation:
         Raises
         ------
         PlanError
-            For a qualifier that is no table, and for a name that several tables have.
+            For a qualifier that is not a table, and for a name that several tables have.
         ColumnError
             For a name that no table has.
         """

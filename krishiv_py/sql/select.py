@@ -22,7 +22,7 @@ from krishiv_py.sql.sources.unions import united
 from krishiv_py.sql.steps.grouped import grouped
 from krishiv_py.sql.steps.looking_back import looking_back
 from krishiv_py.sql.steps.qualified import around_groups, qualified, with_named_windows, without
-from krishiv_py.sql.steps.ranked import asks_for_rank, bounded, deduplicated, ranking_of
+from krishiv_py.sql.steps.ranked import bounded, deduplicated, has_rank, ranking_of
 from krishiv_py.sql.text.aggregates import aggregates
 from krishiv_py.sql.text.statements import Query, check_select, clause_of, no_group, refused
 
@@ -80,9 +80,7 @@ def rows_of(tree: Query, env: Env, *, top: bool = False) -> Relation | ResultStr
         raise refused("SELECT DISTINCT over groups", tree.sql("spark"), _DISTINCT)
     for over in [w for e in tree.expressions for w in e.find_all(sg.Window)] if group else ():
         name = "ROW_NUMBER" if isinstance(over.this, sg.RowNumber) else "OVER"
-        raise refused(
-            f"{name} beside GROUP BY", over.sql("spark"), "write OVER in a query around this one, or ranks in QUALIFY"
-        )
+        raise refused(f"{name} with GROUP BY", over.sql("spark"), "write OVER in a query around this one, or ranks in QUALIFY")
     if group or (distinct and _in_windows(tree, rows)):
         return grouped(tree, rows, condition, env.lag_us, top=top)
     if aggregated or tree.args.get("having") is not None:
@@ -226,7 +224,7 @@ def _starred(node: sg.Expression, rows: Relation) -> list[Column]:
     found = [c for c in rows.visible if c.table is not None and c.table.lower() == node.table.lower()]
     if not found:
         tables = sorted({c.table for c in rows.visible if c.table})
-        raise PlanError("this is no table of the query", got=node.sql("spark"), hint=f"the tables are: {', '.join(tables)}")
+        raise PlanError("this is not a table of the query", got=node.sql("spark"), hint=f"the tables are: {', '.join(tables)}")
     return found
 
 
@@ -240,15 +238,15 @@ def _distinct(columns: list[Column]) -> None:
 def _over(tree: sg.Select, rows: Relation, condition: Expr | None, env: Env) -> Relation:
     """A query with OVER: ranks, which QUALIFY or the query around it bounds, or look-back windows."""
     if tree.args.get("distinct") is not None or tree.args.get("having") is not None:
-        raise refused("DISTINCT or HAVING beside OVER", tree.sql("spark"), "put a query around this one")
+        raise refused("DISTINCT or HAVING with OVER", tree.sql("spark"), "put a query around this one")
     filtered = attrs.evolve(rows, stream=rows.stream if condition is None else rows.stream.filter(condition))
     shown, wanted, added = qualified(tree)
-    if any([asks_for_rank(e.unalias().unnest(), e.alias or None) for e in shown.expressions]):
+    if any([has_rank(e.unalias().unnest(), e.alias or None) for e in shown.expressions]):
         ranking = ranking_of(shown, filtered)
-        asked = attrs.evolve(mapped(ranking.tree, ranking.rows, None), ranking=ranking)
+        with_ranks = attrs.evolve(mapped(ranking.tree, ranking.rows, None), ranking=ranking)
         if tree.args.get("qualify") is None:
-            return asked
-        ranked, wanted = bounded(asked, wanted, env)
+            return with_ranks
+        ranked, wanted = bounded(with_ranks, wanted, env)
         found = mapped(ranking.tree, ranked, None)
     else:
         looked, changed = looking_back(shown, filtered, env)

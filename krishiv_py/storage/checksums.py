@@ -1,6 +1,6 @@
 """Checksums over what the library keeps on disk: notes, memory streams, chunks of state.
 
-A checksum (CRC-32) finds flipped bits, cuts and mixed-up files; it is no protection against forgery. It lies inside the file it
+A checksum (CRC-32) finds flipped bits, cuts and mixed-up files; it does not protect against forgery. It is inside the file it
 covers, so that there is no second file that could be lost or left behind.
 """
 

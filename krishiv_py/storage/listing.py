@@ -76,7 +76,7 @@ def files_at(path: str, *, literal: bool, known: Known = nothing_known) -> list[
     path : str
         A folder, a file or a pattern.
     literal : bool
-        Whether it is no pattern, though it may look like one.
+        Whether it is not a pattern, though it may look like one.
     known : callable
         The names of a folder that are to be left out.
 
@@ -119,7 +119,7 @@ def _local(roots: list[str], known: Known) -> Iterator[File]:
     while folders or links:
         if not folders:
             links.sort(reverse=True)
-            for at in range(len(links) - 1, -1, -1):  # folders first: a file in one of them is no file of its own
+            for at in range(len(links) - 1, -1, -1):  # folders first: a file in one of them is not a file of its own
                 if os.path.isdir(links[at]):
                     folders.append(links.pop(at))
                     break

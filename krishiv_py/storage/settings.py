@@ -59,7 +59,7 @@ def noted(*names: str) -> str | None:
 
 
 def forget_connections() -> None:
-    """Connect anew when a store is reached the next time."""
+    """Connect again when a store is reached the next time."""
     for forget in connections:
         forget()
 

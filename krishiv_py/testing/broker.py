@@ -130,8 +130,8 @@ class Broker:
             contextlib.suppress(OSError, kafka().KafkaException),
             socket.create_connection(("127.0.0.1", self.port), timeout=1),
         ):
-            asked = admin_module().AdminClient({"bootstrap.servers": self.address, "log_level": 0}).list_topics(timeout=2)
-            return bool(asked.brokers)
+            listing = admin_module().AdminClient({"bootstrap.servers": self.address, "log_level": 0}).list_topics(timeout=2)
+            return bool(listing.brokers)
         return False
 
     def stop(self) -> None:
@@ -154,7 +154,7 @@ class Broker:
 def running(port: int | None = None, kind: type[Broker] = Broker) -> Iterator[Broker]:
     """Run a broker with a temporary folder. A free port that another process took meanwhile is left for another one.
 
-    A `kind` of your own may have further settings.
+    A `kind` of your own may have more settings.
     """
     folder = Path(tempfile.mkdtemp(prefix="krishiv-kafka-"))
     broker: Broker | None = None

@@ -1,4 +1,4 @@
-"""A processing-time clock that stands still until it is moved."""
+"""A processing-time clock that waits until it is moved."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def collect(streams: Iterable[RunMethods], *batches: Any) -> list[pa.Table]:
     ([2], [9])
     """
     listed = list(streams) if is_collection(streams) else streams
-    named_plans(listed, "collect")  # says what is no pipeline
+    named_plans(listed, "collect")  # says what is not a pipeline
     driver = Driver(stream.to(MemorySink()) for stream in listed)
     done = [*(driver.send(batch) for batch in batches), driver.close()]
     return [pa.concat_tables([d.by_output[name] for d in done]) for name in done[-1].by_output]

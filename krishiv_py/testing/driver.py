@@ -35,7 +35,7 @@ from krishiv_py.kernels.state.store import MemoryStore
 from krishiv_py.logs import batch_line
 from krishiv_py.plan.checks import a_switch, a_text
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, TimePoint, show_instant, time_point_us
-from krishiv_py.plan.options.begin import OnChange, told_begin
+from krishiv_py.plan.options.begin import OnChange, given_begin
 from krishiv_py.plan.running.counters import Counters, summed
 from krishiv_py.plan.running.progress import Progress, of_stages
 from krishiv_py.planner.cut import input_stages, leading_stage
@@ -62,7 +62,7 @@ class Driver:
         The pipeline, with or without a session. Its late handler gets the late rows; it can write them to any sink that needs
         no Spark. Several outputs, ``[a.to(sink), b.to(other)]``, run as one query.
     sink : Sink, optional
-        Where results go beside :class:`StepOutput`: any sink that needs no Spark, so not a ``ForeachBatchSink`` or a function.
+        Where results go next to :class:`StepOutput`: any sink that needs no Spark, so not a ``ForeachBatchSink`` or a function.
         Each call is one micro-batch of it.
     idle_batches : bool
         Whether an empty batch with the new watermark follows every step, as in a query that waits for input. Turn it off to
@@ -111,10 +111,10 @@ class Driver:
         self._spec: OperatorSpec = plan.spec
         self._stream = stream
         self._core = Core(self._plan, self.name, self.clock.now_us)
-        begin = told_begin(savepoint, on_change)
+        begin = given_begin(savepoint, on_change)
         if begin is not None:
             self._plan, self._core = begun_core(begin, self._plan, self.name, self.clock.now_us)
-        self._inlet = DriverInput(self._plan)
+        self._driver_input = DriverInput(self._plan)
         self._outputs = outputs(sinks, self._plan, self.name)
         self._idle_batches = idle_batches
         self._took: tuple[float, int | None] = (0.0, None)
@@ -133,7 +133,7 @@ class Driver:
         return redacted(f"<Driver {self.name}: {self.progress}>")
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: where it stands."""
+        """Return what a notebook shows: where it is."""
         return query_html(self.name, "running", self.progress, None)
 
     @property
@@ -244,7 +244,7 @@ class Driver:
 
         The streams of a join are ``"left"`` and ``"right"``, those of a union are called as there.
         """
-        return self._step(self._inlet.sent(rows))
+        return self._step(self._driver_input.sent(rows))
 
     def advance_watermark(self, to: TimePoint, source: str | None = None) -> StepOutput:
         """Run an empty batch; afterwards the watermark (of one source, or of all) is at least `to`.
@@ -313,14 +313,14 @@ class Driver:
         """
         idle = self._clocks.idle(self.clock.now_us)
         marks = {one.plan.spec.name: self._watermark_us(one) for one in self._stages}
-        asked = self._plan.stages[self._plan.stage_called(stage)]
+        stage_ = self._plan.stages[self._plan.stage_called(stage)]
         end_us = None if window_end is None else time_point_us(window_end, "window_end")
         if end_us is None:
-            stages = self._plan.stages if stage is None else [asked]
-            asked, end_us = oldest_of_all(stages, lambda one: marks[one.spec.name], self.state) or (asked, None)
-        mark_us = marks[asked.spec.name]
-        text = why_not_fired(asked, self._plan.clocks, mark_us, self.source_watermarks_us, end_us, idle)
-        return LaidOut(f"{in_stage(self._plan.stages, asked)} {text}".lstrip())
+            stages = self._plan.stages if stage is None else [stage_]
+            stage_, end_us = oldest_of_all(stages, lambda one: marks[one.spec.name], self.state) or (stage_, None)
+        mark_us = marks[stage_.spec.name]
+        text = why_not_fired(stage_, self._plan.clocks, mark_us, self.source_watermarks_us, end_us, idle)
+        return LaidOut(f"{in_stage(self._plan.stages, stage_)} {text}".lstrip())
 
     def why(self, key: Any = None, time: TimePoint | None = None, stage: str | None = None) -> str:
         """Say what became of a `key` at a `time`, as ``query.why(...)`` does; without both :meth:`why_not_fired`.
@@ -339,12 +339,12 @@ class Driver:
         """
         if key is None and time is None:
             return self.why_not_fired(stage=stage)
-        asked, now_us = self._stages[self._plan.stage_called(stage)], self.clock.now_us
-        known = {**self.source_watermarks_us, ONLY: self._watermark_us(asked)}
+        stage_, now_us = self._stages[self._plan.stage_called(stage)], self.clock.now_us
+        known = {**self.source_watermarks_us, ONLY: self._watermark_us(stage_)}
         set_us = now_us if self.clock.is_set else None
         moved_us = self._core.moved_us if self.clock.is_set else {}
         now = Standing(known.pop(ONLY), known, moved_us, set_us, self._clocks.idle(now_us))
-        return LaidOut(why_text(self._plan, asked.plan, now, key, time, lambda: self.state(stage), None))
+        return LaidOut(why_text(self._plan, stage_.plan, now, key, time, lambda: self.state(stage), None))
 
     def state(self, stage: str | None = None) -> pa.Table:
         """The windows in state: keys, ``window_start``, ``window_end``, aggregates so far, ``last_update`` (by :attr:`clock`).
@@ -366,8 +366,8 @@ class Driver:
         >>> driver.state().select(["window_start", "window_end", "count"]).to_pylist()
         [{'window_start': 0, 'window_end': 10000, 'count': 2}, {'window_start': 10000, 'window_end': 20000, 'count': 1}]
         """
-        asked = self._stages[self._plan.stage_called(stage)]
-        return asked.state()
+        stage_ = self._stages[self._plan.stage_called(stage)]
+        return stage_.state()
 
     @property
     def pending_window_count(self) -> int:
@@ -388,7 +388,7 @@ class Driver:
         Raises
         ------
         PlanError
-            For what is no key of this query, for windows that end by themselves, and for stages with different keys where
+            For what is not a key of this query, for windows that end by themselves, for stages with different keys where
             none is named; then nothing is forgotten.
         """
         closing = [self._stages[n] for n in closing_stages(self._plan, stage)]
@@ -413,7 +413,7 @@ class Driver:
     def restarted(self) -> Driver:
         """A driver that goes on from what a checkpoint would keep: state and watermarks as plain bytes, nothing else."""
         again = Driver(self._stream, idle_batches=self._idle_batches, clock=self.clock, name=self.name)
-        again._plan, again._inlet = self._plan, DriverInput(self._plan)  # with what it carries along since a savepoint
+        again._plan, again._driver_input = self._plan, DriverInput(self._plan)  # with what it carries along since a savepoint
         again._core = Core(self._plan, self.name, self.clock.now_us)
         again._core.go_on_from(self._core)
         again._outputs = self._outputs
@@ -428,7 +428,7 @@ class Driver:
         sink: AnySink | None = None,
         on_change: Mapping[str, OnChange] | None = None,
     ) -> Driver:
-        """Make a driver that stands before the first batch of a capture; :meth:`next_batch` runs one after the other.
+        """Make a driver that comes before the first batch of a capture; :meth:`next_batch` runs one after the other.
 
         Parameters
         ----------

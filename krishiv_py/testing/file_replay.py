@@ -38,7 +38,7 @@ def replay(stream: RunMethods, files: Iterable[str | os.PathLike[str]], *, close
     Raises
     ------
     PlanError
-        For what is no sequence of files.
+        For a value that is not a sequence of files.
     SourceError
         For a file that cannot be read, or does not fit the columns of the stream.
 

@@ -48,5 +48,5 @@ class StepOutput:
 def _rows(named: dict[str, pa.Table], first: pa.Table, what: str) -> str:
     """Return how many there are, by name where there are several tables."""
     total = sum(table.num_rows for table in named.values()) if named else first.num_rows
-    told = f"{total} {what}{'' if total == 1 else 's'}"
-    return told if len(named) < 2 else f"{told} ({', '.join(f'{name}: {table.num_rows}' for name, table in named.items())})"
+    text = f"{total} {what}{'' if total == 1 else 's'}"
+    return text if len(named) < 2 else f"{text} ({', '.join(f'{name}: {table.num_rows}' for name, table in named.items())})"

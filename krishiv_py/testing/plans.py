@@ -19,7 +19,7 @@ def run_by_driver(given: RunMethods | Iterable[Output], sink: AnySink | None) ->
     Raises
     ------
     PlanError
-        For what is no pipeline, for outputs that cannot be one query, and for a `sink` beside those of outputs.
+        For a value that is not a pipeline, for outputs that cannot be one query, and for a `sink` next to those of outputs.
     """
     if isinstance(given, RunMethods):
         return given._plan("driver", late="shown"), [sink]

@@ -14,14 +14,14 @@ from krishiv_py.connectors.source import Source
 
 @attrs.frozen(eq=False)
 class MicroBatch:
-    """A micro-batch of a source that puts aside what is no row.
+    """A micro-batch of a source that puts aside what is not a row.
 
     Attributes
     ----------
     table : pyarrow.Table
         The rows.
     malformed : tuple of Malformed
-        What is no row.
+        What is not a row.
     """
 
     table: pa.Table
@@ -37,7 +37,7 @@ def micro_batches(source: Source) -> Iterator[pa.Table]:
     Raises
     ------
     PlanError
-        When it is no source, or what it states does not fit together.
+        When it is not a source, or what it states does not fit together.
     SourceError
         When it cannot plan or be read, naming position or range.
     SchemaError

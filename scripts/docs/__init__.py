@@ -1,1 +1,1 @@
-"""What the site of the docs needs beside its pages."""
+"""What the site of the docs needs next to its pages."""

@@ -1,4 +1,4 @@
-"""Files of `JsonSink`: what stands in a line is the value, whatever its type, for other readers too."""
+"""Files of `JsonSink`: what is in a line is the value, whatever its type, for other readers too."""
 
 from __future__ import annotations
 

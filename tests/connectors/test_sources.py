@@ -127,7 +127,7 @@ def test_what_a_source_states_is_checked() -> None:
 def test_watermarks_must_name_the_sources_there_are() -> None:
     lag = WatermarkSpec.fixed_lag(0)
     spec = MultiSourceWatermarkSpec.new().source("a", lag)
-    with pytest.raises(PlanError, match=r"a watermark source is no declared source .*'b'"):
+    with pytest.raises(PlanError, match=r"a watermark source is not a declared source .*'b'"):
         stream(Named()).with_watermark(spec, "at", source_column="s")
     with pytest.raises(PlanError, match=r"no watermark source has the name of a declared source .*'c'"):
         stream(Named()).with_watermark(spec.source("b", lag).source("c", lag), "at", source_column="s")

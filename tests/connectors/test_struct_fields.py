@@ -147,7 +147,7 @@ _AVRO: Final = {
 
 
 def avro_type(type_: pa.DataType, names: list[int]) -> Any:
-    """A type of Avro's, with null beside it."""
+    """A type of Avro's, with null next to it."""
     if pa.types.is_struct(type_):
         names.append(len(names))
         name = f"R{len(names)}"

@@ -86,4 +86,4 @@ def test_names_of_structs_are_checked_at_any_depth() -> None:
     for outer, given in _around(pa.struct([("id", pa.int64())]), {"ID": 1}):
         with pytest.raises(UnfitError, match="does not have this field"):
             column([given], outer)
-        assert column([given], outer, further=True).null_count == 0
+        assert column([given], outer, extra_fields=True).null_count == 0

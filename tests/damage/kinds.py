@@ -82,7 +82,7 @@ ELSEWHERE: Final = {
 (tests/spark/test_lease.py), notes of a move to another engine (tests/in_process/test_move.py), and what a crash leaves of a
 file before it has its name."""
 CHECKSUM: Final = ".crc"
-"""Beside each file of Spark's, and how names of Hadoop's checksum files end."""
+"""Next to each file of Spark's, and how names of Hadoop's checksum files end."""
 KNOWN: Final = ALWAYS | OF_PLAN["spark"] | OF_PLAN["ledger"] | ELSEWHERE
 
 

@@ -44,7 +44,7 @@ WITHOUT_WEIGHT = {
     "out/_krishiv_staging/N/_SUCCESS": "removed",
     "out/_krishiv_staging/N/part-N-N-cN.json": "flipped",
 }
-"""What is made anew, or is there for people and other queries."""
+"""What is made again, or is there for people and other queries."""
 
 
 @pytest.fixture(scope="module", params=PLANS if LONG else ["ledger"])

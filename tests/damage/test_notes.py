@@ -44,7 +44,7 @@ WITHOUT_WEIGHT: Final = ("cp/krishiv/lock", "cp/krishiv/metrics.json", "spool/_k
 
 @pytest.fixture
 def whole(tmp_path: Path) -> Path:
-    """A checkpoint half way through its input, without what tasks read, and with Hadoop's checksums beside all of Spark's."""
+    """A checkpoint half way through its input, without what tasks read, and with Hadoop's checksums next to all of Spark's."""
     home = tmp_path / "home"
     with tarfile.open(HERE / f"checkpoint-format-{FORMAT}.tar.gz") as archive:
         archive.extractall(home, filter="data")
@@ -125,7 +125,7 @@ def test_what_a_start_reads_is_right_or_refused(whole: Path, checksums: bool) ->
 
 
 def test_the_note_of_memory_streams_is_not_guessed(whole: Path) -> None:
-    """Without it nobody can tell a stream that was trimmed, or made anew, from the one that was read."""
+    """Without it nobody can tell a stream that was trimmed, or made again, from the one that was read."""
     (whole / "cp" / "krishiv" / "streams.json").unlink()
     with pytest.raises(CheckpointError, match=r"krishiv/streams\.json is missing .*Hint: put it back"):
         look(whole)
@@ -161,7 +161,7 @@ def test_notes_of_a_move_are_right_or_refused(tmp_path: Path) -> None:
 
 
 class Kept:
-    """Files to go back to; only what was changed since is written anew."""
+    """Files to go back to; only what was changed since is written again."""
 
     def __init__(self, home: Path, *, sums: bool) -> None:
         self.home = home

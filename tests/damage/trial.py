@@ -183,7 +183,7 @@ class Trial:
         return said
 
     def expected(self) -> tuple[Counter[Any], Counter[Any]]:
-        """What an undamaged run gave; kept beside the folder."""
+        """What an undamaged run gave; kept next to the folder."""
         return rows(Path(f"{self.home}-right") / "out"), rows(Path(f"{self.home}-right") / "late")
 
 

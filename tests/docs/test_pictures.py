@@ -13,7 +13,7 @@ from scripts.docs import pictures
 @pytest.mark.parametrize("page", pictures.PAGES)
 def test_pictures_are_those_that_the_examples_give(page: str) -> None:
     drawn = pictures.drawn(page)
-    assert set(drawn) == set(pictures.PAGES[page]), "each picture stands on its page"
+    assert set(drawn) == set(pictures.PAGES[page]), "each picture is on its page"
     for name, text in drawn.items():
         kept = (pictures.FOLDER / f"{name}.svg").read_text(encoding="utf-8")
         assert kept == text, f"run python scripts/docs/pictures.py ({name})"

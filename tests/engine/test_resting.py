@@ -17,7 +17,7 @@ Plan = Callable[[Any, Any], ResultStream]
 
 
 def _counts(stream: Any) -> Any:
-    """Counts by key in 10 s, as results for a further stage."""
+    """Counts by key in 10 s, as results for another stage."""
     return stream.key_by("k").tumbling_window("10 s").agg(count())
 
 

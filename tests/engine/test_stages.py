@@ -272,7 +272,7 @@ def test_what_cannot_be_followed_says_so() -> None:
 
 
 def test_a_mapping_of_results_that_gives_other_columns_is_told_the_ones_it_declared() -> None:
-    """Columns that go along unseen are no business of its author."""
+    """Columns that go along unseen do not concern its author."""
     counts = stream_of("at bigint").watermark("at", 0).tumbling_window(10).agg(count())
     other = counts.map_batches(lambda batch: batch, "n bigint")
     for stream in (other, other.tumbling_window(20).agg(count())):

@@ -56,7 +56,7 @@ def _counted(counters: Any) -> dict[str, int]:
 
 
 def differences(one: Seen, other: Seen, keys: list[str]) -> dict[str, str]:
-    """Columns in which two engines differ, and how; under names of their own what is no column."""
+    """Columns in which two engines differ, and how; under names of their own what is not a column."""
     found: dict[str, str] = {}
     if one.counters != other.counters:
         found["counters"] = f"{one.counters} against {other.counters}"

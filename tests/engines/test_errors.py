@@ -30,11 +30,11 @@ def windowed(stream: Any, *keys: str) -> Any:
 
 FAILING: dict[str, tuple[type[KrishivError], Callable[[Any], Any]]] = {
     "a sum beyond 64 bits": (AggregateOverflowError, lambda s: windowed(s).agg(sum("big"))),
-    "a key that is no number": (
+    "a key that is not a number": (
         OperatorError,
         lambda s: windowed(s.with_column("k", col("code").cast("int")), "k").agg(count()),
     ),
-    "a filter that is no number": (OperatorError, lambda s: windowed(s.filter(col("code").cast("int") > 0)).agg(max("big"))),
+    "a filter that is not a number": (OperatorError, lambda s: windowed(s.filter(col("code").cast("int") > 0)).agg(max("big"))),
     "a function that returns something else": (SchemaError, lambda s: windowed(s.map_batches(misdeclared)).agg(max("big"))),
 }
 

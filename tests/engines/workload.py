@@ -78,7 +78,7 @@ EXPRESSIONS: Final[dict[str, Callable[[Expr], Expr]]] = {
     "struct": lambda e: kv.func("named_struct", lit("v"), e),
 }
 OF_NUMBERS: Final = frozenset({"half", "negated", "as double"})
-"""Expressions that stop a query at a value of another type: a text that is no number."""
+"""Expressions that stop a query at a value of another type: a text that is not a number."""
 WHERE: Final[tuple[Expr | None, ...]] = (None, None, col("flag"), col("n") > 1, ~col("flag") | (col("n") == 0))
 
 

@@ -503,7 +503,7 @@ def _options(stage: Callable[[], Any]) -> Iterator[Call]:
 
 
 def _declared(schema: object) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """Return a function whose batches have the columns of a schema: further ones are refused when it runs."""
+    """Return a function whose batches have the columns of a schema: more are refused when it runs."""
     return (lambda batch: batch.select(schema.names)) if isinstance(schema, pa.Schema) else _same
 
 

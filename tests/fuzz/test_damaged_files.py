@@ -108,7 +108,7 @@ def damaged(draw: Choose, data: bytes, spare: int = 0) -> bytes:
 
 
 def read(reader: type[FileReader], path: Path, rules: Rules, **more: Any) -> tuple[list[pa.RecordBatch], list[Malformed]]:
-    """The batches of a file, and what was put aside."""
+    """The batches of a file, and what was set aside."""
     scanned = list(reader(SCHEMA, rules, **more)(pa.record_batch([[f"file:{path}"]], names=["path"])))
     batches = [s.batch for s in scanned if s.batch is not None]
     for batch in batches:

@@ -30,7 +30,7 @@ CONNECTOR: Final = {
     "fs.AbstractFileSystem.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFS",
     "fs.gs.block.size": "67108864",  # Hadoop 3.5 writes 64m, which the connector does not read
 }
-"""What the connector needs beside Hadoop 3.5, which has one of its own in mind."""
+"""What the connector needs next to Hadoop 3.5, which has one of its own in mind."""
 _NOT_SERVED: Final = {
     "fs.gs.operation.move.enable": "false",
     "fs.gs.hierarchical.namespace.folders.enable": "false",

@@ -52,7 +52,7 @@ def test_options_become_settings() -> None:
     ("options", "text"),
     [
         ({"GOOGLE_SERVICE_ACCOUNT_KEY": "nobodymaysee"}, "no such option of a store"),
-        ({"GOOGLE_SERVICE_ACCOUNT": '{"private_key": "nobodymaysee"}'}, "a key stands where the path of its file belongs"),
+        ({"GOOGLE_SERVICE_ACCOUNT": '{"private_key": "nobodymaysee"}'}, "a key is where the path of its file belongs"),
         ({"GOOGLE_SERVICE_ACCOUNT": "/a", "GOOGLE_SKIP_SIGNATURE": "true"}, "given in two ways"),
         ({"GOOGLE_SERVICE_ACCOUNT": "/a", "GOOGLE_APPLICATION_CREDENTIALS": "/b"}, "given in two ways"),
         ({"GOOGLE_SKIP_SIGNATURE": "maybe"}, "neither true nor false"),

@@ -42,7 +42,7 @@ def change(checkpoint: str, **values: Any) -> None:
 
 
 def in_folder(checkpoint: str) -> list[str]:
-    """What lies beside the note."""
+    """What is next to the note."""
     system, path = file_system(f"{checkpoint}/krishiv")
     return sorted(each.base_name for each in system.get_file_info(pafs.FileSelector(path)))
 

@@ -20,7 +20,7 @@ from krishiv_py.errors import EnvironmentSetupError, PlanError
 from krishiv_py.spark.setup.stores import use_stores_of
 from krishiv_py.storage import settings
 from krishiv_py.storage.files import check_reachable, read_at, store_at
-from krishiv_py.storage.hdfs.client import hdfs_client, told_as_os_errors
+from krishiv_py.storage.hdfs.client import as_os_errors, hdfs_client
 from krishiv_py.storage.settings import Stores
 from tests.hdfs.server import Server, closed_port
 from tests.spark.conftest import DDL, per_second
@@ -169,6 +169,6 @@ class TestRefused:
     ],
 )
 def test_what_a_client_raises_is_one_line(raised: Exception, kind: type[OSError], text: str) -> None:
-    with pytest.raises(kind) as problem, told_as_os_errors():
+    with pytest.raises(kind) as problem, as_os_errors():
         raise raised
     assert (type(problem.value), str(problem.value)) == (kind, text)

@@ -24,61 +24,54 @@ IN_NAMES = (
 ALONE = "found at lost behind play looks"
 """Words that are no whole name: they fit any value, and so say nothing of this one. As a part
 they do (``fired_at``, ``NotFoundError``)."""
-IN_TEXTS = "told untold asked stands stood beside besides judged anew further spoken lesser"
+IN_TEXTS = "told untold asked stands stood beside judged anew further spoken lesser"
 PHRASES = "have no meaning|has no meaning|has not|have not|is no|are no|do not stand|stands at|begin anew|nothing was told"
 
 ALLOWED = (
     r"\bstand(?:s|ing)? for\b|\bstands out\b",  # represents
     r"further (?:ahead|behind|than|back|apart|down|away|from|out)",  # a distance
+    r"there (?:is|are) no\b",
     r"(?:is|are) no (?:longer|more|less|later|earlier|doubt)\b",  # an adverb
     r"(?:has|have) not\b.{0,40}\b(?:been|yet|begun|come|run|seen|sent|read|\w{3,}ed)\b",  # the perfect tense of a verb
 )
 """What is plain English all the same."""
 
 MOST: dict[str, int] = {
-    "name: anew": 82,
-    "name: asked": 356,
-    "name: asks": 38,
-    "name: at": 2962,
-    "name: beats": 33,
+    "name: anew": 19,
+    "name: asked": 142,
+    "name: asks": 18,
+    "name: at": 2951,
+    "name: beats": 9,
     "name: behind": 127,
-    "name: bench": 64,
-    "name: beside": 109,
-    "name: book": 97,
-    "name: found": 4665,
-    "name: further": 94,
-    "name: inlet": 6,
-    "name: judged": 113,
-    "name: judges": 18,
-    "name: looks": 27,
+    "name: bench": 5,
+    "name: beside": 71,
+    "name: book": 19,
+    "name: found": 4664,
+    "name: further": 27,
+    "name: judged": 24,
+    "name: looks": 21,
     "name: lost": 140,
-    "name: patience": 51,
-    "name: play": 10,
-    "name: spoken": 12,
-    "name: stands": 61,
-    "name: stood": 38,
-    "name: told": 1274,
-    "name: untold": 5,
-    "name: wakes": 28,
-    "text: anew": 66,
-    "text: are no": 69,
-    "text: asked": 117,
-    "text: begin anew": 17,
-    "text: beside": 148,
-    "text: besides": 22,
-    "text: further": 94,
+    "name: spoken": 8,
+    "name: stands": 19,
+    "name: stood": 4,
+    "name: told": 662,
+    "name: wakes": 10,
+    "text: anew": 5,
+    "text: are no": 6,
+    "text: asked": 112,
+    "text: beside": 4,
+    "text: further": 29,
     "text: has no meaning": 7,
-    "text: has not": 29,
+    "text: has not": 30,
     "text: have no meaning": 4,
     "text: have not": 5,
-    "text: is no": 359,
-    "text: judged": 54,
-    "text: lesser": 7,
-    "text: nothing was told": 5,
-    "text: spoken": 15,
-    "text: stands": 126,
-    "text: stood": 26,
-    "text: told": 187,
+    "text: is no": 9,
+    "text: judged": 51,
+    "text: nothing was told": 4,
+    "text: spoken": 16,
+    "text: stands": 38,
+    "text: stood": 25,
+    "text: told": 178,
     "text: untold": 5,
 }
 """How often each is there today: these figures only go down. A new name or sentence takes a word of docs/glossary.md."""

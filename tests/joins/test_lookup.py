@@ -309,7 +309,7 @@ WRONG: list[tuple[type[Exception], str, dict[str, Any]]] = [
     (PlanError, "no key", {"table": SMALL, "on": []}),
     (PlanError, "names no columns", {"table": SMALL, "on": 5}),
     (PlanError, "names no columns", {"table": SMALL, "on": [("key", "at", "from")]}),
-    (PlanError, "constant is no key", {"table": SMALL, "on": [("key", kv.lit("a"))]}),
+    (PlanError, "constant is not a key", {"table": SMALL, "on": [("key", kv.lit("a"))]}),
     (ColumnError, "kei", {"table": SMALL, "on": col("kei").lower()}),
     (ColumnError, "other types", {"table": SMALL, "on": [(col("key").length(), "key")]}),
     (ColumnError, "cannot be a key", {"table": SMALL, "on": col("key").split("a")}),

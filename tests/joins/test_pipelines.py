@@ -90,7 +90,7 @@ class Drawing:
         return Made(source, stream_of(DDL).watermark("at", source.lag), {"": source.name})
 
     def _behind(self, *before: Made) -> tuple[list[Any], dict[str, Any]]:
-        """The streams, those of stages with a further lag and a filter where drawn; and what the reference has of it."""
+        """The streams, those of stages with another lag and a filter where drawn; and what the reference has of it."""
         streams, lags, filtered = [], [], []
         for one in before:
             of_stage = isinstance(one.reference, ref.Stage)

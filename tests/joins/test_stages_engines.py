@@ -31,7 +31,7 @@ SENDS: list[tuple[str, list[dict[str, Any]]]] = [
 
 
 def outputs(left: Any, right: Any) -> list[kv.Output]:
-    """Both sides deduplicated; counts beside the largest of them; counts beside rows; and rows of one stream alone."""
+    """Both sides deduplicated; counts next to the largest of them; counts next to rows; and rows of one stream alone."""
     shown, clicked = left.watermark("at", "1 s"), right.watermark("clicked", "2 s")
     once = shown.drop_duplicates("id", within="5 s")
     clicks = clicked.drop_duplicates("click", within="5 s")
@@ -80,7 +80,7 @@ def lines(table: Any) -> list[str]:
 def test_reads_and_stages_in_common_are_made_once() -> None:
     driver = Driver(outputs(stream_of(SHOWN), stream_of(CLICKED)))
     assert [read.name for read in driver._plan.reads] == ["left", "right"]
-    assert len(driver.source_watermarks_us) == 3, "the rows beside counts are judged by the clock of their join"
+    assert len(driver.source_watermarks_us) == 3, "the rows next to counts are judged by the clock of their join"
     kinds = [stage.spec.operation.kind for stage in driver._plan.stages]
     assert sorted(kinds) == sorted(["deduplication"] * 2 + ["interval join", "window join", "as-of join"] + ["tumbling"] * 4), (
         kinds
@@ -149,5 +149,5 @@ def test_results_that_no_stage_may_follow_are_refused(kind: str) -> None:
     if kind == "changes":
         results = shown.key_by("ad").tumbling_window(5).agg(kv.count()).emit("updates")
     for left, right in ((results, other), (other, results)):
-        with pytest.raises(kv.PlanError, match="cannot go into a further stage"):
+        with pytest.raises(kv.PlanError, match="cannot go into another stage"):
             left.interval_join(right, "ad", lower=0, upper=5)

@@ -58,8 +58,8 @@ def test_names_that_no_topic_has_are_refused(topic: Any) -> None:
         ({"options": {"request.required.acks": "1"}}, "request.required.acks=1"),
         ({"options": {"enable.idempotence": False}}, "transactions need it"),
         ({"key": ["a", "a"]}, "`key` names columns"),
-        ({"format": "avro", "schema_registry": 5}, "`schema_registry` is no text"),
-        ({"format": "avro", "schema_registry": {}}, "`schema_registry` is no text"),
+        ({"format": "avro", "schema_registry": 5}, "`schema_registry` is not a text"),
+        ({"format": "avro", "schema_registry": {}}, "`schema_registry` is not a text"),
     ],
 )
 def test_what_drops_a_promise_or_means_nothing_is_refused(told: dict[str, Any], match: str) -> None:

@@ -1,4 +1,4 @@
-"""Avro values: schemas of a registry, several writers, and what is no record."""
+"""Avro values: schemas of a registry, several writers, and what is not a record."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def written(schema: Any, row: dict[str, Any], number: int | None = None) -> byte
 
 @pytest.fixture(scope="module")
 def registry() -> Iterator[str]:
-    """A schema registry with schemas 1 and 2, and 3, which is no Avro."""
+    """A schema registry with schemas 1 and 2, and 3, which is not Avro."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:

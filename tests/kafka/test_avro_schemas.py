@@ -224,7 +224,7 @@ def test_schemas_that_refer_to_others_and_unions_of_records() -> None:
     why = dict(found.bad)
     assert why[4] == "no value (a tombstone)" and "begins with no branch" in why[5] + why[6]
     assert "no schema shop.types.Place version 9" in why[8]
-    assert why[9] == "schema 7 of the registry is no record" and "it is no Avro schema" in why[10]
+    assert why[9] == "schema 7 of the registry is not a record" and "it is not an Avro schema" in why[10]
 
 
 def test_a_registry_that_is_away_is_no_malformed_value() -> None:
@@ -248,7 +248,7 @@ def test_uuids_as_bytes_and_as_text(text: str) -> None:
     values = [written(record("R", field("id", ["null", "string"])), {"id": one}) for one in (text, None)]
     found = decode_avro(pa.schema([("id", pa.binary())]), None, json.dumps(schema), values)
     if text == "no uuid":
-        assert found.bad == ((0, "column 'id': a text is no UUID"),) and found.batch.to_pylist() == [{"id": None}]
+        assert found.bad == ((0, "column 'id': a text is not a UUID"),) and found.batch.to_pylist() == [{"id": None}]
         return
     assert found.batch.to_pylist() == [{"id": bytes(15) + b"\xff"}, {"id": None}]
     kind = {"type": "fixed", "name": "U", "size": 16}
@@ -330,7 +330,7 @@ def test_keys_of_a_registry_and_of_json(monkeypatch: pytest.MonkeyPatch) -> None
         source = kafka_source("t", bootstrap_servers="x:1", on_malformed="side_output", **told)
         parts = list(reading.rows(source, "t", 0, 0, 4, ("total",)))
         assert [p.problem for p in parts if isinstance(p, Malformed)] == [
-            "its key: schema 7 of the registry is no record",
+            "its key: schema 7 of the registry is not a record",
             "its key: the schema registry has no schema 99",
         ]
         assert [r for p in parts if isinstance(p, pa.RecordBatch) for r in p.to_pylist()] == [
@@ -399,7 +399,7 @@ def test_a_sink_registers_a_schema_with_references() -> None:
     [
         ({"shop.types.Place": ("shop.types.Place", 9)}, "no schema shop.types.Place version 9"),
         ({"shop.Refund": ("shop.Refund", 1)}, "let `avro_references` name each type"),
-        ({"x": ("damaged", 1)}, "no Avro schema"),
+        ({"x": ("damaged", 1)}, "not an Avro schema"),
     ],
     ids=["version", "other", "damaged"],
 )

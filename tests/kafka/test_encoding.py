@@ -93,7 +93,7 @@ def test_sinks_refuse_what_a_format_cannot_write() -> None:
         "n": 1,
     }
     for wrong_row in ({"user": None, "n": 1}, {"user": "a", "n": 2**40}):
-        with pytest.raises(OperatorError, match="no record of the Avro schema"):
+        with pytest.raises(OperatorError, match="not a record of the Avro schema"):
             encode(pa.Table.from_pylist([wrong_row], two))
     for schema in (pa.schema([("user", pa.string())]), pa.schema([*two, ("x", pa.int64())])):
         with pytest.raises(PlanError, match="sink: "):
@@ -119,7 +119,7 @@ def test_sinks_refuse_what_a_format_cannot_write() -> None:
         with pytest.raises(PlanError, match="sink: "):
             messages.check(pa.schema([wrong]), "sink")
     kinds = pa.schema([("kind", pa.string())])
-    with pytest.raises(OperatorError, match=r"a row is no test\.Event"):
+    with pytest.raises(OperatorError, match=r"a row is not a test\.Event"):
         messages.encoder("t", kinds)(pa.table({"kind": ["OTHER"]}))
     wrong_calls: list[tuple[Any, ...]] = [
         ("xml", None, None, None, None),
@@ -240,7 +240,7 @@ def test_a_type_that_is_used_again_cuts_nothing() -> None:
     values.check(schema, "t")
     for name in "ab":
         row = {"a": None, "b": None, name: {"at": dt.datetime(2026, 1, 1, 0, 0, 0, 1, UTC)}}
-        with pytest.raises(OperatorError, match="a row is no record of the Avro schema"):
+        with pytest.raises(OperatorError, match="a row is not a record of the Avro schema"):
             values.encoder("t", schema)(pa.Table.from_pylist([row], schema))
     wrong = schema.set(1, pa.field("b", pa.struct([("at", utc), ("zone", pa.string())])))
     for columns in (wrong, schema.set(1, pa.field("b", pa.string()))):

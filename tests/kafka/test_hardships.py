@@ -128,7 +128,7 @@ def test_topics_of_a_pattern_come_and_go(broker: Broker, topic: Topic) -> None:
 
     with pytest.raises(SourceError, match="no topic fits the pattern"):
         source_of(broker, f"^{begin}-.*")
-    with pytest.raises(PlanError, match="`topics` is no pattern"):
+    with pytest.raises(PlanError, match="`topics` is not a pattern"):
         source_of(broker, "^(")
     with pytest.raises(PlanError, match="a pattern in a list"):
         kafka_source(["^a", "b"], bootstrap_servers=broker.address, schema="n bigint")

@@ -1,4 +1,4 @@
-"""JSON values: what the sink writes the source reads back; what is no row is found among any others."""
+"""JSON values: what the sink writes the source reads back; what is not a row is found among any others."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def test_a_function_that_gives_no_token_is_an_error_that_shows_no_secret() -> No
         (raises, "it raised PermissionError"),
         (lambda _: SECRET, "it returned str"),
         (lambda _: (SECRET, time.time() * 1_000), "divide milliseconds by 1000"),
-        (lambda _: (SECRET, None), "no number of seconds"),
+        (lambda _: (SECRET, None), "not a number of seconds"),
     ],
     ids=["raises", "text", "milliseconds", "none"],
 )

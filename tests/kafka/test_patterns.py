@@ -149,7 +149,7 @@ def test_a_topic_made_again_with_fewer_partitions_says_so(
 
 
 def test_what_is_no_pattern_is_refused(cluster: tuple[str, Send]) -> None:
-    with pytest.raises(PlanError, match="`topics` is no pattern"):
+    with pytest.raises(PlanError, match="`topics` is not a pattern"):
         source_of(cluster, "^(")
     with pytest.raises(PlanError, match="a pattern in a list"):
         source_of(cluster, ["^orders-.*", "b"])

@@ -26,4 +26,4 @@ def test_it_runs(
     assert said[0] == "1001 records, 1 malformed"
     assert 'user-0 {"user":"user-0","window_start":0,"window_end":60000,"count":20,"sum_amount":570}' in said
     (refused,) = pq.read_table("refused").to_pylist()
-    assert (refused["malformed_value"], refused["reason"]) == (b"this is no JSON", "malformed")
+    assert (refused["malformed_value"], refused["reason"]) == (b"this is not JSON", "malformed")

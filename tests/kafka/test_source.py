@@ -1,4 +1,4 @@
-"""A topic on a real broker: the three engines give the same rows, over restarts, with what is no row put aside."""
+"""A topic on a real broker: the three engines give the same rows, over restarts, with what is not a row set aside."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def event(number: int) -> bytes:
 
 
 def hostile(number: int) -> list[bytes | None]:
-    """What is no row."""
+    """What is not a row."""
     return [
         b"",
         b"{",

@@ -129,7 +129,7 @@ def test_distinct_set_windows(plan: per_row.Plan) -> None:
 
 
 def test_a_case_has_rows_for_nearly_every_key() -> None:
-    """What "2 000 streams" stands on."""
+    """What "2 000 streams" is on."""
     counts = []
     for number in range(20):
         keys = {r.key for s in steps(number) if isinstance(s, ref.Batch) for r in s.rows}

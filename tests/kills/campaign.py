@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--kind", choices=KINDS, default="all")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--upto", type=float, default=1e9, help="begin no further run after so many seconds")
+    parser.add_argument("--upto", type=float, default=1e9, help="begin no other run after so many seconds")
     told = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that broker and database end
     with brokers() as broker, servers() as server, tempfile.TemporaryDirectory(prefix="krishiv-kills-") as folder:

@@ -89,7 +89,7 @@ def await_markers(broker: str, topic: str) -> None:
 
 
 def value(seeded: random.Random, number: int) -> dict[str, int | None] | None:
-    """A row of a portion; None for what is no row."""
+    """A row of a portion; None for a value that is not a row."""
     kind, at = seeded.random(), number * 1_000 + seeded.randrange(1_500)
     if kind < 0.01:
         return None

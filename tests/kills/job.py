@@ -102,8 +102,8 @@ def main(told: str) -> None:
         batches = Batches.available_now(flush=True)
         query = session.start(outputs, checkpoint=f"{places.work}/checkpoint", batches=batches)
         query.await_termination()
-        told_late = query.progress.late
-        Path(places.work, "rows").write_text(f"{query.progress.rows} {told_late['late']} {told_late['malformed']}")
+        late = query.progress.late
+        Path(places.work, "rows").write_text(f"{query.progress.rows} {late['late']} {late['malformed']}")
     Path(places.work, "done").touch()
 
 

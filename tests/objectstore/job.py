@@ -1,7 +1,7 @@
 """Queries whose input, checkpoints and outputs are in a bucket.
 
 ``python -m tests.objectstore.job SCHEME PORT KEY SECRET kill WORK`` runs one to the end of its input, from wherever it was, as
-``tests.crash.job`` does on this machine's disk. ``... whole WORK FOLDER`` runs several in one session, and beside them the
+``tests.crash.job`` does on this machine's disk. ``... whole WORK FOLDER`` runs several in one session, and next to them the
 same over a local FOLDER. ``... halves WORK FOLDER`` reads what lies in the bucket, and then what it uploads from FOLDER.
 """
 

@@ -72,7 +72,7 @@ def test_what_a_process_uploaded_that_was_thought_dead_cannot_be_published(used:
     old = written("fenced", 0, 1)
     publisher("fenced").publish(0, written("fenced", 0, 1))
     with pytest.raises(OperatorError, match="a file cannot be published"):
-        complete("fenced", Upload("part-gone", "no-such-upload", ["tag"]).told())
+        complete("fenced", Upload("part-gone", "no-such-upload", ["tag"]).text())
     with pytest.raises(OperatorError, match="a file cannot be published"):
         publisher("fenced", "f00d").publish(0, old)
     assert values("fenced") == [1]

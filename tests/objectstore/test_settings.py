@@ -138,7 +138,7 @@ def test_what_is_wrong_with_a_store_is_told(used: Store) -> None:
 
 def test_a_store_that_says_nothing_is_told_in_seconds(used: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes the connection, as a machine behind a wall that keeps what is sent to it."""
-    monkeypatch.setattr(s3, "_ASKED_S", 1)
+    monkeypatch.setattr(s3, "_PROBE_S", 1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         settings.use({**used.settings, "fs.s3a.endpoint": f"http://127.0.0.1:{silent.getsockname()[1]}"})
         since = time.monotonic()

@@ -1,4 +1,4 @@
-"""Plans of every kind of window as ``explain()`` prints them: ``python -m tests.plan.snapshots`` writes them anew.
+"""Plans of every kind of window as ``explain()`` prints them: ``python -m tests.plan.snapshots`` writes them again.
 
 What changed is to be read in the diff before it is committed.
 """

@@ -48,7 +48,7 @@ def distinct(keyed: Any) -> Any:
 
 @pytest.mark.parametrize("window", [tumbling, sessions, lambda k: k.lookback_window(10), lambda k: k.count_window(3)])
 def test_lateness_neither_grows_nor_shrinks(window: Change) -> None:
-    """Grown, windows that are over are made anew; shrunk, windows that emit finals leave without their result (tried)."""
+    """Grown, windows that are over are made again; shrunk, windows that emit finals leave without their result (tried)."""
 
     def lasting(ms: int) -> OperatorSpec:
         return planned(lambda k: k.allowed_lateness(ms), window)

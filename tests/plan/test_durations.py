@@ -95,7 +95,7 @@ def test_timedeltas_are_exact(us: int) -> None:
 
 @given(st.integers(0, 10**6), st.integers(0, 999_999), st.sampled_from(sorted(UNITS)))
 def test_text_is_exact_or_refused(whole: int, millionths: int, unit: str) -> None:
-    """No float comes in between: what is no whole number of microseconds is an error."""
+    """No float comes in between: what is not a whole number of microseconds is an error."""
     exact = (whole + Fraction(millionths, 10**6)) * UNITS[unit]
     text = f"{whole}.{millionths:06d} {unit}"
     if exact.denominator == 1 and 0 < exact <= MAX_TIME_US:

@@ -95,7 +95,7 @@ def test_aggregates_over_fields() -> None:
         (lambda s: s.filter("t.amount > 5"), ColumnError, "no column 't'"),
         (lambda s: s.filter("a.b > 5"), ExpressionError, "a has no field 'b'"),
         (lambda s: s.drop("a").filter("a.b > 5"), ColumnError, "`a.b` in backquotes"),
-        (lambda s: s.filter("b.amount > 5"), ExpressionError, "b is no struct"),
+        (lambda s: s.filter("b.amount > 5"), ExpressionError, "b is not a struct"),
         (lambda s: s.filter("s.amuont > 5"), ExpressionError, "no field 'amuont'.*'amount'"),
         (lambda s: s.filter("s.AMOUNT > 5"), ExpressionError, "no field 'AMOUNT'"),
         (lambda s: s.filter(col("s.amount") > 5), ColumnError, r'col\("s"\)\.field\("amount"\)'),

@@ -150,7 +150,7 @@ def test_why_not_fired_names_the_oldest_window_and_reads_what_it_prints() -> Non
     assert told.startswith("the window that ends at 1970-01-01T00:00:10Z fires")
     assert driver.why_not_fired("1970-01-01T00:00:10Z") == told == driver.why_not_fired(10_000)
     for text in ("", "soon", "10", "5 seconds"):
-        with pytest.raises(KrishivError, match="is no point in time"):
+        with pytest.raises(KrishivError, match="is not a point in time"):
             driver.why_not_fired(text)
 
 
@@ -205,7 +205,7 @@ def test_a_condition_over_both_sides_of_a_left_join_is_not_sent_to_where() -> No
     ],
 )
 def test_the_nearest_type_of_a_schema_text_is_named(wrong: str, meant: str) -> None:
-    with pytest.raises(SchemaError, match=r"is no type") as caught:
+    with pytest.raises(SchemaError, match=r"is not a type") as caught:
         stream_of(wrong)
     assert hint_of(caught.value) == f"write {meant}"
 

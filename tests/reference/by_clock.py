@@ -9,7 +9,7 @@ Counted = tuple[str, int, int, int]  # key, start, end, rows
 
 
 def moments(clock: Sequence[int]) -> list[int]:
-    """What a clock shows, look by look; one that goes back stands still until it has caught up."""
+    """What a clock shows, look by look; one that goes back waits until it has caught up."""
     return [max(clock[: n + 1]) for n in range(len(clock))]
 
 

@@ -36,7 +36,7 @@ class PaneConfig:
         return starts[::-1]
 
     def state(self, start: int, watermark: Watermark) -> State:
-        """§3.6: where a pane stands."""
+        """§3.6: where a pane is."""
         end = start + self.duration
         if watermark < end:
             return "incomplete"

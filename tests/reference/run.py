@@ -73,7 +73,7 @@ def move(clock: Clock, step: Step, rows: Iterable[Row]) -> None:
 
 
 class Reference:
-    """Runs a query over steps, slowly: windows are made anew from all accepted rows whenever they are looked at."""
+    """Runs a query over steps, slowly: windows are made again from all accepted rows whenever they are looked at."""
 
     def __init__(self, config: Config) -> None:
         self.config = config

@@ -124,7 +124,7 @@ COLUMNS: dict[str, tuple[str, pa.DataType, list[Any]]] = {
 }
 _FIELDS = {"int": "i", "text": "x", "float": "f"}
 _LITERALS: dict[str, list[Any]] = {
-    "int": [0, 1, -1, 2, 10, 2**53 + 1, 2**63 - 1, None],  # Spark finds null no null beside an integer beyond 64 bits
+    "int": [0, 1, -1, 2, 10, 2**53 + 1, 2**63 - 1, None],  # Spark finds null no null next to an integer beyond 64 bits
     "float": [0.0, 1.5, -0.5, 2.0, 1e300, NAN, INF],
     "decimal": [D("0.1"), D("1.50"), D("100"), D("-2.5"), D("12345678901234567890.5")],
     "bool": [True, False, None],

@@ -1,4 +1,4 @@
-"""Expressions beside Spark's: the same text over the same rows, value or error, row by row."""
+"""Expressions next to Spark's: the same text over the same rows, value or error, row by row."""
 
 from __future__ import annotations
 

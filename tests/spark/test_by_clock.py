@@ -19,7 +19,7 @@ BEGIN = 1_700_000_000 * SECOND
 
 
 class Clock:
-    """A clock that stands in the year 2023 until it is moved."""
+    """A clock that is in the year 2023 until it is moved."""
 
     now_us = BEGIN
 

@@ -188,7 +188,7 @@ def over_connect(*tests: str) -> None:
 
 @pytest.mark.slow
 def test_sources_that_the_library_plans() -> None:
-    """Planned in the server's process: beside a memory stream, and made to wait over a restart. `nox -s goldens` has Kafka."""
+    """Planned in the server's process: next to a memory stream, and made to wait over a restart. `nox -s goldens` has Kafka."""
     sources, drift = "tests/spark/test_own_sources.py", "tests/spark/test_max_drift.py"
     over_connect(
         f"{sources}::test_a_source_beside_a_memory_stream",

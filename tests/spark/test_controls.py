@@ -63,7 +63,7 @@ def test_what_an_earlier_run_left_goes_too(tmp_path: Path) -> None:
 
 def test_a_checkpoint_may_be_a_uri(tmp_path: Path) -> None:
     folder = tmp_path / "with space, %20 and #"
-    folder_of(f"file://{folder}").write(BEAT)  # nothing encoded: Spark takes such a text as it stands
+    folder_of(f"file://{folder}").write(BEAT)  # nothing encoded: Spark takes such a text as it is
     assert len(names(folder)) == 1
 
 

@@ -15,7 +15,7 @@ from tests.spark.conftest import found, per_second, row
 
 Memory = Callable[[], tuple[Stream, Sender]]
 FIRST = [row("a", 10), row("a", 1_500)]
-SECOND = [row("a", 999), row("b", 9_000)]  # the first row is late: the watermark stands at 1.4 s
+SECOND = [row("a", 999), row("b", 9_000)]  # the first row is late: the watermark is at 1.4 s
 
 
 def send_all(sender: Sender) -> None:

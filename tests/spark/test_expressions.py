@@ -142,7 +142,7 @@ def test_values_and_errors_are_those_of_spark(session: Session, kind: str) -> No
     for expr, text, (type_, theirs) in zip(exprs, texts, found, strict=True):
         mine = ours(expr, rows)
         for at, (x, y) in enumerate(zip(mine, theirs, strict=True)):
-            if x is None and y is ERROR:  # beside null: which operand is looked at first Spark does not promise
+            if x is None and y is ERROR:  # next to null: which operand is looked at first Spark does not promise
                 order += 1
                 break
             if not same(x, y):

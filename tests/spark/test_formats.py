@@ -63,7 +63,7 @@ def test_another_format_is_refused_by_number_and_writer(tmp_path: Path, other: A
         text = str(caught.value)
         assert f"the checkpoint {tmp_path} has a format this version cannot read" in text
         assert f"{got}, written by krishiv_py 7.1; krishiv_py {__version__} reads format {FORMAT}" in text
-        assert "Hint: go on with the version that wrote it, or begin anew with a new checkpoint" in text
+        assert "Hint: go on with the version that wrote it, or start with a new checkpoint" in text
 
 
 def test_a_note_without_format_or_writer_is_refused(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def chain(stream: Stream) -> ResultStream:
 
 @contextmanager
 def reading(frame: DataFrame, name: str, checkpoint: Path | None = None) -> Iterator[Any]:
-    """A query of plain Spark into a memory table, or files beside the checkpoint."""
+    """A query of plain Spark into a memory table, or files next to the checkpoint."""
     writer = frame.writeStream.outputMode("append")
     if checkpoint is None:
         query = writer.format("memory").queryName(name).start()

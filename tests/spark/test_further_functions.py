@@ -1,4 +1,4 @@
-"""Further functions of SQL text give what Spark gives for the same text, value or error, row by row (docs/expressions.md)."""
+"""More functions of SQL text give what Spark gives for the same text, value or error, row by row (docs/expressions.md)."""
 
 from __future__ import annotations
 

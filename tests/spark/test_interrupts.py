@@ -86,7 +86,7 @@ def slow_plan(session: Session, folder: Path) -> Stream:
 
 
 def main(folder: Path) -> None:
-    """Interrupt a bounded run and both ways to wait for a query; kill the JVM; begin anew."""
+    """Interrupt a bounded run and both ways to wait for a query; kill the JVM; start with a new checkpoint."""
     with Session.builder().master("local[2]").get_or_create() as session:
         stream, sender = session.memory_stream(SCHEMA)
         query = per_second(stream).start(MemorySink(), name="lives on")

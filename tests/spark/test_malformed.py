@@ -1,4 +1,4 @@
-"""Input that is no row: it stops the query, or is put aside, counted, and no other row is lost (docs/sources.md)."""
+"""Input that is not a row: it stops the query, or is set aside, counted, and no other row is lost (docs/sources.md)."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_windows_over_a_frame_with_a_watermark(session: Session, tmp_path: Path)
                 put(n, batches[n])
                 results += driver.send(batches[n]).results.to_pylist()
                 query.process_all_available()
-                assert query.results().to_pylist() == results  # without any further input
+                assert query.results().to_pylist() == results  # without any other input
     assert len(results) == 3
     tables = late.table(), wanted.table()
     assert tables[0] is not None and tables[1] is not None

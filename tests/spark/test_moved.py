@@ -64,7 +64,7 @@ def test_a_stream_made_anew_in_its_folder_is_refused(tmp_path: Path) -> None:
     follow(str(tmp_path / "cp"), [stream(tmp_path / "spool")])
     log_of(tmp_path / "cp", f"file://{tmp_path}/spool/000000000000.parquet")
     shutil.rmtree(tmp_path / "spool")
-    with pytest.raises(CheckpointError, match="was made anew"):
+    with pytest.raises(CheckpointError, match="was made again"):
         follow(str(tmp_path / "cp"), [stream(tmp_path / "spool")])
     follow(str(tmp_path / "cp"), [stream(tmp_path / "another")])
 

@@ -1,4 +1,4 @@
-"""Odd values of every type, and what Spark makes of them: extremes, NaN, -0.0, bytes that are no text, parts that are null."""
+"""Odd values of every type, and what Spark makes of them: extremes, NaN, -0.0, bytes that are not text, parts that are null."""
 
 from __future__ import annotations
 

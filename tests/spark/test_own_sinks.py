@@ -79,7 +79,7 @@ def test_files_of_a_users_own_kind_are_written_by_tasks(session: Session, tmp_pa
     (refused,) = [line for f in (tmp_path / "late").glob("part-*.csv") for line in f.read_text().splitlines()]
     assert refused.startswith('"a",20,1,"late",')
     sender.close()
-    assert plan.run().late.num_rows == 1  # a bounded run writes them beside those of the query
+    assert plan.run().late.num_rows == 1  # a bounded run writes them next to those of the query
     assert len(list((tmp_path / "late").glob("part-*.csv"))) == 2
 
 

@@ -18,7 +18,7 @@ SECOND = 1_000_000
 
 
 class Clock:
-    """A clock that stands in the year 2023 until it is moved."""
+    """A clock that is in the year 2023 until it is moved."""
 
     def __init__(self) -> None:
         self.now_us = 1_700_000_000 * SECOND

@@ -204,5 +204,5 @@ def test_what_cannot_be_rescaled_says_why(buckets: Session, tmp_path: Path) -> N
 def test_a_wrong_number_of_buckets_is_refused(buckets: Session, tmp_path: Path, wrong: str) -> None:
     write(tmp_path / "in", 0)
     buckets.spark.conf.set(BUCKETS, wrong)
-    with pytest.raises(PlanError, match="is no number of buckets"):
+    with pytest.raises(PlanError, match="is not a number of buckets"):
         one(buckets, tmp_path / "in").start(MemorySink())

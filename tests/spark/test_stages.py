@@ -67,7 +67,7 @@ def test_a_chain_gives_the_drivers_answer(session: Session, tmp_path: Path) -> N
                 query.process_all_available()
             assert query.state().schema.names[:3] == ["window_start", "window_end", "users"] and "stage 2" in query.explain()
             early = query.results().num_rows
-    assert early == 2  # what the watermark has passed, without any further batch
+    assert early == 2  # what the watermark has passed, without any other batch
     with chain(stream, late).start(out, checkpoint=checkpoint) as query:
         sender.close()
         query.process_all_available()

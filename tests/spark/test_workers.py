@@ -68,7 +68,7 @@ def test_tasks_open_no_port_where_a_stranger_could_call(memory: Memory) -> None:
 
 
 def test_workers_find_the_installed_pyspark(session: Session) -> None:
-    # An archive's modules are compiled anew in every process.
+    # An archive's modules are compiled again in every process.
     def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             yield pa.RecordBatch.from_pydict({"file": [pyspark.__file__] * batch.num_rows})

@@ -74,7 +74,7 @@ PAIRS: Final = [
         "SELECT who, n, window_start FROM c JOIN (SELECT MAX(n) AS most, window_start FROM c GROUP BY ALL) m "
         "USING (window_start) WHERE n >= most",
     ),
-    (  # q7: rows beside the largest of their minute
+    (  # q7: rows next to the largest of their minute
         "SELECT e.who AS who, e.nr AS nr, e.amount AS amount FROM events e JOIN "
         "(SELECT MAX(amount) AS most, window_time AS t FROM {tumble} GROUP BY window_start, window_end, window_time) AS m "
         "ON e.amount = m.most AND m.t BETWEEN e.ts AND e.ts + INTERVAL '59.999' SECOND "
@@ -260,7 +260,7 @@ PAIRS: Final = [
         "SELECT nr, shop FROM events e JOIN shops s ON e.who = s.who AND s.shop <> 'x' AND e.nr + s.since > 3",
         "SELECT nr, shop FROM events e JOIN shops s ON e.who = s.who AND s.shop <> 'x' AND e.nr + s.since > 3",
     ),
-    (  # a null among numbers is no open end
+    (  # a null among numbers is not an open end
         "SELECT nr, shop FROM (SELECT who, ts, nr, ts + 0 AS x FROM events) e JOIN shops s "
         "ON e.who = s.who AND e.x >= s.since AND e.x < s.until",
         "SELECT nr, shop FROM (SELECT who, ts, nr, ts + 0 AS x FROM events) e JOIN shops s "

@@ -128,5 +128,5 @@ def test_a_star_behind_a_struct_is_its_fields() -> None:
         found = Driver(plan).send(rows).results.to_pylist()
         assert found == [{"city": "Ulm", "zip": 5, "id": 1}, {"city": None, "zip": None, "id": 2}]
     for text in ("id.*", "other.place.*"):
-        with pytest.raises(PlanError, match=r"no table of the query \(got: .*\*\)"):
+        with pytest.raises(PlanError, match=r"not a table of the query \(got: .*\*\)"):
             context.sql(f"SELECT {text} FROM events")

@@ -178,7 +178,7 @@ def test_two_quotes_are_one() -> None:
 @pytest.mark.parametrize("text", ["1.5.2BD", "1.5D.2BD", "x.5", "1 .5", "`x`.5L"])
 def test_a_number_behind_a_point_is_none(text: str) -> None:
     """The parser would keep the last part of it."""
-    with pytest.raises(PlanError, match=r"this is no SQL .* is no number"):
+    with pytest.raises(PlanError, match=r"this is not SQL .* is not a number"):
         run(f"SELECT {text} FROM events")
     assert run("SELECT x+.5 AS v, .25 AS w FROM events WHERE x = 5 -- x.5 of 1.5.2") == [(5.5, 0.25)]
 
@@ -188,7 +188,7 @@ def test_a_number_behind_a_point_is_none(text: str) -> None:
     [
         ("SELECT FROM events", "selects nothing"),
         ("SELECT x, (SELECT MAX(x) FROM events) FROM events", "a query inside of the SELECT list .*JOIN"),
-        ("SELECT SUM(x) OVER (ORDER BY at) FROM events GROUP BY window(at, '1 h')", r"OVER beside GROUP BY .*SUM\(x\) OVER"),
+        ("SELECT SUM(x) OVER (ORDER BY at) FROM events GROUP BY window(at, '1 h')", r"OVER with GROUP BY .*SUM\(x\) OVER"),
     ],
 )
 def test_what_is_refused_is_named(text: str, says: str) -> None:

@@ -193,7 +193,7 @@ def submitted(given: Any, pane: compat.Pane) -> Any:
 
 
 def test_what_is_submitted_must_have_the_schema() -> None:
-    for wrong, told in ([{"m": 1}, "column that is not in the stream"], [{"n": "text"}, "not a bigint"], [5, "no mapping"]):
+    for wrong, told in ([{"m": 1}, "column that is not in the stream"], [{"n": "text"}, "not a bigint"], [5, "not a mapping"]):
         driver = Driver(panes().on_events(window_trigger=partial(submitted, wrong), submits="n bigint"))
         driver.send(rows(1))
         with pytest.raises(OperatorError, match=f"(?s)another form.*{told}"):
@@ -213,7 +213,7 @@ def test_what_is_submitted_must_have_the_schema() -> None:
 
 
 def test_several_single_handlers_are_called_in_order() -> None:
-    """``registerWindowTriggerHandler`` and its like: one function for one event, beside objects that handle several."""
+    """``registerWindowTriggerHandler`` and its like: one function for one event, next to objects that handle several."""
     log, seen = Log(), []
     stream = panes(kv.TimeIntervalWindowOptions(10.0)).on_events(
         log,
@@ -230,7 +230,7 @@ def test_several_single_handlers_are_called_in_order() -> None:
     assert "events to Log, Log, <lambda>, <lambda>, <lambda>" in stream.explain()
     with pytest.raises(PlanError, match="needs a handler"):
         panes().on_events()
-    with pytest.raises(PlanError, match="is no function"):
+    with pytest.raises(PlanError, match="is not a function"):
         panes().on_events(window_trigger=5)  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="not a PaneHandler"):
         panes().on_events(Log)  # type: ignore[arg-type]

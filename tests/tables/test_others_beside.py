@@ -144,7 +144,7 @@ def test_what_takes_no_rows_is_refused(server: Server, table: Callable[[], str])
     with pytest.raises(SchemaError, match="column n is computed"):
         to(PostgresSink(server.address(), name))
     server.rows(f"CREATE VIEW {name}_seen AS SELECT k, n FROM {name}")
-    with pytest.raises(PlanError, match=f"{name}_seen is no table"):
+    with pytest.raises(PlanError, match=f"{name}_seen is not a table"):
         to(PostgresSink(server.address(), f"{name}_seen"))
 
 
@@ -196,5 +196,5 @@ def test_what_a_store_says_is_one_plain_line() -> None:
     with pytest.raises(OperatorError) as refused:
         check_sink(DeltaSink("az://container/table", storage_options=told), "results", PLAIN)
     assert "hunter2" not in str(refused.value) and str(refused.value).isprintable()
-    with pytest.raises(PlanError, match="`catalog` is no catalog"):
+    with pytest.raises(PlanError, match="`catalog` is not a catalog"):
         IcebergSink("a.b", catalog=5)

@@ -93,7 +93,7 @@ def test_what_delta_would_not_give_back_is_refused(tmp_path: Path) -> None:
         to(DeltaSink(tmp_path / "only", key="k"))
     to(DeltaSink(tmp_path / "only")).publish(0, rows(("a", 2)), is_replay=False)
     assert len(delta_rows(tmp_path / "only")) == 2
-    with pytest.raises(PlanError, match="`storage_options` is no text"):
+    with pytest.raises(PlanError, match="`storage_options` is not a text"):
         DeltaSink(tmp_path / "t", storage_options={1: "a"})
 
 

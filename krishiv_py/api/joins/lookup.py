@@ -142,7 +142,7 @@ def _key(key: object, schema: pa.Schema, where: str) -> Expr:
     if isinstance(key, Expr):
         key = unnamed(key)
     if not isinstance(key, Expr) or not columns_of(key) or "*" in columns_of(key):
-        raise PlanError(f"{where}: a constant is no key", got=repr(key), hint="leave it out")
+        raise PlanError(f"{where}: a constant is not a key", got=repr(key), hint="leave it out")
     require_columns(key, schema, where)
     type_ = evaluate.expr_type(key, schema)
     if not is_key_type(type_):

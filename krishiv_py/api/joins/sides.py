@@ -18,8 +18,8 @@ from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.handed_on import in_order_of
 from krishiv_py.plan.joins.sides import Side, check_keys
 from krishiv_py.plan.nodes import Stage, source_of
+from krishiv_py.plan.options.explicit import ExplicitOptions
 from krishiv_py.plan.options.late import one_handler
-from krishiv_py.plan.options.told import ToldOptions
 
 On: TypeAlias = "str | Expr | Sequence[str | Expr] | Mapping[str, str]"
 Sides: TypeAlias = "tuple[Side, Side]"
@@ -53,7 +53,7 @@ def sides_of(left: OptionMethods, right: object, on: On | None, where: str, *, l
                 hint=f'write left.{where}(right.watermark("event_time", "5 seconds"), ...)',
             )
         raise PlanError(
-            "the right side of a join is no stream with event time",
+            "the right side of a join is not a stream with event time",
             got=shown(right),
             hint="pass a stream with .watermark(...); tables are joined with .lookup_join(table, ...)",
         )
@@ -99,16 +99,16 @@ def _computed(sides: list[Side], on: object, where: str) -> On:
 def _keys(
     left: OptionMethods, right: OptionMethods, on: On | None, schemas: tuple[pa.Schema, pa.Schema], where: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    told = left._draft.keys, right._draft.keys
+    keyed_by = left._draft.keys, right._draft.keys
     if on is None:
-        if not (told[0] and told[1]):
+        if not (keyed_by[0] and keyed_by[1]):
             raise PlanError(
                 f"{where} has no key",
-                got=f"left {list(told[0])}, right {list(told[1])}",
+                got=f"left {list(keyed_by[0])}, right {list(keyed_by[1])}",
                 then="every row would meet every other",
                 hint='write on="user", or .key_by("user") on both streams',
             )
-        return told
+        return keyed_by
     pairs = list(on.items()) if isinstance(on, Mapping) else [(n, n) for n in ([on] if isinstance(on, str) else _listed(on))]
     for ours, theirs in pairs:
         known_column(ours, schemas[0].names, f"{where}(on), left side")
@@ -118,7 +118,7 @@ def _keys(
         twice = sorted({k for k in keys if keys.count(k) > 1})
         if twice:
             raise PlanError(f"a key of the {side} side is named twice", got=twice, hint="name it once")
-    for side, keyed, keys in zip(("left", "right"), told, found, strict=True):
+    for side, keyed, keys in zip(("left", "right"), keyed_by, found, strict=True):
         if keyed and keyed != keys:
             raise PlanError(
                 f"the {side} stream is keyed by other columns than it is joined on",
@@ -161,14 +161,14 @@ def whole_ticks(sides: Sides, name: str, bound_us: int) -> None:
 
 def merged_draft(left: Draft, right: Draft) -> Draft:
     """Return what was told before the join, of either side; it may be told behind it as well."""
-    told = left.told if right.told == ToldOptions() else right.told
+    explicit = left.explicit if right.explicit == ExplicitOptions() else right.explicit
     hint = "name one after the join instead, .interval_join(...).with_late_event_handler(...): its rows have a column `side`"
     late = one_handler((left.late_handler, right.late_handler), "the sides of a join", hint)
-    if ToldOptions() not in (left.told, right.told) and left.told != right.told:
+    if ExplicitOptions() not in (left.explicit, right.explicit) and left.explicit != right.explicit:
         raise PlanError(
             "both sides of a join have options, and they differ",
-            got=f"left {left.told}, right {right.told}",
+            got=f"left {left.explicit}, right {right.explicit}",
             then="a join has one lateness and one set of options",
             hint="set them after the join: .interval_join(...).allowed_lateness(...)",
         )
-    return attrs.evolve(left, told=told, late_handler=late or left.late_handler)
+    return attrs.evolve(left, explicit=explicit, late_handler=late or left.late_handler)

@@ -42,7 +42,7 @@ class DedupMethods(OptionMethods):
         Returns
         -------
         ResultStream
-            The rows that pass, with their columns as they came. They can be run, or be windowed in a further stage.
+            The rows that pass, with their columns as they came. They can be run, or be windowed in another stage.
 
         Raises
         ------

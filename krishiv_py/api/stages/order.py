@@ -1,6 +1,6 @@
 """The answers to steps that are called too early, too late, or by another library's name.
 
-They are no methods: a stage has only the names that it can do, for type checkers, completion, ``dir()`` and ``hasattr``.
+They are not methods: a stage has only the names that it can do, for type checkers, completion, ``dir()`` and ``hasattr``.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ ON_WINDOWED: Final = {
     "split": _PARTS,
 }
 """Between window and aggregates."""
-_ONE_AGG: Final = "name all aggregates in one .agg(...); a further stage begins with .key_by(...) or a window"
+_ONE_AGG: Final = "name all aggregates in one .agg(...); another stage begins with .key_by(...) or a window"
 ON_RESULTS: Final = {
     **_ANYWHERE,
     **{theirs: f"write .{ours}(...)" for theirs, ours in _SPARK_STEPS.items()},
@@ -230,7 +230,7 @@ ON_RESULTS: Final = {
     **_LISTED,
     **_EVENTS,
     **dict.fromkeys(("agg", *_AGGREGATE, *_COUNTS), _ONE_AGG),
-    "top_rows": 'a further window of the same size ranks results: write .tumbling_window("1 minute").top_rows(3, "total"); '
+    "top_rows": 'another window of the same size ranks results: write .tumbling_window("1 minute").top_rows(3, "total"); '
     'for rows write .top_rows(3, "amount") instead of .agg(...)',
     "split": 'part results with .filter(...) for each part: one.filter("n > 3"), one.filter("n <= 3 OR n IS NULL")',
     "toPandas": "write .to_pandas()",

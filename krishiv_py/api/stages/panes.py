@@ -68,7 +68,7 @@ class PaneStream(WindowedStream):
         Raises
         ------
         PlanError
-            For no handler, for what is none, and for aggregates beside `submits`.
+            For no handler, for what is none, and for aggregates next to `submits`.
 
         Examples
         --------
@@ -89,11 +89,11 @@ class PaneStream(WindowedStream):
             "window_trigger": window_trigger,
             "window_close": window_close,
         }
-        further = [] if isinstance(aggs, (tuple, list)) and not aggs else [aggs]
+        wanted = [] if isinstance(aggs, (tuple, list)) and not aggs else [aggs]
         schema = None if submits is None else as_schema(submits)
-        if schema is not None and further:
+        if schema is not None and wanted:
             raise PlanError(
-                "aggregates beside submitted tuples have no place",
+                "aggregates cannot be combined with submitted tuples",
                 got=shown(aggs),
                 hint="leave aggs out, or work them out of pane.data",
             )
@@ -105,7 +105,7 @@ class PaneStream(WindowedStream):
         names = without_order(self._row_schema()).names
         whole = Func("named_struct", tuple(e for name in names for e in (lit(name), col(name))))
         tuples = collect_list(whole).alias("tuples")
-        draft = aggregated(attrs.evolve(self._draft, operation=window), self._row_schema(), [tuples, *further])
+        draft = aggregated(attrs.evolve(self._draft, operation=window), self._row_schema(), [tuples, *wanted])
         return self._results(draft)
 
 

@@ -1,4 +1,4 @@
-"""The results of a stage: rows with event time, for steps over them or a further stage with its own keys and windows."""
+"""The results of a stage: rows with event time, for steps over them or another stage with its own keys and windows."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ from krishiv_py.plan.nodes import (
     prefix_of,
     source_of,
 )
-from krishiv_py.plan.options.late import LateColumns, UnaskedLateEventHandler
-from krishiv_py.plan.options.told import ToldOptions
+from krishiv_py.plan.options.explicit import ExplicitOptions
+from krishiv_py.plan.options.late import DefaultLateEventHandler, LateColumns
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.windows import Window
 
@@ -57,7 +57,7 @@ S = TypeVar("S", bound=WindowedStream)
 class ResultStream(TimedStream):
     """The results of windows, of a join or of deduplication, as rows with event time and watermark.
 
-    It can be run as it is. Steps such as :meth:`filter` give another one (HAVING). Keys, windows and joins make a further
+    It can be run as it is. Steps such as :meth:`filter` give another one (HAVING). Keys, windows and joins make another
     stage in the same query, whose watermark follows from this one, so that no result is late there (SEMANTICS §7). A stage
     that another follows gives final results.
 
@@ -310,7 +310,7 @@ class ResultStream(TimedStream):
         return attrs.evolve(self, draft=attrs.evolve(self._draft, input=attrs.evolve(self._draft.input, spec=spec)))
 
     def key_by(self, *keys: str | Expr, **named: Expr | str) -> KeyedStream:
-        """Group results by `keys`, columns or expressions, and `named` ones, for a further stage."""
+        """Group results by `keys`, columns or expressions, and `named` ones, for another stage."""
         self._check_followed()
         return super().key_by(*keys, **named)
 
@@ -338,9 +338,9 @@ class ResultStream(TimedStream):
         return results_of(aggregated(self._stage, self._spec().row_schema, [aggs]), self._runner).collect()
 
     def results(self) -> ResultStream:
-        """Return the results as the rows of a further stage, to which all options that follow belong.
+        """Return the results as the rows of another stage, to which all options that follow belong.
 
-        Steps, keys, windows and joins need no such call: they make a further stage of the results by themselves.
+        Steps, keys, windows and joins need no such call: they make another stage of the results by themselves.
         """
         return self._over(self._node, self.schema.names)
 
@@ -350,15 +350,15 @@ class ResultStream(TimedStream):
         Raises
         ------
         OrderError
-            When options of a further stage were set, but no window followed.
+            When options of another stage were set, but no window followed.
         """
-        self._check_told()
+        self._check_options()
         return attrs.evolve(self, of_stage=True, schema=self._stages[-1].layout.result_schema)
 
-    def _check_told(self) -> None:
-        if self._draft.told != ToldOptions():
+    def _check_options(self) -> None:
+        if self._draft.explicit != ExplicitOptions():
             raise OrderError(
-                "options were set for a further stage, and no window follows",
+                "options were set for another stage, and no window follows",
                 got="options after the results",
                 then="they would have no effect",
                 hint="set options of the stage before its steps: .agg(...).emit(...).filter(...)",
@@ -378,7 +378,7 @@ class ResultStream(TimedStream):
         node = self._stage_node
         found = cut.stages_for(node, after=self._after)
         if self._steps and node.options.emit_mode == "retractions" and "op" not in found[-1].layout.result_schema.names:
-            preset = None if self._stage.told.emit is not None else self._stage.told.preset
+            preset = None if self._stage.explicit.emit is not None else self._stage.explicit.preset
             raise OrderError(
                 "steps over results left out what says which results are withdrawn"
                 if preset
@@ -412,7 +412,7 @@ class ResultStream(TimedStream):
 
     def _plan(self, engine: Engine | None = None, late: LateColumns | None = None) -> PhysicalPlan:
         """Return what an `engine` runs; `late` overrides what the late handlers want of a late row."""
-        self._check_told()
+        self._check_options()
         found = self._stages
         if late is not None:
             found = cut.stages_for(self._stage_node, late, self._after)
@@ -441,12 +441,12 @@ def results_of(stage: Draft, runner: Runner, made: list[Stage] | None = None) ->
     node = _one(made, stage.node())
     checked = cut.stages_for(node)  # the call that was wrong raises the error
     alone = checked[-1].layout.result_schema
-    followed = attrs.evolve(stage, told=attrs.evolve(stage.told, emit=stage.told.emit or "final"))
+    followed = attrs.evolve(stage, explicit=attrs.evolve(stage.explicit, emit=stage.explicit.emit or "final"))
     before = _one(made, followed.node())
     time = before.time_column
     own = before.time_of_row and not before.operation.hides_time
     hides = time not in alone.names or not own
-    draft = Draft(Watermark(before, time, WatermarkSpec(0)), UnaskedLateEventHandler(), hides_time=hides)
+    draft = Draft(Watermark(before, time, WatermarkSpec(0)), DefaultLateEventHandler(), hides_time=hides)
     found = ResultStream(draft, runner, alone, stage, node, made, alone)
     object.__setattr__(found, "_stages", checked)
     return found

@@ -24,8 +24,8 @@ from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.nodes import Node, Watermark
 from krishiv_py.plan.operation import PlainRows
-from krishiv_py.plan.options.batches import Batches, told_batches
-from krishiv_py.plan.options.begin import OnChange, told_begin
+from krishiv_py.plan.options.batches import Batches, given_batches
+from krishiv_py.plan.options.begin import OnChange, given_begin
 from krishiv_py.plan.options.handed import handed
 from krishiv_py.plan.options.late import LateColumns, LateEventHandler
 from krishiv_py.plan.options.watermarks import WatermarkSpec
@@ -172,12 +172,12 @@ class RunMethods:
             When the checkpoint or the savepoint belongs to another plan whose state this one cannot take; names what changed.
         """
         target = as_sink(sink, "results")
-        when = told_batches(batches, trigger)
+        when = given_batches(batches, trigger)
         if checkpoint is not None:
             a_text(checkpoint, "checkpoint", "pass a folder as text, or None for a temporary one")
         if name is not None:
             a_text(name, "name", "pass a text, or None for a generated name")
-        begin = told_begin(savepoint, on_change)
+        begin = given_begin(savepoint, on_change)
         plan = self._plan("streaming")
         if lateness is not None:
             checked_profile(lateness, plan)
@@ -199,7 +199,7 @@ class RunMethods:
         Raises
         ------
         PlanError
-            For what is no sink, and for a name that is no text.
+            For a value that is not a sink, and for a name that is not a text.
         """
         self._plan()  # says what is wrong with it
         return Output(self, sink, name)

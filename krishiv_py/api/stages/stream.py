@@ -27,7 +27,7 @@ from krishiv_py.plan.expressions.case import coalesce
 from krishiv_py.plan.expressions.expr import Expr, col, lit
 from krishiv_py.plan.expressions.facts import name_of
 from krishiv_py.plan.nodes import BatchFunction, Expect, Filter, MapBatches, Node, OnError, OnFail, Prefix, Project, root_of
-from krishiv_py.plan.options.late import LateColumns, LateEventHandler, UnaskedLateEventHandler, a_late_handler
+from krishiv_py.plan.options.late import DefaultLateEventHandler, LateColumns, LateEventHandler, a_late_handler
 from krishiv_py.plan.options.watermarks import PARTITION_IDLE, AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.schema import SchemaLike, as_schema, checked, left_out, require_columns
 
@@ -52,7 +52,7 @@ class Stream(RunMethods, ShownInALine):
     _node: Node
     schema: pa.Schema
     _runner: Runner
-    _told_late: LateEventHandler | None = attrs.field(default=None, repr=False)
+    _own_late_handler: LateEventHandler | None = attrs.field(default=None, repr=False)
     late_handler: LateEventHandler = attrs.field(init=False)
 
     def _said(self) -> list[str]:
@@ -60,7 +60,7 @@ class Stream(RunMethods, ShownInALine):
 
     @late_handler.default
     def _counting(self) -> LateEventHandler:
-        return UnaskedLateEventHandler() if self._told_late is None else self._told_late
+        return DefaultLateEventHandler() if self._own_late_handler is None else self._own_late_handler
 
     def _plan(self, engine: Engine | None = None, late: LateColumns | None = None) -> PhysicalPlan:
         """Return what an `engine` runs: the rows as they are. `late` overrides what the handler wants of malformed input."""
@@ -68,11 +68,13 @@ class Stream(RunMethods, ShownInALine):
 
     def with_late_event_handler(self, handler: LateEventHandler) -> Stream:
         """Pass malformed input, and late rows of a window behind, to `handler` instead of only counting them (§4.3)."""
-        return attrs.evolve(self, told_late=a_late_handler(handler))
+        return attrs.evolve(self, own_late_handler=a_late_handler(handler))
 
     def _then(self, step: Prefix) -> Stream:
         kept = None if isinstance(step, MapBatches) or (isinstance(step, Project) and step.picks) else self.schema.metadata
-        return Stream(step, checked(evaluate.step_schema(step, self.schema).with_metadata(kept)), self._runner, self._told_late)
+        return Stream(
+            step, checked(evaluate.step_schema(step, self.schema).with_metadata(kept)), self._runner, self._own_late_handler
+        )
 
     def select(self, *columns: str | Expr, **named: Expr | str) -> Stream:
         """Keep and compute columns: ``select("a", col("b").alias("x"), total=col("a") * 2)``.
@@ -131,7 +133,7 @@ class Stream(RunMethods, ShownInALine):
         ExpressionError
             For SQL that cannot be read, and what is neither true nor false.
         PlanError
-            For another action, and a name that is no text.
+            For another action, and a name that is not a text.
 
         Examples
         --------
@@ -296,7 +298,7 @@ class Stream(RunMethods, ShownInALine):
         how : {"left", "inner"}
             Whether rows that find nothing stay, with nulls. A row that finds several rows comes once for each.
         validity : (str, str), optional
-            Columns of the table from when on and until before when a row of it is valid; null is no bound.
+            Columns of the table from when on and until before when a row of it is valid; null is not a bound.
         at : str, optional
             The time of rows that `validity` is held against.
         reload : int or timedelta or str, optional
@@ -306,7 +308,7 @@ class Stream(RunMethods, ShownInALine):
         Raises
         ------
         PlanError
-            For what is no table.
+            For a value that is not a table.
         ColumnError
             For columns that do not exist, and keys of other types.
 
@@ -385,7 +387,7 @@ class Stream(RunMethods, ShownInALine):
                     "which column is the event time?", got=fitting or "no timestamp column", hint='pass column="event_time"'
                 )
             column = fitting[0]
-        return timed(self._node, self.schema, column, spec, source_column, self._runner, self._told_late)
+        return timed(self._node, self.schema, column, spec, source_column, self._runner, self._own_late_handler)
 
     def processing_time(self, name: str = "processing_time") -> TimedStream:
         """Let rows go by the clock of the machine instead of an event time (SEMANTICS §10); no row is late.
@@ -397,7 +399,7 @@ class Stream(RunMethods, ShownInALine):
             fires when the clock has passed its end, whether rows come or not. A bounded run has one clock for all rows;
             those of a memory stream have the time they were sent.
         """
-        return by_clock(self._node, self.schema, name, self._runner, self._told_late)
+        return by_clock(self._node, self.schema, name, self._runner, self._own_late_handler)
 
     def key_by(self, *keys: str | Expr, **named: Expr | str) -> KeyedUntimedStream:
         """Group by `keys`, columns or expressions, and `named` ones, before the watermark: the two may come in either order."""

@@ -18,8 +18,8 @@ from krishiv_py.plan.checks import column_name, known_column
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.expressions.expr import Col, Expr, col
 from krishiv_py.plan.nodes import Filter, Node, OnFail, Project, UnionSource, Watermark, prefix_of, source_of
-from krishiv_py.plan.options.late import LateColumns, LateEventHandler, UnaskedLateEventHandler
-from krishiv_py.plan.options.told import ToldOptions
+from krishiv_py.plan.options.explicit import ExplicitOptions
+from krishiv_py.plan.options.late import DefaultLateEventHandler, LateColumns, LateEventHandler
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.running.by_clock import BatchTime, ProcessingTime
 from krishiv_py.plan.schema import time_kind
@@ -48,7 +48,7 @@ class TimedStream(RunMethods, KeyedStream):
 
         `late` overrides what the late handler wants of malformed input.
         """
-        if self._draft.told != ToldOptions():
+        if self._draft.explicit != ExplicitOptions():
             raise OrderError(
                 "options were set, and neither window nor .drop_duplicates follows",
                 got="options after .watermark",
@@ -80,7 +80,7 @@ class TimedStream(RunMethods, KeyedStream):
     def expect(self, condition: Expr | str, on_fail: OnFail = "fail", *, name: str | None = None) -> TimedStream:
         """Keep rows for which `condition` is true, and say what becomes of the others, as :meth:`Stream.expect` does.
 
-        A row that fails is no row: unlike one that :meth:`filter` leaves out it does not move the watermark. See there for
+        A row that fails is not a row: unlike one that :meth:`filter` leaves out it does not move the watermark. See there for
         `on_fail` and `name`.
         """
         return self._over(self._below().expect(condition, on_fail, name=name)._node, self.schema)
@@ -132,7 +132,7 @@ class TimedStream(RunMethods, KeyedStream):
             Column names, and expressions: ``key_by(col("url").split("/")[0].alias("site"), "user")``. A key is called by its
             alias, or by the text of its expression. The aggregates see the columns as they are.
         **named : Expr or str
-            Further keys by their names: expressions, or SQL text.
+            More keys by their names: expressions, or SQL text.
 
         Raises
         ------
@@ -192,7 +192,7 @@ def timed(
             "`source_column` without several sources", got=shown(source_column), hint="pass a MultiSourceWatermarkSpec"
         )
     assigned = Watermark(node, column, spec, source_column)
-    return TimedStream(Draft(assigned, UnaskedLateEventHandler() if late is None else late), runner, schema)
+    return TimedStream(Draft(assigned, DefaultLateEventHandler() if late is None else late), runner, schema)
 
 
 def by_clock(node: Node, schema: pa.Schema, name: str, runner: Runner, late: LateEventHandler | None) -> TimedStream:
@@ -252,7 +252,7 @@ def _check_union(spec: MultiSourceWatermarkSpec, node: Node, source_column: str 
         )
     if extra and spec.unknown_action != "register":
         hint = f'add .source({extra[0]!r}, WatermarkSpec.fixed_lag("5 s"))'
-        raise PlanError(f"a {what} is no declared source", got=", ".join(map(repr, extra)), hint=hint)
+        raise PlanError(f"a {what} is not a declared source", got=", ".join(map(repr, extra)), hint=hint)
 
 
 def _kept(node: Node, column: str) -> bool:

@@ -24,7 +24,7 @@ def union_of(streams: Mapping[str, Stream], source_column: str, runner: Runner) 
         a_text(name, "name of a stream", 'pass {"a": stream_a, "b": stream_b}')
         if not isinstance(stream, Stream):
             raise PlanError(
-                f"{name!r} is no stream of rows",
+                f"{name!r} is not a stream of rows",
                 got=type(stream).__name__,
                 hint="pass streams as they are before .watermark(...)",
             )
@@ -37,7 +37,7 @@ def union_of(streams: Mapping[str, Stream], source_column: str, runner: Runner) 
     parts = tuple((name, stream._node) for name, stream in streams.items())
     bounded = all(source_of(node).bounded for _, node in parts)
     hint = f"name one after the union instead: .with_late_event_handler(...); the column {source_column!r} tells rows apart"
-    late = one_handler((s._told_late for s in streams.values()), "the streams of a union", hint)
+    late = one_handler((s._own_late_handler for s in streams.values()), "the streams of a union", hint)
     return Stream(UnionSource(parts, source_column, merged, bounded), merged, runner, late)
 
 
@@ -45,8 +45,8 @@ def _other_columns(name: str, schema: pa.Schema, first_name: str, first: pa.Sche
     """The error for a stream whose columns are not those of the first one."""
     if set(schema.names) != set(first.names):
         missing = [n for n in first.names if n not in schema.names]
-        further = [n for n in schema.names if n not in first.names]
-        got = "; ".join([f"without {', '.join(missing)}"] * bool(missing) + [f"with {', '.join(further)}"] * bool(further))
+        extra = [n for n in schema.names if n not in first.names]
+        got = "; ".join([f"without {', '.join(missing)}"] * bool(missing) + [f"with {', '.join(extra)}"] * bool(extra))
         hint = f"select the columns that all have, in one order: .select({', '.join(map(repr, first.names))})"
         return SchemaError(f"stream {name!r} has other columns than {first_name!r}", got=got, hint=hint)
     unlike = [

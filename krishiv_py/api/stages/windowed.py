@@ -60,7 +60,9 @@ class WindowedStream(OptionMethods):
     """Rows grouped by key and window."""
 
     def __attrs_post_init__(self) -> None:
-        self._window.settled(self._draft.told)  # what contradicts it is refused at the call; a preset may still be outweighed
+        self._window.settled(
+            self._draft.explicit
+        )  # what contradicts it is refused at the call; a preset may still be outweighed
 
     @property
     def _window(self) -> Window:
@@ -81,7 +83,7 @@ class WindowedStream(OptionMethods):
             Add the column ``complete``: false where an aggregate is null because it came to the plan after rows of the window
             (SEMANTICS §12.2).
         **named : Expr
-            Further ones by the names of their columns: ``total=sum("amount")``.
+            More by the names of their columns: ``total=sum("amount")``.
 
         Raises
         ------
@@ -177,7 +179,7 @@ class WindowedStream(OptionMethods):
         Raises
         ------
         PlanError
-            For what is no function.
+            For a value that is not a function.
 
         Examples
         --------

@@ -161,7 +161,7 @@ class WindowMethods(OptionMethods):
         Raises
         ------
         PlanError
-            For a `size` that is no multiple of `step`, and for ``size / step`` above `max_overlap`.
+            For a `size` that is not a multiple of `step`, and for ``size / step`` above `max_overlap`.
         """
         return self.window(cumulate(step, size, offset, max_overlap=max_overlap))
 
@@ -203,7 +203,7 @@ class WindowMethods(OptionMethods):
             batches does not matter. The watermark then only says which rows are late and how long rows are kept
             (SEMANTICS §11.4).
         max_rows_per_window : int, optional
-            Let at most this many rows of a key into a window, the first to arrive. A further row takes part in no window, has
+            Let at most this many rows of a key into a window, the first to arrive. Another row takes part in no window, has
             no result, is not kept, and is counted as ``limited``. The rule: fewer rows than the limit that arrived before, and
             take part, are within `size` of the row in event time (``two_sided``: within twice the size). How rows are divided
             into batches does not matter.

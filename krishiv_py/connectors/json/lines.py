@@ -30,7 +30,7 @@ _ESCAPED_OTHERWISE: Final = re.compile(r'["\\/\x00-\x1f]')
 
 @attrs.frozen
 class BadLine:
-    """A line that is no row: its number from 1, its text, and why."""
+    """A line that is not a row: its number from 1, its text, and why."""
 
     line: int
     text: str
@@ -39,7 +39,7 @@ class BadLine:
 
 @attrs.frozen(eq=False)
 class ParsedBlock:
-    """Holds what a block gave: a batch of the wanted columns, and the lines that are no rows."""
+    """Holds what a block gave: a batch of the wanted columns, and the lines that are not rows."""
 
     batch: pa.RecordBatch
     bad: list[BadLine]
@@ -54,7 +54,7 @@ class JsonLines:
     schema : pyarrow.Schema
         The wanted columns; at least one.
     known : tuple of str
-        All columns of the source: a line with none of them is no row.
+        All columns of the source: a line with none of them is not a row.
     as_written : bool
         Whether names are as in the schema. Otherwise each object is read as other files are: by the name as it is written in
         the schema, else by the one that differs in case only.
@@ -79,7 +79,7 @@ class JsonLines:
         Raises
         ------
         ValueError
-            When it is no row; says why.
+            When it is not a row; says why.
         """
         try:
             objects = _objects(raw, lists=False)

@@ -1,4 +1,4 @@
-"""JSON values as values of Arrow's types: what fits is taken as it stands, all else is refused with a reason."""
+"""JSON values as values of Arrow's types: what fits is taken as it is, all else is refused with a reason."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class JsonNumber(str):
 
 
 class JsonObject(dict[str, Any]):
-    """An object that knows which of its names stand twice."""
+    """An object that knows which of its names appear twice."""
 
     twice: frozenset[str] = frozenset()
     _small: dict[str, list[str]] | None = None
@@ -69,7 +69,7 @@ class JsonObject(dict[str, Any]):
         Raises
         ------
         ValueError
-            When it stands twice.
+            When it appears twice.
         """
         if name in self:
             same = [name]
@@ -78,7 +78,7 @@ class JsonObject(dict[str, Any]):
         else:
             same = self._by_small().get(name.lower(), [])
         if len(same) > 1 or (same and same[0] in self.twice):
-            raise ValueError(f"{kind} {name!r} stands twice")
+            raise ValueError(f"{kind} {name!r} appears twice")
         return self[same[0]] if same else None
 
 
@@ -118,7 +118,7 @@ def converter(type_: pa.DataType, as_written: bool) -> Callable[[Any], Any]:
 
 
 def _refuse(value: Any, type_: pa.DataType) -> Any:
-    raise ValueError(f"{kind(value)} is no {type_text(type_)}")
+    raise ValueError(f"{kind(value)} is not a {type_text(type_)}")
 
 
 def _integer(type_: pa.DataType, value: Any) -> int:

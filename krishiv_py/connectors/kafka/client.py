@@ -84,27 +84,27 @@ def partitions(connection: Connection, topics: Iterable[str], within_s: float, s
     """
     until, found = time.monotonic() + within_s, []
     for topic in topics:
-        told = _metadata(connection, topic, until, so)
-        found += [(topic, number) for number in sorted(told)]
+        numbers = _metadata(connection, topic, until, so)
+        found += [(topic, number) for number in sorted(numbers)]
     return found
 
 
 def _metadata(connection: Connection, topic: str, until: float, so: str) -> Mapping[int, Any]:
-    asked, made = admin(connection), min(until, time.monotonic() + _MADE_S)
+    client, made = admin(connection), min(until, time.monotonic() + _MADE_S)
     while True:
         try:
-            told = asked.list_topics(topic, timeout=min(_ASK_S, max(until - time.monotonic(), 0.1))).topics[topic]
+            answer = client.list_topics(topic, timeout=min(_ASK_S, max(until - time.monotonic(), 0.1))).topics[topic]
         except kafka().KafkaException as problem:
             if time.monotonic() > until:
                 hint = "see that the broker runs and can be reached, and that security options fit"
                 raise connection.failed("no Kafka broker answers", problem, hint, so) from None
             continue
-        if told.error is None:
-            partitions: Mapping[int, Any] = told.partitions
+        if answer.error is None:
+            partitions: Mapping[int, Any] = answer.partitions
             return partitions
-        unknown = told.error.code() == kafka().KafkaError.UNKNOWN_TOPIC_OR_PART
-        if not (told.error.retriable() or unknown) or time.monotonic() > (made if unknown else until):
-            raise _no_topic(connection, topic, told.error, so)
+        unknown = answer.error.code() == kafka().KafkaError.UNKNOWN_TOPIC_OR_PART
+        if not (answer.error.retriable() or unknown) or time.monotonic() > (made if unknown else until):
+            raise _no_topic(connection, topic, answer.error, so)
         time.sleep(0.1)
 
 
@@ -135,9 +135,9 @@ def _no_topic(connection: Connection, topic: str, error: Any, so: str) -> Source
     return NoTopicError("a topic cannot be read", got=got, then=so, hint=hint)
 
 
-def _check_partitions(asked: Iterable[Place], there: list[Place]) -> None:
+def _check_partitions(places: Iterable[Place], there: list[Place]) -> None:
     """Refuse partitions that a topic does not have any more: nothing but a new topic of the same name has fewer."""
-    for topic, number in asked:
+    for topic, number in places:
         if (topic, number) not in there:
             n = sum(place[0] == topic for place in there)
             raise SourceError(
@@ -148,7 +148,7 @@ def _check_partitions(asked: Iterable[Place], there: list[Place]) -> None:
             )
 
 
-def offsets(connection: Connection, asked: Mapping[Place, When], within_s: float, *, uncommitted: bool = False) -> Offsets:
+def offsets(connection: Connection, places: Mapping[Place, When], within_s: float, *, uncommitted: bool = False) -> Offsets:
     """Offsets of partitions; of a time behind the last record, the one behind the last.
 
     The last one is that before the first open transaction, but for `uncommitted` ones and where those are read.
@@ -165,7 +165,7 @@ def offsets(connection: Connection, asked: Mapping[Place, When], within_s: float
     until = time.monotonic() + within_s
     request = {
         module.TopicPartition(*place): specs[when] if isinstance(when, str) else spec.for_timestamp(when)
-        for place, when in asked.items()
+        for place, when in places.items()
     }
     while request:
         try:
@@ -176,8 +176,8 @@ def offsets(connection: Connection, asked: Mapping[Place, When], within_s: float
             if time.monotonic() > until:
                 hint = "see that the broker runs, and that all partitions of the topics have a leader"
                 raise connection.failed("the offsets of a topic are not told", problem, hint) from None
-            there = partitions(connection, {topic for topic, _ in asked}, max(until - time.monotonic(), 0.1))
-            _check_partitions(asked, there)
+            there = partitions(connection, {topic for topic, _ in places}, max(until - time.monotonic(), 0.1))
+            _check_partitions(places, there)
     else:
         return {}
     behind = {place: "latest" for place, offset in found.items() if offset < 0}
@@ -218,18 +218,18 @@ def identities(connection: Connection, topics: Iterable[str], within_s: float) -
     SourceError
         When a topic does not exist, or no broker answers within so many seconds.
     """
-    module, asked, until = kafka(), list(topics), time.monotonic() + within_s
-    if not asked:
+    module, names, until = kafka(), list(topics), time.monotonic() + within_s
+    if not names:
         return {}
     while True:
         try:
-            answer = admin(connection).describe_topics(module.TopicCollection(asked), request_timeout=_ASK_S)
+            answer = admin(connection).describe_topics(module.TopicCollection(names), request_timeout=_ASK_S)
             found = {topic: future.result(timeout=_ASK_S + 1).topic_id for topic, future in answer.items()}
             break
         except (module.KafkaException, NoAnswer) as problem:
             if time.monotonic() > until:
                 raise connection.failed("the topics are not told", problem, "see that the broker runs") from None
-            partitions(connection, asked, max(until - time.monotonic(), 0.1))
+            partitions(connection, names, max(until - time.monotonic(), 0.1))
             time.sleep(0.1)
     known = {topic: id_ for topic, id_ in found.items() if id_ is not None}
     return {

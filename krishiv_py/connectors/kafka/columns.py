@@ -1,4 +1,4 @@
-"""Columns beside the value of a record: key, time, headers, place."""
+"""Columns next to the value of a record: key, time, headers, place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEADERS: Final = pa.list_(pa.struct([pa.field("name", pa.string()), pa.field("va
 
 
 def meta_type(what: Meta, key_format: KeyFormat) -> pa.DataType:
-    """The type of a column beside the value."""
+    """The type of a column next to the value."""
     types: dict[Meta, pa.DataType] = {
         "key": pa.string() if key_format == "string" else pa.binary(),
         "timestamp": TIME,
@@ -33,7 +33,7 @@ def meta_column(what: Meta, type_: pa.DataType, found: Sequence[Any], topic: str
     Raises
     ------
     UnicodeDecodeError
-        For a key that is no text.
+        For a key that is not a text.
     """
     if what == "key":
         return _keys([m.key() for m in found], type_)

@@ -71,7 +71,7 @@ def records(
 ) -> Iterator[list[Any]]:
     """The records from offset `begin` up to, but not including, `end`, in chunks of messages; none has an error.
 
-    There may be fewer than offsets: markers of transactions and what compaction removed are no records. Those that have expired
+    There may be fewer than offsets: markers of transactions and what compaction removed are not records. Expired ones
     are passed over with a warning where `pass_over` says so, and so is a topic that has gone, with `may_go`.
 
     Raises
@@ -95,10 +95,10 @@ def records(
             if kept:
                 yield kept
             if len(kept) < len(found):
-                for told in found:
-                    error = told.error()
+                for message in found:
+                    error = message.error()
                     if error is not None and error.code() == module.KafkaError._PARTITION_EOF:
-                        at = max(at, told.offset())
+                        at = max(at, message.offset())
                     elif error is not None and pass_over and _is_expired(error):
                         at = _passed_over(consumer, where, module.TopicPartition(topic, partition), at, end, within_s)
                     elif error is not None and may_go and error.code() in _unknown():

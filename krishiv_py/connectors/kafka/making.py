@@ -14,7 +14,7 @@ from krishiv_py.connectors.kafka.client import kafka, matching, partitions
 from krishiv_py.connectors.kafka.columns import KeyFormat, Meta, meta_type
 from krishiv_py.connectors.kafka.settings import Connection, Option, brokers, connection
 from krishiv_py.connectors.kafka.source import KafkaSource, OnLost, ValueFormat
-from krishiv_py.connectors.kafka.starting import Told, where
+from krishiv_py.connectors.kafka.starting import RemoteStart, where
 from krishiv_py.errors import PlanError, SchemaError, SourceError, failure_text, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_switch, a_text, one_of, wait_us
@@ -63,8 +63,8 @@ def kafka_source(
     topic: str | None = None,
     partition: str | None = None,
     offset: str | None = None,
-    starting: Told = "earliest",
-    ending: Told | None = None,
+    starting: RemoteStart = "earliest",
+    ending: RemoteStart | None = None,
     max_offsets_per_batch: int | None = None,
     on_malformed: OnMalformed = "fail",
     on_lost: OnLost = "fail",
@@ -102,11 +102,13 @@ def kafka_source(
         a_number(max_offsets_per_batch, "max_offsets_per_batch", 1, "use 1 or more, or leave it out", most=_MOST_OFFSETS)
     if parallelism is not None:
         a_number(parallelism, "parallelism", 1, "state how many tasks read at once, from 1", most=10_000)
-    beside: dict[Meta, str | None] = {
+    meta_columns: dict[Meta, str | None] = {
         "key": key, "timestamp": timestamp, "headers": headers, "topic": topic, "partition": partition, "offset": offset,
         "source": PARTITION_SOURCE if partitions_as_sources else None,
     }  # fmt: skip
-    meta = tuple((what, a_text(name, what, "pass the name of a column")) for what, name in beside.items() if name is not None)
+    meta = tuple(
+        (what, a_text(name, what, "pass the name of a column")) for what, name in meta_columns.items() if name is not None
+    )
     values_of = _described(value_format, avro_schema, avro_reader_schema, protobuf_message, schema_registry, key_format)
     keys = _keys(key, key_format, key_schema, avro_key_schema, schema_registry)
     values = _values(schema, value_format, values_of.protobuf)
@@ -158,7 +160,7 @@ def _pattern(topics: object) -> str | None:
         re.compile(topics)
     except re.error as problem:
         hint = 'write a regular expression: "^orders-.*"'
-        raise PlanError("`topics` is no pattern", got=shown(topics), then=failure_text(problem), hint=hint) from None
+        raise PlanError("`topics` is not a pattern", got=shown(topics), then=failure_text(problem), hint=hint) from None
     return topics
 
 
@@ -185,7 +187,7 @@ def _topics(topics: object) -> tuple[str, ...]:
 
 @attrs.frozen
 class _Described:
-    """Holds what describes values beside the columns."""
+    """Holds what describes values next to the columns."""
 
     registry: Connection | None = None
     protobuf: MessageType | None = None

@@ -1,4 +1,4 @@
-"""A range of offsets as rows: fetched, decoded, with the columns beside the value. Runs in tasks."""
+"""A range of offsets as rows: fetched, decoded, with the columns next to the value. Runs in tasks."""
 
 from __future__ import annotations
 
@@ -59,8 +59,10 @@ def rows(
             for what, name in source.meta:
                 if name in columns:
                     keys[name] = meta_column(what, source.schema.field(name).type, found, topic, partition)
-            for name, beside in keys.items():
-                arrays[name] = beside if decoded is None or decoded.counts is None else _repeated(beside, decoded.counts)
+            for name, decoded_key in keys.items():
+                arrays[name] = (
+                    decoded_key if decoded is None or decoded.counts is None else _repeated(decoded_key, decoded.counts)
+                )
             kept = [name for name in source.schema.names if name in arrays]
             yield pa.RecordBatch.from_arrays([arrays[n] for n in kept], names=kept)
 
@@ -132,7 +134,7 @@ def _decoded_keys(
 
 
 def _bad_keys(source: KafkaSource, found: list[Any], columns: tuple[str, ...], known: dict[int, str]) -> dict[int, str]:
-    """Keys that are no text, where the text is read."""
+    """Keys that are not text, where the text is read."""
     if source.key_format != "string" or not any(what == "key" and name in columns for what, name in source.meta):
         return {}
     bad = {}

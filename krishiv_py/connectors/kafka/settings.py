@@ -76,13 +76,13 @@ def _token_problem(found: object) -> str:
         return f"it returned {type(found).__name__} in place of (token, seconds since the epoch)"
     ends = found[1]
     if isinstance(ends, bool) or not isinstance(ends, (int, float)) or not ends > 0:
-        return "the end of its token is no number of seconds since the epoch"
+        return "the end of its token is not a number of seconds since the epoch"
     return "the end of its token is not in seconds since the epoch: divide milliseconds by 1000" if ends > _FAR_S else ""
 
 
 @attrs.frozen
 class Connection:
-    """Says how to reach a cluster: its address and further settings of librdkafka.
+    """Says how to reach a cluster: its address and more settings of librdkafka.
 
     Attributes
     ----------
@@ -139,7 +139,7 @@ def brokers(servers: object) -> str:
         if not _BROKER.fullmatch(part) or not of_port:
             got = "a text with @" if "@" in address else shown(part)
             hint += ', several separated by commas; user and password belong in options={"sasl.username": ...}'
-            raise PlanError("`bootstrap_servers` is no address of a broker", got=got, hint=hint)
+            raise PlanError("`bootstrap_servers` is not an address of a broker", got=got, hint=hint)
     return address
 
 
@@ -169,7 +169,7 @@ def connection(servers: object, options: object, *, oauth: bool = False) -> Conn
     Raises
     ------
     PlanError
-        For what is no address, for options that are no settings, and for settings that the library makes itself.
+        For a value that is not an address, for options that are not settings, and for settings that the library makes itself.
     """
     address = a_text(servers, "address", 'write "host:9092"; of a registry "http://host:8081"')
     if options is None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors.kafka.arguments import a_topic, header_columns, key_columns
 from krishiv_py.connectors.kafka.client import kafka
 from krishiv_py.connectors.kafka.settings import Connection, Option, brokers, check_promise, connection
-from krishiv_py.connectors.kafka.told import a_topic, header_columns, key_columns
 from krishiv_py.connectors.kafka.writing import AwayError, Message, Writer
 from krishiv_py.connectors.sink import OnRepeat, OutputBatch, OutputName
 from krishiv_py.connectors.tables.keys import OP, is_log
@@ -33,7 +33,7 @@ else:
 
 Guarantee: TypeAlias = Literal["exactly_once", "at_least_once"]
 _AT_A_TIME: Final = 50_000
-_BESIDE: Final = 2_000
+_OTHER_COLUMNS: Final = 2_000
 """Bytes of a message that are not its value."""
 
 
@@ -102,7 +102,7 @@ class KafkaSink(TransactionalSink):
         Address of a registry, or settings of its client with ``url``: the schema is registered as ``<topic>-value``, and values
         begin with its number. Without it, they do not.
     headers : mapping of str to str, optional
-        Further headers: their names, and the columns they have.
+        More headers: their names, and the columns they have.
     upsert : bool
         For a compacted topic: a row takes the place of the one with the same key. Of a change log (column ``op``) the rows
         ``+I`` and ``+U`` are written without ``op``, ``-D`` as a tombstone, and ``-U`` not at all. Needs a key without nulls.
@@ -290,8 +290,8 @@ class KafkaSink(TransactionalSink):
 
     def _streams(self, batch: OutputBatch, table: pa.Table, first: int) -> list[Message]:
         """Messages of many rows each, none larger than what the broker takes."""
-        told = dict(self._connection.settings).get("message.max.bytes", "1000000")
-        parts = encoding.messages_of_rows(table, int(told) - _BESIDE)
+        limit = dict(self._connection.settings).get("message.max.bytes", "1000000")
+        parts = encoding.messages_of_rows(table, int(limit) - _OTHER_COLUMNS)
         own = _own_headers(batch)
         return [(value, None, [*own, ("krishiv-row", b"%d" % (first + begin))]) for value, begin in parts]
 
@@ -309,7 +309,7 @@ class KafkaSink(TransactionalSink):
 
 
 def _text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """A column as it stands in a key or header: text and bytes as they are, other values as JSON writes them."""
+    """A column as it is in a key or header: text and bytes as they are, other values as JSON writes them."""
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
         return column
     there = column.is_valid().to_pylist()

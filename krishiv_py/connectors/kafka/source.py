@@ -73,13 +73,13 @@ class KafkaSource(Source):
     connection : Connection
         Where.
     schema : pyarrow.Schema
-        Columns of the value, then of the key, then those beside them.
+        Columns of the value, then of the key, then those next to them.
     known : tuple of str
         The columns of the value.
     key_known : tuple of str
         The columns that are decoded from the key.
     meta : tuple of (str, str)
-        Columns beside the value: what each has, and what it is called.
+        Columns next to the value: what each has, and what it is called.
     """
 
     topics: tuple[str, ...]
@@ -174,26 +174,26 @@ class KafkaSource(Source):
         if self.ending is not None:
             wait_for_commits(self.connection, places, self.within_s)
         ends = None if self.ending is None else resolved(self.connection, self.ending, places, "ending", self.within_s)
-        for told, name in ((at, "starting"), (ends or {}, "ending")):
-            self._exist(told, name)
+        for offsets_, name in ((at, "starting"), (ends or {}, "ending")):
+            self._exist(offsets_, name)
         self._in_order(at, ends or {})
         return self._next(at, ends, {}, always=True)
 
     def _in_order(self, at: Offsets, ends: Offsets) -> None:
         """Refuse an end before the beginning; behind records that have expired, "earliest" may be."""
         for place, end in ends.items():
-            told = dict(self.starting).get(place, "earliest") if isinstance(self.starting, tuple) else self.starting
-            if told != "earliest" and at[place] > end:
+            start = dict(self.starting).get(place, "earliest") if isinstance(self.starting, tuple) else self.starting
+            if start != "earliest" and at[place] > end:
                 raise SourceError(
                     "`ending` lies before `starting`",
                     got=f"{place[0]}, partition {place[1]}: from offset {at[place]} to {end}",
                     hint="see which of the two is meant otherwise",
                 )
 
-    def _exist(self, told: Offsets, name: str) -> None:
+    def _exist(self, given: Offsets, name: str) -> None:
         """Refuse offsets behind the last record: which records will come there, nobody knows."""
-        latest = offsets(self.connection, dict.fromkeys(told, "latest"), self.within_s)
-        for place, offset in told.items():
+        latest = offsets(self.connection, dict.fromkeys(given, "latest"), self.within_s)
+        for place, offset in given.items():
             if offset > latest[place]:
                 raise SourceError(
                     f"`{name}` lies after the last record",
@@ -233,8 +233,8 @@ class KafkaSource(Source):
 
         Each partition must reach to what is `needed` of it.
         """
-        asked = [p for p in at if goals[p] > at[p]]
-        earliest = offsets(self.connection, dict.fromkeys(asked, "earliest"), self.within_s) if asked else {}
+        unread = [p for p in at if goals[p] > at[p]]
+        earliest = offsets(self.connection, dict.fromkeys(unread, "earliest"), self.within_s) if unread else {}
         gone = {p: first for p, first in earliest.items() if first > at[p]}
         back = {p: end for p, end in latest.items() if end < needed[p]}
         if not gone and not back:
@@ -272,8 +272,8 @@ class KafkaSource(Source):
 
     def read(self, planned: JsonValue, columns: Sequence[str]) -> Iterator[pa.RecordBatch | Malformed]:
         """Fetch and decode the records of a range."""
-        told: Any = planned
-        topic, number, begin, end, *ids = told
+        target: Any = planned
+        topic, number, begin, end, *ids = target
         yield from reading.rows(self, topic, number, begin, end, tuple(columns))
         known = ids[0] if ids and end > begin else None
         if known is None:

@@ -11,7 +11,7 @@ from krishiv_py.connectors.kafka.settings import Connection
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.durations import time_point_us
 
-Told: TypeAlias = (
+RemoteStart: TypeAlias = (
     "Literal['earliest', 'latest'] | int | dt.datetime | Mapping[int, int | str] | Mapping[str, Mapping[int, int | str]]"
 )
 """Where to begin or end: a word, a time (``int`` is ms since the epoch), or offsets by partition (or by topic)."""
@@ -40,8 +40,8 @@ def where(value: object, name: str, topics: Sequence[str]) -> Where:
         if by_topic is value or len(topics) == 1:
             return tuple(
                 (_place(topic, number, topics, value, name), _offset(found, value, name))
-                for topic, told in by_topic.items()
-                for number, found in told.items()
+                for topic, offsets_of in by_topic.items()
+                for number, found in offsets_of.items()
             )
     raise _refused(value, name, "no record is meant")
 
@@ -68,10 +68,10 @@ def _refused(value: object, name: str, consequence: str) -> PlanError:
     hint = (
         'write "earliest", "latest", a time (datetime, or int ms), or offsets: {0: 15, 1: 20}; of several topics {"a": {0: 15}}'
     )
-    return PlanError(f"`{name}` is no place in a topic", got=shown(value), then=consequence, hint=hint)
+    return PlanError(f"`{name}` is not a place in a topic", got=shown(value), then=consequence, hint=hint)
 
 
-def resolved(connection: Connection, told: Where, places: Sequence[Place], name: str, within_s: float) -> Offsets:
+def resolved(connection: Connection, wanted: Where, places: Sequence[Place], name: str, within_s: float) -> Offsets:
     """The offset of each partition; one that is not told begins at its first record, or ends behind its last one.
 
     Raises
@@ -79,9 +79,9 @@ def resolved(connection: Connection, told: Where, places: Sequence[Place], name:
     PlanError
         For a partition that does not exist.
     """
-    if not isinstance(told, tuple):
-        return offsets(connection, dict.fromkeys(places, told), within_s)
-    given = dict(told)
+    if not isinstance(wanted, tuple):
+        return offsets(connection, dict.fromkeys(places, wanted), within_s)
+    given = dict(wanted)
     for place in given:
         if place not in places:
             raise PlanError(

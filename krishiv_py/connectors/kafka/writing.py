@@ -58,7 +58,7 @@ Message: TypeAlias = tuple["bytes | None", "bytes | None", "list[tuple[str, byte
 
 
 class AwayError(OperatorError):
-    """A broker does not answer. To connect anew may help: see :meth:`Writer.open`."""
+    """A broker does not answer. To connect again may help: see :meth:`Writer.open`."""
 
 
 @attrs.define(eq=False)
@@ -96,12 +96,12 @@ class Writer:
         """
         self.find()
         module, waits = kafka(), str(int(self.within_s * 1_000))
-        told = {"linger_ms": "5", "partitioner": "murmur2_random", "queue_buffering_max_messages": "500000"}
+        defaults = {"linger_ms": "5", "partitioner": "murmur2_random", "queue_buffering_max_messages": "500000"}
         if self.transactional:
-            told |= {"transactional_id": self.name, "transaction_timeout_ms": _OPEN_MS}
+            defaults |= {"transactional_id": self.name, "transaction_timeout_ms": _OPEN_MS}
         else:
-            told |= {"enable_idempotence": "true", "delivery_timeout_ms": waits}
-        config = {**_written(self.connection.config(**told)), "delivery.report.only.error": True}
+            defaults |= {"enable_idempotence": "true", "delivery_timeout_ms": waits}
+        config = {**_written(self.connection.config(**defaults)), "delivery.report.only.error": True}
         until = time.monotonic() + self.within_s
         while True:
             try:

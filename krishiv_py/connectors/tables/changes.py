@@ -104,7 +104,7 @@ def numbered(rows: pa.Table, keys: pa.Table) -> tuple[Numbers, Numbers]:
     for name in keys.schema.names:
         column = pa.chunked_array([*rows[name].chunks, *keys[name].chunks], keys.schema.field(name).type).combine_chunks()
         codes = pc.dictionary_encode(column, null_encoding="encode").indices.to_numpy(zero_copy_only=False)
-        # numbered anew after each column: products of many columns would overflow
+        # numbered again after each column: products of many columns would overflow
         _, numbers = np.unique(numbers * (codes.max(initial=0) + 1) + codes, return_inverse=True)
     return numbers[: rows.num_rows], numbers[rows.num_rows :]
 

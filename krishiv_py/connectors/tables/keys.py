@@ -85,7 +85,7 @@ def columns(value: object, name: str) -> tuple[str, ...]:
     hint = f'pass a list of names: {name}=["user", "window_start"]'
     found = [value] if isinstance(value, str) else list(value) if isinstance(value, (list, tuple)) else None
     if found is None or len(set(map(str, found))) < len(found):
-        raise PlanError(f"`{name}` is no list of columns", got=shown(value), hint=hint)
+        raise PlanError(f"`{name}` is not a list of columns", got=shown(value), hint=hint)
     return tuple(a_text(each, name, hint) for each in found)
 
 
@@ -106,7 +106,7 @@ def check_key(sink: str, key: Sequence[str], schema: pa.Schema) -> None:
     Raises
     ------
     ColumnError
-        For a name that is no column.
+        For a name that is not a column.
     SchemaError
         For lists, structs and maps, and columns of nulls only; for names that the library has for columns of its own.
     """

@@ -19,7 +19,7 @@ _DEFAULTS: Final = {
 """So that a server that is gone is noticed: a minute at the most."""
 _MEANINGS: Final = {
     "42501": ("the role may not do this", "grant the role SELECT, INSERT, UPDATE and DELETE on the table"),
-    "42P01": ("the table is gone", "make it again with what it held, or begin anew with another checkpoint"),
+    "42P01": ("the table is gone", "make it again with what it held, or start with another checkpoint"),
     "42703": ("the table has lost a column", "add the column again, with the type it had"),
     "42P10": ("the table has no unique index over `key`", "create one: CREATE UNIQUE INDEX ON table (columns of the key)"),
     "3F000": ("there is no such schema in PostgreSQL", "create it: CREATE SCHEMA name; upper and lower case count"),
@@ -59,17 +59,17 @@ class Database:
 
     Attributes
     ----------
-    told : str
+    address : str
         How libpq reaches it: an address or settings. It may hold a password, and is never shown.
     title : str
         What people read: database, host and port.
     """
 
-    told: str = attrs.field(repr=False)
+    address: str = attrs.field(repr=False)
     title: str
 
     @classmethod
-    def of(cls, told: object) -> Database:
+    def of(cls, address: object) -> Database:
         """The database that a user told.
 
         Raises
@@ -77,7 +77,7 @@ class Database:
         PlanError
             For a text that libpq cannot read.
         """
-        text = a_text(told, "conninfo", 'pass for instance "postgresql://user@host/database"')
+        text = a_text(address, "conninfo", 'pass for instance "postgresql://user@host/database"')
         psycopg = driver()
         try:
             found = psycopg.conninfo.conninfo_to_dict(text)
@@ -100,8 +100,8 @@ class Database:
         """
         psycopg = driver()
         try:
-            known = psycopg.conninfo.conninfo_to_dict(self.told)
-            return psycopg.connect(self.told, **{k: v for k, v in _DEFAULTS.items() if k not in known})
+            known = psycopg.conninfo.conninfo_to_dict(self.address)
+            return psycopg.connect(self.address, **{k: v for k, v in _DEFAULTS.items() if k not in known})
         except psycopg.Error as problem:
             raise OperatorError(
                 "PostgreSQL cannot be reached",
@@ -119,7 +119,7 @@ class Database:
 
     def clean(self, text: str) -> str:
         """One line of a `text` without secrets."""
-        for name, value in driver().conninfo.conninfo_to_dict(self.told).items():
+        for name, value in driver().conninfo.conninfo_to_dict(self.address).items():
             if is_secret(name) and value:
                 text = text.replace(str(value), HIDDEN)
         return redacted(" ".join(text.split())[:500])

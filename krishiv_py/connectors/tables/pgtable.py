@@ -61,16 +61,16 @@ def add_columns(connection: Any, path: Sequence[str], columns: pa.Schema) -> Non
     parts = [
         sql.SQL("ADD COLUMN IF NOT EXISTS {} {}").format(sql.Identifier(f.name), sql.SQL(column_type(f.type))) for f in columns
     ]
-    asked = "SELECT attname::text FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
-    there = {name for (name,) in connection.execute(asked, (_oid(connection, path),)).fetchall()}
+    query = "SELECT attname::text FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
+    there = {name for (name,) in connection.execute(query, (_oid(connection, path),)).fetchall()}
     if not there.issuperset(columns.names):
         _make(connection, sql.SQL("ALTER TABLE {} {}").format(sql.Identifier(*path), sql.SQL(", ").join(parts)))
 
 
-def _make(connection: Any, asked: Any) -> None:
+def _make(connection: Any, query: Any) -> None:
     """Two queries may make one table at once: the one that comes second finds it made."""
     try:
-        connection.execute(asked)
+        connection.execute(query)
         connection.commit()
     except driver().errors.UniqueViolation:
         connection.rollback()
@@ -103,7 +103,7 @@ def check_table(connection: Any, path: Sequence[str], ledger: Sequence[str], col
     kind = connection.execute("SELECT relkind::text FROM pg_class WHERE oid = %s", (oid,)).fetchone()[0]
     if kind not in _TABLES:
         hint = "name the table behind it"
-        raise PlanError("rows can be copied into a table only", got=f"{title} is no table", hint=hint)
+        raise PlanError("rows can be copied into a table only", got=f"{title} is not a table", hint=hint)
     needed = ["SELECT", "INSERT", *(["UPDATE", "DELETE"] if key else [])]
     _check_rights(connection, title, oid, needed)
     found = _oid(connection, ledger)
@@ -123,21 +123,21 @@ def check_table(connection: Any, path: Sequence[str], ledger: Sequence[str], col
 
 
 def _check_ledger(connection: Any, oid: int, title: str) -> None:
-    asked = "SELECT attname::text FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
-    names = {name for (name,) in connection.execute(asked, (oid,)).fetchall()}
+    query = "SELECT attname::text FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
+    names = {name for (name,) in connection.execute(query, (oid,)).fetchall()}
     if not names >= {*_NOTED, "batch_id"} or not _is_unique(connection, oid, _NOTED):
         hint = "pass the name of another one with ledger=: it is made if it is missing"
         raise SchemaError("`ledger` is another table", got=title, hint=hint)
 
 
 def _check_columns(connection: Any, title: str, oid: int, columns: pa.Schema, key: Sequence[str]) -> None:
-    asked = (
+    query = (
         "SELECT attname::text, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity = '', "
         "attgenerated <> '' OR (attidentity = 'a' AND %s), coalesce(collisdeterministic, true) "
         "FROM pg_attribute LEFT JOIN pg_collation c ON c.oid = attcollation "
         "WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
     )
-    found_columns = connection.execute(asked, (bool(key), oid)).fetchall()
+    found_columns = connection.execute(query, (bool(key), oid)).fetchall()
     there = {name: (kind, needs) for name, kind, needs, _, _ in found_columns}
     computed = {name for name, _, _, is_computed, _ in found_columns if is_computed}
     loose = {name for name, kind, _, _, exact in found_columns if not exact or kind.startswith(_LOOSE)}
@@ -178,11 +178,11 @@ def takes_nulls_for_one(connection: Any, path: Sequence[str], key: Sequence[str]
     return found is not None and _is_unique(connection, found, key, "AND i.indnullsnotdistinct ")
 
 
-def _is_unique(connection: Any, oid: int, key: Sequence[str], further: str = "") -> bool:
-    asked = (
+def _is_unique(connection: Any, oid: int, key: Sequence[str], condition: str = "") -> bool:
+    query = (
         "SELECT array_agg(a.attname::text) FROM pg_index i "
         "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY((i.indkey::int2[])[0:i.indnkeyatts - 1]) "
         "WHERE i.indrelid = %s AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indpred IS NULL "
-        f"AND i.indexprs IS NULL {further}GROUP BY i.indexrelid"
+        f"AND i.indexprs IS NULL {condition}GROUP BY i.indexrelid"
     )
-    return any(set(found) == set(key) for (found,) in connection.execute(asked, (oid,)).fetchall())
+    return any(set(found) == set(key) for (found,) in connection.execute(query, (oid,)).fetchall())

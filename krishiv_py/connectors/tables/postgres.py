@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from krishiv_py.connectors.sink import OutputBatch, OutputName
 from krishiv_py.connectors.tables.keys import a_key, check_key, evolve, kept
-from krishiv_py.connectors.tables.keys import create as told_create
+from krishiv_py.connectors.tables.keys import create as a_create
 from krishiv_py.connectors.tables.pgplace import Database, driver
 from krishiv_py.connectors.tables.pgtable import (
     add_columns,
@@ -53,14 +53,14 @@ def _named(value: object, name: str) -> str:
     for part in text.split("."):
         if not part or len(part.encode()) > 63 or text.count(".") > 1 or "\0" in part:
             hint = 'pass "table" or "schema.table"; each of at most 63 bytes'
-            raise PlanError(f"`{name}` is no name of a table", got=shown(value), hint=hint)
+            raise PlanError(f"`{name}` is not a name of a table", got=shown(value), hint=hint)
     return text
 
 
 def _ledger(value: object) -> str:
     text = _named(value, "ledger")
     if "." in text:
-        hint = "pass its name only: it lies beside the table of results"
+        hint = "pass its name only: it is next to the table of results"
         raise PlanError("`ledger` is the name of a table", got=shown(value), hint=hint)
     return text
 
@@ -97,7 +97,7 @@ class PostgresSink(TransactionalSink):
     create : bool
         Whether the table is made if it is missing.
     ledger : str
-        The table beside it that says which batches are written.
+        The table next to it that says which batches are written.
     evolve : bool
         Whether columns that the table lacks are added to it when a query starts. They are null in older rows. Without it such
         a table is refused.
@@ -118,7 +118,7 @@ class PostgresSink(TransactionalSink):
     conninfo: Database = attrs.field(converter=_place)
     table: str = attrs.field(converter=_table)
     key: tuple[str, ...] = attrs.field(default=(), converter=a_key, kw_only=True)
-    create: bool = attrs.field(default=True, kw_only=True, converter=told_create)
+    create: bool = attrs.field(default=True, kw_only=True, converter=a_create)
     ledger: str = attrs.field(default="krishiv_batches", kw_only=True, converter=_ledger)
     evolve: bool = attrs.field(default=False, kw_only=True, converter=evolve)
     refused: str | None = attrs.field(default=None, kw_only=True, converter=_refused)
@@ -199,10 +199,10 @@ class PostgresSink(TransactionalSink):
     def last_committed(self, batch: OutputBatch) -> int | None:
         """See :meth:`TransactionalSink.last_committed`."""
         sql = driver().sql
-        asked = sql.SQL("SELECT batch_id FROM {} WHERE query_id = %s AND output = %s AND target = %s")
+        query = sql.SQL("SELECT batch_id FROM {} WHERE query_id = %s AND output = %s AND target = %s")
         with self._connected() as connection:
-            asked = asked.format(sql.Identifier(*self._ledger_path))
-            found = connection.execute(asked, (batch.query_id, batch.output, self.table)).fetchone()
+            query = query.format(sql.Identifier(*self._ledger_path))
+            found = connection.execute(query, (batch.query_id, batch.output, self.table)).fetchone()
         return None if found is None else int(found[0])
 
     def begin(self, batch: OutputBatch) -> None:
@@ -242,9 +242,9 @@ class PostgresSink(TransactionalSink):
 
     def _copy(self, path: Sequence[str], table: pa.Table) -> None:
         sql = driver().sql
-        asked = sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier(*path), _names(table.schema.names))
+        statement = sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier(*path), _names(table.schema.names))
         cursor = self._open.connection.cursor()
-        with cursor.copy(asked) as copy:
+        with cursor.copy(statement) as copy:
             for text in texts.copied(table):
                 copy.write(text)
         self._see(cursor.rowcount, table.num_rows)
@@ -298,33 +298,33 @@ class PostgresSink(TransactionalSink):
         sql, execute = driver().sql, self._open.connection.execute
         self._staged(_GONE, gone)
         plain = sql.SQL(" AND ").join(sql.SQL("t.{0} = s.{0}").format(sql.Identifier(k)) for k in self.key)
-        asked = sql.SQL("DELETE FROM {} t USING {} s WHERE ").format(sql.Identifier(*self._path), sql.Identifier(_GONE))
-        execute(asked + plain)
+        statement = sql.SQL("DELETE FROM {} t USING {} s WHERE ").format(sql.Identifier(*self._path), sql.Identifier(_GONE))
+        execute(statement + plain)
         if any(gone[k].null_count for k in self.key):  # no index finds these
-            execute(asked + self._with_null())
+            execute(statement + self._with_null())
 
     def _put(self, rows: pa.Table) -> None:
         sql, target, stage = driver().sql, driver().sql.Identifier(*self._path), driver().sql.Identifier(_STAGE)
         execute = self._open.connection.execute
         self._staged(_STAGE, rows)
         names, taken = rows.schema.names, 0
-        further = [sql.Identifier(n) for n in names if n not in self.key]
+        others = [sql.Identifier(n) for n in names if n not in self.key]
         has_null = any(rows[k].null_count for k in self.key)
         if has_null and not takes_nulls_for_one(self._open.connection, self._path, self.key):
-            if further:
-                sets = sql.SQL(", ").join(sql.SQL("{0} = s.{0}").format(n) for n in further)
+            if others:
+                sets = sql.SQL(", ").join(sql.SQL("{0} = s.{0}").format(n) for n in others)
                 update = sql.SQL("UPDATE {} t SET {} FROM {} s WHERE ").format(target, sets, stage)
                 taken = execute(update + self._with_null()).rowcount
             execute(sql.SQL("DELETE FROM {} s USING {} t WHERE ").format(stage, target) + self._with_null())
-        sets = sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(n) for n in further)
+        sets = sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(n) for n in others)
         put = execute(  # in one order, lest two queries of one table wait for each other
             sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} ORDER BY {} ON CONFLICT ({}) DO ").format(
                 target, _names(names), _names(names), stage, _names(self.key), _names(self.key)
             )
-            + (sql.SQL("UPDATE SET ") + sets if further else sql.SQL("NOTHING"))
+            + (sql.SQL("UPDATE SET ") + sets if others else sql.SQL("NOTHING"))
         )
         execute(sql.SQL("DROP TABLE pg_temp.{}").format(stage))
-        if further:
+        if others:
             self._see(taken + put.rowcount, rows.num_rows)
 
     def _see(self, taken: int, rows: int) -> None:
@@ -349,11 +349,11 @@ class PostgresSink(TransactionalSink):
 
     def _note(self, batch: OutputBatch) -> None:
         sql = driver().sql
-        asked = sql.SQL(
+        statement = sql.SQL(
             "INSERT INTO {} AS l VALUES (%s, %s, %s, %s) ON CONFLICT (query_id, output, target) "
             "DO UPDATE SET batch_id = EXCLUDED.batch_id WHERE l.batch_id < EXCLUDED.batch_id"
         ).format(sql.Identifier(*self._ledger_path))
-        noted = self._open.connection.execute(asked, (batch.query_id, batch.output, self.table, batch.batch_id))
+        noted = self._open.connection.execute(statement, (batch.query_id, batch.output, self.table, batch.batch_id))
         if noted.rowcount != 1:
             raise CheckpointError(
                 f"{self.title} holds this batch already",

@@ -70,7 +70,7 @@ def _plain(values: pa.Array, name: str) -> pa.Array:
         return pc.binary_join_element_wise(values.cast(pa.int64()).cast(pa.string()), " microseconds", "")
     if pa.types.is_string(kind):
         if pc.any(pc.match_substring(values, "\0"), min_count=0).as_py():
-            hint = "take it out: it is no part of a text in PostgreSQL"
+            hint = "take it out: it is not part of a text in PostgreSQL"
             raise not_written(name, "PostgreSQL", "the character U+0000", hint)
         return values
     return values.cast(pa.string())

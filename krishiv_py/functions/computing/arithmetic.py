@@ -191,7 +191,7 @@ def _by_text(x: float, digits: int) -> float:
 def width_bucket(value: Value, low: Value, high: Value, n: Value) -> Value:
     """The number of the part of ``[low, high)``, cut into `n` of one length, that a value is in: 0 below, n + 1 above.
 
-    Null where there are no such parts: `low` equals `high`, a bound is no finite number, `n` is below 1, or the value is NaN.
+    Null where there are no such parts: `low` equals `high`, a bound is not finite, `n` is below 1, or the value is NaN.
     """
     for x in (value, low, high):
         if not is_number(x.type) and not pa.types.is_null(x.type):

@@ -39,7 +39,7 @@ _MAX: Final = 2**63 - 1
 class Target:
     """Holds what is converted to: the type asked for, the one Spark has for it, and what a number means as a point in time."""
 
-    asked: pa.DataType
+    wanted_type: pa.DataType
     type: pa.DataType
     unit: str
     named: bool
@@ -98,8 +98,8 @@ def cast(value: Value, wanted: pa.DataType, named: bool = False, tried: bool = F
         return value
     if pa.types.is_null(value.type):
         return pc.cast(value, type_)
-    asked = wanted.unit if pa.types.is_timestamp(wanted) or pa.types.is_duration(wanted) else "s"
-    target = Target(wanted, type_, "s" if named else asked, named)
+    unit = wanted.unit if pa.types.is_timestamp(wanted) or pa.types.is_duration(wanted) else "s"
+    target = Target(wanted, type_, "s" if named else unit, named)
     (column,), single = arrays(value)
     found, bad = _rule(column.type, target)(column, target)
     if bad is not None and bad.any():
@@ -119,7 +119,7 @@ def _rule(source: pa.DataType, target: Target) -> Converter:
         found = _nested
     if found is None:
         raise ExpressionError(
-            f"{type_text(source)} cannot be cast to {type_text(target.asked)}",
+            f"{type_text(source)} cannot be cast to {type_text(target.wanted_type)}",
             got="types without a conversion between them",
             then="no value of the one stands for a value of the other",
             hint="see the table of conversions in docs/expressions.md, or use map_batches",
@@ -168,7 +168,7 @@ def _bounds(type_: pa.DataType) -> tuple[int, int]:
 
 def _narrow(column: pa.Array, target: Target) -> Converted:
     """Whole numbers in fewer bits."""
-    low, high = _bounds(target.asked)
+    low, high = _bounds(target.wanted_type)
     least, most = _bounds(column.type)
     if low <= least and most <= high:
         return pc.cast(column, target.type), None
@@ -178,7 +178,7 @@ def _narrow(column: pa.Array, target: Target) -> Converted:
 
 
 def _float_to_int(column: pa.Array, target: Target) -> Converted:
-    low, high = _bounds(target.asked)
+    low, high = _bounds(target.wanted_type)
     numbers = _plain(column).astype(np.float64)
     with np.errstate(invalid="ignore"):
         whole = np.trunc(numbers)
@@ -187,7 +187,7 @@ def _float_to_int(column: pa.Array, target: Target) -> Converted:
 
 
 def _decimal_to_int(column: pa.Array, target: Target) -> Converted:
-    low, high = _bounds(target.asked)
+    low, high = _bounds(target.wanted_type)
     return _whole(column, low, high)
 
 
@@ -281,7 +281,7 @@ def _date_to_time(column: pa.Array, target: Target) -> Converted:
 
 def _text_to_int(column: pa.Array, target: Target) -> Converted:
     found, bad = text.whole_numbers(column)
-    found, outside = _whole(found, *_bounds(target.asked)) if pa.types.is_decimal(found.type) else _narrow(found, target)
+    found, outside = _whole(found, *_bounds(target.wanted_type)) if pa.types.is_decimal(found.type) else _narrow(found, target)
     return found, outside if bad is None else bad if outside is None else bad | outside
 
 

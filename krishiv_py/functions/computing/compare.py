@@ -15,7 +15,6 @@ from krishiv_py.functions.computing.order import ranks
 from krishiv_py.functions.computing.values import (
     Value,
     arrays,
-    beside,
     coerced,
     common,
     decimal_parts,
@@ -24,6 +23,7 @@ from krishiv_py.functions.computing.values import (
     is_number,
     joined,
     literal,
+    literal_like,
     misfit,
     null_mask,
     wide,
@@ -97,7 +97,7 @@ def _floats(op: str, left: Value, right: Value) -> Value:
     if isinstance(left, pa.Scalar) and not isinstance(right, pa.Scalar):
         left, right, op = right, left, _TURNED[op]
     if isinstance(right, pa.Scalar) and not _is_nan(right):
-        # Arrow finds NaN unequal to all, which for == != < <= is right beside a number; "not <=" finds it greater
+        # Arrow finds NaN unequal to all, which for == != < <= is right next to a number; "not <=" finds it greater
         return pc.invert(_NEGATED[op](left, right)) if op in _NEGATED else _ARROW[op](left, right)
     if not (_may_have_nan(left) or _may_have_nan(right)):
         return _ARROW[op](left, right)
@@ -125,7 +125,7 @@ def _may_have_nan(value: Value) -> bool:
 
 def is_in(value: Value, constants: tuple[object, ...]) -> Value:
     """SQL's IN: null for a null value, and where nothing matches but the list has a null; of no list, false."""
-    known = [beside(c, literal(c), value) for c in constants if c is not None]
+    known = [literal_like(c, literal(c), value) for c in constants if c is not None]
     (column,), single = arrays(value)
     if not constants:
         return joined(pa.repeat(pa.scalar(False), len(column)), single)
@@ -138,7 +138,7 @@ def is_in(value: Value, constants: tuple[object, ...]) -> Value:
 
 
 def _listed(column: pa.Array, known: list[pa.Scalar]) -> tuple[pa.Array, pa.Array]:
-    """A column and the constants beside it in one type."""
+    """A column and the constants next to it in one type."""
     type_ = column.type
     for each in known:
         met = common(type_, each.type)

@@ -1,7 +1,7 @@
 """Lists in the order of a function that compares two elements, all lists at once.
 
 The pairs compared are those of Java's sort of short lists, where Spark leaves them: an ascending or strictly descending run at
-the front, then each further element goes to its place by halving. So a function that contradicts itself, or fails for some
+the front, then each other element goes to its place by halving. So a function that contradicts itself, or fails for some
 pairs only, gives what it gives there. Above 31 elements Java merges; of a function that does not contradict itself there is but
 one stable order.
 """

@@ -18,7 +18,7 @@ def json_path(text: str) -> tuple[str | int, ...]:
     Raises
     ------
     ExpressionError
-        For what is no path, and for paths to more than one value.
+        For a value that is not a path, and for paths to more than one value.
     """
     found: list[str | int] = []
     at = 1

@@ -75,7 +75,7 @@ class Lists:
         return Lists(self.items.take(pa.array(kept)), counts, self.missing)
 
     def without(self, more: Mask) -> Lists:
-        """With further rows null."""
+        """With more rows null."""
         missing = self.missing | more
         return attrs.evolve(self.only(np.flatnonzero(~missing[self.rows])), missing=missing)
 

@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa
 
 from krishiv_py.functions.computing.casts import cast
-from krishiv_py.functions.computing.values import Value, beside, is_moment
+from krishiv_py.functions.computing.values import Value, is_moment, literal_like
 
 COLUMN: Final = object()
 """In the place of the constant of an argument that is none."""
@@ -16,7 +16,9 @@ COLUMN: Final = object()
 
 def meeting(constant: object, value: pa.Scalar, other: Value) -> pa.Scalar:
     """Return a constant in the type it means with another value: texts as points in time, whole numbers as short decimals."""
-    return cast(value, other.type) if isinstance(constant, str) and is_moment(other.type) else beside(constant, value, other)
+    return (
+        cast(value, other.type) if isinstance(constant, str) and is_moment(other.type) else literal_like(constant, value, other)
+    )
 
 
 def met(constants: Sequence[object], values: list[Value]) -> list[Value]:

@@ -69,7 +69,7 @@ def _of_structs(items: pa.StructArray) -> Ints:
 def _of_lists(items: pa.ListArray) -> Ints:
     """Neighbours become one, round by round, until each list has one: as many rounds as the longest has binary digits."""
     counts = pc.fill_null(pc.list_value_length(items), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    values = ranks(items.flatten()) + 2  # null is 1; 0 stands behind the end
+    values = ranks(items.flatten()) + 2  # null is 1; 0 comes after the end
     while counts.max(initial=0) > 1:
         halves = (counts + 1) // 2
         rows = np.repeat(np.arange(len(counts), dtype=np.int64), halves)

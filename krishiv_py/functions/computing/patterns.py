@@ -46,7 +46,7 @@ class Regex:
     nullable: bool
     """It matches an empty text."""
     to_end: bool
-    """It has a ``$``, which in Java stands before a last line end too."""
+    """It has a ``$``, which in Java comes before a last line end too."""
     anchored: bool
     hidden: bool
     """A group lies within something that is repeated."""

@@ -159,7 +159,7 @@ def wide(value: Value, scale: int) -> Value:
     return pc.cast(value, pa.decimal256(76, scale))
 
 
-def beside(constant: object, value: pa.Scalar, other: Value) -> pa.Scalar:
+def literal_like(constant: object, value: pa.Scalar, other: Value) -> pa.Scalar:
     """Return a constant in the type it means with another value: whole numbers as short decimals."""
     if is_decimal(other.type) and isinstance(constant, int) and not isinstance(constant, bool):
         return shortest(decimal.Decimal(constant))

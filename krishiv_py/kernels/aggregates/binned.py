@@ -3,7 +3,7 @@
 The bins of quantiles are those of DDSketch (Masson, Rim, Lee: PVLDB 12, 2019) with its linear interpolation of the logarithm,
 read off the bits of a double: exponent and fraction are one whole number, cut into parts of equal length. So bins are exact
 whole-number arithmetic, the same on every machine, and merging adds counts. PyPI's ``ddsketch`` (3.0.1) takes values one by
-one in Python, fails at infinity and takes NaN for zero. Apache's sketches in ``datasketches`` are no alternative: KLL and REQ
+one in Python, fails at infinity and takes NaN for zero. Apache's ``datasketches`` are not an alternative: KLL and REQ
 draw random numbers without a seed, so a repeated batch would differ, and its t-digest states no bound.
 """
 

@@ -39,7 +39,7 @@ def _extreme(values: NumPy, ids: Ints, n: int, side: Literal["min", "max"]) -> t
     present[ids] = True
     if values.dtype.kind == "f":
         result = np.full(n, np.nan if side == "min" else -np.inf, values.dtype)
-        with np.errstate(invalid="ignore"):  # a NaN among the values is no mistake
+        with np.errstate(invalid="ignore"):  # a NaN among the values is not a mistake
             (np.fmin if side == "min" else np.maximum).at(result, ids, values)
         return result + values.dtype.type(0), present  # -0.0 equals 0.0: which of them came first must not show
     info = np.iinfo(values.dtype)

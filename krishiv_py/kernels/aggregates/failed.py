@@ -25,7 +25,7 @@ class GroupError(OperatorError):
         self.parts = what, got, problem, hint
         self.group = group
 
-    def told(self, where: str) -> OperatorError:
+    def restored(self, where: str) -> OperatorError:
         """The error for people; `where` may be empty."""
         what, got, problem, hint = self.parts
         return OperatorError(f"{what} {where}" if where else what, got=got, then=problem, hint=hint)
@@ -46,7 +46,7 @@ def regrouped(groups: Ints | Callable[[int], int]) -> Iterator[None]:
 
 
 @contextmanager
-def told_where(where: Callable[[int], str]) -> Iterator[None]:
+def failing_place(where: Callable[[int], str]) -> Iterator[None]:
     """Let the error for a group that fails in the body say `where` that is."""
     try:
         yield
@@ -55,7 +55,7 @@ def told_where(where: Callable[[int], str]) -> Iterator[None]:
             place = "" if problem.group is None else where(problem.group)
         except LookupError:  # a group without a row that would say it; the failure has to be told all the same
             place = ""
-        raise problem.told(place) from problem.__cause__
+        raise problem.restored(place) from problem.__cause__
 
 
 def blame_too_long(aggregate: str, problem: pa.ArrowInvalid) -> None:

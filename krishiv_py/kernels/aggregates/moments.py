@@ -59,7 +59,7 @@ def _squares(values: NumPy) -> Addends:
         values = np.where(np.isfinite(values), values, 0.0)  # the sum of the values tells of these
         size = np.abs(values)
     lifted: list[tuple[NumPy, int]] = []
-    for mask, by in ((size >= _LARGE, -_LIFT), ((size < _SMALL) & (size > 0), _LIFT)):  # their squares are no doubles
+    for mask, by in ((size >= _LARGE, -_LIFT), ((size < _SMALL) & (size > 0), _LIFT)):  # their squares are not doubles
         if mask.any():
             moved = np.where(mask, values, 0.0) * 2.0**by
             lifted += [(term, -2 * by // 32) for term in two_product(moved, moved)]
@@ -150,7 +150,7 @@ def _variances(partials: list[pa.Array], less: int) -> NumPy:
 
 
 def _one(partials: list[int | float | list[int] | None], less: int) -> float:
-    """The same for one group whose sums are no few doubles, or whose products leave their range."""
+    """The same for one group whose sums are not few doubles, or whose products leave their range."""
     n, *columns = partials
     assert isinstance(n, int)
     cut = len(EXACT)

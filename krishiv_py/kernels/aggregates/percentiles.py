@@ -75,7 +75,7 @@ class PercentileKernel(AggKernel):
 
 
 def between(below: NumPy, above: NumPy, part: NumPy) -> NumPy:
-    """The values that lie so far on the way from `below` to `above`; both weighted where their distance is no number."""
+    """The values that lie so far on the way from `below` to `above`; both weighted where their distance is not a number."""
     with np.errstate(invalid="ignore", over="ignore"):
         distance = above - below
         way = below + distance * part

@@ -38,8 +38,8 @@ class Ranked(TimedLists):
 
     def noted(self, func: str) -> str:
         """A partial of fewer rows could not be read as one of more."""
-        told = func if self.k == 1 else f"{func} of {self.k}"
-        return f"{told}, then by {', '.join(self.then)}" if self.then else told
+        title = func if self.k == 1 else f"{func} of {self.k}"
+        return f"{title}, then by {', '.join(self.then)}" if self.then else title
 
     def picked(self, times: Ints, values: pa.Array, ids: Ints) -> Ints:
         """See TimedLists."""

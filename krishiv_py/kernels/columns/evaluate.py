@@ -28,7 +28,7 @@ def evaluate(expr: Expr, batch: Rows) -> pa.Array:
     ExpressionError
         When the types do not fit.
     OperatorError
-        When a value cannot be computed (overflow, division by zero, a text that is no number).
+        When a value cannot be computed (overflow, division by zero, a text that is not a number).
     """
     return _whole(expr, batch, None)
 

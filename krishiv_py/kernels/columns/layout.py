@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from krishiv_py.arrays.large import by_groups, joined, too_much
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.aggregates import AggKernel, Rows, kernel_for
-from krishiv_py.kernels.aggregates.failed import blame_too_long, first_of, told_where
+from krishiv_py.kernels.aggregates.failed import blame_too_long, failing_place, first_of
 from krishiv_py.kernels.columns.evaluate import expr_type, step_schema
-from krishiv_py.kernels.columns.place import TIME as TIME  # beside the other names of columns
+from krishiv_py.kernels.columns.place import TIME as TIME  # next to the other names of columns
 from krishiv_py.kernels.columns.place import Bounds, key_names, place_of
 from krishiv_py.kernels.columns.times import lengths_between, time_type, unstamp
 from krishiv_py.kernels.spec import OperatorSpec
@@ -72,8 +72,8 @@ class Layout:
         inputs = [pa.field(f"a{i}", t) for i, t in enumerate(input_types)]
         self.gap_column = spec.operation.gap_column
         gap = [] if self.gap_column is None else [pa.field(GAP, pa.int64())]
-        judges = spec.operation.late_by == "state" and spec.options.state_refuses
-        self.carried = list(spec.late_columns) if judges else []
+        refuses = spec.operation.late_by == "state" and spec.options.state_refuses
+        self.carried = list(spec.late_columns) if refuses else []
         """Columns that ride along as ``l0``, ``l1``, … because only the state can tell which rows are late."""
         self.carried_fields = [pa.field(f"l{i}", spec.row_schema.field(n).type) for i, n in enumerate(self.carried)]
         self.own = list(spec.operation.carried(spec.keys, spec.row_schema))
@@ -81,7 +81,7 @@ class Layout:
         self.own_fields = [spec.row_schema.field(n) for n in self.own]
         self.own_names = [f"r{i}" for i in range(len(self.own))]
         self.in_order = any(kernel.in_order for kernel in self.kernels)
-        self.doubts = judges and not self.in_order and merges_only(spec)
+        self.doubts = refuses and not self.in_order and merges_only(spec)
         """Whether rows say by themselves that they may be refused: the others can be combined before the state is asked."""
         doubt = [pa.field(DOUBT, pa.bool_())] if self.doubts else []
         self.assigned = (
@@ -169,7 +169,7 @@ class Layout:
     def _created(self, rows: pa.Table, ids: Ints, n: int) -> list[pa.Array]:
         times = rows[TIME].to_numpy()
         out: list[pa.Array] = []
-        with self._told(rows, first_of(ids)):
+        with self._failing_place(rows, first_of(ids)):
             for call, kernel, at in zip(self.spec.aggs, self.kernels, self.input_of, strict=True):
                 try:
                     values = None if at is None else whole(rows[f"a{at}"])
@@ -187,7 +187,7 @@ class Layout:
 
     def _merged(self, partials: pa.Table, ids: Ints, n: int) -> list[pa.Array]:
         out: list[pa.Array] = []
-        with self._told(partials, first_of(ids)):
+        with self._failing_place(partials, first_of(ids)):
             for call, kernel, names in zip(self.spec.aggs, self.kernels, self.partial_names, strict=True):
                 try:
                     out += kernel.merge([whole(partials[x]) for x in names], ids, n)
@@ -203,7 +203,7 @@ class Layout:
             first = None if bounds is None else (bounds[0][:half], bounds[1][:half])
             second = None if bounds is None else (bounds[0][half:], bounds[1][half:])
             return joined([self.finish(partials.slice(0, half), first), self.finish(partials.slice(half), second)])
-        with self._told(partials, int, bounds):
+        with self._failing_place(partials, int, bounds):
             given = partials.column_names
             return [
                 whole(partials[result])
@@ -212,7 +212,7 @@ class Layout:
                 for i, (kernel, names) in enumerate(zip(self.kernels, self.partial_names, strict=True))
             ]
 
-    def _told(
+    def _failing_place(
         self, table: pa.Table, row_of: Callable[[int], int], bounds: Bounds | None = None
     ) -> AbstractContextManager[None]:
         """Let the error for a group that fails name key and window, if the table has them; else whoever has them may."""
@@ -223,7 +223,7 @@ class Layout:
             row = row_of(group)
             return place_of(self.spec, table, row, None if bounds is None else (int(bounds[0][row]), int(bounds[1][row])))
 
-        return told_where(where)
+        return failing_place(where)
 
 
 def _computed(name: str, expr: Expr, given: pa.Schema) -> pa.Field:
@@ -231,7 +231,7 @@ def _computed(name: str, expr: Expr, given: pa.Schema) -> pa.Field:
 
 
 def finished_name(aggregate: int) -> str:
-    """The column that holds results of an aggregate beside partials, where they are known already."""
+    """The column that holds results of an aggregate next to partials, where they are known already."""
     return f"__f{aggregate}"
 
 

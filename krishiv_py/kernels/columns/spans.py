@@ -75,7 +75,7 @@ def _shaped(window: Operation, given: object, n: int) -> Spans:
         raise _wrong(window, "does not return two or three arrays", shown(given))
     for array in given:
         if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.kind != "i":
-            raise _wrong(window, "returns something that is no array of whole numbers", _shape(array))
+            raise _wrong(window, "returns something that is not an array of whole numbers", _shape(array))
     parts = [array.astype(np.int64, copy=False) for array in given]
     if len(parts) == 2:
         if not len(parts[0]) == len(parts[1]) == n:
@@ -120,7 +120,7 @@ def _check(window: Operation, spans: Spans, times: Ints, kind: TimeKind) -> None
 def _shown(us: np.int64, kind: TimeKind) -> str:
     try:
         value = unstamp(np.array([us], np.int64), kind).to_pylist()[0]
-    except (OverflowError, ValueError):  # further off than Python's dates reach
+    except (OverflowError, ValueError):  # more off than Python's dates reach
         return f"{us} µs"
     return str(value.isoformat() if hasattr(value, "isoformat") else value)
 

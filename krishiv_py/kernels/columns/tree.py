@@ -222,7 +222,7 @@ def _call(expr: Func, batch: Rows) -> Value:
     if known.of_elements:
         given = [repeated(x, batch.num_rows) if isinstance(x, pa.Scalar) else x for x in given]
     elif known.meets:
-        given = _beside_all(args, given) if known.by_turns is None else _by_turns(args, given)
+        given = _every_with(args, given) if known.by_turns is None else _by_turns(args, given)
     elif (
         expr.name == "item"
         and pa.types.is_struct(given[0].type)
@@ -234,17 +234,17 @@ def _call(expr: Func, batch: Rows) -> Value:
 
 
 def _by_turns(args: tuple[Expr, ...], values: list[Value]) -> list[Value]:
-    keys, others = (_beside_all(args[at::2], values[at::2]) for at in (0, 1))
+    keys, others = (_every_with(args[at::2], values[at::2]) for at in (0, 1))
     return [value for pair in zip(keys, others, strict=True) for value in pair]
 
 
-def _beside_all(args: tuple[Expr, ...], values: list[Value]) -> list[Value]:
+def _every_with(args: tuple[Expr, ...], values: list[Value]) -> list[Value]:
     """Constants in the types they mean with the others."""
     return met([_constant(arg) for arg in args], values)
 
 
 def _case(args: tuple[Expr, ...], batch: Rows) -> Value:
-    """The value beside the first condition that is true; each is computed only where it is looked at."""
+    """The value next to the first condition that is true; each is computed only where it is looked at."""
     open_: Value = pa.scalar(True)
     hits, values = [], []
     for at in range(0, len(args) - 1, 2):
@@ -254,7 +254,7 @@ def _case(args: tuple[Expr, ...], batch: Rows) -> Value:
         open_ = pc.and_(open_, pc.invert(holds))
     last = args[-1] if len(args) % 2 else Lit(None)
     values.append(guarded(last, batch, open_))
-    *values, found = alike(_beside_all((*args[1::2], last), values))
+    *values, found = alike(_every_with((*args[1::2], last), values))
     for holds, value in zip(reversed(hits), reversed(values), strict=True):
         found = pc.if_else(holds, value, found)
     return found
@@ -286,12 +286,12 @@ def _uncomputable(expr: Expr, batch: Rows, problem: Exception) -> OperatorError:
 def _misfit(expr: Expr, batch: Rows, problem: Exception) -> ExpressionError:
     names = columns_of(expr)
     types = ", ".join(f"{f.name} {type_text(f.type)}" for f in batch.schema if f.name in names)
-    told = str(problem).splitlines()[0]
+    text = str(problem).splitlines()[0]
     return ExpressionError(
         f"the types of {_brief(expr)} do not fit",
         got=types or "constants only",
-        then=f"there is no such operation on {told}",
-        hint=_way_out(told),
+        then=f"there is no such operation on {text}",
+        hint=_way_out(text),
     )
 
 

@@ -93,7 +93,7 @@ class DedupOperator:
     def __init__(self, spec: OperatorSpec) -> None:
         assert isinstance(spec.operation, Deduplication)
         self.within = spec.operation.within_us
-        self.by_state = spec.options.judges_before
+        self.by_state = spec.options.late_by_batch_before
         self.keep_us = self.within + spec.options.allowed_lateness_us
         self.aside = spec.operation.duplicates == "side_output"
         self.layout = layout = Layout(spec)

@@ -1,6 +1,6 @@
 """The clocks of a plan: one where all its rows tell one time, several where results of stages are joined (SEMANTICS §2.4, §7).
 
-Each stage that reads rows of its own and stands before such a join goes by a clock of its own. The watermark of a join is
+Each stage that reads rows of its own and comes before such a join goes by a clock of its own. The watermark of a join is
 the least of what its sides hand on.
 """
 

@@ -82,7 +82,7 @@ COUNTERS = (
     "unknown_source",
     "malformed",
 )
-_JUDGED = tuple(name for name in COUNTERS if name != "malformed")
+_CLASSIFIED = tuple(name for name in COUNTERS if name != "malformed")
 """The counters of rows once they are rows."""
 _REFUSED = {
     "late": ("late",),
@@ -140,7 +140,7 @@ class Prepare:
         self._no_late_rows = self.layout.late_schema.empty_table()
         grid = spec.operation.grid
         own_rules = spec.kept_column is not None or self.layout.gap_column is not None or spec.operation.assigner is not None
-        self._judged_by_time = not own_rules and (grid is None or not grid.has_gaps)
+        self._late_by_time = not own_rules and (grid is None or not grid.has_gaps)
         """Return whether a row with a time and a key is refused for its time alone."""
         self._lag_us = most_lag_us(spec.watermark)
 
@@ -166,18 +166,18 @@ class Prepare:
         begun_us : int, optional
             The clock when the batch began, µs since the epoch, which future rows are ahead of; None where nobody set it.
         results : bool
-            Whether the rows are results of a stage, which are never too far ahead: their times are no clock's.
+            Whether the rows are results of a stage, which are never too far ahead: their times are not those of a clock.
         """
         aside: list[Aside] = []
-        found = self._judged(self._steps(batch, watermark_us, now_us, aside), watermark_us, begun_us, results=results)
+        found = self._classified(self._steps(batch, watermark_us, now_us, aside), watermark_us, begun_us, results=results)
         return self._with_aside(found, aside, watermark_us) if aside else found
 
-    def _judged(self, rows: pa.RecordBatch, watermark_us: int, begun_us: int | None, *, results: bool) -> Prepared:
+    def _classified(self, rows: pa.RecordBatch, watermark_us: int, begun_us: int | None, *, results: bool) -> Prepared:
         spec = self.spec
         if not spec.time_column:
             return self._untimed(rows)
         stamped = stamp(rows.column(spec.time_column), spec.time_kind)
-        if self._judged_by_time and self._all_taken(rows, stamped, watermark_us, begun_us, results=results):
+        if self._late_by_time and self._all_taken(rows, stamped, watermark_us, begun_us, results=results):
             return self._taken(rows, stamped.times, watermark_us, results=results)
         usable = ~(stamped.null | stamped.out_of_range)
         times = stamped.times
@@ -206,13 +206,13 @@ class Prepare:
         gaps = None if self.layout.gap_column is None else gap_lengths(rows.column(self.layout.gap_column))
         if gaps is not None:
             reasons[(reasons == 0) & (gaps <= 0)] = _GAP
-        judged = reasons == 0
-        spans = self._spans(times, judged)
+        accepted = reasons == 0
+        spans = self._spans(times, accepted)
         late, classes = (
             self._late(times, watermark_us, spans, gaps, results=results),
-            classify(times[judged], watermark_us, spec.options.allowed_lateness_us, spec.options.future_us),
+            classify(times[accepted], watermark_us, spec.options.allowed_lateness_us, spec.options.future_us),
         )
-        reasons[judged & late] = 4
+        reasons[accepted & late] = 4
         counters = {
             "rows": len(times),
             "null_time": int(np.count_nonzero(reasons == 1)),
@@ -261,7 +261,7 @@ class Prepare:
 
     def _taken(self, rows: pa.RecordBatch, times: Ints, watermark_us: int, *, results: bool) -> Prepared:
         """Rows that are all accepted."""
-        counters = dict.fromkeys(_JUDGED, 0)
+        counters = dict.fromkeys(_CLASSIFIED, 0)
         counters["rows"] = len(times)
         counters["mildly_late"] = 0 if watermark_us == UNSET else int(np.count_nonzero(times < watermark_us))
         counters |= self._behind(times, watermark_us, results=results)
@@ -355,13 +355,13 @@ class Prepare:
             mask |= rows.column(key).is_null().to_numpy(zero_copy_only=False)
         return mask
 
-    def _spans(self, times: Ints, judged: Mask) -> Spans | None:
+    def _spans(self, times: Ints, accepted: Mask) -> Spans | None:
         """The windows of rows that are judged, of a user's assigner."""
         if self.spec.operation.assigner is None:
             return None
-        if judged.all():
+        if accepted.all():
             return spans_of(self.spec.operation, times, self.spec.time_kind)
-        return spans_of(self.spec.operation, times[judged], self.spec.time_kind).of_rows(np.flatnonzero(judged))
+        return spans_of(self.spec.operation, times[accepted], self.spec.time_kind).of_rows(np.flatnonzero(accepted))
 
     def _late(self, times: Ints, watermark_us: int, spans: Spans | None, gaps: Ints | None, *, results: bool) -> Mask:
         late = self._late_now(times, watermark_us, spans, gaps, results=results)
@@ -388,7 +388,7 @@ class Prepare:
         if options.late_rule == "window" and spans is not None:
             ends = spans.last_ends(times)
             return (ends > times) & late_by_window(ends, watermark_us, options.allowed_lateness_us)
-        if options.judges_before and not results and window.late_by in ("state", "time"):
+        if options.late_by_batch_before and not results and window.late_by in ("state", "time"):
             merges = options.late_rule == "window" and window.late_by == "state" and not window.inclusive
             ends = self._reaches(times, gaps) if merges else times  # of a session, that of the row alone
             return late_by_window(ends, watermark_us, options.allowed_lateness_us)

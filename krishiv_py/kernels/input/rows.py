@@ -22,7 +22,7 @@ def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Reco
     known = set(schema.names)
     for at, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            raise SchemaError(f"row {at} is no mapping", got=shown(row), hint="send dicts")
+            raise SchemaError(f"row {at} is not a mapping", got=shown(row), hint="send dicts")
         if not row.keys() <= known:
             extra = next(k for k in row if k not in known)
             raise SchemaError(

@@ -29,7 +29,7 @@ class WatermarkTracker:
         The overall watermark; never moves back.
     heard : int or None
         Processing time at which any source last spoke, or at which the query began, µs.
-    stood : int or None
+    advances_from : int or None
         From where the overall watermark goes on with the clock since then (SEMANTICS §10); None: from where it is.
     """
 
@@ -38,7 +38,7 @@ class WatermarkTracker:
     spoke: dict[str, int] = attrs.field(factory=dict)
     current: int = UNSET
     heard: int | None = None
-    stood: int | None = None
+    advances_from: int | None = None
 
     def __attrs_post_init__(self) -> None:
         self.current = max(self.current, self.spec.initial_us)
@@ -85,20 +85,20 @@ class WatermarkTracker:
 
     def _hear(self, name: str, now_us: int) -> None:
         self.spoke[name] = self.heard = now_us
-        self.stood = None
+        self.advances_from = None
 
     def settle(self, now_us: int) -> int:
         """The watermark now: the minimum over the sources that are not idle; it holds when all are, or follows the clock."""
         silent_us = self._silent_us(now_us)
-        if self.stood is not None and silent_us is not None:
-            self.current = max(self.current, min(self.stood + silent_us, MAX_TIME_US))
+        if self.advances_from is not None and silent_us is not None:
+            self.current = max(self.current, min(self.advances_from + silent_us, MAX_TIME_US))
         active = [reached for name, reached in self.reached.items() if not self._idle(name, now_us)]
         if active and min(active) > self.current:
-            self.current, self.stood = min(active), None
+            self.current, self.advances_from = min(active), None
         if self.spec._by_clock and self.current != END_OF_TIME:
             self.current = max(self.current, now_us)
-        if self.stood is None and silent_us is not None and self.current not in (UNSET, END_OF_TIME):
-            self.stood = self.current - silent_us
+        if self.advances_from is None and silent_us is not None and self.current not in (UNSET, END_OF_TIME):
+            self.advances_from = self.current - silent_us
         return self.current
 
     def _silent_us(self, now_us: int) -> int | None:
@@ -124,7 +124,7 @@ class WatermarkTracker:
     def saved(self) -> dict[str, Any]:
         """The state as plain data."""
         plain = {"reached": self.reached, "spoke": self.spoke, "current": self.current}
-        return plain if self.spec.idle_advance_us is None else {**plain, "heard": self.heard, "stood": self.stood}
+        return plain if self.spec.idle_advance_us is None else {**plain, "heard": self.heard, "stood": self.advances_from}
 
     @classmethod
     def restored(cls, spec: WatermarkSpec | MultiSourceWatermarkSpec, saved: dict[str, Any]) -> WatermarkTracker:

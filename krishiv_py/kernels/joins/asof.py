@@ -1,7 +1,7 @@
 """As-of joins (SEMANTICS §9.2): left rows wait until no nearer right row can come, then each takes the nearest.
 
 Right rows lie in a log by key and time until the watermark has passed them. Of those it has passed, the newest of every key is
-kept beside it, for left rows that find no newer one::
+kept next to it, for left rows that find no newer one::
 
     standing: newest of a key │ log: all from here on
     ──────────────────────────┼────────────────────────→ time

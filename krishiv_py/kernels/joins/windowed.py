@@ -59,13 +59,13 @@ class WindowJoinOperator(JoinOperator):
         self.window = spec.operation.window
         self.how = spec.operation.how
         self.assigner = FixedAssigner(self.window.grid)
-        self.patience = FiringDelay(self.late_us, self.late_us)
+        self.firing_delay = FiringDelay(self.late_us, self.late_us)
         self.schemas = tuple(self.schema_of(half) for half in self.halves)
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         known, logs = Joined.of(bucket), self._logs(bucket)
-        due = self.patience.due(moment, known.joined_at)
+        due = self.firing_delay.due(moment, known.joined_at)
         for log, fresh in zip(logs, known.fresh(chunks, self.halves, self.schemas), strict=True):
             log.append(fresh.table, UNSET)
         known.joined_at = due.reached_us
@@ -182,6 +182,6 @@ class WindowJoinOperator(JoinOperator):
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts rows of windows that had not fired."""
         keys = DeadKeys.of(dead, self.layout.key_names)
-        open_from = self._first_start(self.patience.fired(Joined.of(bucket).joined_at))
+        open_from = self._first_start(self.firing_delay.fired(Joined.of(bucket).joined_at))
         gone = [log.remove(keys.rows, UNSET) for log in self._logs(bucket)]
         return sum(int(np.count_nonzero(times_of(rows) >= open_from)) for rows in gone if rows is not None)

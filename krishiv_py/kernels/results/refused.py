@@ -13,7 +13,7 @@ from krishiv_py.kernels.columns.layout import Layout
 
 
 @attrs.frozen(eq=False)
-class Judged:
+class SplitRows:
     """Rows that were let in, and those that were not, in the late layout."""
 
     rows: pa.Table
@@ -30,15 +30,15 @@ def counted(late: pa.Table | None) -> dict[str, int]:
     return {"late": late.num_rows} if late is not None and late.num_rows else {}
 
 
-def judged(layout: Layout, rows: pa.Table, times: Ints, refused: Mask, watermark_us: int) -> Judged:
+def split_late(layout: Layout, rows: pa.Table, times: Ints, refused: Mask, watermark_us: int) -> SplitRows:
     """Part rows of these event times, which carry the columns the late handler wants, in refused ones and others."""
     if not refused.any():
-        return Judged(rows)
+        return SplitRows(rows)
     picked = rows.filter(pa.array(refused))
     carried = [picked[f"l{i}"] for i in range(len(layout.carried))]
     notes = layout.refusal_notes(pa.repeat(pa.scalar("late"), picked.num_rows), watermark_us, times[refused])
     late = pa.Table.from_arrays([*carried, *notes], schema=layout.late_schema)
-    return Judged(rows.filter(pa.array(~refused)), late)
+    return SplitRows(rows.filter(pa.array(~refused)), late)
 
 
 def over_in_turn(ends_of: Callable[[Ints], Ints], n_held: int, n: int, horizon: int) -> Mask:

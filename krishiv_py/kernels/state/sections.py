@@ -1,4 +1,4 @@
-"""Define what an operator keeps beside tables: typed sections of the one dictionary that adapters store."""
+"""Define what an operator keeps next to tables: typed sections of the one dictionary that adapters store."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Rows by key and time, log-structured: looked up by key and span of time, taken out again in order of time.
 
-A *run* holds rows by key hash, then time, cut into pieces; beside it lies its *clock*: the times of the same rows, ascending,
+A *run* holds rows by key hash, then time, cut into pieces; next to it lies its *clock*: the times of the same rows, ascending,
 each with the place of its row. A look-up opens, of every run whose span of time fits, the pieces that may hold a wanted hash,
 and finds rows in them by bisection. What is over is the front part of every clock. So both cost what they find. As in a
 :class:`~krishiv_py.kernels.state.keyed_log.KeyedLog` a batch appends, and tails of equal size are merged::
@@ -234,7 +234,7 @@ class SpanLog:
             yield pick(self._store.get(self._piece(run, piece)), here)
 
     def _settle(self, run: _Run) -> None:
-        """Let a run go that is over, and write one anew of which more than half is: space follows what is held."""
+        """Let a run go that is over, and write one again of which more than half is: space follows what is held."""
         if run.over == run.rows:
             self._delete(run)
             self._runs.remove(run)

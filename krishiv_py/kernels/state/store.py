@@ -52,7 +52,7 @@ class Bucket:
     store : ChunkStore
         Its tables.
     meta : dict
-        What its owners keep beside tables.
+        What its owners keep next to tables.
     now_ms : int or None
         Processing time, ms since the epoch, that logs note with what they write; None: nothing is noted.
     pages : Pages or None

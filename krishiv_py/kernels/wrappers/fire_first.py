@@ -39,7 +39,7 @@ class PunctualOperator:
         moved = moment.watermark_us > _Stepped.of(bucket).stepped_at
         _Stepped(moment.watermark_us).store(bucket)
         first = moved and any(c.num_rows for c in chunks)
-        over = self.inner.step(bucket, [], attrs.evolve(moment, asks=False)) if first else None
+        over = self.inner.step(bucket, [], attrs.evolve(moment, calls_triggers=False)) if first else None
         found = self.inner.step(bucket, chunks, moment)
         if over is None:
             return found

@@ -79,7 +79,7 @@ class ExpiringFixed(Expiring):
 
 
 class ExpiringAssigned(ExpiringFixed):
-    """The same for windows that are known by both bounds: they are remembered by end, beside their start and key."""
+    """The same for windows that are known by both bounds: they are remembered by end, next to their start and key."""
 
     def __init__(self, spec: OperatorSpec, inner: WindowDropping) -> None:
         super().__init__(spec, inner, 0)

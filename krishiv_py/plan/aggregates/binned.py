@@ -115,7 +115,7 @@ def histogram(arg: Expr | str, bounds: Sequence[float]) -> AggCall:
     Raises
     ------
     PlanError
-        For bounds that do not ascend, or are no numbers.
+        For bounds that do not ascend, or are not numbers.
 
     Examples
     --------
@@ -129,10 +129,10 @@ def histogram(arg: Expr | str, bounds: Sequence[float]) -> AggCall:
     """
     hint = "write histogram(col, [0, 10, 100])"
     if isinstance(bounds, (str, bytes)) or not isinstance(bounds, Sequence) or not 1 <= len(bounds) <= _MOST:
-        raise PlanError(f"`bounds` is no list of 1 to {_MOST:,} numbers", got=shown(bounds), hint=hint)
+        raise PlanError(f"`bounds` is not a list of 1 to {_MOST:,} numbers", got=shown(bounds), hint=hint)
     for bound in bounds:
         if isinstance(bound, bool) or not isinstance(bound, (int, float)) or not math.isfinite(bound):
-            raise PlanError("a bound is no number", got=shown(bound), hint=hint)
+            raise PlanError("a bound is not a number", got=shown(bound), hint=hint)
     for below, above in itertools.pairwise(bounds):
         if not below < above:
             got = f"{below!r}, {above!r}"

@@ -176,7 +176,7 @@ def column_of(arg: Expr | str, func: str) -> Expr:
     Raises
     ------
     ExpressionError
-        For what is no column, and for ``col("*")``, which can only be counted.
+        For a value that is not a column, and for ``col("*")``, which can only be counted.
     """
     parsed = col(arg) if isinstance(arg, str) else arg
     if not isinstance(parsed, Expr):

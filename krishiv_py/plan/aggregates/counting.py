@@ -33,5 +33,5 @@ def count(arg: Expr | str = "*") -> AggCall:
 @aggregate("COUNT_IF")
 def count_if(condition: Expr | str) -> AggCall:
     """Number of rows for which `condition` is true, ``int64``, never null."""
-    asked = expression(condition, "count_if")
-    return attrs.evolve(count().filter(asked), name=f"count_if_{name_of(asked)}")
+    predicate = expression(condition, "count_if")
+    return attrs.evolve(count().filter(predicate), name=f"count_if_{name_of(predicate)}")

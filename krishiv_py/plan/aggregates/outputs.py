@@ -27,7 +27,7 @@ class AggregateColumns:
     Attributes
     ----------
     taken : set of str
-        Names, in lower case, that no further column can get.
+        Names, in lower case, that no other column can get.
     named : tuple of AggCall
         Aggregates that are columns of the result anyway, in the place where they come.
     calls : list of AggCall
@@ -48,9 +48,9 @@ class AggregateColumns:
 
     def column(self, call: AggCall) -> str:
         """Return the column of an aggregate that others are computed from."""
-        asked = _identity(call)
+        identity = _identity(call)
         for known in (*self.calls, *self.named):
-            if _identity(known) == asked:
+            if _identity(known) == identity:
                 return known.output_name
         return self.add(call)
 

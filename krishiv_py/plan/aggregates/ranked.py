@@ -135,18 +135,18 @@ def _value_by(call: type[MaxBy | MinBy], arg: Expr | str, by: Expr | str) -> Agg
 def _ranking(call: type[TopK | BottomK], k: int, by: Expr | str, columns: tuple[Expr | str, ...], then: Then) -> AggCall:
     func = call.func
     a_number(k, "k", 1, f'write {func}(10, "amount")', most=10_000)
-    further = _further(func, then)
-    fields = [_column(func, c) for c in (by, *(column for column, _ in further), *columns)]
+    ties = _ties(func, then)
+    fields = [_column(func, c) for c in (by, *(column for column, _ in ties), *columns)]
     names = [name_of(f) for f in fields]
     lower = [n.lower() for n in names]
     for n, name in enumerate(names):
         if lower[n] in lower[:n]:
             raise ExpressionError(f"{func} has one name twice", got=f"`{name}`", hint='write .alias("y")')
     row = Func("named_struct", tuple(e for name, f in zip(names, fields, strict=True) for e in (lit(name), f)))
-    return call(row, k=k, then=tuple(first for _, first in further), name=f"{func}_{names[0]}")
+    return call(row, k=k, then=tuple(first for _, first in ties), name=f"{func}_{names[0]}")
 
 
-def _further(func: str, then: object) -> list[tuple[Expr | str, Literal["smallest", "largest"]]]:
+def _ties(func: str, then: object) -> list[tuple[Expr | str, Literal["smallest", "largest"]]]:
     """A checked `then`."""
     found: list[tuple[Expr | str, Literal["smallest", "largest"]]] = []
     for item in then if isinstance(then, (list, tuple)) else [None]:

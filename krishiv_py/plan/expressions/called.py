@@ -21,7 +21,7 @@ class Calls:
     __slots__ = ()
 
     def _call(self, name: str, *more: object, subject: int = 0) -> Func:
-        """Return the call of the function `name`; the expression stands at the place `subject` of its arguments."""
+        """Return the call of the function `name`; the expression is at the place `subject` of its arguments."""
         raise NotImplementedError
 
     def _in_zone(self, name: str, time_zone: object, *more: object) -> Func:

@@ -12,7 +12,7 @@ from krishiv_py.plan.expressions.expr import Expr, Func, wrap
 
 @attrs.frozen(eq=False, repr=False)
 class Case(Expr):
-    """The value beside the first condition that is true; otherwise the last value, or null if there is none."""
+    """The value next to the first condition that is true; otherwise the last value, or null if there is none."""
 
     _args: tuple[Expr, ...]
     """Conditions and values by turns, then the value of ELSE if there is one."""
@@ -27,7 +27,7 @@ class Case(Expr):
 
     def _open(self) -> tuple[Expr, ...]:
         if len(self._args) % 2:
-            raise ExpressionError("otherwise(...) stands twice, or before a when(...)", got=str(self), hint="write it last")
+            raise ExpressionError("otherwise(...) appears twice, or before a when(...)", got=str(self), hint="write it last")
         return self._args
 
     def _parts(self) -> tuple[Any, ...]:

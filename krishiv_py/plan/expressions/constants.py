@@ -141,7 +141,7 @@ def constant(value: Scalar) -> Scalar:
     Raises
     ------
     ExpressionError
-        For what is no constant, and for numbers and times no column can have.
+        For a value that is not a constant, and for numbers and times no column can have.
     """
     if _of_numpy(value):
         value = _from_numpy(value)

@@ -123,7 +123,7 @@ def parse_schema(text: str) -> pa.Schema:
             tree = sqlglot.parse_one(respelled(f"CREATE TABLE t ({text}\n)"), dialect="spark")
     except sqlglot.errors.SqlglotError as problem:
         raise _unknown_word(text) or SchemaError(
-            "this is no DDL schema",
+            "this is not a DDL schema",
             got=text,
             then=str(problem).splitlines()[0].rstrip("."),
             hint='write for instance "user_id bigint, event_time timestamp"',
@@ -167,7 +167,7 @@ def _unknown_word(text: str) -> SchemaError | None:
             if behind_a_name if not within or within[-1] == "struct" else before in ("<", ","):
                 near = nearest_type(word)
                 meant = f"write {near if within else f'{column} {near}'}" if near else f"types are {', '.join(_NAMED)}"
-                what = f"column {column!r} of the schema: {word!r} is no type"
+                what = f"column {column!r} of the schema: {word!r} is not a type"
                 return SchemaError(what, got=text, hint=meant)
             if not within:
                 break  # something behind the type, which is another error
@@ -187,8 +187,8 @@ def _is_required(column: sg.ColumnDef) -> bool:
 def _check_column(column: sg.ColumnDef) -> None:
     """Refuse what a column of a schema says besides name, type, NOT NULL and COMMENT: nobody would keep to it."""
     if not isinstance(column.this, sg.Identifier):
-        told, hint = f"{column.this.sql('spark')}", "write a name with points in backquotes: `a.b` bigint"
-        raise SchemaError("a column of the schema has no plain name", got=told, hint=hint)
+        column_text, hint = f"{column.this.sql('spark')}", "write a name with points in backquotes: `a.b` bigint"
+        raise SchemaError("a column of the schema has no plain name", got=column_text, hint=hint)
     for constraint in column.args.get("constraints") or ():
         if not isinstance(constraint.kind, (sg.NotNullColumnConstraint, sg.CommentColumnConstraint)):
             raise SchemaError(
@@ -205,7 +205,7 @@ def json_type(text: str) -> pa.DataType:
     Raises
     ------
     ExpressionError
-        For what is no schema, and for types that are not read from JSON.
+        For a value that is not a schema, and for types that are not read from JSON.
     """
     try:
         schema = parse_schema(text)

@@ -208,7 +208,7 @@ class Expr(FunctionMethods, Namespaces):
         Raises
         ------
         ExpressionError
-            For what is no type; and by the step that takes the expression, for types that cannot be converted.
+            For a value that is not a type; and by the step that takes the expression, for types that cannot be converted.
         """
         return _cast(self, type_, tried=False)
 

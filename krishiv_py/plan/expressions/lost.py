@@ -59,8 +59,8 @@ def check_whole(text: str) -> None:
 def _check_point(before: Any, point: Any, number: Any, text: str) -> None:
     last = text[point.start - 1]
     if before.token_type is sqlglot.TokenType.NUMBER or last.isalnum() or last in "_`'\")]":
-        told = text[before.start : number.end + 1]
-        raise ParseError(f"{told} is no number, and no name: a name in backquotes may begin with a digit")
+        text_of = text[before.start : number.end + 1]
+        raise ParseError(f"{text_of} is not a number and not a name: a name in backquotes may begin with a digit")
 
 
 def _arguments(tokens: Sequence[Any], at: int) -> list[list[str]]:

@@ -18,7 +18,7 @@ from krishiv_py.plan.expressions.ddl import type_of
 from krishiv_py.plan.expressions.expr import Alias, BinaryOp, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, UnOp
 from krishiv_py.plan.expressions.lost import check_units, check_whole
 from krishiv_py.plan.expressions.spans import check_cast, moved, span_of
-from krishiv_py.plan.expressions.spoken import spoken
+from krishiv_py.plan.expressions.sql_functions import function_of
 from krishiv_py.plan.expressions.sqltext import is_doubled, note_quotes, one_kind_of_error, quiet_parser, respelled, spelled
 
 _BINARY: Final[dict[type[sg.Expression], BinaryOp]] = {
@@ -56,7 +56,7 @@ def parse_expr(text: str) -> Expr:
     Raises
     ------
     ExpressionError
-        For text that is no SQL expression, or uses what the library cannot evaluate.
+        For text that is not an SQL expression, or uses what the library cannot evaluate.
     DurationError
         For an interval of ``M``, which could be a minute or a month.
     """
@@ -68,7 +68,9 @@ def parse_expr(text: str) -> Expr:
         check_units(text)
         return expr_of(tree)
     except sqlglot.errors.SqlglotError as problem:
-        raise ExpressionError("this is no SQL expression", got=text, then=str(problem).splitlines()[0], hint=hint) from problem
+        raise ExpressionError(
+            "this is not an SQL expression", got=text, then=str(problem).splitlines()[0], hint=hint
+        ) from problem
     except RecursionError as problem:
         raise ExpressionError(
             "the SQL expression is nested too deeply",
@@ -101,9 +103,9 @@ def _literal(node: sg.Literal) -> Lit:
         try:
             found = float(number)
         except ValueError as problem:  # the parser's tokens are generous: 1e, .3.0
-            raise ExpressionError("this is no number", got=number, hint="write for instance 1.5 or 1e3") from problem
+            raise ExpressionError("this is not a number", got=number, hint="write for instance 1.5 or 1e3") from problem
         if found in (float("inf"), float("-inf")):
-            raise ExpressionError("this number is no double", got=number, hint="write a smaller one")
+            raise ExpressionError("this number is not a double", got=number, hint="write a smaller one")
         return Lit(found)
     if len(number) > MAX_DIGITS:
         raise ExpressionError(
@@ -128,7 +130,7 @@ def _typed(value: Scalar, type_: pa.DataType, node: sg.Expression) -> Scalar:
             return moment if moment.tzinfo or not type_.tz else moment.replace(tzinfo=dt.timezone.utc)
     except (ValueError, decimal.InvalidOperation) as problem:
         raise ExpressionError(
-            "this is no constant of its type",
+            "this is not a constant of its type",
             got=node.sql("spark"),
             then=str(problem),
             hint="write for instance DATE '2024-01-31'",
@@ -181,7 +183,7 @@ def expr_of(node: sg.Expression | None) -> Expr:
         return Lit(node.name)
     if isinstance(node, sg.HexString):
         return Lit(bytes.fromhex("0" * (len(node.name) % 2) + node.name))  # X'1' is X'01', as in Spark
-    found = spoken(node, expr_of)
+    found = function_of(node, expr_of)
     return _compound(node) if found is None else found
 
 

@@ -182,7 +182,7 @@ def moved(value: Expr, span: Span, sign: int) -> Expr:
 
 def _unreadable(node: sg.Expression) -> ExpressionError:
     return ExpressionError(
-        "this interval is no constant number of units",
+        "this interval is not a constant number of units",
         got=node.sql("spark"),
         hint="write INTERVAL 5 MINUTES, INTERVAL '1 day 2 hours' or INTERVAL '1 02:30:00' DAY TO SECOND; year, month, week, "
         "day, hour, minute, second, millisecond and microsecond are known, and months stand alone",

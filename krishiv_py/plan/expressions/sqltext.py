@@ -97,7 +97,7 @@ def _with_zones(text: str) -> str:
     if "(" not in text or _of_zones()[1].search(text) is None:
         return text
     tokens = sqlglot.tokenize(text, dialect="spark")
-    calls: list[list[int]] = []  # of open brackets: where the function stands before it, and how many arguments so far
+    calls: list[list[int]] = []  # of open brackets: where the function comes before it, and how many arguments so far
     found = []
     for at, token in enumerate(tokens):
         kind = token.token_type

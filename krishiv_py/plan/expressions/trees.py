@@ -10,7 +10,7 @@ import pyarrow as pa
 
 Own: TypeAlias = "tuple[Any, ...]"
 Flat: TypeAlias = "tuple[tuple[type, Own], ...]"
-"""A tree, children before parents: the class and the fields of every node, with a hole where a child stands."""
+"""A tree, children before parents: the class and the fields of every node, with a hole where a child is."""
 
 
 class Tree(Protocol):

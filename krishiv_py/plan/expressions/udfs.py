@@ -90,7 +90,7 @@ def udf(
     Raises
     ------
     PlanError
-        For what is no type, another form, and where no function is decorated.
+        For a value that is not a type, another form, and where no function is decorated.
 
     Notes
     -----
@@ -112,7 +112,7 @@ def udf(
     if callable(result_type) and not isinstance(result_type, (str, pa.DataType)):
         raise PlanError("@udf needs the type of the results", got="a function", hint='write @udf("double") above it')
     if not isinstance(result_type, (str, pa.DataType)):
-        raise PlanError("`result_type` is no type", got=shown(result_type), hint='write @udf("double")')
+        raise PlanError("`result_type` is not a type", got=shown(result_type), hint='write @udf("double")')
     type_ = named_type(result_type) if isinstance(result_type, str) else normal_type(result_type)
     one_of(over, "over", FORMS)
     one_of(on_error, "on_error", ("fail", "side_output"))

@@ -10,8 +10,8 @@ import pyarrow as pa
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.joins.sides import JoinColumns
 from krishiv_py.plan.operation import Operation, ResultTime
+from krishiv_py.plan.options.explicit import ExplicitOptions
 from krishiv_py.plan.options.query import QueryOptions
-from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.options.triggers import Trigger
 
 JoinType: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti"]
@@ -44,8 +44,8 @@ class Join(Operation):
         """Return whether results have a column for the time of both rows."""
         return not self.left_only
 
-    def settled(self, told: ToldOptions) -> ToldOptions:
-        return told.filled(emit="final")  # what is given never changes
+    def settled(self, explicit: ExplicitOptions) -> ExplicitOptions:
+        return explicit.filled(emit="final")  # what is given never changes
 
     def check_options(self, options: QueryOptions) -> None:
         """Refuse `options`: see :class:`~krishiv_py.plan.operation.Operation`."""

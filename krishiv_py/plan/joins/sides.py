@@ -47,7 +47,7 @@ class Side:
 
     @property
     def others(self) -> tuple[str, ...]:
-        """Those of them that are no keys."""
+        """Those of them that are not keys."""
         return tuple(n for n in self.shown if n not in self.keys)
 
     @property
@@ -191,7 +191,7 @@ def _check_distinct(names: list[str]) -> None:
 
 
 def both(left: Side, right: Side, columns: JoinColumns, idle_timeout_us: int | None) -> Both:
-    """The rows of two sides as one stream, whose watermark is the lesser of theirs (SEMANTICS §2.4)."""
+    """The rows of two sides as one stream, whose watermark is the smaller of theirs (SEMANTICS §2.4)."""
     kinds = {time_kind(s.schema, s.mark.column) for s in (left, right)}
     casts = len(kinds) > 1
     time = pa.timestamp("us", "UTC") if casts else _time_type(left)

@@ -85,7 +85,7 @@ class Batches:
         Raises
         ------
         DurationError
-            For what is no duration.
+            For a value that is not a duration.
         PlanError
             For bounds below 1.
 
@@ -155,7 +155,7 @@ class QueryTrigger(Batches):
         return cls("available_now", 0, flush, snapshot)
 
 
-def told_batches(batches: Batches | None, trigger: Batches | None) -> Batches:
+def given_batches(batches: Batches | None, trigger: Batches | None) -> Batches:
     """Return what ``start()`` was told, under the name `batches` or under the old one, `trigger`."""
     given = batches
     if trigger is not None:
@@ -166,7 +166,7 @@ def told_batches(batches: Batches | None, trigger: Batches | None) -> Batches:
         return Batches.as_fast_as_possible()
     if not isinstance(given, Batches):
         hint = 'pass batches=Batches.every("10 s"); when windows fire is set by .trigger(...) on the stream'
-        raise PlanError("`batches` is no Batches", got=shown(given), hint=hint)
+        raise PlanError("`batches` is not a Batches", got=shown(given), hint=hint)
     if trigger is not None:
         deprecated("start(trigger=...)", "start(batches=...)", callers=2)
     return given

@@ -34,13 +34,13 @@ class Begin:
     seam: dict[str, int] | None = None
 
 
-def told_begin(savepoint: str | None, on_change: Mapping[str, Any] | None) -> Begin | None:
+def given_begin(savepoint: str | None, on_change: Mapping[str, Any] | None) -> Begin | None:
     """Return where a query begins; None for an empty state or its checkpoint.
 
     Raises
     ------
     PlanError
-        For what is no folder, and no word for a stage.
+        For a value that is not a folder, and not a word for a stage.
     """
     if savepoint is None:
         if on_change is not None:

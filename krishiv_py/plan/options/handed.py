@@ -7,7 +7,7 @@ import attrs
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import a_switch, a_text
 from krishiv_py.plan.durations import Duration, to_us
-from krishiv_py.plan.options.batches import Batches, told_batches
+from krishiv_py.plan.options.batches import Batches, given_batches
 
 
 @attrs.frozen
@@ -49,23 +49,23 @@ def handed(
     if name is not None:
         a_text(name, "name", "pass a text, or None for a generated name")
     lag_us = None if watermark is None else to_us(watermark, "watermark", allow_zero=True)
-    told = told_batches(batches, None)
+    wanted = given_batches(batches, None)
     if checkpoint is None:
         options = {"watermark": watermark, "clean": clean or None, "batches": batches, "name": name}
-        given = [key for key, value in options.items() if value is not None]
-        if given:
+        given_options = [key for key, value in options.items() if value is not None]
+        if given_options:
             raise PlanError(
-                f"to_dataframe({given[0]}=...) needs a checkpoint",
+                f"to_dataframe({given_options[0]}=...) needs a checkpoint",
                 got="none",
-                then="results would be handed over anew, and be doubled, after a restart",
+                then="results would be handed over again, and be doubled, after a restart",
                 hint="pass checkpoint=..., a folder; session.temporary_folder() makes one for tests",
             )
         return None
-    if told.snapshot:
+    if wanted.snapshot:
         raise PlanError(
             "early results cannot be handed over",
-            got=f"batches={shown(told)}",
+            got=f"batches={shown(wanted)}",
             then="plain Spark would take them for final ones",
             hint="leave snapshot=True out, or use start(sink)",
         )
-    return Handed(a_text(checkpoint, "checkpoint", "pass a folder as text"), lag_us, clean, told, name)
+    return Handed(a_text(checkpoint, "checkpoint", "pass a folder as text"), lag_us, clean, wanted, name)

@@ -108,7 +108,7 @@ class CountingLateEventHandler:
         Raises
         ------
         PlanError
-            For what is no number of rows.
+            For a value that is not a number of rows.
         """
         n = a_number(rows, "rows", 1, "pass how many rows were dropped")
         if not isinstance(operator, str) or not isinstance(reason, str):
@@ -126,7 +126,7 @@ class CountingLateEventHandler:
 
 
 @attrs.define(eq=False)
-class UnaskedLateEventHandler(CountingLateEventHandler):
+class DefaultLateEventHandler(CountingLateEventHandler):
     """Counts late rows where nobody has named a handler."""
 
 
@@ -174,11 +174,11 @@ def one_handler(handlers: Iterable[LateEventHandler | None], where: str, hint: s
     PlanError
         For different ones: a stage has one handler, and the others would get nothing.
     """
-    asked = [h for h in handlers if h is not None and not isinstance(h, UnaskedLateEventHandler)]
-    if any(h is not asked[0] for h in asked):
-        got = ", ".join(shown(h) for h in asked)
+    given = [h for h in handlers if h is not None and not isinstance(h, DefaultLateEventHandler)]
+    if any(h is not given[0] for h in given):
+        got = ", ".join(shown(h) for h in given)
         raise PlanError(f"{where} have different late handlers", got=got, then="all but one would get no late rows", hint=hint)
-    return asked[0] if asked else None
+    return given[0] if given else None
 
 
 def hand_over(handler: LateEventHandler, late: LateRows) -> None:

@@ -1,4 +1,4 @@
-"""Define what is done with input that is no row, and what late rows tell of it."""
+"""Define what is done with input that is not a row, and what late rows tell of it."""
 
 from __future__ import annotations
 

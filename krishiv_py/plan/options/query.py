@@ -94,7 +94,7 @@ class QueryOptions:
     """Windows that end up to here have left for ever, whatever the allowed lateness is now (SEMANTICS §12.3)."""
 
     @property
-    def judges_before(self) -> bool:
+    def late_by_batch_before(self) -> bool:
         """Return whether rows are judged by the watermark of the batch before, as Structured Streaming does (SEMANTICS
         §4.6).
         """
@@ -103,7 +103,7 @@ class QueryOptions:
     @property
     def state_refuses(self) -> bool:
         """Return whether rows of merging windows are late by the window they end up in, which only the state knows."""
-        return (self.late_rule == "window" and not self.judges_before) or self.left_us != UNSET
+        return (self.late_rule == "window" and not self.late_by_batch_before) or self.left_us != UNSET
 
     @property
     def fires_by_default(self) -> bool:
@@ -127,7 +127,7 @@ class QueryOptions:
     def describe(self) -> str:
         """One line for ``explain()``."""
         parts = [f"late_rule={self.late_rule}", f"emit={self.emit_mode}"]
-        if self.judges_before:
+        if self.late_by_batch_before:
             parts.append("late_watermark=batch_before")
         if self.allowed_lateness_us:
             parts.append(f"allowed_lateness={show_us(self.allowed_lateness_us)}")

@@ -9,7 +9,7 @@ import attrs
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import MOST_ROWS, a_switch, microseconds
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
-from krishiv_py.plan.options.window_trigger import Asked, WindowTrigger, asked
+from krishiv_py.plan.options.window_trigger import CustomTrigger, WindowTrigger, custom_trigger
 
 Accumulation: TypeAlias = Literal["accumulating", "discarding"]
 
@@ -47,10 +47,12 @@ def _count(value: object, name: str) -> int:
     return value
 
 
-def _early(value: int | Literal["each"] | Interval | WindowTrigger | Asked | None) -> int | Interval | Asked | None:
+def _early(
+    value: int | Literal["each"] | Interval | WindowTrigger | CustomTrigger | None,
+) -> int | Interval | CustomTrigger | None:
     if isinstance(value, WindowTrigger):
-        return asked(value)
-    return value if value is None or isinstance(value, (Interval, Asked)) else _count(value, "early")
+        return custom_trigger(value)
+    return value if value is None or isinstance(value, (Interval, CustomTrigger)) else _count(value, "early")
 
 
 def _late(value: int | Literal["each", "batch", "watermark"] | None) -> int | Literal["batch", "watermark"] | None:
@@ -87,7 +89,7 @@ class Trigger:
     'batch'
     """
 
-    early: int | Interval | Asked | None = attrs.field(default=None, converter=_early)
+    early: int | Interval | CustomTrigger | None = attrs.field(default=None, converter=_early)
     on_time: bool = attrs.field(default=True)
     late: int | Literal["batch", "watermark"] | None = attrs.field(default="batch", converter=_late)
 
@@ -137,7 +139,7 @@ class Trigger:
         """Return how often in processing time windows that changed are looked at; None if the clock plays no part."""
         if isinstance(self.early, Interval):
             return self.early.period_us
-        return self.early.every_us if isinstance(self.early, Asked) else None
+        return self.early.every_us if isinstance(self.early, CustomTrigger) else None
 
     @property
     def _row_by_row(self) -> bool:
@@ -149,7 +151,7 @@ class Trigger:
         parts = []
         if isinstance(self.early, Interval):
             parts.append(f"early every {show_us(self.early.period_us)}")
-        elif isinstance(self.early, Asked):
+        elif isinstance(self.early, CustomTrigger):
             parts.append(f"early when {self.early.describe()} says so")
         elif self.early is not None:
             parts.append(f"early after every {_rows(self.early)}")

@@ -242,7 +242,7 @@ class MultiSourceWatermarkSpec:
 
         Notes
         -----
-        A null source is no source: its rows are never registered. Every name that registers stays in the state of the
+        A null source is not a source: its rows are never registered. Every name that registers stays in the state of the
         watermark, so names should be few; with an idle timeout those that fall silent do not hold the watermark.
         """
         return attrs.evolve(self, unknown_action=action, unknown_spec=spec)

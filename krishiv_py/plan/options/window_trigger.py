@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from krishiv_py.plan.described import Described, description_of, told_by
+from krishiv_py.plan.described import Described, attribute_of, description_of
 from krishiv_py.plan.durations import Duration, to_us
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
@@ -30,7 +30,7 @@ class OpenWindows:
         The rows in the window so far, at least 1.
     new_rows : ndarray of int64
         Those of them that no firing has shown. At least 1; 0 only for a session with a longest duration that rows before it
-        have divided anew.
+        have divided again.
     firings : ndarray of int64
         How often the window has fired. Where sessions have joined, the larger of their numbers.
     newest : ndarray of int64
@@ -111,7 +111,7 @@ class WindowTrigger(Described, ABC):
 
 
 @attrs.frozen
-class Asked:
+class CustomTrigger:
     """A user's trigger in a plan."""
 
     trigger: WindowTrigger = attrs.field(eq=False, repr=False)
@@ -128,8 +128,8 @@ class Asked:
         return f"{type(self.trigger).__qualname__}({', '.join(f'{name}={text}' for name, text in self.parameters)})"
 
 
-def asked(trigger: WindowTrigger) -> Asked:
+def custom_trigger(trigger: WindowTrigger) -> CustomTrigger:
     """The checked `trigger`."""
-    every = told_by(trigger, "ask_every", "window trigger", "it is not known when to ask it")
+    every = attribute_of(trigger, "ask_every", "window trigger", "it is not known when to ask it")
     found = description_of(trigger, "window trigger")
-    return Asked(trigger, None if every is None else to_us(every, "ask_every"), found.name, found.parameters)
+    return CustomTrigger(trigger, None if every is None else to_us(every, "ask_every"), found.name, found.parameters)

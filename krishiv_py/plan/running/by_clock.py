@@ -45,10 +45,10 @@ class BatchTime(Expr):
 
 def stamped(prefix: tuple[Prefix, ...], at_us: int) -> tuple[Prefix, ...]:
     """Stateless steps in a batch of this time, µs."""
-    return tuple(_at(step, at_us) if isinstance(step, Project) and asks(step) else step for step in prefix)
+    return tuple(_at(step, at_us) if isinstance(step, Project) and uses_clock(step) else step for step in prefix)
 
 
-def asks(step: Project) -> bool:
+def uses_clock(step: Project) -> bool:
     """Return whether a step asks for the clock."""
     return any(isinstance(expr, BatchTime) for _, expr in step.columns)
 

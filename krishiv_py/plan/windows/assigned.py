@@ -9,7 +9,7 @@ import numpy as np
 
 from krishiv_py.errors import RAISED
 from krishiv_py.plan.assigner import WindowAssigner
-from krishiv_py.plan.described import description_of, told_by
+from krishiv_py.plan.described import attribute_of, description_of
 from krishiv_py.plan.durations import show_instant, show_us, to_us
 from krishiv_py.plan.windows.base import Window
 
@@ -50,6 +50,6 @@ class AssignedWindow(Window):
 
 def assigned(assigner: WindowAssigner) -> AssignedWindow:
     """The checked windows of an `assigner`."""
-    longest = told_by(assigner, "longest", "window assigner", "a checkpoint could not note it")
+    longest = attribute_of(assigner, "longest", "window assigner", "a checkpoint could not note it")
     found = description_of(assigner, "window assigner")
     return AssignedWindow(assigner, to_us(longest, "longest"), found.name, found.parameters)

@@ -95,8 +95,8 @@ class CalendarWindows(WindowAssigner):
 
     def parameters(self) -> dict[str, object]:
         """Return what a checkpoint notes; an offset only where there is one."""
-        told = {"unit": self.unit, "time_zone": self.time_zone, "every": self.every, "week_start": self.week_start}
-        return told if self.offset == _NO_OFFSET else {**told, "offset": str(self.offset)}
+        settings = {"unit": self.unit, "time_zone": self.time_zone, "every": self.every, "week_start": self.week_start}
+        return settings if self.offset == _NO_OFFSET else {**settings, "offset": str(self.offset)}
 
     def assign(self, times: Times) -> tuple[Times, Times]:
         """Look rows up in the bounds around them."""
@@ -398,7 +398,7 @@ def _hopping(base: CalendarWindows, size: int) -> WindowAssigner:
     a_number(size, "size", 1, f"pass how many {base.unit}s a window lasts", most=10_000)
     if size % base.every:
         raise PlanError(
-            "`size` is no multiple of `every`",
+            "`size` is not a multiple of `every`",
             got=f"size={size}, every={base.every}",
             hint=f"use size={max(1, size // base.every) * base.every}, or every=1",
         )
@@ -445,7 +445,7 @@ def _offset(offset: Duration, unit: CalendarUnit, every: int) -> Offset:
     found = Offset(months, days, within // _SECOND)
     by_month = _MONTHS.get(unit, 0) * every
     if within % _SECOND:
-        problem, hint = "is no whole number of seconds", "round it to seconds"
+        problem, hint = "is not a whole number of seconds", "round it to seconds"
     elif months and not by_month:
         problem, hint = f"has months, and a window of {unit}s has none", 'write days or hours: "6 hours"'
     elif by_month and months >= by_month:

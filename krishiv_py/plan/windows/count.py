@@ -10,7 +10,7 @@ from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.operation import LateBy, ResultTime
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.triggers import Interval
-from krishiv_py.plan.options.window_trigger import Asked
+from krishiv_py.plan.options.window_trigger import CustomTrigger
 from krishiv_py.plan.windows.base import Window
 from krishiv_py.plan.windows.fixed import MAX_OVERLAP, check_overlap
 
@@ -44,12 +44,12 @@ class CountWindow(Window):
         return None
 
     def describe(self) -> str:
-        return f"every {self.size} rows" + ("" if self.slide == self.size else f", every {self.slide} rows anew")
+        return f"every {self.size} rows" + ("" if self.slide == self.size else f", every {self.slide} rows again")
 
     def check_options(self, options: QueryOptions) -> None:
         """Refuse `options`: see :class:`~krishiv_py.plan.operation.Operation`."""
         trigger = options.trigger
-        if isinstance(trigger.early, (Interval, Asked)) and not options.fires_by_default:
+        if isinstance(trigger.early, (Interval, CustomTrigger)) and not options.fires_by_default:
             how = "by the clock" if isinstance(trigger.early, Interval) else "when a trigger of your own says so"
             raise PlanError(
                 f"count windows do not fire {how}",
@@ -66,7 +66,7 @@ class CountWindow(Window):
 
 def _rows(value: object, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 1 << 31:
-        raise PlanError(f"`{name}` is no number of rows", got=shown(value), hint="pass a whole number from 1")
+        raise PlanError(f"`{name}` is not a number of rows", got=shown(value), hint="pass a whole number from 1")
     return value
 
 

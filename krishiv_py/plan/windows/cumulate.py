@@ -63,7 +63,7 @@ def cumulate(step: Duration, size: Duration, offset: Duration = 0, *, max_overla
     step_us, size_us = to_us(step, "step"), to_us(size, "size")
     if size_us % step_us:
         raise PlanError(
-            "`size` is no multiple of `step`",
+            "`size` is not a multiple of `step`",
             got=f"size {show_us(size_us)}, step {show_us(step_us)}",
             then="the last window would be longer than its size",
             hint="write for instance cumulate_window(step='10 minutes', size='1 hour')",

@@ -18,8 +18,8 @@ from krishiv_py.errors import DurationError, PlanError, shown
 from krishiv_py.plan.checks import a_switch, microseconds, one_of
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
 from krishiv_py.plan.operation import LateBy, ResultTime
+from krishiv_py.plan.options.explicit import ExplicitOptions
 from krishiv_py.plan.options.query import QueryOptions
-from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.windows.base import Window
 
 Direction: TypeAlias = Literal["backward", "forward"]
@@ -48,12 +48,12 @@ class DistinctWindows(Window):
     def length_us(self) -> int:
         return self.size_us
 
-    def settled(self, told: ToldOptions) -> ToldOptions:
+    def settled(self, explicit: ExplicitOptions) -> ExplicitOptions:
         """Return what was `told`, with grace as allowed lateness unless that is longer, and one final result unless
         more is wanted.
         """
-        lateness_us = max(told.allowed_lateness_us or 0, self.grace_us)
-        return attrs.evolve(told.filled(emit="final"), allowed_lateness_us=lateness_us)
+        lateness_us = max(explicit.allowed_lateness_us or 0, self.grace_us)
+        return attrs.evolve(explicit.filled(emit="final"), allowed_lateness_us=lateness_us)
 
     def result_time(self, time_column: str) -> ResultTime | None:
         return ResultTime("end")
@@ -191,7 +191,7 @@ class SlidingWindows:
         """
         if isinstance(timestamp, bool) or not isinstance(timestamp, int):
             raise DurationError(
-                "`timestamp` is no point in time", got=shown(timestamp), hint="pass whole milliseconds since the epoch"
+                "`timestamp` is not a point in time", got=shown(timestamp), hint="pass whole milliseconds since the epoch"
             )
         if self.direction == "forward":
             return {timestamp: (timestamp, timestamp + self.size)}

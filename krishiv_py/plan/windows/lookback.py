@@ -20,8 +20,8 @@ from krishiv_py.plan.checks import a_switch, one_of
 from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.operation import LATER, LateBy, ResultTime
+from krishiv_py.plan.options.explicit import ExplicitOptions
 from krishiv_py.plan.options.query import QueryOptions
-from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.options.triggers import Trigger
 from krishiv_py.plan.windows.base import Window
 from krishiv_py.types import type_text
@@ -86,17 +86,17 @@ class LookBackWindow(Window):
     def looks_back_us(self) -> int | None:
         return self.size_us
 
-    def settled(self, told: ToldOptions) -> ToldOptions:
+    def settled(self, explicit: ExplicitOptions) -> ExplicitOptions:
         """A result on arrival is the only one of its row; see :class:`~krishiv_py.plan.operation.Operation`."""
         if self.emit != "arrival":
-            return told
-        if told.emit not in (None, "final"):
+            return explicit
+        if explicit.emit not in (None, "final"):
             raise PlanError(
                 "a result on arrival never changes",
-                got=f"emit({told.emit!r})",
+                got=f"emit({explicit.emit!r})",
                 hint='leave emit(...) out, or leave emit="arrival" out of lookback_window(...)',
             )
-        return told.filled(emit="final")
+        return explicit.filled(emit="final")
 
     def check_options(self, options: QueryOptions) -> None:
         """Refuse `options`: see :class:`~krishiv_py.plan.operation.Operation`."""
@@ -165,7 +165,7 @@ def lookback(
     for name, limit in (("max_rows_per_key", max_rows_per_key), ("max_rows_per_window", max_rows_per_window)):
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit < 1 << 31):
             raise PlanError(
-                f"`{name}` is no number of rows", got=shown(limit), hint="pass a positive whole number, or None for no limit"
+                f"`{name}` is not a number of rows", got=shown(limit), hint="pass a positive whole number, or None for no limit"
             )
     one_of(emit, "emit", ("watermark", "arrival"))
     return LookBackWindow(

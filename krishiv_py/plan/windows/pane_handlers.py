@@ -124,7 +124,7 @@ def handlers_of(objects: tuple[PaneHandler, ...], functions: Mapping[str, Handli
     Raises
     ------
     PlanError
-        For what is no handler, and for none at all.
+        For a value that is not a handler, and for none at all.
     """
     calls: dict[str, list[tuple[str, Handling]]] = {event: [] for event in EVENTS}
     names: list[str] = []
@@ -139,7 +139,7 @@ def handlers_of(objects: tuple[PaneHandler, ...], functions: Mapping[str, Handli
         if function is None:
             continue
         if not callable(function):
-            raise PlanError(f"`{event}` is no function", got=shown(function), hint="pass a function of a Pane")
+            raise PlanError(f"`{event}` is not a function", got=shown(function), hint="pass a function of a Pane")
         names.append(getattr(function, "__name__", type(function).__name__))
         calls[event].append((names[-1], function))
     if not objects and not any(calls.values()):

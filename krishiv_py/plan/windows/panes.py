@@ -11,8 +11,8 @@ import pyarrow as pa
 from krishiv_py.errors import DurationError, PlanError, shown
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
 from krishiv_py.plan.operation import LATER
+from krishiv_py.plan.options.explicit import ExplicitOptions
 from krishiv_py.plan.options.query import QueryOptions
-from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.options.triggers import Trigger
 from krishiv_py.plan.windows.fixed import MAX_OVERLAP, HoppingWindow, check_overlap
 from krishiv_py.plan.windows.pane_handlers import Handlers
@@ -29,7 +29,7 @@ def _us(value: Seconds, name: str, *, zero: bool = False, negative: bool = False
         raise DurationError(
             f"`{name}` is not a legal duration",
             got=shown(value),
-            then="it is no whole number of microseconds, or out of range",
+            then="it is not a whole number of microseconds, or out of range",
             hint='pass seconds as a float, or a duration such as "10 s"',
         )
     return to_us(dt.timedelta(microseconds=us), name, allow_zero=zero, allow_negative=negative)
@@ -123,11 +123,11 @@ class PaneWindow(HoppingWindow):
                 hint="leave emit(...) out",
             )
 
-    def settled(self, told: ToldOptions) -> ToldOptions:
+    def settled(self, explicit: ExplicitOptions) -> ExplicitOptions:
         """Return what was `told`, as SPL has it: a row is late by its own time, a pane lives for its discard age, fires
         as W grows.
         """
-        lateness_us = told.allowed_lateness_us
+        lateness_us = explicit.allowed_lateness_us
         if lateness_us not in (None, self.discard_age_us):
             got = f"allowed_lateness({show_us(lateness_us)}) and discard_age={show_us(self.discard_age_us)}"
             raise PlanError(
@@ -135,21 +135,21 @@ class PaneWindow(HoppingWindow):
                 got=got,
                 hint="leave allowed_lateness out, and set discard_age in TimeIntervalWindowOptions",
             )
-        if told.late_rule not in (None, "event"):
+        if explicit.late_rule not in (None, "event"):
             raise PlanError(
                 "a row of panes is late by its own time",
-                got=f"late_rule({told.late_rule!r})",
+                got=f"late_rule({explicit.late_rule!r})",
                 then="it is late when t < W - discard_age, whatever its panes",
                 hint="leave late_rule out",
             )
-        given = told.trigger or Trigger()
+        given = explicit.trigger or Trigger()
         if not given.on_time or given.late is None:
             raise PlanError(
                 "panes fire when they are complete, and when the watermark grows",
                 got=given._describe(),
                 hint="set early firings only: Trigger.on_count(100)",
             )
-        filled = told.filled(allowed_lateness_us=self.discard_age_us, late_rule="event", emit="updates", pane=True)
+        filled = explicit.filled(allowed_lateness_us=self.discard_age_us, late_rule="event", emit="updates", pane=True)
         return attrs.evolve(filled, trigger=Trigger(early=given.early, late="watermark"))
 
     def warnings(self) -> tuple[str, ...]:
@@ -167,6 +167,8 @@ class PaneWindow(HoppingWindow):
     def describe(self) -> str:
         offset = f", offset {show_us(self.offset_us)}" if self.offset_us else ""
         every = f" every {show_us(self.slide_us)}" if self.slide_us != self.size_us else ""
-        told = f", events to {self.handler}" if self.handler is not None else ""
-        told += ", tuples submitted" * (self.submits is not None)
-        return f"time intervals of {show_us(self.size_us)}{every}{offset}, discarded after {show_us(self.discard_age_us)}{told}"
+        events = f", events to {self.handler}" if self.handler is not None else ""
+        events += ", tuples submitted" * (self.submits is not None)
+        return (
+            f"time intervals of {show_us(self.size_us)}{every}{offset}, discarded after {show_us(self.discard_age_us)}{events}"
+        )

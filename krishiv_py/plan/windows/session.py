@@ -19,8 +19,8 @@ from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.expressions.expr import Col, Expr
 from krishiv_py.plan.expressions.facts import columns_of, unnamed
 from krishiv_py.plan.operation import LateBy
+from krishiv_py.plan.options.explicit import ExplicitOptions
 from krishiv_py.plan.options.query import QueryOptions
-from krishiv_py.plan.options.told import ToldOptions
 from krishiv_py.plan.schema import RESERVED
 from krishiv_py.plan.windows.base import Window
 
@@ -44,7 +44,7 @@ class SessionWindow(Window):
     max_duration_us : int or None
         A row joins only while ``t - first < max_duration``, and the session ends at ``first + max_duration`` at the latest.
     gap : Expr or None
-        What the gap column is computed by, where it is no column of the rows.
+        What the gap column is computed by, where it is not a column of the rows.
     """
 
     kind: ClassVar[str] = "session"
@@ -78,9 +78,9 @@ class SessionWindow(Window):
     def fires_plainly(self, options: QueryOptions) -> bool:
         return options.fires_by_default
 
-    def following(self, told: ToldOptions) -> SessionWindow:
+    def following(self, explicit: ExplicitOptions) -> SessionWindow:
         """This window with the rule of what was `told`, ``"separate"`` at last, where it has none of its own."""
-        return self if self.touch is not None else attrs.evolve(self, touch=told.touch or "separate")
+        return self if self.touch is not None else attrs.evolve(self, touch=explicit.touch or "separate")
 
     def columns(self) -> tuple[str, ...]:
         return () if self.gap_column is None else (self.gap_column,)

@@ -17,7 +17,7 @@ _NO_BOUND: Final = ("discard_age_us", "longest_us")
 
 
 def finer_than_ms(window: Window) -> dict[str, int]:
-    """The lengths of a window that are no whole milliseconds, by name, µs."""
+    """The lengths of a window that are not whole milliseconds, by name, µs."""
     found: dict[str, int] = {}
     for part in (window, window.assigner):
         of_class: Any = type(part)

@@ -16,7 +16,7 @@ import attrs
 from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.runtime.checkpoint.sparklog import numbered
-from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
+from krishiv_py.runtime.storage.hadoopsums import NEW_CHECKPOINT
 from krishiv_py.storage.checksums import missing, sealed, unsealed
 from krishiv_py.storage.files import read_at, store_at, write_at
 
@@ -62,10 +62,10 @@ class Begun:
         path = f"{checkpoint}/{_NOTE}"
         data = read_at(path)
         if data is not None:
-            return cls(**json.loads(unsealed(data, path, BEGIN_ANEW)))
+            return cls(**json.loads(unsealed(data, path, NEW_CHECKPOINT)))
         store, root = store_at(checkpoint)
         if store.entries(f"{root}/{STATE}"):
-            raise missing(path, BEGIN_ANEW)
+            raise missing(path, NEW_CHECKPOINT)
         return cls()
 
     def write(self, checkpoint: str) -> None:
@@ -81,7 +81,7 @@ def forget_state(checkpoint: str) -> None:
 
 
 def begin_move(checkpoint: str) -> None:
-    """Note in a folder that a checkpoint is being made there: what is not finished is no checkpoint."""
+    """Note in a folder that a checkpoint is being made there: what is not finished is not a checkpoint."""
     write_at(f"{checkpoint}/{_MOVING}", sealed(b"{}"), durable=True)
 
 

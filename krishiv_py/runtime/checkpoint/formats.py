@@ -42,5 +42,5 @@ def check_format(note: dict[str, Any], checkpoint: str) -> None:
     raise CheckpointError(
         f"the checkpoint {checkpoint} has a format this version cannot read",
         got=f"{got}{by}; krishiv_py {__version__} reads format {FORMAT}",
-        hint="go on with the version that wrote it, or begin anew with a new checkpoint and output folder",
+        hint="go on with the version that wrote it, or start with a new checkpoint and output folder",
     )

@@ -2,7 +2,7 @@
 
 Spark trusts what it finds: with an entry of a source's log gone it reads a file a second time, with all planned batches gone it
 begins again over the state there is, and a changed digit of the watermark is a changed watermark. On local folders Hadoop keeps
-checksums beside the files; they are checked here, where the error can name the file, and the files are checked against each
+checksums next to the files; they are checked here, where the error can name the file, and the files are checked against each
 other, which needs no checksum. State is checked when it is loaded.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from krishiv_py.errors import CheckpointError
 from krishiv_py.runtime.checkpoint.sparklog import entries_in, logged_offsets, numbered
-from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW, checked, checked_lines
+from krishiv_py.runtime.storage.hadoopsums import NEW_CHECKPOINT, checked, checked_lines
 from krishiv_py.storage.checksums import damaged, missing
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.store import Store
@@ -37,33 +37,33 @@ def check_log(checkpoint: str, sources: int) -> None:
     batches, finished = numbered(store, f"{root}/offsets"), numbered(store, f"{root}/commits")
     if not batches:
         if finished or _has_state(store, root):
-            raise missing(f"{root}/offsets", BEGIN_ANEW)
+            raise missing(f"{root}/offsets", NEW_CHECKPOINT)
         return
     last = batches[-1]
     _check_identity(store, f"{root}/metadata")
     if finished and finished[-1] > last:
-        raise missing(f"{root}/offsets/{finished[-1]}", BEGIN_ANEW)
+        raise missing(f"{root}/offsets/{finished[-1]}", NEW_CHECKPOINT)
     if last and last - 1 not in batches:
-        raise missing(f"{root}/offsets/{last - 1}", BEGIN_ANEW)
+        raise missing(f"{root}/offsets/{last - 1}", NEW_CHECKPOINT)
     lines = checked_lines(store, f"{root}/offsets/{last}")
     watermark = _number(lines, "batchWatermarkMs", f"{root}/offsets/{last}")
     if len(lines) - 2 not in (sources, sources + 1):
         raise CheckpointError(
             f"{root}/offsets/{last} is of a query with another number of sources, or damaged",
             got=f"{len(lines) - 2}, now {sources}",
-            hint=BEGIN_ANEW,
+            hint=NEW_CHECKPOINT,
         )
     for batch in finished[-2:]:
         path = f"{root}/commits/{batch}"
         reached = _number(checked_lines(store, path), "nextBatchWatermarkMs", path)
         if batch == last - 1 and reached != watermark:
-            raise damaged(path, f"watermark {reached}, which the next batch has as {watermark}", BEGIN_ANEW)
+            raise damaged(path, f"watermark {reached}, which the next batch has as {watermark}", NEW_CHECKPOINT)
     for at, upto in logged_offsets(lines, f"{root}/offsets/{last}").items():
         _check_source(store, f"{root}/sources/{at}", upto)
     for operator in store.entries(f"{root}/state"):
         for name in _DESCRIBED:
             for path in _damaged_files(store, f"{operator.path}/{name}"):
-                raise damaged(path, "a wrong checksum", BEGIN_ANEW)
+                raise damaged(path, "a wrong checksum", NEW_CHECKPOINT)
 
 
 def damaged_state(checkpoint: str) -> str | None:
@@ -93,7 +93,7 @@ def _check_identity(store: Store, path: str) -> None:
         if not isinstance(identity, str):
             raise TypeError
     except (KeyError, TypeError, ValueError) as problem:
-        raise damaged(path, "no identity of a query", BEGIN_ANEW) from problem
+        raise damaged(path, "no identity of a query", NEW_CHECKPOINT) from problem
 
 
 def _check_source(store: Store, folder: str, upto: int) -> None:
@@ -113,4 +113,4 @@ def _number(lines: list[str], name: str, path: str) -> int:
         found: Any = json.loads(lines[1])[name]
         return int(found)
     except (IndexError, KeyError, TypeError, ValueError) as problem:
-        raise damaged(path, f"{len(lines)} lines without {name}", BEGIN_ANEW) from problem
+        raise damaged(path, f"{len(lines)} lines without {name}", NEW_CHECKPOINT) from problem

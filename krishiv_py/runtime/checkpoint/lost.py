@@ -7,7 +7,7 @@ from typing import Final
 
 from krishiv_py.errors import CheckpointError
 from krishiv_py.runtime.checkpoint.logcheck import damaged_state
-from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
+from krishiv_py.runtime.storage.hadoopsums import NEW_CHECKPOINT
 
 _SIGNS: Final = re.compile(
     r"ChecksumException|Checksum error|CANNOT_LOAD_STATE_STORE|STATE_STORE|StateStore|STDS_FAILED_TO_READ|_stateSchema|"
@@ -26,11 +26,11 @@ _PATH: Final = re.compile(f"(?:[a-z0-9]+:)?/{_NAME}*/(?:state|offsets|commits|so
 def lost_file(problem: BaseException, name: str, checkpoint: str) -> CheckpointError | None:
     """The error for a query, `name`, that ended over a damaged or missing file of its checkpoint; None for any other end."""
     at: BaseException | None = problem
-    told: list[str] = []
+    changes: list[str] = []
     while at is not None:
-        told += [str(at), str(getattr(at, "_stackTrace", None) or "")]
+        changes += [str(at), str(getattr(at, "_stackTrace", None) or "")]
         at = getattr(at, "_cause", None) or at.__cause__
-    trace = "\n".join(told)
+    trace = "\n".join(changes)
     own = _OWN.findall(trace)
     if own:
         return CheckpointError(f"query {name!r} failed: {own[-1]}")
@@ -48,5 +48,7 @@ def lost_file(problem: BaseException, name: str, checkpoint: str) -> CheckpointE
     found = _PATH.search(trace)
     where = found[0] if found else damaged_state(checkpoint) or f"a file of Spark's in {checkpoint}/state"
     return CheckpointError(
-        f"query {name!r} failed: {where} cannot be read", got=cause.removeprefix("Caused by: ").strip()[:300], hint=BEGIN_ANEW
+        f"query {name!r} failed: {where} cannot be read",
+        got=cause.removeprefix("Caused by: ").strip()[:300],
+        hint=NEW_CHECKPOINT,
     )

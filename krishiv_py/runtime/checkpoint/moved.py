@@ -1,7 +1,7 @@
 """A checkpoint, or a memory stream, that was moved to another folder goes on there.
 
 Spark writes absolute paths into a checkpoint: where the schema of its state lies, and which files a source has read. They are
-written anew before a query goes on, and entries of files that were removed by rule are struck out. A memory stream tells by
+written again before a query goes on, and entries of files that were removed by rule are struck out. A memory stream tells by
 its identity that it is the same one; of other files nobody can tell, so those that would be read a second time are refused.
 """
 
@@ -28,16 +28,16 @@ _SCHEMA: Final = re.compile(r'"[^"]*(/state/[0-9]+/_stateSchema/[^"]*)"')
 _OWN: Final = re.compile(r".*/krishiv/((?:controls|ranges/[0-9]+)/[0-9]{20}\.parquet)")
 """Control files, and the ranges of sources: they lie in the checkpoint and move with it."""
 _PLAIN: Final = "/-_.!~'()*,;:$&+=@"
-_LOST: Final = "put it back from a copy of the checkpoint, or begin anew with a new checkpoint and output folder"
+_LOST: Final = "put it back from a copy of the checkpoint, or start with a new checkpoint and output folder"
 
 
 def follow(checkpoint: str, sources: list[Source]) -> None:
-    """Write the paths in a checkpoint anew where it, or a memory stream it reads, was moved.
+    """Write the paths in a checkpoint again where it, or a memory stream it reads, was moved.
 
     Raises
     ------
     CheckpointError
-        When a memory stream was made anew in its folder, files already read would be read again from another one, or the note
+        When a memory stream was made again in its folder, files already read would be read again from another one, or the note
         of the memory streams is lost or damaged.
     """
     store, root = store_at(checkpoint)
@@ -64,7 +64,7 @@ def _check_same(before: dict[str, str], streams: dict[str, str]) -> None:
     for name, folder in streams.items():
         if name not in before and folder in before.values():
             raise CheckpointError(
-                f"the memory stream in {folder} was made anew",
+                f"the memory stream in {folder} was made again",
                 got="another stream in the same folder",
                 then="its first sends have names Spark has read already, and would be skipped",
                 hint="use another folder for it, or a new checkpoint",
@@ -94,7 +94,7 @@ def _move_entries(store: Store, root: str, checkpoint: str, moves: dict[str, str
 
     for path, entries in entries_of(store, root):
         new = [{**e, "path": moved(e["path"])} for e in entries]
-        if path.endswith(".compact"):  # what is gone cannot be read again; the newest entry says where the log stands
+        if path.endswith(".compact"):  # what is gone cannot be read again; the newest entry says where the log is
             new = [e for e in new[:-1] if not _gone(e["path"], streams)] + new[-1:]
         if new != entries:
             rewrite(store, path, "\n".join(["v1", *map(as_line, new)]))
@@ -116,7 +116,7 @@ def _check_unread(store: Store, root: str, sources: list[Source], streams: list[
                     f"files were read from {os.path.dirname(path)}, and are in {given} now",
                     got=f"{name} in both",
                     then="Spark would read them a second time",
-                    hint="give the source the folder it had, or begin anew with a new checkpoint and output folder",
+                    hint="give the source the folder it had, or start with a new checkpoint and output folder",
                 )
 
 

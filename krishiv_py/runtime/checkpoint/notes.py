@@ -1,4 +1,4 @@
-"""Define what the library keeps beside Spark's own checkpoint: the plan it belongs to, and counters by bucket."""
+"""Define what the library keeps next to Spark's own checkpoint: the plan it belongs to, and counters by bucket."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from krishiv_py.planner.outline import outline_of
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.checkpoint.formats import check_format, format_note, unnumbered
 from krishiv_py.runtime.checkpoint.sparklog import batches_of
-from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
+from krishiv_py.runtime.storage.hadoopsums import NEW_CHECKPOINT
 from krishiv_py.storage.checksums import missing, sealed, unsealed
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.store import Store
@@ -74,9 +74,9 @@ class CheckpointNotes:
         data = store.read(path)
         if data is None:
             if batches_of(self.checkpoint):
-                raise missing(path, BEGIN_ANEW)
+                raise missing(path, NEW_CHECKPOINT)
             return None
-        stored: dict[str, Any] = unnumbered(data) or json.loads(unsealed(data, path, BEGIN_ANEW))
+        stored: dict[str, Any] = unnumbered(data) or json.loads(unsealed(data, path, NEW_CHECKPOINT))
         check_format(stored, self.checkpoint)
         return stored
 

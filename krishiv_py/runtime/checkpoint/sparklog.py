@@ -19,7 +19,7 @@ import json
 from typing import Any, Final
 
 from krishiv_py.errors import CheckpointError
-from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW, checked_lines, sum_of
+from krishiv_py.runtime.storage.hadoopsums import NEW_CHECKPOINT, checked_lines, sum_of
 from krishiv_py.storage.checksums import damaged, sealed, unsealed
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.store import Store
@@ -80,7 +80,7 @@ def logged_offsets(lines: list[str], path: str) -> dict[int, int]:
         offsets = [json.loads(line) if line.startswith("{") else {} for line in lines[_HEAD:]]
         return {at: int(offset["logOffset"]) for at, offset in enumerate(offsets) if "logOffset" in offset}
     except (TypeError, ValueError) as problem:
-        raise damaged(path, "a line that is no offset", BEGIN_ANEW) from problem
+        raise damaged(path, "a line that is not an offset", NEW_CHECKPOINT) from problem
 
 
 def planned(checkpoint: str, batch: int) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def planned(checkpoint: str, batch: int) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(lines[1])
         int(found["batchWatermarkMs"]), int(found["batchTimestampMs"])
     except (IndexError, KeyError, TypeError, ValueError) as problem:
-        raise damaged(path, f"{len(lines)} lines", BEGIN_ANEW) from problem
+        raise damaged(path, f"{len(lines)} lines", NEW_CHECKPOINT) from problem
     return found
 
 
@@ -116,7 +116,7 @@ def add_source(checkpoint: str) -> None:
     note = f"{root}/krishiv/sources"  # how many there are to be: what an attempt that was broken off began with
     if not store.exists(note):
         store.write(note, sealed(str(len(_planned_lines(store, root, max(batches))) - _HEAD + 1).encode()))
-    wanted = int(unsealed(store.read(note) or b"", note, BEGIN_ANEW))
+    wanted = int(unsealed(store.read(note) or b"", note, NEW_CHECKPOINT))
     for batch in batches:
         lines = _planned_lines(store, root, batch)
         if len(lines) - _HEAD < wanted:
@@ -152,15 +152,15 @@ def entries_in(lines: list[str], path: str) -> list[dict[str, Any]]:
     Raises
     ------
     CheckpointError
-        When one of them is no entry.
+        When one of them is not an entry.
     """
     try:
         entries = [json.loads(line) for line in lines[1:] if line]
         sound = all(isinstance(e["path"], str) and isinstance(e["batchId"], int) for e in entries)
     except (KeyError, TypeError, ValueError) as problem:
-        raise damaged(path, "a line that is no entry", BEGIN_ANEW) from problem
+        raise damaged(path, "a line that is not an entry", NEW_CHECKPOINT) from problem
     if lines[0] != "v1" or not entries or not sound:
-        raise damaged(path, f"{len(lines)} lines", BEGIN_ANEW)
+        raise damaged(path, f"{len(lines)} lines", NEW_CHECKPOINT)
     return entries
 
 
@@ -214,7 +214,7 @@ def numbered(store: Store, folder: str) -> list[int]:
 
 
 def rewrite(store: Store, path: str, text: str) -> None:
-    """Write one of Spark's files anew; may be broken off and repeated."""
+    """Write one of Spark's files again; may be broken off and repeated."""
     _forget_checksum(store, path)
     store.write(path, text.encode())
 

@@ -20,7 +20,7 @@ _READER: Final = "_krishiv_reader_"
 
 
 def note_reader(spool: str, checkpoint: str) -> None:
-    """Note beside the sends that a query reads them: what it has not read stays, as long as its checkpoint."""
+    """Note next to the sends that a query reads them: what it has not read stays, as long as its checkpoint."""
     mark = f"{checksum(checkpoint.encode()):08x}"
     data = sealed(json.dumps({"checkpoint": checkpoint}).encode())
     DISK.write(f"{spool}/{_READER}{mark}.json", data)
@@ -48,7 +48,7 @@ def check_begin(checkpoint: str, stream: ReplayLog, known: bool) -> None:
             f"the sends before {first} were removed from {stream.folder}",
             got=f"read so far: {read}",
             then="their rows would be missing",
-            hint="go on from a checkpoint that has read them, or send them anew to another memory stream",
+            hint="go on from a checkpoint that has read them, or send them again to another memory stream",
         )
 
 

@@ -21,7 +21,7 @@ from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.checkpoint.begun import Begun
 from krishiv_py.runtime.checkpoint.sparklog import planned
 from krishiv_py.runtime.storage.codec import clock_ms, wakeup_ms, watermark_of
-from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
+from krishiv_py.runtime.storage.hadoopsums import NEW_CHECKPOINT
 from krishiv_py.storage.checksums import missing, sealed, unsealed
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.settings import Stores
@@ -39,7 +39,7 @@ class Clock(Protocol):
         ...
 
     @property
-    def wakes(self) -> bool:
+    def wakes_buckets(self) -> bool:
         """Return whether rows wake every bucket in every batch, as timers follow a watermark that is not the query's."""
         ...
 
@@ -80,7 +80,7 @@ class SparkClock:
     tick_us: int
     initial_us: int
     begun: Begun = attrs.field(factory=Begun)
-    wakes: bool = attrs.field(default=False, init=False)
+    wakes_buckets: bool = attrs.field(default=False, init=False)
     stores: Stores = attrs.field(factory=Stores, eq=False, repr=False)
 
     def in_force(self, batch: int) -> Moment:
@@ -114,7 +114,7 @@ class LedgerClock:
     checkpoint: str
     initial_us: int
     durable: bool = False
-    wakes: bool = False
+    wakes_buckets: bool = False
     begun: Begun = attrs.field(factory=Begun)
     stores: Stores = attrs.field(factory=Stores, eq=False, repr=False)
 
@@ -144,7 +144,7 @@ class LedgerClock:
 
     def timer_ms(self, batch: int, wakeup_us: int | None, wakeup_now_us: int | None) -> int | None:
         """See Clock: in every batch, as long as there is anything to do at all."""
-        return None if self.wakes or (wakeup_us is None and wakeup_now_us is None) else batch + 1
+        return None if self.wakes_buckets or (wakeup_us is None and wakeup_now_us is None) else batch + 1
 
     def _at(self, batch: int) -> tuple[Store, str]:
         return store_at(f"{self.checkpoint}/krishiv/ledger/{batch:012d}.json")
@@ -161,9 +161,9 @@ class LedgerClock:
         data = store.read(path)
         if data is None:
             if batch:
-                raise missing(path, BEGIN_ANEW)
+                raise missing(path, NEW_CHECKPOINT)
             return None
-        entry: dict[str, Any] = json.loads(unsealed(data, path, BEGIN_ANEW))
+        entry: dict[str, Any] = json.loads(unsealed(data, path, NEW_CHECKPOINT))
         return entry
 
     def write(self, batch: int, entry: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Control files of one query, read beside its source: heartbeats and the end of input.
+"""Control files of one query, read next to its source: heartbeats and the end of input.
 
 They lie in the checkpoint, on whatever file system that has. A query may run for years, so files no micro-batch will read again
 are removed, and names come from the time, not from a count. A query that was begun with control files keeps them as a source.
@@ -34,8 +34,8 @@ class ControlFolder:
     def of(cls, checkpoint: str, *, wanted: bool, sources: int | None = None) -> ControlFolder | None:
         """The folder of a checkpoint; None if it is neither there nor `wanted`.
 
-        `sources` is how many sources the query has beside it: one that was begun with one more has lost the folder, and with
-        it nothing but heartbeats, for the end of input is written anew.
+        `sources` is how many sources the query has next to it: one that was begun with one more has lost the folder, and with
+        it nothing but heartbeats, for the end of input is written again.
         """
         folder = f"{checkpoint}/krishiv/controls"
         store, path = store_at(folder)

@@ -1,7 +1,7 @@
 """Heartbeats: control files that make a quiet query run a batch when only the clock has moved.
 
 Idle sources, triggers by the clock and wall-clock TTLs must take their turn although no row comes. A thread on the driver
-writes a control file when the next of them is due; the query reads the folder beside its source.
+writes a control file when the next of them is due; the query reads the folder next to its source.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Spark kept the names of all files in its log of the source (``sources/<n>/``). They are written into a part of
 :mod:`~krishiv_py.runtime.ranges.taken`, the files of the last planned batch into a file of the range log, and Spark's
-entries are written anew as if it had read that file. Each step may be broken off and repeated.
+entries are written again as if it had read that file. Each step may be broken off and repeated.
 """
 
 from __future__ import annotations

@@ -229,7 +229,7 @@ def check_as_planned(path: str, size: int | None, mtime_ns: int | None, *, parqu
         "a file was changed after a batch had planned it",
         got=f"{shown_path(path)}: {then}; now {now[0]} bytes, modified at {_seconds(now[1])}",
         then="its rows would be others than those that were planned",
-        hint="put it back as it was, with its modification time (cp -p, touch -d @...), or begin anew with a new checkpoint; "
+        hint="put it back as it was, with its modification time (cp -p, touch -d @...), or start with a new checkpoint; "
         "a file that is still written needs a hidden name until it is complete",
     )
 
@@ -284,5 +284,5 @@ def check_place(source: FileSource, names: Taken) -> None:
                 f"files were read from {folder}, and are in {source.path} now",
                 got=f"{same} in both",
                 then="they would be read a second time",
-                hint="give the source the folder it had, or begin anew with a new checkpoint and output folder",
+                hint="give the source the folder it had, or start with a new checkpoint and output folder",
             )

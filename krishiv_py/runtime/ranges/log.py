@@ -3,7 +3,7 @@
 
 Spark's file source takes the files one by one, and writes in its log which batch has which: so a repeated batch reads the same
 ranges. At most one file waits to be taken, and the modification times of files on this machine increase, so the order is never
-in doubt. The newest file is kept, as it says where the source stands.
+in doubt. The newest file is kept, as it says where the source is.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class RangeLog:
         return log
 
     def position_of(self, number: int) -> str | None:
-        """Return where the source stands after the batch of a file; None if it notes the end of input."""
+        """Return where the source is after the batch of a file; None if it notes the end of input."""
         noted = open_sent(store_at(self.folder)[0], self._path(number)).schema_arrow
         return None if CONTROL in noted.names else (noted.metadata or {})[_POSITION].decode()
 

@@ -33,7 +33,7 @@ from krishiv_py.runtime.ranges.log import RangeLog
 from krishiv_py.runtime.ranges.sent import SentSource, as_ranges
 from krishiv_py.runtime.ranges.taken import Taken
 from krishiv_py.runtime.reading.files import arrow_scanned, file_reader, planned_here
-from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
+from krishiv_py.runtime.storage.hadoopsums import NEW_CHECKPOINT
 from krishiv_py.storage.checksums import missing
 from krishiv_py.storage.files import store_at
 
@@ -80,9 +80,9 @@ class RangePlanner:
     """What was taken when files of the log were removed last."""
     _newest: NotedRanges | None = None
     """What was planned last, in this run."""
-    _stood: tuple[int, str | None] | None = None
+    _known_position: tuple[int, str | None] | None = None
     """Where the source stood behind a batch, by its number."""
-    _told: int = -1
+    _finished_at: int = -1
     _woken: threading.Event = attrs.field(factory=threading.Event)
     _tried: threading.Event = attrs.field(factory=threading.Event)
     """Not set while the thread has to look for more at the end of a batch."""
@@ -122,8 +122,8 @@ class RangePlanner:
     def _tell(self, planned: bool) -> None:
         if self.aligned is not None:
             alignment, name = self.aligned
-            told = alignment.over if self.log.ended else alignment.planned if planned else alignment.nothing
-            told(name)
+            limits = alignment.over if self.log.ended else alignment.planned if planned else alignment.nothing
+            limits(name)
 
     def held(self) -> AbstractContextManager[Any]:
         """Return the lock under which it plans."""
@@ -147,7 +147,7 @@ class RangePlanner:
         if batches:
             self._look(batches[-1])
         if self.log.last < self._taken:
-            raise missing(f"{self.log.folder}/{self._taken:020d}.parquet", BEGIN_ANEW)
+            raise missing(f"{self.log.folder}/{self._taken:020d}.parquet", NEW_CHECKPOINT)
         if isinstance(self.node.source, FolderSource):
             self._open_folder(self.node.source)
         if self.log.ended:
@@ -280,9 +280,9 @@ class RangePlanner:
         source = self.node.source
         if self._thread is not None:
             self._tried.wait(_TRIED_S)
-        if type(source).finished is UserSource.finished or self._taken == self._told or self._taken < 0:
+        if type(source).finished is UserSource.finished or self._taken == self._finished_at or self._taken < 0:
             return
-        position, self._told = self.log.position_of(self._taken), self._taken
+        position, self._finished_at = self.log.position_of(self._taken), self._taken
         if position is not None:
             tell_finished(source, self.node.name, position)
 
@@ -316,10 +316,10 @@ class RangePlanner:
         if type(source).backlog is UserSource.backlog:
             return None
         try:
-            stood = self._stood
-            if stood is None or stood[0] != taken:
-                self._stood = stood = taken, None if taken < 0 else self.log.position_of(taken)
-            return backlog_of(source, self.node.name, stood[1])
+            position = self._known_position
+            if position is None or position[0] != taken:
+                self._known_position = position = taken, None if taken < 0 else self.log.position_of(taken)
+            return backlog_of(source, self.node.name, position[1])
         except (KrishivError, OSError) as problem:
             warnings.warn(f"the backlog of the source {self.node.name} is not known: {problem}", RuntimeWarning, stacklevel=2)
             return None
@@ -417,7 +417,7 @@ def names_of(log: RangeLog) -> Taken:
     names.check(numbers[0] if numbers else 0)
     for number, due in zip(numbers, itertools.count(numbers[0] if numbers else 0), strict=False):
         if number != due:
-            raise missing(f"{log.folder}/{due:020d}.parquet", BEGIN_ANEW)
+            raise missing(f"{log.folder}/{due:020d}.parquet", NEW_CHECKPOINT)
         names.loaded += [(file[3], file[2] or 0) for file in files_in(log.ranges_of(number))]
     names.add(names.loaded)
     return names

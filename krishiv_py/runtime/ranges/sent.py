@@ -120,7 +120,7 @@ class SentSource(Source):
         )
 
     def read(self, planned: JsonValue, columns: Sequence[str]) -> Iterator[pa.RecordBatch | pa.Table | Malformed]:
-        """Not used: a send may be a control, which is no row; see :meth:`scanned`."""
+        """Not used: a send may be a control, which is not a row; see :meth:`scanned`."""
         raise NotImplementedError
 
     def taken(self, planned: Sequence[Any], schema: pa.Schema) -> list[Scanned] | None:

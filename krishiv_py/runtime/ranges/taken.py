@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from krishiv_py.replay_index import open_sent
-from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
+from krishiv_py.runtime.storage.hadoopsums import NEW_CHECKPOINT
 from krishiv_py.storage.checksums import missing, sealed_parquet
 from krishiv_py.storage.files import store_at
 
@@ -155,7 +155,7 @@ class Taken:
 
     def _check(self, first: int) -> None:
         if first > self.upto + 1:
-            raise missing(f"{self.folder}/{self.upto + 1:020d}-{first - 1:020d}.parquet", BEGIN_ANEW)
+            raise missing(f"{self.folder}/{self.upto + 1:020d}-{first - 1:020d}.parquet", NEW_CHECKPOINT)
 
 
 _ENCODED: Final = {"path": "DELTA_BYTE_ARRAY", "mtime_ns": "DELTA_BINARY_PACKED"}

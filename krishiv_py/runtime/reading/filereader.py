@@ -1,4 +1,4 @@
-"""Define what all readers of files have in common: what cannot be read fails the query, or is put aside."""
+"""Define what all readers of files have in common: what cannot be read fails the query, or is set aside."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class FileReader:
                 yield from self.read_file(path)
 
     def read_file(self, uri: str) -> Iterator[Scanned]:
-        """The rows of a file, and what of it is put aside."""
+        """The rows of a file, and what of it is set aside."""
         store, path = store_at(uri)
         shown, rows = shown_path(uri), 0
         with opened(store, path, shown, as_lines=self.as_lines) as found:
@@ -55,7 +55,7 @@ class FileReader:
                 yield self.put_aside([Malformed(shown, None, None, what + (f", after {rows} rows" if rows else ""))])
 
     def put_aside(self, malformed: list[Malformed]) -> Scanned:
-        """Return what is put aside.
+        """Return what is set aside.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Define what is done with input that cannot be read: the query fails and says where, or the input is put aside and counted."""
+"""Define what is done with input that cannot be read: the query fails and says where, or the input is set aside and counted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Rules:
     Attributes
     ----------
     aside : bool
-        Put malformed input aside instead of failing.
+        Put malformed inset aside instead of failing.
     missing_null : bool
         Take a column or a field that a file does not have as null instead of refusing the file.
     cut : bool

@@ -11,7 +11,7 @@ from krishiv_py.plan.running.control import Control
 
 @attrs.frozen(eq=False)
 class Scanned:
-    """Rows of a source, a control, or input that was put aside.
+    """Rows of a source, a control, or input that was set aside.
 
     `now_us` is when rows were sent, and `partition` names where they are from, where that is known.
     """

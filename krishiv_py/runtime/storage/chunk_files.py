@@ -1,4 +1,4 @@
-"""Large chunks of state: files beside the checkpoint, to which the state store refers.
+"""Large chunks of state: files next to the checkpoint, to which the state store refers.
 
 Whatever a task gets from the state store is pickled byte by byte in the JVM, which for large chunks costs more than all else.
 So a chunk above some size becomes a file that is written once, under a name of its own, and never changed; what the state
@@ -32,7 +32,7 @@ _NAME: Final = re.compile("([0-9a-f]+)-[0-9a-f]{12}")  # batch, and what makes i
 _FILES: Final = "files"
 _DROPPED: Final = "dropped"
 _WAY_OUT: Final = (
-    "it is a piece of the query's state: put it back from a copy of the checkpoint, or begin anew with a new checkpoint and "
+    "it is a piece of the query's state: put it back from a copy of the checkpoint, or start with a new checkpoint and "
     "output folder"
 )
 _opened: Final[set[str]] = set()

@@ -22,7 +22,7 @@ from krishiv_py.arrays.grouping import buckets, normal_key
 from krishiv_py.arrays.splitting import split
 from krishiv_py.errors import CheckpointError, failure_text
 from krishiv_py.runtime.storage.codec import decode, encode
-from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
+from krishiv_py.runtime.storage.hadoopsums import NEW_CHECKPOINT
 from krishiv_py.storage.checksums import damaged, missing, sealed, unsealed
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.store import Store
@@ -121,8 +121,8 @@ class Closings:
             path = f"{folder}/{name}"
             data = store.read(path)
             if data is None:
-                raise missing(path, BEGIN_ANEW)
-            found[name] = json.loads(unsealed(data, path, BEGIN_ANEW))
+                raise missing(path, NEW_CHECKPOINT)
+            found[name] = json.loads(unsealed(data, path, NEW_CHECKPOINT))
         return found
 
     @property
@@ -158,7 +158,7 @@ def noted_keys(checkpoint: str, batch: int) -> dict[int, pa.Table]:
     """
     note = _read_note(checkpoint)
     if note is None or note["batch"] != batch:
-        raise missing(f"the note of the keys that batch {batch} closes in {checkpoint}", BEGIN_ANEW)
+        raise missing(f"the note of the keys that batch {batch} closes in {checkpoint}", NEW_CHECKPOINT)
     return {int(stage): pa.concat_tables(map(_table, texts)) for stage, texts in note["keys"].items()}
 
 
@@ -185,10 +185,10 @@ def _read_note(checkpoint: str) -> dict[str, Any] | None:
     if data is None:
         return None
     try:
-        note: dict[str, Any] = json.loads(unsealed(data, path, BEGIN_ANEW))
+        note: dict[str, Any] = json.loads(unsealed(data, path, NEW_CHECKPOINT))
         int(note["batch"]), bool(note["seen"]), list(note["requests"]), note["keys"].items()
     except (AttributeError, KeyError, TypeError, ValueError) as problem:  # whole, but another file
-        raise damaged(path, f"{len(data)} bytes that are no note of closed keys", BEGIN_ANEW) from problem
+        raise damaged(path, f"{len(data)} bytes that are not a note of closed keys", NEW_CHECKPOINT) from problem
     return note
 
 

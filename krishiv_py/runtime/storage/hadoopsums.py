@@ -1,4 +1,4 @@
-"""Hadoop's checksums: a file ``.<name>.crc`` beside each file of a local folder. Spark reads much without a look at them."""
+"""Hadoop's checksums: a file ``.<name>.crc`` next to each file of a local folder. Spark reads much without a look at them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from krishiv_py.storage.checksums import checksum, damaged, missing
 from krishiv_py.storage.store import Store
 
-BEGIN_ANEW: Final = "put it back from a copy of the checkpoint, or begin anew with a new checkpoint and output folder"
+NEW_CHECKPOINT: Final = "put it back from a copy of the checkpoint, or start with a new checkpoint and output folder"
 """The way out of a damaged checkpoint."""
 
 _HEAD: Final = b"crc\0"
@@ -23,21 +23,21 @@ def checked(store: Store, path: str) -> bytes:
     """
     data = store.read(path)
     if data is None:
-        raise missing(path, BEGIN_ANEW)
+        raise missing(path, NEW_CHECKPOINT)
     if store.local:
         kept = store.read(sum_of(path))
         if kept is not None and kept != sums(data, int.from_bytes(kept[4:8], "big")):
-            raise damaged(path, f"{len(data)} bytes with a wrong checksum", BEGIN_ANEW)
+            raise damaged(path, f"{len(data)} bytes with a wrong checksum", NEW_CHECKPOINT)
     return data
 
 
 def checked_lines(store: Store, path: str) -> list[str]:
-    """The lines of a text file of Spark's; raises as :func:`checked`, and when it is no text."""
+    """The lines of a text file of Spark's; raises as :func:`checked`, and when it is not a text."""
     data = checked(store, path)
     try:
         return data.decode().split("\n")
     except UnicodeDecodeError as problem:
-        raise damaged(path, f"{len(data)} bytes that are no text", BEGIN_ANEW) from problem
+        raise damaged(path, f"{len(data)} bytes that are not text", NEW_CHECKPOINT) from problem
 
 
 def sum_of(path: str) -> str:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from krishiv_py.connectors.lookup_table import LookupTable, as_bytes, tables_are
 from krishiv_py.plan.running.progress import TableVersion
 from krishiv_py.planner.tables import table_names
-from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
+from krishiv_py.runtime.storage.hadoopsums import NEW_CHECKPOINT
 from krishiv_py.storage.checksums import checksum, damaged, missing, sealed, unsealed
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.store import Store
@@ -85,10 +85,10 @@ class LookupTables:
             before = entries if known else [None for _ in self.tables]
             entries = [self._current(at, entry) for at, entry in enumerate(before)]
         entries = [{**entry, "token": table.token} for entry, table in zip(entries, self.tables, strict=True)]
-        told = {"batch": batch, "tables": entries}
-        if told != noted:
+        notes = {"batch": batch, "tables": entries}
+        if notes != noted:
             store, path = _at(self.checkpoint, _NOTE)
-            store.write(path, sealed(json.dumps(told).encode()), durable=self.durable)
+            store.write(path, sealed(json.dumps(notes).encode()), durable=self.durable)
             if entries != self._entries:
                 self._forget_others([entry["file"] for entry in entries])
         if self._entries is None:
@@ -122,13 +122,13 @@ class LookupTables:
         noted = read_note(self.checkpoint)
         if noted is None:
             if self.on_record():
-                raise missing(_at(self.checkpoint, _NOTE)[1], BEGIN_ANEW)
+                raise missing(_at(self.checkpoint, _NOTE)[1], NEW_CHECKPOINT)
         elif noted["batch"] != batch <= self.begun:
             # what a note names is removed only once there is a later one, which was lost
             for entry in noted["tables"]:
                 store, path = _at(self.checkpoint, entry["file"])
                 if not store.is_file(path):
-                    raise missing(path, BEGIN_ANEW)
+                    raise missing(path, NEW_CHECKPOINT)
         return noted
 
     def _current(self, at: int, entry: dict[str, Any] | None) -> dict[str, Any]:
@@ -174,7 +174,7 @@ class TaskTables:
         """Return what the note says of each table, by its token."""
         note = read_note(self.checkpoint)
         if note is None or note["batch"] != self.batch:
-            raise missing(f"the note of the tables of batch {self.batch} in {self.checkpoint}", BEGIN_ANEW)
+            raise missing(f"the note of the tables of batch {self.batch} in {self.checkpoint}", NEW_CHECKPOINT)
         return {entry["token"]: entry for entry in note["tables"]}
 
     def name(self, token: str) -> str:
@@ -198,10 +198,10 @@ def noted_table(checkpoint: str, entry: dict[str, Any]) -> pa.Table:
     store, path = _at(checkpoint, entry["file"])
     data = store.read(path)
     if data is None:
-        raise missing(path, BEGIN_ANEW)
-    body = unsealed(data, path, BEGIN_ANEW)
+        raise missing(path, NEW_CHECKPOINT)
+    body = unsealed(data, path, NEW_CHECKPOINT)
     if entry.get("sum", checksum(data)) != checksum(data):  # a note of an early version has none
-        raise damaged(path, f"{len(data)} bytes that are of another table, or of another version", BEGIN_ANEW)
+        raise damaged(path, f"{len(data)} bytes that are of another table, or of another version", NEW_CHECKPOINT)
     return pa.ipc.open_stream(pa.py_buffer(body)).read_all()
 
 
@@ -217,10 +217,10 @@ def read_note(checkpoint: str) -> dict[str, Any] | None:
     if data is None:
         return None
     try:
-        note: dict[str, Any] = json.loads(unsealed(data, path, BEGIN_ANEW))
+        note: dict[str, Any] = json.loads(unsealed(data, path, NEW_CHECKPOINT))
         int(note["batch"]), [entry["file"] for entry in note["tables"]]
     except (KeyError, TypeError, ValueError) as problem:  # whole, but another file
-        raise damaged(path, f"{len(data)} bytes that are no note of tables", BEGIN_ANEW) from problem
+        raise damaged(path, f"{len(data)} bytes that are not a note of tables", NEW_CHECKPOINT) from problem
     return note
 
 

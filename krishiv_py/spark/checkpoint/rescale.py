@@ -1,4 +1,4 @@
-"""Going on with more tasks, or fewer: the state of a checkpoint is spread anew over partitions (docs/state.md).
+"""Going on with more tasks, or fewer: the state of a checkpoint is spread again over partitions (docs/state.md).
 
 A checkpoint has a fixed number of buckets, and every partition of Spark's state store holds some of them. Spark moves whole
 buckets in a micro-batch of its own that reads nothing: after batch n it is batch n+1, and the query goes on with n+2. The
@@ -16,7 +16,7 @@ from krishiv_py.errors import CheckpointError, EnvironmentSetupError, PlanError
 from krishiv_py.runtime.checkpoint.lease import take
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.sparklog import numbered, planned
-from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
+from krishiv_py.runtime.storage.hadoopsums import NEW_CHECKPOINT
 from krishiv_py.runtime.storage.plain_names import plain_name
 from krishiv_py.spark.setup.config import BUCKETS
 from krishiv_py.storage.checksums import sealed, unsealed
@@ -43,7 +43,7 @@ def rescale(spark: SparkSession, checkpoint: str, tasks: int, *, durable: bool) 
     manager = getattr(spark, "_streamingCheckpointManager", None)
     if manager is None:
         raise EnvironmentSetupError(
-            "this Spark cannot spread state anew",
+            "this Spark cannot spread state again",
             got=f"Spark {spark.version}",
             then="the checkpoint stays as it is",
             hint="use Spark 4.2 or newer",
@@ -87,7 +87,7 @@ def _noted(store: Store, root: str) -> dict[str, Any] | None:
     data = store.read(f"{root}/{_NOTE}")
     if data is None:
         return None
-    note: dict[str, Any] = json.loads(unsealed(data, f"{root}/{_NOTE}", BEGIN_ANEW))
+    note: dict[str, Any] = json.loads(unsealed(data, f"{root}/{_NOTE}", NEW_CHECKPOINT))
     return note
 
 

@@ -24,7 +24,7 @@ from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.runtime.clock.clocks import LedgerClock, SparkClock
-from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
+from krishiv_py.runtime.storage.hadoopsums import NEW_CHECKPOINT
 from krishiv_py.storage.checksums import sealed, unsealed
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.store import Store
@@ -126,7 +126,7 @@ class HandOver(TableSink):
     times: ResultTimes
     clock: SparkClock | LedgerClock | None
     durable: bool = False
-    _told_us: int = UNSET
+    _reported_us: int = UNSET
     on_repeat: ClassVar[OnRepeat] = "skip"
 
     @property
@@ -165,8 +165,8 @@ class HandOver(TableSink):
         rows = pa.concat_tables(tables) if tables else self.schema.empty_table()
         parts = [self._stored(rows)] if rows.num_rows else []
         reached = self._reached(batch.batch_id)
-        if reached is not None and reached > self._told_us:
-            self._told_us = reached
+        if reached is not None and reached > self._reported_us:
+            self._reported_us = reached
             parts.append(_only(stored_schema(self.schema), reached, WATERMARK))
         if parts:
             name = f"batch-{batch.query_id}-{batch.batch_id:012d}"
@@ -187,13 +187,13 @@ def _check_home(store: Store, root: str, any_there: bool, *, durable: bool) -> N
     here = os.path.realpath(root) if store.local else root
     path = f"{root}/{_HOME}"
     data = store.read(path)
-    home = here if data is None else json.loads(unsealed(data, path, BEGIN_ANEW))
+    home = here if data is None else json.loads(unsealed(data, path, NEW_CHECKPOINT))
     if home != here and any_there:
         raise CheckpointError(
             "the checkpoint was moved, and it hands results over",
             got=f"{here}, before {home}",
             then="the query that reads the frame would read all of them again",
-            hint="move it back, or begin anew with both queries",
+            hint="move it back, or start with both queries",
         )
     if data is None or home != here:
         store.write(path, sealed(json.dumps(here).encode()), durable=durable)

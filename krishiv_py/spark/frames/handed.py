@@ -125,8 +125,8 @@ def _read(spark: SparkSession, sink: HandOver, handed: Handed) -> DataFrame:
     shown = [f.col(quoted(name)) for name in [*names, *([time] if timed else [])]]
     # not deterministic, so that Spark pushes no filter of the user's below: a failure would not be seen, nor the time go on
     never = f.spark_partition_id() < 0
-    told = f.when(f.col(note).isNull(), True).when(f.col(note) == WATERMARK, never)
-    given = rows.filter(told.otherwise(f.raise_error(f.col(note)).cast("boolean"))).select(*shown)
+    ended = f.when(f.col(note).isNull(), True).when(f.col(note) == WATERMARK, never)
+    given = rows.filter(ended.otherwise(f.raise_error(f.col(note)).cast("boolean"))).select(*shown)
     if handed.watermark_us is None:
         return given
     lag = f"{-(-handed.watermark_us // 1_000)} milliseconds"

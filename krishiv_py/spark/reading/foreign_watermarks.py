@@ -1,4 +1,4 @@
-"""Watermarks of Spark's own beside ours: a query has one, the least of all, so that with two of them ours never moves."""
+"""Watermarks of Spark's own next to ours: a query has one, the least of all, so that with two of them ours never moves."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class MarkCheck:
     def __call__(self, meta: Meta, maxima: list[dict[str, int]]) -> None:
         """Refuse a batch under a watermark that is not ours although rows of earlier ones must have moved it."""
         if meta.get("moved") and self.spark_ms < _OURS_FROM_MS:
-            hint = "write to_dataframe(checkpoint=...), and begin anew with the query that reads the frame"
+            hint = "write to_dataframe(checkpoint=...), and start with the query that reads the frame"
             raise OperatorError(
                 f"{self.operator}: another watermark holds back the one of to_dataframe()",
                 got=f"{self.spark_ms} after rows that moved it",

@@ -1,10 +1,10 @@
 """CSV, and files read with options of Spark's: Spark reads them and keeps the text of records it cannot read.
 
 Spark fills the columns of a broken record with null and goes on. So it is asked for the record itself and the file, which stand
-in two further columns, null for all other rows; a record that has the first is malformed. The file also comes with rows whose
+in two more columns, null for all other rows; a record that has the first is malformed. The file also comes with rows whose
 folders may name the value of a column, ``user=7``: Spark is told to look at files alone, and would leave such a column null.
 
-Spark also replaces bytes that are not UTF-8 by U+FFFD and says nothing. The file of rows with that character stands in a third
+Spark also replaces bytes that are not UTF-8 by U+FFFD and says nothing. The file of rows with that character is in a third
 column: the reader looks into the file, and where it is not UTF-8 such rows are malformed.
 """
 

@@ -21,9 +21,9 @@ _NOTE: Final = "krishiv/server-failed"
 
 def note_failure(checkpoint: str, problem: KrishivError) -> None:
     """In the server's process: note what ends the query; before it is stopped, so that whoever sees its end finds the note."""
-    told = {"type": own_type(type(problem)).__name__, "text": redacted(str(problem))}
+    report = {"type": own_type(type(problem)).__name__, "text": redacted(str(problem))}
     store, path = _at(checkpoint)
-    store.write(path, sealed(json.dumps(told).encode()))
+    store.write(path, sealed(json.dumps(report).encode()))
 
 
 def noted_failure(checkpoint: str) -> KrishivError | None:
@@ -33,11 +33,11 @@ def noted_failure(checkpoint: str) -> KrishivError | None:
     if data is None:
         return None
     try:
-        told = json.loads(unsealed(data, path, "start() goes on from the checkpoint"))
+        report = json.loads(unsealed(data, path, "start() goes on from the checkpoint"))
     except CheckpointError as problem:
         return problem
-    kind: type[KrishivError] = getattr(errors, told["type"], OperatorError)
-    return kind(told["text"])
+    kind: type[KrishivError] = getattr(errors, report["type"], OperatorError)
+    return kind(report["text"])
 
 
 def forget_failure(checkpoint: str) -> None:

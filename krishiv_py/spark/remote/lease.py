@@ -24,7 +24,7 @@ _POLL_S: Final = 0.1
 _LOOK_S: Final = 1.0
 _LOOK_STORE_S: Final = 5.0
 _PARENT_S: Final = 0.5
-_PATIENCE_S: Final = 2.0
+_WAIT_S: Final = 2.0
 """How long a process that was told to end may take before it is asked to by a file."""
 _END_S: Final = 150.0
 """For how long whoever goes on waits for another process to end: longer than a note without renewal is good."""
@@ -39,7 +39,7 @@ def take_server(checkpoint: str, query: str, wait_s: float = _END_S) -> Lease:
         When that one does not end.
     """
     began = time.monotonic()
-    asked = False
+    requested = False
     while True:
         try:
             lease = take(checkpoint, query, SERVER)
@@ -47,9 +47,9 @@ def take_server(checkpoint: str, query: str, wait_s: float = _END_S) -> Lease:
             waited = time.monotonic() - began
             if waited > wait_s:
                 raise
-            if waited > _PATIENCE_S and not asked:
+            if waited > _WAIT_S and not requested:
                 _ask(checkpoint)
-                asked = True
+                requested = True
             time.sleep(_POLL_S)
             continue
         _unask(checkpoint)
@@ -69,7 +69,7 @@ def server_at_rest(checkpoint: str, query: str) -> Iterator[None]:
 def await_end(checkpoint: str, query: str, wait_s: float) -> None:
     """Wait a while for the server's process to end, which has been told to."""
     with contextlib.suppress(CheckpointError, OSError):
-        take_server(checkpoint, query, min(wait_s, _PATIENCE_S)).release()
+        take_server(checkpoint, query, min(wait_s, _WAIT_S)).release()
 
 
 def heed(checkpoint: str, stop: Callable[[], None]) -> None:

@@ -19,7 +19,7 @@ from krishiv_py.spark.remote.rows import Arrivals
 
 @attrs.define(eq=False)
 class NotedLedger(BucketMetrics):
-    """Holds what the server's process notes of the query beside the checkpoint."""
+    """Holds what the server's process notes of the query next to the checkpoint."""
 
     held: dict[str, int] = attrs.field(factory=dict)
     """How often each source was held back there."""

@@ -1,4 +1,4 @@
-"""Rows for whoever takes them in the client: files beside the checkpoint, which the server's process writes.
+"""Rows for whoever takes them in the client: files next to the checkpoint, which the server's process writes.
 
 A file is there whole or not at all, and goes when the client has taken it. What nobody has taken yet, because the client has
 ended before, is taken first by the next one that goes on from the checkpoint.
@@ -24,7 +24,7 @@ from krishiv_py.plan.options.late import LateWanted
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.batch import deliver
 from krishiv_py.runtime.storage.codec import decode, encode
-from krishiv_py.runtime.storage.hadoopsums import BEGIN_ANEW
+from krishiv_py.runtime.storage.hadoopsums import NEW_CHECKPOINT
 from krishiv_py.storage.checksums import sealed, unsealed
 from krishiv_py.storage.files import is_local_path, store_at
 
@@ -55,8 +55,8 @@ class ForClient(TableSink):
         if not tables:
             return  # a repeated batch has the same rows, so there were none before
         head = attrs.asdict(batch, filter=lambda at, _: at.name != "schema")
-        told = json.dumps(head).encode()
-        data = len(told).to_bytes(_HEAD, "big") + told + encode(pa.concat_tables(tables))
+        header = json.dumps(head).encode()
+        data = len(header).to_bytes(_HEAD, "big") + header + encode(pa.concat_tables(tables))
         store, root = store_at(self.folder)
         store.write(f"{root}/{batch.batch_id:012d}-{self.key}", sealed(data))
 
@@ -127,7 +127,7 @@ class Arrivals:
     takers : dict
         Who takes which output.
     fail : callable
-        Told of a taker that fails.
+        RemoteStart of a taker that fails.
     """
 
     folder: str
@@ -145,7 +145,7 @@ class Arrivals:
                 data = store.read(found.path) if key in self.takers else None
                 if data is None:
                     continue
-                data = unsealed(data, found.path, BEGIN_ANEW)
+                data = unsealed(data, found.path, NEW_CHECKPOINT)
                 end = _HEAD + int.from_bytes(data[:_HEAD], "big")
                 rows = decode(data[end:])
                 self.takers[key](OutputBatch(**json.loads(data[_HEAD:end]), schema=rows.schema), rows)

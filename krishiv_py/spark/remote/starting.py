@@ -20,7 +20,7 @@ from krishiv_py.planner.tables import lookup_tables
 from krishiv_py.runtime.batch import Halt
 from krishiv_py.runtime.checkpoint.opened import OpenedCheckpoint
 from krishiv_py.runtime.checkpoint.sparklog import forget_unplanned
-from krishiv_py.runtime.clock.beats import ControlFiles
+from krishiv_py.runtime.clock.control_files import ControlFiles
 from krishiv_py.runtime.clock.controls import ControlFolder
 from krishiv_py.runtime.clock.flushed import NOTE, warn_if_flushed
 from krishiv_py.runtime.outputs import claim_outputs, described_outputs
@@ -34,7 +34,7 @@ from krishiv_py.spark.remote.lease import await_end, server_at_rest
 from krishiv_py.spark.remote.planning import NO_MORE, Planning, behind, open_logs, planning_of
 from krishiv_py.spark.remote.query import NotedLedger, RemoteQuery
 from krishiv_py.spark.remote.rows import Arrivals, client_folder, with_client
-from krishiv_py.spark.remote.steps import RemoteSteps, Told
+from krishiv_py.spark.remote.steps import RemoteStart, RemoteSteps
 from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, setting, started_under, with_sources
 from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
 from krishiv_py.spark.storage.tables import keep_with_driver
@@ -74,8 +74,8 @@ def start(
         ledger.restore()
         warn_if_flushed(ledger.moment.watermark_us, checkpoint, plan.source)
         clock = first_clock(plan, opened, now)
-        beats = ControlFiles.of(plan, batches)
-        controls = ControlFolder.of(checkpoint, wanted=beats.wanted, sources=len(plan.reads))
+        control_files = ControlFiles.of(plan, batches)
+        controls = ControlFolder.of(checkpoint, wanted=control_files.wanted, sources=len(plan.reads))
         claim_outputs(plan, sinks, claim.outputs, checkpoint)
         arrivals = Arrivals(client_folder(checkpoint), takers)
         arrivals.take()
@@ -84,9 +84,11 @@ def start(
     blobs = chunk_folder(spark, opened)
     frame = stateful(spark, plan, clock, claim.buckets, output, blobs, shuffle_files, controls)
     first = planning_of(batches)
-    told = Told(__version__, there, sinks_there, title, checkpoint, claim.outputs, durable, beats, shuffle_files, first, now)
+    remote_start = RemoteStart(
+        __version__, there, sinks_there, title, checkpoint, claim.outputs, durable, control_files, shuffle_files, first, now
+    )
     away = tuple(old.late for old, new in zip(plan.stages, there.stages, strict=True) if old.late is not new.late)
-    steps = {how: RemoteSteps.of(attrs.evolve(told, planning=how), away) for how in (first, NO_MORE)}
+    steps = {how: RemoteSteps.of(attrs.evolve(remote_start, planning=how), away) for how in (first, NO_MORE)}
     every = [*sinks, *(stage.late for stage in plan.stages)]
     rows_in_jvm = not all(arrow_scanned(read.source) for read in plan.reads) or any(
         getattr(sink, "delivery", "") == "frame" for sink in every
@@ -115,11 +117,11 @@ def start(
 
     query = RemoteQuery(
         Launched(lambda: begin(first), title),
-        [go_on, *([launch] if beats.woken and batches.flush else [])] if beats.goes_on else [],
+        [go_on, *([launch] if control_files.woken and batches.flush else [])] if control_files.goes_on else [],
         title,
         ledger,
         plan,
-        "\n".join([described_outputs(plan, sinks), *([NOTE] if batches.flush and beats.goes_on else [])]),
+        "\n".join([described_outputs(plan, sinks), *([NOTE] if batches.flush and control_files.goes_on else [])]),
         QueryRows.of(plan, sinks),
         end,
         Halt(),

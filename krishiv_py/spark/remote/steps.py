@@ -1,6 +1,6 @@
 """Define what is done with a micro-batch in a process of the server.
 
-Spark Connect runs the function of ``foreachBatch`` in a Python process beside the server, from a pickled copy. So the copy has
+Spark Connect runs the function of ``foreachBatch`` in a Python process next to the server, from a pickled copy. So the copy has
 values only, and what a driver keeps (locks, ledger, open sinks, threads) is made there, when the copy is unpickled: that is
 before the query begins, so what goes wrong is raised by ``start()``.
 """
@@ -27,8 +27,8 @@ from krishiv_py.planner.tables import lookup_tables
 from krishiv_py.runtime.batch import Halt
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.sparklog import batches_of
-from krishiv_py.runtime.clock.beats import ControlFiles
 from krishiv_py.runtime.clock.clocks import clock_for
+from krishiv_py.runtime.clock.control_files import ControlFiles
 from krishiv_py.runtime.clock.controls import ControlFolder
 from krishiv_py.runtime.outputs import check_outputs
 from krishiv_py.runtime.query_metrics import BucketMetrics
@@ -49,7 +49,7 @@ _SECOND_S = 10.0
 
 
 @attrs.frozen(eq=False)
-class Told:
+class RemoteStart:
     """Holds what the server's process is told of a query.
 
     Attributes
@@ -68,7 +68,7 @@ class Told:
         The mark of its outputs in that.
     durable : bool
         Whether what is written must survive a loss of power.
-    beats : Beats
+    control_files : ControlFiles
         Which control files it needs.
     shuffle_files : ShuffleFiles
         How chunks are handed on.
@@ -85,7 +85,7 @@ class Told:
     checkpoint: str
     mark: str
     durable: bool
-    beats: ControlFiles
+    control_files: ControlFiles
     shuffle_files: ShuffleFiles
     planning: Planning
     now: Callable[[], int]
@@ -98,7 +98,7 @@ class RemoteSteps:
     pickled: bytes
 
     @classmethod
-    def of(cls, told: Told, away: tuple[LateEventHandler, ...]) -> RemoteSteps:
+    def of(cls, start: RemoteStart, away: tuple[LateEventHandler, ...]) -> RemoteSteps:
         """Return what is told; the handlers `away`, which stay in the client, may be met anywhere in the plan.
 
         Raises
@@ -109,7 +109,7 @@ class RemoteSteps:
         out = io.BytesIO()
         try:
             pickler: pickle.Pickler = _Pickler(out, {id(handler): handler for handler in away})
-            pickler.dump(told)
+            pickler.dump(start)
         except RAISED as problem:
             raise _cannot_be_sent(problem) from problem
         return cls(out.getvalue())
@@ -164,54 +164,54 @@ def begin(pickled: bytes) -> ServerSteps:
         As sinks raise it that refuse their output.
     """
     end_with_parent()
-    told: Told = pickle.loads(pickled)  # the client's own program, which Spark unpickles too
-    if told.version != __version__:
+    start: RemoteStart = pickle.loads(pickled)  # the client's own program, which Spark unpickles too
+    if start.version != __version__:
         raise EnvironmentSetupError(
             "client and server have different versions of krishiv_py",
-            got=f"{told.version} in the client, {__version__} in the server's Python",
+            got=f"{start.version} in the client, {__version__} in the server's Python",
             hint="install the same version in both",
         )
-    plan, checkpoint = told.plan, told.checkpoint
-    lease = take_server(checkpoint, told.title, _SECOND_S)
-    notes = CheckpointNotes(checkpoint, told.durable)
+    plan, checkpoint = start.plan, start.checkpoint
+    lease = take_server(checkpoint, start.title, _SECOND_S)
+    notes = CheckpointNotes(checkpoint, start.durable)
     noted = notes.plan()
-    if noted is None or noted["outputs"] != told.mark:
+    if noted is None or noted["outputs"] != start.mark:
         raise CheckpointError(
             "the Spark Connect server does not see the checkpoint of the client",
             got=checkpoint,
             hint="use a folder that client, server and executors reach under one path",
         )
-    check_outputs(plan, told.sinks)
+    check_outputs(plan, start.sinks)
     reached: list[BucketMetrics] = []
-    aligned = alignments(plan, lambda: reached[0].sources_us, told.now)
+    aligned = alignments(plan, lambda: reached[0].sources_us, start.now)
     waiting = tuple({id(alignment): alignment for alignment, _ in aligned.values()}.values())
     ledger = BucketMetrics(notes, plan.stages, plan.last, plan.clocks.initial, waiting, every_batch=True)
     reached.append(ledger)
     ledger.restore()
     for alignment in waiting:
         alignment.changed = lambda: _note_waiting(ledger)
-    planning = planners([read.source for read in plan.reads], checkpoint, told.now, aligned, durable=told.durable)
+    planning = planners([read.source for read in plan.reads], checkpoint, start.now, aligned, durable=start.durable)
     ledger.backlog = lambda: backlogs(planning)
-    clock = clock_for(plan, checkpoint, durable=told.durable)
+    clock = clock_for(plan, checkpoint, durable=start.durable)
     controls = ControlFolder.of(checkpoint, wanted=False)
-    heartbeats = told.beats.heartbeats(controls, told.now, lambda: bool(ledger.open))
+    heartbeats = start.control_files.heartbeats(controls, start.now, lambda: bool(ledger.open))
     begun = max(batches_of(checkpoint), default=-1)
     steps = BatchSteps(
         plan,
-        outputs_of(plan, told.sinks, told.title, told.mark, durable=told.durable),
+        outputs_of(plan, start.sinks, start.title, start.mark, durable=start.durable),
         begun,
         ledger,
         clock,
-        told.now,
-        told.shuffle_files,
+        start.now,
+        start.shuffle_files,
         Halt(),
         heartbeats,
         lease,
-        TimeWatch(plan, told.title),
+        TimeWatch(plan, start.title),
         planning,
-        told.beats.wakes(controls, told.now),
-        LookupTables(checkpoint, lookup_tables(plan), told.now, told.durable),
-        Closings(checkpoint, told.durable, begun),
+        start.control_files.writer(controls, start.now),
+        LookupTables(checkpoint, lookup_tables(plan), start.now, start.durable),
+        Closings(checkpoint, start.durable, begun),
     )
     if heartbeats is not None:
         heartbeats.start(lambda: True)  # the process ends with the query
@@ -223,12 +223,12 @@ def begin(pickled: bytes) -> ServerSteps:
         if query is not None:
             query.stop()
 
-    def asked() -> None:
+    def stop_wanted() -> None:
         with contextlib.suppress(*RAISED):
             stop()
 
-    heed(checkpoint, asked)
-    begin_planning(planning, told.planning, checkpoint, asked)
+    heed(checkpoint, stop_wanted)
+    begin_planning(planning, start.planning, checkpoint, stop_wanted)
     return ServerSteps(steps, batch_setting(checkpoint))
 
 

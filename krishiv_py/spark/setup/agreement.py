@@ -145,18 +145,18 @@ def _problem_of(path: str) -> str:
         zips += sorted(Path(home).glob("python/lib/*.zip"))
     among = os.pathsep.join([*map(str, zips), *filter(None, [os.environ.get("PYTHONPATH")])])
     try:
-        asked = subprocess.run(
+        answer = subprocess.run(
             [path, "-c", _PROBE.format(modules=_MODULES)],
             capture_output=True,
             timeout=_PROBE_S,
             env={**os.environ, "PYTHONPATH": among},
             check=False,
         )
-        version, lacks, old = json.loads(asked.stdout.decode().splitlines()[-1])
+        version, lacks, old = json.loads(answer.stdout.decode().splitlines()[-1])
     except (OSError, subprocess.TimeoutExpired) as problem:
         return cut(f"it cannot be run: {problem}", 200)
     except (ValueError, IndexError):
-        said = asked.stderr.decode(errors="replace").strip().partition("\n")[0]
+        said = answer.stderr.decode(errors="replace").strip().partition("\n")[0]
         return cut(f"it cannot be run: {said or 'it printed nothing'}", 200)
     if tuple(version) != sys.version_info[:2]:
         return f"it is Python {version[0]}.{version[1]}, and this is {sys.version_info[0]}.{sys.version_info[1]}"

@@ -27,7 +27,7 @@ _BUCKETS: Final[dict[str, str]] = {"distributed-durable": "64"}
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 CHUNK_FILE_BYTES: Final = "spark.krishiv.chunkFileBytes"
-"""From which size on, in bytes, a chunk is a file: of state beside the checkpoint, between tasks of one machine for a while."""
+"""From this size, in bytes, a chunk is a file: of state next to the checkpoint, between tasks of one machine for a while."""
 
 BUCKETS: Final = "spark.krishiv.buckets"
 """In how many parts, at least, a new checkpoint keeps its state; with 1 there is one for each shuffle partition."""
@@ -96,7 +96,7 @@ def session_settings(profile: DurabilityProfile, cores: int | None = None, *, he
     }
     if here:  # executors on other machines call the driver by its name in the network
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    if profile == "dev-local":  # no checksum file beside every file of a temporary checkpoint: half the files
+    if profile == "dev-local":  # no checksum file next to every file of a temporary checkpoint: half the files
         settings["spark.hadoop.fs.AbstractFileSystem.file.impl"] = "org.apache.hadoop.fs.local.RawLocalFs"
     return settings
 
@@ -171,7 +171,7 @@ def buckets_wanted(spark: SparkSession) -> int:
     given = str(spark.conf.get(BUCKETS, "1"))
     if not given.isdecimal() or not 1 <= int(given) <= _MOST_BUCKETS:
         raise PlanError(
-            f"{BUCKETS} is no number of buckets", got=given, hint=f"set a number from 1 to {_MOST_BUCKETS}, 64 for example"
+            f"{BUCKETS} is not a number of buckets", got=given, hint=f"set a number from 1 to {_MOST_BUCKETS}, 64 for example"
         )
     return partitions * -(-int(given) // partitions)
 

@@ -19,7 +19,7 @@ def choose_worker_python(*, here: bool = True) -> None:
     """Let workers see the packages this process sees, and PySpark as it is installed rather than Spark's archive of it.
 
     What the user has chosen, ``PYSPARK_PYTHON``, stays. The archive stays too where it may be another PySpark than the one
-    installed, or the script beside this file cannot be run. Machines of a cluster (not `here`) may lack the script: there the
+    installed, or the script next to this file cannot be run. Machines of a cluster (not `here`) may lack the script: there the
     path of this interpreter is asked for, as ``spark-submit`` would its own.
     """
     if "PYSPARK_PYTHON" in os.environ:

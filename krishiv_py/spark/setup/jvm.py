@@ -103,15 +103,15 @@ def _reason(errors: Iterable[bytes], prints: Iterable[bytes]) -> str:
 
     It tells of an option it does not know on standard error, of a value it does not take on standard output.
     """
-    told = [[line.decode(errors="replace").strip() for line in lines] for lines in (errors, prints)]
-    first, second = ([line for line in lines if line and not _OPENING.match(line)] for lines in told)
+    printed = [[line.decode(errors="replace").strip() for line in lines] for lines in (errors, prints)]
+    first, second = ([line for line in lines if line and not _OPENING.match(line)] for lines in printed)
     failed = next((line for line in first if line.startswith("Exception in thread")), None)
     if failed is not None:
         causes = [line.partition(": ")[2] for line in first if line.startswith("Caused by: ")]
         whole = "; caused by ".join([failed.partition('" ')[2], *causes[-1:]])
         return cut(redacted(whole), _LONGEST_REASON)
     firm = [line for line in first if "VM warning:" not in line]
-    at_boot = second if _BOOT in told[1] or not firm else []
+    at_boot = second if _BOOT in printed[1] or not firm else []
     reason = "; ".join([*firm[:1], *at_boot[:1]] or first[:1])
     return cut(redacted(reason), _LONGEST_REASON) or "it ended without a word"
 
@@ -159,7 +159,7 @@ class _Heard:
 
 
 def _pass_on(reading: int, said: list[bytes], to: int) -> None:
-    """Pass on what the JVM writes, but for its chatter; what is no whole line yet at once where a bar is drawn.
+    """Pass on what the JVM writes, but for its chatter; what is not a whole line yet at once where a bar is drawn.
 
     The first lines are kept as `said`, in case they are its last.
     """

@@ -110,9 +110,9 @@ def survey(
     wanted, slots = _executors(spark), _slots(spark)
     seen: dict[tuple[str, int], Found] = {}
     for _ in range(rounds):
-        asked = _asking([attrs.astuple(folder) for folder in folders], linger_s)
+        answers = _asking([attrs.astuple(folder) for folder in folders], linger_s)
         began = time.time()
-        rows = mapped(spark.range(0, 2 * slots, 1, 2 * slots), asked, "found string").collect()
+        rows = mapped(spark.range(0, 2 * slots, 1, 2 * slots), answers, "found string").collect()
         ended = time.time()
         for row in rows:
             found = Found(**json.loads(row[0]))
@@ -127,7 +127,7 @@ def survey(
 def _asking(folders: list[Any], linger_s: float) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     stores = Stores()  # goes with the function to the tasks
 
-    def asked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def answered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
         time.sleep(linger_s)  # so that one executor does not take all tasks before another has begun
@@ -135,7 +135,7 @@ def _asking(folders: list[Any], linger_s: float) -> Callable[[Iterator[pa.Record
         found = look(tuple(Folder(*folder) for folder in folders))
         yield pa.RecordBatch.from_pydict({"found": [json.dumps(attrs.asdict(found))]})
 
-    return asked
+    return answered
 
 
 def look(folders: Sequence[Folder]) -> Found:

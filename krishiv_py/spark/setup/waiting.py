@@ -1,7 +1,7 @@
 """Waiting for Spark so that Ctrl-C is a KeyboardInterrupt at once.
 
 A main thread that waits inside the JVM hears of a signal, but what it waits for answers through the same connection: the
-interrupt comes out late, or as another exception. So the work is done in a thread beside it, which the main thread waits for.
+interrupt comes out late, or as another exception. So the work is done in a thread next to it, which the main thread waits for.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Define what an embedded session does beside its user: Python workers begin, and on request a class archive is made once."""
+"""Define what an embedded session does next to its user: Python workers begin, and on request a class archive is made once."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class ShuffleFiles:
         return self if self.folder is None else attrs.evolve(self, folder=f"{self.folder}/{batch}")
 
     def clear(self) -> None:
-        """Remove all files: everything has arrived, or will be given anew."""
+        """Remove all files: everything has arrived, or will be given again."""
         if self.folder is not None:
             rmtree(self.folder, ignore_errors=True)
 

@@ -94,7 +94,7 @@ class BoundedPack:
                 yield _rows_of(rows, timed.number, seq)
         for root, counters in zip(self.roots, passed, strict=True):
             if not root.spec.time_column:
-                yield _row(self.bucket_ids[0], 0, _told(NOTES, root.number), Notes(counters).to_bytes())
+                yield _row(self.bucket_ids[0], 0, _output_kind(NOTES, root.number), Notes(counters).to_bytes())
 
     def _packed(self, root: Root, stage: StageOperator, timed: TimedBatch, scanned: Scanned) -> list[tuple[int, str, bytes]]:
         packing = stage.pack(timed.moment.at(root.times))
@@ -118,7 +118,7 @@ class BoundedPack:
         if found.results.num_rows:
             yield from ((first, out.kind, give(found.results)) for out in leaving)
         if found.late:
-            yield first, _told(LATE, root.number), give(late_output(stage.layout, found.late))
+            yield first, _output_kind(LATE, root.number), give(late_output(stage.layout, found.late))
 
     def _batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[TimedBatch, Scanned]]:
         for batch in batches:
@@ -174,7 +174,7 @@ class BoundedSteps:
                     for source, time_us in noted.maxima.items():
                         maxima[source] = max(maxima.get(source, time_us), time_us)
                 elif kind == LATE:
-                    yield self._out(_told(LATE, to), row["blob"])
+                    yield self._out(_output_kind(LATE, to), row["blob"])
                 elif kind == NEXT:
                     part = self.shuffle_files.take(row["blob"])
                     given.setdefault(row["bucket"], {}).setdefault(row["batch"], []).append(part)
@@ -185,7 +185,7 @@ class BoundedSteps:
             chunks = self._chunks(read.get(bucket, []))
             steps = self._behind(stage, chunks, given.get(bucket, {})) if self.place.follows else self._first(stage, chunks)
             yield from self._given(list(steps), counters)
-        yield self._out(_told(NOTES, self.place.number), Notes(counters, maxima, ahead=ahead).to_bytes())
+        yield self._out(_output_kind(NOTES, self.place.number), Notes(counters, maxima, ahead=ahead).to_bytes())
 
     def _chunks(self, rows: list[tuple[int, int, bytes]]) -> dict[int, Packed]:
         """Return what was read, by batch."""
@@ -207,15 +207,15 @@ class BoundedSteps:
     ) -> Iterator[tuple[int, BatchDone]]:
         """The steps of a stage that takes the results of others, step by step (SEMANTICS §7.3)."""
         moments = [m.at(self.place.times) for m in step_moments(self.batches)]
-        bucket, judged = Bucket(MemoryStore()), Moment(UNSET, moments[0].now_us)
+        bucket, late_moment = Bucket(MemoryStore()), Moment(UNSET, moments[0].now_us)
         for at, moment in enumerate(moments):
             batch, empty = divmod(at, 2)
             fresh = NO_ROWS if empty else read.get(self.batches[batch].number, NO_ROWS)
-            if at not in given and not fresh.chunks and moment.watermark_us == judged.watermark_us:
+            if at not in given and not fresh.chunks and moment.watermark_us == late_moment.watermark_us:
                 continue
-            packed = packed_results(stage, given.get(at, []), judged, fresh)
-            yield from ((at, step) for step in follow(stage, bucket, packed, judged, moment))
-            judged = moment
+            packed = packed_results(stage, given.get(at, []), late_moment, fresh)
+            yield from ((at, step) for step in follow(stage, bucket, packed, late_moment, moment))
+            late_moment = moment
 
     def _given(self, steps: list[tuple[int, BatchDone]], counters: dict[str, int]) -> Iterator[pa.RecordBatch]:
         """The results and late rows of a bucket; its counters are added to `counters`."""
@@ -228,7 +228,7 @@ class BoundedSteps:
                     yield _row(to, at, addressed(NEXT, following.number), self.shuffle_files.give(part))
         late = [t for _, step in steps for t in step.late]
         if late:
-            yield self._out(_told(LATE, self.place.number), self.shuffle_files.give(pa.concat_tables(late)))
+            yield self._out(_output_kind(LATE, self.place.number), self.shuffle_files.give(pa.concat_tables(late)))
         for _, step in steps:
             count(counters, step.counters)
 
@@ -253,7 +253,7 @@ def step_moments(batches: Sequence[TimedBatch]) -> tuple[Moment, ...]:
     return tuple(moment for both in every for moment in both)
 
 
-def _told(kind: str, stage: int) -> str:
+def _output_kind(kind: str, stage: int) -> str:
     """Return what something of a stage is called on its way to the driver."""
     return f"{kind}{STAGE}{stage}"
 

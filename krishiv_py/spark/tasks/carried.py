@@ -40,9 +40,9 @@ def carried(processor: BucketProcessor) -> StatefulProcessor:
             self.handle = handle
             self.loaded: Any = None
             client = getattr(handle, "_statefulProcessorApiClient", getattr(handle, "statefulProcessorApiClient", None))
-            asked = getattr(client, "_client_socket", None)
-            if asked is not None:
-                asked.settimeout(answer_s)
+            socket = getattr(client, "_client_socket", None)
+            if socket is not None:
+                socket.settimeout(answer_s)
             try:
                 self.state = handle.getMapState(variable, name, blob)
             except TimeoutError:
@@ -50,8 +50,8 @@ def carried(processor: BucketProcessor) -> StatefulProcessor:
                     f"{no_answer} (got: none in {answer_s:g} s): the batch cannot go on. "
                     "Hint: start the query again, it goes on from its checkpoint."
                 ) from None
-            if asked is not None:
-                asked.settimeout(None)
+            if socket is not None:
+                socket.settimeout(None)
 
         def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:
             """Rows of a bucket."""

@@ -70,7 +70,7 @@ class PassesRows(Protocol):
 
 
 class Passed(Protocol):
-    """An output without windows beside others."""
+    """An output without windows next to others."""
 
     def begun(self, task: int) -> PassesRows:
         """Begin with a task of this number."""
@@ -161,9 +161,9 @@ class _Task:
         self._pack = pack
         self._batch = batch
         self._give = pack.shuffle_files.of_batch(batch).give
-        self._in_force = pack.clock.judging(batch, before=any(r.spec.options.judges_before for r in pack.roots))
+        self._in_force = pack.clock.judging(batch, before=any(r.spec.options.late_by_batch_before for r in pack.roots))
         self._shares = [_Share(root, self._in_force) for root in pack.roots]
-        self._told = {share.root.clock: share for share in reversed(self._shares)}
+        self._share_of_clock = {share.root.clock: share for share in reversed(self._shares)}
         self._tracker = WatermarkTracker(pack.spec.watermark)
         self._seq = first_seq
         self._any = False
@@ -174,10 +174,10 @@ class _Task:
             return
         self._any = True
         if scanned.control is not None:
-            for share in self._told.values():
-                told = attrs.evolve(scanned.control, source=scanned.control.source or share.root.source)
-                share.packing.notes.advances.append(told)
-                self._tracker.advance(told.watermark_us, told.source, 0)
+            for share in self._share_of_clock.values():
+                control = attrs.evolve(scanned.control, source=scanned.control.source or share.root.source)
+                share.packing.notes.advances.append(control)
+                self._tracker.advance(control.watermark_us, control.source, 0)
             return
         for share in self._shares:
             if scanned.malformed:
@@ -221,7 +221,7 @@ class _Task:
             rows.append((first, addressed(LATE, to), self._give(late_output(share.stage.layout, share.packing.late))))
         if self._pack.clock.takes_over(self._batch):
             rows += [(b, addressed(TICK, to), b"0") for b in self._pack.bucket_ids]
-        elif notes.advances or self._pack.clock.wakes:  # every bucket has something to do when the time moves
+        elif notes.advances or self._pack.clock.wakes_buckets:  # every bucket has something to do when the time moves
             now = str(notes.latest_us()).encode()
             rows += [(b, TICK, now) for b in self._pack.bucket_ids[1:]]
         if any(a.snapshot for a in notes.advances):

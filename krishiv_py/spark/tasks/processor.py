@@ -160,10 +160,10 @@ class BucketProcessor:
                 continue
             mine = True
             if row.kind == RAW:
-                judged = self._judge(bytes(row.blob), in_force)
-                chunks += judged.chunks
-                late += judged.late
-                notes += judged.notes
+                prepared = self._prepared(bytes(row.blob), in_force)
+                chunks += prepared.chunks
+                late += prepared.late
+                notes += prepared.notes
                 continue
             if self._clock is not None and row.in_force != in_force.watermark_us:
                 raise OperatorError(
@@ -217,13 +217,13 @@ class BucketProcessor:
         if not self._place.follows:
             yield from self._step(bucket, batch, moment, read, snapshot=snapshot, closing=closing)
             return
-        judged = Moment(UNSET)
+        late_moment = Moment(UNSET)
         if batch or self._clock.takes_over(batch):
-            judged = self._clock.in_force(max(batch - 1, 0)).at(self._place.times)
-        judged = attrs.evolve(judged, now_us=moment.now_us)
-        folded = packed_results(self._stage, given, judged, read)
+            late_moment = self._clock.in_force(max(batch - 1, 0)).at(self._place.times)
+        late_moment = attrs.evolve(late_moment, now_us=moment.now_us)
+        folded = packed_results(self._stage, given, late_moment, read)
         yield from self._step(
-            bucket, batch, moment, folded, judged=judged, snapshot=snapshot, given_early=given_early, closing=closing
+            bucket, batch, moment, folded, late_moment=late_moment, snapshot=snapshot, given_early=given_early, closing=closing
         )
 
     def handle_timer(self, key: Any, timerValues: Any) -> Iterator[Row]:
@@ -247,13 +247,13 @@ class BucketProcessor:
 
     def _in_force(self, batch: int, timers: Any) -> Moment:
         if self._clock is not None:
-            before = self._place.reads and self._spec.options.judges_before
+            before = self._place.reads and self._spec.options.late_by_batch_before
             return self._clock.judging(batch, before=True) if before else self._clock.in_force(batch)
         self._mark.spark_ms = timers.getCurrentWatermarkInMs()
         found = watermark_of(self._mark.spark_ms, self._spec.tick_us)
         return Moment(max(found, self._spec.watermark.initial_us), 0)  # begun_us: it knows no clock
 
-    def _judge(self, blob: bytes, in_force: Moment) -> Packed:
+    def _prepared(self, blob: bytes, in_force: Moment) -> Packed:
         """Rows that came unjudged: combined, and the late ones with their notes."""
         packing = self._stage.pack(in_force)
         for part in decode(blob).to_batches():
@@ -279,7 +279,7 @@ class BucketProcessor:
         in_force: Moment,
         packed: Packed,
         *,
-        judged: Moment | None = None,
+        late_moment: Moment | None = None,
         snapshot: bool = False,
         given_early: Sequence[pa.Table] = (),
         closing: bytes = b"",
@@ -305,10 +305,10 @@ class BucketProcessor:
             stepped = attrs.evolve(self._clock.in_force(max(batch - 1, 0)).at(follows), now_us=now_us)
             lost = forget(self._stage, held, decode(closing), stepped)
             count(counters, {CLOSED: lost} if lost else {})
-        if judged is None:
+        if late_moment is None:
             every = [self._stage.step(held, packed, moment)]
         else:
-            every = list(follow(self._stage, held, packed, attrs.evolve(judged, now_us=now_us), moment))
+            every = list(follow(self._stage, held, packed, attrs.evolve(late_moment, now_us=now_us), moment))
         if blobs is not None:
             blobs.tidy()
         for done in every:
@@ -332,8 +332,8 @@ class BucketProcessor:
         for _, kind, table in given:
             yield from self._emit(kind, bucket, table)
         yield from self._hand_on(bucket, batch, results, shown)
-        told = tuple(packed.notes) if self._place.reads else ()  # the watermark follows the rows of the source
-        report = Report(counters, step.open_windows, step.open_rows, store.bytes, told, step.wakeup_now_us, left)
+        maxima = tuple(packed.notes) if self._place.reads else ()  # the watermark follows the rows of the source
+        report = Report(counters, step.open_windows, step.open_rows, store.bytes, maxima, step.wakeup_now_us, left)
         yield Row(kind=self._kind(METRICS), bucket=bucket, blob=report.to_bytes())
 
     def _kind(self, kind: str) -> str:
@@ -341,7 +341,7 @@ class BucketProcessor:
 
     def _early(self, held: Bucket, moment: Moment, given: Sequence[pa.Table]) -> pa.Table:
         """Return what is open, as early results; of several stages with what those before give early."""
-        if not self._place.number and self._place.wakes is None:
+        if not self._place.number and self._place.next_operator is None:
             return early(self._stage, held, moment)
         packed = packed_results(self._stage, given, moment)
         return as_if_ended(self._stage, held, moment, packed)
@@ -353,10 +353,10 @@ class BucketProcessor:
                 for to, rows in itertools.chain.from_iterable(map(following.parts, tables)):
                     for part in by_size(rows):
                         yield Row(kind=addressed(kind, following.number), bucket=to, blob=give(part))
-        wakes, ids = self._place.wakes, self._place.bucket_ids
-        if wakes is not None and bucket == ids[0]:  # one is enough, and this one always steps
+        next_operator, ids = self._place.next_operator, self._place.bucket_ids
+        if next_operator is not None and bucket == ids[0]:  # one is enough, and this one always steps
             for to in ids:
-                yield Row(kind=addressed(SNAPSHOT if shown else TICK, wakes), bucket=to, blob=b"0")
+                yield Row(kind=addressed(SNAPSHOT if shown else TICK, next_operator), bucket=to, blob=b"0")
 
     def _emit(self, kind: str, bucket: int, table: pa.Table) -> Iterator[Row]:
         if not table.num_rows:
@@ -371,7 +371,7 @@ class BucketProcessor:
     def _timer_ms(self, bucket: int, batch: int, in_force: Moment, step: StepResult) -> int | None:
         if self._clock is not None:
             wakeup_us, place = step.wakeup_us, self._place
-            if place.wakes is not None and bucket == place.bucket_ids[0] and not in_force.ended:
+            if place.next_operator is not None and bucket == place.bucket_ids[0] and not in_force.ended:
                 wakeup_us = max(in_force.watermark_us, -MAX_TIME_US) + self._spec.tick_us  # stages behind go on as time does
             return self._clock.timer_ms(batch, wakeup_us, step.wakeup_now_us)
         return None if step.wakeup_us is None else wakeup_ms(step.wakeup_us, self._spec.tick_us)

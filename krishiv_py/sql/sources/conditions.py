@@ -16,7 +16,7 @@ from krishiv_py.sql.text.windows import interval_us
 SideName: TypeAlias = Literal["left", "right"]
 
 _LESS: Final[dict[type[sg.Expression], tuple[bool, bool]]] = {
-    # whether the left operand is the lesser one, and whether they may be equal
+    # whether the left operand is the smaller one, and whether they may be equal
     sg.LTE: (True, True),
     sg.LT: (True, False),
     sg.GTE: (False, True),
@@ -127,8 +127,8 @@ class Sorter:
 
     def _ends_tell_times(self) -> bool:
         """Return whether the event times of both sides follow from the ends of their windows in the same way."""
-        told = {r.stream._result_time if isinstance(r.stream, ResultStream) else None for r in self._sides}
-        return len(told) == 1 and told <= {"before_end", "end"}
+        times = {r.stream._result_time if isinstance(r.stream, ResultStream) else None for r in self._sides}
+        return len(times) == 1 and times <= {"before_end", "end"}
 
     def _taken(self, found: Conditions) -> list[tuple[sg.Expression, sg.Expression]]:
         return [(self.both.resolved(a), self.both.resolved(b)) for a, b in found.keys]
@@ -164,9 +164,9 @@ class Sorter:
     def _sides(self) -> tuple[Relation, Relation]:
         return self.left, self.right
 
-    def _term(self, told: sg.Expression) -> _Term | None:
+    def _term(self, expression: sg.Expression) -> _Term | None:
         """An event time, and what is added to it."""
-        node = told.unnest()
+        node = expression.unnest()
         column = self._column(node)
         if column is not None:
             return _Term(column[1], 0) if column[0].role == "time" and column[0].actual is not None else None
@@ -180,9 +180,9 @@ class Sorter:
         length = None if term is None else self._length(node.this, term.side)
         return None if term is None or length is None else attrs.evolve(term, offset_us=term.offset_us + length)
 
-    def _length(self, told: sg.Expression, side: SideName) -> int | None:
-        """A length of time; a number is of milliseconds, beside a column of milliseconds."""
-        node = told.unnest()
+    def _length(self, expression: sg.Expression, side: SideName) -> int | None:
+        """A length of time; a number is of milliseconds, next to a column of milliseconds."""
+        node = expression.unnest()
         if isinstance(node, sg.Neg):  # x + -3000
             length = self._length(node.this, side)
             return None if length is None else -length
@@ -194,7 +194,7 @@ class Sorter:
             return None
         if not pa.types.is_int64(rows.schema.field(time).type):
             raise DurationError(
-                "a number is no duration",
+                "a number is not a duration",
                 got=node.name,
                 then="a timestamp has no unit of its own",
                 hint="write INTERVAL '5' SECOND",

@@ -154,5 +154,5 @@ def _validity(node: sg.Expression, sorter: Sorter) -> tuple[str, str, bool] | No
     if not isinstance(ours, sg.Column) or not isinstance(theirs, sg.Column) or ours.table or theirs.table:
         return None
     if ours.name not in sorter.left.times and not pa.types.is_temporal(sorter.left.schema.field(ours.name).type):
-        return None  # null is no bound of validity, but of a comparison of numbers
+        return None  # null is not a bound of validity, but of a comparison of numbers
     return ours.name, theirs.name, kind is sg.GTE

@@ -48,8 +48,8 @@ def _join(
     left: Relation, join: sg.Join, wanted: list[sg.Expression], env: Env, inner: Inner
 ) -> tuple[Relation, list[sg.Expression]]:
     only(join, frozenset({"this", "on", "using", "method", "side", "kind"}))
-    how, version, told = how_of(join), None, join.this
-    if is_lateral(told):
+    how, version, item = how_of(join), None, join.this
+    if is_lateral(item):
         on = join.args.get("on")
         if (
             how not in ("inner", "left")
@@ -57,25 +57,25 @@ def _join(
             or not (on is None or (isinstance(on, sg.Boolean) and on.this))
         ):
             raise refused("such a join with the items of a list", join.sql("spark"), _LATERAL)
-        return spread(left, told, outer=how == "left"), wanted
-    if isinstance(told, sg.Table) and told.args.get("version") is not None:
-        version = _version(told)
-        told = told.copy()
-        told.set("version", None)
-    table = found(told, env) if isinstance(told, sg.Table) and isinstance(told.this, sg.Identifier) else None
-    alias = told.alias or told.name
+        return spread(left, item, outer=how == "left"), wanted
+    if isinstance(item, sg.Table) and item.args.get("version") is not None:
+        version = _version(item)
+        item = item.copy()
+        item.set("version", None)
+    table = found(item, env) if isinstance(item, sg.Table) and isinstance(item.this, sg.Identifier) else None
+    alias = item.alias or item.name
     parts = conjuncts(join.args.get("on"))
     if isinstance(table, Static):
         columns = tuple(Column(alias, n, n) for n in table.schema.names)
     else:
-        right = source(told, env, inner)
+        right = source(item, env, inner)
         columns = right.columns
     parts += [_equal(name, left.columns, columns, join) for name in join.args.get("using") or ()]
-    if join.args.get("on") is None and how == "inner":  # a comma, or USING: the rest of what joins them stands in WHERE
+    if join.args.get("on") is None and how == "inner":  # a comma, or USING: the rest of what joins them is in WHERE
         both = attrs.evolve(left, columns=(*left.columns, *columns))
-        told_there = [p for p in wanted if _joins(p, left, both)]
-        wanted = [p for p in wanted if all(p is not q for q in told_there)]
-        parts += told_there
+        in_where = [p for p in wanted if _joins(p, left, both)]
+        wanted = [p for p in wanted if all(p is not q for q in in_where)]
+        parts += in_where
     if isinstance(table, Static):
         if version is not None:
             raise refused("AS OF for a table that does not change", join.sql("spark"), VALIDITY)
@@ -189,7 +189,7 @@ def _table(node: sg.Table, env: Env) -> Relation:
         return table.named(node.alias or node.name)
     if isinstance(table, Static):
         raise PlanError(
-            "a table that does not change is no stream",
+            "a table that does not change is not a stream",
             got=table.name,
             hint=f"look rows of a stream up in it: FROM events JOIN {table.name} ON events.id = {table.name}.id",
         )
@@ -212,15 +212,15 @@ def _function(node: sg.Table, env: Env, inner: Inner) -> Relation:
     kind = _FUNCTIONS.get(call.name.lower()) if isinstance(call, sg.Anonymous) else None
     if kind is None:
         raise refused("a function in FROM", node.sql("spark"), f"{_BRACKETS}; window functions are {', '.join(_FUNCTIONS)}")
-    data, told, partition, lengths = _arguments(kind, call)
+    data, item, partition, lengths = _arguments(kind, call)
     rows = _data(data, env, inner)
     if rows.ranking is not None:
         raise rows.ranking.unbounded()
     if rows.window is not None and rows.pending:
         raise refused("a window function over another", node.sql("spark"), "group by the inner windows first")
-    if not isinstance(told, sg.Anonymous) or told.name.lower() != "descriptor" or len(told.expressions) != 1:
+    if not isinstance(item, sg.Anonymous) or item.name.lower() != "descriptor" or len(item.expressions) != 1:
         raise _no_call(kind, call)
-    check_time(rows.resolved(told.expressions[0]), rows.times, call.name.lower())
+    check_time(rows.resolved(item.expressions[0]), rows.times, call.name.lower())
     rows = _with_bounds(rows, call_of(kind, lengths, call.name.lower()), call)
     named = tuple(_name_of(rows.resolved(p.this if isinstance(p, sg.Paren) else p)) for p in partition)
     return attrs.evolve(rows, partition=named).named(node.alias) if node.alias else attrs.evolve(rows, partition=named)

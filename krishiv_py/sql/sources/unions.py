@@ -93,8 +93,8 @@ def _table(parts: list[Relation], names: list[str], stream: Stream, time: str, s
             rows.timed(rows.stream, None)  # says what is missing
         lag_us = env.lag_us if env.lag_us is not None or spec is None else spec.lag_us
         specs.append((name, attrs.evolve(spec or WatermarkSpec(0), lag_us=lag_us or 0)))
-    told = {repr(rows.table.told) for rows in parts if rows.table is not None}
-    if len(told) > 1:
+    options = {repr(rows.table.explicit) for rows in parts if rows.table is not None}
+    if len(options) > 1:
         raise PlanError(
             "the streams of UNION ALL have options that differ", got=", ".join(names), hint="set them on what sql() returns"
         )
@@ -103,4 +103,4 @@ def _table(parts: list[Relation], names: list[str], stream: Stream, time: str, s
     handlers = [rows.table.late_handler for rows in parts if rows.table is not None]
     late = one_handler(handlers, "the streams of UNION ALL", "register the streams with one handler, or without")
     spec = MultiSourceWatermarkSpec(tuple(specs))
-    return Registered("union", stream, time, spec, source, first.told, late)
+    return Registered("union", stream, time, spec, source, first.explicit, late)

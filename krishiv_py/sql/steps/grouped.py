@@ -82,7 +82,7 @@ class _Made:
                 raise neither(part)
             if (call := window_call(part, self.rows.times)) is not None:
                 raise PlanError(
-                    "a window is no value",
+                    "a window is not a value",
                     got=str(call[0]),
                     hint=f"select {call[0].kind}_start(...) or {call[0].kind}_end(...)",
                 )
@@ -94,7 +94,7 @@ class _Made:
         return made
 
     def direct(self, node: sg.Expression, alias: str | None) -> str | None:
-        """The column of results that a node is, if it is one as it stands."""
+        """The column of results that a node is, if it is one as it is."""
         role = self.grouping.role_of(node)
         if role is not None:
             return self.bounds[role]

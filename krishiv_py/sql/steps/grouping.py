@@ -228,10 +228,10 @@ def _window(groups: list[sg.Expression], items: list[sg.Expression], rows: Relat
     calls = {call[0] for g in groups if (call := window_call(g, rows.times))}
     marks = {role for g in groups for role in _roles(g)}
     kept = {role for g in groups if (role := _kept(g, rows))} & {"start", "end"} if rows.window is not None else set()
-    told = marks | kept if not calls else set()
-    if told and rows.window is not None:
-        if not {"start", "end"} <= told:
-            shown = ", ".join(sorted(f"window_{role}" for role in told))
+    labels = marks | kept if not calls else set()
+    if labels and rows.window is not None:
+        if not {"start", "end"} <= labels:
+            shown = ", ".join(sorted(f"window_{role}" for role in labels))
             raise PlanError("GROUP BY names one bound of the windows only", got=shown, hint="group by window_start, window_end")
         calls = {rows.window}
     if not calls:
@@ -251,18 +251,18 @@ def _window(groups: list[sg.Expression], items: list[sg.Expression], rows: Relat
         raise PlanError(
             "the query has more than one window", got=shown, hint="make all window functions of SELECT and GROUP BY agree"
         )
-    return found.pop(), bool(kept) and not marks and bool(told)
+    return found.pop(), bool(kept) and not marks and bool(labels)
 
 
 def _check_partition(keys: list[sg.Expression], rows: Relation) -> None:
     """Sessions are those of the keys; a window function that divides rows otherwise would have others."""
     named = sorted(k.name if isinstance(k, sg.Column) else k.sql("spark") for k in keys)
-    told = sorted(rows.partition or ())
-    if named != told:
+    partition = sorted(rows.partition or ())
+    if named != partition:
         hint = f"write PARTITION BY {', '.join(named)}" if named else "leave PARTITION BY out"
         raise PlanError(
             "sessions are divided otherwise than groups",
-            got=f"PARTITION BY {', '.join(told) or '(nothing)'}, GROUP BY {', '.join(named) or 'the window alone'}",
+            got=f"PARTITION BY {', '.join(partition) or '(nothing)'}, GROUP BY {', '.join(named) or 'the window alone'}",
             then="a group would hold parts of sessions",
             hint=f"{hint} in TABLE(SESSION(...)), after the table",
         )

@@ -77,11 +77,11 @@ def looking_back(tree: sg.Select, rows: Relation, env: Env) -> tuple[Relation, s
             taken.append(keys[-1])
             source = source.with_column(keys[-1], expr)
     longest = max(f.size_us for f in frames)
-    told = [_ranged(c, f.size_us, longest) for c, f in zip(calls, frames, strict=True)]
+    ranged = [_ranged(c, f.size_us, longest) for c, f in zip(calls, frames, strict=True)]
     windowed = rows.timed(source, env.lag_us).key_by(*dict.fromkeys(keys))
     found = windowed.lookback_window(
         dt.timedelta(microseconds=longest), with_row=True, two_sided=frames[0].two_sided, exclude_self=frames[0].excludes
-    ).agg(told)
+    ).agg(ranged)
     return Relation(found.results(), tuple(columns)), changed
 
 

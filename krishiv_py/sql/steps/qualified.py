@@ -1,4 +1,4 @@
-"""``QUALIFY`` and ``WINDOW w AS (...)``: shorter words for a query around OVER, and for what stands behind it."""
+"""``QUALIFY`` and ``WINDOW w AS (...)``: shorter words for a query around OVER, and for what comes after it."""
 
 from __future__ import annotations
 
@@ -54,19 +54,19 @@ def _of(tree: sg.Select) -> list[sg.Window]:
 
 def _defined(window: sg.Window, given: dict[str, sg.Window]) -> sg.Window:
     """The definition behind a name, which may be another name."""
-    asked, seen = window.args["alias"].name.lower(), set[str]()
+    alias, seen = window.args["alias"].name.lower(), set[str]()
     while True:
-        if asked not in given or asked in seen:
+        if alias not in given or alias in seen:
             known = ", ".join(given) or "none"
-            raise refused(f"OVER {asked}, which no WINDOW defines", f"defined: {known}", f"write WINDOW {asked} AS (...)")
-        seen.add(asked)
-        found = given[asked]
+            raise refused(f"OVER {alias}, which no WINDOW defines", f"defined: {known}", f"write WINDOW {alias} AS (...)")
+        seen.add(alias)
+        found = given[alias]
         if not found.args.get("alias"):
             only(found, frozenset({"this", *_PARTS}))
             return found
         if any(found.args.get(part) for part in _PARTS):
             raise refused("a WINDOW that adds to another one", found.sql("spark"), "write all of it in each")
-        asked = found.args["alias"].name.lower()
+        alias = found.args["alias"].name.lower()
 
 
 def _check_over(tree: sg.Select) -> None:
@@ -85,7 +85,7 @@ def around_groups(tree: sg.Select) -> sg.Select:
     """
     _check_over(tree)
     if tree.args.get("distinct") is not None:
-        raise refused("DISTINCT beside QUALIFY", tree.sql("spark"), "leave it out: groups are distinct")
+        raise refused("DISTINCT with QUALIFY", tree.sql("spark"), "leave it out: groups are distinct")
     inside: list[sg.Expression] = []
     named: dict[str, str] = {}
     for item in tree.expressions:
@@ -93,7 +93,7 @@ def around_groups(tree: sg.Select) -> sg.Select:
             continue
         node = item.unalias().unnest()
         if not item.alias and not (isinstance(node, sg.Column) and not isinstance(node.this, sg.Star)):
-            raise refused("an item without a name beside GROUP BY and QUALIFY", item.sql("spark"), "name it with AS")
+            raise refused("an item without a name with GROUP BY and QUALIFY", item.sql("spark"), "name it with AS")
         named[_said(node)] = item.alias or node.name
         inside.append(item.copy())
 
@@ -113,7 +113,7 @@ def around_groups(tree: sg.Select) -> sg.Select:
     for part in (*items, condition):
         if aggregates(part):
             hint = "select the aggregate under a name: SUM(x) AS total, and ORDER BY total"
-            raise refused("an aggregate in QUALIFY, or OVER, that is no item", part.sql("spark"), hint)
+            raise refused("an aggregate in QUALIFY, or OVER, that is not an item", part.sql("spark"), hint)
     groups = tree.copy()
     groups.set("qualify", None)
     groups.set("expressions", inside)

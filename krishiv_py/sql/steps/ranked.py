@@ -28,7 +28,7 @@ _UPPER: Final[dict[type[sg.Expression], int]] = {sg.LTE: 0, sg.LT: -1, sg.EQ: 0}
 _TURNED: Final[dict[type[sg.Expression], type[sg.Expression]]] = {sg.GTE: sg.LTE, sg.GT: sg.LT, sg.EQ: sg.EQ}
 
 
-def asks_for_rank(node: sg.Expression, alias: str | None) -> bool:
+def has_rank(node: sg.Expression, alias: str | None) -> bool:
     """Return whether an item asks for ranks.
 
     Raises
@@ -50,7 +50,7 @@ def asks_for_rank(node: sg.Expression, alias: str | None) -> bool:
 def ranking_of(tree: sg.Select, rows: Relation) -> Ranking:
     """The ranking of a query, one of whose items asks for it; `rows` is what it reads."""
     if len([w for e in tree.expressions for w in e.find_all(sg.Window)]) > 1:
-        raise refused("several OVER beside ROW_NUMBER", tree.sql("spark"), "rank in a query around this one")
+        raise refused("several OVER with ROW_NUMBER", tree.sql("spark"), "rank in a query around this one")
     changed = tree.copy()
     item = next(e for e in changed.expressions if e.find(sg.Window) is not None)
     node, name = item.unalias().unnest(), item.alias

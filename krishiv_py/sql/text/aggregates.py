@@ -22,7 +22,7 @@ from krishiv_py.plan.expressions.sqltext import quiet_parser, spelled
 _WRAPPERS: Final = (sg.Filter, sg.IgnoreNulls, sg.RespectNulls, sg.WithinGroup)
 _FLAGS: Final = frozenset({"big_int", "nulls_excluded"})
 _READ: Final = (sg.Count, sg.Quantile, sg.ApproxQuantile, sg.Any)
-"""Aggregates with arguments that are no plain values."""
+"""Aggregates with arguments that are not plain values."""
 
 
 @cache
@@ -48,7 +48,7 @@ def _refused(node: sg.Expression, what: str, hint: str | None = None) -> PlanErr
 
 
 def aggregate(node: sg.Expression) -> AggCall | None:
-    """The call that this very node stands for, without alias; None if it is no aggregate.
+    """The call that this very node stands for, without alias; None if it is not an aggregate.
 
     Raises
     ------
@@ -182,9 +182,9 @@ def _approximate(node: sg.ApproxQuantile) -> AggCall:
     if more_args:
         hint = "leave it out: the relative error is 0.01; or use approx_percentile(col, p, relative_error) of the builder"
         raise _refused(node, "the accuracy of APPROX_PERCENTILE is that of values here, not of ranks", hint)
-    asked = node.args.get("quantile")
-    found = asked.expressions if isinstance(asked, sg.Array) else [asked]
+    quantile = node.args.get("quantile")
+    found = quantile.expressions if isinstance(quantile, sg.Array) else [quantile]
     ranks = [_number(rank) for rank in found if isinstance(rank, sg.Literal) and not rank.is_string]
     if len(ranks) < len(found):
         raise _refused(node, "APPROX_PERCENTILE takes constant ranks", "write APPROX_PERCENTILE(x, 0.95)")
-    return approx_percentile(_value(node, node.this), ranks if isinstance(asked, sg.Array) else ranks[0])
+    return approx_percentile(_value(node, node.this), ranks if isinstance(quantile, sg.Array) else ranks[0])

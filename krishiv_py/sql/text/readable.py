@@ -37,7 +37,7 @@ def readable(text: str) -> str:
 
 
 def _word(tokens: list[Any], at: int, text: str) -> str:
-    """A token as it stands in the text, in capitals; so a name in quotes is no keyword."""
+    """A token as it is in the text, in capitals; so a name in quotes is not a keyword."""
     return text[tokens[at].start : tokens[at].end + 1].upper() if 0 <= at < len(tokens) else ""
 
 

@@ -108,7 +108,7 @@ def statement_of(text: str) -> Statement:
     Raises
     ------
     PlanError
-        For text that is no SQL, several statements, and statements other than SELECT, SET and INSERT.
+        For text that is not SQL, several statements, and statements other than SELECT, SET and INSERT.
     """
     found = statements_of(text)
     if len(found) != 1:
@@ -121,7 +121,7 @@ def statements_of(text: str) -> list[Statement]:
     if not isinstance(text, str):
         raise PlanError("a query is a text", got=shown(text), hint=_SHOW)
     if "\0" in text:
-        raise PlanError("this is no SQL", got=shown(text), then="a NUL stands in it", hint=_SHOW)
+        raise PlanError("this is not SQL", got=shown(text), then="a NUL is in it", hint=_SHOW)
     try:
         with one_kind_of_error():
             check_whole(text)
@@ -134,7 +134,7 @@ def statements_of(text: str) -> list[Statement]:
         for pattern, construct, hint in _OF_OTHERS:
             if (match := pattern.search(text)) is not None:
                 raise refused(construct, match[0], hint) from problem
-        raise PlanError("this is no SQL", got=text, then=str(problem).splitlines()[0].rstrip("."), hint=_SHOW) from problem
+        raise PlanError("this is not SQL", got=text, then=str(problem).splitlines()[0].rstrip("."), hint=_SHOW) from problem
     check_units(text)
     return [_statement(tree, text) for tree in found]
 

@@ -182,11 +182,11 @@ def call_of(kind: Kind, lengths: list[sg.Expression], name: str) -> WindowCall:
             hint=f"write a zone last: {name}(..., INTERVAL '1' DAY, INTERVAL '6' HOUR, 'Europe/Berlin')",
         )
     names = _SHOWN.get(kind, LENGTHS[kind]) if name in _CALLS else LENGTHS[kind]
-    told = tuple(interval_us(n, name) for n, _ in zip(lengths, names, strict=False))
+    given = tuple(interval_us(n, name) for n, _ in zip(lengths, names, strict=False))
     more = lengths[len(names) :]
     offset_us = interval_us(more[0], f"{name} offset", allow_zero=True, allow_negative=True) if more else 0
-    period_us = told[-1] if kind == "cumulate" else told[0]
-    return WindowCall(kind, told, offset_us % period_us)
+    period_us = given[-1] if kind == "cumulate" else given[0]
+    return WindowCall(kind, given, offset_us % period_us)
 
 
 def is_zone(node: sg.Expression) -> bool:
@@ -251,9 +251,9 @@ def _as_many(length: tuple[int, CalendarUnit], unit: CalendarUnit, lengths: list
     if own == unit:
         return many
     raise PlanError(
-        "the size is no whole number of slides",
+        "the size is not a whole number of slides",
         got=", ".join(n.sql("spark") for n in lengths),
-        then=f"a {own} is no fixed number of {unit}s",
+        then=f"a {own} is not a fixed number of {unit}s",
         hint=f"write the size in {unit}s: INTERVAL '7' {unit.upper()}",
     )
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from krishiv_py.errors import EnvironmentSetupError
-from krishiv_py.storage.hdfs.client import DEFAULT, hdfs_settings, new_client, told_as_os_errors
+from krishiv_py.storage.hdfs.client import DEFAULT, as_os_errors, hdfs_settings, new_client
 from krishiv_py.storage.hdfs.system import Hdfs, hdfs_path
 
 _ANSWER_S: Final = 20
@@ -56,7 +56,7 @@ def _answer(host: str) -> None:
 
     def ask() -> None:
         try:
-            with told_as_os_errors():
+            with as_os_errors():
                 client.get_file_info("/")
         except OSError as problem:
             failed.append(problem)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DEFAULT: Final = "fs.defaultFS"
 PREFIXES: Final = ("dfs.", "hadoop.security.authentication")
-"""Settings that are forwarded, beside the default file system."""
+"""Settings that are forwarded, next to the default file system."""
 USER: Final = "HADOOP_USER_NAME"
 _SPARKS_USER: Final = "SPARK_USER"
 _UNITS: Final = {"k": 10, "m": 20, "g": 30, "t": 40}
@@ -74,7 +74,7 @@ def new_client(host: str, settings: Mapping[str, str]) -> Client:
 
     if USER not in os.environ and _SPARKS_USER in os.environ:
         os.environ[USER] = os.environ[_SPARKS_USER]  # as the JVM of a task does
-    with told_as_os_errors():
+    with as_os_errors():
         return Client(f"hdfs://{host}", dict(settings))
 
 
@@ -99,7 +99,7 @@ def _bytes(text: str) -> int:
 
 
 @contextlib.contextmanager
-def told_as_os_errors() -> Iterator[None]:
+def as_os_errors() -> Iterator[None]:
     """Let what the namenode refuses be an error of the operating system's, in one line and not with the stack of its Java.
 
     Raises
@@ -110,7 +110,7 @@ def told_as_os_errors() -> Iterator[None]:
     try:
         yield
     except RuntimeError as problem:
-        kind, text = _told(str(problem))
+        kind, text = _split_error(str(problem))
         raise _REFUSALS.get(kind, OSError)(text) from None
     except OSError as problem:
         text = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
@@ -118,7 +118,7 @@ def told_as_os_errors() -> Iterator[None]:
         raise kind_of(text) from None
 
 
-def _told(text: str) -> tuple[str, str]:
+def _split_error(text: str) -> tuple[str, str]:
     """Class and first line of what Rust shows as ``RPCError("class", "text\\n\\tat …")``."""
     first = text.split("\\n", 1)[0].splitlines()[0] if text else text
     head, quote, rest = first.partition('("')

@@ -13,14 +13,14 @@ import attrs
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from krishiv_py.storage.hdfs.client import hdfs_client, told_as_os_errors, write_options
+from krishiv_py.storage.hdfs.client import as_os_errors, hdfs_client, write_options
 from krishiv_py.storage.store import Store, Version
 
 _BUFFER: Final = 1 << 20
 _MS: Final = 1_000_000
 _REPORTED_S: Final = 30.0
 """For how long to wait for the report of a block; a datanode that lives sends it at once."""
-_ASKED_S: Final = 0.05
+_POLL_S: Final = 0.05
 
 
 def hdfs_path(path: str) -> str:
@@ -66,7 +66,7 @@ class Hdfs(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no type
 
     def _info(self, path: str) -> pafs.FileInfo:
         try:
-            with told_as_os_errors():
+            with as_os_errors():
                 return _shown(path, hdfs_client(self.host).get_file_info(hdfs_path(path)))
         except (FileNotFoundError, NotADirectoryError):
             return pafs.FileInfo(path, pafs.FileType.NotFound)
@@ -75,19 +75,19 @@ class Hdfs(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no type
         """Return what is in a folder."""
         root = hdfs_path(selector.base_dir)
         try:
-            with told_as_os_errors():
+            with as_os_errors():
                 found = list(hdfs_client(self.host).list_status(root, selector.recursive))
         except FileNotFoundError:
             if selector.allow_not_found:
                 return []
             raise
         if len(found) == 1 and found[0].path.rstrip("/") == root and not found[0].isdir:
-            raise NotADirectoryError(f"{root} is no folder")
+            raise NotADirectoryError(f"{root} is not a folder")
         return [_shown(f"{selector.base_dir.rstrip('/')}/{posixpath.relpath(each.path, root)}", each) for each in found]
 
     def create_dir(self, path: str, recursive: bool) -> None:
         """Make a folder, unless it is there."""
-        with told_as_os_errors():
+        with as_os_errors():
             hdfs_client(self.host).mkdirs(hdfs_path(path), create_parent=recursive)
 
     def delete_dir(self, path: str) -> None:
@@ -119,7 +119,7 @@ class Hdfs(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no type
             raise IsADirectoryError(f"{path} is a folder")
 
     def _delete(self, path: str) -> None:
-        with told_as_os_errors():
+        with as_os_errors():
             if not hdfs_client(self.host).delete(hdfs_path(path), recursive=True):
                 raise FileNotFoundError(f"{path} is not there")
 
@@ -127,12 +127,12 @@ class Hdfs(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no type
         """Give a file or folder another name, in place of what has that name, in one step."""
         if hdfs_path(src) == hdfs_path(dest):
             return
-        with told_as_os_errors():
+        with as_os_errors():
             hdfs_client(self.host).rename(hdfs_path(src), hdfs_path(dest), overwrite=True)
 
     def rename(self, src: str, dest: str) -> None:
         """The same, but nothing is replaced: of two at once one is told FileExistsError."""
-        with told_as_os_errors():
+        with as_os_errors():
             hdfs_client(self.host).rename(hdfs_path(src), hdfs_path(dest), overwrite=False)
 
     def copy_file(self, src: str, dest: str) -> None:
@@ -150,17 +150,17 @@ class Hdfs(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no type
 
     def open_output_stream(self, path: str, metadata: Any) -> pa.PythonFile:
         """Write a file, in place of another; it is whole when it is closed."""
-        with told_as_os_errors():
+        with as_os_errors():
             written = hdfs_client(self.host).create(hdfs_path(path), write_options())
-        return pa.PythonFile(io.BufferedWriter(_Told(written), _BUFFER), mode="w")
+        return pa.PythonFile(io.BufferedWriter(_Failed(written), _BUFFER), mode="w")
 
     def open_append_stream(self, path: str, metadata: Any) -> pa.PythonFile:
         """Write at the end of a file."""
         if self._info(path).type == pafs.FileType.NotFound:
             return self.open_output_stream(path, metadata)
-        with told_as_os_errors():
+        with as_os_errors():
             written = hdfs_client(self.host).append(hdfs_path(path))
-        return pa.PythonFile(io.BufferedWriter(_Told(written), _BUFFER), mode="w")
+        return pa.PythonFile(io.BufferedWriter(_Failed(written), _BUFFER), mode="w")
 
 
 @attrs.frozen
@@ -196,7 +196,7 @@ class Hadoop(Store):
             self.delete(new, old)
 
 
-class _Told(io.RawIOBase):
+class _Failed(io.RawIOBase):
     """A file of hdfs-native's that tells what goes wrong as an error of the operating system's."""
 
     def __init__(self, file: Any) -> None:
@@ -220,28 +220,28 @@ class _Told(io.RawIOBase):
         return int(self._file.tell())
 
     def read(self, size: int | None = -1) -> bytes:
-        with told_as_os_errors():
+        with as_os_errors():
             return bytes(self._file.read(-1 if size is None else size))
 
     def write(self, data: Any) -> int:
-        with told_as_os_errors():
+        with as_os_errors():
             return int(self._file.write(data))
 
     def close(self) -> None:
         if not self.closed:
             super().close()
-            with told_as_os_errors():
+            with as_os_errors():
                 self._file.close()
 
 
-class _Read(_Told):
+class _Read(_Failed):
     """A file that is read, to the length it has: the last block of one that was closed just now may be told a moment later.
 
     Until the datanodes have reported it hdfs-native has only what comes before it, and says that the file ends there.
     """
 
     def __init__(self, host: str, path: str) -> None:
-        with told_as_os_errors():
+        with as_os_errors():
             super().__init__(hdfs_client(host).read(path))
         self._host, self._path = host, path
         self._length: int | None = None
@@ -249,7 +249,7 @@ class _Read(_Told):
     def _size(self) -> int:
         """Return what the namenode says; it is asked only where an end is met."""
         if self._length is None:
-            with told_as_os_errors():
+            with as_os_errors():
                 self._length = int(hdfs_client(self._host).get_file_info(self._path).length)
         return self._length
 
@@ -270,15 +270,15 @@ class _Read(_Told):
         return super().read(size)
 
     def _wait_for(self, size: int) -> None:
-        """Open it anew until so many bytes of it are told."""
+        """Open it again until so many bytes of it are told."""
         until = time.monotonic() + _REPORTED_S
         while len(self._file) < size:
             if time.monotonic() > until:
                 got = f"{len(self._file)} of {self._length} bytes"
                 raise OSError(f"{self._path} ends after {got}: no datanode has reported its last block")
-            time.sleep(_ASKED_S)
+            time.sleep(_POLL_S)
             at = self.tell()
-            with told_as_os_errors():
+            with as_os_errors():
                 self._file = hdfs_client(self._host).read(self._path)
             self._file.seek(min(at, len(self._file)))
 

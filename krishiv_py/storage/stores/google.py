@@ -35,7 +35,7 @@ _HOST: Final = "https://storage.googleapis.com"
 _CONNECT_S: Final = 5
 _REQUEST_S: Final = 60
 _RETRIED_S: Final = 60
-_ASKED_S: Final = 8
+_PROBE_S: Final = 8
 _environment: Final = threading.Lock()
 
 
@@ -213,7 +213,7 @@ def check_google(path: str) -> None:
     """
     bucket = path.partition("://")[2].partition("/")[0]
     try:
-        found = client().list_blobs(bucket, prefix="_krishiv-probe", max_results=1, **_how(_CONNECT_S, _CONNECT_S, _ASKED_S))
+        found = client().list_blobs(bucket, prefix="_krishiv-probe", max_results=1, **_how(_CONNECT_S, _CONNECT_S, _PROBE_S))
         list(found)
     except ImportError:
         raise
@@ -227,12 +227,12 @@ def check_google(path: str) -> None:
 
 
 def _why(problem: Exception) -> str:
-    from google.api_core import exceptions as told
+    from google.api_core import exceptions as exceptions
     from google.auth.exceptions import GoogleAuthError, InvalidOperation, TransportError
 
-    if isinstance(problem, told.NotFound):
+    if isinstance(problem, exceptions.NotFound):
         return "there is no such bucket"
-    if isinstance(problem, (told.Forbidden, told.Unauthorized)):
+    if isinstance(problem, (exceptions.Forbidden, exceptions.Unauthorized)):
         return "the credentials are refused"
     if isinstance(problem, InvalidOperation):  # to renew those of nobody
         return "the credentials are refused"
@@ -240,7 +240,7 @@ def _why(problem: Exception) -> str:
         return "there are no credentials that can be used"
     if isinstance(problem, (FileNotFoundError, ValueError)):
         return "the key file cannot be used"
-    if isinstance(problem, (told.RetryError, TransportError, OSError)):
+    if isinstance(problem, (exceptions.RetryError, TransportError, OSError)):
         return "no store answers there"
     return "the store refuses"
 

@@ -48,7 +48,7 @@ def spark_settings(options: object) -> tuple[tuple[str, str], ...]:
     """
     if not isinstance(options, Mapping):
         hint = 'pass a dict: {"AWS_REGION": "eu-central-1"}'
-        raise PlanError("`options` is no dict", got=type(options).__name__, hint=hint)
+        raise PlanError("`options` is not a dict", got=type(options).__name__, hint=hint)
     given = {name.upper(): value for name, value in (setting(name, each) for name, each in options.items())}
     for name in given:
         if name not in (*_TEXTS, *_SWITCHES, *_GOOGLE_NAMES, *_AZURE_TEXTS):
@@ -71,17 +71,17 @@ def spark_settings(options: object) -> tuple[tuple[str, str], ...]:
 def _azure(given: Mapping[str, str]) -> dict[str, str]:
     """Return the settings with which Azure is reached."""
     found = {setting: given[name] for name, setting in _AZURE_TEXTS.items() if name in given}
-    told = [name for name in _APPLICATION if name in given]
-    if told and "account.key" in found:
+    named = [name for name in _APPLICATION if name in given]
+    if named and "account.key" in found:
         raise PlanError(
             "credentials for Azure are given in two ways",
-            got=", ".join(["AZURE_STORAGE_ACCOUNT_KEY", *told]),
+            got=", ".join(["AZURE_STORAGE_ACCOUNT_KEY", *named]),
             hint="pass the key of the account, or the three values of an application",
         )
-    if told and len(told) < len(_APPLICATION):
+    if named and len(named) < len(_APPLICATION):
         hint = f"pass {', '.join(_APPLICATION)}"
-        raise PlanError("an application of Azure lacks a value", got=", ".join(told), hint=hint)
-    if told:
+        raise PlanError("an application of Azure lacks a value", got=", ".join(named), hint=hint)
+    if named:
         found["account.oauth2.client.endpoint"] = _SIGN_IN.format(given["AZURE_STORAGE_TENANT_ID"])
         found |= {"account.auth.type": "OAuth", "account.oauth.provider.type": _SIGNS_IN}
     elif "account.key" in found:
@@ -106,7 +106,7 @@ def _google(given: Mapping[str, str]) -> dict[str, str]:
         [key_file] = key_files
         if key_file.lstrip().startswith("{"):
             raise PlanError(
-                "a key stands where the path of its file belongs",
+                "a key is where the path of its file belongs",
                 got="[redacted]",
                 then="Spark's connector reads keys from files",
                 hint="write it into a file that every machine has, and pass the path",

@@ -40,8 +40,8 @@ _CONNECT_S: Final = 5
 _REQUEST_S: Final = 60
 _ATTEMPTS: Final = 4
 _PART_BYTES: Final = 64 << 20
-_ASKED_S: Final = 5
-_ASKED: Final = 2
+_PROBE_S: Final = 5
+_PROBES: Final = 2
 _DEFAULT_REGION: Final = "us-east-1"
 
 
@@ -60,7 +60,7 @@ class S3Access:
     region : str or None
         The region; None where the environment says it.
     path_style : bool or None
-        Whether the bucket stands in the path and not in the name of the host; None where the endpoint decides.
+        Whether the bucket is in the path and not in the name of the host; None where the endpoint decides.
     """
 
     key: str | None = attrs.field(repr=False)
@@ -99,9 +99,9 @@ def _of(bucket: str, name: str) -> str | None:
     return noted(f"{PREFIX}bucket.{bucket}.{name}", PREFIX + name)
 
 
-def _region(bucket: str, told: str | None, endpoint: str) -> str | None:
-    if told:
-        return told
+def _region(bucket: str, given: str | None, endpoint: str) -> str | None:
+    if given:
+        return given
     if os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"):
         return None
     if endpoint:
@@ -205,14 +205,14 @@ class Upload:
     upload: str
     parts: list[str]
 
-    def told(self) -> str:
+    def text(self) -> str:
         """As text, for the driver."""
         return json.dumps(attrs.asdict(self))
 
     @classmethod
-    def of(cls, told: str) -> Upload:
+    def of(cls, text: str) -> Upload:
         """From the text of a task."""
-        return cls(**json.loads(told))
+        return cls(**json.loads(text))
 
 
 @attrs.frozen
@@ -270,7 +270,7 @@ class S3(BucketStore):
                 with contextlib.suppress(Exception):
                     store.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=begun)
                 raise
-        return Upload(final, str(begun), [str(part) for part in parts]).told()
+        return Upload(final, str(begun), [str(part) for part in parts]).text()
 
     def publish(self, root: str, staged: str) -> None:
         """See Store; a file that was made visible before, by a request whose answer was lost, is passed over.
@@ -376,7 +376,7 @@ def check_s3(path: str) -> None:
         When it does not: no such bucket, wrong credentials, no store at the endpoint.
     """
     bucket = path.partition("://")[2].partition("/")[0]
-    system = _system(bucket, _ASKED_S, _ASKED)
+    system = _system(bucket, _PROBE_S, _PROBES)
     try:
         found = system.get_file_info(bucket).type
         problem = "" if found == pafs.FileType.Directory else f"bucket {bucket!r} not found"

@@ -45,7 +45,7 @@ class StreamingEngine:
         return session()
 
     def clock(self, now_ms: int) -> HeldClock:
-        """A clock of this process that stands at a time."""
+        """A clock of this process that is at a time."""
         return HeldClock(now_ms)
 
     def held(self, query: kv.Query) -> AbstractContextManager[object]:

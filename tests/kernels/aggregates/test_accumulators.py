@@ -173,7 +173,7 @@ def test_numpy_values_come_back_from_our_form_and_from_numpys(value: Any) -> Non
 @pytest.mark.parametrize(
     "held",
     [np.array([object()]), np.zeros(1, [("a", "O")]), np.dtype("f8"), np.float64, np.ma.array([1]), np.ones(1, np.object_)[:0]],
-    ids=["objects", "a field of objects", "a dtype", "a class", "a masked array", "no objects"],
+    ids=["objects", "a field of objects", "a dtype", "a class", "a masked array", "not objects"],
 )
 def test_numpy_values_with_pointers_or_code_are_refused_when_written(held: object) -> None:
     with pytest.raises(TypeError, match="may not hold"):

@@ -1,4 +1,4 @@
-"""Ranks, modes and conditions: what every result says is what the rows of its own window say, listed beside it."""
+"""Ranks, modes and conditions: what every result says is what the rows of its own window say, listed next to it."""
 
 from __future__ import annotations
 

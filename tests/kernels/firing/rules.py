@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.plan.options.window_trigger import Asked
+from krishiv_py.plan.options.window_trigger import CustomTrigger
 from tests import reference as ref
 
 MS = 1_000
@@ -52,7 +52,7 @@ class Rule(kv.WindowTrigger):
 
 def asked_of(trigger: kv.Trigger) -> Callable[[ref.Facts], bool] | None:
     """What the reference asks."""
-    rule = trigger.early.trigger if isinstance(trigger.early, Asked) else None
+    rule = trigger.early.trigger if isinstance(trigger.early, CustomTrigger) else None
     return rule.plain if isinstance(rule, Rule) else None
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py.errors import OperatorError, PlanError
-from krishiv_py.plan.options.window_trigger import Asked
+from krishiv_py.plan.options.window_trigger import CustomTrigger
 from krishiv_py.planner.fingerprint import differences, fingerprint
 from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests import reference as ref
@@ -76,7 +76,7 @@ def test_sessions_with_new_rows_are_asked_when_the_clock_says_so(
 
 def by_the_clock(trigger: kv.Trigger) -> kv.Trigger:
     """The same trigger, asked every second too."""
-    assert isinstance(trigger.early, Asked) and isinstance(trigger.early.trigger, Rule)
+    assert isinstance(trigger.early, CustomTrigger) and isinstance(trigger.early.trigger, Rule)
     return kv.Trigger(attrs.evolve(trigger.early.trigger, period=1_000), trigger.on_time, trigger.late)
 
 

@@ -131,7 +131,7 @@ def sets(log: list[list[Line]]) -> list[Counter[Line]]:
 
 
 def folded(log: list[list[Line]]) -> dict[tuple[str | None, int, int], tuple[int, ...]]:
-    """What stands at the end of a retraction log; fails where something is withdrawn that does not stand."""
+    """What is at the end of a retraction log; fails where something is withdrawn that does not stand."""
     standing: dict[tuple[str | None, int, int], tuple[int, ...]] = {}
     for op, _, key, start, end, values in (line for lines in log for line in lines):
         where = (key, start, end)

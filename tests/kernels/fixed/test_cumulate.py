@@ -54,7 +54,7 @@ def test_windows_grow_as_the_watermark_moves() -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(PlanError, match="no multiple of `step`"):
+    with pytest.raises(PlanError, match="not a multiple of `step`"):
         STREAM.cumulate_window(7, 30)
     with pytest.raises(PlanError, match="more than 10"):
         STREAM.cumulate_window(1, 30, max_overlap=10)

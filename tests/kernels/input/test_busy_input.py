@@ -45,7 +45,7 @@ def plan(kind: str, size: int, lateness: int, rule: Any, emit: Any, trigger: str
 
 
 def outcome(stream: ResultStream, steps: list[ref.Step], *, idle_batches: bool) -> tuple[Counter[Any], Counter[Any]]:
-    """What stands at the end of the log, and the rows that were refused."""
+    """What is at the end of the log, and the rows that were refused."""
     driver = Driver(stream, idle_batches=idle_batches)
     standing: Counter[Any] = Counter()
     late: Counter[Any] = Counter()

@@ -135,7 +135,7 @@ queries = st.builds(
 
 
 def compared(query: Query, lines: list[list[Line]]) -> list[Counter[Line]]:
-    """The lines of every step; only where whole results are written anew may an on-time repeat be left out."""
+    """The lines of every step; only where whole results are written again may an on-time repeat be left out."""
     return sets(lines if query.accumulation == "discarding" else without_repeats(lines))
 
 

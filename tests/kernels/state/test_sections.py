@@ -21,7 +21,7 @@ def sections() -> list[type[Section]]:
         found.extend(section.__subclasses__())
     by_name = {
         (s.__module__, s.__qualname__): s for s in found[1:]
-    }  # attrs makes a class with slots beside the one it was given
+    }  # attrs makes a class with slots next to the one it was given
     return list(by_name.values())
 
 

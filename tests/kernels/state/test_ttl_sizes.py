@@ -15,7 +15,7 @@ from krishiv_py.kernels.wrappers.ttl import Expiring
 from krishiv_py.testing import Driver, ManualClock, stream_of
 
 
-class Asked(kv.WindowTrigger):
+class CustomTrigger(kv.WindowTrigger):
     """Fires windows with three rows; asks by the clock, too."""
 
     @property
@@ -26,7 +26,7 @@ class Asked(kv.WindowTrigger):
         return windows.rows >= 3
 
 
-EARLY, SLOWLY, ASKED = Trigger.on_every_element(), Trigger.on_interval(150), Trigger.when(Asked())
+EARLY, SLOWLY, ASKED = Trigger.on_every_element(), Trigger.on_interval(150), Trigger.when(CustomTrigger())
 
 
 def keyed() -> Any:
@@ -89,7 +89,7 @@ def test_what_is_held_is_what_is_left(kind: str, by: Any) -> None:
         if now >= 300:
             assert found.open_windows == alone.open_windows
             held = found.progress.open_rows, alone.progress.open_rows
-            assert held[0] == held[1] or "clock" in kind, "there a log is written anew at other times"
+            assert held[0] == held[1] or "clock" in kind, "there a log is written again at other times"
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith(("tumbling", "hopping"))])

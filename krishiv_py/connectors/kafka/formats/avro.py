@@ -85,7 +85,7 @@ def require_registered_columns(registry: Connection, topic: str, reader: str | N
     """Refuse a topic whose values have none of the columns, by the newest schema that is registered for it.
 
     That is the one under ``TOPIC-value``, as producers name it if nobody says otherwise. Where there is none under this
-    name, or the registry does not answer, or it is no record, the values themselves show it.
+    name, or the registry does not answer, or it is not a record, the values themselves show it.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def decode_avro(
     reader : str, optional
         The schema to which that of the writer is resolved, with its defaults and aliases.
     single : bool
-        Whether a value that is no record is the only column.
+        Whether a value that is not a record is the only column.
     """
     bad: dict[int, str] = {}
     written: dict[int, Written | str] = {}
@@ -321,7 +321,7 @@ def _uuid_bytes(value: str | None) -> bytes | None:
     try:
         return None if value is None else uuid.UUID(value).bytes
     except ValueError:
-        raise ValueError("a text is no UUID") from None
+        raise ValueError("a text is not a UUID") from None
 
 
 def _uuid_text(value: bytes | None) -> str | None:

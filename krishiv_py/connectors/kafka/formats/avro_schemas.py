@@ -31,7 +31,7 @@ READ: Final[dict[tuple[str, str], pa.DataType]] = {
 """The times that numbers mean. A logical type that is not here, or on another type, has no effect, as Avro's rules say."""
 _NAMED: Final = ("record", "error", "enum", "fixed")
 _SINGLE: Final = "value"
-"""The field of a value that is no record: a record of one field is written as the field alone."""
+"""The field of a value that is not a record: a record of one field is written as the field alone."""
 
 
 @attrs.frozen(eq=False)
@@ -47,7 +47,7 @@ class SchemaRecords:
     reader : dict or None
         The same of the reader, where there is one.
     single : bool
-        Whether the value is no record, and its only field the value itself.
+        Whether the value is not a record, and its only field the value itself.
     """
 
     record: Schema
@@ -65,7 +65,7 @@ class Written:
     union : bool
         Whether it is a union of records.
     branches : tuple of Branch or str
-        How values are read, or why they are no rows.
+        How values are read, or why they are not rows.
     """
 
     union: bool
@@ -91,10 +91,10 @@ def parsed(text: str, name: str = "avro_schema", *, record: bool = True) -> Sche
         found = fastavro.parse_schema(json.loads(text))
     except RAISED as problem:
         hint = "pass the JSON text of a record schema"
-        raise PlanError(f"`{name}` is no Avro schema", got=shown(text), then=failure_text(problem), hint=hint) from None
+        raise PlanError(f"`{name}` is not an Avro schema", got=shown(text), then=failure_text(problem), hint=hint) from None
     if record and not is_record(found):
         hint = "pass the schema of a record"
-        raise PlanError(f"`{name}` is no record", got=shown(text), hint=hint)
+        raise PlanError(f"`{name}` is not a record", got=shown(text), hint=hint)
     return found
 
 
@@ -104,16 +104,16 @@ def unresolved(text: str) -> None:
     Raises
     ------
     PlanError
-        When it is no JSON of a record.
+        When it is not JSON of a record.
     """
     try:
         found = json.loads(text)
     except ValueError as problem:
         hint = "pass the JSON text of a record schema"
-        raise PlanError("`avro_schema` is no Avro schema", got=shown(text), then=failure_text(problem), hint=hint) from None
+        raise PlanError("`avro_schema` is not an Avro schema", got=shown(text), then=failure_text(problem), hint=hint) from None
     if not is_record(found):
         hint = "pass the schema of a record"
-        raise PlanError("`avro_schema` is no record", got=shown(text), hint=hint)
+        raise PlanError("`avro_schema` is not a record", got=shown(text), hint=hint)
 
 
 def is_record(type_: Schema) -> bool:
@@ -122,7 +122,7 @@ def is_record(type_: Schema) -> bool:
 
 
 def inner(type_: Schema) -> tuple[Schema, bool]:
-    """A type without the null beside it, and whether that was all it needed."""
+    """A type without the null next to it, and whether that was all it needed."""
     if isinstance(type_, list):
         rest = [t for t in type_ if t != "null"]
         return (rest[0], True) if len(rest) == 1 else (None, False)
@@ -135,7 +135,7 @@ def whole(text: str, referred: Sequence[str] = ()) -> Schema:
     Raises
     ------
     ValueError
-        When one of the texts is no Avro schema.
+        When one of the texts is not an Avro schema.
     """
     import fastavro
 
@@ -146,7 +146,7 @@ def whole(text: str, referred: Sequence[str] = ()) -> Schema:
         found = fastavro.parse_schema(json.loads(text), named)
         return fastavro.parse_schema(_written_out(found, named, set())) if referred else found
     except RAISED as problem:
-        raise ValueError(f"it is no Avro schema that can be read: {type(problem).__name__}") from None
+        raise ValueError(f"it is not an Avro schema that can be read: {type(problem).__name__}") from None
 
 
 def resolved(text: str, referred: Sequence[str]) -> str:
@@ -155,7 +155,7 @@ def resolved(text: str, referred: Sequence[str]) -> str:
     Raises
     ------
     ValueError
-        When one of the texts is no Avro schema, or a type is in none of them.
+        When one of the texts is not an Avro schema, or a type is in none of them.
     """
     return json.dumps({name: value for name, value in whole(text, referred).items() if not name.startswith("__")})
 
@@ -189,7 +189,7 @@ def names_of(schema: Schema) -> dict[str, Schema]:
 
 
 def _kind(type_: Schema, named: Mapping[str, Schema]) -> Mapping[str, Any]:
-    """A type that is no union, as a dict with what it is in ``type``."""
+    """A type that is not a union, as a dict with what it is in ``type``."""
     while True:
         if isinstance(type_, str):
             if type_ not in named:
@@ -325,7 +325,7 @@ def _branch(record: Schema, reader: Schema | None, single: bool) -> SchemaRecord
 
 
 def described(schema: Schema, reader: str | None, name: str, *, single: bool = False) -> Written:
-    """Return how values of a schema are read. What is no record is one field, where one column alone is read (`single`).
+    """Return how values of a schema are read. What is not a record is one field, where one column alone is read (`single`).
 
     Raises
     ------
@@ -340,7 +340,7 @@ def described(schema: Schema, reader: str | None, name: str, *, single: bool = F
     if is_record(schema):
         return Written(False, (_branch(schema, reads, False),))
     if not single:
-        return Written(False, (f"{name} is no record",))
+        return Written(False, (f"{name} is not a record",))
     return Written(False, (_branch(_as_record(schema), None if reads is None else _as_record(reads), True),))
 
 
@@ -389,7 +389,7 @@ def of_text(text: str, reader: str | None, single: bool = False) -> Written:
     Raises
     ------
     PlanError
-        When it is no schema.
+        When it is not a schema.
     ValueError
         When it cannot be resolved to that of the reader.
     """

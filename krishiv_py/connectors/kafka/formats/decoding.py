@@ -26,7 +26,7 @@ class Decoded:
     batch : pyarrow.RecordBatch
         The rows of all good values, in their order.
     bad : tuple of (int, str)
-        Which values are no rows, by place, and why.
+        Which values are not rows, by place, and why.
     counts : numpy.ndarray or None
         How many rows each good value has; None where each is one row.
     """

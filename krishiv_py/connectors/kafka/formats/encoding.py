@@ -104,7 +104,7 @@ class Values:
             record = writing_avro.record_schema(schema, self._whole(), topic)
             kept = None if self.registry is None else schema_of(self.avro_schema or record, self.references)
             head = _registered(self.registry, writing_avro.head, topic, kept)
-            return writing_avro.encoder(record, head, told=bool(self.avro_schema))
+            return writing_avro.encoder(record, head, with_schema=bool(self.avro_schema))
         assert self.messages is not None
         head = _registered(self.registry, writing_protobuf.head, topic, self.messages)
         return writing_protobuf.encoder(self.messages, schema, head)

@@ -154,7 +154,7 @@ def fields_of(type_: MessageType, schema: pa.Schema) -> list[ValuesOf]:
     Raises
     ------
     ColumnError
-        For a column that is no field.
+        For a column that is not a field.
     SchemaError
         For a type its values cannot have.
     """
@@ -167,7 +167,7 @@ def fields_of(type_: MessageType, schema: pa.Schema) -> list[ValuesOf]:
         if not fits(plain, column.type, RECORD):
             hint = f"write {column.name!r} as {type_text(_signed(plain))} in `schema`, and cast it in the query"
             raise SchemaError(
-                f"field {column.name!r} of {type_.name} is no {type_text(column.type)}", got=type_text(plain), hint=hint
+                f"field {column.name!r} of {type_.name} is not a {type_text(column.type)}", got=type_text(plain), hint=hint
             )
         found.append(ValuesOf(one, plain, plain))
     return found
@@ -216,19 +216,19 @@ def _single(field: Any, wanted: pa.DataType | None, where: str) -> tuple[pa.Data
 def _struct(type_: Any, wanted: pa.DataType | None, where: str) -> tuple[pa.DataType, Getter]:
     fields = list(type_.fields)
     if wanted is not None and pa.types.is_struct(wanted):
-        asked = [wanted.field(i) for i in range(wanted.num_fields)]
-        for one in asked:
+        wanted_fields = [wanted.field(i) for i in range(wanted.num_fields)]
+        for one in wanted_fields:
             if one.name not in type_.fields_by_name:
                 raise unknown_column(
                     f"{where}.{one.name}", [f"{where}.{f.name}" for f in fields], f"messages {type_.full_name}"
                 )
-        pairs = [(type_.fields_by_name[one.name], one.type) for one in asked]
+        pairs = [(type_.fields_by_name[one.name], one.type) for one in wanted_fields]
     else:
         pairs = [(field, None) for field in fields]
     if not pairs or where.count(".") > _DEEPEST:
         got = "it has no fields" if not pairs else "it has itself as a field"
         hint = "leave the column out, or write its type in `schema` as deep as you need it"
-        raise SchemaError(f"field {where!r}, {type_.full_name}, is no column", got=got, hint=hint)
+        raise SchemaError(f"field {where!r}, {type_.full_name}, is not a column", got=got, hint=hint)
     parts = [(field.name, *typed(field, inner, f"{where}.{field.name}")) for field, inner in pairs]
     getters = [(name, one) for name, _, one in parts]
     return pa.struct([(name, found) for name, found, _ in parts]), lambda m: {name: one(m) for name, one in getters}

@@ -55,7 +55,7 @@ def number_of(value: bytes) -> int:
     return int(FRAME.unpack_from(value)[1])
 
 
-def registry_at(told: object) -> Connection:
+def registry_at(place: object) -> Connection:
     """A registry, from its address or from settings with ``url``.
 
     Raises
@@ -71,10 +71,10 @@ def registry_at(told: object) -> Connection:
         missing = f"{problem.name} (the schema registry's client)"
         raise missing_extra(missing, "kafka", "no schema can be looked up") from problem
     hint = 'write schema_registry="http://host:8081", or its settings with "url"'
-    a_text(told.get("url") if isinstance(told, Mapping) else told, "schema_registry", hint)
-    if isinstance(told, Mapping):
-        return connection(told.get("url"), {k: v for k, v in told.items() if k != "url"})
-    return connection(told, None)
+    a_text(place.get("url") if isinstance(place, Mapping) else place, "schema_registry", hint)
+    if isinstance(place, Mapping):
+        return connection(place.get("url"), {k: v for k, v in place.items() if k != "url"})
+    return connection(place, None)
 
 
 def client(registry: Connection) -> Any:

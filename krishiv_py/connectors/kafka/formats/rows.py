@@ -67,7 +67,7 @@ def _batch(schema: pa.Schema, fields: Sequence[ValuesOf], records: list[Record])
     for field, of in zip(schema, fields, strict=True):
         try:
             values = list(map(of.one, records))
-            array = column(values, of.plain if of.plain is not None else field.type, further=True)
+            array = column(values, of.plain if of.plain is not None else field.type, extra_fields=True)
             if of.plain is not None and of.logical is not None and of.logical != of.plain:
                 array = array.cast(of.logical)
             arrays.append(fit(array, field.type, RECORD, (field.name,)))
@@ -98,12 +98,12 @@ def _leaf(array: pa.Array, type_: pa.DataType) -> pa.Array:
             return array.cast(type_)
         return same_kind(array, type_)
     except (WrongTypeError, SchemaError):
-        raise ValueError(f"a value of {type_text(array.type)} is no {type_text(type_)}") from None
+        raise ValueError(f"a value of {type_text(array.type)} is not a {type_text(type_)}") from None
     except pa.ArrowException:
         raise ValueError(f"a part of a value of {type_text(array.type)} would be lost in {type_text(type_)}") from None
 
 
-RECORD: Final = Rule(missing="null", further="skip", leaf=_leaf)
+RECORD: Final = Rule(missing="null", extra="skip", leaf=_leaf)
 """Records, which may be of an older or a newer kind than the columns; names are as in the schema."""
 
 

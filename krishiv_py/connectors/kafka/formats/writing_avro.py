@@ -139,9 +139,9 @@ def head(registry: Any, topic: str, schema: Any) -> bytes:
     return FRAME.pack(0, registry.register_schema(f"{topic}-value", schema))
 
 
-def encoder(record: str, head_: bytes, *, told: bool) -> Encode:
+def encoder(record: str, head_: bytes, *, with_schema: bool) -> Encode:
     """Return what writes rows as records; those of a schema that was `told` are checked one by one."""
-    return functools.partial(_encoded, _parsed(record), head_, told)
+    return functools.partial(_encoded, _parsed(record), head_, with_schema)
 
 
 @functools.lru_cache(maxsize=64)
@@ -171,7 +171,7 @@ def _encoded(schema: Any, head_: bytes, checked: bool, table: pa.Table) -> list[
     except RAISED as problem:  # a time that Python has not, and a key that is twice in a map, too
         hint = "see which column it is, and cast it or change the schema"
         raise OperatorError(
-            "a row is no record of the Avro schema", got=failure_text(problem), then="the batch was not written", hint=hint
+            "a row is not a record of the Avro schema", got=failure_text(problem), then="the batch was not written", hint=hint
         ) from None
     return found
 

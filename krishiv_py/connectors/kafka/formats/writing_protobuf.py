@@ -29,7 +29,7 @@ def putters(type_: MessageType, schema: pa.Schema, where: str) -> list[tuple[str
     Raises
     ------
     PlanError
-        For a column that is no field of the message, or another type.
+        For a column that is not a field of the message, or another type.
     """
     known = message_class(type_).DESCRIPTOR.fields_by_name
     found = []
@@ -120,7 +120,10 @@ def _encoded(made: Any, columns: list[tuple[str, pa.DataType, Putter]], head_: b
     except RAISED as problem:
         hint = "see which column it is, and cast it or change the message"
         raise OperatorError(
-            f"a row is no {made.DESCRIPTOR.full_name}", got=failure_text(problem), then="the batch was not written", hint=hint
+            f"a row is not a {made.DESCRIPTOR.full_name}",
+            got=failure_text(problem),
+            then="the batch was not written",
+            hint=hint,
         ) from None
 
 

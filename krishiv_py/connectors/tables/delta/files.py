@@ -31,7 +31,7 @@ def _folder(path: str, storage: tuple[tuple[str, str], ...]) -> pafs.FileSystem:
 def rows_of(
     table: str, storage: Mapping[str, str], name: str, parts: Mapping[str, str | None], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file in the columns of a schema; a column that it does not have, and that is no partition, is null.
+    """The rows of a file in the columns of a schema; a column that it does not have, and that is not a partition, is null.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def rows_of(
             "a file of a Delta table is gone",
             got=f"{shown(table)}: {name}",
             then="its rows are lost to this query",
-            hint="keep files for longer than a query stands still (VACUUM ... RETAIN), and begin with a new checkpoint",
+            hint="keep files for longer than a query is stopped (VACUUM ... RETAIN), and begin with a new checkpoint",
         ) from None
     except MisfitError as problem:
         hint = "rewrite the file with the types of the table"

@@ -61,7 +61,7 @@ def options(value: object) -> Mapping[str, str]:
     """
     if not isinstance(value, Mapping):
         hint = 'pass a dict: {"AWS_REGION": "eu-central-1"}'
-        raise PlanError("`storage_options` is no dict", got=type(value).__name__, hint=hint)
+        raise PlanError("`storage_options` is not a dict", got=type(value).__name__, hint=hint)
     for name in value:
         a_text(name, "storage_options", 'pass texts by name: {"AWS_REGION": "eu-central-1"}')
     return dict(setting(name, each) for name, each in value.items())

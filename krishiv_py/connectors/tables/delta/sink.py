@@ -118,7 +118,7 @@ class DeltaSink(TransactionalSink):
         Raises
         ------
         ColumnError
-            For a key or partition that is no column.
+            For a key or partition that is not a column.
         SchemaError
             For a type that Delta has not, and for a table with other columns.
         """

@@ -46,7 +46,7 @@ class _Known:
 
 @attrs.frozen
 class _Place:
-    """Says where the source stands: `done` files of version `version` are planned.
+    """Says where the source is: `done` files of version `version` are planned.
 
     ``whole`` says that the files are those of the whole table at that version, and not those the version added; ``done`` is
     None when the version is behind.

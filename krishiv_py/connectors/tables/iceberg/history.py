@@ -96,7 +96,7 @@ def _entries(table: Any, snapshot: Any, written_by: int | None = None) -> Iterat
 
 
 def _file(table: Any, file: Any, deletes: Iterable[Any]) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "path": file.file_path,
         "size": file.file_size_in_bytes,
         "format": file.file_format.value,
@@ -107,6 +107,6 @@ def _file(table: Any, file: Any, deletes: Iterable[Any]) -> dict[str, Any]:
         to_json = iceberg("conversions").to_json
         types = spec.partition_type(table.schema()).fields
         values = [file.partition[at] for at in range(len(types))]
-        told["spec"] = spec.model_dump_json()
-        told["partition"] = [None if v is None else to_json(t.field_type, v) for t, v in zip(types, values, strict=True)]
-    return told
+        settings["spec"] = spec.model_dump_json()
+        settings["partition"] = [None if v is None else to_json(t.field_type, v) for t, v in zip(types, values, strict=True)]
+    return settings

@@ -102,7 +102,7 @@ def _starting(value: object) -> IcebergPlace:
         return value
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST:
         hint = 'use "earliest" for the whole table and what follows, "latest", or the number of a snapshot'
-        raise PlanError("`starting` is no place in a table", got=shown(value), hint=hint)
+        raise PlanError("`starting` is not a place in a table", got=shown(value), hint=hint)
     return value
 
 
@@ -111,26 +111,26 @@ def _check_snapshot(value: object) -> None:
         isinstance(value, str) and bool(value)
     )
     if not fits and not (isinstance(value, dt.datetime) and value.tzinfo is not None):
-        raise PlanError("`snapshot` is no snapshot", got=shown(value), hint=_SNAPSHOT)
+        raise PlanError("`snapshot` is not a snapshot", got=shown(value), hint=_SNAPSHOT)
 
 
-def _found(table: Any, name: str, told: Snapshot) -> int:
+def _found(table: Any, name: str, wanted: Snapshot) -> int:
     """Return the number of a snapshot."""
-    if isinstance(told, dt.datetime):
-        found = table.snapshot_as_of_timestamp(int(told.timestamp() * 1_000))
-    elif isinstance(told, str):
-        found = table.snapshot_by_name(told)
+    if isinstance(wanted, dt.datetime):
+        found = table.snapshot_as_of_timestamp(int(wanted.timestamp() * 1_000))
+    elif isinstance(wanted, str):
+        found = table.snapshot_by_name(wanted)
     else:
-        found = table.snapshot_by_id(told)
+        found = table.snapshot_by_id(wanted)
     if found is None:
-        raise _no_snapshot(table, name, told)
+        raise _no_snapshot(table, name, wanted)
     return int(found.snapshot_id)
 
 
-def _no_snapshot(table: Any, name: str, told: Snapshot) -> SourceError:
+def _no_snapshot(table: Any, name: str, wanted: Snapshot) -> SourceError:
     there = [str(each.snapshot_id) for each in table.metadata.snapshots]
     shown_some = ", ".join(there[-5:]) if there else "none"
-    got = f"{name}: {shown(told)}; the last ones are {shown_some}"
+    got = f"{name}: {shown(wanted)}; the last ones are {shown_some}"
     hint = "use one that the table still has; old ones expire"
     return SourceError("the Iceberg table has no such snapshot", got=got, hint=hint)
 

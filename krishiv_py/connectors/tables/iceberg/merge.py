@@ -37,10 +37,10 @@ def apply(table: Any, transaction: Any, changed: Net, key: Sequence[str], noted:
     old = table.scan(row_filter=where).to_arrow()
     old_keys = one_form(old.select(names).cast(keys), names)
     untouched = old.filter(pa.array(~np.isin(*numbered(old_keys, touched))))
-    further = [name for name in old.schema.names if name not in put.schema.names]
-    if further:  # columns that are not ours stay as they are
+    extra = [name for name in old.schema.names if name not in put.schema.names]
+    if extra:  # columns that are not ours stay as they are
         at = _places(*numbered(put.select(names), old_keys))
-        for name in further:
+        for name in extra:
             put = put.append_column(old.schema.field(name), old[name].take(at))
     rows = pa.concat_tables([untouched, put.select(old.schema.names).cast(old.schema)])
     before = _rows(table.metadata)

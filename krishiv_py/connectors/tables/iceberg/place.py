@@ -52,7 +52,7 @@ def a_catalog(value: object) -> Mapping[str, str]:
         return {"name": a_text(value, "catalog", "pass the name of a catalog of ~/.pyiceberg.yaml, or its properties")}
     if not isinstance(value, Mapping):
         hint = 'pass {"type": "sql", "uri": ..., "warehouse": ...}, or the name of a catalog of ~/.pyiceberg.yaml'
-        raise PlanError("`catalog` is no catalog", got=type(value).__name__, hint=hint)
+        raise PlanError("`catalog` is not a catalog", got=type(value).__name__, hint=hint)
     return options(value)
 
 

@@ -21,7 +21,7 @@ from krishiv_py.connectors.tables.iceberg.place import (
     without_secrets,
 )
 from krishiv_py.connectors.tables.keys import a_key, check_key, compact_every, evolve, file_size, kept, often
-from krishiv_py.connectors.tables.keys import create as told_create
+from krishiv_py.connectors.tables.keys import create as a_create
 from krishiv_py.connectors.transactional import TransactionalSink, written_by_another
 from krishiv_py.errors import (
     RAISED,
@@ -90,7 +90,7 @@ class IcebergSink(TransactionalSink):
     Raises
     ------
     PlanError
-        For what is no name or no catalog.
+        For a value that is not a name or not a catalog.
     MissingExtraError
         Without pyiceberg.
     """
@@ -98,7 +98,7 @@ class IcebergSink(TransactionalSink):
     table: str = attrs.field(converter=a_table)
     catalog: Mapping[str, str] = attrs.field(converter=a_catalog, repr=shown_catalog, kw_only=True)
     key: tuple[str, ...] = attrs.field(default=(), converter=a_key, kw_only=True)
-    create: bool = attrs.field(default=True, kw_only=True, converter=told_create)
+    create: bool = attrs.field(default=True, kw_only=True, converter=a_create)
     evolve: bool = attrs.field(default=False, kw_only=True, converter=evolve)
     keep_snapshots: int | None = attrs.field(default=20, kw_only=True, converter=_kept_snapshots)
     compact_every: int | None = attrs.field(default=None, kw_only=True, converter=compact_every)
@@ -118,7 +118,7 @@ class IcebergSink(TransactionalSink):
         Raises
         ------
         ColumnError
-            For a key that is no column.
+            For a key that is not a column.
         SchemaError
             For a type that Iceberg has not, and for a table with other columns.
         PlanError

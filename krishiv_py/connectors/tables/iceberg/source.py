@@ -283,7 +283,7 @@ class IcebergSource(Source):
                     "a file of an Iceberg table is gone",
                     got=f"{self.name}: {file['path']}",
                     then="its rows are lost to this query",
-                    hint=f"keep snapshots and files for longer than a query stands still, and {_AGAIN}",
+                    hint=f"keep snapshots and files for longer than a query is stopped, and {_AGAIN}",
                 ) from None
             except RAISED as problem:
                 raise SourceError(
@@ -309,8 +309,8 @@ def columns_of(schema: Any) -> pa.Schema:
 
 def trimmed(metadata: Any) -> str:
     """Return what tasks need of the metadata of a table, as JSON; without its history."""
-    told = json.loads(metadata.model_dump_json())
+    metadata_ = json.loads(metadata.model_dump_json())
     for name in ("snapshots", "snapshot-log", "metadata-log", "statistics", "partition-statistics"):
-        told[name] = []
-    told["refs"], told["current-snapshot-id"] = {}, None
-    return json.dumps(told)
+        metadata_[name] = []
+    metadata_["refs"], metadata_["current-snapshot-id"] = {}, None
+    return json.dumps(metadata_)

@@ -60,7 +60,7 @@ class _Screened:
 def _screen(addends: Addends) -> _Screened:
     arrays, special = addends.arrays, None
     large: list[NumPy] | None = None
-    if addends.wide is not None:  # what these rows hold beside is no addend, only the nearest double
+    if addends.wide is not None:  # what these rows hold besides is not an addend, only the nearest double
         narrow = addends.wide.is_null().to_numpy(zero_copy_only=False)
         arrays = [np.where(narrow, a, 0.0) for a in arrays]
     top = _top(arrays)

@@ -1,4 +1,4 @@
-"""Sums of doubles without loss: what rounding takes away is kept beside."""
+"""Sums of doubles without loss: what rounding takes away is kept besides."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Whole numbers of any length, many at once: sums of doubles that no few doubles can hold.
 
 A number is a row of 32-bit limbs in 64-bit places, the lowest first, in units of ``2**-1074``, the smallest double; limb 0
-of a row stands at an offset that the rows share. What is kept in state is one list a number: the place of its lowest limb,
+of a row is at an offset that the rows share. What is kept in state is one list a number: the place of its lowest limb,
 then its limbs, each with the sign of the number.
 """
 

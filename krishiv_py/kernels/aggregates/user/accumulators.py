@@ -101,7 +101,7 @@ class _Pickler(pickle.Pickler):
         self.classes = classes
 
     def reducer_override(self, obj: Any) -> Any:
-        """Called for what is no plain value: an object, or a class or function that is named."""
+        """Called for a value that is not a plain value: an object, or a class or function that is named."""
         if type(obj) in (np.ndarray, _OldArray):
             return array_of, (_layout(obj.dtype), obj.shape, obj.tobytes())
         if isinstance(obj, np.generic) and type(obj).__module__ == "numpy":
@@ -227,12 +227,12 @@ def _dtype(layout: Any, level: int = 0) -> np.dtype[Any]:
 
 def _naturals(given: Any) -> tuple[int, ...]:
     if type(given) is not tuple or not all(type(n) is int and 0 <= n < 1 << 31 for n in given):
-        raise ValueError("an array in state has sizes that are no whole numbers")
+        raise ValueError("an array in state has sizes that are not whole numbers")
     return given
 
 
 def _check_values(array: npt.NDArray[Any]) -> None:
-    """Refuse bytes that are no value of their dtype: other truth values than 0 and 1, characters that Unicode does not have."""
+    """Refuse bytes that are not values of their dtype: truth values other than 0 and 1, characters that are not Unicode."""
     if array.dtype.names is not None:
         for name in array.dtype.names:
             _check_values(array[name])
@@ -243,7 +243,7 @@ def _check_values(array: npt.NDArray[Any]) -> None:
         else:
             wrong = raw.view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder)) > _LAST_CHARACTER
         if wrong.any():
-            raise ValueError("an array in state holds bytes that are no values of its dtype")
+            raise ValueError("an array in state holds bytes that are not values of its dtype")
 
 
 class _OldDtype:

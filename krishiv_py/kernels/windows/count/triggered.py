@@ -160,10 +160,10 @@ class TriggeredCountOperator:
         ends = newest[f.groups] - (numbers[newest[f.groups]] - f.last)  # rows of windows not yet full lie side by side
         place = f.last - f.starts
         index = np.zeros(len(place), np.int64) if self.every is None else (place + closing) // self.every
-        told = index * (self.every or 0)
-        first = np.where(self.discarding, ends - place + told, ends - place)
-        old = np.flatnonzero((told > 0) & self.retract)
-        stops = np.concatenate([ends, (ends - place + told - 1)[old]])
+        before = index * (self.every or 0)
+        first = np.where(self.discarding, ends - place + before, ends - place)
+        old = np.flatnonzero((before > 0) & self.retract)
+        stops = np.concatenate([ends, (ends - place + before - 1)[old]])
         begins = np.concatenate([first, (ends - place)[old]])
         found = compose(np.arange(len(ends)), np.arange(len(ends), len(stops)), old, (f.starts, f.moments))
         merged = self._contents(rows, order, begins[found.result], stops[found.result])

@@ -19,7 +19,7 @@ from krishiv_py.arrays.picking import pick
 from krishiv_py.kernels.columns.layout import WINDOW_END, WINDOW_START, Layout
 from krishiv_py.kernels.columns.place import START
 from krishiv_py.kernels.columns.times import unstamp
-from krishiv_py.kernels.firing.asked import asked_by
+from krishiv_py.kernels.firing.custom_trigger import custom_trigger_of
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.state_table import StateTables
@@ -45,7 +45,9 @@ class AssignedOperator:
             operation=TumblingWindow(spec.tick_us, spec.tick_us),
             late_columns=(),
         )
-        slices = FixedOperator(inside, counted=not spec.options.fires_once and asked_by(spec.options.trigger) is not None)
+        slices = FixedOperator(
+            inside, counted=not spec.options.fires_once and custom_trigger_of(spec.options.trigger) is not None
+        )
         triggered = None if spec.options.fires_once else TriggeredOperator(inside)
         self.within = triggered or slices
         self.slices = slices

@@ -66,11 +66,11 @@ class PaneOperator(TriggeredOperator):
         return attrs.evolve(result, results=table, firings=table.num_rows)
 
     def _call(self, event: str, pane: Pane, *row: object) -> list[Any]:
-        """Tell the handlers; gives the tuples they submit."""
+        """Call the handlers, and return the tuples they submit."""
         assert self.handler is not None
-        return [t for name, function in self.handler.calls[event] for t in self._told(name, function, event, pane, *row)]
+        return [t for name, function in self.handler.calls[event] for t in self._call_one(name, function, event, pane, *row)]
 
-    def _told(self, name: str, function: Callable[..., Any], event: str, pane: Pane, *row: object) -> list[Any]:
+    def _call_one(self, name: str, function: Callable[..., Any], event: str, pane: Pane, *row: object) -> list[Any]:
         try:
             given = function(pane, *row)
         except RAISED as problem:  # user code: whatever it raises is reported with the pane

@@ -69,7 +69,7 @@ class FixedOperator:
         self.layout = Layout(spec)
         self.assigner = FixedAssigner(spec.operation.grid)
         self.emitter = Emitter(self.layout)
-        self.patience = FiringDelay.of(spec.options)
+        self.firing_delay = FiringDelay.of(spec.options)
         self.mode = spec.options.emit_mode
         counts = [pa.field(name, pa.int64()) for name in (ROWS, NEWEST)] if counted else []
         self.chunk_schema = pa.schema(
@@ -105,15 +105,15 @@ class FixedOperator:
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         runs = Runs(bucket, SLICE, self.merge)
-        due = self.patience.due(moment, Fired.of(bucket).fired_at)
+        due = self.firing_delay.due(moment, Fired.of(bucket).fired_at)
         fresh = pa.concat_tables(chunks) if chunks else None
         results = []
         if fresh is not None and fresh.num_rows:
             again = [] if self.mode == "final" else self._fired_by(fresh, due.from_us)
-            stood = self.content(runs, again) if again and self.mode == "retractions" else None
+            previous = self.content(runs, again) if again and self.mode == "retractions" else None
             self._append(runs, fresh, due.from_us)
             if again:
-                results += self._fire_again(runs, fresh, again, stood)
+                results += self._fire_again(runs, fresh, again, previous)
         results += self._fire(runs, due)
         Fired(due.reached_us).store(bucket)
         self._forget(runs, due.horizon_us)
@@ -125,7 +125,7 @@ class FixedOperator:
         if fired_at == UNSET:
             return []
         slices = sorted_unique(fresh[SLICE].to_numpy()).tolist()
-        return self.windows_of(slices, self.patience.over(fired_at), fired_at)
+        return self.windows_of(slices, self.firing_delay.over(fired_at), fired_at)
 
     def _append(self, runs: Runs, fresh: pa.Table, fired_at: int) -> None:
         """Append the batch to its slices."""
@@ -205,9 +205,9 @@ class FixedOperator:
         new = self.merged(self._only(now, changed))
         out = []
         if self.mode == "retractions":
-            stood = self._only(before, changed) if before is not None else None
-            if stood is not None and stood.num_rows:
-                old = self.merged(stood)
+            previous = self._only(before, changed) if before is not None else None
+            if previous is not None and previous.num_rows:
+                old = self.merged(previous)
                 out.append(self.emitter.rows(old, *self._bounds(old), "-U"))
                 known = self._pairs_in(new, old)
                 out.append(self.emitter.rows(new, *self._bounds(new), renewed(known)))
@@ -234,7 +234,7 @@ class FixedOperator:
     def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         runs = Runs(bucket, SLICE, self.merge)
-        horizon = self.patience.over(Fired.of(bucket).fired_at)
+        horizon = self.firing_delay.over(Fired.of(bucket).fired_at)
         starts = self.windows_of(runs.names(), horizon, END_OF_TIME)
         return self.shown(runs, starts)
 
@@ -255,7 +255,7 @@ class FixedOperator:
         """See :class:`~krishiv_py.kernels.wrappers.ttl_fixed.WindowDropping`."""
         runs = Runs(bucket, SLICE, self.merge)
         gone = remove_keys(runs, self.layout.key_names, dead, self.chunk_schema)
-        return self.spread(gone, self.patience.over(moment.watermark_us))
+        return self.spread(gone, self.firing_delay.over(moment.watermark_us))
 
     def spread(self, rows: pa.Table, after: int) -> pa.Table:
         """Start and key of each window that has some of these rows and ends after a point in time."""
@@ -274,7 +274,7 @@ class FixedOperator:
     def _wakeup(self, runs: Runs, watermark_us: int) -> int | None:
         """The next watermark at which a window fires or a slice is over."""
         watermark_us = max(watermark_us, UNSET // 2)
-        fires, keep_us = self.next_end(runs, watermark_us), self.patience.keep_us
+        fires, keep_us = self.next_end(runs, watermark_us), self.firing_delay.keep_us
         if not keep_us:
             return fires
         over = self.next_end(runs, watermark_us - keep_us)

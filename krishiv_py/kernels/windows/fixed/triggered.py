@@ -21,12 +21,12 @@ from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.arrays.splitting import portions, split
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.kernels.aggregates.failed import told_where
+from krishiv_py.kernels.aggregates.failed import failing_place
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import place_of
-from krishiv_py.kernels.firing.asked import Question, WindowFacts, asked_by
 from krishiv_py.kernels.firing.changelog import Firings, written
+from krishiv_py.kernels.firing.custom_trigger import Question, WindowFacts, custom_trigger_of
 from krishiv_py.kernels.firing.due import Due, FiringDelay
 from krishiv_py.kernels.firing.interval import IntervalGate
 from krishiv_py.kernels.firing.prefixes import PrefixFold, Units, units_of
@@ -147,10 +147,10 @@ class TriggeredOperator:
         self.assigner = FixedAssigner(spec.operation.grid)
         self.emitter = Emitter(self.layout)
         self.trigger = spec.options.trigger
-        self.asked = asked_by(self.trigger)
-        self.log = PairLog(self.layout, counted=self.asked is not None)
-        self._slices = FixedOperator(spec, counted=self.asked is not None)
-        self.patience = FiringDelay(0, spec.options.allowed_lateness_us, spec.options.left_us)
+        self.custom_trigger = custom_trigger_of(self.trigger)
+        self.log = PairLog(self.layout, counted=self.custom_trigger is not None)
+        self._slices = FixedOperator(spec, counted=self.custom_trigger is not None)
+        self.firing_delay = FiringDelay(0, spec.options.allowed_lateness_us, spec.options.left_us)
         self.discarding = spec.options.accumulation == "discarding"
         self.retract = spec.options.emit_mode == "retractions" and not self.discarding
         self.by_row = self.trigger._row_by_row
@@ -169,7 +169,7 @@ class TriggeredOperator:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         runs, shared = Runs(bucket, WINDOW, self.log.compact), self._shared(bucket)
         waiting, gate, changed = Waiting.of(bucket), IntervalGate.of(bucket), _changed(bucket)
-        due = self.patience.due(moment, Fired.of(bucket).fired_at)
+        due = self.firing_delay.due(moment, Fired.of(bucket).fired_at)
         results, taken = list[pa.Table](), _Taken()
         ending = frozenset[int]() if shared is None else frozenset(w for w in shared.ending(due) if w not in runs)
         held = HeldWindows(runs, shared, ending)
@@ -273,12 +273,12 @@ class TriggeredOperator:
     ) -> list[pa.Table]:
         """Windows that have not ended: what changed when the time has come, or what a user's trigger says."""
         changed.remove(changed.between(None, due.to_us - self.window.size_us + 1))
-        if self.asked is not None and not moment.asks:
+        if self.custom_trigger is not None and not moment.calls_triggers:
             return []
         opens = gate.opens(self.trigger, moment, changed=len(changed) > 0)
         question = None
-        if self.asked is not None:
-            question = Question(self.asked, self.layout, moment, None if opens else taken.pairs)
+        if self.custom_trigger is not None:
+            question = Question(self.custom_trigger, self.layout, moment, None if opens else taken.pairs)
         elif not opens:
             return []
         wanted = list(changed) if opens else taken.open
@@ -398,7 +398,7 @@ class TriggeredOperator:
         """Return what some pairs come to, given an entry of each: discarding, what came since their last firing."""
         if self.discarding:
             return pick(state.pends, state.pend_at[wanted])
-        with told_where(lambda pair: place_of(self.layout.spec, log, int(first[pair]))):
+        with failing_place(lambda pair: place_of(self.layout.spec, log, int(first[pair]))):
             return self.log.total(state, wanted)
 
     def state(self, bucket: Bucket) -> pa.Table:
@@ -418,7 +418,7 @@ class TriggeredOperator:
             starts = heads[WINDOW].to_numpy()
             tables.append(opened.table(heads, updated[wanted], value.columns, starts, starts + self.window.size_us))
         if shared is not None:
-            tables.append(shared.shown(runs, self.patience.fired(Fired.of(bucket).fired_at)))
+            tables.append(shared.shown(runs, self.firing_delay.fired(Fired.of(bucket).fired_at)))
         return pa.concat_tables(tables)
 
     def drop_windows(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> pa.Table:
@@ -431,7 +431,7 @@ class TriggeredOperator:
             parts.append(gone.add_column(0, WINDOW, pa.repeat(pa.scalar(window, pa.int64()), gone.num_rows)).select(names))
         shared = self._shared(bucket)
         if shared is not None:
-            parts.append(shared.remove(dead, self.patience.fired(Fired.of(bucket).fired_at)))
+            parts.append(shared.remove(dead, self.firing_delay.fired(Fired.of(bucket).fired_at)))
         Waiting.of(bucket).only(runs).store(bucket)
         changed = _changed(bucket)
         changed.remove([w for w in changed if w not in runs])
@@ -453,7 +453,7 @@ class TriggeredOperator:
         """The next watermark at which a window fires or is over; any larger one where late rows wait for it."""
         if waiting.new_at or waiting.late_at:
             return due.to_us + 1
-        size, keep, runs = self.window.size_us, self.patience.keep_us, held.own
+        size, keep, runs = self.window.size_us, self.firing_delay.keep_us, held.own
         ends = (w + size for w in runs.between(due.to_us - size + 1, None, most=1))
         overs = (w + size + keep for w in runs.between(due.to_us - size - keep + 1, None, most=1))
         first = None if held.shared is None else held.shared.next_end(due)

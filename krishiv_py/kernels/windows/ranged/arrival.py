@@ -49,7 +49,7 @@ class ArrivalOperator(LookBackOperator):
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
         held_us = self.before if self.window.max_rows_per_window is None else self.reach_us
-        self.patience = FiringDelay(0, spec.options.allowed_lateness_us + held_us)  # only rows to come look at what is held
+        self.firing_delay = FiringDelay(0, spec.options.allowed_lateness_us + held_us)  # only rows to come look at what is held
 
     def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`: no row waits for its result."""

@@ -16,14 +16,14 @@ from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import Ranges, expand, running
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints
-from krishiv_py.kernels.aggregates.failed import regrouped, told_where
+from krishiv_py.kernels.aggregates.failed import failing_place, regrouped
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.firing.due import FiringDelay
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.emit import Emitter
-from krishiv_py.kernels.results.refused import Judged, counted, judged
+from krishiv_py.kernels.results.refused import SplitRows, counted, split_late
 from krishiv_py.kernels.results.state_table import StateTables
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.expired_keys import DeadKeys
@@ -62,11 +62,13 @@ class DistinctOperator:
         self.layout = Layout(spec)
         self.emitter = Emitter(self.layout)
         self.spans = WindowSpans(spec.operation, spec.tick_us)
-        self.patience = FiringDelay.of(spec.options)
+        self.firing_delay = FiringDelay.of(spec.options)
         self.final = spec.options.emit_mode == "final"
         self.changes = None if self.final else Changes(self.layout, self.spans)
-        told = spec.options.emit_mode == "retractions" and spec.options.trigger.early is not None
-        self.on_time = self.final or (spec.options.trigger.on_time and not told)  # row by row, every change was told already
+        withdraws = spec.options.emit_mode == "retractions" and spec.options.trigger.early is not None
+        self.on_time = self.final or (
+            spec.options.trigger.on_time and not withdraws
+        )  # row by row, every change was told already
         self.by_window = spec.options.state_refuses
         self.block_us = max(self.spans.size // BLOCKS, 1)
         self.partial_names = [f.name for f in self.layout.partial_fields]
@@ -78,12 +80,12 @@ class DistinctOperator:
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         log = TimeLog(bucket, "d")
-        due = self.patience.due(moment, Fired.of(bucket).fired_at)
+        due = self.firing_delay.due(moment, Fired.of(bucket).fired_at)
         Fired(due.reached_us).store(bucket)
         fresh = pa.concat_tables(chunks) if chunks else None
         found, results = None, []
         if fresh is not None and fresh.num_rows:
-            found = self._judge(log, fresh, due.horizon_us, moment.watermark_us)
+            found = self._split_late(log, fresh, due.horizon_us, moment.watermark_us)
             rows = found.rows
             if self.changes is not None and rows.num_rows:
                 times = times_of(rows)
@@ -104,7 +106,7 @@ class DistinctOperator:
         if rows is None:
             return opened.empty()
         o = ordered(rows, self.layout.key_names, self.spans.reach, self.spans.reach)
-        horizon = self.patience.over(Fired.of(bucket).fired_at)
+        horizon = self.firing_delay.over(Fired.of(bucket).fired_at)
         w, values = self._contents(o, self._windows(o, horizon, END_OF_TIME))
         if not len(w.ids):
             return opened.empty()
@@ -113,26 +115,26 @@ class DistinctOperator:
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts windows that had not ended."""
-        passed = self.patience.fired(Fired.of(bucket).fired_at)
+        passed = self.firing_delay.fired(Fired.of(bucket).fired_at)
         keys = DeadKeys.of(dead, self.layout.key_names)
         gone = TimeLog(bucket, "d").remove(keys.rows, self.spans.frontier(passed))
         if gone is None:
             return 0
         return len(self._windows(ordered(gone, keys.names, self.spans.reach, self.spans.reach), passed, END_OF_TIME).ids)
 
-    def _judge(self, log: TimeLog, fresh: pa.Table, horizon: int, watermark_us: int) -> Judged:
+    def _split_late(self, log: TimeLog, fresh: pa.Table, horizon: int, watermark_us: int) -> SplitRows:
         """Late rows, and the others in the layout of the state."""
         if not self.by_window:
-            return Judged(fresh)
-        times, found = times_of(fresh), Judged(fresh)
+            return SplitRows(fresh)
+        times, found = times_of(fresh), SplitRows(fresh)
         if (self.spans.own_end(times) < horizon).any():
             held = log.load(shift(horizon, -self.spans.reach), shift(horizon, self.spans.size))
             held = fresh.slice(0, 0) if held is None else held
             known, keys = held.num_rows, group_rows(self.layout.key_names, held, fresh)
             refused = self.spans.late(times, keys.ids[known:], times_of(held), keys.ids[:known], keys.n, horizon)
-            found, times = judged(self.layout, fresh, times, refused, watermark_us), times[~refused]
+            found, times = split_late(self.layout, fresh, times, refused, watermark_us), times[~refused]
         kept = found.rows.select([n for n in fresh.column_names if not n.startswith("l")])
-        return Judged(kept.append_column(FROM, pa.array(np.maximum(times, horizon))), found.late)
+        return SplitRows(kept.append_column(FROM, pa.array(np.maximum(times, horizon))), found.late)
 
     def _fire(self, log: TimeLog, above: int, upto: int) -> list[pa.Table]:
         """All windows with ``above <= end < upto``."""
@@ -183,7 +185,7 @@ class DistinctOperator:
         low, high = w.low - count[w.low], w.high - count[w.high]
         some = np.flatnonzero(high > low)
         r = Ranges(low[some], high[some], block[prompt])
-        with self._told(o, w), regrouped(some):
+        with self._failing_place(o, w), regrouped(some):
             parts = [pa.table(range_partials(self.layout, pick(o.rows, prompt), r), names=self.partial_names)]
         at, windows = expand(count[w.low], count[w.high])
         rows = straggling[at]
@@ -193,14 +195,14 @@ class DistinctOperator:
         parts.append(pa.table(self.layout.create(pick(o.rows, rows), single, len(rows)), names=self.partial_names))
         owners = np.concatenate([some, windows])
         used, ids = np.unique(owners, return_inverse=True)
-        with self._told(o, w), regrouped(used):
+        with self._failing_place(o, w), regrouped(used):
             merged = self.layout.merge(pa.concat_tables(parts), ids.astype(np.int64), len(used))
             return w.only(used), self.layout.finish(pa.Table.from_arrays(merged, names=self.partial_names))
 
-    def _told(self, o: Ordered, w: _Windows) -> AbstractContextManager[None]:
+    def _failing_place(self, o: Ordered, w: _Windows) -> AbstractContextManager[None]:
         """Let the error for one of the windows say which."""
         ends = w.starts + self.spans.size
-        return told_where(lambda n: place_of(self.layout.spec, o.rows, int(w.low[n]), (int(w.starts[n]), int(ends[n]))))
+        return failing_place(lambda n: place_of(self.layout.spec, o.rows, int(w.low[n]), (int(w.starts[n]), int(ends[n]))))
 
     def _table(self, o: Ordered, w: _Windows, values: list[pa.Array]) -> pa.Table:
         order = stable_order(w.starts)
@@ -220,5 +222,5 @@ class DistinctOperator:
         if earliest is not None:
             found.append(earliest + self.spans.reach)
         if found:
-            return min(found) + self.patience.wait_us + 1
-        return None if log.latest is None else log.latest + self.spans.reach + self.patience.keep_us + 1
+            return min(found) + self.firing_delay.wait_us + 1
+        return None if log.latest is None else log.latest + self.spans.reach + self.firing_delay.keep_us + 1

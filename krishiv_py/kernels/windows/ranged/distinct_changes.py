@@ -55,7 +55,7 @@ class Changes:
         self.names = [f.name for f in layout.partial_fields]
 
     def __call__(self, known: pa.Table | None, fresh: pa.Table, watermark_us: int, due: Due) -> pa.Table:
-        """Results of windows that `fresh` rows change, beside the `known` ones; windows that are over are gone."""
+        """Results of windows that `fresh` rows change, next to the `known` ones; windows that are over are gone."""
         rows = fresh if known is None else pa.concat_tables([known, fresh])
         base = rows.num_rows - fresh.num_rows
         is_new = np.arange(rows.num_rows) >= base
@@ -64,7 +64,7 @@ class Changes:
         windows, seqs = self._events(o, m, base, due.from_us)
         if not len(windows):
             return self.emitter.schema.empty_table()
-        partials, found = self._told(o, m, windows, seqs, base)
+        partials, found = self._changes(o, m, windows, seqs, base)
         windows = windows[found.cause]
         starts = m.starts[windows]
         at = pa.array(m.rows[m.bounds(windows)[0]])
@@ -126,7 +126,7 @@ class Changes:
             parts.append(pa.table(self.layout.create(held, dense.astype(np.int64), len(used)), names=self.names))
         return pa.concat_tables(parts), some
 
-    def _told(self, o: Ordered, m: _Members, windows: Ints, seqs: Ints, base: int) -> tuple[pa.Table, Lines]:
+    def _changes(self, o: Ordered, m: _Members, windows: Ints, seqs: Ints, base: int) -> tuple[pa.Table, Lines]:
         """Return what firings come to and what stood before, one after the other, and the lines that tell of them."""
         partials, _ = self._content(o, m, windows, seqs)
         fires, order = np.arange(len(windows)), (m.starts[windows], seqs)
@@ -134,7 +134,7 @@ class Changes:
             return partials, compose(fires, fires[:0], fires[:0], order)
         first = np.ones(len(windows), np.bool_)
         first[1:] = windows[1:] != windows[:-1]
-        stood = np.where(first, np.where(m.created[windows] < base, base - 1, -1), np.roll(seqs, 1))
-        old, some = self._content(o, m, windows, stood)
+        previous = np.where(first, np.where(m.created[windows] < base, base - 1, -1), np.roll(seqs, 1))
+        old, some = self._content(o, m, windows, previous)
         by = np.flatnonzero(some)
         return pa.concat_tables([partials, old]), compose(fires, len(fires) + np.arange(len(by)), by, order)

@@ -76,7 +76,7 @@ class LookBackOperator:
         self.pane = "final" if self.mode == "final" else "on_time"
         found = FiringDelay.of(spec.options)
         wait_us, written_us = found.wait_us + self.after, shift(found.written_us, -self.after)
-        self.patience = FiringDelay(wait_us, found.keep_us + self.before + self.after, written_us=written_us)
+        self.firing_delay = FiringDelay(wait_us, found.keep_us + self.before + self.after, written_us=written_us)
         self.reach_us = self.before + self.after
         self.block_us = max(self.before // BLOCKS, 1)
         self._cut = 0
@@ -89,7 +89,7 @@ class LookBackOperator:
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
         log, self._cut = TimeLog(bucket, "b"), 0
-        due = self.patience.due(moment, Fired.of(bucket).fired_at)
+        due = self.firing_delay.due(moment, Fired.of(bucket).fired_at)
         fresh = pa.concat_tables(chunks) if chunks else None
         results: list[pa.Table] = []
         counters: dict[str, int] = {}
@@ -120,7 +120,7 @@ class LookBackOperator:
         rows, opened = TimeLog(bucket, "b").written(), StateTables(self.layout)
         if rows is None:
             return opened.empty()
-        frontier = self.patience.fired(Fired.of(bucket).fired_at)
+        frontier = self.firing_delay.fired(Fired.of(bucket).fired_at)
         o = ordered(rows, self.layout.key_names, self.before, self.after)
         anchors = np.flatnonzero(o.times >= frontier)
         r, times = self._ranges(o, anchors), o.times[anchors]
@@ -134,7 +134,7 @@ class LookBackOperator:
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts rows that had not had their result."""
-        frontier = self.patience.fired(Fired.of(bucket).fired_at)
+        frontier = self.firing_delay.fired(Fired.of(bucket).fired_at)
         gone = TimeLog(bucket, "b").remove(DeadKeys.of(dead, self.layout.key_names).rows, frontier)
         return 0 if gone is None else int(np.count_nonzero(times_of(gone) >= frontier))
 
@@ -268,5 +268,5 @@ class LookBackOperator:
     def _wakeup(self, log: TimeLog) -> int | None:
         """The next watermark at which a row has its result, else the one at which the last row is forgotten."""
         if log.next_waiting is not None:
-            return log.next_waiting + self.patience.wait_us + 1
-        return None if log.latest is None else log.latest + self.patience.keep_us + 1
+            return log.next_waiting + self.firing_delay.wait_us + 1
+        return None if log.latest is None else log.latest + self.firing_delay.keep_us + 1

@@ -24,7 +24,7 @@ import pyarrow as pa
 from krishiv_py.arrays.ranges import Ranges
 from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.aggregates import AggKernel, Rows
-from krishiv_py.kernels.aggregates.failed import regrouped, told_where
+from krishiv_py.kernels.aggregates.failed import failing_place, regrouped
 from krishiv_py.kernels.aggregates.generic.ranges import OrderedInput, as_array
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import Bounds, place_of
@@ -69,7 +69,7 @@ def range_values(
     out: list[pa.Array] = []
     for call, (kernel, column) in zip(layout.spec.aggs, inputs(layout, rows), strict=True):
         own = r if call.over_us is None or anchors is None else _narrowed(times, r, times[anchors], call.over_us)
-        with told_where(where):
+        with failing_place(where):
             found = kernel.range_results(column, own, holes, listing)
             out.append(kernel.finish(_partials(kernel, column, times, own, holes)) if found is None else found)
     return out

@@ -14,13 +14,13 @@ from krishiv_py.arrays.grouping import group_rows, key_hashes
 from krishiv_py.arrays.sorting import sorted_unique
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME, Layout
-from krishiv_py.kernels.firing.asked import Question, asked_by
+from krishiv_py.kernels.firing.custom_trigger import Question, custom_trigger_of
 from krishiv_py.kernels.firing.due import FiringDelay
 from krishiv_py.kernels.firing.interval import IntervalGate
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.emit import Emitter
-from krishiv_py.kernels.results.refused import counted, judged
+from krishiv_py.kernels.results.refused import counted, split_late
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.state.sections import Section
@@ -54,9 +54,9 @@ class VisitingOperator:
         self.layout = Layout(spec)
         self.rows = SessionRows(self.layout)
         self.emitter = Emitter(self.layout)
-        self.patience = FiringDelay.of(spec.options)
+        self.firing_delay = FiringDelay.of(spec.options)
         self.trigger = spec.options.trigger
-        self.asked = asked_by(self.trigger)
+        self.custom_trigger = custom_trigger_of(self.trigger)
         self.discarding = spec.options.accumulation == "discarding"
         self.retract = spec.options.emit_mode == "retractions" and not self.discarding
 
@@ -77,9 +77,9 @@ class Visits:
         self.trigger = operator.trigger
         self.numbers, self.gate = Numbers.of(bucket), IntervalGate.of(bucket)
         self.bucket, self.moment = bucket, moment
-        self.question = None if operator.asked is None else Question(operator.asked, operator.layout, moment)
+        self.question = None if operator.custom_trigger is None else Question(operator.custom_trigger, operator.layout, moment)
         self.watermark_us = moment.watermark_us
-        self.horizon = operator.patience.due(moment).horizon_us
+        self.horizon = operator.firing_delay.due(moment).horizon_us
         self.log = operator.log(bucket)
         self.changed = KeyedLog(bucket, "i", _HASHES, _once)
         self.timers = DueQueue(bucket, "w", _FINEST_US)
@@ -96,15 +96,15 @@ class Visits:
         """Rows behind the held ones that end up in a session that is closed."""
         raise NotImplementedError
 
-    def judge(self, held: pa.Table, rows: pa.Table) -> pa.Table:
-        """Rule "window": refuse rows that end up in a closed session, beside what is held of their keys."""
+    def without_late(self, held: pa.Table, rows: pa.Table) -> pa.Table:
+        """Rule "window": refuse rows that end up in a closed session, next to what is held of their keys."""
         times, of = rows[TIME].to_numpy(), self._visited
         if not of.rows.by_window or not (times < self.horizon).any():
             return rows
         keys = group_rows(of.layout.key_names, held, rows)
         starts = np.concatenate([held[TIME].to_numpy(), times])
         ends = np.concatenate([held[END].to_numpy(), of.rows.ends(rows)])
-        found = judged(of.layout, rows, times, self.closed(keys.ids, starts, ends, held.num_rows), self.watermark_us)
+        found = split_late(of.layout, rows, times, self.closed(keys.ids, starts, ends, held.num_rows), self.watermark_us)
         self.late = found.late
         return found.rows
 
@@ -112,7 +112,7 @@ class Visits:
         """Return when each of `n` keys is to be looked at again, given its open sessions and which of them wait for the
         watermark.
         """
-        moment = ends + np.where(ends <= self.watermark_us, self._visited.patience.keep_us, 0)
+        moment = ends + np.where(ends <= self.watermark_us, self._visited.firing_delay.keep_us, 0)
         if self.trigger.late == "watermark":
             moment = np.where(waits, min(self.watermark_us + 1, END_OF_TIME), moment)
         found = np.full(n, END_OF_TIME)
@@ -126,8 +126,8 @@ class Visits:
         due = sorted_unique(timers[HASH].to_numpy())
         results = [self.visit(due, nothing, due=True)] if len(due) else []
         changed = len(self.changed) > 0 or chunk.num_rows > 0
-        asks = self.question is None or self.moment.asks
-        opens = asks and self.gate.opens(self.trigger, self.moment, changed=changed)
+        calls_triggers = self.question is None or self.moment.calls_triggers
+        opens = calls_triggers and self.gate.opens(self.trigger, self.moment, changed=changed)
         if chunk.num_rows:
             hashes = sorted_unique(key_hashes([chunk[k] for k in self._visited.layout.key_names], chunk.num_rows))
             results.append(self.visit(hashes, chunk, early="none" if self.question is None or opens else "came"))

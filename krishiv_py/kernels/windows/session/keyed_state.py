@@ -8,7 +8,7 @@ STANDING      bounds      a result that was written and not withdrawn: number ``
 MARK          q, q        the key is looked at again when the watermark reaches ``q``
 ============  ==========  =========================================================================================
 
-A key that is looked at is written anew, so of its entries only those of the last step (``s``) count.
+A key that is looked at is written again, so of its entries only those of the last step (``s``) count.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class EntryLog:
     layout : Layout
         Names the keys.
     plain : dict
-        The columns of numbers and flags, in the order in which they are stored, with what stands in entries that say nothing.
+        The columns of numbers and flags, in the order in which they are stored, with what is in entries that say nothing.
     content : sequence of pyarrow.Field
         The columns behind the keys; null in entries that say nothing.
     """
@@ -68,10 +68,12 @@ class EntryLog:
     def entries(self, keys: pa.Table, columns: Mapping[str, Ints | pa.ChunkedArray], kind: int, seq: int) -> pa.Table:
         """Entries of a kind; `keys` has hash and key of each."""
         n = keys.num_rows
-        told = {name: keys[name] for name in (HASH, *self.layout.key_names)}
-        told |= {name: pa.array(given) if isinstance(given, np.ndarray) else given for name, given in columns.items()}
+        filled = {name: keys[name] for name in (HASH, *self.layout.key_names)}
+        filled |= {name: pa.array(given) if isinstance(given, np.ndarray) else given for name, given in columns.items()}
         plain = {**self._plain, SEQ: seq, KIND: kind}
-        arrays = [told[f.name] if f.name in told else pa.repeat(pa.scalar(plain.get(f.name), f.type), n) for f in self.schema]
+        arrays = [
+            filled[f.name] if f.name in filled else pa.repeat(pa.scalar(plain.get(f.name), f.type), n) for f in self.schema
+        ]
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
     def marks(self, keys: pa.Table, moments: Ints, seq: int) -> pa.Table:

@@ -35,7 +35,7 @@ from krishiv_py.kernels.firing.due import FiringDelay
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.emit import Emitter
-from krishiv_py.kernels.results.refused import Judged, judged
+from krishiv_py.kernels.results.refused import SplitRows, split_late
 from krishiv_py.kernels.results.state_table import StateTables
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.expired_keys import DeadKeys
@@ -68,9 +68,9 @@ class SessionOperator:
         self.layout = Layout(spec)
         self.rows = SessionRows(self.layout)
         self.emitter = Emitter(self.layout)
-        self.patience = FiringDelay.of(spec.options)
+        self.firing_delay = FiringDelay.of(spec.options)
         self.mode = spec.options.emit_mode
-        self.keeps_fired = self.mode != "final" and self.patience.keep_us > 0
+        self.keeps_fired = self.mode != "final" and self.firing_delay.keep_us > 0
         self.finest_us = max((self.rows.window.gap_us or _UNKNOWN_GAP_US) >> 8, 1)
         extra = [pa.field(SEQ, pa.int64()), pa.field(FIRED, pa.int64()), pa.field(KIND, pa.int8()), pa.field(DUE, pa.int64())]
         self.stored = pa.schema([*self.rows.schema, *extra])
@@ -108,7 +108,7 @@ class _Step:
         self.seq = -1  # of the rows of this batch, if it has any
         self.bucket, self.progress = bucket, _Progress.of(bucket)
         self.fired_at, self.closed_at = self.progress.fired_at, self.progress.closed_at
-        self.due = operator.patience.due(moment, self.fired_at)
+        self.due = operator.firing_delay.due(moment, self.fired_at)
         self.horizon = max(self.due.horizon_us, self.closed_at)
         self.due_at = self.horizon if operator.mode == "final" else self.due.to_us
         self.skeleton = Skeleton(bucket, self.closed_at, touching=self.rows.touching)
@@ -117,7 +117,7 @@ class _Step:
 
     def run(self, chunk: pa.Table) -> StepResult:
         """Fold in, fire, forget."""
-        found = self._judge(chunk) if self.rows.by_window else Judged(chunk)
+        found = self._split_late(chunk) if self.rows.by_window else SplitRows(chunk)
         pool = self._take_in(found.rows) if found.rows.num_rows else []
         pool += self.waiting.pop(self.due_at)
         results = self._settle(pa.concat_tables(pool)) if pool else self.op.emitter.concat([])
@@ -149,19 +149,19 @@ class _Step:
         keys = group([rows[k] for k in dead.names], rows.num_rows)
         return components(keys.ids, rows[START].to_numpy(), rows[END].to_numpy(), touching=self.rows.touching).n
 
-    def _judge(self, rows: pa.Table) -> Judged:
+    def _split_late(self, rows: pa.Table) -> SplitRows:
         """Rule "window": refuse rows of sessions that, after merging, have ``end + L <= W``. What was combined has not."""
         starts, ends = self.rows.spans(rows)
-        over = self.op.patience.over(self.watermark_us)
+        over = self.op.firing_delay.over(self.watermark_us)
         doubtful = ends <= over
         if not doubtful.any():
-            return Judged(self.rows.admitted(rows))
+            return SplitRows(self.rows.admitted(rows))
         hashes = self.rows.hashes(rows)
         near = np.isin(hashes, sorted_unique(hashes[doubtful]))
         parts, ids = self.skeleton.joined(KeySpans(hashes[near], starts[near], ends[near]), self.closed_at)
         refused = np.zeros(len(ends), np.bool_)
         refused[near] = parts.ends[ids] <= over
-        found = judged(self.rows.layout, rows, starts, refused, self.watermark_us)
+        found = split_late(self.rows.layout, rows, starts, refused, self.watermark_us)
         return attrs.evolve(found, rows=self.rows.admitted(found.rows))
 
     def _take_in(self, minis: pa.Table) -> list[pa.Table]:
@@ -279,7 +279,7 @@ class _Step:
         """The next watermark at which something fires or is forgotten."""
         moments = []
         if self.waiting.earliest is not None:
-            moments.append(self.waiting.earliest + self.op.patience.wait_us)
+            moments.append(self.waiting.earliest + self.op.firing_delay.wait_us)
         if self.fired.earliest is not None:
-            moments.append(self.fired.earliest + self.op.patience.keep_us)
+            moments.append(self.fired.earliest + self.op.firing_delay.keep_us)
         return min(moments, default=None)

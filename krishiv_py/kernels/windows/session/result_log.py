@@ -13,7 +13,7 @@ import pyarrow as pa
 from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.kernels.aggregates.failed import first_of, told_where
+from krishiv_py.kernels.aggregates.failed import failing_place, first_of
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.firing.cumulated import cumulated
@@ -115,7 +115,7 @@ class Contents:
         return mask
 
     def add(self, ids: Ints, rows: Ints, parents: Ints) -> None:
-        """The next results, as many as there are `parents`: the result each goes on from, -1 for none, and its further rows.
+        """The next results, as many as there are `parents`: the result each goes on from, -1 for none, and its more rows.
 
         `ids` says which of the results each row belongs to, rows in order of arrival.
         """
@@ -144,7 +144,7 @@ class Contents:
         wanted = np.zeros(n, np.bool_)
         wanted[kept] = True
         row_of = first_of(ids)
-        with told_where(lambda n: place_of(self._layout.spec, self._rows, int(at[row_of(int(order[n]))]))):
+        with failing_place(lambda n: place_of(self._layout.spec, self._rows, int(at[row_of(int(order[n]))]))):
             found = cumulated(self._layout, stack, line, np.flatnonzero(wanted[order]))
         place = np.arange(n)
         place[order] = n + np.arange(len(order))

@@ -1,1 +1,1 @@
-"""Sessions with a longest duration: a row out of order can divide later ones anew."""
+"""Sessions with a longest duration: a row out of order can divide later ones again."""

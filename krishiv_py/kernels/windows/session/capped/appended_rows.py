@@ -1,4 +1,4 @@
-"""Rows that come together, none of which divides others anew: each takes its session one step on (SEMANTICS §3.3, §5.2).
+"""Rows that come together, none of which divides others again: each takes its session one step on (SEMANTICS §3.3, §5.2).
 
 What would happen row by row is told all at once. Along a session, from what was held on, bounds are running values, rows that
 no firing told of are counted up to the next firing, and each firing goes on from the one before::
@@ -66,8 +66,8 @@ class _Firings:
         return mask
 
 
-def play(ledger: WrittenSessions, cut: Cut, came: Mask, watermark_us: int) -> None:
-    """Let rows come that divide none anew; `cut` has the sessions they come to, `came` masks them among all rows."""
+def fire_by_row(ledger: WrittenSessions, cut: Cut, came: Mask, watermark_us: int) -> None:
+    """Let rows come that divide none again; `cut` has the sessions they come to, `came` masks them among all rows."""
     s = ledger.state
     line = _line(ledger, cut, came)
     late = line.ends <= watermark_us
@@ -75,9 +75,9 @@ def play(ledger: WrittenSessions, cut: Cut, came: Mask, watermark_us: int) -> No
     if not len(f.place):
         return
     index = np.maximum.reduceat(s.often[line.at], line.heads)[f.session] + f.nth
-    told, tells = _told(line, f)
+    of_firing, tells = _first_firings(line, f)
     used = ~s.fired[line.at] if ledger.discarding else np.ones(len(line.at), np.bool_)
-    counts = _counts(line, f, used, anew=ledger.discarding)
+    counts = _counts(line, f, used, fresh=ledger.discarding)
     order = np.argsort(f.number)
     place = f.place[order]
     first = ledger.results.add(
@@ -89,7 +89,7 @@ def play(ledger: WrittenSessions, cut: Cut, came: Mask, watermark_us: int) -> No
         index[order],
         np.where(late[place], "late", "early"),
     )
-    _contents(ledger, line, f, told, tells & used, first)
+    _contents(ledger, line, f, of_firing, tells & used, first)
     if not ledger.discarding:
         gone, by = _withdrawn(ledger, cut, line, f, first)
         if ledger.retract:
@@ -97,12 +97,12 @@ def play(ledger: WrittenSessions, cut: Cut, came: Mask, watermark_us: int) -> No
     _note(ledger, line, f, late, index, first)
 
 
-def _counts(line: _Line, f: _Firings, used: Mask, *, anew: bool) -> Ints:
-    """Of every firing the rows that are used, from the beginning or `anew` after each firing."""
+def _counts(line: _Line, f: _Firings, used: Mask, *, fresh: bool) -> Ints:
+    """Of every firing the rows that are used, from the beginning or `fresh` after each firing."""
     seen: Ints = np.cumsum(used)
     before = seen[line.heads] - used[line.heads]
     counts = seen[f.place]
-    return counts - np.where(f.lead | (not anew), before[f.session], np.roll(counts, 1))
+    return counts - np.where(f.lead | (not fresh), before[f.session], np.roll(counts, 1))
 
 
 def _line(ledger: WrittenSessions, cut: Cut, came: Mask) -> _Line:
@@ -133,31 +133,31 @@ def _fired(ledger: WrittenSessions, line: _Line, late: Mask) -> _Firings:
     return _Firings(place, session, rank(session), number)
 
 
-def _told(line: _Line, f: _Firings) -> tuple[Ints, Mask]:
+def _first_firings(line: _Line, f: _Firings) -> tuple[Ints, Mask]:
     """By row the firing that tells of it first, counted along the line, and whether there is one."""
     fires = np.zeros(len(line.at), np.int64)
     fires[f.place] = 1
-    told = np.cumsum(fires) - fires
-    beyond = told == len(f.place)
-    told[beyond] = 0
-    tells: Mask = ~beyond & (f.session[told] == line.session)
-    return told, tells
+    of_firing = np.cumsum(fires) - fires
+    beyond = of_firing == len(f.place)
+    of_firing[beyond] = 0
+    tells: Mask = ~beyond & (f.session[of_firing] == line.session)
+    return of_firing, tells
 
 
-def _contents(ledger: WrittenSessions, line: _Line, f: _Firings, told: Ints, wanted: Mask, first: int) -> None:
+def _contents(ledger: WrittenSessions, line: _Line, f: _Firings, of_firing: Ints, wanted: Mask, first: int) -> None:
     """Say what each firing is made of: the first of a session of what stood, if that is whole, each other of the one before."""
-    under = ledger.state.stands[line.at]
+    under = ledger.state.under[line.at]
     parents = np.full(len(f.place), -1, np.int64)
     if not ledger.discarding:
         parents[f.lead] = ledger.continued(line.at, line.session, len(line.heads))[f.session[f.lead]]
         follows = np.flatnonzero(~f.lead)
         parents[follows] = first + f.number[follows - 1]
-        stood = (under >= 0) & (under == parents[told])
-        wanted = wanted & ~stood
+        written = (under >= 0) & (under == parents[of_firing])
+        wanted = wanted & ~written
     rows = np.flatnonzero(wanted)
     of_number = np.empty(len(parents), np.int64)
     of_number[f.number] = parents
-    ledger.contents.add(f.number[told[rows]], line.at[rows], of_number)
+    ledger.contents.add(f.number[of_firing[rows]], line.at[rows], of_number)
 
 
 def _withdrawn(ledger: WrittenSessions, cut: Cut, line: _Line, f: _Firings, first: int) -> tuple[Ints, Ints]:
@@ -182,7 +182,7 @@ def _note(ledger: WrittenSessions, line: _Line, f: _Firings, late: Mask, index: 
     s.fired[rows] = True
     s.often[rows] = index[of_row] + 1
     if not ledger.discarding:
-        s.stands[rows] = first + f.number[of_row]
+        s.under[rows] = first + f.number[of_row]
     over = np.full(len(line.heads), -1, np.int64)
     fired_late = late[f.place]
     over[f.session[fired_late]] = f.place[fired_late]

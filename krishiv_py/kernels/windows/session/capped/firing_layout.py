@@ -7,7 +7,7 @@ import numpy as np
 from krishiv_py.arrays.intervals import components
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.kernels.windows.session.capped.appended_rows import play
+from krishiv_py.kernels.windows.session.capped.appended_rows import fire_by_row
 from krishiv_py.kernels.windows.session.capped.independent_parts import pieces
 from krishiv_py.kernels.windows.session.capped.written_results import Cut, RowState, WrittenSessions
 
@@ -47,7 +47,7 @@ class SessionLedger(WrittenSessions):
                 wanted = np.zeros(n_groups, np.bool_)
                 wanted[s.groups[together]] = True
                 now = self.cut(wanted)
-                play(self, now, came, watermark_us)
+                fire_by_row(self, now, came, watermark_us)
                 if rounds is not None:
                     rounds.note(now)
             if alone.any():
@@ -56,15 +56,15 @@ class SessionLedger(WrittenSessions):
 
 
 class _Rounds:
-    """Rows that may divide sessions anew, one of each key a round."""
+    """Rows that may divide sessions again, one of each key a round."""
 
-    def __init__(self, bench: SessionLedger, n_groups: int, held: Ints, watermark_us: int) -> None:
-        self._bench = bench
+    def __init__(self, ledger: SessionLedger, n_groups: int, held: Ints, watermark_us: int) -> None:
+        self._ledger = ledger
         self._n_groups = n_groups
         self._watermark_us = watermark_us
-        self._before = np.full((3, len(bench.state.starts)), -1, np.int64)
-        self._near = _Nearby(bench.state, held)
-        self.note(bench.cut_of(held))
+        self._before = np.full((3, len(ledger.state.starts)), -1, np.int64)
+        self._near = _Nearby(ledger.state, held)
+        self.note(ledger.cut_of(held))
 
     def narrow(self, rows: Ints) -> None:
         """Keys of which nothing comes have no more turns."""
@@ -77,18 +77,18 @@ class _Rounds:
 
     def come(self, rows: Ints) -> None:
         """Let rows come, one of a key, and fire what changed."""
-        bench = self._bench
-        bench.present[rows] = True
+        ledger = self._ledger
+        ledger.present[rows] = True
         moment = np.zeros(self._n_groups, np.int64)
-        moment[bench.state.groups[rows]] = rows
-        cut = bench.cut_of(self._near.rows(rows, bench.present, self._n_groups))
+        moment[ledger.state.groups[rows]] = rows
+        cut = ledger.cut_of(self._near.rows(rows, ledger.present, self._n_groups))
         complete = cut.sessions.ends <= self._watermark_us
-        early, late = (x if isinstance(x, int) else 0 for x in (bench.trigger.early, bench.trigger.late))
+        early, late = (x if isinstance(x, int) else 0 for x in (ledger.trigger.early, ledger.trigger.late))
         every = np.where(complete, late, early)
-        fires = self._changed(cut) & (every > 0) & (bench.pending(cut) >= every)
+        fires = self._changed(cut) & (every > 0) & (ledger.pending(cut) >= every)
         if fires.any():
-            bench.fire(cut, fires, np.where(complete, "late", "early"), moment[cut.groups])
-            bench.tick_off(cut, fires & complete)
+            ledger.fire(cut, fires, np.where(complete, "late", "early"), moment[cut.groups])
+            ledger.tick_off(cut, fires & complete)
 
     def _changed(self, cut: Cut) -> Mask:
         """Sessions that have other rows or bounds than before; notes what they are now."""

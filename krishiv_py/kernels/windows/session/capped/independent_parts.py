@@ -1,13 +1,13 @@
 """Determine which rows of a batch can come together, where sessions have a longest duration (SEMANTICS §3.3).
 
-A row *divides anew* when its coming changes which of the rows before it form a session. All other rows join a session or begin
+A row *divides again* when its coming changes which of the rows before it form a session. All other rows join a session or begin
 one, and many of them in a row can be counted at once. So the rows of each key are cut into pieces: rows that come together,
 and rows that come alone::
 
     cap 10, gap 5     arrival  1   2   3   4   5   6         pieces  1 2 3 │ 4 │ 5 6
                       time     3   8  12  -1   9  14         4 is first now: [3, 13) becomes [-1, 9) and [9, …)
 
-Rows in order of time never divide anew: what was before them stays as it is. Rows of other keys are walked through by hand.
+Rows in order of time never divide again: what was before them stays as it is. Rows of other keys are walked through by hand.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ def pieces(state: RowState, held: Ints, coming: Ints, limits: Limits) -> Pieces:
 
 def _by_hand(state: RowState, held: Ints, coming: Ints, limits: Limits, wanted: Ints, n: int, turn: Ints, alone: Mask) -> None:
     """Fill in the pieces of the rows of some keys."""
-    asked = np.zeros(n, np.bool_)
-    asked[wanted] = True
+    examined = np.zeros(n, np.bool_)
+    examined[wanted] = True
     of_held, of_coming = state.groups[held], state.groups[coming]
     held = held[of_held < n]
-    held = held[asked[state.groups[held]]]
+    held = held[examined[state.groups[held]]]
     held = held[pair_order(state.groups[held], state.starts[held])]
-    at = np.flatnonzero(asked[of_coming])
+    at = np.flatnonzero(examined[of_coming])
     at = at[stable_order(of_coming[at])]
     bounds = np.append(wanted, n)
     held_cuts = np.searchsorted(state.groups[held], bounds).tolist()
@@ -109,7 +109,7 @@ class _Key:
             self._walk(0, 0)
 
     def divides(self, t: int, reach: int) -> bool:
-        """Let a row come; whether it divides others anew."""
+        """Let a row come; whether it divides others again."""
         firsts = self._first
         at = bisect_right(firsts, t) - 1
         joins = at >= 0 and (t <= self._last[at] or (t < self._reach[at] + self._more and t - firsts[at] < self._cap))
@@ -132,7 +132,7 @@ class _Key:
         return False
 
     def _walk(self, at: int, place: int) -> None:
-        """Divide the rows from `place` on anew, as the sessions from number `at` on, until one begins where one began."""
+        """Divide the rows from `place` on again, as the sessions from number `at` on, until one begins where one began."""
         times, reaches = self._times, self._reaches
         old, stop = self._first, at
         firsts, lasts, ends = [times[place]], [times[place]], [reaches[place]]

@@ -1,6 +1,6 @@
 """Session windows with a longest duration (SEMANTICS §3.3).
 
-Where such sessions begin and end hangs on every row before, and a row out of order can divide later ones anew. So rows
+Where such sessions begin and end hangs on every row before, and a row out of order can divide later ones again. So rows
 (those of one key and time merged) are kept until their session is closed::
 
     rows ──► wait by their time ──watermark──► in order of their key? ──yes──► log by key; the head of the key grows
@@ -32,7 +32,7 @@ from krishiv_py.kernels.firing.due import FiringDelay
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.emit import Emitter
-from krishiv_py.kernels.results.refused import Judged, counted, judged, over_in_turn
+from krishiv_py.kernels.results.refused import SplitRows, counted, over_in_turn, split_late
 from krishiv_py.kernels.results.state_table import StateTables
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.expired_keys import DeadKeys, removed
@@ -51,7 +51,7 @@ _TIMER = pa.schema([pa.field(HASH, pa.int64()), pa.field(DUE, pa.int64())])
 
 
 @attrs.define
-class _Looks(Section):
+class _Lookups(Section):
     """Says how often keys were looked at."""
 
     seq: int = 0
@@ -65,9 +65,9 @@ class CappedSessionOperator:
         self.rows = SessionRows(self.layout)
         self.log = CappedLog(self.rows)
         self.emitter = Emitter(self.layout)
-        self.patience = FiringDelay.of(spec.options)
+        self.firing_delay = FiringDelay.of(spec.options)
         self.mode = spec.options.emit_mode
-        self.keeps_fired = self.mode != "final" and self.patience.keep_us > 0
+        self.keeps_fired = self.mode != "final" and self.firing_delay.keep_us > 0
         assert self.rows.window.max_duration_us is not None
         self.limits = Limits(self.rows.window.max_duration_us, self.rows.touching)
         self.finest_us = max(self.limits.cap_us >> 8, 1)
@@ -107,7 +107,7 @@ class _Step:
         self.rows = operator.rows
         self.bucket = bucket
         self.watermark_us = moment.watermark_us
-        due = operator.patience.due(moment)
+        due = operator.firing_delay.due(moment)
         self.horizon, self.due_at = due.horizon_us, due.to_us
         self.log = KeyedLog(bucket, "k", operator.log.schema, operator.log.compact)
         self.heads = HeadLog(bucket, self.rows)
@@ -118,13 +118,13 @@ class _Step:
     def run(self, chunk: pa.Table) -> StepResult:
         """Look at the keys that have rows or are due."""
         due = pa.concat_tables([_TIMER.empty_table(), *self.timers.pop(self.watermark_us)])
-        came = self._judge(chunk) if self.rows.by_window else Judged(chunk)
+        came = self._split_late(chunk) if self.rows.by_window else SplitRows(chunk)
         reached = self.ahead.pop(self.due_at)
         results = self.op.emitter.concat([])
         if due.num_rows or reached or came.rows.num_rows:
-            looks = _Looks.of(self.bucket)
-            looks.seq = self.seq = looks.seq + 1
-            looks.store(self.bucket)
+            lookups = _Lookups.of(self.bucket)
+            lookups.seq = self.seq = lookups.seq + 1
+            lookups.store(self.bucket)
             results = self._take_in(sorted_unique(due[HASH].to_numpy()), reached, came.rows)
         if not len(self.timers):
             self.log.clear()
@@ -146,7 +146,7 @@ class _Step:
         sessions = self.op.limits.sessions(alive.groups[alive.rows], rows[START].to_numpy(), rows[END].to_numpy())
         return int(np.count_nonzero(sessions.ends > self.due_at))
 
-    def _judge(self, rows: pa.Table) -> Judged:
+    def _split_late(self, rows: pa.Table) -> SplitRows:
         """Rule "window". Taking a refused row away can move a session, so look again until nothing changes.
 
         Rows that wait ahead of the watermark decide nothing: a session that is over ended before the first of them.
@@ -154,7 +154,7 @@ class _Step:
         times = rows[TIME].to_numpy()
         doubtful = times < self.horizon
         if not doubtful.any():
-            return Judged(self.rows.reduce(rows))
+            return SplitRows(self.rows.reduce(rows))
         names = self.op.layout.key_names
         hashes = key_hashes([rows[k] for k in names], rows.num_rows)
         wanted = sorted_unique(hashes[doubtful])
@@ -171,7 +171,7 @@ class _Step:
 
         refused = np.zeros(rows.num_rows, np.bool_)
         refused[near] = over_in_turn(ends_of, len(held), len(groups), self.horizon)
-        found = judged(self.rows.layout, rows, times, refused, self.watermark_us)
+        found = split_late(self.rows.layout, rows, times, refused, self.watermark_us)
         return attrs.evolve(found, rows=self.rows.reduce(found.rows))
 
     def _take_in(self, due: Ints, reached: list[pa.Table], came: pa.Table) -> pa.Table:
@@ -190,7 +190,10 @@ class _Step:
         walked = sorted_unique(np.concatenate([heads.hashes[~grows], unknown]))
         grows &= ~np.isin(heads.hashes, walked)  # two keys of one hash are found together
         waits = np.full((2, len(grows)), [[END_OF_TIME], [UNSET]])
-        own = np.minimum(waiting[END].to_numpy(), waiting[START].to_numpy() + self.op.limits.cap_us) + self.op.patience.wait_us
+        own = (
+            np.minimum(waiting[END].to_numpy(), waiting[START].to_numpy() + self.op.limits.cap_us)
+            + self.op.firing_delay.wait_us
+        )
         np.minimum.at(waits[0], of_waiting, own)
         np.maximum.at(waits[1], of_waiting, own)
         inside = grows[of_ready]
@@ -229,7 +232,7 @@ class _Step:
 
     def _arm(self, heads: Heads, waits: Ints, seen: _Seen) -> None:
         """See that each key is looked at in time; `waits` has when the first and the last of its new rows ahead would end."""
-        inside, wait_us = heads.starts != UNSET, self.op.patience.wait_us
+        inside, wait_us = heads.starts != UNSET, self.op.firing_delay.wait_us
         coming = np.minimum(heads.other, waits[0])
         coming[inside] = np.minimum(coming[inside], heads.ends[inside] + wait_us)
         gone = heads.armed <= self.watermark_us
@@ -245,7 +248,7 @@ class _Step:
         seen.heads.append(attrs.evolve(heads, armed=np.minimum(armed, coming), waiting_until=until))
 
     def _walk(self, held: pa.Table, ready: pa.Table, heads: Heads, waits: Ints, seen: _Seen) -> pa.Table:
-        """Walk the rows of some keys anew; returns results."""
+        """Walk the rows of some keys again; returns results."""
         names = self.op.layout.key_names
         entries = pa.concat_tables([held, ready])
         keys = group_rows(names, heads.keys, entries)
@@ -274,25 +277,25 @@ class _Step:
         of_session[sessions.ids] = groups
         complete = sessions.ends <= self.due_at
         standing = entries.filter(pa.array(alive.standing))
-        stands = _Standing(standing, alive.groups[alive.standing], sessions, of_session)
+        before = _Standing(standing, alive.groups[alive.standing], sessions, of_session)
         changed = np.zeros(sessions.n, np.bool_)
         came = rows[SEQ].to_numpy() == seq
         changed[sessions.ids[came]] = True
-        firing = complete & ~stands.as_before(changed)
-        by = stands.withdrawn_by(firing)
+        firing = complete & ~before.as_before(changed)
+        by = before.withdrawn_by(firing)
         gone = by >= 0
         numbers = np.cumsum(firing) - 1
         replaced_by = numbers[by[gone]]
         merged = self._merge(rows, sessions, firing)
         index = by_session(standing[FIRED].to_numpy()[gone], replaced_by, merged.num_rows)
-        stays = standing.filter(pa.array(~gone & stands.may_change(sessions.ends <= self.horizon)))
+        stays = standing.filter(pa.array(~gone & before.may_change(sessions.ends <= self.horizon)))
         seen.entries.extend(self._standing(stays, merged, index + 1, seq))
         self._record(walked, rows, sessions, of_session, complete, armed, seen)
         self._arm(self._heads(walked, rows[START].to_numpy(), sessions, of_session, complete, armed, until), waits, seen)
         old = standing.filter(pa.array(gone))
         if self.op.mode != "retractions":
             old, replaced_by = old.slice(0, 0), replaced_by[:0]
-        late = changed | (np.isin(of_session, groups[came]) & stands.covered())
+        late = changed | (np.isin(of_session, groups[came]) & before.covered())
         return change_log(self.op.emitter, old, replaced_by, Firing(merged, pane_names(self.op.mode, late[firing]), index))
 
     def _standing(self, stays: pa.Table, merged: pa.Table, fired: Ints, seq: int) -> list[pa.Table]:
@@ -363,7 +366,7 @@ class _Step:
         ordered_from[of_session[fired]] = sessions.ends[fired] + int(self.rows.touching)
         inside = goes_on[sessions.ids]
         np.maximum.at(ordered_from, of_session[sessions.ids[inside]], times[inside])
-        keeps = np.where(complete, self.op.patience.keep_us, self.op.patience.wait_us)
+        keeps = np.where(complete, self.op.firing_delay.keep_us, self.op.firing_delay.wait_us)
         others = open_ & ~goes_on
         np.minimum.at(other, of_session[others], sessions.ends[others] + keeps[others])
         return Heads(walked.keys, starts, ends, ordered_from, other, armed, until)

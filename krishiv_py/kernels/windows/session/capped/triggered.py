@@ -5,10 +5,10 @@ sessions is due, and is then written again; a queue of small entries says when t
 
 Cost of a batch: proportional to the rows held for the keys it brings and for those that are due. Triggers that count rows let
 rows come in pieces (:mod:`~krishiv_py.kernels.windows.session.capped.independent_parts`): rows in order of time at once, and
-a row that divides sessions anew in a round of its own, over the rows held for the keys that take part in it.
+a row that divides sessions again in a round of its own, over the rows held for the keys that take part in it.
 
 A row spans its time and its reach. It keeps whether it was part of a firing (``f``) or of a session that had its watermark
-firing or a late one (``d``), how often its session fired (``o``), and the result it stands under (``i``). A result keeps how
+firing or a late one (``d``), how often its session fired (``o``), and the result it belongs to (``i``). A result keeps how
 many rows it is made of (``o``), and what it may take to withdraw it.
 """
 
@@ -24,7 +24,7 @@ from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.sorting import sorted_unique
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import GAP, TIME, Layout
-from krishiv_py.kernels.firing.asked import Question, WindowFacts
+from krishiv_py.kernels.firing.custom_trigger import Question, WindowFacts
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.refused import over_in_turn
@@ -46,7 +46,7 @@ WRITTEN: Final = "f"
 _PLAIN: Final = {HASH: 0, SEQ: 0, NUMBER: 0, TIME: 0, END: 0, OFTEN: 0, UNDER: -1, KIND: 0, WRITTEN: False, DONE: False}
 
 
-class RowBook(EntryLog):
+class RowLog(EntryLog):
     """Entries of rows and of results with their partials."""
 
     def __init__(self, layout: Layout) -> None:
@@ -71,19 +71,19 @@ class RowBook(EntryLog):
 
     def rewritten(self, rows: pa.Table, seq: int, fired: Mask, done: Mask, often: Ints, under: Ints) -> pa.Table:
         """Rows with what has become of them."""
-        told = {WRITTEN: fired, DONE: done, OFTEN: often, UNDER: under}
+        noted = {WRITTEN: fired, DONE: done, OFTEN: often, UNDER: under}
         kept = {name: rows[name] for name in (NUMBER, TIME, END, *self.inputs, *self.partials)}
-        return self.entries(rows, {**kept, **told}, HELD, seq)
+        return self.entries(rows, {**kept, **noted}, HELD, seq)
 
 
 class CappedTriggeredOperator(VisitingOperator):
     """See the module's docstring."""
 
-    entries: RowBook
+    entries: RowLog
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
-        self.entries = RowBook(self.layout)
+        self.entries = RowLog(self.layout)
         assert self.rows.window.max_duration_us is not None
         self.limits = Limits(self.rows.window.max_duration_us, self.rows.touching)
 
@@ -120,69 +120,69 @@ class _Step(Visits):
 
     def visit(self, hashes: Ints, chunk: pa.Table, *, due: bool = False, early: Early = "none") -> pa.Table:
         """See :class:`Visits`."""
-        book = self.op.entries
+        entries = self.op.entries
         held = self.log.lookup(hashes)
         if not held.num_rows and not chunk.num_rows:  # keys whose time to live has passed
             return self.op.emitter.concat([])
-        page = book.page(held)
+        page = entries.page(held)
         self.numbers.seq = seq = self.numbers.seq + 1
-        rows = self.judge(page.held, chunk)
+        rows = self.without_late(page.held, chunk)
         first = self.numbers.rows
         self.numbers.rows += rows.num_rows
-        table = pa.concat_tables([page.held, book.fresh(rows, self.op.rows.ends(rows), seq, first)])
+        table = pa.concat_tables([page.held, entries.fresh(rows, self.op.rows.ends(rows), seq, first)])
         names = [HASH, *self.op.layout.key_names]
         everyone = pa.concat_tables([table.select(names), page.standing.select(names), page.marks.select(names)])
         keys = group(list(everyone.columns[1:]), everyone.num_rows)
-        bench = self._bench(table, page.standing, keys)
+        ledger = self._ledger_of(table, page.standing, keys)
         if rows.num_rows and self.trigger._row_by_row:
-            bench.one_by_one(page.held.num_rows, self.watermark_us)
-        cut = bench.cut(np.ones(keys.n, np.bool_))
+            ledger.one_by_one(page.held.num_rows, self.watermark_us)
+        cut = ledger.cut(np.ones(keys.n, np.bool_))
         moment = np.full(cut.sessions.n, table.num_rows)
         complete = cut.sessions.ends <= self.watermark_us
         if rows.num_rows:
-            bench.tick_off(cut, ~complete, done=False)
+            ledger.tick_off(cut, ~complete, done=False)
             if self.trigger.late == "batch":
-                self._late_batch(bench, cut, complete, page.held.num_rows, moment)
+                self._late_batch(ledger, cut, complete, page.held.num_rows, moment)
         if due and self.trigger.late == "watermark":
-            known = complete & cut.where(bench.state.done)
-            bench.fire(cut, known & ((bench.pending(cut) > 0) | bench.revised(cut)), np.full(cut.sessions.n, "late"), moment)
-        self._on_watermark(bench, cut, complete, moment + 1)
+            known = complete & cut.where(ledger.state.done)
+            ledger.fire(cut, known & ((ledger.pending(cut) > 0) | ledger.revised(cut)), np.full(cut.sessions.n, "late"), moment)
+        self._on_watermark(ledger, cut, complete, moment + 1)
         if early != "none":
-            waits = ~complete & ((bench.pending(cut) > 0) | bench.revised(cut))
+            waits = ~complete & ((ledger.pending(cut) > 0) | ledger.revised(cut))
             if early == "came":
                 fresh = np.arange(table.num_rows) >= page.held.num_rows
-                told = np.zeros(keys.n, np.bool_)
-                told[bench.state.groups[fresh]] = True
-                waits &= cut.where(fresh) | (bench.revised(cut) & told[cut.groups])
-            fires = waits if self.question is None else self._answered(self.question, bench, cut, everyone, keys, waits)
-            bench.fire(cut, fires, np.full(cut.sessions.n, "early"), moment + 2)
-        stands = bench.state.stands
-        contents = bench.contents.table(sorted_unique(stands[stands >= 0]) if self.op.retract else stands[:0])
+                came = np.zeros(keys.n, np.bool_)
+                came[ledger.state.groups[fresh]] = True
+                waits &= cut.where(fresh) | (ledger.revised(cut) & came[cut.groups])
+            fires = waits if self.question is None else self._answered(self.question, ledger, cut, everyone, keys, waits)
+            ledger.fire(cut, fires, np.full(cut.sessions.n, "early"), moment + 2)
+        under = ledger.state.under
+        contents = ledger.contents.table(sorted_unique(under[under >= 0]) if self.op.retract else under[:0])
         heads = pick(everyone, keys.first)
-        self._record(bench, cut, complete, table, page, heads, contents, seq)
-        return written(self.op.emitter, heads, bench.results, contents)
+        self._record(ledger, cut, complete, table, page, heads, contents, seq)
+        return written(self.op.emitter, heads, ledger.results, contents)
 
     def _answered(
-        self, question: Question, bench: SessionLedger, cut: Cut, everyone: pa.Table, keys: Groups, waits: Mask
+        self, question: Question, ledger: SessionLedger, cut: Cut, everyone: pa.Table, keys: Groups, waits: Mask
     ) -> Mask:
         """Sessions that changed and that a user's trigger lets fire."""
         sessions, at = cut.sessions, cut.at
         fired, newest = np.zeros(sessions.n, np.int64), np.full(sessions.n, UNSET)
-        np.maximum.at(fired, sessions.ids, bench.state.often[at])
-        np.maximum.at(newest, sessions.ids, bench.state.starts[at])
+        np.maximum.at(fired, sessions.ids, ledger.state.often[at])
+        np.maximum.at(newest, sessions.ids, ledger.state.starts[at])
         rows = np.bincount(sessions.ids, minlength=sessions.n)
         heads = pick(everyone, keys.first[cut.groups])
-        windows = WindowFacts(heads, sessions.starts, sessions.ends, rows, bench.pending(cut), fired, newest)
+        windows = WindowFacts(heads, sessions.starts, sessions.ends, rows, ledger.pending(cut), fired, newest)
         return question.chosen(windows, waits, of=heads[HASH].to_numpy())
 
-    def _bench(self, table: pa.Table, standing: pa.Table, keys: Groups) -> SessionLedger:
+    def _ledger_of(self, table: pa.Table, standing: pa.Table, keys: Groups) -> SessionLedger:
         n, m = table.num_rows, standing.num_rows
         numbers = standing[UNDER].to_numpy()
         under = table[UNDER].to_numpy()
-        stands = np.where(under < 0, -1, np.searchsorted(numbers, under))
+        positions = np.where(under < 0, -1, np.searchsorted(numbers, under))
         fired, done = (np.array(table[name].to_numpy(), np.bool_) for name in (WRITTEN, DONE))
         often = np.array(table[OFTEN].to_numpy())
-        state = RowState(keys.ids[:n], table[TIME].to_numpy(), table[END].to_numpy(), fired, done, often, stands)
+        state = RowState(keys.ids[:n], table[TIME].to_numpy(), table[END].to_numpy(), fired, done, often, positions)
         old = NumberedResults(
             standing[TIME].to_numpy(), standing[END].to_numpy(), standing[OFTEN].to_numpy(), keys.ids[n : n + m]
         )
@@ -199,26 +199,26 @@ class _Step(Visits):
 
         return over_in_turn(ends_of, n_held, len(starts), self.horizon)
 
-    def _late_batch(self, bench: SessionLedger, cut: Cut, complete: Mask, fresh: int, moment: Ints) -> None:
+    def _late_batch(self, ledger: SessionLedger, cut: Cut, complete: Mask, fresh: int, moment: Ints) -> None:
         """Once per batch, complete sessions that it changed; without an on-time firing others may wait for rows of theirs."""
-        came = np.arange(len(bench.state.starts)) >= fresh
-        pending = (bench.pending(cut) > 0) & (cut.where(came) | self.trigger.on_time)
-        fires = complete & (pending | bench.revised(cut))
-        bench.fire(cut, fires, np.full(cut.sessions.n, "late"), moment)
-        bench.tick_off(cut, fires)
+        came = np.arange(len(ledger.state.starts)) >= fresh
+        pending = (ledger.pending(cut) > 0) & (cut.where(came) | self.trigger.on_time)
+        fires = complete & (pending | ledger.revised(cut))
+        ledger.fire(cut, fires, np.full(cut.sessions.n, "late"), moment)
+        ledger.tick_off(cut, fires)
 
-    def _on_watermark(self, bench: SessionLedger, cut: Cut, complete: Mask, moment: Ints) -> None:
-        passed = complete & ~cut.where(bench.state.done)
-        bench.tick_off(cut, passed)
+    def _on_watermark(self, ledger: SessionLedger, cut: Cut, complete: Mask, moment: Ints) -> None:
+        passed = complete & ~cut.where(ledger.state.done)
+        ledger.tick_off(cut, passed)
         if not self.trigger.on_time:
             return
         if self.op.retract:
-            passed &= ~bench.standing(cut)
-        bench.fire(cut, passed, np.full(cut.sessions.n, "on_time"), moment)
+            passed &= ~ledger.standing(cut)
+        ledger.fire(cut, passed, np.full(cut.sessions.n, "on_time"), moment)
 
     def _record(
         self,
-        bench: SessionLedger,
+        ledger: SessionLedger,
         cut: Cut,
         complete: Mask,
         table: pa.Table,
@@ -227,23 +227,23 @@ class _Step(Visits):
         contents: pa.Table,
         seq: int,
     ) -> None:
-        """Write the keys anew without closed sessions; see that each is looked at in time."""
-        book, s = self.op.entries, bench.state
+        """Write the keys again without closed sessions; see that each is looked at in time."""
+        entries, s = self.op.entries, ledger.state
         open_ = cut.sessions.ends > self.horizon
         kept = cut.at[open_[cut.sessions.ids]]
-        stands = s.stands[kept]
-        numbers = sorted_unique(stands[stands >= 0])
+        under = s.under[kept]
+        numbers = sorted_unique(under[under >= 0])
         base = self.numbers.results
         self.numbers.results += len(numbers)
-        under = np.where(stands < 0, -1, base + np.searchsorted(numbers, stands))
-        rows = book.rewritten(pick(table, kept), seq, s.fired[kept], s.done[kept], s.often[kept], under)
-        r = bench.results
+        noted_under = np.where(under < 0, -1, base + np.searchsorted(numbers, under))
+        rows = entries.rewritten(pick(table, kept), seq, s.fired[kept], s.done[kept], s.often[kept], noted_under)
+        r = ledger.results
         of_result = pick(heads, r.groups[numbers])
         kept_contents = pick(contents, numbers) if self.op.retract else None
-        standing = book.standing(
+        standing = entries.standing(
             of_result, r.starts[numbers], r.ends[numbers], r.counts[numbers], base + np.arange(len(numbers)), kept_contents, seq
         )
-        waits = complete & ((bench.pending(cut) > 0) | bench.revised(cut))
+        waits = complete & ((ledger.pending(cut) > 0) | ledger.revised(cut))
         coming = self.coming(cut.sessions.ends[open_], waits[open_], cut.groups[open_], heads.num_rows)
         armed = self.arm(page.marks, heads, coming)
-        self.log.append(pa.concat_tables([rows, standing, book.marks(heads, armed, seq)]))
+        self.log.append(pa.concat_tables([rows, standing, entries.marks(heads, armed, seq)]))

@@ -1,6 +1,6 @@
 """Define what has become of rows, and what their sessions wrote (SEMANTICS §5.1, §5.2).
 
-Which rows have been written, and under which result they stand, is kept by row: sessions merge and are divided anew, rows
+Which rows have been written, and under which result they stand, is kept by row: sessions merge and are divided again, rows
 stay what they are. So sessions that merge add up what they had counted.
 """
 
@@ -29,8 +29,8 @@ class RowState:
         Rows that were part of a firing, and those in a session that had its watermark firing or a late one.
     often : ndarray of int64
         How often the session of the row fired.
-    stands : ndarray of int64
-        Number of the result the row stands under; -1 for none.
+    under : ndarray of int64
+        Number of the result the row belongs to; -1 for none.
     """
 
     groups: Ints
@@ -39,7 +39,7 @@ class RowState:
     fired: Mask
     done: Mask
     often: Ints
-    stands: Ints
+    under: Ints
 
 
 @attrs.frozen(eq=False)
@@ -111,7 +111,7 @@ class WrittenSessions:
         ids, n = cut.sessions.ids, cut.sessions.n
         if not len(self.results) or not n:
             return np.zeros(n, np.bool_)
-        under = self.state.stands[cut.at]
+        under = self.state.under[cut.at]
         head = np.empty(n, np.int64)
         head[ids] = under
         alike = np.ones(n, np.bool_)
@@ -122,7 +122,7 @@ class WrittenSessions:
         return whole
 
     def revised(self, cut: Cut) -> Mask:
-        """Sessions made of rows all written before, but not as this session: divided anew."""
+        """Sessions made of rows all written before, but not as this session: divided again."""
         if self.discarding:
             return np.zeros(cut.sessions.n, np.bool_)
         mask: Mask = (self.pending(cut) == 0) & ~self.standing(cut)
@@ -152,38 +152,38 @@ class WrittenSessions:
         counts = np.bincount(of_row[used], minlength=len(firing))
         first = self.results.add(starts, ends, counts, cut.groups[firing], moment[firing], index, pane[firing])
         parents = self.continued(rows, of_row, len(firing))
-        added = used & ((parents[of_row] < 0) | (s.stands[rows] != parents[of_row]))
+        added = used & ((parents[of_row] < 0) | (s.under[rows] != parents[of_row]))
         self.contents.add(of_row[added], rows[added], parents)
         if not self.discarding:
             gone, by = self.withdraw(cut.at, rows, of_row)
             if self.retract:
                 self.results.withdraw(gone, first + by)
-            s.stands[rows] = first + of_row
+            s.under[rows] = first + of_row
         s.fired[rows] = True
         s.often[rows] = index[of_row] + 1
 
     def continued(self, rows: Ints, of_row: Ints, n: int) -> Ints:
-        """For every firing the result that all its rows but new ones stand under, if that one has lost no row; else -1."""
+        """For every firing the result that all its rows but new ones belong to, if that one has lost no row; else -1."""
         none = np.full(n, -1, np.int64)
         if self.discarding or not len(self.results):
             return none
-        under = self.state.stands[rows]
-        stood = under >= 0
+        under = self.state.under[rows]
+        written = under >= 0
         head = none.copy()
-        head[of_row[stood]] = under[stood]
+        head[of_row[written]] = under[written]
         mixed = np.zeros(n, np.bool_)
-        mixed[of_row[stood & (under != head[of_row])]] = True
-        counts = np.bincount(of_row[stood], minlength=n)
+        mixed[of_row[written & (under != head[of_row])]] = True
+        counts = np.bincount(of_row[written], minlength=n)
         whole = ~mixed & self.contents.may_follow(head) & (self.results.counts[head] == counts)
         return np.where(whole, head, -1)
 
     def withdraw(self, at: Ints, rows: Ints, of_row: Ints) -> tuple[Ints, Ints]:
-        """Take away the results rows stand under, from all rows `at`. Returns their numbers, and the first firing to do so."""
-        under = self.state.stands[rows]
-        stood = under >= 0
-        gone, which = np.unique(under[stood], return_inverse=True)
+        """Take away the results rows belong to, from all rows `at`. Returns their numbers, and the first firing to do so."""
+        under = self.state.under[rows]
+        written = under >= 0
+        gone, which = np.unique(under[written], return_inverse=True)
         by = np.full(len(gone), len(rows), np.int64)
-        np.minimum.at(by, which, of_row[stood])
+        np.minimum.at(by, which, of_row[written])
         if len(gone):
-            self.state.stands[at[np.isin(self.state.stands[at], gone)]] = -1
+            self.state.under[at[np.isin(self.state.under[at], gone)]] = -1
         return gone, by

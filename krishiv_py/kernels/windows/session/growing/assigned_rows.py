@@ -111,7 +111,7 @@ def _apart(e: SessionElements, order: Ints, low: Ints, high: Ints, heads: Mask, 
 
 
 class _Walker:
-    """Fills in the tracks: all at once where a session grows without another beside it, else row by row."""
+    """Fills in the tracks: all at once where a session grows without another next to it, else row by row."""
 
     def __init__(self, elements: SessionElements, *, touching: bool) -> None:
         self._e = elements

@@ -15,7 +15,7 @@ from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.aggregates import AggKernel
-from krishiv_py.kernels.aggregates.failed import first_of, regrouped, told_where
+from krishiv_py.kernels.aggregates.failed import failing_place, first_of, regrouped
 from krishiv_py.kernels.columns.layout import Layout, whole
 from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.firing.cumulated import few_each
@@ -145,7 +145,7 @@ class RowReplay:
         for level in range(int(self._tracks.level.max(initial=0)) + 1):
             at = np.flatnonzero(level_of_row == level)
             if len(at):
-                self._play(self._line(at))
+                self._replay(self._line(at))
         f = self._fired
         rows = np.concatenate([np.empty(0, np.int64), *(x.rows for x in f)])
         order = stable_order(rows)
@@ -173,7 +173,7 @@ class RowReplay:
         at = place[t.into[ended]]
         return _Line(order, track, head, ended[at >= 0], at[at >= 0])
 
-    def _play(self, line: _Line) -> None:
+    def _replay(self, line: _Line) -> None:
         late = self._tracks.ends[line.order] <= self._watermark_us
         weights = np.ones(len(line.order), np.int64)
         np.add.at(weights, line.ended_at, self._pending[line.ended])
@@ -184,9 +184,9 @@ class RowReplay:
         self._often[track] = index[last] + fires[last]
         self._done[line.track[fires & late]] = True
         np.logical_or.at(self._done, line.track[line.ended_at], self._done[line.ended])
-        told = np.cumsum(weights)
-        since = np.maximum.accumulate(np.where(fires, told, 0))[last]
-        self._pending[track] = told[last] - np.maximum(since, told[line.head] - weights[line.head])
+        total = np.cumsum(weights)
+        since = np.maximum.accumulate(np.where(fires, total, 0))[last]
+        self._pending[track] = total[last] - np.maximum(since, total[line.head] - weights[line.head])
         values = self._evaluate(line, fires, track)
         self._fired.append(TrackFirings(line.order[fires], line.track[fires], late[fires], index[fires], values))
 
@@ -222,7 +222,7 @@ class RowReplay:
         element[order] = np.arange(len(order))
         firing = element[len(taken) :][fires[np.append(at[1:], len(fires)) - 1]]
         row_of = first_of(group)
-        with told_where(lambda at: place_of(self._layout.spec, self._rows, int(line.order[row_of(at)]))):
+        with failing_place(lambda at: place_of(self._layout.spec, self._rows, int(line.order[row_of(at)]))):
             if self._discarding:
                 return self._discarded(stack, ids, firing, line, group, fires)
             columns = [[whole(stack[x]) for x in names] for names in self._layout.partial_names]

@@ -1,7 +1,7 @@
 """Session windows with triggers or discarding accumulation, without a longest duration (SEMANTICS §3.3, §5).
 
 Such sessions only grow and join, so of each its totals are kept (:mod:`~krishiv_py.kernels.windows.session.growing.triggered`),
-not its rows. A key is looked at when rows of it come and when one of its sessions is due, and is then written anew.
+not its rows. A key is looked at when rows of it come and when one of its sessions is due, and is then written again.
 
 Cost of a batch: proportional to the rows it brings and to the open sessions of the keys it brings and of those that are due,
 however many rows these hold. Triggers that count rows follow the rows of a batch along the sessions they fall into
@@ -26,10 +26,10 @@ from krishiv_py.arrays.grouping import Groups, group, key_hashes
 from krishiv_py.arrays.intervals import components
 from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.kernels.aggregates.failed import told_where
+from krishiv_py.kernels.aggregates.failed import failing_place
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import place_of
-from krishiv_py.kernels.firing.asked import WindowFacts
+from krishiv_py.kernels.firing.custom_trigger import WindowFacts
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results.contract import StepResult
 from krishiv_py.kernels.results.state_table import StateTables
@@ -66,8 +66,8 @@ class Totals(EntryLog):
     def sessions(self, keys: pa.Table, numbers: dict[str, Ints], s: Sessions, seq: int) -> pa.Table:
         """Entries of sessions; `keys` has hash and key of each."""
         content = pick(s.partials, pa.array(s.at, mask=s.at < 0))
-        told = {**numbers, PENDING: s.pending, OFTEN: s.often, DONE: s.done}
-        return self.entries(keys, {**told, **{name: content[name] for name in self.partials.names}}, HELD, seq)
+        noted = {**numbers, PENDING: s.pending, OFTEN: s.often, DONE: s.done}
+        return self.entries(keys, {**noted, **{name: content[name] for name in self.partials.names}}, HELD, seq)
 
     def standing(self, keys: pa.Table, numbers: dict[str, Ints], values: pa.Table, seq: int) -> pa.Table:
         """Entries of results that stand."""
@@ -94,7 +94,7 @@ class TriggeredSessionOperator(VisitingOperator):
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
-        self.entries = Totals(self.layout, values=self.retract, newest=self.asked is not None)
+        self.entries = Totals(self.layout, values=self.retract, newest=self.custom_trigger is not None)
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
@@ -160,12 +160,12 @@ class _Step(Visits):
             return self.op.emitter.concat([])
         page = self.op.entries.page(entries)
         self.numbers.seq += 1
-        rows = self.judge(page.held, chunk)
+        rows = self.without_late(page.held, chunk)
         everyone, keys = self._keys(page, rows)
         elements = self._elements(page.held, rows, keys)
         tracks = follow(elements, touching=self.op.rows.touching)
         held = session_arrays(page.held, self.op.entries.partials, discarding=self.op.discarding)
-        play = RowReplay(
+        replay = RowReplay(
             self.op.layout,
             rows,
             held,
@@ -174,12 +174,12 @@ class _Step(Visits):
             watermark_us=self.watermark_us,
             discarding=self.op.discarding,
         )
-        sessions, firings = play.run()
+        sessions, firings = replay.run()
         now = _open(elements, tracks, page.held[NEWEST].to_numpy() if self.question is not None else None)
         heads = pick(everyone, keys.first)
-        asked = self._asked(heads, elements, tracks, sessions, now, came=early == "came") if early != "none" else None
-        after = self._after(now, sessions, rows.num_rows, due=due, early=asked)
-        return self._told(page, heads, elements, tracks, sessions, firings, now, after)
+        fires = self._custom_fires(heads, elements, tracks, sessions, now, came=early == "came") if early != "none" else None
+        after = self._after(now, sessions, rows.num_rows, due=due, early=fires)
+        return self._results_of(page, heads, elements, tracks, sessions, firings, now, after)
 
     def _keys(self, page: KeyEntries, rows: pa.Table) -> tuple[pa.Table, Groups]:
         """Hash and key of sessions, rows and marks, and their groups."""
@@ -202,7 +202,7 @@ class _Step(Visits):
         """See :class:`Visits`."""
         return (components(groups, starts, ends, touching=self.op.rows.touching).row_ends <= self.horizon)[n_held:]
 
-    def _asked(self, heads: pa.Table, e: SessionElements, t: Tracks, s: Sessions, now: _Open, *, came: bool) -> Mask:
+    def _custom_fires(self, heads: pa.Table, e: SessionElements, t: Tracks, s: Sessions, now: _Open, *, came: bool) -> Mask:
         """Sessions that changed, or that rows came to, and fire early: all of them, unless a user's trigger is asked."""
         changed: Mask = (now.ends > self.watermark_us) & (s.pending[now.tracks] > 0)
         if self.question is None:
@@ -236,7 +236,7 @@ class _Step(Visits):
             fires |= early
         return _After(fires & pending if self.op.discarding else fires, moments, panes)
 
-    def _told(
+    def _results_of(
         self,
         page: KeyEntries,
         heads: pa.Table,
@@ -247,10 +247,10 @@ class _Step(Visits):
         now: _Open,
         after: _After,
     ) -> pa.Table:
-        """Results, while the keys are written anew."""
+        """Results, while the keys are written again."""
         at = np.flatnonzero(after.fires)
         track = now.tracks[at]
-        with told_where(
+        with failing_place(
             lambda n: place_of(
                 self.op.layout.spec, heads, int(e.groups[t.first[track[n]]]), (int(now.starts[at[n]]), int(now.ends[at[n]]))
             )
@@ -287,7 +287,7 @@ class _Step(Visits):
             )
         whole = np.flatnonzero(sessions[PENDING].to_numpy() == 0)
         own = pick(sessions, whole)
-        with told_where(lambda n: place_of(self.op.layout.spec, own, n)):
+        with failing_place(lambda n: place_of(self.op.layout.spec, own, n)):
             values = finished(self.op.layout, own.select(self.op.entries.partials.names))
         ids = sessions[NUMBER].to_numpy()
         numbers = np.concatenate([own[UNDER].to_numpy(), page.standing[UNDER].to_numpy()])
@@ -312,7 +312,7 @@ class _Step(Visits):
         by: Ints | None,
         owner: Ints,
     ) -> None:
-        """Write the keys anew without closed sessions; see that each is looked at in time."""
+        """Write the keys again without closed sessions; see that each is looked at in time."""
         entries, seq = self.op.entries, self.numbers.seq
         open_ = now.ends > self.horizon
         track = now.tracks[open_]
@@ -324,17 +324,22 @@ class _Step(Visits):
         if by is not None:
             base = self.numbers.results
             self.numbers.results += len(r.tracks)
-            stands = np.flatnonzero(by < 0)
+            untouched = np.flatnonzero(by < 0)
             under = np.full(t.n, -1, np.int64)
-            under[owner[stands]] = base + stands  # of a session without rows since, the only one
+            under[owner[untouched]] = base + untouched  # of a session without rows since, the only one
             numbers[UNDER] = under[track]
             is_open = np.zeros(t.n, np.bool_)
             is_open[track] = s.pending[track] > 0
-            stands = stands[is_open[owner[stands]]]
-            of = e.groups[t.first[r.tracks[stands]]]
-            told = {TIME: r.starts[stands], END: r.ends[stands], UNDER: base + stands, NUMBER: e.ids[t.first[owner[stands]]]}
-            values = pick(r.values, stands)
-            kept.append(entries.standing(pick(heads, of), told, values, seq))
+            untouched = untouched[is_open[owner[untouched]]]
+            of = e.groups[t.first[r.tracks[untouched]]]
+            columns = {
+                TIME: r.starts[untouched],
+                END: r.ends[untouched],
+                UNDER: base + untouched,
+                NUMBER: e.ids[t.first[owner[untouched]]],
+            }
+            values = pick(r.values, untouched)
+            kept.append(entries.standing(pick(heads, of), columns, values, seq))
         content = Sessions(
             s.pending[track],
             s.often[track],
