@@ -11,8 +11,12 @@ import datetime as dt
 import json
 import logging
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import Any, Final, TypeAlias
+
+import attrs
 
 from krishiv_py.plan.running.progress import Progress
 from krishiv_py.redaction import redacted
@@ -25,16 +29,93 @@ _OWN: Final = {*vars(logging.makeLogRecord({})), "message", "asctime"}
 """Attributes that every record has."""
 
 
+@attrs.frozen
+class BatchPart:
+    """Says when a part of a micro-batch ran, ns since the epoch by the clock of the machine."""
+
+    name: str
+    began_ns: int
+    ended_ns: int
+
+
+@attrs.frozen
+class BatchTimes:
+    """Says when a micro-batch and its parts ran.
+
+    Attributes
+    ----------
+    began_ns, ended_ns : int
+        ns since the epoch by the clock of the machine.
+    parts : tuple of Part
+        Its parts, in their order; what lies between them belongs to none.
+    numbers : dict
+        What its log line has; of a batch that failed only the name of the query.
+    problem : str or None
+        The class of the error that ended it; None for a batch that finished.
+    """
+
+    began_ns: int
+    ended_ns: int
+    parts: tuple[BatchPart, ...]
+    numbers: dict[str, Any]
+    problem: str | None = None
+
+
+Watcher: TypeAlias = Callable[[BatchTimes], None]
+
+_PARTS: Final[ContextVar[list[BatchPart] | None]] = ContextVar("krishiv_parts", default=None)
+_WATCHERS: Final[dict[str, list[Watcher]]] = {}
+
+
+def watch(query: str, watcher: Watcher) -> None:
+    """Call `watcher` after each micro-batch of a query in this process."""
+    _WATCHERS[query] = [*_WATCHERS.get(query, ()), watcher]
+
+
+def unwatch(query: str, watcher: Watcher) -> None:
+    """Call it no more."""
+    left = [one for one in _WATCHERS.get(query, ()) if one != watcher]
+    if left:
+        _WATCHERS[query] = left
+    else:
+        _WATCHERS.pop(query, None)
+
+
 @contextlib.contextmanager
-def batch_line(query: str, look: Callable[[], Progress]) -> Iterator[None]:
-    """Log a line of the micro-batch that the body runs, by the progress before and after; none when the body raises."""
-    if not _LOG.isEnabledFor(logging.INFO):
+def batch_part(name: str) -> Iterator[None]:
+    """Note when the body ran, as a part of the micro-batch of this thread; costs nothing where nobody watches."""
+    noted = _PARTS.get()
+    if noted is None:
         yield
         return
-    before = look()
-    yield
+    began = time.time_ns()
+    try:
+        yield
+    finally:
+        noted.append(BatchPart(name, began, time.time_ns()))
+
+
+@contextlib.contextmanager
+def batch_line(query: str, look: Callable[[], Progress]) -> Iterator[None]:
+    """Log a line of the micro-batch that the body runs, by the progress before and after; none when the body raises.
+
+    Who watches the query gets its times, also when the body raises.
+    """
+    watchers = _WATCHERS.get(query, ())
+    if not watchers and not _LOG.isEnabledFor(logging.INFO):
+        yield
+        return
+    before, parts, began = look(), list[BatchPart](), time.time_ns()
+    token = _PARTS.set(parts)
+    try:
+        yield
+    except BaseException as problem:
+        _call(watchers, BatchTimes(began, time.time_ns(), tuple(parts), {"query": redacted(query)}, type(problem).__name__))
+        raise
+    finally:
+        _PARTS.reset(token)
     after = look()
-    found = {
+    noted = {
         "query": redacted(query),
         "batch": after.batch_id,
         "rows": after.rows - before.rows,
@@ -43,7 +124,16 @@ def batch_line(query: str, look: Callable[[], Progress]) -> Iterator[None]:
         "watermark": after.watermark,
         "seconds": round(after.batch_seconds, 3),
     }
-    _LOG.info(_TEXT, *found.values(), extra=found)
+    _call(watchers, BatchTimes(began, time.time_ns(), tuple(parts), noted))
+    _LOG.info(_TEXT, *noted.values(), extra=noted)
+
+
+def _call(watchers: Sequence[Watcher], times: BatchTimes) -> None:
+    for watcher in watchers:
+        try:
+            watcher(times)
+        except Exception:  # noqa: BLE001  # a query does not fail over who watches it
+            _LOG.warning("a watcher of query %s failed", times.numbers["query"], exc_info=True)
 
 
 class JsonFormatter(logging.Formatter):

@@ -199,12 +199,12 @@ SHOWN: Final = (
 STATES: Final = ("running", "stopped", "failed")
 
 
-def _status_of(query: Observed) -> str:
+def status_of(query: Observed) -> str:
     """Return where a query is; a driver of tests always runs."""
     return str(getattr(query, "status", "running"))
 
 
-def _read(query: Observed) -> list[tuple[tuple[str, str], Progress]]:
+def labelled(query: Observed) -> list[tuple[tuple[str, str], Progress]]:
     """Its labels and progress: of several stages those of each, so that sums over ``operator`` count nothing twice."""
     name, progress = redacted(query.name), query.progress
     stages = progress.stages or {query.operator: progress}
@@ -239,7 +239,7 @@ class QueryCollector:
         """One reading of every query."""
         with self._lock:
             queries = list(self._queries.values())
-        yield from self._families([(labels, progress) for query in queries for labels, progress in _read(query)])
+        yield from self._families([(labels, progress) for query in queries for labels, progress in labelled(query)])
         yield self._state(queries)
 
     def _state(self, queries: list[Observed]) -> Any:
@@ -247,7 +247,7 @@ class QueryCollector:
             PREFIX + "query_state", "1 for the state a query is in, else 0", labels=(*LABELS, "state")
         )
         for query in queries:
-            now = _status_of(query)
+            now = status_of(query)
             for state in STATES:
                 family.add_metric((redacted(query.name), redacted(query.operator), state), float(state == now))
         return family
@@ -392,7 +392,7 @@ def serve(port: int, queries: Iterable[Observed], *, host: str = "127.0.0.1") ->
             if path == "/metrics":
                 self._answer(200, client.CONTENT_TYPE_LATEST, client.generate_latest(registry))
             elif path in ("/healthz", "/readyz"):
-                states = [(q.name, _status_of(q), q.progress.batch_id) for q in served]
+                states = [(q.name, status_of(q), q.progress.batch_id) for q in served]
                 good = all(s != "failed" if path == "/healthz" else s == "running" and b >= 0 for _, s, b in states)
                 shown = [{"query": redacted(n), "state": s, "last_batch": b} for n, s, b in states]
                 body = json.dumps({"ok": good, "queries": shown}).encode()

@@ -20,6 +20,7 @@ from krishiv_py.in_process.stage import ProcessStage
 from krishiv_py.in_process.workers import FEW_ROWS
 from krishiv_py.kernels.input.clocks import Clocks
 from krishiv_py.kernels.moment import Moment
+from krishiv_py.logs import batch_part
 from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
 from krishiv_py.runtime.reading.scanned import Scanned
 
@@ -99,7 +100,7 @@ class ProcessBatch:
 
     def _packed(self, number: int, sent: Sent, clocks: Clocks) -> list[Packed]:
         stage = self.plan.stages[number]
-        with AtStep(stage.spec.name, PREPARE, self.batch_id):
+        with batch_part(stage.spec.name), AtStep(stage.spec.name, PREPARE, self.batch_id):
             if not sent:
                 return self._no_rows(number)
             moment, to = self.moment.at(stage.times), self.stages[number]
@@ -114,13 +115,14 @@ class ProcessBatch:
         """One step of every stage in turn: of those that read a source only, of `roots`."""
         given: dict[int, pa.Table] = {}
         for number, stage in enumerate(self.stages):
-            read = packs.get(number) or self._no_rows(number)
-            if stage.plan.after:
-                done = stage.follow(given, read, moment, self.batch_id)
-            elif number in roots:
-                done = stage.step(read, moment, self.batch_id)
-            else:
+            if not stage.plan.after and number not in roots:
                 continue
+            read = packs.get(number) or self._no_rows(number)
+            with batch_part(stage.plan.spec.name):
+                if stage.plan.after:
+                    done = stage.follow(given, read, moment, self.batch_id)
+                else:
+                    done = stage.step(read, moment, self.batch_id)
             self.done[number] += done
             if len(self.stages) > 1:
                 given[number] = pa.concat_tables([d.results for d in done])

@@ -16,6 +16,7 @@ from krishiv_py.in_process.workers import Workers
 from krishiv_py.kernels.input.clocks import Clocks
 from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.kernels.moment import Moment
+from krishiv_py.logs import batch_part
 from krishiv_py.planner.physical import PhysicalPlan
 
 
@@ -112,7 +113,8 @@ class Core:
         late = [stage.late_of(found) for stage, found in zip(self.stages, done, strict=True)]
         results = {o.name: batch.leaving(o, shown.get(o.stage, [])) for o in self.plan.outputs}
         output_of_batch = BatchOutput(results, late)
-        publish(self.batch_id, output_of_batch)
+        with batch_part("publish"):
+            publish(self.batch_id, output_of_batch)
         for output in self.plan.outputs:
             count(self.stages[output.stage].left, {output.name: results[output.name].num_rows})
         for stage, rows in zip(self.stages, late, strict=True):

@@ -33,7 +33,7 @@ from krishiv_py.in_process.workers import Workers
 from krishiv_py.kernels.input.clocks import Clocks
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.state.store import stored
-from krishiv_py.logs import batch_line
+from krishiv_py.logs import batch_line, batch_part
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.options.batches import Batches
 from krishiv_py.plan.running.counters import under_new_names
@@ -331,7 +331,8 @@ class Engine:
                 if at in planned.taken:
                     reader.planner.taken(planned.number, planned.taken[at])
                 if planned.taken.get(at, -1) > self._taken.get(at, -1):
-                    reader.read(planned.taken[at], sent, controls)
+                    with batch_part("read"):
+                        reader.read(planned.taken[at], sent, controls)
             self._advance(planned, controls)
             if closes and planned.number:
                 stepped = self.core.stepped(planned.now_us)
@@ -351,7 +352,7 @@ class Engine:
             self._taken = dict(planned.taken)
             if closes and self._closings is not None:
                 self._closings.published(planned.number, {CLOSED})  # a repeated batch closes them by its own note
-            with writable_checkpoint(self._checkpoint, running=True):
+            with batch_part("commit"), writable_checkpoint(self._checkpoint, running=True):
                 self._commit(planned)
             for reader in self._readers:
                 reader.planner.published()

@@ -232,6 +232,26 @@ class Expect(Filter):
 
 
 @attrs.frozen(eq=False)
+class Tried(Filter):
+    """Keep the rows for which functions in aggregates do not raise; the planner puts it after the other steps.
+
+    Attributes
+    ----------
+    calls : tuple of AggCall
+        The aggregates whose functions are tried with each row.
+    kept : str or None
+        The column of marks that say which rows count; the others are not tried.
+    """
+
+    title: ClassVar[str] = "Tried"
+    calls: tuple[AggCall, ...] = attrs.field(kw_only=True)
+    kept: str | None = attrs.field(kw_only=True)
+
+    def detail(self) -> str:
+        return ", ".join(repr(call) for call in self.calls) + ", else to the late output"
+
+
+@attrs.frozen(eq=False)
 class MapBatches(Node):
     """Apply a function to every Arrow batch."""
 

@@ -11,10 +11,14 @@ from krishiv_py.errors import PlanError, SchemaError, unknown_column
 from krishiv_py.kernels.columns.evaluate import step_schema
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.after_watermark import without_mark
+from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.outputs import Output
+from krishiv_py.plan.aggregates.user import Udaf
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.expressions.expr import Col, lit
 from krishiv_py.plan.expressions.facts import columns_of, unnamed
+from krishiv_py.plan.expressions.trees import walk
+from krishiv_py.plan.expressions.udfs import Called
 from krishiv_py.plan.handed_on import in_order_of, without_order
 from krishiv_py.plan.nodes import (
     KEPT,
@@ -25,6 +29,7 @@ from krishiv_py.plan.nodes import (
     Project,
     Source,
     Stage,
+    Tried,
     UnionSource,
     prefix_of,
     source_of,
@@ -221,6 +226,14 @@ def _output(node: Stage, row: pa.Schema, stays: bool) -> Output | None:
     return tuple((f.name, Col(f.name)) for f in fields if f.name != node.input.column)
 
 
+def _may_fail(call: AggCall) -> bool:
+    """Return whether rows for which a function in an aggregate raises go to the late output."""
+    if isinstance(call, Udaf) and call.on_error == "side_output":
+        return True
+    parts = (part for top in (call.arg, call.where) if top is not None for part in walk(top))
+    return any(isinstance(part, Called) and part.called.on_error == "side_output" for part in parts)
+
+
 def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] = (), followed: bool = False) -> OperatorSpec:
     """Check a logical plan against its schema.
 
@@ -276,6 +289,8 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
     wanted |= {*late_columns, *arrives_by, *([] if kept is None else [kept])}
     prefix = steps if whole else pruned(steps, wanted)
     needs = tuple(source.names) if whole else needed_columns(steps, wanted, source)
+    tried = tuple(call for call in node.aggs if _may_fail(call))
+    prefix = (*prefix, Tried(node.input, lit(True), calls=tried, kept=kept)) if tried else prefix
     prefix = tuple(attrs.evolve(step, input=Node()) for step in prefix)  # tasks need the steps, not the source below them
     spec = OperatorSpec(
         name=_stage_name(node, followed),

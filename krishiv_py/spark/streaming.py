@@ -20,7 +20,7 @@ from krishiv_py.engine.notes import Report
 from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.kernels.input.clocks import Clocks
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.logs import batch_line
+from krishiv_py.logs import batch_line, batch_part
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.options.batches import Batches
 from krishiv_py.plan.running.control import Control
@@ -168,19 +168,22 @@ class BatchSteps:
             frame = frame.persist()
         try:
             here = frame.filter(~frame["kind"].isin(on_cluster)) if on_cluster else frame
-            rows = self._computed(here)
+            with batch_part("compute"):
+                rows = self._computed(here)
             for planner in self.planners:
                 planner.check_files(read=True)
                 planner.computed()
             self.lease.check()
             arrived = Arrived(self.clock.begun.batches + batch_id, batch_id <= self.begun, frame, rows)
-            for output in self.outputs:
-                output.publish(arrived)
+            with batch_part("publish"):
+                for output in self.outputs:
+                    output.publish(arrived)
         finally:
             if on_cluster:
                 frame.unpersist()
         self.shuffle_files.of_batch(batch_id).clear()
-        self._account(batch_id, reports_of(rows))
+        with batch_part("commit"):
+            self._account(batch_id, reports_of(rows))
         if self.closings is not None:
             self.closings.published(batch_id, {row.kind for row in rows})
         if self.heartbeats is not None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krishiv_py import MemorySink, ResultStream, Session, SideOutputLateEventHandler, col, count, sum, udf
+from krishiv_py import MemorySink, ResultStream, Session, SideOutputLateEventHandler, col, count, sum, udaf, udf
 from krishiv_py.errors import ColumnError, ExpressionError, KrishivError, OperatorError, PlanError
 from krishiv_py.testing import Driver, stream_of
 
@@ -181,6 +181,7 @@ WRONG: list[tuple[Any, type[KrishivError]]] = [
     (lambda s: udf("double", over="spark"), PlanError),  # type: ignore[arg-type]
     (lambda s: udf("double")(5), PlanError),  # type: ignore[arg-type]
     (lambda s: root(), PlanError),
+    (lambda s: udaf(Strict(), "amount", pa.int64(), on_error="drop"), PlanError),  # type: ignore[arg-type]
 ]
 
 
@@ -226,3 +227,101 @@ def test_a_function_that_returns_something_else(bad: Any) -> None:
     driver = Driver(stream_of("amount double").with_column("x", udf("double", name="bad")(bad)("amount")))
     with pytest.raises(OperatorError, match="bad"):
         driver.send([{"amount": 1.0}])
+
+
+class Strict:
+    """The sum of values; a negative one is refused, and so is an accumulator above 100."""
+
+    def create(self) -> int:
+        return 0
+
+    def add(self, accumulator: int, value: int) -> int:
+        if value < 0:
+            raise ValueError("below zero")
+        return accumulator + value
+
+    def merge(self, left: int, right: int) -> int:
+        return left + right
+
+    def finish(self, accumulator: int) -> int:
+        if accumulator > 100:
+            raise OverflowError("too much")
+        return accumulator
+
+
+class AtOnce(Strict):
+    def partial(self, values: pa.Array, groups: Any, n: int) -> list[int]:
+        found = [0] * n
+        for value, group in zip(values.to_pylist(), groups.tolist(), strict=True):
+            found[group] = self.add(found[group], value)
+        return found
+
+
+def aggregated(rows: Any, *calls: Any) -> ResultStream:
+    results: ResultStream = rows.watermark("at", 0).with_late_event_handler(aside()).tumbling_window(10).agg(*calls)
+    return results
+
+
+IN_AGGREGATES: dict[str, Any] = {
+    "udf": sum(root("amount")).alias("n"),
+    "udf in an expression": sum(root("amount") + 1).alias("n"),
+    "udf in a filter": count().filter(root("amount") > 2).alias("n"),
+    "udaf": udaf(Strict(), "amount", pa.int64(), on_error="side_output").alias("n"),
+    "udaf with partial": udaf(AtOnce(), "amount", pa.int64(), on_error="side_output").alias("n"),
+}
+TOTALS = {"udf": 5.0, "udf in an expression": 7.0, "udf in a filter": 1, "udaf": 13, "udaf with partial": 13}
+NAMES = {"udaf": "Strict", "udaf with partial": "AtOnce"}
+
+
+@pytest.mark.parametrize("what", IN_AGGREGATES)
+def test_functions_in_aggregates(what: str, tmp_path: Path) -> None:
+    sent = [{"amount": a, "at": 1} for a in (4, -1, 9, None)] + [{"amount": -7, "at": 50}]
+    call, name = IN_AGGREGATES[what], NAMES.get(what, "root")
+    driver = Driver(aggregated(stream_of("amount bigint, at bigint"), call, count().alias("rows")))
+    late = driver.send(sent).late.select(["amount", "reason"]).to_pylist()
+    assert late == [{"amount": a, "reason": "ValueError: below zero"} for a in (-1, -7)]
+    assert (driver.progress.late[name], driver.watermark_us) == (2, 1_000)
+    wanted = [{"window_start": 0, "window_end": 10, "n": TOTALS[what], "rows": 3}]
+    assert driver.close().results.to_pylist() == wanted
+    (tmp_path / "a.json").write_text("".join(json.dumps(row) + "\n" for row in sent))
+    with Session.in_process() as session:
+        rows = session.read_json(tmp_path, "amount bigint, at bigint")
+        done = aggregated(rows, call, count().alias("rows")).run()
+        assert (done.table.to_pylist(), sorted(done.late["amount"].to_pylist())) == (wanted, [-7, -1])
+
+
+def test_rows_that_no_aggregate_takes_are_not_tried() -> None:
+    call = udaf(Strict(), "amount", pa.int64(), on_error="side_output")
+    rows = stream_of("amount bigint, at bigint")
+    driver = Driver(aggregated(rows, call.filter("amount >= 0").alias("n")))
+    assert driver.send([{"amount": a, "at": 1} for a in (4, -1)]).late.num_rows == 0
+    filtered = rows.watermark("at", 0).filter("amount >= 0").with_late_event_handler(aside()).tumbling_window(10)
+    driver = Driver(filtered.agg(call.alias("n")))
+    sent = driver.send([{"amount": 4, "at": 1}, {"amount": -1, "at": 8}])
+    assert (sent.late.num_rows, driver.watermark_us) == (0, 8_000)
+    assert driver.close().results["n"].to_pylist() == [4]
+
+
+def test_what_a_row_alone_does_not_cause_stops_the_query() -> None:
+    call = udaf(Strict(), "amount", pa.int64(), on_error="side_output")
+    driver = Driver(aggregated(stream_of("amount bigint, at bigint"), call))
+    driver.send([{"amount": 60, "at": 1}, {"amount": 70, "at": 1}])
+    with pytest.raises(OperatorError, match="too much"):
+        driver.close()
+    driver = Driver(aggregated(stream_of("amount bigint, at bigint"), udaf(Strict(), "amount", pa.int64())))
+    with pytest.raises(OperatorError, match="below zero"):
+        driver.send([{"amount": -1, "at": 1}])
+
+
+@given(amounts=st.lists(st.one_of(st.none(), st.integers(-3, 9)), max_size=20), cuts=st.integers(1, 5))
+def test_the_rows_set_aside_do_not_depend_on_the_batches(amounts: list[int | None], cuts: int) -> None:
+    call = udaf(Strict(), "amount", pa.int64(), on_error="side_output").alias("n")
+    driver = Driver(aggregated(stream_of("amount bigint, at bigint"), call))
+    rows, late = [{"amount": a, "at": 5} for a in amounts], []
+    for at in range(0, len(rows), cuts):
+        late += driver.send(rows[at : at + cuts]).late["amount"].to_pylist()
+    assert late == [a for a in amounts if a is not None and a < 0]
+    good = [a for a in amounts if a is None or a >= 0]
+    total = functools.reduce(operator.add, [a or 0 for a in good], 0)
+    results = [row["n"] for row in driver.close().results.to_pylist()]
+    assert results == [total] * len(results) and len(results) == bool(good)

@@ -123,6 +123,7 @@ def test_a_negative_number_bounds_a_join(lower: str, upper: str) -> None:
         ),
         ("SELECT customerId, COUNT(*) FROM events GROUP BY customerId EMIT CHANGES", "EMIT"),
         ("SELECT customerId, COUNT(*) FROM events WINDOW TUMBLING (SIZE 1 MINUTE) GROUP BY customerId", "ksqlDB"),
+        ("SELECT * FROM events EXPECT (amount > 0)", "EXPECT"),
     ],
 )
 def test_words_of_other_systems_are_named(query: str, named: str) -> None:

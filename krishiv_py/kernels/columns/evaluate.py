@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import attrs
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,8 +16,10 @@ from krishiv_py.errors import RAISED, CheckpointError, ExpressionError, Operator
 from krishiv_py.functions.computing.values import repeated
 from krishiv_py.kernels.columns.called import FunctionError, failed
 from krishiv_py.kernels.columns.tree import Rows, guarded, value_of
+from krishiv_py.plan.aggregates.calls import AggCall
+from krishiv_py.plan.aggregates.user import Udaf
 from krishiv_py.plan.expressions.expr import Expr
-from krishiv_py.plan.nodes import Expect, Filter, MapBatches, Prefix, Project
+from krishiv_py.plan.nodes import Expect, Filter, MapBatches, Prefix, Project, Tried
 from krishiv_py.types import type_text
 
 
@@ -153,6 +156,8 @@ def apply_prefix(prefix: tuple[Prefix, ...], batch: pa.RecordBatch, aside: list[
             batch = _careful(step, _project, batch, aside)
         elif isinstance(step, Expect):
             batch = _careful(step, lambda expect, rows: _expect(expect, rows, aside), batch, aside)
+        elif isinstance(step, Tried):
+            batch = _careful(step, _tried, batch, aside)
         elif isinstance(step, Filter):
             batch = _careful(step, _filter, batch, aside)
         else:
@@ -199,6 +204,44 @@ def _expect(step: Expect, batch: pa.RecordBatch, aside: list[Aside] | None) -> p
     if aside is not None:
         aside.append(Aside(step.name, step.name, batch.filter(pc.invert(mask)), step.on_fail == "drop"))
     return batch.filter(mask)
+
+
+def argument(value: Expr, where: Expr | None, rows: Rows) -> pa.Array:
+    """The argument of an aggregate; null where its filter does not hold (nulls are skipped by every aggregate)."""
+    if where is None:
+        return evaluate(value, rows)
+    mask = pc.fill_null(evaluate(where, rows), False)
+    where_true = evaluate_where(value, rows, mask)
+    return pc.if_else(mask, where_true, pa.scalar(None, where_true.type))
+
+
+def _tried(step: Tried, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows as they are, once functions in aggregates took each of them."""
+    rows = batch if step.kept is None else batch.filter(batch.column(step.kept))
+    if rows.num_rows:
+        for call in step.calls:
+            _try(call, rows)
+    return batch
+
+
+def _try(call: AggCall, rows: pa.RecordBatch) -> None:
+    if call._counts_rows:
+        if call.where is not None:
+            evaluate(call.where, rows)
+        return
+    values = argument(call.arg, call.where, rows)
+    if not isinstance(call, Udaf) or call.udaf is None or call.on_error == "fail":
+        return
+    values, partial = values.drop_null(), getattr(call.udaf, "partial", None)
+    try:
+        if partial is not None:
+            partial(values, np.zeros(len(values), np.int64), 1)
+            return
+        for value in values.to_pylist():
+            call.udaf.add(call.udaf.create(), value)
+    except RAISED as problem:  # user code: whatever it raises is reported with what it was given
+        error = OperatorError(f"{call!r} failed", got=f"{rows.num_rows} rows", then=failure_text(problem), hint="fix its `add`")
+        failed(call._title, problem, error, call.on_error)
 
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:

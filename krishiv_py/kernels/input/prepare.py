@@ -14,7 +14,7 @@ from krishiv_py.arrays.grouping import normal_key
 from krishiv_py.arrays.types import Ints, Mask, as_arrow
 from krishiv_py.errors import OperatorError, shown
 from krishiv_py.kernels.columns.assign import FixedAssigner
-from krishiv_py.kernels.columns.evaluate import Aside, apply_prefix, evaluate, evaluate_where
+from krishiv_py.kernels.columns.evaluate import Aside, apply_prefix, argument
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.spans import Spans, spans_of
 from krishiv_py.kernels.columns.times import Stamped, gap_lengths, stamp
@@ -29,7 +29,7 @@ from krishiv_py.kernels.input.lateness import (
 from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.expressions.expr import Expr, lit
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, most_lag_us
 from krishiv_py.plan.running.by_clock import stamped as at_time
 from krishiv_py.plan.running.counters import FAILED, FAILED_DROPPED, failed_of
@@ -425,11 +425,7 @@ class Prepare:
     @staticmethod
     def _input(value: Expr | None, where: Expr | None, rows: pa.RecordBatch) -> pa.Array:
         """An aggregate's argument; null where its filter does not hold (nulls are skipped by every aggregate)."""
-        if where is None:
-            return pa.repeat(pa.scalar(True), rows.num_rows) if value is None else evaluate(value, rows)
-        mask = pc.fill_null(evaluate(where, rows), False)
-        from_rows = pa.repeat(pa.scalar(True), rows.num_rows) if value is None else evaluate_where(value, rows, mask)
-        return pc.if_else(mask, from_rows, pa.scalar(None, from_rows.type))
+        return argument(lit(True) if value is None else value, where, rows)
 
     def _refused(self, rows: pa.RecordBatch, times: Ints, reasons: Ints, watermark_us: int) -> pa.Table:
         wanted = np.flatnonzero((reasons > 0) & (reasons < _DROPPED))

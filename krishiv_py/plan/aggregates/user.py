@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.aggregates.calls import AggCall, aggregate, column_of
+from krishiv_py.plan.checks import one_of
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.types import normal_type
 
@@ -59,6 +60,7 @@ class Udaf(AggCall):
     func: ClassVar[str] = "udaf"
     udaf: Aggregator[Any] | None = None
     result_type: pa.DataType | None = None
+    on_error: Literal["fail", "side_output"] = "fail"
 
     @property
     def _title(self) -> str:
@@ -69,7 +71,13 @@ class Udaf(AggCall):
 
 
 @aggregate()
-def udaf(aggregator: Aggregator[Any], arg: Expr | str, result_type: pa.DataType) -> AggCall:
+def udaf(
+    aggregator: Aggregator[Any],
+    arg: Expr | str,
+    result_type: pa.DataType,
+    *,
+    on_error: Literal["fail", "side_output"] = "fail",
+) -> AggCall:
     """A user-defined aggregate, see :class:`Aggregator`; the result has `result_type`.
 
     Parameters
@@ -80,7 +88,19 @@ def udaf(aggregator: Aggregator[Any], arg: Expr | str, result_type: pa.DataType)
         The column; nulls are skipped.
     result_type : pyarrow.DataType
         Type of what ``finish`` returns.
+    on_error : {"fail", "side_output"}
+        Stop the query when the aggregator raises (default), or pass the rows that it cannot take to the late handler, with the
+        text of the exception as the reason, counted under the name of its class. Such a row is one for which ``create`` and
+        ``add`` (or ``partial``, where it has one) raise with its value alone; so the same rows go there whatever the batches
+        and windows are. To find them each value is added once more, to an accumulator of its own. What ``merge`` and
+        ``finish`` raise, and ``add`` with other values before, always stops the query.
+
+    Raises
+    ------
+    PlanError
+        For what is no aggregator, no Arrow type, and another `on_error`.
     """
+    one_of(on_error, "on_error", ("fail", "side_output"))
     methods = (getattr(aggregator, name, None) for name in ("create", "add", "merge", "finish"))
     if isinstance(aggregator, type) or not all(map(callable, methods)):
         raise PlanError("not an Aggregator", got=shown(aggregator), hint="pass an instance with create, add, merge and finish")
@@ -88,7 +108,7 @@ def udaf(aggregator: Aggregator[Any], arg: Expr | str, result_type: pa.DataType)
         raise PlanError(
             "`result_type` is not an Arrow type", got=shown(result_type), hint="pass for instance pyarrow.float64()"
         )
-    return Udaf(column_of(arg, "udaf"), udaf=aggregator, result_type=normal_type(result_type))
+    return Udaf(column_of(arg, "udaf"), udaf=aggregator, result_type=normal_type(result_type), on_error=on_error)
 
 
 @attrs.frozen

@@ -83,7 +83,7 @@ def udf(
     on_error : {"fail", "side_output"}
         Stop the query when it raises (default), or pass the rows for which it does to the late handler, with the text of the
         exception as the reason, counted under its name. The batch is then cut in halves until these rows are found. In the
-        arguments of aggregates it always stops the query.
+        arguments and filters of aggregates it is called twice for that: once to find such rows, once for the value.
     name : str, optional
         Its name in plans; by default that of the function.
 

@@ -51,6 +51,12 @@ _OF_OTHERS: Final = tuple(
             'leave it out, and set it on the plan: session.sql(...).emit("updates"), .emit("final") or .emit("retractions")',
         ),
         (
+            r"\bEXPECT\b",
+            "EXPECT",
+            "write it on the stream before the query reads it: "
+            'session.register("orders", orders.expect("amount > 0", "side_output"))',
+        ),
+        (
             r"\bWINDOW\s+(TUMBLING|HOPPING|SESSION)\b",
             "WINDOW TUMBLING (...) of ksqlDB",
             "write GROUP BY tumble(ts, INTERVAL '1' MINUTE), hop(ts, slide, size) or session(ts, gap)",

@@ -1,0 +1,155 @@
+"""Metrics and traces of queries for OpenTelemetry.
+
+This module counts nothing: when a meter provider collects, ``progress`` of every exported query is read. Names are those of
+:mod:`krishiv_py.metrics`, without the endings of Prometheus. Every micro-batch gives one trace: a span ``batch``, and below it
+a span for each part: ``read``, the stages by their names, ``publish`` and ``commit``; on Spark, where one job runs all stages,
+``compute`` instead of stages. Nothing is installed into an engine: a query that is not exported costs nothing.
+Needs ``opentelemetry-api``: the extra ``otel``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from krishiv_py import calls
+from krishiv_py.errors import PlanError, missing_extra, shown
+from krishiv_py.logs import BatchTimes, unwatch, watch
+from krishiv_py.metrics import LABELS, PREFIX, SHOWN, STATES, Observed, Shown, labelled, status_of
+from krishiv_py.redaction import redacted
+from krishiv_py.version import __version__
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+
+__all__ = ["Exported", "export"]
+
+_SCOPE: Final = "krishiv_py"
+
+
+class Exported:
+    """Queries that are exported to OpenTelemetry, until :meth:`close`; made by :func:`export`."""
+
+    def __init__(self, queries: Iterable[Observed], meter_provider: Any, tracer_provider: Any) -> None:
+        self._queries: tuple[Observed, ...] = tuple(queries)
+        self._metrics = _api("metrics")
+        self._trace = _api("trace")
+        meter = self._metrics.get_meter(_SCOPE, __version__, meter_provider)
+        self._tracer = self._trace.get_tracer(_SCOPE, __version__, tracer_provider)
+        for one in SHOWN:
+            make = meter.create_observable_counter if one.kind == "counter" else meter.create_observable_gauge
+            make(PREFIX + one.name, callbacks=[self._observed(one)], description=one.text)
+        meter.create_observable_gauge(
+            PREFIX + "query_state", callbacks=[self._states], description="1 for the state a query is in, else 0"
+        )
+        for query in self._queries:
+            watch(query.name, self._batch)
+
+    def close(self) -> None:
+        """Export these queries no more. Does nothing the second time."""
+        queries, self._queries = self._queries, ()
+        for query in queries:
+            unwatch(query.name, self._batch)
+
+    def __enter__(self) -> Exported:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _observed(self, one: Shown) -> Callable[[Any], Iterator[Any]]:
+        def observe(_: Any) -> Iterator[Any]:
+            for query in self._queries:
+                for labels, progress in labelled(query):
+                    for value, sample in one.samples(progress).items():
+                        if math.isfinite(sample):  # many back ends have no infinities: a watermark that is unset has no point
+                            own = {} if one.label is None else {one.label: value}
+                            yield self._metrics.Observation(sample, {**dict(zip(LABELS, labels, strict=True)), **own})
+
+        return observe
+
+    def _states(self, _: Any) -> Iterator[Any]:
+        for query in self._queries:
+            now, names = status_of(query), {"query": redacted(query.name), "operator": redacted(query.operator)}
+            for state in STATES:
+                yield self._metrics.Observation(int(state == now), {**names, "state": state})
+
+    def _batch(self, batch: BatchTimes) -> None:
+        """Make the trace of a micro-batch that has ended."""
+        root = self._tracer.start_span(
+            "batch",
+            context=importlib.import_module("opentelemetry.context").Context(),  # a trace of its own
+            start_time=batch.began_ns,
+            attributes={f"krishiv.{name}": value for name, value in batch.numbers.items()},
+        )
+        below = self._trace.set_span_in_context(root)
+        for part in batch.parts:
+            span = self._tracer.start_span(part.name, context=below, start_time=part.began_ns)
+            span.end(end_time=part.ended_ns)
+        if batch.problem is not None:
+            root.set_status(self._trace.Status(self._trace.StatusCode.ERROR, batch.problem))
+        root.end(end_time=batch.ended_ns)
+
+
+def export(
+    queries: Observed | Iterable[Observed],
+    *,
+    meter_provider: MeterProvider | None = None,
+    tracer_provider: TracerProvider | None = None,
+) -> Exported:
+    """Export metrics and traces of queries through OpenTelemetry.
+
+    Parameters
+    ----------
+    queries : Query, Driver, or iterable of them
+        What is exported. Over Spark Connect batches run in the server, so there are metrics only.
+    meter_provider : opentelemetry.metrics.MeterProvider, optional
+        Who takes the metrics; the global one by default.
+    tracer_provider : opentelemetry.trace.TracerProvider, optional
+        Who takes the traces; the global one by default.
+
+    Raises
+    ------
+    MissingExtraError
+        When OpenTelemetry is not installed; names the extra that brings it.
+    PlanError
+        For what is no query.
+
+    Examples
+    --------
+    >>> from opentelemetry.sdk.trace import TracerProvider
+    >>> from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    >>> from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+    >>> from krishiv_py import count
+    >>> from krishiv_py.otel import export
+    >>> from krishiv_py.testing import Driver, stream_of
+    >>> spans, provider = InMemorySpanExporter(), TracerProvider()
+    >>> provider.add_span_processor(SimpleSpanProcessor(spans))
+    >>> stream = stream_of("at bigint").watermark("at", 0).tumbling_window(1_000).agg(count()).named("by second")
+    >>> driver = Driver(stream, name="counts")
+    >>> with export(driver, tracer_provider=provider):
+    ...     _ = driver.send([{"at": 5_000}])
+    >>> {span.name for span in spans.get_finished_spans()} >= {"batch", "by second"}
+    True
+    """
+    given: object = [queries] if hasattr(queries, "progress") else queries
+    if not isinstance(given, Iterable) or isinstance(given, str):
+        raise PlanError("export takes queries", got=shown(queries), hint="pass the query that start() gave, or a list of them")
+    every = list(given)
+    for query in every:
+        if not hasattr(query, "progress"):
+            raise PlanError("export takes queries", got=shown(query), hint="pass the query that start() gave")
+    return Exported(every, meter_provider, tracer_provider)
+
+
+def _api(part: str) -> Any:
+    try:
+        return importlib.import_module(f"opentelemetry.{part}")
+    except ImportError as missing:
+        raise missing_extra("opentelemetry-api", "otel", "no metrics and traces leave by it") from missing
+
+
+calls.checked_face(globals())

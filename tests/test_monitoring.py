@@ -1,0 +1,85 @@
+"""The dashboard and the alert rules: of metrics that the library exports, and as Prometheus reads them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from krishiv_py.metrics import PREFIX, SHOWN
+
+FOLDER = Path(__file__).parents[1] / "deploy" / "monitoring"
+EXPORTED = {f"{PREFIX}{m.name}{'_total' if m.kind == 'counter' else ''}": m.label for m in SHOWN} | {
+    f"{PREFIX}query_state": "state"
+}
+LABELS = {"query", "operator"}
+
+
+def rules() -> list[dict[str, Any]]:
+    read = yaml.safe_load((FOLDER / "alerts.yaml").read_text())
+    return [rule for group in read["groups"] for rule in group["rules"]]
+
+
+def expressions() -> list[str]:
+    dashboard = json.loads((FOLDER / "dashboard.json").read_text())
+    shown = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    return [
+        *shown,
+        *(v["definition"] for v in dashboard["templating"]["list"] if "definition" in v),
+        *(r["expr"] for r in rules()),
+    ]
+
+
+@pytest.mark.parametrize("expression", expressions())
+def test_each_expression_is_of_metrics_and_labels_that_are_exported(expression: str) -> None:
+    metrics = re.findall(rf"{PREFIX}\w+", expression)
+    assert metrics and set(metrics) <= set(EXPORTED)
+    known = LABELS | {label for name in metrics if (label := EXPORTED[name]) is not None}
+    grouped = {part.strip() for names in re.findall(r"(?:by|on) \(([^)]*)\)", expression) for part in names.split(",")}
+    picked = set(re.findall(r"(\w+)=~?\"", expression))
+    assert grouped | picked <= known
+
+
+def test_every_metric_is_on_the_dashboard_or_derived_from_one_that_is() -> None:
+    shown = {name for expression in expressions() for name in re.findall(rf"{PREFIX}\w+", expression)}
+    rare = {"future_events_total", "limited_results_total", "last_batch_id", "partition_backlog", "held_back_total"}
+    assert set(EXPORTED) - shown == {PREFIX + name for name in rare}
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool comes with Prometheus")
+def test_promtool_takes_the_rules_and_they_fire(tmp_path: Path) -> None:
+    state = [{"series": f'{PREFIX}query_state{{query="q",operator="o",state="failed"}}', "values": "0 0 1 1"}]
+    stuck = [
+        {"series": f'{PREFIX}watermark_seconds{{query="q",operator="o"}}', "values": "1000+0x40"},
+        {"series": f'{PREFIX}rows_total{{query="q",operator="o"}}', "values": "0+60x40"},
+        {"series": f'{PREFIX}refused_events_total{{query="q",operator="o",reason="late"}}', "values": "0+6x40"},
+    ]
+
+    def fires(series: list[dict[str, str]], at: str, alert: str, severity: str, *, now: bool, **more: str) -> dict[str, Any]:
+        rule = next(r for r in rules() if r["alert"] == alert)
+        labels = {"severity": severity, "query": "q", "operator": "o", **more}
+        said = {
+            name: text.replace("{{ $labels.query }}", "q").replace("{{ $labels.operator }}", "o")
+            for name, text in rule["annotations"].items()
+        }
+        expected = [{"exp_labels": labels, "exp_annotations": said}] if now else []
+        test = {"eval_time": at, "alertname": alert, "exp_alerts": expected}
+        return {"interval": "1m", "input_series": series, "alert_rule_test": [test]}
+
+    tests = [
+        fires(state, "1m", "KrishivQueryFailed", "critical", now=False),
+        fires(state, "3m", "KrishivQueryFailed", "critical", now=True, state="failed"),
+        fires(stuck, "20m", "KrishivWatermarkStuck", "warning", now=True),
+        fires(stuck, "35m", "KrishivManyRowsRefused", "warning", now=True),
+        fires(stuck[:2], "35m", "KrishivManyRowsRefused", "warning", now=False),
+    ]
+    (tmp_path / "test.yaml").write_text(json.dumps({"rule_files": [str(FOLDER / "alerts.yaml")], "tests": tests}))
+    for command in (["check", "rules", str(FOLDER / "alerts.yaml")], ["test", "rules", str(tmp_path / "test.yaml")]):
+        done = subprocess.run(["promtool", *command], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr

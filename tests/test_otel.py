@@ -1,0 +1,137 @@
+"""OpenTelemetry: metrics and traces as the SDK's own exporters in memory get them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+from prometheus_client import CollectorRegistry
+
+from krishiv_py import MemorySink, ResultStream, Session, count, max
+from krishiv_py.errors import MissingExtraError, PlanError
+from krishiv_py.metrics import register
+from krishiv_py.otel import export
+from krishiv_py.testing import Driver, stream_of
+
+
+def counted(rows: Any) -> ResultStream:
+    by_second = rows.watermark("at", 0).tumbling_window(1_000).agg(count()).named("by second")
+    ten: ResultStream = by_second.tumbling_window(10_000).agg(max("count")).named("by ten")
+    return ten
+
+
+class Kept:
+    """Providers that keep all they get."""
+
+    def __init__(self) -> None:
+        self.spans, self.tracer = InMemorySpanExporter(), TracerProvider()
+        self.tracer.add_span_processor(SimpleSpanProcessor(self.spans))
+        self.reader = InMemoryMetricReader()
+        self.meter = MeterProvider([self.reader])
+
+    def traces(self) -> list[list[ReadableSpan]]:
+        every_trace: dict[int, list[ReadableSpan]] = {}
+        for span in self.spans.get_finished_spans():
+            every_trace.setdefault(span.context.trace_id, []).append(span)
+        return list(every_trace.values())
+
+    def points(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+        data = self.reader.get_metrics_data()
+        metrics = [m for r in (data.resource_metrics if data else ()) for s in r.scope_metrics for m in s.metrics]
+        return {
+            (m.name, tuple(sorted((str(k), str(v)) for k, v in (p.attributes or {}).items()))): p.value  # type: ignore[union-attr]
+            for m in metrics
+            for p in m.data.data_points
+        }
+
+
+def test_a_trace_for_each_batch_with_a_span_for_each_stage() -> None:
+    kept, driver = Kept(), Driver(counted(stream_of("at bigint")), name="counts")
+    driver.send([{"at": 1}])
+    with export(driver, meter_provider=kept.meter, tracer_provider=kept.tracer):
+        driver.send([{"at": 5_000}, {"at": 25_000}])
+        driver.send([{"at": 3}])
+    driver.send([{"at": 4}])
+    first, second = kept.traces()
+    for trace in (first, second):
+        (root,) = [span for span in trace if span.parent is None]
+        assert root.name == "batch" and {s.name for s in trace} == {"batch", "by second", "by ten", "publish"}
+        for span in trace:
+            assert span is root or (span.parent is not None and span.parent.span_id == root.context.span_id)
+            assert root.start_time <= span.start_time <= span.end_time <= root.end_time  # type: ignore[operator]
+    numbers = [dict(s.attributes or {}) for t in (first, second) for s in t if s.parent is None]
+    assert [(n["krishiv.query"], n["krishiv.batch"], n["krishiv.rows"], n["krishiv.late"]) for n in numbers] == [
+        ("counts", 1, 2, 0),
+        ("counts", 2, 1, 1),
+    ]
+
+
+def test_metrics_are_those_of_prometheus() -> None:
+    kept, driver = Kept(), Driver(counted(stream_of("at bigint")), name="counts")
+    registry = CollectorRegistry()
+    register(driver, registry)
+    exported = export([driver], meter_provider=kept.meter, tracer_provider=kept.tracer)
+    assert not any(name.endswith("watermark_seconds") for name, _ in kept.points())
+    driver.send([{"at": 5_000}, {"at": 25_000}])
+    driver.send([{"at": 3}])
+    theirs = {
+        (family.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in registry.collect()
+        for sample in family.samples
+    }
+    assert kept.points() == theirs
+    exported.close()
+    exported.close()
+    assert kept.points() == {}
+
+
+def test_a_query_in_process_and_one_that_fails(tmp_path: Path) -> None:
+    kept, folder = Kept(), tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.json").write_text(json.dumps({"at": 5}) + "\n")
+    with Session.in_process() as session:
+        rows = session.read_json(folder, "at bigint", streaming=True).filter("100 / (at - 7) > -1000")
+        query = counted(rows).start(MemorySink(), checkpoint=str(tmp_path / "checkpoint"), name="counts")
+        with export(query, meter_provider=kept.meter, tracer_provider=kept.tracer):
+            query.process_all_available()
+            (folder / "b.json").write_text(json.dumps({"at": 6}) + "\n")
+            query.process_all_available()
+            assert {s.name for s in kept.traces()[-1]} == {"batch", "read", "by second", "by ten", "publish", "commit"}
+            (folder / "c.json").write_text(json.dumps({"at": 7}) + "\n")
+            with pytest.raises(Exception, match="zero"):
+                query.process_all_available()
+            (root,) = [span for span in kept.traces()[-1] if span.name == "batch"]
+            assert (root.status.status_code, root.status.description) == (StatusCode.ERROR, "OperatorError")
+
+
+def test_a_watcher_that_fails_stops_no_query(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(SimpleSpanProcessor):
+        def on_start(self, span: Any, parent_context: Any = None) -> None:
+            raise RuntimeError("the tracer is broken")
+
+    kept, driver = Kept(), Driver(counted(stream_of("at bigint")))
+    kept.tracer.add_span_processor(Broken(kept.spans))
+    with export(driver, meter_provider=kept.meter, tracer_provider=kept.tracer):
+        assert driver.send([{"at": 1}]).late.num_rows == 0
+    assert "a watcher of query" in caplog.text
+
+
+@pytest.mark.parametrize("wrong", [5, "q", [5], None])
+def test_what_is_no_query_is_refused(wrong: Any) -> None:
+    with pytest.raises(PlanError, match="export takes queries"):
+        export(wrong)
+
+
+def test_without_opentelemetry_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.metrics", None)
+    with pytest.raises(MissingExtraError, match=r"\[otel\]"):
+        export(Driver(counted(stream_of("at bigint"))))
