@@ -1,6 +1,7 @@
 """Test pipelines in milliseconds, without Spark and without a JVM."""
 
 from krishiv_py import calls
+from krishiv_py.testing.captures import Capture, Comparison, Explanation
 from krishiv_py.testing.clock import ManualClock
 from krishiv_py.testing.collected import collect
 from krishiv_py.testing.driver import Driver
@@ -9,6 +10,19 @@ from krishiv_py.testing.output import StepOutput
 from krishiv_py.testing.sources import MicroBatch, micro_batches
 from krishiv_py.testing.streams import stream_of, union_of
 
-__all__ = ["Driver", "ManualClock", "MicroBatch", "StepOutput", "collect", "micro_batches", "replay", "stream_of", "union_of"]
+__all__ = [
+    "Capture",
+    "Comparison",
+    "Driver",
+    "Explanation",
+    "ManualClock",
+    "MicroBatch",
+    "StepOutput",
+    "collect",
+    "micro_batches",
+    "replay",
+    "stream_of",
+    "union_of",
+]
 
 calls.checked_face(globals())

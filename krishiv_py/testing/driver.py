@@ -47,7 +47,7 @@ from krishiv_py.planner.why import Standing
 from krishiv_py.redaction import redacted
 from krishiv_py.runtime.capture import Captured
 from krishiv_py.testing.clock import ManualClock
-from krishiv_py.testing.feed import Feed
+from krishiv_py.testing.feed import Feed, Turn
 from krishiv_py.testing.output import StepOutput
 from krishiv_py.testing.plans import run_by_driver
 from krishiv_py.testing.sends import DriverInput
@@ -472,8 +472,10 @@ class Driver:
         if self._feed is None:
             raise PlanError("this driver has no capture", got=self.name, hint="make it with Driver.from_capture(path, stream)")
         turn = self._feed.next()
-        if turn is None:
-            return None
+        return None if turn is None else self._take(turn)
+
+    def _take(self, turn: Turn) -> StepOutput:
+        """Run a batch of a capture."""
         self.clock.now_us, self.clock._set = turn.batch.now_us, True
         for clock, source, control in turn.controls:
             if control.watermark_us != UNSET:

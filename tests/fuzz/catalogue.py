@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import inspect
 import tempfile
 from collections.abc import Callable, Iterator
@@ -17,8 +18,10 @@ from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.plan.aggregates.calls import DEFINITIONS
+from krishiv_py.planner.history import names_of
+from krishiv_py.runtime.capture import Captured
 from krishiv_py.sql import SqlContext
-from krishiv_py.testing import Driver, ManualClock, stream_of
+from krishiv_py.testing import Capture, Driver, ManualClock, stream_of
 from tests.fuzz.running import ROWS, SCHEMA
 
 
@@ -527,7 +530,22 @@ def _inside(path: Any) -> Any:
     return f"{tempfile.mkdtemp()}/savepoint{path.encode('utf-8', 'replace').hex()[:40]}" if isinstance(path, str) else path
 
 
+@functools.cache
+def captured() -> str:
+    """Make a capture without batches of the aggregated stream."""
+    plan, folder = aggregated(), tempfile.mkdtemp() + "/capture"
+    made = plan._plan()
+    sources = [names_of(read) for read in made.reads]
+    Captured(folder, made.fingerprint, sources, [], {}, True, "checkpoint").close()
+    return folder
+
+
 def _running() -> Iterator[Call]:
+    yield Call("Capture", lambda: Capture, {"path": captured(), "stream": aggregated()})
+    yield Call("Capture.compare", lambda: Capture(captured(), aggregated()).compare, {"old": aggregated(), "new": aggregated()})
+    yield Call("Capture.what_if", lambda: Capture(captured(), aggregated()).what_if, {"lag": ["5 s"]})
+    yield Call("Capture.why", lambda: Capture(captured(), aggregated()).why, {"key": "a", "time": 5_000})
+    yield Call("Driver.from_capture", lambda: Driver.from_capture, {"path": captured(), "stream": aggregated()})
     yield Call("Driver", lambda: Driver, {"stream": aggregated()})
     yield Call("Driver.send", lambda: driver().send, {"rows": ROWS})
     yield Call("Driver.advance_watermark", lambda: driver().advance_watermark, {"to": 5_000})

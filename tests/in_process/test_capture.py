@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 import krishiv_py as kv
 from krishiv_py import CheckpointError, MemorySink, PlanError, Session, SideOutputLateEventHandler, count
 from krishiv_py.cli.main import main
-from krishiv_py.testing import Driver, stream_of
+from krishiv_py.testing import Capture, Driver, stream_of
 
 SCHEMA = "user string, email string, at bigint, amount bigint"
 ROWS: list[list[dict[str, Any]]] = [
@@ -159,3 +160,61 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "Driver.from_capture" in capsys.readouterr().out
     assert main([*given, "--last", "all"]) == 1
     assert "Hint: write --last 50" in capsys.readouterr().err
+
+
+def test_which_rows_came_into_a_result(session: Session, tmp_path: Path) -> None:
+    live, results, late, _, _ = ran(session, tmp_path)
+    path = session.capture(str(tmp_path / "checkpoint"), job(live), str(tmp_path / "a"))
+    capture = Capture(path, job(stream_of(SCHEMA)))
+    for row in [row for row in results if row["user"] == "u1"]:
+        explained = capture.why("u1", row["window_start"] + 1)
+        last = [one for one in explained.results.to_pylist() if one["window_start"] == row["window_start"]][-1]
+        fates = explained.rows["fate"].to_pylist()
+        assert fates.count("in") == last["count"]
+        start, end = row["window_start"], row["window_end"]
+        mine = [one for one in late if one["user"] == "u1" and start <= one["at"] < end]
+        assert len(fates) - fates.count("in") == len(mine)
+        for one in explained.rows.to_pylist():
+            assert ROWS[one["batch"]][one["row"]]["user"] == "u1"
+    assert "was refused (late)" in str(capture.why(late[0]["user"], late[0]["at"]))
+    assert "<table" in capture.why("u0", 1_000)._repr_html_()
+    assert "no row of this key" in str(capture.why("nobody", 1_000))
+
+
+def test_two_plans_are_compared(session: Session, tmp_path: Path) -> None:
+    live, results, *_ = ran(session, tmp_path)
+    path = session.capture(str(tmp_path / "checkpoint"), job(live), str(tmp_path / "a"))
+    old = job(stream_of(SCHEMA))
+    capture = Capture(path, old)
+    assert capture.compare(old, old).counts == {"same": len(results), "changed": 0, "only_old": 0, "only_new": 0}
+    few = job(stream_of(SCHEMA).filter("amount <> 7 AND user <> 'u0'"))
+    found = capture.compare(old, few)
+    gone = len([row for row in results if row["user"] == "u0"])
+    assert (found.counts["only_old"], found.counts["changed"] > 0, found.counts["only_new"]) == (gone, True, 0)
+    changed = [row for row in found.rows.to_pylist() if row["change"] == "changed"]
+    assert all(row["total_old"] != row["total_new"] for row in changed)
+    assert "only old" in str(found) and "<table" in found._repr_html_()
+
+
+def test_other_lags_are_tried(session: Session, tmp_path: Path) -> None:
+    live, results, late, *_ = ran(session, tmp_path)
+    path = session.capture(str(tmp_path / "checkpoint"), job(live), str(tmp_path / "a"))
+    tried = Capture(path, job(stream_of(SCHEMA))).what_if(lag=["5 s", "2 min", 0])
+    assert tried["late_rows"].to_pylist()[:2] == [len(late), 0]
+    assert tried["results"][0].as_py() == len(results)
+    assert tried.slice(0, 1).select(["changed", "only_old", "only_new"]).to_pylist()[0] == dict.fromkeys(
+        ["changed", "only_old", "only_new"], 0
+    )
+    plain = Driver(job(stream_of(SCHEMA).select("user", "email", "at", "amount")))
+    want = sum(plain.send(rows).late.num_rows for rows in ROWS)
+    assert (want, tried["late_rows"][2].as_py() >= want) == (len(late), True)
+    with pytest.raises(kv.DurationError):
+        Capture(path, job(stream_of(SCHEMA))).what_if(lag=[])
+
+
+@pytest.mark.parametrize("page", ["capture", "history", "upgrading"])
+def test_the_commands_of_the_pages_run(page: str) -> None:
+    text = (Path(kv.__file__).parents[1] / f"docs/{page}.md").read_text()
+    names: dict[str, Any] = {"__name__": page}
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(compile(block, f"{page}.md", "exec"), names)
