@@ -108,7 +108,7 @@ def calls(root: Path) -> dict[str, Call]:
         Call("rescale", lambda: session().rescale, {"checkpoint": "x", "tasks": 4}),
         Call("start", lambda: session().start, {"outputs": [], "checkpoint": "x", "batches": None, "name": "x"}),
         Call(
-            "start",
+            "start, with a history",
             lambda: lambda **more: session().start([stream.to(kv.MemorySink())], **more),
             {"bootstrap": None, "until": None, "publish": True},
         ),
