@@ -5,7 +5,9 @@ Both plans come as the outlines that checkpoints and savepoints note, so nothing
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
@@ -16,6 +18,7 @@ from krishiv_py.plan.durations import UNSET, show_us
 from krishiv_py.plan.expressions.expr import Col
 from krishiv_py.plan.options.begin import Begin
 from krishiv_py.planner.cut import StagePlan
+from krishiv_py.planner.outline import COMPARED
 from krishiv_py.planner.physical import PhysicalPlan
 
 Fate: TypeAlias = Literal["kept", "migrated", "reset", "refused", "added", "dropped"]
@@ -109,8 +112,7 @@ def _pairs(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any
 
 def _kind(stage: Mapping[str, Any]) -> object:
     fixed = stage.get("shape", {}).get("fixed", {})
-    keys = sorted((name, text) for name, text in fixed.items() if name.startswith("key "))
-    return stage["state"], fixed.get("window kind"), keys
+    return stage["state"], fixed.get("window kind"), [name for name, _ in keys_of(stage["shape"])] if fixed else []
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[str], list[str]]:
@@ -120,9 +122,20 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[s
     was, now = old["shape"], new["shape"]
     refused, how = [], []
     for part in sorted(was["fixed"].keys() | now["fixed"].keys()):
+        if part.startswith(COMPARED):
+            continue
         a, b = was["fixed"].get(part, "(none)"), now["fixed"].get(part, "(none)")
-        if a != b:
+        if _without_columns(a) != _without_columns(b):
             refused.append(f"{part} was {a} and is {b}")
+    for at, (old_key, new_key) in enumerate(zip_longest(keys_of(was), keys_of(now)), 1):
+        a, b = (" ".join(key) if key else "(none)" for key in (old_key, new_key))
+        if old_key is None or new_key is None or old_key[0] != new_key[0] or not holds(old_key[1], new_key[1]):
+            refused.append(f"key {at} was {a} and is {b}")
+        elif a != b:
+            how.append(f"key {at} from {a} to {b}")
+    narrower, wider = _types(was, now)
+    refused += narrower
+    how += wider
     how += _aggregates(was["aggregates"], now["aggregates"])
     how += [f"column {name} of rows added: null in rows from before" for name in now["own"] if name not in was["own"]]
     how += [f"column {name} of rows removed" for name in was["own"] if name not in now["own"]]
@@ -132,7 +145,15 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[s
         rows = "firings" in was["fixed"] or was["fixed"].get("window max_duration_us", "None") != "None"
         if kind == "distinct" or (kind == "session" and rows):
             refused.append("the allowed lateness of windows that are kept row by row cannot change")
-    if was["emit"] != now["emit"] and was["fixed"].get("window kind") not in ("tumbling", "hopping"):
+    kind = was["fixed"].get("window kind")
+    plain_session = kind == "session" and "firings" not in was["fixed"] and was["fixed"].get("window max_duration_us") == "None"
+    if late_rule_of(was) != late_rule_of(now):
+        if kind in ("tumbling", "hopping", "lookback", "count") or plain_session:
+            how.append(f"late rule from {late_rule_of(was)} to {late_rule_of(now)}")
+        elif "late rule" in was["fixed"] or kind in ("session", "distinct"):
+            refused.append(f"late rule was {late_rule_of(was)} and is {late_rule_of(now)}")
+    emits = kind in ("tumbling", "hopping", "lookback") or plain_session or (kind == "count" and "firings" not in was["fixed"])
+    if was["emit"] != now["emit"] and not emits:
         refused.append(f"emit was {was['emit']} and is {now['emit']}")
     elif was["emit"] != now["emit"]:
         how.append(f"emit from {was['emit']} to {now['emit']}")
@@ -140,8 +161,80 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[s
         if now["ttl"] is None:
             how.append("time to live removed")
         else:
-            refused.append(f"time to live was {was['ttl']} and is by {now['ttl']} time: when keys were touched is not known")
+            before = "no time to live" if was["ttl"] is None else f"time to live by {was['ttl']} time"
+            how.append(f"{before} becomes one by {now['ttl']} time, which begins with the next batch")
     return refused, how
+
+
+def _without_columns(text: str) -> str:
+    """Return a part of a plan without the columns of the sides of a join, which are compared one by one."""
+    return re.sub(r"\b(left|right)=\([^()]*\)", r"\1", text) if text.startswith("JoinColumns(") else text
+
+
+def keys_of(shape: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return name and type of each key; earlier versions noted both as one text."""
+    if "keys" in shape:
+        return [(name, type_) for name, type_ in shape["keys"]]
+    texts = (shape["fixed"][f"key {n}"] for n in range(1, sum(p.startswith("key ") for p in shape["fixed"]) + 1))
+    return [(name, type_) for name, _, type_ in (_split_key(text) for text in texts)]
+
+
+def _split_key(text: str) -> tuple[str, str, str]:
+    """Split a key from its type, whose text may have spaces within brackets."""
+    found = re.fullmatch(r"(.*?) (\S+(?:\(.*\)|<.*>|\[.*\])?)", text)
+    return (text, " ", "") if found is None else (found[1], " ", found[2])
+
+
+def late_rule_of(shape: Mapping[str, Any]) -> str | None:
+    """Return the late rule; None where an earlier version did not note it, as state does not depend on it."""
+    found = shape.get("late rule", shape["fixed"].get("late rule"))
+    return None if found is None else str(found)
+
+
+_WHOLE: Final = {"int8": 3, "int16": 5, "int32": 10, "int64": 19}
+_FLOATING: Final = {"float": 1, "double": 2}
+
+
+def holds(narrow: str, wide: str) -> bool:
+    """Return whether values of one Arrow type are values of another one, both as text; how many digits fit is seen later.
+
+    Examples
+    --------
+    >>> holds("int32", "decimal128(20, 2)"), holds("int64", "int32"), holds("float", "double"), holds("string", "int64")
+    (True, False, True, False)
+    """
+    if narrow == wide:
+        return True
+    for order in (_WHOLE, _FLOATING):
+        if narrow in order and wide in order:
+            return order[narrow] <= order[wide]
+    to = _digits(wide)
+    if to is None or narrow in _WHOLE:
+        return to is not None
+    of = _digits(narrow)
+    return of is not None and of[0] <= to[0] and of[1] <= to[1]
+
+
+def _digits(type_: str) -> tuple[int, int] | None:
+    """Return how many digits a decimal has, in all and after the point."""
+    found = re.fullmatch(r"decimal\d*\((\d+), (\d+)\)", type_)
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+def _types(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Return which values of kept rows would not fit, and which get a wider type."""
+    narrower, wider = [], []
+    for names, types, what in (("inputs", "input types", "values of"), ("own", "own types", "column")):
+        if types not in was:
+            continue
+        before = dict(zip(was[names], was[types], strict=True))
+        for name, b in zip(now[names], now[types], strict=True):
+            a = before.get(name, b)
+            if not holds(a, b) and "<" not in a:
+                narrower.append(f"{what} {name} were {a} and are {b}, which does not hold all of them")
+            elif a != b:
+                wider.append(f"{what} {name} from {a} to {b}")
+    return narrower, wider
 
 
 def _aggregates(was: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> list[str]:

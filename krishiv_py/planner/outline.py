@@ -17,7 +17,7 @@ from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.redaction import noted
 
 _KINDS: Final = {FileSource: "files", MemorySource: "memory", RangeSource: "ranges"}
-_OWN: Final = ("aggregate ", "allowed lateness", "emit", "time to live", "column ")
+COMPARED: Final = ("aggregate ", "allowed lateness", "emit", "time to live", "column ", "key ", "late rule", "clock")
 """The parts of a fingerprint that are compared one by one (:mod:`krishiv_py.planner.evolution`)."""
 
 
@@ -62,7 +62,7 @@ def shape_of(stage: StagePlan) -> dict[str, Any]:
     mark = spec.watermark
     return {
         "named": options.named is not None,
-        "fixed": {name: text for name, text in parts.items() if not name.startswith(_OWN)},
+        "fixed": {name: text for name, text in parts.items() if not name.startswith(COMPARED)},
         "aggregates": [
             {
                 "name": call.output_name,
@@ -72,13 +72,17 @@ def shape_of(stage: StagePlan) -> dict[str, Any]:
             for call, kernel in zip(spec.aggs, layout.kernels, strict=True)
         ],
         "inputs": [noted(input_text(value, where)) for value, where in layout.inputs],
+        "input types": [str(layout.row_schema.field(f"a{n}").type) for n in range(len(layout.inputs))],
         "own": list(layout.own),
+        "own types": [str(field.type) for field in layout.own_fields],
+        "keys": [[name, str(type_)] for name, type_ in zip(spec.keys, layout.key_types, strict=True)],
         "carried": list(layout.carried),
         "row": layout.row_schema.names,
         "lateness_us": options.allowed_lateness_us,
         "left_us": options.left_us,
         "emit": options.emit_mode,
         "ttl": None if options.ttl is None else options.ttl.clock,
+        "late rule": options.late_rule,
         "lag_us": mark.lag_us if isinstance(mark, WatermarkSpec) else 0,
         "wholes": [[name, list(of)] for name, of in spec.wholes],
         "blind_us": spec.blind_us,

@@ -10,14 +10,19 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays.grouping import distinct, key_hashes
 from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.aggregates import AggKernel, Rows
-from krishiv_py.kernels.columns.layout import TIME
+from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.input.lateness import floor_watermark
-from krishiv_py.kernels.state.spread import BucketContent
+from krishiv_py.kernels.state.keyed_log import HASH
+from krishiv_py.kernels.state.spread import BucketContent, is_of_numbers, side_of, spread
+from krishiv_py.kernels.windows.session.plain import go_on_as
+from krishiv_py.kernels.wrappers.ttl import begin_ttl
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.plan.joins.base import Join
 from krishiv_py.planner.cut import StagePlan
-from krishiv_py.planner.evolution import COMPLETE, Carried, paired
+from krishiv_py.planner.evolution import COMPLETE, Carried, keys_of, late_rule_of, paired
 from krishiv_py.planner.outline import input_text, shape_of
 from krishiv_py.runtime.savepoints import Savepoint
 
@@ -76,21 +81,69 @@ def migrated(held: BucketContent, was: Mapping[str, Any], stage: StagePlan) -> B
     """Return a bucket as another plan keeps it."""
     meta, tables = dict(held.meta), dict(held.tables)
     now = shape_of(stage)
-    if was["ttl"] is not None and now["ttl"] is None:
-        if held.meta.get("runs:grave"):
-            raise CheckpointError(
-                "the time to live cannot be removed yet",
-                got=f"windows of {stage.spec.name} that lost rows to it are in state",
-                then="they would look whole",
-                hint="make the savepoint once these windows are over, or keep the time to live",
-            )
-        for name in [n for n in meta if n.partition(":")[2] in _TTL or n == "ttl_checked"]:
-            del meta[name]
-        tables = {name: t for name, t in tables.items() if not name.startswith(tuple(f"{of}" for of in _TTL))}
+    if was["ttl"] is not None and now["ttl"] is None and held.meta.get("runs:grave"):
+        raise CheckpointError(
+            "the time to live cannot be removed yet",
+            got=f"windows of {stage.spec.name} that lost rows to it are in state",
+            then="they would look whole",
+            hint="make the savepoint once these windows are over, or keep the time to live",
+        )
+    if was["ttl"] not in (None, now["ttl"]):
+        meta = {name: value for name, value in meta.items() if name.partition(":")[2] not in _TTL and name != "ttl_checked"}
+        tables = {name: t for name, t in tables.items() if name.partition("/")[0] not in _TTL}
     if "fired_at" in meta and (was["lateness_us"], was["emit"]) != (now["lateness_us"], now["emit"]):
         meta["fired_at"] = _fired_at(meta["fired_at"], was, now)
     table = _Tables(was, stage)
-    return BucketContent(meta, {name: table.of(rows) for name, rows in tables.items()})
+    tables = {name: table.of(rows, side_of(name)) for name, rows in tables.items()}
+    if keys_of(was) != keys_of(now):
+        moved = BucketContent(meta, _rehashed(tables, stage.layout))
+        (content,) = spread([moved], len(stage.spec.keys), 1)  # logs are in order of the hashes
+        meta, tables = content.meta, content.tables
+    bucket = BucketContent(meta, tables).bucket()
+    if now["ttl"] is not None and now["ttl"] != was["ttl"]:
+        begin_ttl(stage.spec, bucket, _keys_in(tables, stage.layout))
+    judged_otherwise = (was["emit"], late_rule_of(was)) != (now["emit"], late_rule_of(now))
+    if judged_otherwise and stage.spec.operation.route == "session" and "fired_at" in meta:
+        go_on_as(stage.spec, bucket)
+    return BucketContent.of(bucket)
+
+
+def _rehashed(tables: Mapping[str, pa.Table], layout: Layout) -> dict[str, pa.Table]:
+    """Give keys their new types, and write the hashes of these in all tables."""
+    found, old, new = dict(tables), [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for name, table in tables.items():
+        for key in layout.key_fields:
+            if key.name in table.column_names:
+                column = table.column_names.index(key.name)
+                table = table.set_column(column, key, _cast(table[key.name], key.type))
+        if HASH in table.column_names and all(name in table.column_names for name in layout.key_names):
+            hashes = key_hashes([table[key] for key in layout.key_names], table.num_rows)
+            old.append(table[HASH].to_numpy())
+            new.append(hashes)
+            column = table.column_names.index(HASH)
+            table = table.set_column(column, table.schema.field(column), pa.array(hashes))
+        found[name] = table
+    known, first = np.unique(np.concatenate(old), return_index=True)
+    values = np.concatenate(new)[first]
+    for name, table in found.items():
+        alone = HASH in table.column_names and not any(key in table.column_names for key in layout.key_names)
+        if not alone or is_of_numbers(name):
+            continue
+        hashes = table[HASH].to_numpy()
+        at = np.minimum(np.searchsorted(known, hashes), max(len(known) - 1, 0))
+        there = known[at] == hashes if len(known) else np.zeros(len(hashes), np.bool_)
+        column = table.column_names.index(HASH)
+        values_of = pa.array(np.where(there, values[at] if len(known) else 0, hashes))
+        found[name] = table.set_column(column, table.schema.field(column), values_of)
+    return found
+
+
+def _keys_in(tables: Mapping[str, pa.Table], layout: Layout) -> pa.Table:
+    """Return the keys in some tables, each once."""
+    names = layout.key_names
+    rows = [pa.Table.from_batches([], pa.schema(layout.key_fields))]
+    rows += [table.select(names).cast(rows[0].schema) for table in tables.values() if set(names) <= set(table.column_names)]
+    return distinct(pa.concat_tables(rows), list(names))
 
 
 def _fired_at(fired_us: int, was: Mapping[str, Any], now: Mapping[str, Any]) -> int:
@@ -133,8 +186,8 @@ class _Tables:
         """Return whether rows from before are whole for a hidden aggregate, or for what says that all is."""
         return not self.incomplete if name == COMPLETE else False
 
-    def of(self, rows: pa.Table) -> pa.Table:
-        """Return a table with the columns of the new plan."""
+    def of(self, rows: pa.Table, side: str | None = None) -> pa.Table:
+        """Return a table with the columns of the new plan; of a join it is one of a `side`."""
         names = rows.column_names
         blocks: dict[int, list[tuple[pa.Field, Any]]] = {}
         gone: set[str] = set()
@@ -148,10 +201,12 @@ class _Tables:
             after = [i for i, name in enumerate(names) if re.fullmatch(r"k\d+", name)] or [names.index(TIME)]
             blocks[names.index(old[0]) if old else after[-1] + 1] = self._inputs(rows)
         own = [name for name in names if re.fullmatch(r"r\d+", name)]
-        if own and len(own) == len(self.was["own"]):
+        of_side = side is not None and "n" in names
+        if of_side or (own and len(own) == len(self.was["own"])):
             gone.update(own)
-            blocks.setdefault(names.index(own[0]), [])
-            blocks[names.index(own[0])] = blocks[names.index(own[0])] + self._own(rows)
+            keys = [i for i, name in enumerate(names) if re.fullmatch(r"k\d+", name)]
+            at = names.index(own[0]) if own else 1 + (keys[-1] if keys else names.index("n"))
+            blocks[at] = blocks.get(at, []) + self._own(rows, side)
         if not gone and not blocks:
             return rows
         fields: list[pa.Field] = []
@@ -202,11 +257,20 @@ class _Tables:
             found.append((field, column))
         return found
 
-    def _own(self, rows: pa.Table) -> list[tuple[pa.Field, Any]]:
+    def _own(self, rows: pa.Table, side: str | None) -> list[tuple[pa.Field, Any]]:
         known = {name: f"r{n}" for n, name in enumerate(self.was["own"])}
+        operation, mine = self.layout.spec.operation, slice(None)
+        if isinstance(operation, Join):
+            lefts = 1 + len(operation.sides.left)
+            mine = slice(1, lefts) if side == "left" else slice(lefts, None)
         found = []
-        for own, name, field in zip(self.layout.own_names, self.layout.own, self.layout.own_fields, strict=True):
-            column = _cast(rows[known[name]], field.type) if name in known else pa.nulls(rows.num_rows, field.type)
+        every = list(zip(self.layout.own_names, self.layout.own, self.layout.own_fields, strict=True))
+        for own, name, field in every[mine]:
+            column = (
+                _cast(rows[known[name]], field.type)
+                if known.get(name) in rows.column_names
+                else pa.nulls(rows.num_rows, field.type)
+            )
             found.append((field.with_name(own), column))
         return found
 
@@ -227,6 +291,25 @@ def _empty(kernel: AggKernel, type_: pa.DataType | None, n: int) -> list[pa.Arra
 
 
 def _cast(column: Any, type_: pa.DataType) -> Any:
+    """Return values in a wider type.
+
+    Raises
+    ------
+    CheckpointError
+        Where a value has too many digits for it.
+    """
+    try:
+        return _cast_exactly(column, type_)
+    except pa.ArrowException as problem:
+        raise CheckpointError(
+            "a value of the state does not fit its new type",
+            got=f"{column.type} becomes {type_}",
+            then="it would be lost",
+            hint="use a type with more digits",
+        ) from problem
+
+
+def _cast_exactly(column: Any, type_: pa.DataType) -> Any:
     """Return values in a wider type; Arrow takes whole numbers as decimals of so many digits only."""
     if pa.types.is_integer(column.type) and pa.types.is_decimal(type_):
         digits = len(str(2**column.type.bit_width))
@@ -254,7 +337,7 @@ def _widened(parts: list[pa.Array], kernel: AggKernel) -> list[pa.Array]:
         return [exact, *(part.cast(t) for part, t in zip(rest, types[1:], strict=True))]
     try:
         if len(parts) == len(types):
-            return [_cast(part, type_) for part, type_ in zip(parts, types, strict=True)]
+            return [_cast_exactly(part, type_) for part, type_ in zip(parts, types, strict=True)]
     except pa.ArrowException:
         pass
     raise CheckpointError(

@@ -133,9 +133,9 @@ class SpanLog:
         yield from map(self._live, list(self._runs))
 
     def adopt(self, rows: pa.Table) -> None:
-        """Add a run as another log held it."""
+        """Add a run as another log held it, perhaps with other hashes."""
         if rows.num_rows:
-            self._write(rows.combine_chunks())
+            self._write(by_key(rows))
             self._note()
 
     def meeting(self, wanted: Wanted, counted: Callable[[Ints, Ints], None] | None = None) -> Iterator[Found]:

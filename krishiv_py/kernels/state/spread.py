@@ -104,6 +104,16 @@ class BucketContent:
         return Bucket(MemoryStore(dict(self.tables)), dict(self.meta))
 
 
+def is_of_numbers(table: str) -> bool:
+    """Return whether the hashes of a table are numbers of rows, by its name."""
+    return table.partition("/")[0] in _MARKS
+
+
+def side_of(table: str) -> str | None:
+    """Return the side of a join whose rows a table has, by its name."""
+    return _SIDES.get(table.partition("/")[0])
+
+
 def spread(held: Iterable[BucketContent], n_keys: int, n_buckets: int) -> list[BucketContent]:
     """Return the state of a stage in another number of buckets.
 

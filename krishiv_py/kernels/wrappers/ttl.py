@@ -237,6 +237,31 @@ def _once(timers: pa.Table) -> pa.Table:
     return distinct(timers, [HASH, DUE])
 
 
+class _Nothing:
+    """Is the operator of a time to live whose keys are only noted."""
+
+    def combine(self, rows: pa.Table) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        return rows
+
+    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        raise NotImplementedError
+
+    def state(self, bucket: Bucket) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        raise NotImplementedError
+
+
+def begin_ttl(spec: OperatorSpec, bucket: Bucket, keys: pa.Table) -> None:
+    """Note keys whose state was kept without this time to live: it begins when the clock is looked at next."""
+    if keys.num_rows:
+        noted = _Clock.of(bucket)
+        touched = _Touches(Expiring(spec, _Nothing()), bucket, noted)
+        touched.add([keys[k] for k in keys.column_names], np.full(keys.num_rows, UNSET))
+        noted.store(bucket)
+
+
 class ExpiringOperator(Expiring):
     """Windows of which nothing is kept once they are dropped."""
 

@@ -30,6 +30,7 @@ from krishiv_py.arrays.intervals import components
 from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.firing.due import FiringDelay
 from krishiv_py.kernels.moment import Moment
@@ -46,7 +47,7 @@ from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
 from krishiv_py.kernels.windows.session.log import Firing, change_log, pane_names
 from krishiv_py.kernels.windows.session.rows import END, FIRED, KIND, SEQ, START, SessionRows, by_session
 from krishiv_py.kernels.windows.session.session_index import KeySpans, Skeleton
-from krishiv_py.plan.durations import UNSET
+from krishiv_py.plan.durations import END_OF_TIME, UNSET
 
 _DATA: Final = 0
 _STANDING: Final = 1
@@ -96,6 +97,41 @@ class SessionOperator:
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts sessions that had not fired."""
         return _Step(self, bucket, moment).drop(DeadKeys.of(dead, self.layout.key_names))
+
+
+def go_on_as(spec: OperatorSpec, bucket: Bucket) -> None:
+    """Let a bucket go on under another emission or late rule than its sessions were kept under (SEMANTICS §12.3).
+
+    Sessions that have fired are kept where they fire again: with ``final`` all of them do, once, when they leave.
+
+    Raises
+    ------
+    CheckpointError
+        Where results would have to be withdrawn that are not known.
+    """
+    operator = SessionOperator(attrs.evolve(spec, output=None, after=(), followed=False))
+    progress = _Progress.of(bucket)
+    waiting, fired = (DueQueue(bucket, name, operator.finest_us) for name in ("w", "f"))
+    skeleton = Skeleton(bucket, progress.closed_at, touching=operator.rows.touching)
+    waits, over = (pa.concat_tables([operator.stored.empty_table(), *queue.pop(END_OF_TIME)]) for queue in (waiting, fired))
+    if operator.mode == "retractions":
+        known = set(waits.filter(pa.array(waits[KIND].to_numpy() == _STANDING))[HASH].to_pylist())
+        data = waits.filter(pa.array((waits[KIND].to_numpy() == _DATA) & (waits[FIRED].to_numpy() > 0)))
+        if not set(data[HASH].to_pylist()) <= known:
+            raise CheckpointError(
+                "results of these sessions cannot be withdrawn yet",
+                got="sessions that have fired and have had rows since",
+                then="their first result would stand next to the next one",
+                hint="make the savepoint once the watermark has passed these sessions, or keep the emission",
+            )
+    else:
+        waits = waits.filter(pa.array(waits[KIND].to_numpy() == _DATA))
+    if not operator.keeps_fired:
+        waits, over = pa.concat_tables([waits, over]), over.slice(0, 0)
+    for rows in (waits, over):
+        skeleton.append(rows[HASH].to_numpy(), rows[START].to_numpy(), rows[END].to_numpy())
+    waiting.insert(waits, progress.fired_at)
+    fired.insert(over, progress.closed_at)
 
 
 class _Step:
