@@ -15,12 +15,12 @@ from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.aggregates import AggKernel, Rows
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.input.lateness import floor_watermark
+from krishiv_py.kernels.joins.base import columns_of
 from krishiv_py.kernels.state.keyed_log import HASH
 from krishiv_py.kernels.state.spread import BucketContent, is_of_numbers, side_of, spread
 from krishiv_py.kernels.windows.session.plain import go_on_as
 from krishiv_py.kernels.wrappers.ttl import begin_ttl
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.joins.base import Join
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.evolution import COMPLETE, Carried, keys_of, late_rule_of, paired
 from krishiv_py.planner.outline import input_text, shape_of
@@ -259,10 +259,7 @@ class _Tables:
 
     def _own(self, rows: pa.Table, side: str | None) -> list[tuple[pa.Field, Any]]:
         known = {name: f"r{n}" for n, name in enumerate(self.was["own"])}
-        operation, mine = self.layout.spec.operation, slice(None)
-        if isinstance(operation, Join):
-            lefts = 1 + len(operation.sides.left)
-            mine = slice(1, lefts) if side == "left" else slice(lefts, None)
+        mine = slice(None) if side is None else columns_of(self.layout, side)
         found = []
         every = list(zip(self.layout.own_names, self.layout.own, self.layout.own_fields, strict=True))
         for own, name, field in every[mine]:

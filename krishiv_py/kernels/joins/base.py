@@ -40,6 +40,13 @@ class Joined(Section):
         return left, right
 
 
+def columns_of(layout: Layout, side: str) -> slice:
+    """Return where the columns of a side, "left" or "right", are among the own columns of a join."""
+    assert isinstance(layout.spec.operation, Join)
+    lefts = 1 + len(layout.spec.operation.sides.left)  # the first names the side
+    return slice(1, lefts) if side == "left" else slice(lefts, None)
+
+
 class JoinOperator:
     """Base of the operators: both sides come as one stream of rows, of which each has the columns of its own side."""
 
