@@ -127,12 +127,12 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[s
         a, b = was["fixed"].get(part, "(none)"), now["fixed"].get(part, "(none)")
         if _without_columns(a) != _without_columns(b):
             refused.append(f"{part} was {a} and is {b}")
-    for at, (old_key, new_key) in enumerate(zip_longest(keys_of(was), keys_of(now)), 1):
+    for number, (old_key, new_key) in enumerate(zip_longest(keys_of(was), keys_of(now)), 1):
         a, b = (" ".join(key) if key else "(none)" for key in (old_key, new_key))
         if old_key is None or new_key is None or old_key[0] != new_key[0] or not holds(old_key[1], new_key[1]):
-            refused.append(f"key {at} was {a} and is {b}")
+            refused.append(f"key {number} was {a} and is {b}")
         elif a != b:
-            how.append(f"key {at} from {a} to {b}")
+            how.append(f"key {number} from {a} to {b}")
     narrower, wider = _types(was, now)
     refused += narrower
     how += wider
@@ -147,7 +147,7 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[s
             refused.append("the allowed lateness of windows that are kept row by row cannot change")
     kind = was["fixed"].get("window kind")
     plain_session = kind == "session" and "firings" not in was["fixed"] and was["fixed"].get("window max_duration_us") == "None"
-    if late_rule_of(was) != late_rule_of(now):
+    if late_rule_of(was) not in (None, late_rule_of(now)):
         if kind in ("tumbling", "hopping", "lookback", "count") or plain_session:
             how.append(f"late rule from {late_rule_of(was)} to {late_rule_of(now)}")
         elif "late rule" in was["fixed"] or kind in ("session", "distinct"):
@@ -181,14 +181,14 @@ def keys_of(shape: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _split_key(text: str) -> tuple[str, str, str]:
     """Split a key from its type, whose text may have spaces within brackets."""
-    found = re.fullmatch(r"(.*?) (\S+(?:\(.*\)|<.*>|\[.*\])?)", text)
-    return (text, " ", "") if found is None else (found[1], " ", found[2])
+    parts = re.fullmatch(r"(.*?) (\S+(?:\(.*\)|<.*>|\[.*\])?)", text)
+    return (text, " ", "") if parts is None else (parts[1], " ", parts[2])
 
 
 def late_rule_of(shape: Mapping[str, Any]) -> str | None:
     """Return the late rule; None where an earlier version did not note it, as state does not depend on it."""
-    found = shape.get("late rule", shape["fixed"].get("late rule"))
-    return None if found is None else str(found)
+    parts = shape.get("late rule", shape["fixed"].get("late rule"))
+    return None if parts is None else str(parts)
 
 
 _WHOLE: Final = {"int8": 3, "int16": 5, "int32": 10, "int64": 19}
@@ -217,8 +217,8 @@ def holds(narrow: str, wide: str) -> bool:
 
 def _digits(type_: str) -> tuple[int, int] | None:
     """Return how many digits a decimal has, in all and after the point."""
-    found = re.fullmatch(r"decimal\d*\((\d+), (\d+)\)", type_)
-    return None if found is None else (int(found[1]), int(found[2]))
+    parts = re.fullmatch(r"decimal\d*\((\d+), (\d+)\)", type_)
+    return None if parts is None else (int(parts[1]), int(parts[2]))
 
 
 def _types(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[str], list[str]]:

@@ -110,7 +110,7 @@ def migrated(held: BucketContent, was: Mapping[str, Any], stage: StagePlan) -> B
 
 def _rehashed(tables: Mapping[str, pa.Table], layout: Layout) -> dict[str, pa.Table]:
     """Give keys their new types, and write the hashes of these in all tables."""
-    found, old, new = dict(tables), [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    rewritten, old, new = dict(tables), [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for name, table in tables.items():
         for key in layout.key_fields:
             if key.name in table.column_names:
@@ -122,20 +122,20 @@ def _rehashed(tables: Mapping[str, pa.Table], layout: Layout) -> dict[str, pa.Ta
             new.append(hashes)
             column = table.column_names.index(HASH)
             table = table.set_column(column, table.schema.field(column), pa.array(hashes))
-        found[name] = table
+        rewritten[name] = table
     known, first = np.unique(np.concatenate(old), return_index=True)
     values = np.concatenate(new)[first]
-    for name, table in found.items():
+    for name, table in rewritten.items():
         alone = HASH in table.column_names and not any(key in table.column_names for key in layout.key_names)
         if not alone or is_of_numbers(name):
             continue
         hashes = table[HASH].to_numpy()
-        at = np.minimum(np.searchsorted(known, hashes), max(len(known) - 1, 0))
-        there = known[at] == hashes if len(known) else np.zeros(len(hashes), np.bool_)
+        place = np.minimum(np.searchsorted(known, hashes), max(len(known) - 1, 0))
+        there = known[place] == hashes if len(known) else np.zeros(len(hashes), np.bool_)
         column = table.column_names.index(HASH)
-        values_of = pa.array(np.where(there, values[at] if len(known) else 0, hashes))
-        found[name] = table.set_column(column, table.schema.field(column), values_of)
-    return found
+        values_of = pa.array(np.where(there, values[place] if len(known) else 0, hashes))
+        rewritten[name] = table.set_column(column, table.schema.field(column), values_of)
+    return rewritten
 
 
 def _keys_in(tables: Mapping[str, pa.Table], layout: Layout) -> pa.Table:
@@ -205,8 +205,8 @@ class _Tables:
         if of_side or (own and len(own) == len(self.was["own"])):
             gone.update(own)
             keys = [i for i, name in enumerate(names) if re.fullmatch(r"k\d+", name)]
-            at = names.index(own[0]) if own else 1 + (keys[-1] if keys else names.index("n"))
-            blocks[at] = blocks.get(at, []) + self._own(rows, side)
+            place = names.index(own[0]) if own else 1 + (keys[-1] if keys else names.index("n"))
+            blocks[place] = blocks.get(place, []) + self._own(rows, side)
         if not gone and not blocks:
             return rows
         fields: list[pa.Field] = []
@@ -222,7 +222,7 @@ class _Tables:
 
     def _parts(self, rows: pa.Table) -> list[tuple[pa.Field, Any]]:
         fields = {field.name: field for field in self.layout.partial_fields}
-        found = []
+        columns = []
         for number, (names, kernel) in enumerate(zip(self.layout.partial_names, self.layout.kernels, strict=True)):
             at, name = self.pairs.get(number), self.now["aggregates"][number]["name"]
             if at is not None:
@@ -234,8 +234,8 @@ class _Tables:
                 new = [_all(self._whole(number, name), rows.num_rows)]
             else:
                 new = _empty(kernel, self._input_type(number), rows.num_rows)
-            found += [(fields[n], column) for n, column in zip(names, new, strict=True)]
-        return found
+            columns += [(fields[n], column) for n, column in zip(names, new, strict=True)]
+        return columns
 
     def _input_type(self, number: int) -> pa.DataType | None:
         at = self.layout.input_of[number]
@@ -243,7 +243,7 @@ class _Tables:
 
     def _inputs(self, rows: pa.Table) -> list[tuple[pa.Field, Any]]:
         known = {text: f"a{n}" for n, text in enumerate(self.was["inputs"])}
-        found = []
+        columns = []
         for at, text in enumerate(self.inputs):
             field = self.layout.row_schema.field(f"a{at}")
             if at in self.flags and not self.flags[at]:
@@ -254,13 +254,13 @@ class _Tables:
                 column = _cast(rows[known[text]], field.type)
             else:
                 column = pa.nulls(rows.num_rows, field.type)
-            found.append((field, column))
-        return found
+            columns.append((field, column))
+        return columns
 
     def _own(self, rows: pa.Table, side: str | None) -> list[tuple[pa.Field, Any]]:
         known = {name: f"r{n}" for n, name in enumerate(self.was["own"])}
         mine = slice(None) if side is None else columns_of(self.layout, side)
-        found = []
+        columns = []
         every = list(zip(self.layout.own_names, self.layout.own, self.layout.own_fields, strict=True))
         for own, name, field in every[mine]:
             column = (
@@ -268,8 +268,8 @@ class _Tables:
                 if known.get(name) in rows.column_names
                 else pa.nulls(rows.num_rows, field.type)
             )
-            found.append((field.with_name(own), column))
-        return found
+            columns.append((field.with_name(own), column))
+        return columns
 
 
 def _riders(was: Mapping[str, Any]) -> list[str]:
