@@ -65,7 +65,7 @@ def _whole(value: Value, *, up: bool) -> Value:
     found = rounded(pc.cast(value, DOUBLE))
     outside = pc.invert(pc.and_(pc.greater_equal(found, -_LONG), pc.less(found, _LONG)))  # NaN too
     if (at := first_true(outside)) is not None:
-        raise FaultError(f"the number in row {at} is no 64-bit integer")
+        raise FaultError(f"the number in row {at} is not a 64-bit integer")
     return pc.cast(found, pa.int64())
 
 

@@ -84,7 +84,7 @@ class SessionRunner(Generic[Q]):
             raise PlanError(
                 f"a query named {name!r} runs already",
                 got="the name of a running query",
-                then="the two could not be told apart, and might share a checkpoint",
+                then="the library cannot distinguish the two, which might share a checkpoint",
                 hint="stop() it first, or start this one under another name; session.queries has the running ones",
             )
 

@@ -70,7 +70,7 @@ class SqlContext:
         if is_static(stream):
             if event_time is not None or lag is not None:
                 got = f"event_time={event_time!r}, lag={lag!r}"
-                hint = f"write register({name!r}, table); validity is told in the query"
+                hint = f"write register({name!r}, table); write the validity in the query"
                 raise PlanError("a table that does not change has no watermark", got=got, hint=hint)
             self._tables[str(name).lower()] = static(name, stream)
             return

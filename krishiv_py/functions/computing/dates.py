@@ -225,7 +225,7 @@ def date_format(value: Value, pattern: str) -> Value:
     (plain,), single = arrays(local(value))
     years = pc.year(plain)
     if pc.any(pc.or_(pc.less(years, 1), pc.greater(years, 9999))).as_py():
-        raise FaultError("a year has not four digits")
+        raise FaultError("a year does not have four digits")
     parts = [_written(plain, piece) for piece in pieces_of(pattern)]
     found = pc.binary_join_element_wise(*parts, "") if parts else pa.repeat("", len(plain))
     return joined(pc.if_else(pc.is_valid(plain), found, pa.scalar(None, pa.string())), single)

@@ -295,14 +295,14 @@ def _is_spec(spec: object, whose: str) -> None:
         raise PlanError(
             f"{whose} goes by the clock",
             got=".processing_time()",
-            then="all sources would go by the same, and rows that belong together could not be told by their times",
+            then="all sources would go by the same, and rows that belong together could not be recognised by their times",
             hint='give every side an event time: .watermark("at", "5 seconds")',
         )
     if spec.idle_advance_us is not None:
         raise PlanError(
             f"{whose} cannot go on with the clock by itself",
             got=f"idle_advance={show_us(spec.idle_advance_us)}",
-            then="the watermark goes on only when no source at all has spoken",
+            then="the watermark goes on only when no source at all sends rows",
             hint=f'leave it out, and write .idle_advance("{show_us(spec.idle_advance_us)}") on the MultiSourceWatermarkSpec',
         )
 

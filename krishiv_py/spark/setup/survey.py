@@ -200,7 +200,7 @@ def _await_executor(spark: SparkSession) -> None:
             raise EnvironmentSetupError(
                 f"the cluster gave no executor within {_EXECUTOR_S} s",
                 got=f"master {spark.sparkContext.master}",
-                hint="look at the master's page whether its workers have the memory and cores that are asked for, "
+                hint="look at the master's page whether its workers have the memory and cores that are requested, "
                 "and at the executors' logs whether they reach the driver (spark.driver.host)",
             )
         time.sleep(0.05)

@@ -167,7 +167,7 @@ class BucketProcessor:
                 continue
             if self._clock is not None and row.in_force != in_force.watermark_us:
                 raise OperatorError(
-                    f"{self._spec.name}: a batch was judged by watermark {row.in_force} but runs under "
+                    f"{self._spec.name}: a batch was prepared under watermark {row.in_force} but runs under "
                     f"{in_force.watermark_us}: its late rows would be wrong. "
                     "Hint: this is a bug in krishiv_py, please report it"
                 )
