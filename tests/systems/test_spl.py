@@ -204,7 +204,7 @@ def test_what_is_submitted_must_have_the_schema() -> None:
         driver.close()
     with pytest.raises(PlanError, match="named like another"):
         panes().on_events(Log(), submits="Key string")
-    with pytest.raises(PlanError, match="have no place"):
+    with pytest.raises(PlanError, match="cannot be combined"):
         panes().on_events(Log(), submits="n bigint", aggs=[kv.count()])
     with pytest.raises(PlanError, match="not retracted"):
         panes().emit("retractions").on_events(Log(), submits="n bigint")
