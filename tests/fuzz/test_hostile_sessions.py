@@ -158,4 +158,4 @@ def test_no_call_is_left_out() -> None:
         for name, thing in inspect.getmembers(cls, inspect.isroutine)
         if not name.startswith(("_", "read_")) and inspect.signature(thing).parameters.keys() - {"self"}
     } | {"read_state"}
-    assert public - STARTS_SPARK == set(calls(Path()))
+    assert public - STARTS_SPARK == {name.split(",")[0] for name in calls(Path())}
