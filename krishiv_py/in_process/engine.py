@@ -371,16 +371,16 @@ class Engine:
         stages = []
         for number, stage in enumerate(self.core.stages):
             metas = []
-            for at, bucket in enumerate(stage.buckets):
+            for place, bucket in enumerate(stage.buckets):
                 store, pages = bucket.store, bucket.pages
                 assert isinstance(store, ChangedStore) and isinstance(pages, ChangedPages)
                 metas.append(stored(bucket.meta))  # writes the pages that have changed
                 for name in store.changed:
                     table = store.tables.get(name)
                     value = None if table is None else self._state.value_of(table, planned.number)
-                    changed[number, of_bucket(TABLE, at), name] = value
+                    changed[number, of_bucket(TABLE, place), name] = value
                 for name in pages.changed:
-                    changed[number, of_bucket(PAGE, at), name] = pages.notes.get(name)
+                    changed[number, of_bucket(PAGE, place), name] = pages.notes.get(name)
             stages.append(
                 {
                     "meta": metas[0],
@@ -426,10 +426,10 @@ class Engine:
     def _spread(self, number: int, stage: ProcessStage) -> None:
         """Spread the state of a stage over as many buckets as there are workers now; the next commit writes all of it."""
         held, opened = stage.content(), [stage.open_windows, stage.open_rows]
-        for at, bucket in enumerate(stage.buckets):
+        for place, bucket in enumerate(stage.buckets):
             assert isinstance(bucket.pages, ChangedPages)
-            self._gone |= {(number, of_bucket(TABLE, at), name) for name in bucket.store.tables}
-            self._gone |= {(number, of_bucket(PAGE, at), name) for name in bucket.pages.notes}
+            self._gone |= {(number, of_bucket(TABLE, place), name) for name in bucket.store.tables}
+            self._gone |= {(number, of_bucket(PAGE, place), name) for name in bucket.pages.notes}
         stage.buckets = changing_buckets(stage.made(stage.most_buckets))
         stage.take_over(held, opened)
 
@@ -477,8 +477,8 @@ def restore(core: Core, state: StateLog, values: Mapping[Key, bytes], note: Mapp
         early = None if before is None else tuple(before)
         stage.handed = Moment(watermark_us, now_us, calls_triggers, tuple(others), begun_us, early)
     for (number, named, name), value in values.items():
-        kind, _, at = named.partition(".")
-        bucket = core.stages[number].buckets[int(at or 0)]
+        kind, _, place = named.partition(".")
+        bucket = core.stages[number].buckets[int(place or 0)]
         assert isinstance(bucket.store, ChangedStore) and isinstance(bucket.pages, ChangedPages)
         if kind == TABLE:
             bucket.store.put(name, state.table_of(value))

@@ -80,11 +80,11 @@ def save(checkpoint: str, folder: str, change: Callable[[Savepoint], None] | Non
         if stage.state:
             mine = {(kind, name): value for (at, kind, name), value in values.items() if at == number}
             metas = [kept["meta"], *kept.get("others", ())]
-            for at, meta in enumerate(metas):
-                tables = {name: log.table_of(v) for (kind, name), v in mine.items() if kind == of_bucket(TABLE, at)}
-                pages = ChangedPages({name: v for (kind, name), v in mine.items() if kind == of_bucket(PAGE, at)})
+            for place, meta in enumerate(metas):
+                tables = {name: log.table_of(v) for (kind, name), v in mine.items() if kind == of_bucket(TABLE, place)}
+                pages = ChangedPages({name: v for (kind, name), v in mine.items() if kind == of_bucket(PAGE, place)})
                 held = BucketContent.of(Bucket(MemoryStore(tables), meta, pages=pages))
-                write_bucket(folder, number, at, held, stage.columns)
+                write_bucket(folder, number, place, held, stage.columns)
             stage.buckets = list(range(len(metas)))
         stages.append(stage)
     taken = {int(at): entry for at, entry in last["taken"].items()}
@@ -131,8 +131,8 @@ def save_core(core: Core, now_us: int, folder: str) -> Savepoint:
         open_ = [stage.open_windows, stage.open_rows]
         saved = StageState(**described, counters=stage.counters, left=stage.left, open=open_)
         if saved.state:
-            for at, held in enumerate(stage.content()):
-                write_bucket(folder, number, at, held, saved.columns)
+            for place, held in enumerate(stage.content()):
+                write_bucket(folder, number, place, held, saved.columns)
             saved.buckets = list(range(len(stage.buckets)))
         stages.append(saved)
     note = {**format_note("driver"), "plan": core.plan.fingerprint, "buckets": 1, "outputs": uuid.uuid4().hex[:8]}
