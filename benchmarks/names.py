@@ -24,7 +24,7 @@ import pyarrow as pa
 from krishiv_py.plan.nodes import FileSource
 from krishiv_py.runtime.ranges.folders import FolderSource
 from krishiv_py.runtime.ranges.taken import Taken
-from krishiv_py.runtime.reading.files import file_reader
+from krishiv_py.runtime.reading import file_reader
 from krishiv_py.storage.listing import files_at
 
 _SCHEMA = pa.schema([("at", pa.int64())])

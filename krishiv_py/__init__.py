@@ -10,9 +10,8 @@ import krishiv_py.numpy_sorts  # before anything else loads NumPy
 import krishiv_py.windows  # noqa: F401  # for krishiv_py.windows.tumbling(...) behind a plain import
 from krishiv_py import calls, compat, deprecation
 from krishiv_py.api.outputs import Output
-from krishiv_py.api.query import Query, QueryStatus
+from krishiv_py.api.query import BoundedResult, Query, QueryStatus
 from krishiv_py.api.results.changes import table_view
-from krishiv_py.api.runner import BoundedResult
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.lookback import LookBackStream
 from krishiv_py.api.stages.panes import PaneStream
@@ -23,11 +22,8 @@ from krishiv_py.api.stages.untimed import KeyedUntimedStream
 from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.connectors.kafka.sink import KafkaSink
 from krishiv_py.connectors.side_output import SideOutputLateEventHandler
-from krishiv_py.connectors.sinks.console import ConsoleSink
-from krishiv_py.connectors.sinks.foreach_batch import ForeachBatchSink
-from krishiv_py.connectors.sinks.jsonlines import JsonSink
-from krishiv_py.connectors.sinks.memory import MemorySink
-from krishiv_py.connectors.sinks.parquet import ParquetSink
+from krishiv_py.connectors.sinks.files import JsonSink, ParquetSink
+from krishiv_py.connectors.sinks.known import ConsoleSink, ForeachBatchSink, MemorySink
 from krishiv_py.connectors.tables.delta.sink import DeltaSink
 from krishiv_py.connectors.tables.iceberg.sink import IcebergSink
 from krishiv_py.connectors.tables.postgres import PostgresSink
@@ -52,41 +48,56 @@ from krishiv_py.errors import (
     SourceError,
     SpoolError,
 )
-from krishiv_py.plan.aggregates.binned import approx_percentile, histogram
-from krishiv_py.plan.aggregates.bits import bit_and, bit_or, bit_xor
 from krishiv_py.plan.aggregates.calls import AggCall
-from krishiv_py.plan.aggregates.collections import collect_list, collect_set, count_distinct
-from krishiv_py.plan.aggregates.counting import count, count_if
-from krishiv_py.plan.aggregates.extremes import any_value, bool_and, bool_or, first, last
-from krishiv_py.plan.aggregates.extremes import max as max
-from krishiv_py.plan.aggregates.extremes import min as min
-from krishiv_py.plan.aggregates.hyperloglog import approx_count_distinct
-from krishiv_py.plan.aggregates.modes import mode
-from krishiv_py.plan.aggregates.moments import stddev, stddev_pop, var_pop, variance
-from krishiv_py.plan.aggregates.percentiles import median, percentile
-from krishiv_py.plan.aggregates.ranked import bottom_k, max_by, min_by, top_k
-from krishiv_py.plan.aggregates.sums import avg
-from krishiv_py.plan.aggregates.sums import sum as sum
+from krishiv_py.plan.aggregates.numbers import (
+    avg,
+    bit_and,
+    bit_or,
+    bit_xor,
+    count,
+    count_if,
+    stddev,
+    stddev_pop,
+    var_pop,
+    variance,
+)
+from krishiv_py.plan.aggregates.numbers import sum as sum
+from krishiv_py.plan.aggregates.selections import (
+    any_value,
+    bool_and,
+    bool_or,
+    bottom_k,
+    collect_list,
+    collect_set,
+    count_distinct,
+    first,
+    last,
+    max_by,
+    min_by,
+    mode,
+    top_k,
+)
+from krishiv_py.plan.aggregates.selections import max as max
+from krishiv_py.plan.aggregates.selections import min as min
+from krishiv_py.plan.aggregates.sketches import approx_count_distinct, approx_percentile, histogram, median, percentile
 from krishiv_py.plan.aggregates.user import Aggregator, udaf
 from krishiv_py.plan.assigner import WindowAssigner
 from krishiv_py.plan.expressions import namespaces
 from krishiv_py.plan.expressions.case import Case, coalesce, concat, greatest, least, when
 from krishiv_py.plan.expressions.expr import Expr, col, func, lit
 from krishiv_py.plan.expressions.udfs import ColumnFunction, udf
-from krishiv_py.plan.options.batches import Batches
 from krishiv_py.plan.options.late import (
     CountByKeyLateEventHandler,
     CountingLateEventHandler,
     LateEventHandler,
     LateRows,
 )
-from krishiv_py.plan.options.query import StateTtlConfig
-from krishiv_py.plan.options.triggers import Interval, Trigger
+from krishiv_py.plan.options.query import Batches, StateTtlConfig
+from krishiv_py.plan.options.triggers import Interval, OpenWindows, Trigger, WindowTrigger
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
-from krishiv_py.plan.options.window_trigger import OpenWindows, WindowTrigger
-from krishiv_py.plan.running.progress import Progress, TableVersion
+from krishiv_py.plan.running import Progress, TableVersion
 from krishiv_py.plan.windows.calendar import calendar_window
-from krishiv_py.plan.windows.distinct import SlidingWindows
+from krishiv_py.plan.windows.lookback import SlidingWindows
 from krishiv_py.plan.windows.panes import TimeIntervalWindowOptions
 from krishiv_py.plan.windows.value import Window
 from krishiv_py.sender import Sender
@@ -94,16 +105,16 @@ from krishiv_py.session import Session, SessionBuilder
 from krishiv_py.version import __version__ as __version__
 
 if typing.TYPE_CHECKING:  # names that moved: type checkers take the old place for one release more, and so does __getattr__
-    from krishiv_py.api.lateness import RowClass as RowClass
-    from krishiv_py.api.lateness import SourceTracker as SourceTracker
-    from krishiv_py.api.lateness import classify as classify
     from krishiv_py.api.results.changes import Emit as Emit
     from krishiv_py.api.results.changes import Retract as Retract
     from krishiv_py.api.results.changes import changes as changes
     from krishiv_py.api.results.changes import fold as fold
-    from krishiv_py.plan.options.batches import QueryTrigger as QueryTrigger
-    from krishiv_py.plan.windows.pane_handlers import Pane as Pane
-    from krishiv_py.plan.windows.pane_handlers import PaneHandler as PaneHandler
+    from krishiv_py.api.shown import RowClass as RowClass
+    from krishiv_py.api.shown import SourceTracker as SourceTracker
+    from krishiv_py.api.shown import classify as classify
+    from krishiv_py.plan.options.query import QueryTrigger as QueryTrigger
+    from krishiv_py.plan.windows.panes import Pane as Pane
+    from krishiv_py.plan.windows.panes import PaneHandler as PaneHandler
 else:
     __getattr__ = deprecation.moved(__name__, compat, {*compat.__all__} - {"fixed_lag_ms", "sliding_window", "try_add"})
 

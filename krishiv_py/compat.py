@@ -10,16 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from krishiv_py import calls
-from krishiv_py.api.lateness import RowClass, SourceTracker, classify
 from krishiv_py.api.results.changes import Emit, Retract, changes, fold
+from krishiv_py.api.shown import RowClass, SourceTracker, classify
 from krishiv_py.api.stages.windows import WindowMethods
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.durations import Duration, TimePoint
-from krishiv_py.plan.options.batches import QueryTrigger
+from krishiv_py.plan.options.query import QueryTrigger
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.windows.fixed import MAX_OVERLAP
-from krishiv_py.plan.windows.pane_handlers import Pane, PaneHandler
+from krishiv_py.plan.windows.panes import Pane, PaneHandler
 
 if TYPE_CHECKING:
     from krishiv_py.api.stages.windowed import WindowedStream

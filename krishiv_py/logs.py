@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from krishiv_py.plan.running.progress import Progress
+from krishiv_py.plan.running import Progress
 from krishiv_py.redaction import redacted
 
 __all__ = ["JsonFormatter"]

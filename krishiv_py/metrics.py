@@ -54,8 +54,7 @@ import attrs
 from krishiv_py import calls
 from krishiv_py.errors import PlanError, missing_extra
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.running.counters import failed_of
-from krishiv_py.plan.running.progress import Progress
+from krishiv_py.plan.running import Progress, failed_of
 from krishiv_py.redaction import redacted
 
 if TYPE_CHECKING:

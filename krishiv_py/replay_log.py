@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from krishiv_py.errors import CheckpointError, SenderClosedError, SpoolError
 from krishiv_py.plan.durations import END_OF_TIME
-from krishiv_py.plan.running.control import Control
+from krishiv_py.plan.running import Control
 from krishiv_py.replay_index import INDEX_BYTES, WAY_OUT, index_bytes, open_sent, opened, read_index
 from krishiv_py.send_segments import ENDING, Segments, Send
 from krishiv_py.storage.checksums import as_parquet, missing, sealed_parquet

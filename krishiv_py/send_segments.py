@@ -21,7 +21,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.plan.durations import END_OF_TIME
-from krishiv_py.plan.running.control import Control
+from krishiv_py.plan.running import Control
 from krishiv_py.replay_index import WAY_OUT
 from krishiv_py.storage.checksums import checksum, damaged, missing
 from krishiv_py.storage.folders import sync

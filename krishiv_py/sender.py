@@ -17,7 +17,7 @@ from krishiv_py.errors import SenderClosedError, SpoolError
 from krishiv_py.lazy import lazy
 from krishiv_py.lingering import Lingering
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, time_point_us
-from krishiv_py.plan.running.control import Control
+from krishiv_py.plan.running import Control
 from krishiv_py.replay_log import ReplayLog, closed_text, wall_clock_us
 from krishiv_py.send_segments import Send
 

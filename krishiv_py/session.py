@@ -10,18 +10,17 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.api.history import Until, history_of
+from krishiv_py.api.options import DurabilityProfile, SessionOptions
 from krishiv_py.api.others import OtherStreams
 from krishiv_py.api.outputs import Output, named_outputs, named_plans
 from krishiv_py.api.query import Query
-from krishiv_py.api.ranged_sources import RangedSources
-from krishiv_py.api.session_options import DurabilityProfile, SessionOptions
-from krishiv_py.api.sources import FileSources
+from krishiv_py.api.sources import FileSources, RangedSources
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.running import RunMethods
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.connectors.sink import Sink
-from krishiv_py.connectors.sinks.foreach_batch import BatchConsumer
+from krishiv_py.connectors.sinks.known import BatchConsumer
 from krishiv_py.deprecation import deprecated
 from krishiv_py.display.html import session_html
 from krishiv_py.display.text import LaidOut
@@ -30,8 +29,7 @@ from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import PROFILES, a_number, a_text, file_name, is_collection, one_of
 from krishiv_py.plan.durations import Duration, TimePoint, to_us
 from krishiv_py.plan.nodes import MemorySource
-from krishiv_py.plan.options.batches import Batches, given_batches
-from krishiv_py.plan.options.begin import OnChange, given_begin
+from krishiv_py.plan.options.query import Batches, OnChange, given_batches, given_begin
 from krishiv_py.plan.schema import SchemaLike, as_schema
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.sender import Sender

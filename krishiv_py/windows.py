@@ -5,8 +5,7 @@
 
 from krishiv_py import calls
 from krishiv_py.plan.windows.count import count_rows
-from krishiv_py.plan.windows.cumulate import cumulate
-from krishiv_py.plan.windows.fixed import hopping, tumbling
+from krishiv_py.plan.windows.fixed import cumulate, hopping, tumbling
 from krishiv_py.plan.windows.lookback import lookback
 from krishiv_py.plan.windows.session import session
 

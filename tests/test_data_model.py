@@ -19,7 +19,7 @@ import pytest
 import krishiv_py as kv
 from krishiv_py.connectors import Source
 from krishiv_py.errors import CallError, KrishivError
-from krishiv_py.plan.options.window_trigger import OpenWindows
+from krishiv_py.plan.options.triggers import OpenWindows
 from krishiv_py.testing import stream_of
 from tests.test_calls import FACES, IMPLEMENTED
 

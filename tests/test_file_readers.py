@@ -19,9 +19,7 @@ from hypothesis import strategies as st
 from krishiv_py.connectors.json import lines as jsonlines
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.errors import SourceError
-from krishiv_py.runtime.reading.json_files import JsonReader
-from krishiv_py.runtime.reading.malformed import Rules
-from krishiv_py.runtime.reading.parquet import ParquetReader
+from krishiv_py.runtime.reading import JsonReader, ParquetReader, Rules
 
 SCHEMA = pa.schema([("user", pa.string()), ("at", pa.int64()), ("amount", pa.int64())])
 STRICT = Rules(missing_null=False)

@@ -18,10 +18,9 @@ from krishiv_py.errors import CheckpointError, SourceError
 from krishiv_py.plan.nodes import FileSource
 from krishiv_py.runtime.ranges.converted import convert
 from krishiv_py.runtime.ranges.folders import FolderSource, as_folder, files_in
-from krishiv_py.runtime.ranges.log import RangeLog
-from krishiv_py.runtime.ranges.planning import RangePlanner
+from krishiv_py.runtime.ranges.planning import RangeLog, RangePlanner
 from krishiv_py.runtime.ranges.taken import Taken
-from krishiv_py.runtime.reading.files import file_reader
+from krishiv_py.runtime.reading import file_reader
 from krishiv_py.storage.listing import files_at
 
 SCHEMA = pa.schema([("n", pa.int64())])

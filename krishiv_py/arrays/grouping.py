@@ -1,7 +1,21 @@
-"""Group numbers and bucket hashes for rows, vectorised over the key columns."""
+"""Group numbers and bucket hashes for rows, vectorised over the key columns.
+
+Limits that do not depend on batches: who finds room among those that came before, close to it in time.
+
+Determine which ranges an occurrence of a value counts in, for ranges whose bounds both ascend: runs of neighbouring ranges.
+
+Of equal values in a range the first one counts. So an occurrence counts in the ranges that begin after the one before it and
+hold it, and these lie side by side::
+
+    values   a b a c a       ranges 0..2 hold the first a; it counts in 0; the second in 1 and 2, where the first is out
+    ranges   |-----|
+               |-----|
+                 |---|
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from typing import Any, Final
 
 import attrs
@@ -12,9 +26,9 @@ import pyarrow.compute as pc
 
 from krishiv_py.arrays.large import too_long
 from krishiv_py.arrays.picking import pick
-from krishiv_py.arrays.sorting import numbered
-from krishiv_py.arrays.splitting import portions
-from krishiv_py.arrays.types import Hashes, Ints
+from krishiv_py.arrays.ranges import portions
+from krishiv_py.arrays.sorting import numbered, stable_order
+from krishiv_py.arrays.types import Hashes, Ints, Mask, NumPy
 
 _DENSE_SLACK: Final = 1 << 20
 _HASHED_BYTES: Final = 1 << 22
@@ -218,3 +232,91 @@ def among(rows: pa.Table, others: pa.Table, names: list[str]) -> npt.NDArray[np.
     wanted[groups.ids[: others.num_rows]] = True
     found: npt.NDArray[np.bool_] = wanted[groups.ids[others.num_rows :]]
     return found
+
+
+_REFUSED: Final = 64
+
+
+def first_come(times: Ints, held: Ints, most: int, reach_us: int) -> Mask:
+    """Return which times find fewer than `most` others within `reach_us`, of those held and those that came before.
+
+    Examples
+    --------
+    >>> first_come(np.array([10, 11, 12, 25, 20]), np.array([9]), 2, 10).tolist()
+    [True, False, False, True, False]
+    """
+    takes = np.zeros(len(times), np.bool_)
+    taken: list[int] = sorted(held.tolist())
+    at, refused = 0, 0
+    while at < len(times):
+        time = int(times[at])
+        if bisect_right(taken, time + reach_us) - bisect_left(taken, time - reach_us) < most:
+            insort(taken, time)
+            takes[at], refused = True, 0
+            at += 1
+            continue
+        at, refused = at + 1, refused + 1
+        if refused >= _REFUSED:  # whoever is refused stays refused: look for the next that is not among many at once
+            ahead, known = times[at : at + refused], np.array(taken)
+            within = np.searchsorted(known, ahead + reach_us, side="right") - np.searchsorted(known, ahead - reach_us)
+            free = np.flatnonzero(within < most)
+            step = int(free[0]) if len(free) else len(ahead)
+            at, refused = at + step, refused + step
+    return takes
+
+
+@attrs.frozen(eq=False)
+class Spread:
+    """Ranges ``[low, high)`` over values without nulls; `hole` is a position each leaves out, -1 for none.
+
+    A range may be empty; `low` and `high` ascend.
+    """
+
+    low: Ints
+    high: Ints
+    hole: Ints | None
+
+    @property
+    def lengths(self) -> Ints:
+        """Return how many values each holds."""
+        whole: Ints = self.high - self.low
+        return whole if self.hole is None else whole - (self.hole >= 0)
+
+
+def neighbours(codes: Ints) -> tuple[Ints, Ints]:
+    """For every position the one before and the one after it of the same code; -1 and the length where there is none."""
+    n = len(codes)
+    before, after = np.full(n, -1, np.int64), np.full(n, n, np.int64)
+    order = stable_order(codes)
+    same = codes[order[1:]] == codes[order[:-1]]
+    before[order[1:][same]] = order[:-1][same]
+    after[order[:-1][same]] = order[1:][same]
+    return before, after
+
+
+def counting_ranges(s: Spread, after: Ints, until: Ints) -> tuple[Ints, Ints]:
+    """For every position the ranges that hold it, begin after `after` and end at or before `until`: first, and one past."""
+    here = np.arange(len(after), dtype=np.int64)
+    first = np.maximum(np.searchsorted(s.low, after, side="right"), np.searchsorted(s.high, here, side="right"))
+    stop = np.minimum(np.searchsorted(s.low, here, side="right"), np.searchsorted(s.high, until, side="right"))
+    return first, np.maximum(first, stop)
+
+
+def added(first: Ints, stop: Ints, weights: NumPy | None, n: int) -> Ints:
+    """Of every range the sum of the whole weights (None: 1 each) of what counts in it."""
+    total = np.zeros(n + 1, np.int64)
+    np.add.at(total, first, 1 if weights is None else weights)
+    np.subtract.at(total, stop, 1 if weights is None else weights)
+    return np.cumsum(total)[:n]
+
+
+def distinct_counts(codes: Ints, s: Spread) -> Ints:
+    """Return how many distinct codes every range holds."""
+    before, after = neighbours(codes)
+    first, stop = counting_ranges(s, before, np.full(len(codes), len(codes)))
+    counts = added(first, stop, None, len(s.low))
+    if s.hole is not None:
+        some = np.flatnonzero(s.hole >= 0)
+        hole = s.hole[some]
+        counts[some] -= (before[hole] < s.low[some]) & (after[hole] >= s.high[some])
+    return counts

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.picking import pick, rows_a_part
+from krishiv_py.arrays.ranges import portions
 from krishiv_py.arrays.sorting import stable_order
-from krishiv_py.arrays.splitting import portions
 from krishiv_py.arrays.types import Ints
 
 WHOLE_BYTES: Final = 1 << 30

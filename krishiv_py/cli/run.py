@@ -28,7 +28,7 @@ from krishiv_py.errors import KrishivError, PlanError
 from krishiv_py.errors import shown as shown_value
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import ENGINES, PROFILES
-from krishiv_py.plan.options.batches import Batches
+from krishiv_py.plan.options.query import Batches
 from krishiv_py.session import Session
 
 if TYPE_CHECKING:

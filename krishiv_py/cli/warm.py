@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from krishiv_py.connectors.sinks.memory import MemorySink
+from krishiv_py.connectors.sinks.known import MemorySink
 from krishiv_py.errors import EnvironmentSetupError, KrishivError, failure_text
-from krishiv_py.plan.aggregates.counting import count
+from krishiv_py.plan.aggregates.numbers import count
 from krishiv_py.session import Session
 from krishiv_py.spark.setup.class_archive import SWITCH, archive_path, checksum, checksum_path, running_jvm
 from krishiv_py.spark.setup.config import JVM_OPTIONS, session_settings

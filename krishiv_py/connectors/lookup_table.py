@@ -23,7 +23,7 @@ import pyarrow as pa
 from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.errors import RAISED, SourceError, failure_text
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.running.progress import TableVersion
+from krishiv_py.plan.running import TableVersion
 from krishiv_py.types import type_text
 
 if TYPE_CHECKING:

@@ -1,16 +1,34 @@
-"""Tables on the driver go to their sink: what any engine does with a :class:`~krishiv_py.connectors.TableSink`."""
+"""Tables on the driver go to their sink: what any engine does with a :class:`~krishiv_py.connectors.TableSink`.
+
+Files of an output, replaceable by micro-batch: what any engine does with a :class:`~krishiv_py.connectors.FileSink`.
+
+Files of one micro-batch are written into a staging folder under names of their own. Once all are there, what an earlier attempt
+at the same batch published is removed, and the new files are renamed into place.
+
+A store says how a file waits (``Store.stage``). On S3 a rename would copy, so tasks leave uploads open, which the driver
+completes. Google's store lists no open uploads, so that they could be given up, but it copies without moving bytes: there
+files are staged and renamed. To whoever lists the folder all look the same.
+"""
 
 from __future__ import annotations
 
+import re
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from typing import Final
 
 import attrs
 import pyarrow as pa
+import pyarrow.fs as pafs
 
-from krishiv_py.connectors.sink import FolderSink, OutputBatch, OutputName, Sink, TableSink
+from krishiv_py.connectors import hive
+from krishiv_py.connectors.sink import FileSink, FolderSink, OutputBatch, OutputName, Sink, TableSink
 from krishiv_py.connectors.transactional import turn
-from krishiv_py.errors import RAISED, CheckpointError, KrishivError, OperatorError, cause_of, failure_text
+from krishiv_py.errors import RAISED, CheckpointError, KrishivError, OperatorError, PlanError, cause_of, failure_text
+from krishiv_py.storage.files import store_at
+from krishiv_py.storage.store import Store
 
 
 @attrs.frozen
@@ -120,3 +138,197 @@ class TablePublisher:
                 then="the checkpoint was restored from an older copy, and its rows would be lost or doubled",
                 hint="restore the sink to the same time as the checkpoint, or start with both",
             )
+
+
+STAGING: Final = "_krishiv_staging"
+_NAMED: Final = re.compile("part-([0-9a-f]+)-([0-9]{12})-")
+
+
+@contextmanager
+def writable(folder: str) -> Iterator[None]:
+    """Say of a folder of output that cannot be made or written what to do.
+
+    Raises
+    ------
+    PlanError
+        Instead of an ``OSError``.
+    """
+    try:
+        yield
+    except (OSError, pa.ArrowException) as problem:
+        what, hint = f"the folder {folder} cannot be written", "see to room and rights there, or use another folder"
+        got = getattr(problem, "strerror", None) or str(problem)
+        raise PlanError(what, got=got, then="the rows of the query would be lost", hint=hint) from problem
+
+
+@contextmanager
+def placed(folder: str) -> Iterator[None]:
+    """Say what to do where a file of a micro-batch cannot be written, as on a full disk.
+
+    Raises
+    ------
+    OperatorError
+        Instead of an ``OSError``.
+    """
+    try:
+        yield
+    except OSError as problem:
+        got = f"{folder}: {failure_text(problem)}"
+        hint = "see to room and rights there, then start the query again with its checkpoint: the batch is written again"
+        raise OperatorError("the files of a batch cannot be written", got=got, hint=hint) from problem
+
+
+def staging_of(mark: str, batch_id: int) -> str:
+    """Return where the files of a micro-batch wait, below the sink's folder."""
+    return f"{STAGING}/{mark}-{batch_id:012d}"
+
+
+def stem_of(mark: str, batch_id: int) -> str:
+    """Return how the names of the files of a micro-batch begin."""
+    return f"part-{mark}-{batch_id:012d}-"
+
+
+def write_staged(
+    sink: FileSink, folder: str, mark: str, batch_id: int, part: int, table: pa.Table, *, durable: bool = False
+) -> list[str]:
+    """Write one table of a micro-batch where nobody sees it; `part` tells the tables of a batch apart.
+
+    Gives the texts for :meth:`Publisher.publish`, one for each file: its name, after the folder of its partition.
+    """
+    # without chunks that have no rows, for which Arrow's CSV writer writes bytes of a used buffer
+    rows = pa.Table.from_batches([b for b in table.to_batches() if b.num_rows], table.schema)
+    parts = hive.parted(rows, sink.partition_by) if sink.partition_by else [("", rows)]
+    store, root = store_at(folder)
+    staging, waiting = f"{root}/{staging_of(mark, batch_id)}", list[str]()
+    texts = []
+    with placed(folder):
+        if store.needs_folders:
+            store.add_folder(staging)
+        for below, some in parts:
+            name, place = f"{part:05d}-{uuid.uuid4().hex}{sink.suffix}", f"{below}/" if below else ""
+            final, hidden = f"{place}{stem_of(mark, batch_id)}{name}", f"{staging}/{name}"
+            text = store.stage(root, final, hidden, partial(sink.write_table, some))
+            if text is None:
+                waiting.append(hidden)
+            texts.append(text or f"{place}{name}")
+        if durable:
+            store.sync(*waiting)
+    return texts
+
+
+@attrs.define
+class Publisher:
+    """Publishes the files of one output in its folder."""
+
+    folder: str
+    mark: str
+    durable: bool = False
+    _first: bool = True
+
+    def publish(self, batch_id: int, names: list[str]) -> None:
+        """Put the files of a batch in place, replacing those of an earlier attempt at it.
+
+        A name may have the folder of its partition in front; in staging, names are without it.
+
+        Raises
+        ------
+        OperatorError
+            When files of the batch are gone. What was published before stays then.
+        """
+        store, root = store_at(self.folder)
+        uploads = [name for name in names if name.startswith("{")]
+        staged = [] if uploads else names  # files of Spark's are staged in a bucket, too
+        self._check_staged(store, root, batch_id, staged)
+        if self._first:  # only the first batch after a start can be a repetition
+            with writable(self.folder):
+                store.add_folder(root)
+            # what waits goes first: whoever was thought dead cannot publish it behind the listing that follows
+            gone = store.give_up(root, f"part-{self.mark}-", uploads)
+            if gone:
+                raise _gone(f"{gone} of {len(uploads)} uploads to {root}")
+            self._give_up_staged(store, root, batch_id, staged)
+            there = _with_partitions(store, store.entries(root))
+            store.delete(*(found.path for found in there if self._repeated(found.base_name, batch_id)))
+        self._first = False
+        with placed(self.folder):
+            for each in uploads:
+                store.publish(root, each)
+            if not uploads:
+                self._move(store, root, batch_id, staged)
+
+    def _check_staged(self, store: Store, root: str, batch_id: int, staged: list[str]) -> None:
+        """See that nobody has removed staged files, before any other file is removed."""
+        staging = f"{root}/{staging_of(self.mark, batch_id)}"
+        found = store.entries(staging) if staged else []
+        gone = set(map(_base, staged)) - {each.base_name for each in found}
+        if gone:
+            raise _gone(f"{len(gone)} of {len(staged)} in {staging}")
+
+    def _give_up_staged(self, store: Store, root: str, batch_id: int, staged: list[str]) -> None:
+        """Remove staged files of attempts that failed."""
+        kept = set(map(_base, staged))
+        for found in store.entries(f"{root}/{STAGING}"):
+            if found.path.endswith(f"/{staging_of(self.mark, batch_id)}"):
+                inside = store.entries(found.path)
+                store.delete(*(each.path for each in inside if each.is_file and each.base_name not in kept))
+            elif found.base_name.startswith(f"{self.mark}-"):
+                store.delete_folder(found.path)
+
+    def _move(self, store: Store, root: str, batch_id: int, names: list[str]) -> None:
+        """Give staged files their names, and remove the staging folder."""
+        staging = f"{root}/{staging_of(self.mark, batch_id)}"
+        stem = stem_of(self.mark, batch_id)
+        own = f"-{uuid.uuid4().hex}" if store.copies_to_rename else ""  # a copy that is repeated must know its own
+        moves, folders = [], dict[str, None]()
+        for number, name in enumerate(sorted(names)):
+            below, base = _place(name), _base(name)
+            folders |= dict.fromkeys(_above(below))
+            moves.append((f"{staging}/{base}", f"{root}/{below}{stem}{number:05d}{own}{base[base.index('.') :]}"))
+        for below in folders:
+            store.add_folder(f"{root}/{below}")
+        try:
+            store.rename(moves)
+        except FileNotFoundError as problem:
+            raise _gone(str(problem)) from problem
+        if self.durable and names:
+            store.sync(root, *(f"{root}/{below}" for below in folders))
+        store.delete_folder(staging)
+
+    def _repeated(self, name: str, batch_id: int) -> bool:
+        """Return whether a file is of this micro-batch or a later one, which a checkpoint put back from a copy runs again."""
+        found = _NAMED.match(name)
+        return found is not None and found[1] == self.mark and int(found[2]) >= batch_id
+
+
+def _base(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _place(name: str) -> str:
+    """The folder of a name, with a slash at its end; nothing where it has none."""
+    folder, slash, _ = name.rpartition("/")
+    return folder + slash
+
+
+def _above(place: str) -> list[str]:
+    """A folder and those above it, the uppermost first."""
+    parts = place.strip("/").split("/") if place else []
+    return ["/".join(parts[: n + 1]) for n in range(len(parts))]
+
+
+def _with_partitions(store: Store, there: list[pafs.FileInfo]) -> list[pafs.FileInfo]:
+    """Return what is in a folder, and in the folders of partitions in it."""
+    found = list(there)
+    for each in there:
+        if each.type == pafs.FileType.Directory and "=" in each.base_name:
+            found += store.entries(each.path, recursive=True)
+    return [each for each in found if each.is_file]
+
+
+def _gone(got: str) -> OperatorError:
+    return OperatorError(
+        "a file cannot be published: it is gone",
+        got=got,
+        then="the batch is not published, and what was published stays",
+        hint="see that one query runs from the checkpoint, and start it again: the batch is written again",
+    )

@@ -11,8 +11,7 @@ from krishiv_py.display.lag import LatenessProfile, late_over, profile_of_counts
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.options.watermarks import most_lag_us
-from krishiv_py.plan.running.counters import behind_of, failed_of
-from krishiv_py.plan.running.progress import Progress
+from krishiv_py.plan.running import Progress, behind_of, failed_of
 from krishiv_py.plan.schema import RESERVED
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from krishiv_py.plan.durations import show_instant
-from krishiv_py.plan.running.progress import Progress
+from krishiv_py.plan.running import Progress
 from krishiv_py.redaction import redacted
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from krishiv_py.display.html import number, shown, size
 from krishiv_py.display.tables import late_table
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_instant, show_us
-from krishiv_py.plan.running.progress import Progress
+from krishiv_py.plan.running import Progress
 
 _CHART: Final = (240, 56)
 _MOST_LATE: Final = 8

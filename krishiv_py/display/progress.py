@@ -17,8 +17,7 @@ from typing import Any, Final, TextIO, TypeAlias
 import attrs
 
 from krishiv_py.errors import missing_extra
-from krishiv_py.plan.running.counters import summed
-from krishiv_py.plan.running.progress import Progress
+from krishiv_py.plan.running import Progress, summed
 from krishiv_py.redaction import redacted
 
 Show: TypeAlias = "bool | None"

@@ -13,7 +13,7 @@ import attrs
 from krishiv_py.display.html import query_html
 from krishiv_py.display.progress import in_notebook, of_query
 from krishiv_py.errors import missing_extra
-from krishiv_py.plan.running.progress import Progress
+from krishiv_py.plan.running import Progress
 from krishiv_py.redaction import redacted
 
 _SIGNS: Final = {"running": ("●", "green"), "stopped": ("■", "dim"), "failed": ("✖", "red")}

@@ -11,8 +11,7 @@ import attrs
 from krishiv_py.kernels.input.prepare import COUNTERS, Prepared
 from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.plan.running.control import Control
-from krishiv_py.plan.running.counters import under_new_names
+from krishiv_py.plan.running import Control, under_new_names
 
 FIRINGS = "firings"
 """What results are counted under."""

@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import buckets
-from krishiv_py.arrays.splitting import portions
-from krishiv_py.arrays.splitting import split as by_number
+from krishiv_py.arrays.ranges import portions
+from krishiv_py.arrays.ranges import split as by_number
 from krishiv_py.engine.notes import FIRINGS, Notes, count
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.input.malformed import malformed_rows
 from krishiv_py.kernels.input.prepare import Prepare
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.registry import operator_for
-from krishiv_py.kernels.results.contract import StepResult, WindowOperator
+from krishiv_py.kernels.results import StepResult, WindowOperator
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
 
@@ -77,7 +77,7 @@ class BatchDone:
 class StageOperator:
     """A stage: its stateless half and its operator. One instance serves all buckets of a task.
 
-    The results of a stage go to the next one in the same micro-batch: see :mod:`krishiv_py.engine.chain`.
+    The results of a stage go to the next one in the same micro-batch: see :mod:`krishiv_py.engine.loop`.
     """
 
     def __init__(self, spec: OperatorSpec) -> None:

@@ -9,8 +9,7 @@ import pyarrow as pa
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.errors import ExpressionError, OperatorError
 from krishiv_py.functions.computing.comparing import by_place, compared_order
-from krishiv_py.functions.computing.lists import Lists, listed_in, truths
-from krishiv_py.functions.computing.maps import Maps
+from krishiv_py.functions.computing.lists import Lists, Maps, listed_in, truths
 from krishiv_py.functions.computing.values import FaultError, is_integer
 from krishiv_py.functions.definition import Elements, OfOne, OfOneOrTwo, OfTwo, SqlNode, Value
 from krishiv_py.functions.definition import function as define

@@ -16,6 +16,7 @@ from krishiv_py.functions.computing import series
 from krishiv_py.functions.computing.checks import require, text
 from krishiv_py.functions.computing.lists import (
     Lists,
+    at_key,
     both,
     distinct,
     element_or_null,
@@ -27,7 +28,6 @@ from krishiv_py.functions.computing.lists import (
     listed_in,
     shared,
 )
-from krishiv_py.functions.computing.maps import at_key
 from krishiv_py.functions.computing.order import plain, ranks
 from krishiv_py.functions.computing.values import FaultError, arrays, joined
 from krishiv_py.functions.definition import SqlNode, Switch, Value, function

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from krishiv_py.functions.computing.checks import alike
-from krishiv_py.functions.computing.lists import Lists, codes, has_element, list_of
-from krishiv_py.functions.computing.maps import Maps
+from krishiv_py.functions.computing.lists import Lists, Maps, codes, has_element, list_of
 from krishiv_py.functions.computing.values import FaultError, arrays, is_floating, joined, misfit
 from krishiv_py.functions.definition import SqlNode, Value, function
 

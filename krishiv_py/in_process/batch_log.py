@@ -12,7 +12,7 @@ from typing import Any, Final
 import attrs
 
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, logged_offsets
-from krishiv_py.runtime.storage.hadoopsums import NEW_CHECKPOINT, checked_lines
+from krishiv_py.runtime.storage.chunk_files import NEW_CHECKPOINT, checked_lines
 from krishiv_py.storage.checksums import damaged
 from krishiv_py.storage.files import store_at, write_at
 

@@ -25,10 +25,10 @@ from krishiv_py.runtime.capture import Captured, CapturedBatch, Hide, begin_capt
 from krishiv_py.runtime.checkpoint.begun import Begun, engine_of
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.sparklog import entries_of, numbered, offsets_of, planned
-from krishiv_py.runtime.ranges.log import RangeLog
+from krishiv_py.runtime.ranges.planning import RangeLog
 from krishiv_py.runtime.ranges.reader import RangeReader, entry_of
 from krishiv_py.runtime.ranges.sent import scanned_of
-from krishiv_py.runtime.reading.scanned import Scanned
+from krishiv_py.runtime.reading import Scanned
 from krishiv_py.runtime.savepoints import Savepoint
 from krishiv_py.storage.files import read_at, store_at, write_at
 from krishiv_py.storage.folders import absolute

@@ -24,31 +24,29 @@ from krishiv_py.in_process.batch import Sent
 from krishiv_py.in_process.batch_log import BatchLog, PlannedBatch
 from krishiv_py.in_process.core import BatchOutput, Core
 from krishiv_py.in_process.gathering import Gathering
-from krishiv_py.in_process.last_results import LastResults
-from krishiv_py.in_process.outputs import Outputs
+from krishiv_py.in_process.outputs import LastResults, Outputs
 from krishiv_py.in_process.sources import ClockControl, StreamReader
 from krishiv_py.in_process.stage import ProcessStage, StageBucket
 from krishiv_py.in_process.state_log import PAGE, TABLE, WAY_OUT, ChangedPages, ChangedStore, Key, StateLog, of_bucket
 from krishiv_py.in_process.workers import Workers
-from krishiv_py.kernels.input.clocks import Clocks
+from krishiv_py.kernels.input.watermark import Clocks
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.state.store import stored
 from krishiv_py.logs import batch_line, batch_part
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.options.batches import Batches
-from krishiv_py.plan.running.counters import under_new_names
+from krishiv_py.plan.options.query import Batches
+from krishiv_py.plan.running import under_new_names
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.replay_log import HandedSends, handed_sends
-from krishiv_py.runtime.checkpoint.begun import PROCESS_STATE
+from krishiv_py.runtime.batch import STAGE
+from krishiv_py.runtime.checkpoint.begun import PROCESS_STATE, writable_checkpoint
 from krishiv_py.runtime.checkpoint.lease import Lease
-from krishiv_py.runtime.checkpoint.opened import writable_checkpoint
 from krishiv_py.runtime.clock.control_files import ControlFiles
-from krishiv_py.runtime.handing_on import STAGE
-from krishiv_py.runtime.query_metrics import BucketMetrics
+from krishiv_py.runtime.query import BucketMetrics
 from krishiv_py.runtime.ranges.limit import Limit
 from krishiv_py.runtime.ranges.sent import SentSource
+from krishiv_py.runtime.storage.chunk_files import NEW_CHECKPOINT
 from krishiv_py.runtime.storage.closings import CLOSED, Closings, noted_keys, request
-from krishiv_py.runtime.storage.hadoopsums import NEW_CHECKPOINT
 from krishiv_py.runtime.storage.tables import LookupTables
 from krishiv_py.storage.checksums import missing
 from krishiv_py.storage.files import store_at

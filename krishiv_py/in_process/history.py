@@ -22,8 +22,7 @@ from krishiv_py.errors import CheckpointError, PlanError
 from krishiv_py.in_process.moving import save
 from krishiv_py.in_process.runner import ProcessRunner
 from krishiv_py.plan.nodes import FileSource, MemorySource, Node, Source
-from krishiv_py.plan.options.batches import Batches
-from krishiv_py.plan.options.begin import Begin
+from krishiv_py.plan.options.query import Batches, Begin
 from krishiv_py.planner.history import Archive, Seam, clocks_joined, over_archives
 from krishiv_py.planner.outline import outline_of
 from krishiv_py.planner.physical import PhysicalPlan

@@ -16,11 +16,11 @@ from krishiv_py.errors import CheckpointError, PlanError
 from krishiv_py.in_process.batch_log import BatchLog, PlannedBatch
 from krishiv_py.in_process.core import Core
 from krishiv_py.in_process.state_log import PAGE, TABLE, ChangedPages, Key, StateLog, of_bucket
-from krishiv_py.kernels.input.clocks import Clocks
+from krishiv_py.kernels.input.watermark import Clocks
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.state.spread import BucketContent
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
-from krishiv_py.plan.options.begin import Begin
+from krishiv_py.plan.options.query import Begin
 from krishiv_py.planner.outline import outline_of
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.beginning import opened_for
@@ -32,12 +32,12 @@ from krishiv_py.runtime.checkpoint.begun import (
     end_move,
     engine_of,
     is_being_made,
+    make_private,
     note_moved,
+    writable_checkpoint,
 )
-from krishiv_py.runtime.checkpoint.formats import format_note
 from krishiv_py.runtime.checkpoint.lease import take
-from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
-from krishiv_py.runtime.checkpoint.opened import make_private, writable_checkpoint
+from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, format_note
 from krishiv_py.runtime.savepoints import (
     Savepoint,
     SourceState,

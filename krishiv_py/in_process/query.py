@@ -12,20 +12,18 @@ import pyarrow as pa
 
 from krishiv_py.calls import checked_class
 from krishiv_py.display.progress import Show, of_query, shown
-from krishiv_py.engine.closing import closed_key, closing_stages, keys_of
+from krishiv_py.engine.loop import closed_key, closing_stages, keys_of
 from krishiv_py.engine.stage import StageOperator
 from krishiv_py.errors import KrishivError, OperatorError, PlanError, failure_text, own_type
 from krishiv_py.in_process.engine import Engine
-from krishiv_py.in_process.last_results import MOST_ROWS, LastResults
 from krishiv_py.in_process.lookup import KeyIndexes
 from krishiv_py.in_process.moving import save
+from krishiv_py.in_process.outputs import MOST_ROWS, LastResults
 from krishiv_py.plan.checks import a_number, a_text, wait_us
 from krishiv_py.plan.durations import Duration, TimePoint, time_point_us, to_us
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.keyed_rows import holding
-from krishiv_py.runtime.query import RunningQuery
-from krishiv_py.runtime.query_metrics import BucketMetrics
-from krishiv_py.runtime.query_rows import QueryRows
+from krishiv_py.runtime.query import BucketMetrics, QueryRows, RunningQuery
 
 _SLICE_S: Final = 0.1
 """Ctrl-C is noticed so often while somebody waits."""

@@ -11,44 +11,43 @@ from typing import Any, ClassVar, Final, NoReturn
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.query import Query
-from krishiv_py.api.runner import BoundedResult
-from krishiv_py.api.session_options import DurabilityProfile
+from krishiv_py.api.options import DurabilityProfile
+from krishiv_py.api.query import BoundedResult, Query
 from krishiv_py.connectors.sink import Sink
-from krishiv_py.connectors.sinks.folder import folder_of
+from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.display.progress import Show
 from krishiv_py.errors import CheckpointError, PlanError, SessionClosedError, shown
 from krishiv_py.in_process.bounded import run_bounded
 from krishiv_py.in_process.capturing import CaptureOptions, capture
 from krishiv_py.in_process.engine import Engine, kept_state
-from krishiv_py.in_process.inferred import inferred
 from krishiv_py.in_process.moving import move, restore, save, save_leased
 from krishiv_py.in_process.outputs import outputs_of
 from krishiv_py.in_process.query import ProcessQuery
-from krishiv_py.in_process.sources import readers
+from krishiv_py.in_process.sources import inferred, readers
 from krishiv_py.in_process.workers import Workers
 from krishiv_py.plan.nodes import MemorySource
-from krishiv_py.plan.options.batches import Batches
-from krishiv_py.plan.options.begin import Begin
 from krishiv_py.plan.options.handed import Handed
-from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.planner.places import check_places
+from krishiv_py.plan.options.query import Batches, Begin
+from krishiv_py.planner.physical import PhysicalPlan, check_places, lookup_tables
 from krishiv_py.planner.snapshot import check_snapshot
-from krishiv_py.planner.tables import lookup_tables
 from krishiv_py.runtime.beginning import begin_from, forget_broken_off, with_carried
-from krishiv_py.runtime.checkpoint.begun import Target, check_goes_on, engine_of
+from krishiv_py.runtime.checkpoint.begun import (
+    OpenedCheckpoint,
+    Target,
+    check_goes_on,
+    engine_of,
+    make_private,
+    writable_checkpoint,
+)
 from krishiv_py.runtime.checkpoint.lease import take
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
-from krishiv_py.runtime.checkpoint.opened import OpenedCheckpoint, make_private, writable_checkpoint
-from krishiv_py.runtime.checkpoint.sparklog import batches_of
-from krishiv_py.runtime.checkpoint.trimming import note_reader
+from krishiv_py.runtime.checkpoint.sparklog import batches_of, note_reader
 from krishiv_py.runtime.clock.flushed import warn_if_flushed
 from krishiv_py.runtime.outputs import claim_outputs, described_outputs, late_sinks
-from krishiv_py.runtime.query_metrics import BucketMetrics
-from krishiv_py.runtime.query_rows import QueryRows
+from krishiv_py.runtime.query import BucketMetrics, QueryRows
 from krishiv_py.runtime.ranges.alignment import alignments
 from krishiv_py.runtime.ranges.planning import backlogs
-from krishiv_py.runtime.reading.located import located
+from krishiv_py.runtime.reading import located
 from krishiv_py.runtime.session import Reached, SessionRunner, check_kept
 from krishiv_py.runtime.sinks_in_use import Owner, take_sinks
 from krishiv_py.runtime.storage.tables import LookupTables
@@ -62,7 +61,7 @@ _FOLDERS: Final = ("offsets", "commits", "krishiv")
 
 
 class ProcessRunner(SessionRunner[ProcessQuery]):
-    """Implements :class:`krishiv_py.api.runner.Runner` without Spark."""
+    """Implements :class:`krishiv_py.api.query.Runner` without Spark."""
 
     sends_in_segments: ClassVar[bool] = True
     workers: int = 1
@@ -105,7 +104,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         raise _no_spark("session.spark")
 
     def run_bounded(self, plan: PhysicalPlan, progress: Show = False) -> BoundedResult:
-        """See :class:`~krishiv_py.api.runner.Runner`."""
+        """See :class:`~krishiv_py.api.query.Runner`."""
         self._alive("collect()")
         return run_bounded(attrs.evolve(plan, engine="in_process"), lambda: self.clock(), progress, self.workers)
 
@@ -118,7 +117,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         name: str | None,
         begin: Begin | None = None,
     ) -> Query:
-        """See :class:`~krishiv_py.api.runner.Runner`."""
+        """See :class:`~krishiv_py.api.query.Runner`."""
         self._alive("start()")
         self._check_name(name)
         plan = attrs.evolve(plan, engine="in_process")

@@ -1,4 +1,7 @@
-"""The sources of a query that runs in this process: all of them plan ranges, which are noted before they are read."""
+"""The sources of a query that runs in this process: all of them plan ranges, which are noted before they are read.
+
+Files that are there, looked at without Spark: their path, and their columns.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +12,29 @@ from typing import TypeAlias
 
 import attrs
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from krishiv_py.connectors.csv import CsvOptions
 from krishiv_py.connectors.kafka.source import KafkaSource
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.engine.stage import StageOperator
-from krishiv_py.errors import PlanError
+from krishiv_py.errors import PlanError, SourceError
 from krishiv_py.in_process.batch import Parts, Sent
 from krishiv_py.in_process.gathering import Alone, Gathering
 from krishiv_py.in_process.workers import parted
 from krishiv_py.plan.nodes import FileSource, FrameSource, Source
-from krishiv_py.plan.running.control import Control
+from krishiv_py.plan.running import Control
+from krishiv_py.plan.schema import checked
 from krishiv_py.planner.physical import PhysicalPlan, Read
 from krishiv_py.runtime.ranges.alignment import Alignment
 from krishiv_py.runtime.ranges.folders import FolderSource
 from krishiv_py.runtime.ranges.limit import Limit
-from krishiv_py.runtime.ranges.log import RangeLog
-from krishiv_py.runtime.ranges.planning import RangePlanner, logged
+from krishiv_py.runtime.ranges.planning import RangeLog, RangePlanner, logged
 from krishiv_py.runtime.ranges.reader import RangeReader, entry_of
 from krishiv_py.runtime.ranges.sent import SentSource
-from krishiv_py.runtime.reading.files import planned_here
-from krishiv_py.runtime.reading.scanned import Scanned
+from krishiv_py.runtime.reading import Scanned, header_columns, planned_here, with_partitions
+from krishiv_py.storage.files import arrow_reads, store_at
+from krishiv_py.storage.listing import files_at
 
 ClockControl: TypeAlias = "tuple[int, str | None, Control]"
 """The clock that a control is for, the stream that it came in, and what it says."""
@@ -157,3 +163,45 @@ def in_process(source: Source, checkpoint: str, at: int) -> RangeSource:
 def _needs_spark(source: Source, what: str, hint: str) -> PlanError:
     got = f"{source.title} {source.detail()}"
     return PlanError(f"{what}, and this session has none", got=got, hint=hint)
+
+
+def inferred(path: tuple[str, bool], kind: str, options: Mapping[str, str]) -> pa.Schema:
+    """Return the columns of the files at a path, by the first one, and those that folders such as ``user=7`` add.
+
+    The columns of CSV are texts, as on Spark.
+
+    Raises
+    ------
+    SourceError
+        When there is no file, or it says no columns.
+    """
+    where, literal = path
+    if kind == "json" or not arrow_reads(where):
+        raise SourceError(
+            f"{where}: the columns of {kind} files are found out by Spark, and this session has none",
+            got="no schema",
+            hint='pass schema="user string, at timestamp"',
+        )
+    paths = [file.path for file in files_at(where, literal=literal)]
+    if not paths:
+        raise _unknown(where, "no file says which columns there are", "no file")
+    if kind == "csv":
+        return checked(pa.schema([(name, pa.string()) for name in _named(paths[0], options)]))
+    store, root = store_at(paths[0])
+    try:
+        with store.open(root) as file:
+            found = pq.read_schema(file)
+    except (OSError, pa.ArrowException) as problem:
+        raise _unknown(paths[0], "the file cannot be read", str(problem)[:300]) from problem
+    return checked(with_partitions(found.remove_metadata(), paths))
+
+
+def _named(path: str, options: Mapping[str, str]) -> list[str]:
+    names = header_columns(path, CsvOptions.of(options.items()))
+    if not names or not all(names) or len({name.lower() for name in names}) < len(names):
+        raise _unknown(path, "the first line names no columns", ", ".join(names)[:300] or "no line")
+    return names
+
+
+def _unknown(path: str, what: str, got: str) -> SourceError:
+    return SourceError(f"{path}: {what}", got=got, hint="pass schema=...")

@@ -11,9 +11,19 @@ from typing import Final
 import attrs
 import pyarrow as pa
 
-from krishiv_py.engine.chain import and_read, as_rows, follow, packed_results, stepping
-from krishiv_py.engine.closing import CLOSED, forget, key_dropping
-from krishiv_py.engine.failures import PREPARE, STEP, AtStep
+from krishiv_py.engine.loop import (
+    CLOSED,
+    PREPARE,
+    STEP,
+    AtStep,
+    and_read,
+    as_rows,
+    follow,
+    forget,
+    key_dropping,
+    packed_results,
+    stepping,
+)
 from krishiv_py.engine.notes import FIRINGS, count, none_counted
 from krishiv_py.engine.snapshot import as_if_ended, early
 from krishiv_py.engine.stage import BatchDone, Packed, StageOperator, split
@@ -22,15 +32,13 @@ from krishiv_py.kernels.firing.custom_trigger import custom_trigger_of
 from krishiv_py.kernels.input.malformed import late_output
 from krishiv_py.kernels.input.prepare import refused
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.kernels.results.contract import StepResult
-from krishiv_py.kernels.results.state_table import in_order, keys_held
+from krishiv_py.kernels.results import StepResult, in_order, keys_held
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.sorted_map import Pages
 from krishiv_py.kernels.state.spread import BucketContent, spread
 from krishiv_py.kernels.state.store import Bucket, MemoryStore, Meta, stored
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.plan.running.counters import FAILED_DROPPED
-from krishiv_py.plan.running.progress import Progress
+from krishiv_py.plan.running import FAILED_DROPPED, Progress
 from krishiv_py.planner.cut import StagePlan
 
 _DROPPED: Final = ("future_dropped", "unassigned", "duplicates")

@@ -24,8 +24,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.kernels.state.store import MemoryStore
-from krishiv_py.runtime.storage.chunk_files import chunk_of, file_value, write_chunk
-from krishiv_py.runtime.storage.codec import encode
+from krishiv_py.runtime.storage.chunk_files import chunk_of, encode, file_value, write_chunk
 from krishiv_py.storage.checksums import damaged, missing, sealed, unsealed
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.store import Store

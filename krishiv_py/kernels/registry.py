@@ -7,25 +7,23 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from krishiv_py.kernels.dedup.operator import DedupOperator
+from krishiv_py.kernels.dedup import DedupOperator
 from krishiv_py.kernels.joins.asof import AsofOperator
 from krishiv_py.kernels.joins.interval import IntervalJoinOperator
 from krishiv_py.kernels.joins.windowed import WindowJoinOperator
-from krishiv_py.kernels.results.contract import WindowOperator
+from krishiv_py.kernels.results import WindowOperator
 from krishiv_py.kernels.rows import RowsOperator
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.windows.count.plain import CountOperator
-from krishiv_py.kernels.windows.count.triggered import TriggeredCountOperator
+from krishiv_py.kernels.windows.count import CountOperator, TriggeredCountOperator
 from krishiv_py.kernels.windows.fixed.assigned import AssignedOperator
 from krishiv_py.kernels.windows.fixed.panes import PaneOperator
 from krishiv_py.kernels.windows.fixed.plain import FixedOperator
 from krishiv_py.kernels.windows.fixed.triggered import TriggeredOperator
-from krishiv_py.kernels.windows.ranged.arrival import ArrivalOperator
 from krishiv_py.kernels.windows.ranged.distinct import DistinctOperator
-from krishiv_py.kernels.windows.ranged.lookback import LookBackOperator
+from krishiv_py.kernels.windows.ranged.lookback import ArrivalOperator, LookBackOperator
 from krishiv_py.kernels.windows.session.capped.plain import CappedSessionOperator
 from krishiv_py.kernels.windows.session.capped.triggered import CappedTriggeredOperator
-from krishiv_py.kernels.windows.session.growing.triggered import TriggeredSessionOperator
+from krishiv_py.kernels.windows.session.growing import TriggeredSessionOperator
 from krishiv_py.kernels.windows.session.plain import SessionOperator
 from krishiv_py.kernels.wrappers.fire_first import PunctualOperator
 from krishiv_py.kernels.wrappers.results import HandingOnOperator, ProjectedOperator, StepsAfterOperator

@@ -7,7 +7,7 @@ import pyarrow as pa
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.kernels.results.contract import StepResult
+from krishiv_py.kernels.results import StepResult
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
 
@@ -23,7 +23,7 @@ class RowsOperator:
         return rows
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         schema = self.layout.result_schema
         given = [pa.Table.from_arrays(c.select(self.layout.own_names).columns, schema=schema) for c in chunks]
         results = pa.concat_tables([schema.empty_table(), *given])

@@ -21,9 +21,9 @@ from krishiv_py.plan.row_classes import guessed_text, row_fields, schema_text
 from krishiv_py.types import normal_type, spark_arrow, type_text
 
 if TYPE_CHECKING:
-    from krishiv_py.plan.expressions import ddl
+    from krishiv_py.plan.expressions import parse
 else:
-    ddl = lazy("krishiv_py.plan.expressions.ddl")
+    parse = lazy("krishiv_py.plan.expressions.parse")
 
 SchemaLike: TypeAlias = "pa.Schema | str | type[Any]"
 """An Arrow schema, DDL text, or a class whose fields are the columns."""
@@ -44,13 +44,13 @@ def as_schema(schema: object) -> pa.Schema:
         (see :func:`krishiv_py.types.normal_type`).
     """
     if isinstance(schema, str):
-        found = ddl.parse_schema(schema)
+        found = parse.parse_schema(schema)
     elif isinstance(schema, pa.Schema):
         found = schema
     elif type(schema).__name__ == "StructType" and hasattr(schema, "jsonValue"):
         found = pa.schema([_from_spark(f) for f in schema.jsonValue()["fields"]])
     elif (fields := row_fields(schema)) is not None:
-        found = ddl.parse_schema(schema_text(fields))
+        found = parse.parse_schema(schema_text(fields))
     else:
         text = guessed_text(schema)
         hint = f'write "{text}"' if text else "pass a pyarrow.Schema, a Spark StructType, DDL text or a dataclass"

@@ -37,7 +37,7 @@ from krishiv_py.plan.nodes import (
 )
 from krishiv_py.plan.options.late import LateColumns
 from krishiv_py.plan.options.malformed import Fields
-from krishiv_py.plan.running.by_clock import uses_clock
+from krishiv_py.plan.running import uses_clock
 from krishiv_py.plan.schema import RESERVED, check_key_type, left_out, refuse_left_out, require_columns, time_kind
 
 

@@ -13,10 +13,10 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.plan.aggregates.extremes import whole_since
+from krishiv_py.plan.aggregates.selections import whole_since
 from krishiv_py.plan.durations import UNSET, show_us
 from krishiv_py.plan.expressions.expr import Col
-from krishiv_py.plan.options.begin import Begin
+from krishiv_py.plan.options.query import Begin
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.outline import COMPARED
 from krishiv_py.planner.physical import PhysicalPlan

@@ -6,8 +6,8 @@ from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.durations import UNSET
+from krishiv_py.plan.options.triggers import CustomTrigger
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
-from krishiv_py.plan.options.window_trigger import CustomTrigger
 from krishiv_py.redaction import noted
 
 

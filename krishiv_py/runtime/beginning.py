@@ -10,7 +10,7 @@ import attrs
 from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.options.begin import Begin
+from krishiv_py.plan.options.query import Begin
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.evolution import Carried, StageChange, carrying, compared

@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.errors import CheckpointError, failure_text, shown
-from krishiv_py.plan.running.control import Control
-from krishiv_py.runtime.reading.scanned import Scanned
+from krishiv_py.plan.running import Control
+from krishiv_py.runtime.reading import Scanned
 from krishiv_py.storage.checksums import checksum, damaged, missing, sealed, unsealed
 from krishiv_py.storage.files import read_at, store_at, write_at
 from krishiv_py.storage.folders import absolute, private_folder

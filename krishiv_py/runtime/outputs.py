@@ -1,6 +1,6 @@
 """Files that tasks write for an output, and whose a folder is.
 
-The driver publishes them once all tasks are done (krishiv_py/connectors/staging.py). Spark marks the batch as done only after
+The driver publishes them once all tasks are done (krishiv_py/connectors/publish.py). Spark marks the batch as done only after
 that, so a crash at any moment leads to the same batch being run, and its files replaced, again.
 """
 
@@ -13,15 +13,13 @@ from typing import Any, Final, TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.publish import check_sink
+from krishiv_py.connectors.publish import check_sink, writable, write_staged
 from krishiv_py.connectors.side_output import side_output
 from krishiv_py.connectors.sink import FileSink, FolderSink, OutputName, Sink
 from krishiv_py.connectors.sinks.known import described
-from krishiv_py.connectors.staging import writable, write_staged
 from krishiv_py.errors import CheckpointError, PlanError
 from krishiv_py.kernels.input.malformed import late_output_schema
-from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.planner.places import LATE, RESULTS, place_of
+from krishiv_py.planner.physical import LATE, RESULTS, PhysicalPlan, place_of
 from krishiv_py.runtime.checkpoint.begun import Begun, moved_to
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.sparklog import batches_of

@@ -24,17 +24,17 @@ import pyarrow.parquet as pq
 from krishiv_py.connectors.ranges import NotedRanges
 from krishiv_py.engine.notes import Report
 from krishiv_py.errors import CheckpointError, failure_text, shown
-from krishiv_py.kernels.input.clocks import moment_of
+from krishiv_py.kernels.input.watermark import moment_of
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.state.spread import BucketContent, spread
 from krishiv_py.plan.durations import END_OF_TIME
-from krishiv_py.plan.running.control import Control
+from krishiv_py.plan.running import Control
 from krishiv_py.replay_index import open_sent
 from krishiv_py.runtime.checkpoint.begun import STATE, Begun
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.sparklog import entries_of
 from krishiv_py.runtime.ranges.folders import files_in
-from krishiv_py.runtime.ranges.log import RangeLog
+from krishiv_py.runtime.ranges.planning import RangeLog
 from krishiv_py.runtime.ranges.taken import Taken
 from krishiv_py.storage.checksums import checksum, damaged, missing, sealed, sealed_parquet, unsealed
 from krishiv_py.storage.files import read_at, store_at, write_at

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 import attrs
 import pyarrow as pa
 
+from krishiv_py.api.options import DurabilityProfile
 from krishiv_py.api.query import Query
-from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.ending import stop_at_end
 from krishiv_py.engine.why import why_text
 from krishiv_py.errors import PlanError
@@ -23,7 +23,7 @@ from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.why import Standing
 from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.runtime.beginning import changes_against
-from krishiv_py.runtime.checkpoint.trimming import trim
+from krishiv_py.runtime.checkpoint.sparklog import trim
 from krishiv_py.runtime.storage.folders import new_folder, remove_leftovers
 
 Q = TypeVar("Q", bound=Query)
@@ -108,7 +108,7 @@ class SessionRunner(Generic[Q]):
         return why_text(plan, stage_plan, now, key, time, lambda: found, None)
 
     def against(self, plan: PhysicalPlan, folder: str) -> str:
-        """See :class:`~krishiv_py.api.runner.Runner`."""
+        """See :class:`~krishiv_py.api.query.Runner`."""
         return "\n".join(map(str, changes_against(folder, plan)))
 
     def trim(self, spool: str) -> int:

@@ -12,8 +12,7 @@ from pyspark.sql import SparkSession
 
 from krishiv_py.engine.notes import Report, count
 from krishiv_py.errors import CheckpointError
-from krishiv_py.kernels.input.clocks import moment_of
-from krishiv_py.kernels.input.watermark import ONLY
+from krishiv_py.kernels.input.watermark import ONLY, moment_of
 from krishiv_py.kernels.state.spread import BucketContent
 from krishiv_py.runtime.batch import stage_of
 from krishiv_py.runtime.checkpoint.begun import Begun
@@ -31,9 +30,7 @@ from krishiv_py.runtime.savepoints import (
     unfinished,
     write_bucket,
 )
-from krishiv_py.runtime.storage.chunk_files import ChunkFolder
-from krishiv_py.runtime.storage.codec import watermark_of
-from krishiv_py.runtime.storage.hadoopsums import checked_lines
+from krishiv_py.runtime.storage.chunk_files import ChunkFolder, checked_lines, watermark_of
 from krishiv_py.spark.setup.partitioning import bucket_ids
 from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.state_reader import buckets_in, of_store

@@ -14,20 +14,17 @@ import attrs
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from krishiv_py.connectors.publish import OutputOf, TablePublisher, blamed
+from krishiv_py.connectors.publish import OutputOf, Publisher, TablePublisher, blamed, staging_of
 from krishiv_py.connectors.side_output import side_output
 from krishiv_py.connectors.sink import Delivery, FileSink, FolderSink, FrameSink, OutputName, Sink, SparkFileSink, TableSink
-from krishiv_py.connectors.sinks.folder import folder_of
-from krishiv_py.connectors.staging import Publisher, staging_of
+from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.kernels.input.malformed import late_output_schema
 from krishiv_py.plan.options.late import LateEventHandler
-from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.planner.places import LATE
-from krishiv_py.runtime.batch import TaskRow, deliver
+from krishiv_py.planner.physical import LATE, PhysicalPlan
+from krishiv_py.runtime.batch import RESULT, TaskRow, deliver, kind_of, result_kinds
 from krishiv_py.runtime.checkpoint.begun import Begun
-from krishiv_py.runtime.handing_on import RESULT, kind_of, result_kinds
 from krishiv_py.runtime.outputs import TaskOutput, claim_folder, late_sinks
-from krishiv_py.runtime.storage.codec import decode
+from krishiv_py.runtime.storage.chunk_files import decode
 from krishiv_py.spark.setup.types import spark_ddl
 from krishiv_py.spark.setup.wrapping import mapped
 from krishiv_py.spark.tasks.processor import FILE, LATE_ROWS

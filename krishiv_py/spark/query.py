@@ -18,16 +18,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from krishiv_py.calls import checked_class
 from krishiv_py.display.progress import Show, of_query, shown
-from krishiv_py.engine.closing import closed_key, closing_stages
+from krishiv_py.engine.loop import closed_key, closing_stages
 from krishiv_py.engine.stage import StageOperator
 from krishiv_py.errors import KrishivError, OperatorError
 from krishiv_py.plan.checks import a_text, wait_us
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.batch import Halt
-from krishiv_py.runtime.checkpoint.lost import lost_file
-from krishiv_py.runtime.query import RunningQuery
-from krishiv_py.runtime.query_metrics import BucketMetrics
-from krishiv_py.runtime.query_rows import QueryRows
+from krishiv_py.runtime.checkpoint.sparklog import lost_file
+from krishiv_py.runtime.query import BucketMetrics, QueryRows, RunningQuery
 from krishiv_py.runtime.savepoints import UnfinishedError
 from krishiv_py.runtime.storage.closings import request
 from krishiv_py.spark.launched import Launched

@@ -9,14 +9,14 @@ import attrs
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from krishiv_py.engine.failures import PREPARE
+from krishiv_py.engine.loop import PREPARE
 from krishiv_py.engine.stage import StageOperator
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.replay_log import ReplayLog
-from krishiv_py.runtime.handing_on import leaving
+from krishiv_py.runtime.batch import leaving
 from krishiv_py.runtime.outputs import TaskOutput
 from krishiv_py.runtime.ranges.planning import logged
 from krishiv_py.spark.reading.scan import Reader, scan

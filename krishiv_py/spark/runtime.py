@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
-from krishiv_py.api.runner import BoundedResult
-from krishiv_py.api.session_options import DurabilityProfile
+from krishiv_py.api.options import DurabilityProfile
+from krishiv_py.api.query import BoundedResult
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors.sink import Sink
-from krishiv_py.connectors.sinks.folder import folder_of
+from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.errors import PlanError, SessionClosedError
 from krishiv_py.in_process.capturing import CaptureOptions, capture
@@ -25,31 +25,26 @@ from krishiv_py.in_process.moving import move, save, save_leased
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.nodes import FrameSource, MemorySource
-from krishiv_py.plan.options.batches import Batches
-from krishiv_py.plan.options.begin import Begin
 from krishiv_py.plan.options.handed import Handed
-from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.planner.places import check_places
+from krishiv_py.plan.options.query import Batches, Begin
+from krishiv_py.planner.physical import PhysicalPlan, check_places
 from krishiv_py.runtime.batch import deliver
 from krishiv_py.runtime.beginning import begin_from, forget_broken_off, with_carried
-from krishiv_py.runtime.checkpoint.begun import Target, engine_of
+from krishiv_py.runtime.checkpoint.begun import OpenedCheckpoint, Target, check_not_in_process, engine_of, writable_checkpoint
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
-from krishiv_py.runtime.checkpoint.opened import OpenedCheckpoint, check_not_in_process, writable_checkpoint
 from krishiv_py.runtime.outputs import check_outputs, late_sinks
-from krishiv_py.runtime.reading.located import Located
+from krishiv_py.runtime.reading import Located
 from krishiv_py.runtime.savepoints import restore_for_spark
 from krishiv_py.runtime.session import Reached, SessionRunner
 from krishiv_py.runtime.sinks_in_use import Owner, check_free, take_sinks
 from krishiv_py.spark import bounded, moving, streaming
 from krishiv_py.spark.checkpoint.rescale import rescale
-from krishiv_py.spark.frames.direct import rows_frame
-from krishiv_py.spark.frames.handed import handed_frame
+from krishiv_py.spark.frames import handed_frame, rows_frame
 from krishiv_py.spark.publishing import write_once
 from krishiv_py.spark.query import StreamQuery
-from krishiv_py.spark.reading.catalog import catalog_frame
 from krishiv_py.spark.reading.foreign_watermarks import lags_of
-from krishiv_py.spark.reading.inferred import inferred
 from krishiv_py.spark.reading.listing import located
+from krishiv_py.spark.reading.sparkread import catalog_frame, inferred
 from krishiv_py.spark.setup.agreement import check_agreement
 from krishiv_py.spark.setup.config import (
     JVM_OPTIONS,
@@ -67,7 +62,7 @@ from krishiv_py.spark.setup.waiting import cancellable
 from krishiv_py.spark.setup.warming import make_archive
 from krishiv_py.spark.start_checks import open_checkpoint, release_at_end
 from krishiv_py.spark.state_reader import read_state
-from krishiv_py.spark.storage.shuffle_files import ShuffleFiles, handed_over, shuffle_files
+from krishiv_py.spark.storage import ShuffleFiles, handed_over, shuffle_files
 from krishiv_py.spark.tasks.failures import as_own, require_alive
 from krishiv_py.storage.folders import absolute
 
@@ -78,7 +73,7 @@ else:  # it needs what the extra `connect` installs
 
 
 class SparkRunner(SessionRunner[StreamQuery]):
-    """Implements :class:`krishiv_py.api.runner.Runner`."""
+    """Implements :class:`krishiv_py.api.query.Runner`."""
 
     def __init__(
         self, spark: SparkSession, profile: DurabilityProfile, *, owned: bool, given: Mapping[str, str] | None = None
@@ -103,7 +98,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
         require_alive(self.spark, what, stopped=self._stopped)
 
     def run_bounded(self, plan: PhysicalPlan, progress: Show = False) -> BoundedResult:
-        """See :class:`~krishiv_py.api.runner.Runner`."""
+        """See :class:`~krishiv_py.api.query.Runner`."""
         aside = late_sinks(plan)
         check_places(None, aside[-1], plan.source, None, aside[:-1])
         for sink in aside:
@@ -155,7 +150,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
         name: str | None,
         begin: Begin | None = None,
     ) -> StreamQuery:
-        """See :class:`~krishiv_py.api.runner.Runner`."""
+        """See :class:`~krishiv_py.api.query.Runner`."""
         self._alive("start()")
         batches._check_for_spark()
         self._check_name(name)
@@ -275,7 +270,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
             return move(home, to, into, functools.partial(moving.save, self.spark), 1)
 
     def to_dataframe(self, plan: PhysicalPlan, handed: Handed | None = None) -> Any:
-        """See :class:`~krishiv_py.api.runner.Runner`."""
+        """See :class:`~krishiv_py.api.query.Runner`."""
         if handed is not None:
             options, name = handed, handed.name
             streaming_plan = attrs.evolve(plan, engine="streaming")

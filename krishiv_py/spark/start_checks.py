@@ -10,13 +10,18 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from krishiv_py.connectors.sink import Sink
-from krishiv_py.connectors.sinks.folder import folder_of
+from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.errors import KrishivError
 from krishiv_py.plan.nodes import Source
-from krishiv_py.planner.places import check_places
-from krishiv_py.runtime.checkpoint.begun import check_goes_on
+from krishiv_py.planner.physical import check_places
+from krishiv_py.runtime.checkpoint.begun import (
+    OpenedCheckpoint,
+    check_goes_on,
+    check_not_in_process,
+    make_private,
+    writable_checkpoint,
+)
 from krishiv_py.runtime.checkpoint.lease import Lease, take
-from krishiv_py.runtime.checkpoint.opened import OpenedCheckpoint, check_not_in_process, make_private, writable_checkpoint
 from krishiv_py.spark.checkpoint.cluster import check_cluster, check_reach
 from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.setup.config import FSYNC

@@ -16,18 +16,16 @@ from pyspark.sql import SparkSession
 
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.registry import operator_for
-from krishiv_py.kernels.results.state_table import in_order, keys_held
+from krishiv_py.kernels.results import in_order, keys_held
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import PAGE, Bucket, MemoryStore
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
-from krishiv_py.runtime.storage.chunk_files import ChunkFolder, chunk_of
-from krishiv_py.runtime.storage.codec import decode, encode
-from krishiv_py.runtime.storage.plain_names import plain_name
+from krishiv_py.runtime.storage.chunk_files import ChunkFolder, chunk_of, decode, encode, plain_name
 from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.setup.wrapping import mapped
-from krishiv_py.spark.tasks.carried import STATE
 from krishiv_py.spark.tasks.processor import META
+from krishiv_py.spark.tasks.rows import STATE
 from krishiv_py.storage.files import store_at
 
 _TYPE: Final = flat_type("blob binary")

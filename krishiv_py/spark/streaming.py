@@ -18,38 +18,32 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.engine.notes import Report
 from krishiv_py.engine.time_watch import TimeWatch
-from krishiv_py.kernels.input.clocks import Clocks
+from krishiv_py.kernels.input.watermark import Clocks
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.logs import batch_line, batch_part
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.options.batches import Batches
-from krishiv_py.plan.running.control import Control
-from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.plan.options.query import Batches
+from krishiv_py.plan.running import Control
+from krishiv_py.planner.physical import PhysicalPlan, lookup_tables
 from krishiv_py.planner.snapshot import check_snapshot
-from krishiv_py.planner.tables import lookup_tables
-from krishiv_py.runtime.batch import BatchStoppedError, Halt, TaskRow, reports_of, stage_of
-from krishiv_py.runtime.checkpoint.begun import forget_state
+from krishiv_py.runtime.batch import STAGE, BatchStoppedError, Halt, TaskRow, leaving, place_of, reports_of, stage_of
+from krishiv_py.runtime.checkpoint.begun import OpenedCheckpoint, forget_state
 from krishiv_py.runtime.checkpoint.lease import Lease
-from krishiv_py.runtime.checkpoint.logcheck import check_log
 from krishiv_py.runtime.checkpoint.moved import follow
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, Claim
-from krishiv_py.runtime.checkpoint.opened import OpenedCheckpoint
-from krishiv_py.runtime.checkpoint.sparklog import batches_of, forget_unplanned
+from krishiv_py.runtime.checkpoint.sparklog import batches_of, check_log, forget_unplanned
 from krishiv_py.runtime.clock.clocks import Clock, LedgerClock, SparkClock, clock_for
 from krishiv_py.runtime.clock.control_files import ControlFiles
 from krishiv_py.runtime.clock.control_writer import ControlWriter
 from krishiv_py.runtime.clock.controls import ControlFolder
 from krishiv_py.runtime.clock.flushed import NOTE, warn_if_flushed
 from krishiv_py.runtime.clock.heartbeats import Heartbeats
-from krishiv_py.runtime.handing_on import STAGE, leaving, place_of
 from krishiv_py.runtime.outputs import TaskOutput, claim_outputs, described_outputs
-from krishiv_py.runtime.query_metrics import BucketMetrics
-from krishiv_py.runtime.query_rows import QueryRows
+from krishiv_py.runtime.query import BucketMetrics, QueryRows
 from krishiv_py.runtime.ranges.alignment import alignments
 from krishiv_py.runtime.ranges.converted import convert
 from krishiv_py.runtime.ranges.planning import RangePlanner, backlogs, held, logged, planners
-from krishiv_py.runtime.reading.files import arrow_scanned
-from krishiv_py.runtime.reading.parquet import ParquetReader
+from krishiv_py.runtime.reading import ParquetReader, arrow_scanned
 from krishiv_py.runtime.storage.chunk_files import ChunkFolder
 from krishiv_py.runtime.storage.closings import Closings
 from krishiv_py.runtime.storage.tables import LookupTables
@@ -63,14 +57,12 @@ from krishiv_py.spark.rows import rows_given
 from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, buckets_wanted, setting, started_under, with_sources
 from krishiv_py.spark.setup.partitioning import bucket_ids
 from krishiv_py.spark.setup.wrapping import mapped, with_state
-from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
-from krishiv_py.spark.storage.tables import keep_with_driver
+from krishiv_py.spark.storage import ShuffleFiles, keep_with_driver
 from krishiv_py.spark.tasks.batch_number import closing_setting
-from krishiv_py.spark.tasks.carried import NO_ANSWER, carried
 from krishiv_py.spark.tasks.failures import cause, failed_batch, passable
 from krishiv_py.spark.tasks.pack import PACKED_TYPE, Pack, Root, root_of
 from krishiv_py.spark.tasks.processor import OUT_TYPE, BucketProcessor
-from krishiv_py.spark.tasks.rows import RowsOut, in_total
+from krishiv_py.spark.tasks.rows import NO_ANSWER, RowsOut, carried, in_total
 
 
 def stateful(

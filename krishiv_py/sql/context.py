@@ -11,14 +11,13 @@ from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.connectors.sink import Sink
-from krishiv_py.connectors.sinks.foreach_batch import BatchConsumer
-from krishiv_py.connectors.sinks.known import as_sink
+from krishiv_py.connectors.sinks.known import BatchConsumer, as_sink
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.checks import a_text
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.sqltext import quiet_parser
 from krishiv_py.sql.catalog import Registered, Static, is_static, registered, static, unknown_sink
-from krishiv_py.sql.env import Env
+from krishiv_py.sql.scope import Env
 from krishiv_py.sql.select import plan
 from krishiv_py.sql.text.statements import Query, inserted, setting_of, statement_of, statements_of
 

@@ -1,8 +1,11 @@
-"""The rows a query reads: which columns can be named, and what they are in the stream below."""
+"""The rows a query reads: which columns can be named, and what they are in the stream below.
+
+Define what a query can name, and what was set for it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal, TypeAlias
 
 import attrs
@@ -18,11 +21,11 @@ from krishiv_py.plan.expressions.facts import name_of
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.expressions.sqltext import is_doubled
 from krishiv_py.plan.schema import text_or_column, unknown_field
-from krishiv_py.sql.catalog import Registered
+from krishiv_py.sql.catalog import Registered, Static
+from krishiv_py.sql.text.statements import Query
 from krishiv_py.sql.text.windows import WindowCall
 
 Role: TypeAlias = Literal["start", "end", "time", "rank"]
-
 _PARTS: Final = ("catalog", "db", "table", "this")
 PANES: Final = ("pane_timing", "pane_index")
 _MARK: Final = "\0bound"
@@ -303,3 +306,51 @@ def _not_yet(node: sg.Column, column: Column) -> PlanError:
         got=node.sql("spark"),
         hint="use them in GROUP BY, SELECT and HAVING of a query that groups by window_start, window_end",
     )
+
+
+@attrs.frozen(eq=False)
+class Env:
+    """Holds what a query can name, and what was set for it.
+
+    Attributes
+    ----------
+    tables : mapping of str to Registered or Static
+        By name in small letters.
+    lag_us, within_us : int or None
+        What SET said of the watermark and of deduplication.
+    queries : mapping of str to Rows
+        The queries of WITH, by name in small letters.
+    used : list of str
+        Settings that have had an effect.
+    """
+
+    tables: Mapping[str, Registered | Static]
+    lag_us: int | None = None
+    within_us: int | None = None
+    queries: Mapping[str, Relation] = attrs.field(factory=dict)
+    used: list[str] = attrs.field(factory=list)
+
+    def knowing(self, name: str, rows: Relation) -> Env:
+        """With one more query."""
+        return attrs.evolve(self, queries={**self.queries, name.lower(): rows})
+
+
+Inner: TypeAlias = "Callable[[Query, Env], Relation]"
+"""What gives the rows of a query in brackets."""
+
+
+def conjuncts(node: sg.Expression | None) -> list[sg.Expression]:
+    """Return the parts that AND joins, in order and without recursion; none of None."""
+    if node is None:
+        return []
+    found: list[sg.Expression] = []
+    open_ = [node]
+    while open_:
+        part = open_.pop()
+        if isinstance(part, sg.And):
+            open_ += [part.expression, part.this]
+        elif isinstance(part, sg.Paren) and isinstance(part.this, (sg.And, sg.Paren)):
+            open_.append(part.this)
+        else:
+            found.append(part)
+    return found

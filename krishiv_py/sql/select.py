@@ -15,14 +15,20 @@ from krishiv_py.errors import PlanError
 from krishiv_py.plan.expressions.expr import Alias, Col, Expr, Field, col
 from krishiv_py.plan.expressions.facts import name_of
 from krishiv_py.plan.names import free
-from krishiv_py.sql.env import Env
-from krishiv_py.sql.scope import Column, Relation
-from krishiv_py.sql.sources.relations import EXISTS, from_clause
-from krishiv_py.sql.sources.unions import united
+from krishiv_py.sql.scope import Column, Env, Relation
+from krishiv_py.sql.sources.relations import EXISTS, from_clause, united
 from krishiv_py.sql.steps.grouped import grouped
 from krishiv_py.sql.steps.looking_back import looking_back
-from krishiv_py.sql.steps.qualified import around_groups, qualified, with_named_windows, without
-from krishiv_py.sql.steps.ranked import bounded, deduplicated, has_rank, ranking_of
+from krishiv_py.sql.steps.ranked import (
+    around_groups,
+    bounded,
+    deduplicated,
+    has_rank,
+    qualified,
+    ranking_of,
+    with_named_windows,
+    without,
+)
 from krishiv_py.sql.text.aggregates import aggregates
 from krishiv_py.sql.text.statements import Query, check_select, clause_of, no_group, refused
 

@@ -12,9 +12,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from krishiv_py.errors import EnvironmentSetupError, PlanError
-from krishiv_py.storage.hdfs.check import check_hdfs
-from krishiv_py.storage.hdfs.client import is_hdfs_setting
-from krishiv_py.storage.hdfs.system import Hadoop, hdfs_path, hdfs_system
+from krishiv_py.storage.hdfs import Hadoop, check_hdfs, hdfs_path, hdfs_system, is_hdfs_setting
 from krishiv_py.storage.local import DISK
 from krishiv_py.storage.store import Store
 from krishiv_py.storage.stores import azure, google, s3

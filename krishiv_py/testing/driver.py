@@ -17,7 +17,7 @@ from krishiv_py.display.drift import Lateness
 from krishiv_py.display.html import query_html
 from krishiv_py.display.lag import LatenessProfile
 from krishiv_py.display.text import LaidOut
-from krishiv_py.engine.closing import closed_key, closing_stages
+from krishiv_py.engine.loop import closed_key, closing_stages
 from krishiv_py.engine.notes import FIRINGS
 from krishiv_py.engine.stage import StageOperator
 from krishiv_py.engine.why import why_text
@@ -27,30 +27,26 @@ from krishiv_py.in_process.core import Core
 from krishiv_py.in_process.moving import begun_core, save_core
 from krishiv_py.in_process.outputs import AnySink, outputs
 from krishiv_py.in_process.stage import ProcessStage, dropped
-from krishiv_py.kernels.input.clocks import Clocks
-from krishiv_py.kernels.input.watermark import ONLY
+from krishiv_py.kernels.input.watermark import ONLY, Clocks
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import MemoryStore
 from krishiv_py.logs import batch_line
 from krishiv_py.plan.checks import a_switch, a_text
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, TimePoint, show_instant, time_point_us
-from krishiv_py.plan.options.begin import OnChange, given_begin
-from krishiv_py.plan.running.counters import Counters, summed
-from krishiv_py.plan.running.progress import Progress, of_stages
+from krishiv_py.plan.options.query import OnChange, given_begin
+from krishiv_py.plan.running import Counters, Progress, of_stages, summed
 from krishiv_py.planner.cut import input_stages, leading_stage
-from krishiv_py.planner.diagnose import in_stage, oldest_of_all, why_not_fired
-from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.physical import PhysicalPlan, tables_seen
 from krishiv_py.planner.snapshot import check_snapshot
-from krishiv_py.planner.tables import tables_seen
-from krishiv_py.planner.why import Standing
+from krishiv_py.planner.why import Standing, in_stage, oldest_of_all, why_not_fired
 from krishiv_py.redaction import redacted
 from krishiv_py.runtime.capture import Captured
 from krishiv_py.testing.clock import ManualClock
 from krishiv_py.testing.feed import Feed, Turn
 from krishiv_py.testing.output import StepOutput
-from krishiv_py.testing.plans import run_by_driver
 from krishiv_py.testing.sends import DriverInput
+from krishiv_py.testing.streams import run_by_driver
 
 
 class Driver:

@@ -14,7 +14,7 @@ from krishiv_py.in_process.sources import ClockControl, clocks_of, controls_of
 from krishiv_py.planner.history import names_of
 from krishiv_py.planner.physical import PhysicalPlan, Read
 from krishiv_py.runtime.capture import Captured, CapturedBatch
-from krishiv_py.runtime.reading.scanned import Scanned
+from krishiv_py.runtime.reading import Scanned
 
 
 @attrs.frozen(eq=False)

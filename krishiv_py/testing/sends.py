@@ -14,8 +14,8 @@ from krishiv_py.plan.nodes import root_of
 from krishiv_py.plan.schema import RESERVED
 from krishiv_py.planner.cut import Branch
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.runtime.reading.scanned import Scanned
-from krishiv_py.testing.sources import MicroBatch
+from krishiv_py.runtime.reading import Scanned
+from krishiv_py.testing.streams import MicroBatch
 
 Takers: TypeAlias = "list[tuple[int, StageOperator]]"
 

@@ -23,11 +23,10 @@ from krishiv_py import (
     collect_list,
     count,
 )
-from krishiv_py.connectors.csv.records import CsvOptions, fields_of, records
-from krishiv_py.connectors.csv.values import values
+from krishiv_py.connectors.csv import CsvOptions, fields_of, records, values
 from krishiv_py.functions.computing.text import written
 from krishiv_py.plan.schema import as_schema
-from krishiv_py.runtime.reading import csv_files
+from krishiv_py.runtime import reading
 
 SPARK = json.loads(Path(__file__).with_name("csv_on_spark.json").read_text())
 """What Spark 4 read, each line and each value in a file of its own: null where the record was malformed."""
@@ -109,7 +108,7 @@ def test_blocks_end_anywhere(session: Session, tmp_path: Path, monkeypatch: pyte
     stream = session.read_csv(tmp_path, DDL, header="true", on_malformed="side_output")
     seen = []
     for size in (1 << 20, 97, 10):
-        monkeypatch.setattr(csv_files, "BLOCK_BYTES", size)
+        monkeypatch.setattr(reading, "BLOCK_BYTES", size)
         found = stream.watermark("at", 0).with_late_event_handler(SideOutputLateEventHandler(MemorySink()))
         run = found.tumbling_window(1_000).agg(count(), collect_list("user").alias("users")).run()
         seen.append((run.table.to_pylist(), run.late.select(["malformed_line", "malformed_text", "reason"]).to_pylist()))

@@ -13,11 +13,11 @@ import pytest
 
 from krishiv_py import Batches, JsonSink, ParquetSink, PlanError, SchemaError, Session
 from krishiv_py.connectors.hive import NULL_PARTITION, partitions
+from krishiv_py.connectors.publish import STAGING, Publisher, write_staged
 from krishiv_py.connectors.sink import FileSink
-from krishiv_py.connectors.staging import STAGING, Publisher, write_staged
 from krishiv_py.errors import ColumnError, OperatorError
 from krishiv_py.plan.nodes import FileSource
-from krishiv_py.runtime.reading.files import file_reader
+from krishiv_py.runtime.reading import file_reader
 from krishiv_py.storage.listing import files_at
 from krishiv_py.testing import Driver, stream_of
 

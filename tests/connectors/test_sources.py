@@ -11,13 +11,13 @@ import pytest
 
 from examples.counter_source import CounterSource, per_ten_seconds
 from krishiv_py import MultiSourceWatermarkSpec, WatermarkSpec
-from krishiv_py.api.runner import NoRunner
+from krishiv_py.api.query import NoRunner
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors import JsonValue, Planned, Source
 from krishiv_py.connectors.ranges import NotedRanges, node_of
 from krishiv_py.errors import CheckpointError, KrishivError, PlanError, SchemaError, SourceError
-from krishiv_py.plan.running.control import Control
-from krishiv_py.runtime.ranges.log import RangeLog
+from krishiv_py.plan.running import Control
+from krishiv_py.runtime.ranges.planning import RangeLog
 from krishiv_py.testing import Driver, micro_batches
 
 SCHEMA = pa.schema([("at", pa.int64())])

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from krishiv_py import ParquetSink
-from krishiv_py.connectors.staging import STAGING, Publisher, write_staged
+from krishiv_py.connectors.publish import STAGING, Publisher, write_staged
 from krishiv_py.errors import OperatorError
 from krishiv_py.storage.local import Disk
 

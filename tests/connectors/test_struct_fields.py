@@ -25,9 +25,7 @@ from krishiv_py.connectors.lookup_table import LookupTable
 from krishiv_py.connectors.source import JsonValue
 from krishiv_py.connectors.tables.delta.making import delta_source
 from krishiv_py.errors import KrishivError, SchemaError, SourceError
-from krishiv_py.runtime.reading.json_files import JsonReader
-from krishiv_py.runtime.reading.malformed import Rules
-from krishiv_py.runtime.reading.parquet import ParquetReader
+from krishiv_py.runtime.reading import JsonReader, ParquetReader, Rules
 from krishiv_py.testing import Driver, micro_batches, stream_of
 from krishiv_py.testing.file_replay import replay
 from tests.connectors.struct_fields import DEPTHS, DIFFERENCES, Outcome, came, expected, wanted

@@ -29,10 +29,10 @@ from krishiv_py import (
     sum,
 )
 from krishiv_py.api.stages.results import ResultStream
-from krishiv_py.connectors.staging import Publisher
+from krishiv_py.connectors.publish import Publisher
 from krishiv_py.errors import KrishivError
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.plan.running.control import Control
+from krishiv_py.plan.running import Control
 from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.runtime.clock.controls import ControlFolder
 from tests.connectors.sinks import SparkJsonSink

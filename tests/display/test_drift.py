@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from krishiv_py import MemorySink, MultiSourceWatermarkSpec, Session, WatermarkSpec, count, lateness_profile
 from krishiv_py.display.lag import late_over
 from krishiv_py.errors import PlanError
-from krishiv_py.plan.running.counters import behind_of
+from krishiv_py.plan.running import behind_of
 from krishiv_py.testing import Driver, stream_of
 
 STEPS_MS = [0, 1, 10, 100, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000]

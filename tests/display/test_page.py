@@ -16,7 +16,7 @@ from krishiv_py import MemorySink, OperatorError, PlanError, ResultStream, Sende
 from krishiv_py.display.graph import Box, drawn
 from krishiv_py.display.page import Sample, View, content
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.running.progress import Progress
+from krishiv_py.plan.running import Progress
 from krishiv_py.ui import boxes
 
 NASTY = "<script>alert('x')</script> password=hunter2"

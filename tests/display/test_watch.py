@@ -14,7 +14,7 @@ import pytest
 from krishiv_py import Batches, DurationError, MemorySink, Session, count
 from krishiv_py.display.watch import Seen, watch
 from krishiv_py.errors import MissingExtraError
-from krishiv_py.plan.running.progress import Progress
+from krishiv_py.plan.running import Progress
 
 
 class Terminal(io.StringIO):

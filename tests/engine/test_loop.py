@@ -6,8 +6,7 @@ import pyarrow as pa
 import pytest
 
 from krishiv_py import count, sum
-from krishiv_py.engine.failures import AtStep
-from krishiv_py.engine.loop import micro_batch
+from krishiv_py.engine.loop import AtStep, micro_batch
 from krishiv_py.engine.notes import Notes, Report
 from krishiv_py.engine.stage import BatchDone, Packed, StageOperator
 from krishiv_py.errors import AggregateOverflowError
@@ -15,7 +14,7 @@ from krishiv_py.kernels.input.prepare import Prepare
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.running.control import Control
+from krishiv_py.plan.running import Control
 from krishiv_py.testing import stream_of
 
 UNSAID = Moment(UNSET, 0)

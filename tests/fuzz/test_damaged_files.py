@@ -22,10 +22,7 @@ import krishiv_py as kv
 from krishiv_py.connectors.json import lines as jsonlines
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.errors import SourceError
-from krishiv_py.runtime.reading.filereader import FileReader
-from krishiv_py.runtime.reading.json_files import JsonReader
-from krishiv_py.runtime.reading.malformed import Rules
-from krishiv_py.runtime.reading.parquet import ParquetReader
+from krishiv_py.runtime.reading import FileReader, JsonReader, ParquetReader, Rules
 from krishiv_py.testing import Driver, stream_of
 
 TRIED: Final = settings.default.max_examples if settings.default else 40

@@ -20,7 +20,7 @@ import pytest
 
 import krishiv_py as kv
 from krishiv_py import windows
-from krishiv_py.plan.expressions.ddl import parse_schema
+from krishiv_py.plan.expressions.parse import parse_schema
 from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Driver, stream_of
 

@@ -258,7 +258,7 @@ KNOWS_KINDS = (
     "sql/",
     "kernels/windows/",
     "kernels/joins/",
-    "kernels/dedup/",
+    "kernels/dedup",
     "plan/joins/",
     "plan/windows/",
     "__init__.py",

@@ -17,7 +17,7 @@ import pytest
 
 from krishiv_py import MemorySink, PlanError, Session, Trigger, collect_list, count
 from krishiv_py import sum as total
-from krishiv_py.in_process import last_results
+from krishiv_py.in_process import outputs
 
 SCHEMA = "user string, place int, at bigint, n bigint"
 KINDS: dict[str, Callable[[Any], Any]] = {
@@ -155,8 +155,8 @@ def test_lookups_from_many_threads_while_batches_run(session: Session, tmp_path:
 
 @pytest.mark.parametrize("together", [1, 7, 64])
 def test_last_results_are_those_of_the_sink(session: Session, together: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(last_results, "_TOGETHER", together)
-    monkeypatch.setattr(last_results, "_MERGED_ROWS", 20)
+    monkeypatch.setattr(outputs, "_TOGETHER", together)
+    monkeypatch.setattr(outputs, "_MERGED_ROWS", 20)
     random = np.random.default_rng(5)
     stream, sender = session.memory_stream(SCHEMA)
     keyed = stream.watermark("at", 0).key_by("user", "place")
@@ -184,8 +184,8 @@ def test_last_results_are_those_of_the_sink(session: Session, together: int, mon
 
 
 def test_last_results_are_bounded_and_say_what_they_need(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(last_results, "MOST_ROWS", 1_000)
-    monkeypatch.setattr(last_results, "_MERGED_ROWS", 100)
+    monkeypatch.setattr(outputs, "MOST_ROWS", 1_000)
+    monkeypatch.setattr(outputs, "_MERGED_ROWS", 100)
     stream, sender = session.memory_stream("user bigint, at bigint")
     query = stream.watermark("at", 0).key_by("user").tumbling_window(10).agg(count()).start(MemorySink())
     for batch in range(60):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.kernels.joins import sides
-from krishiv_py.kernels.state import keyed_log, span_log
+from krishiv_py.kernels.state import span_log, window_log
 from krishiv_py.plan.joins.asof import AsofType, Direction
 from krishiv_py.testing import Driver, stream_of
 from tests.joins.test_interval import LEFT, RIGHT, few_hashes, inputs, ordered, results_of, sent
@@ -83,7 +83,7 @@ def test_pieces_of_a_few_rows_and_hashes_that_collide(plan: Plan) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(span_log, "PIECE", 3)
         patch.setattr(span_log, "_TRIMMED", 2)
-        patch.setattr(keyed_log, "_PIECE", 3)
+        patch.setattr(window_log, "_PIECE", 3)
         patch.setattr(sides, "key_hashes", few_hashes)
         check(plan)
 

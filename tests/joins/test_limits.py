@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.arrays.first_come import first_come
+from krishiv_py.arrays.grouping import first_come
 from krishiv_py.testing import Driver, StepOutput, stream_of
 
 LAG, LOWER, UPPER, MOST = 20, -30, 15, 3
@@ -42,7 +42,7 @@ def test_the_first_to_come_are_those_found_row_by_row(
     times: list[int], held: list[int], most: int, reach: int, refused: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("krishiv_py.arrays.first_come._REFUSED", refused)
+        patch.setattr("krishiv_py.arrays.grouping._REFUSED", refused)
         found = first_come(np.array(times, np.int64), np.array(held, np.int64), most, reach)
     assert found.tolist() == plain(times, held, most, reach)
 

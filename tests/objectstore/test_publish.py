@@ -10,8 +10,8 @@ import pyarrow.dataset as ds
 import pytest
 
 from krishiv_py import ParquetSink, SideOutputLateEventHandler, count
+from krishiv_py.connectors.publish import Publisher, staging_of, write_staged
 from krishiv_py.connectors.sink import FileSink
-from krishiv_py.connectors.staging import Publisher, staging_of, write_staged
 from krishiv_py.errors import OperatorError
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.stores import s3

@@ -14,7 +14,7 @@ import pytest
 
 from krishiv_py import Session
 from krishiv_py.errors import EnvironmentSetupError, PlanError
-from krishiv_py.runtime.checkpoint.lost import lost_file
+from krishiv_py.runtime.checkpoint.sparklog import lost_file
 from krishiv_py.storage import settings
 from krishiv_py.storage.settings import Stores
 from krishiv_py.storage.stores import s3

@@ -10,9 +10,8 @@ import pytest
 from krishiv_py import col, func, lit
 from krishiv_py.errors import DurationError, ExpressionError, SchemaError
 from krishiv_py.functions.known import FUNCTIONS
-from krishiv_py.plan.expressions.ddl import parse_schema
 from krishiv_py.plan.expressions.expr import Expr
-from krishiv_py.plan.expressions.parse import parse_expr
+from krishiv_py.plan.expressions.parse import parse_expr, parse_schema
 from krishiv_py.plan.schema import as_schema
 
 A, B = col("a"), col("b")

@@ -13,9 +13,8 @@ from krishiv_py.engine.stage import BatchDone, Packed
 from krishiv_py.in_process.stage import ProcessStage
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.runtime.handing_on import METRICS, RESULT
-from krishiv_py.runtime.storage.chunk_files import ChunkFolder
-from krishiv_py.runtime.storage.codec import decode
+from krishiv_py.runtime.batch import METRICS, RESULT
+from krishiv_py.runtime.storage.chunk_files import ChunkFolder, decode
 from krishiv_py.spark.tasks.processor import BucketProcessor
 from krishiv_py.testing import Driver
 

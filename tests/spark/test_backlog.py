@@ -15,7 +15,7 @@ from krishiv_py.connectors import JsonValue, Planned
 from krishiv_py.connectors.kafka.source import KafkaSource, _Looked
 from krishiv_py.connectors.ranges import backlog_of
 from krishiv_py.errors import SourceError
-from krishiv_py.plan.running.progress import waiting
+from krishiv_py.plan.running import waiting
 from tests.spark.test_own_sources import Ticks
 
 

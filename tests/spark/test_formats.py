@@ -14,9 +14,8 @@ import pytest
 
 from krishiv_py import ParquetSink, Session
 from krishiv_py.errors import CheckpointError
-from krishiv_py.plan.running.counters import RENAMED
-from krishiv_py.runtime.checkpoint.formats import FORMAT
-from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
+from krishiv_py.plan.running import RENAMED
+from krishiv_py.runtime.checkpoint.notes import FORMAT, CheckpointNotes
 from krishiv_py.storage.checksums import sealed, unsealed
 from krishiv_py.testing import Driver, stream_of
 from krishiv_py.version import __version__

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 from krishiv_py import Batches, ResultStream, Sender, Session, Stream, count, sum
 from krishiv_py.connectors.sink import OutputBatch
 from krishiv_py.errors import CheckpointError, PlanError
-from krishiv_py.spark.frames.folder import HandOver, ResultTimes, folder_below
+from krishiv_py.spark.frames import HandOver, ResultTimes, folder_below
 from krishiv_py.testing import stream_of
 from tests.spark.conftest import DDL, per_second, row
 

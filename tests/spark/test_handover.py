@@ -10,7 +10,7 @@ import pytest
 
 from krishiv_py import MemorySink, Sender, Session, Stream
 from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES
-from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
+from krishiv_py.spark.storage import ShuffleFiles
 from tests.spark.conftest import found, per_second, row
 
 Memory = Callable[[], tuple[Stream, Sender]]

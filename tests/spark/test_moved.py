@@ -14,8 +14,7 @@ from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.nodes import FileSource, MemorySource, Source
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.checkpoint.moved import follow
-from krishiv_py.runtime.checkpoint.sparklog import forget_unplanned
-from krishiv_py.runtime.checkpoint.trimming import trim
+from krishiv_py.runtime.checkpoint.sparklog import forget_unplanned, trim
 from krishiv_py.sender import Sender
 from tests.spark.conftest import DDL, found, per_second, row
 

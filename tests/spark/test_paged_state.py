@@ -17,14 +17,13 @@ import krishiv_py as kv
 from krishiv_py.engine.snapshot import as_if_ended
 from krishiv_py.engine.stage import Packed
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.kernels.results.state_table import in_order
+from krishiv_py.kernels.results import in_order
 from krishiv_py.kernels.state import sorted_map
 from krishiv_py.kernels.state.sorted_map import SortedMap
 from krishiv_py.kernels.state.store import PAGE, Bucket
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.runtime.storage import chunk_files
-from krishiv_py.runtime.storage.chunk_files import ChunkFolder
-from krishiv_py.runtime.storage.codec import decode
+from krishiv_py.runtime.storage.chunk_files import ChunkFolder, decode
 from krishiv_py.spark.state_reader import OpenWindowReader, ReadPages
 from krishiv_py.spark.tasks.processor import SparkPages, SparkStore
 from krishiv_py.testing import Driver, ManualClock, stream_of

@@ -25,8 +25,8 @@ from krishiv_py import Batches, MemorySink, Sender, Session, Stream, count
 from krishiv_py.errors import OperatorError
 from krishiv_py.spark.setup.interpreter import WORKER, choose_worker_python
 from krishiv_py.spark.tasks import daemon
-from krishiv_py.spark.tasks.carried import NO_ANSWER, carried
 from krishiv_py.spark.tasks.processor import BucketProcessor
+from krishiv_py.spark.tasks.rows import NO_ANSWER, carried
 from krishiv_py.testing import stream_of
 from tests.spark.conftest import per_second, row
 
@@ -155,7 +155,7 @@ def test_the_worker_on_the_driver_loads_no_kernels() -> None:
 
 
 def test_a_server_of_the_state_that_gives_no_answer_ends_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("krishiv_py.spark.tasks.carried.ANSWER_S", 0.2)
+    monkeypatch.setattr("krishiv_py.spark.tasks.rows.ANSWER_S", 0.2)
     plan = per_second(stream_of("user string, at bigint, amount bigint"))._plan("streaming")
     operator = carried(BucketProcessor(plan.stage.spec))
     for answer in (b"", b"okay"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from krishiv_py.api.joins.verbs import JoinMethods
+from krishiv_py.api.joins import JoinMethods
 from krishiv_py.api.stages.dedup import DedupMethods
 from krishiv_py.api.stages.order import ON_TIMED, RESULTS, instead, needs
 from krishiv_py.api.stages.windows import WindowMethods

@@ -10,7 +10,7 @@ import pyarrow as pa
 from krishiv_py.api.planning import evaluate
 from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.errors import PlanError
-from krishiv_py.plan.aggregates.collections import collect_list
+from krishiv_py.plan.aggregates.selections import collect_list
 from krishiv_py.plan.checks import expression
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.expressions.structs import StructOf

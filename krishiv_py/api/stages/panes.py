@@ -11,12 +11,11 @@ import pyarrow as pa
 from krishiv_py.api.stages.order import instead
 from krishiv_py.api.stages.windowed import WindowedStream, aggregated
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.plan.aggregates.collections import collect_list
+from krishiv_py.plan.aggregates.selections import collect_list
 from krishiv_py.plan.expressions.expr import Expr, Func, col, lit
 from krishiv_py.plan.handed_on import without_order
 from krishiv_py.plan.schema import as_schema
-from krishiv_py.plan.windows.pane_handlers import Pane, PaneHandler, Submitted, handlers_of
-from krishiv_py.plan.windows.panes import PaneWindow, TimeIntervalWindowOptions
+from krishiv_py.plan.windows.panes import Pane, PaneHandler, PaneWindow, Submitted, TimeIntervalWindowOptions, handlers_of
 
 if TYPE_CHECKING:
     from krishiv_py.api.stages.results import ResultStream

@@ -9,11 +9,9 @@ import pyarrow as pa
 
 from krishiv_py.api.outputs import Output
 from krishiv_py.api.planning import cut, explain, physical
-from krishiv_py.api.query import Query
-from krishiv_py.api.runner import BoundedResult, Runner
+from krishiv_py.api.query import BoundedResult, Query, Runner
 from krishiv_py.connectors.sink import Sink
-from krishiv_py.connectors.sinks.foreach_batch import BatchConsumer
-from krishiv_py.connectors.sinks.known import as_sink
+from krishiv_py.connectors.sinks.known import BatchConsumer, as_sink
 from krishiv_py.display.drift import checked_profile
 from krishiv_py.display.html import plan_html
 from krishiv_py.display.lag import LatenessProfile
@@ -24,10 +22,9 @@ from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.nodes import Node, Watermark
 from krishiv_py.plan.operation import PlainRows
-from krishiv_py.plan.options.batches import Batches, given_batches
-from krishiv_py.plan.options.begin import OnChange, given_begin
 from krishiv_py.plan.options.handed import handed
 from krishiv_py.plan.options.late import LateColumns, LateEventHandler
+from krishiv_py.plan.options.query import Batches, OnChange, given_batches, given_begin
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 
 if TYPE_CHECKING:

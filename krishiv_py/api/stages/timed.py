@@ -8,7 +8,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.api.computed import keys_of, with_computed
-from krishiv_py.api.runner import Runner
+from krishiv_py.api.query import Runner
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.running import RunMethods, plan_of_rows
 from krishiv_py.errors import ColumnError, DurationError, OrderError, PlanError, shown
@@ -21,7 +21,7 @@ from krishiv_py.plan.nodes import Filter, Node, OnFail, Project, UnionSource, Wa
 from krishiv_py.plan.options.explicit import ExplicitOptions
 from krishiv_py.plan.options.late import DefaultLateEventHandler, LateColumns, LateEventHandler
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
-from krishiv_py.plan.running.by_clock import BatchTime, ProcessingTime
+from krishiv_py.plan.running import BatchTime, ProcessingTime
 from krishiv_py.plan.schema import time_kind
 
 if TYPE_CHECKING:

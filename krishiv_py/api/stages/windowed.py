@@ -12,10 +12,9 @@ from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.planning import evaluate
 from krishiv_py.api.stages.order import ON_WINDOWED, RESULTS, instead, needs
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.plan.aggregates.counting import count
-from krishiv_py.plan.aggregates.extremes import whole_since
+from krishiv_py.plan.aggregates.numbers import count
 from krishiv_py.plan.aggregates.outputs import outputs
-from krishiv_py.plan.aggregates.ranked import Then, bottom_k, top_k
+from krishiv_py.plan.aggregates.selections import Then, bottom_k, top_k, whole_since
 from krishiv_py.plan.aggregates.user import Reduce, udaf
 from krishiv_py.plan.checks import a_switch, column_name, is_collection
 from krishiv_py.plan.draft import Draft

@@ -20,12 +20,9 @@ from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.schema import require_columns
 from krishiv_py.plan.windows import Window
-from krishiv_py.plan.windows.assigned import assigned
 from krishiv_py.plan.windows.count import count_rows
-from krishiv_py.plan.windows.cumulate import cumulate
-from krishiv_py.plan.windows.distinct import SlidingWindows
-from krishiv_py.plan.windows.fixed import MAX_OVERLAP, hopping, tumbling
-from krishiv_py.plan.windows.lookback import LookBackEmit, LookBackWindow, lookback
+from krishiv_py.plan.windows.fixed import MAX_OVERLAP, assigned, cumulate, hopping, tumbling
+from krishiv_py.plan.windows.lookback import LookBackEmit, LookBackWindow, SlidingWindows, lookback
 from krishiv_py.plan.windows.panes import TimeIntervalWindowOptions
 from krishiv_py.plan.windows.session import COMPUTED_GAP, SessionWindow, Touch, session
 from krishiv_py.plan.windows.ticks import check_ticks, finer_than_ms

@@ -1,4 +1,11 @@
-"""A table of PostgreSQL as a sink: rows by COPY, and a note of the batch in the same transaction."""
+"""A table of PostgreSQL as a sink: rows by COPY, and a note of the batch in the same transaction.
+
+Determine which column of PostgreSQL takes which type.
+
+Determine where a PostgreSQL database is: connections, what is said of it, and what its errors mean.
+
+The table of a sink in PostgreSQL: made where it is missing, and held against the rows that are to come.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +13,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import pyarrow as pa
@@ -14,28 +21,398 @@ import pyarrow as pa
 from krishiv_py.connectors.sink import OutputBatch, OutputName
 from krishiv_py.connectors.tables.keys import a_key, check_key, evolve, kept
 from krishiv_py.connectors.tables.keys import create as a_create
-from krishiv_py.connectors.tables.pgplace import Database, driver
-from krishiv_py.connectors.tables.pgtable import (
-    add_columns,
-    check_table,
-    make_ledger,
-    make_refused,
-    make_table,
-    takes_nulls_for_one,
-)
-from krishiv_py.connectors.tables.pgtypes import check_types
 from krishiv_py.connectors.transactional import TransactionalSink
-from krishiv_py.errors import CheckpointError, OperatorError, PlanError, shown
+from krishiv_py.errors import CheckpointError, OperatorError, PlanError, SchemaError, missing_extra, require_extra, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_text
+from krishiv_py.redaction import HIDDEN, is_secret, redacted
+from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
     from krishiv_py.connectors.json import texts as jsontexts
     from krishiv_py.connectors.tables import changes, texts
-else:  # with the first batch: they need Arrow's functions
+else:
     changes = lazy("krishiv_py.connectors.tables.changes")
     jsontexts = lazy("krishiv_py.connectors.json.texts")
     texts = lazy("krishiv_py.connectors.tables.texts")
+
+
+_WHOLE: Final = ("smallint", "integer", "bigint", "numeric")
+_TEXTS: Final = ("text", "character varying", "character", "json", "jsonb", "uuid", "citext", "USER-DEFINED")
+_KINDS: Final[dict[str, tuple[str, ...]]] = {
+    "bool": ("boolean",),
+    "int8": _WHOLE,
+    "int16": _WHOLE,
+    "int32": _WHOLE[1:],
+    "int64": _WHOLE[2:],
+    "float": ("real", "double precision", "numeric"),
+    "double": ("double precision", "numeric"),
+    "string": _TEXTS,
+    "binary": ("bytea",),
+    "date32[day]": ("date",),
+    "timestamp[us, tz=UTC]": ("timestamp with time zone",),
+    "timestamp[us]": ("timestamp without time zone",),
+    "duration[us]": ("interval",),
+}
+"""The first is the column that is made; the others take every value too."""
+
+
+def check_types(columns: pa.Schema) -> None:
+    """Refuse types that no column takes.
+
+    Raises
+    ------
+    SchemaError
+        Naming the column.
+    """
+    for field in columns:
+        try:
+            column_type(field.type)
+        except KeyError:
+            got, so = f"{field.name} is {type_text(field.type)}", "its values could not be written"
+            raise SchemaError(
+                "PostgreSQL has no such type", got=got, then=so, hint="cast it with .with_column or .select"
+            ) from None
+
+
+def column_type(kind: pa.DataType) -> str:
+    """The type of the column that is made for values of a `kind`."""
+    if pa.types.is_decimal(kind):
+        return f"numeric({kind.precision},{kind.scale})"
+    if pa.types.is_null(kind):
+        return "text"
+    if pa.types.is_list(kind) and not pa.types.is_nested(kind.value_type):
+        return f"{column_type(kind.value_type)}[]"
+    return "jsonb" if pa.types.is_nested(kind) else _KINDS[str(kind)][0]
+
+
+def takes(column: str, kind: pa.DataType) -> bool:
+    """Return whether a column of this type, as ``format_type`` shows it, takes every value of a `kind`."""
+    base = column.partition("(")[0] if not column.endswith("[]") else column
+    if pa.types.is_null(kind):
+        return True
+    if pa.types.is_decimal(kind):
+        return _takes_decimal(column, kind)
+    if pa.types.is_list(kind) and not pa.types.is_nested(kind.value_type):
+        return column.endswith("[]") and takes(column[:-2], kind.value_type)
+    if pa.types.is_nested(kind):
+        return base in ("jsonb", "json")
+    if pa.types.is_string(kind):
+        return not column.endswith("[]") and base not in _NO_TEXTS
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):  # timestamp(3) with time zone and interval(0) would round
+        return column in _KINDS[str(kind)]
+    if base == "numeric" and column != base:
+        return False
+    return base in _KINDS[str(kind)]
+
+
+_NO_TEXTS: Final = {
+    *("character", '"char"', "name", "money", "tsvector", "tsquery", "xid"),  # they pad, cut or rewrite texts
+    *_WHOLE,
+    *(taken for kind in _KINDS.values() for taken in kind if kind != _TEXTS),
+    *("timestamp", "time", "time with time zone", "time without time zone"),
+}
+
+
+def _takes_decimal(column: str, kind: pa.DataType) -> bool:
+    if column == "numeric":
+        return True
+    if not column.startswith("numeric("):
+        return False
+    precision, scale = (int(n) for n in column[8:-1].split(","))
+    return bool(scale >= kind.scale and precision - scale >= kind.precision - kind.scale)
+
+
+_DEFAULTS: Final = {
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "tcp_user_timeout": "60000",
+    "application_name": "krishiv_py",
+}
+"""So that a server that is gone is noticed: a minute at the most."""
+_MEANINGS: Final = {
+    "42501": ("the role may not do this", "grant the role SELECT, INSERT, UPDATE and DELETE on the table"),
+    "42P01": ("the table is gone", "make it again with what it held, or start with another checkpoint"),
+    "42703": ("the table has lost a column", "add the column again, with the type it had"),
+    "42P10": ("the table has no unique index over `key`", "create one: CREATE UNIQUE INDEX ON table (columns of the key)"),
+    "3F000": ("there is no such schema in PostgreSQL", "create it: CREATE SCHEMA name; upper and lower case count"),
+    "22003": ("a column of the table is too narrow", "make it as wide as the values, then start the query again"),
+    "23514": ("a rule of the table refuses a row", "add the partition, or drop the rule, then start the query again"),
+    "23505": (
+        "rows of the table have one value where it must be unique",
+        "name the unique columns with key=, or drop the index",
+    ),
+    "23502": ("a column of the table takes no nulls", "drop its NOT NULL, or filter such rows"),
+    "40P01": ("another transaction stood in the way", "start the query again: the batch is written again"),
+    "53100": ("the disk of the server is full", "make room, and start the query again: the batch is written again"),
+}
+_AWAY: Final = ("the server went away", "start the query again: the batch is written again, or recognised if it is there")
+
+
+def driver() -> Any:
+    """The module ``psycopg``.
+
+    Raises
+    ------
+    MissingExtraError
+        When it is not installed.
+    """
+    consequence = "no table of PostgreSQL can be written"
+    require_extra("PostgreSQL", ("psycopg",), "postgres", consequence)
+    try:
+        import psycopg
+    except ImportError:  # psycopg without its binary part, and no libpq on the machine
+        raise missing_extra("libpq (PostgreSQL)", "postgres", consequence) from None
+    return psycopg
+
+
+@attrs.frozen
+class Database:
+    """A database.
+
+    Attributes
+    ----------
+    address : str
+        How libpq reaches it: an address or settings. It may hold a password, and is never shown.
+    title : str
+        What people read: database, host and port.
+    """
+
+    address: str = attrs.field(repr=False)
+    title: str
+
+    @classmethod
+    def of(cls, address: object) -> Database:
+        """The database that a user told.
+
+        Raises
+        ------
+        PlanError
+            For a text that libpq cannot read.
+        """
+        text = a_text(address, "conninfo", 'pass for instance "postgresql://user@host/database"')
+        psycopg = driver()
+        try:
+            found = psycopg.conninfo.conninfo_to_dict(text)
+        except psycopg.Error:  # whose text quotes what it could not read
+            raise PlanError(
+                "`conninfo` cannot be read",
+                got=f"a text of {len(text)} characters",
+                hint='pass "postgresql://user@host/database" or "host=... dbname=... user=..."; encode signs as URLs need',
+            ) from None
+        host = found.get("host") or found.get("hostaddr") or "localhost"
+        return cls(text, f"{found.get('dbname', 'the default database')} at {host}:{found.get('port', 5432)}")
+
+    def connect(self) -> Any:
+        """A connection with a transaction that is begun by its first statement.
+
+        Raises
+        ------
+        OperatorError
+            When the server does not answer, or does not let us in.
+        """
+        psycopg = driver()
+        try:
+            known = psycopg.conninfo.conninfo_to_dict(self.address)
+            return psycopg.connect(self.address, **{k: v for k, v in _DEFAULTS.items() if k not in known})
+        except psycopg.Error as problem:
+            raise OperatorError(
+                "PostgreSQL cannot be reached",
+                got=f"{self.title}: {self.clean(str(problem))}",
+                hint="see that the server runs, and that address, user and password are right",
+            ) from None
+
+    def failed(self, table: str, problem: BaseException) -> OperatorError:
+        """The error for a statement that failed."""
+        code = getattr(problem, "sqlstate", None) or ""
+        lost = code[:2] in ("08", "57") or not code
+        what, hint = _AWAY if lost else _MEANINGS.get(code, ("PostgreSQL refuses rows", "see the text of the server"))
+        got = f"table {table} in {self.title}: {self.clean(str(problem))}"
+        return OperatorError(what, got=got, then="the batch is not written", hint=hint)
+
+    def clean(self, text: str) -> str:
+        """One line of a `text` without secrets."""
+        for name, value in driver().conninfo.conninfo_to_dict(self.address).items():
+            if is_secret(name) and value:
+                text = text.replace(str(value), HIDDEN)
+        return redacted(" ".join(text.split())[:500])
+
+
+_LONGEST = 63
+_NOTED = ("query_id", "output", "target")
+_LOOSE = ("citext", "character(", "bpchar", "public.citext")
+_TABLES = ("r", "p", "f")  # ordinary, partitioned, foreign
+
+
+def make_table(connection: Any, path: Sequence[str], columns: pa.Schema, key: Sequence[str]) -> None:
+    """Make the table, with an index over its key, unless it is there."""
+    if _exists(connection, path):
+        return
+    sql = driver().sql
+    for name in columns.names:
+        if len(name.encode()) > _LONGEST:
+            hint = "give the column a shorter name with .alias(...) or .rename(...)"
+            raise SchemaError("a name is too long for PostgreSQL", got=f"{name}: more than {_LONGEST} bytes", hint=hint)
+    parts = [sql.SQL("{} {}").format(sql.Identifier(f.name), sql.SQL(column_type(f.type))) for f in columns]
+    if key:
+        same = " NULLS NOT DISTINCT" if connection.info.server_version >= 150_000 else ""
+        names = sql.SQL(", ").join(map(sql.Identifier, key))
+        parts.append(sql.SQL("UNIQUE{} ({})").format(sql.SQL(same), names))
+    _make(connection, sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(sql.Identifier(*path), sql.SQL(", ").join(parts)))
+
+
+def make_ledger(connection: Any, path: Sequence[str]) -> None:
+    """Make the table that notes batches, unless it is there."""
+    if _exists(connection, path):
+        return
+    sql = driver().sql
+    text = "CREATE TABLE IF NOT EXISTS {} (query_id text, output text, target text, batch_id bigint NOT NULL, "
+    _make(connection, sql.SQL(text + "PRIMARY KEY (query_id, output, target))").format(sql.Identifier(*path)))
+
+
+def make_refused(connection: Any, path: Sequence[str]) -> None:
+    """Create the table for rows that PostgreSQL refuses, unless it is there."""
+    if _exists(connection, path):
+        return
+    text = "CREATE TABLE IF NOT EXISTS {} (query_id text, output text, target text, batch_id bigint, "
+    text += "reason text, refused_row text)"
+    _make(connection, driver().sql.SQL(text).format(driver().sql.Identifier(*path)))
+
+
+def add_columns(connection: Any, path: Sequence[str], columns: pa.Schema) -> None:
+    """Add the `columns` that a table lacks; two queries may do so at once."""
+    sql = driver().sql
+    if not _exists(connection, path):
+        return
+    parts = [
+        sql.SQL("ADD COLUMN IF NOT EXISTS {} {}").format(sql.Identifier(f.name), sql.SQL(column_type(f.type))) for f in columns
+    ]
+    query = "SELECT attname::text FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
+    there = {name for (name,) in connection.execute(query, (_oid(connection, path),)).fetchall()}
+    if not there.issuperset(columns.names):
+        _make(connection, sql.SQL("ALTER TABLE {} {}").format(sql.Identifier(*path), sql.SQL(", ").join(parts)))
+
+
+def _make(connection: Any, query: Any) -> None:
+    """Two queries may make one table at once: the one that comes second finds it made."""
+    try:
+        connection.execute(query)
+        connection.commit()
+    except driver().errors.UniqueViolation:
+        connection.rollback()
+
+
+def _oid(connection: Any, path: Sequence[str]) -> int | None:
+    name = driver().sql.Identifier(*path).as_string(connection)
+    found = connection.execute("SELECT to_regclass(%s)::oid", (name,)).fetchone()
+    return None if found[0] is None else int(found[0])
+
+
+def _exists(connection: Any, path: Sequence[str]) -> bool:
+    return _oid(connection, path) is not None
+
+
+def check_table(connection: Any, path: Sequence[str], ledger: Sequence[str], columns: pa.Schema, key: Sequence[str]) -> None:
+    """Refuse a table that does not take the rows.
+
+    Raises
+    ------
+    PlanError
+        When it does not exist, or may not be written.
+    SchemaError
+        For other columns or types, and for a key without an index.
+    """
+    title, oid = ".".join(path), _oid(connection, path)
+    if oid is None:
+        hint = "create it, or leave create=True; upper and lower case count"
+        raise PlanError("there is no such table in PostgreSQL", got=title, hint=hint)
+    kind = connection.execute("SELECT relkind::text FROM pg_class WHERE oid = %s", (oid,)).fetchone()[0]
+    if kind not in _TABLES:
+        hint = "name the table behind it"
+        raise PlanError("rows can be copied into a table only", got=f"{title} is not a table", hint=hint)
+    needed = ["SELECT", "INSERT", *(["UPDATE", "DELETE"] if key else [])]
+    _check_rights(connection, title, oid, needed)
+    found = _oid(connection, ledger)
+    assert found is not None
+    _check_rights(connection, ".".join(ledger), found, ["SELECT", "INSERT", "UPDATE"])
+    _check_ledger(connection, found, ".".join(ledger))
+    _check_columns(connection, title, oid, columns, key)
+    if key and not _is_unique(connection, oid, key):
+        names, quoted = ", ".join(key), driver().sql.SQL(", ").join(map(driver().sql.Identifier, key)).as_string(connection)
+        table = driver().sql.Identifier(*path).as_string(connection)
+        raise SchemaError(
+            f"table {title} has no unique index over `key`",
+            got=names,
+            then="results of one key could not replace each other",
+            hint=f"CREATE UNIQUE INDEX ON {table} ({quoted}) NULLS NOT DISTINCT, or let the sink make the table",
+        )
+
+
+def _check_ledger(connection: Any, oid: int, title: str) -> None:
+    query = "SELECT attname::text FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
+    names = {name for (name,) in connection.execute(query, (oid,)).fetchall()}
+    if not names >= {*_NOTED, "batch_id"} or not _is_unique(connection, oid, _NOTED):
+        hint = "pass the name of another one with ledger=: it is made if it is missing"
+        raise SchemaError("`ledger` is another table", got=title, hint=hint)
+
+
+def _check_columns(connection: Any, title: str, oid: int, columns: pa.Schema, key: Sequence[str]) -> None:
+    query = (
+        "SELECT attname::text, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity = '', "
+        "attgenerated <> '' OR (attidentity = 'a' AND %s), coalesce(collisdeterministic, true) "
+        "FROM pg_attribute LEFT JOIN pg_collation c ON c.oid = attcollation "
+        "WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
+    )
+    found_columns = connection.execute(query, (bool(key), oid)).fetchall()
+    there = {name: (kind, needs) for name, kind, needs, _, _ in found_columns}
+    computed = {name for name, _, _, is_computed, _ in found_columns if is_computed}
+    loose = {name for name, kind, _, _, exact in found_columns if not exact or kind.startswith(_LOOSE)}
+    for field in columns:
+        if field.name not in there:
+            has = ", ".join(there)
+            raise _other(title, f"there is no column {field.name}; it has {has}", f"add one of type {column_type(field.type)}")
+        if field.name in computed:
+            raise _other(title, f"its column {field.name} is computed", "leave the column out with .select(...)")
+        if field.name in key and field.name in loose:
+            got = f"{field.name} is {there[field.name][0]}, and takes several texts of a key for one"
+            raise _other(title, got, "make it text, with a collation that tells all texts apart")
+        if not takes(there[field.name][0], field.type):
+            got = f"{field.name} is {there[field.name][0]}, and values are {type_text(field.type)}"
+            raise _other(title, got, f"make it {column_type(field.type)}, or cast the values with .with_column or .select")
+    for name, (_, needs) in there.items():
+        if needs and name not in columns.names:
+            raise _other(title, f"its column {name} is NOT NULL, and rows have no such column", "give it a default")
+
+
+def _other(title: str, got: str, hint: str) -> SchemaError:
+    return SchemaError(f"table {title} does not take the rows", got=got, hint=hint)
+
+
+def _check_rights(connection: Any, title: str, oid: int, needed: Sequence[str]) -> None:
+    for right in needed:
+        if not connection.execute("SELECT has_table_privilege(%s::oid, %s)", (oid, right)).fetchone()[0]:
+            role = connection.info.user
+            hint = f"GRANT {', '.join(needed)} ON {title} TO {role}"
+            raise PlanError("a right is missing in PostgreSQL", got=f"{right} on {title} for {role}", hint=hint)
+
+
+def takes_nulls_for_one(connection: Any, path: Sequence[str], key: Sequence[str]) -> bool:
+    """Return whether an index over the key finds nulls: one that users made may tell each null from all others."""
+    if connection.info.server_version < 150_000:
+        return False
+    found = _oid(connection, path)
+    return found is not None and _is_unique(connection, found, key, "AND i.indnullsnotdistinct ")
+
+
+def _is_unique(connection: Any, oid: int, key: Sequence[str], condition: str = "") -> bool:
+    query = (
+        "SELECT array_agg(a.attname::text) FROM pg_index i "
+        "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY((i.indkey::int2[])[0:i.indnkeyatts - 1]) "
+        "WHERE i.indrelid = %s AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indpred IS NULL "
+        f"AND i.indexprs IS NULL {condition}GROUP BY i.indexrelid"
+    )
+    return any(set(found) == set(key) for (found,) in connection.execute(query, (oid,)).fetchall())
+
 
 _STAGE, _GONE = "krishiv$put", "krishiv$gone"  # as no other table is called: they hide one of the same name
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from krishiv_py.errors import ExpressionError
 from krishiv_py.kernels.aggregates.base import Rows
-from krishiv_py.kernels.aggregates.generic.kernel import KERNELS, AggKernel
+from krishiv_py.kernels.aggregates.generic import KERNELS, AggKernel
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.types import type_text
 

@@ -12,15 +12,12 @@ import pyarrow.compute as pc
 from krishiv_py.arrays.decimals import doubles
 from krishiv_py.arrays.ranges import Ranges
 from krishiv_py.arrays.types import Ints, Mask, NumPy
+from krishiv_py.kernels.aggregates import exact
 from krishiv_py.kernels.aggregates.base import Rows, numbers, present_groups, valid_rows, with_nulls
-from krishiv_py.kernels.aggregates.exact import limbs
-from krishiv_py.kernels.aggregates.exact.addends import Addends, Terms, exact_sums
-from krishiv_py.kernels.aggregates.exact.reducers import ByGroup, ByRange, Reducer
-from krishiv_py.kernels.aggregates.generic.kernel import AggKernel
-from krishiv_py.kernels.aggregates.generic.prefixes import cumulate, group_starts, valid
-from krishiv_py.kernels.aggregates.generic.ranges import OrderedInput, counts
+from krishiv_py.kernels.aggregates.exact import Addends, ByGroup, ByRange, Reducer, Terms, exact_sums
+from krishiv_py.kernels.aggregates.generic import AggKernel, OrderedInput, counts, cumulate, group_starts, valid
 
-EXACT: Final = [pa.float64(), pa.float64(), limbs.TYPE]
+EXACT: Final = [pa.float64(), pa.float64(), exact.TYPE]
 """Types of an exact sum in state: the nearest double, null over no value; the rest; the number, where two doubles do not do."""
 
 
@@ -28,7 +25,7 @@ def columns_of(sums: Terms, present: Mask | None) -> list[pa.Array]:
     """Exact sums as columns of the state; the first is null where not present."""
     n = len(sums.terms[0])
     first = pa.array(sums.terms[0]) if present is None else with_nulls(sums.terms[0], present, pa.float64())
-    return [first, *map(pa.array, sums.terms[1:]), pa.nulls(n, limbs.TYPE) if sums.wide is None else sums.wide]
+    return [first, *map(pa.array, sums.terms[1:]), pa.nulls(n, exact.TYPE) if sums.wide is None else sums.wide]
 
 
 def addends_of(columns: list[pa.Array]) -> Addends:
@@ -152,7 +149,7 @@ class FloatAvg(AggKernel):
             return mean
         found = mean.to_pylist()
         for at in np.flatnonzero(beyond.to_numpy(zero_copy_only=False)).tolist():  # the mean is a double, the sum is not
-            found[at] = float(limbs.as_fraction(wide[at].as_py()) / counts[at].as_py())
+            found[at] = float(exact.as_fraction(wide[at].as_py()) / counts[at].as_py())
         return pa.array(found, pa.float64())
 
     def prefixes(self, partials: list[pa.Array], ids: Ints) -> list[pa.Array]:

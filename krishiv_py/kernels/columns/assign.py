@@ -1,15 +1,25 @@
-"""Determine which windows a row belongs to: floor arithmetic on whole columns (SEMANTICS §1.2, §3.1, §3.2)."""
+"""Determine which windows a row belongs to: floor arithmetic on whole columns (SEMANTICS §1.2, §3.1, §3.2).
+
+Event times as integer microseconds, and back to the type of the input column (SEMANTICS §1.1).
+
+The windows that a user's assigner gives to rows, checked (SEMANTICS §3.9).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import attrs
 import numpy as np
+import pyarrow as pa
 
 from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.plan.operation import Grid
+from krishiv_py.errors import RAISED, OperatorError, failure_text, shown
+from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_MS, MAX_TIME_US, UNSET, show_us
+from krishiv_py.plan.operation import Grid, Operation
+from krishiv_py.plan.schema import TimeKind
 
 
 @attrs.frozen
@@ -91,3 +101,203 @@ class FixedAssigner:
         """The first and the last window of every time, by their place on the grid."""
         from_epoch = times - self.grid.offset_us
         return (from_epoch - self.grid.size_us) // self.grid.slide_us + 1, from_epoch // self.grid.slide_us
+
+
+_US_PER: Final = {"s": 1_000_000, "ms": 1_000}
+
+
+@attrs.frozen(eq=False)
+class Stamped:
+    """Event times in µs (0 where unusable), and which rows have none or one out of range."""
+
+    times: Ints
+    null: Mask
+    out_of_range: Mask
+
+
+def stamp(column: pa.Array, kind: TimeKind) -> Stamped:
+    """Read an event-time column."""
+    viewed = isinstance(column, pa.Array) and (pa.types.is_int64(column.type) or pa.types.is_timestamp(column.type))
+    numbers = column.view(pa.int64()) if viewed else column.cast(pa.int64())
+    if column.null_count:
+        null = column.is_null().to_numpy(zero_copy_only=False)
+        numbers = numbers.fill_null(0)
+    else:
+        null = np.zeros(len(column), np.bool_)
+    raw = numbers.to_numpy(zero_copy_only=False)
+    unit = "ms" if kind == "bigint_ms" else column.type.unit
+    if unit == "ns":
+        raw = raw // 1_000  # the microsecond a time lies in
+    us = _US_PER.get(unit, 1)
+    bound = MAX_TIME_MS if kind == "bigint_ms" else MAX_TIME_US // us
+    if len(raw) and (raw.min() < -bound or raw.max() > bound):
+        outside = (raw > bound) | (raw < -bound)
+        raw = np.where(outside, 0, raw)
+    else:
+        outside = np.zeros(len(raw), np.bool_)
+    return Stamped(raw if us == 1 else raw * us, null, outside)
+
+
+def bounds_of(column: pa.Array, kind: TimeKind) -> tuple[Ints, Mask]:
+    """Bounds of intervals in µs, and which are null; one beyond the range of event times is before or after all of them."""
+    stamped = stamp(column, kind)
+    if not stamped.out_of_range.any():
+        return stamped.times, stamped.null
+    ahead = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False) > 0
+    return np.where(stamped.out_of_range, np.where(ahead, END_OF_TIME, UNSET), stamped.times), stamped.null
+
+
+def time_type(kind: TimeKind) -> pa.DataType:
+    """The Arrow type of a time column of this kind."""
+    return {
+        "timestamp": pa.timestamp("us", "UTC"),
+        "timestamp_ntz": pa.timestamp("us"),
+        "bigint_ms": pa.int64(),
+    }[kind]
+
+
+def unstamp(times: Ints, kind: TimeKind) -> pa.Array:
+    """Microseconds back to the type of the input column; the two infinities become null."""
+    infinite = (times == UNSET) | (times == END_OF_TIME)
+    mask = infinite if infinite.any() else None
+    if kind == "bigint_ms":
+        return pa.array(times // 1_000, pa.int64(), mask=mask)
+    return pa.array(times, pa.int64(), mask=mask).cast(time_type(kind))
+
+
+def lengths_between(earlier: Ints, later_us: int, kind: TimeKind) -> Ints:
+    """Return how far moments are behind a later one, in the unit of the time column; rounded down as :func:`unstamp`
+    rounds both.
+    """
+    return later_us // 1_000 - earlier // 1_000 if kind == "bigint_ms" else later_us - earlier
+
+
+def gap_lengths(column: pa.Array) -> Ints:
+    """Session gaps in µs, from integer milliseconds or durations; 0 for null, and cut at the longest supported duration."""
+    duration = pa.types.is_duration(column.type)
+    raw = column.cast(pa.duration("us")).cast(pa.int64()) if duration else column.cast(pa.int64())
+    unit = 1 if duration else 1_000
+    plain: Ints = raw.fill_null(0).to_numpy(zero_copy_only=False)
+    return np.clip(plain, 0, MAX_TIME_US // unit) * unit
+
+
+_FIX = "fix `assign` of the assigner"
+
+
+@attrs.frozen(eq=False)
+class Spans:
+    """Rows and the bounds of their windows in µs: one entry for every row and window, rows ascending.
+
+    Attributes
+    ----------
+    rows, starts, ends : ndarray of int64
+        Row number and bounds.
+    tiled : bool
+        Whether the assigner says that every row is in exactly one window.
+    """
+
+    rows: Ints
+    starts: Ints
+    ends: Ints
+    tiled: bool
+
+    def last_ends(self, times: Ints) -> Ints:
+        """The latest end of a window of every row; its own time for a row in no window."""
+        ends = times.copy()
+        np.maximum.at(ends, self.rows, self.ends)
+        return ends
+
+    def kept(self, keep: Mask) -> Spans:
+        """Some of the entries."""
+        return self if keep.all() else Spans(self.rows[keep], self.starts[keep], self.ends[keep], False)
+
+    def of_rows(self, rows: Ints) -> Spans:
+        """The entries with the numbers `rows` have instead of 0, 1, …"""
+        return attrs.evolve(self, rows=rows[self.rows])
+
+
+def spans_of(window: Operation, times: Ints, kind: TimeKind) -> Spans:
+    """Ask the assigner of a `window`.
+
+    Raises
+    ------
+    OperatorError
+        For an assigner that fails or breaks its contract; names it.
+    """
+    if not len(times):
+        return Spans(times, times, times, True)
+    assigner = window.assigner
+    assert assigner is not None
+    try:
+        given = assigner.assign(times.copy())  # it is a user's: what it changes are its own
+    except RAISED as problem:  # user code: whatever it raises is reported with its class
+        raise OperatorError(
+            f"window assigner {assigner.name} failed", got=f"{len(times)} event times", then=failure_text(problem), hint=_FIX
+        ) from problem
+    spans = _shaped(window, given, len(times))
+    _check(window, spans, times, kind)
+    return spans
+
+
+def _shaped(window: Operation, given: object, n: int) -> Spans:
+    if not isinstance(given, tuple) or len(given) not in (2, 3):
+        raise _wrong(window, "does not return two or three arrays", shown(given))
+    for array in given:
+        if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.kind != "i":
+            raise _wrong(window, "returns something that is not an array of whole numbers", _shape(array))
+    parts = [array.astype(np.int64, copy=False) for array in given]
+    if len(parts) == 2:
+        if not len(parts[0]) == len(parts[1]) == n:
+            raise _wrong(window, f"returns other than one window for each of {n} rows", ", ".join(map(_shape, given)))
+        return Spans(np.arange(n), parts[0], parts[1], True)
+    rows, starts, ends = parts
+    if not len(rows) == len(starts) == len(ends):
+        raise _wrong(window, "returns arrays of different lengths", ", ".join(map(_shape, given)))
+    if len(rows) and (rows.min() < 0 or rows.max() >= n):
+        raise _wrong(window, f"names rows other than 0 to {n - 1}", f"{rows.min()} to {rows.max()}")
+    if not (rows[1:] > rows[:-1]).all():
+        order = np.lexsort((ends, starts, rows))
+        rows, starts, ends = rows[order], starts[order], ends[order]
+        if ((rows[1:] == rows[:-1]) & (starts[1:] == starts[:-1]) & (ends[1:] == ends[:-1])).any():
+            raise _wrong(window, "gives a row the same window twice", "equal row, start and end")
+    return Spans(rows, starts, ends, False)
+
+
+def _check(window: Operation, spans: Spans, times: Ints, kind: TimeKind) -> None:
+    of_row = times[spans.rows] if not spans.tiled else times
+    tick = 1_000 if kind == "bigint_ms" else 1
+    length = spans.ends - spans.starts
+    for what, wrong in (
+        ("gives a window that ends before it starts", spans.ends <= spans.starts),
+        ("gives a window that does not contain the row", (of_row < spans.starts) | (of_row >= spans.ends)),
+        (f"gives a window longer than its longest, {show_us(window.length_us)}", (length > window.length_us) | (length < 0)),
+        (
+            "gives a window with a bound that is finer than the time column",
+            ((spans.starts % tick) | (spans.ends % tick)) != 0 if tick > 1 else np.zeros(0, np.bool_),
+        ),
+        (
+            "gives a window beyond the end of time",
+            (spans.starts < UNSET + window.length_us + tick) | (spans.ends > END_OF_TIME - window.length_us - tick),
+        ),
+    ):
+        if wrong.any():
+            at = int(np.flatnonzero(wrong)[0])
+            row, start, end = (_shown(x, kind) for x in (of_row[at], spans.starts[at], spans.ends[at]))
+            raise _wrong(window, what, f"event time {row}, window {start} to {end}")
+
+
+def _shown(us: np.int64, kind: TimeKind) -> str:
+    try:
+        value = unstamp(np.array([us], np.int64), kind).to_pylist()[0]
+    except (OverflowError, ValueError):  # more off than Python's dates reach
+        return f"{us} µs"
+    return str(value.isoformat() if hasattr(value, "isoformat") else value)
+
+
+def _shape(array: object) -> str:
+    return f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else shown(array)
+
+
+def _wrong(window: Operation, what: str, got: str) -> OperatorError:
+    assert window.assigner is not None
+    return OperatorError(f"window assigner {window.assigner.name} {what}", got=got, hint=_FIX)

@@ -26,14 +26,14 @@ from krishiv_py.plan.expressions.facts import columns_of
 from krishiv_py.plan.expressions.lambdas import Lambda, LambdaVar
 from krishiv_py.plan.expressions.structs import StructOf
 from krishiv_py.plan.expressions.udfs import Called
-from krishiv_py.plan.running.by_clock import BatchTime
+from krishiv_py.plan.running import BatchTime
 from krishiv_py.plan.schema import misplaced, unknown_field
 from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
-    from krishiv_py.plan.expressions import ddl
+    from krishiv_py.plan.expressions import parse
 else:
-    ddl = lazy("krishiv_py.plan.expressions.ddl")
+    parse = lazy("krishiv_py.plan.expressions.parse")
 
 Rows: TypeAlias = pa.RecordBatch | pa.Table
 _KLEENE: Final = {"and": pc.and_kleene, "or": pc.or_kleene}
@@ -211,7 +211,7 @@ def _call(expr: Func, batch: Rows) -> Value:
         param = known.param(at)
         if param.constant is not None:
             assert isinstance(arg, Lit)
-            given.append(ddl.json_type(str(arg.value)) if param.kind == "Schema" else arg.value)
+            given.append(parse.json_type(str(arg.value)) if param.kind == "Schema" else arg.value)
         elif isinstance(arg, Lambda):
             given.append(lambdas.ElementFunction(arg, batch, value_of))
         elif needed is None or known.nulls == "own":

@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.types import Ints
-from krishiv_py.kernels.results.changelog import Texts, compose
-from krishiv_py.kernels.results.emit import Emitter
+from krishiv_py.kernels.results import Emitter, Texts, compose
 from krishiv_py.kernels.state.window_log import PairLog
 
 

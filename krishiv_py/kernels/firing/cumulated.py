@@ -1,7 +1,7 @@
 """Define what every prefix of a group comes to, also of aggregates that hold values (SEMANTICS §5.2).
 
 The accumulators of ``count_distinct`` and ``percentile`` grow with the rows, their results do not. So results of prefixes are
-worked out without accumulators (:meth:`~krishiv_py.kernels.aggregates.generic.kernel.AggKernel.prefix_results`). They ride
+worked out without accumulators (:meth:`~krishiv_py.kernels.aggregates.generic.AggKernel.prefix_results`). They ride
 along with partials as columns ``__f0``, ``__f1``, …, which :meth:`Layout.finish
 <krishiv_py.kernels.columns.layout.Layout.finish>` takes as they are; accumulators are made where they are kept.
 """
@@ -17,7 +17,7 @@ from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.aggregates import AggKernel
-from krishiv_py.kernels.aggregates.generic.prefixes import group_starts
+from krishiv_py.kernels.aggregates.generic import group_starts
 from krishiv_py.kernels.columns.layout import Layout, finished_name, whole
 
 _FEW: Final = 3

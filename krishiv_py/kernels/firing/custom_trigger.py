@@ -13,8 +13,7 @@ from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.place import START, place_of
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.plan.options.triggers import Trigger
-from krishiv_py.plan.options.window_trigger import CustomTrigger, OpenWindows
+from krishiv_py.plan.options.triggers import CustomTrigger, OpenWindows, Trigger
 
 
 @attrs.frozen(eq=False)

@@ -10,8 +10,8 @@ from krishiv_py.arrays.grouping import group
 from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.sorting import pair_order, stable_order
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.kernels.aggregates.failed import failing_place, regrouped
-from krishiv_py.kernels.aggregates.generic.prefixes import group_starts
+from krishiv_py.kernels.aggregates.base import failing_place, regrouped
+from krishiv_py.kernels.aggregates.generic import group_starts
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.place import TIME, place_of
 from krishiv_py.kernels.firing.changelog import Firings

@@ -10,7 +10,7 @@ import numpy as np
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.options.query import QueryOptions
-from krishiv_py.plan.running.counters import BEHIND
+from krishiv_py.plan.running import BEHIND
 
 
 @attrs.frozen

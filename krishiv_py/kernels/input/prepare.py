@@ -13,11 +13,9 @@ import pyarrow.compute as pc
 from krishiv_py.arrays.grouping import normal_key
 from krishiv_py.arrays.types import Ints, Mask, as_arrow
 from krishiv_py.errors import OperatorError, shown
-from krishiv_py.kernels.columns.assign import FixedAssigner
+from krishiv_py.kernels.columns.assign import FixedAssigner, Spans, Stamped, gap_lengths, spans_of, stamp
 from krishiv_py.kernels.columns.evaluate import Aside, apply_prefix, argument
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.columns.spans import Spans, spans_of
-from krishiv_py.kernels.columns.times import Stamped, gap_lengths, stamp
 from krishiv_py.kernels.input.lateness import (
     behind_counts,
     beyond,
@@ -31,8 +29,8 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.expressions.expr import Expr, lit
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, most_lag_us
-from krishiv_py.plan.running.by_clock import stamped as at_time
-from krishiv_py.plan.running.counters import FAILED, FAILED_DROPPED, failed_of
+from krishiv_py.plan.running import FAILED, FAILED_DROPPED, failed_of
+from krishiv_py.plan.running import stamped as at_time
 
 
 def unknown_sources(spec: OperatorSpec, rows: pa.RecordBatch) -> Mask | None:

@@ -6,32 +6,125 @@ kept next to it, for left rows that find no newer one::
     standing: newest of a key │ log: all from here on
     ──────────────────────────┼────────────────────────→ time
                      the watermark, less what left rows wait for
+
+The row of a log that is nearest in time to each of some wanted ones.
 """
 
 from __future__ import annotations
 
+import attrs
 import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group
 from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME
 from krishiv_py.kernels.input.lateness import floor_watermark
 from krishiv_py.kernels.joins.base import Joined, JoinOperator
-from krishiv_py.kernels.joins.meetings import NOBODY, Pairs, results
-from krishiv_py.kernels.joins.nearest import Candidates, Seekers
+from krishiv_py.kernels.joins.interval import NOBODY, Pairs, results, same_keys
 from krishiv_py.kernels.joins.sides import NUMBER
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.kernels.results.contract import StepResult
+from krishiv_py.kernels.results import StepResult
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.expired_keys import DeadKeys
-from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.state.span_log import SpanLog, Wanted, by_key
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.time_log import TimeLog
+from krishiv_py.kernels.state.window_log import HASH, KeyedLog
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.joins.asof import AsofJoin
+
+
+class Candidates:
+    """Rows that were found, and which of them is the best for each of the left rows so far.
+
+    Parameters
+    ----------
+    lefts : pyarrow.Table
+        The left rows.
+    schema : pyarrow.Schema
+        Right rows.
+    keys : list of str
+        The key columns of both.
+    """
+
+    def __init__(self, lefts: pa.Table, schema: pa.Schema, keys: list[str]) -> None:
+        self._lefts = lefts
+        self._keys = keys
+        self._times: Ints = lefts[TIME].to_numpy()
+        self._tables = [schema.empty_table()]
+        self._rows = 0
+        self._rank = np.full((3, lefts.num_rows), np.iinfo(np.int64).max)
+        self.places = np.full(lefts.num_rows, NOBODY)
+
+    def table(self) -> pa.Table:
+        """All rows that were found."""
+        return pa.concat_tables(self._tables).combine_chunks()
+
+    def offer(self, rows: pa.Table, at: Ints, lefts: Ints) -> Mask:
+        """Take rows in where they are better than what there is: pairs of a row of these, and a left row.
+
+        The nearer row is better, of two equally near ones the earlier, of equal times the later arrival. Gives which pairs have
+        equal keys.
+        """
+        right = rows.select(self._tables[0].column_names)
+        equal = same_keys(self._keys, self._lefts, right, Pairs(lefts, at))
+        at, lefts = at[equal], lefts[equal]
+        if not len(at):
+            return equal
+        times = right[TIME].to_numpy()[at]
+        rank = np.stack([np.abs(times - self._times[lefts]), times, -right[NUMBER].to_numpy()[at]])
+        order = np.lexsort((rank[2], rank[1], rank[0], lefts))
+        first = order[np.append(True, lefts[order][1:] != lefts[order][:-1])]
+        at, lefts, rank = at[first], lefts[first], rank[:, first]
+        better = _less(rank, self._rank[:, lefts])
+        self._rank[:, lefts[better]] = rank[:, better]
+        self.places[lefts[better]] = at[better] + self._rows
+        self._tables.append(right)
+        self._rows += right.num_rows
+        return equal
+
+
+def _less(one: Ints, other: Ints) -> Mask:
+    found: Mask = one[0] < other[0]
+    same = one[0] == other[0]
+    for mine, theirs in zip(one[1:], other[1:], strict=True):
+        found |= same & (mine < theirs)
+        same &= mine == theirs
+    return found
+
+
+@attrs.frozen(eq=False)
+class Seekers:
+    """Left rows that look for a partner, by hash: their places, and between which times they look."""
+
+    places: Ints
+    wanted: Wanted
+
+    def offer_ends(self, log: SpanLog, candidates: Candidates, *, last: bool) -> None:
+        """Offer the latest, or the earliest, row of a log for each."""
+        shadowed: list[Ints] = []
+        for rows, at, spans in log.ends_of(self.wanted, last=last):
+            shadowed.append(spans[~candidates.offer(rows, at, self.places[spans])])
+        missed = np.unique(np.concatenate([np.empty(0, np.int64), *shadowed]))
+        if len(missed):  # a row of another key with the same hash lay at the end
+            again = self.only(missed)
+            for rows, at, spans in log.meeting(again.wanted):
+                candidates.offer(rows, at, again.places[spans])
+
+    def offer_all(self, rows: pa.Table, candidates: Candidates) -> None:
+        """Offer rows that are laid out by :func:`~krishiv_py.kernels.state.span_log.by_key`."""
+        start, stop = self.wanted.ranges(rows[HASH].to_numpy(), rows[TIME].to_numpy())
+        at, spans = expand(start, stop)
+        candidates.offer(rows, at, self.places[spans])
+
+    def only(self, kept: Ints) -> Seekers:
+        """Some of them."""
+        w = self.wanted
+        return Seekers(self.places[kept], Wanted(w.hashes[kept], w.low[kept], w.high[kept]))
 
 
 class _State:
@@ -79,7 +172,7 @@ class AsofOperator(JoinOperator):
         return _State(self, bucket, UNSET if tolerance is None else floor_watermark(horizon, tolerance))
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         known = Joined.of(bucket)
         passed = self._horizon(known.joined_at)
         state = self._state(bucket, passed)

@@ -11,9 +11,9 @@ from krishiv_py.errors import PlanError
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.joins.sides import NUMBER, Fresh, HalfLayout, combined, fresh_rows
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.keyed_log import HASH
 from krishiv_py.kernels.state.sections import Section
 from krishiv_py.kernels.state.store import Bucket
+from krishiv_py.kernels.state.window_log import HASH
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.joins.base import Join
 from krishiv_py.plan.joins.sides import LEFT
@@ -74,7 +74,7 @@ class JoinOperator:
         return combined(self.layout, rows, *self.halves, self.layout.own_names[0], LEFT)
 
     def state(self, bucket: Bucket) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`: refused."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`: refused."""
         raise PlanError(
             "state has no aggregates to show",
             got=self.join.describe(),

@@ -10,15 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.arrays.first_come import first_come
-from krishiv_py.arrays.grouping import key_hashes
+from krishiv_py.arrays.grouping import first_come, key_hashes
 from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME, Layout
-from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.state.span_log import SpanLog, Wanted, by_key
 from krishiv_py.kernels.state.store import Bucket
+from krishiv_py.kernels.state.window_log import HASH, KeyedLog
 
 IS_LEFT: Final = "s"
 NUMBER: Final = "n"

@@ -16,19 +16,18 @@ from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.kernels.columns.assign import FixedAssigner
-from krishiv_py.kernels.columns.times import unstamp
+from krishiv_py.kernels.columns.assign import FixedAssigner, unstamp
 from krishiv_py.kernels.firing.due import Due, FiringDelay
 from krishiv_py.kernels.joins.base import Joined, JoinOperator
-from krishiv_py.kernels.joins.meetings import NOBODY, Pairs, key_of, picked, refuse_many
+from krishiv_py.kernels.joins.interval import NOBODY, Pairs, key_of, picked, refuse_many
 from krishiv_py.kernels.joins.sides import GIVEN, NUMBER
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.kernels.results.contract import StepResult
+from krishiv_py.kernels.results import StepResult
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.expired_keys import DeadKeys
-from krishiv_py.kernels.state.keyed_log import HASH
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.time_log import TimeLog, times_of
+from krishiv_py.kernels.state.window_log import HASH
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.joins.windowed import WindowJoin
 
@@ -63,7 +62,7 @@ class WindowJoinOperator(JoinOperator):
         self.schemas = tuple(self.schema_of(half) for half in self.halves)
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         known, logs = Joined.of(bucket), self._logs(bucket)
         due = self.firing_delay.due(moment, known.joined_at)
         for log, fresh in zip(logs, known.fresh(chunks, self.halves, self.schemas), strict=True):

@@ -9,8 +9,8 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import among, key_hashes
 from krishiv_py.arrays.sorting import sorted_unique
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.state.timer_queue import DueQueue
+from krishiv_py.kernels.state.window_log import HASH, KeyedLog
 
 
 @attrs.frozen(eq=False)

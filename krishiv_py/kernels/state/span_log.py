@@ -3,7 +3,7 @@
 A *run* holds rows by key hash, then time, cut into pieces; next to it lies its *clock*: the times of the same rows, ascending,
 each with the place of its row. A look-up opens, of every run whose span of time fits, the pieces that may hold a wanted hash,
 and finds rows in them by bisection. What is over is the front part of every clock. So both cost what they find. As in a
-:class:`~krishiv_py.kernels.state.keyed_log.KeyedLog` a batch appends, and tails of equal size are merged::
+:class:`~krishiv_py.kernels.state.window_log.KeyedLog` a batch appends, and tails of equal size are merged::
 
     run     hash  3 3 3 7 7 9 ...        clock   time   10 11 11 12 15 ...
             time 11 15 20 10 12 11 ...           place   3  0  5  4  1 ...
@@ -24,8 +24,8 @@ from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.place import TIME
-from krishiv_py.kernels.state.keyed_log import HASH
 from krishiv_py.kernels.state.store import Bucket
+from krishiv_py.kernels.state.window_log import HASH
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 
 PIECE: Final = 1 << 15

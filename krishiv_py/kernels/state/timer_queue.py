@@ -18,8 +18,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays.ranges import split
 from krishiv_py.arrays.sorting import sorted_unique
-from krishiv_py.arrays.splitting import split
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.state.chunk_tiers import Runs
 from krishiv_py.kernels.state.store import Bucket

@@ -11,7 +11,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.kernels.results.contract import StepResult, WindowOperator
+from krishiv_py.kernels.results import StepResult, WindowOperator
 from krishiv_py.kernels.state.sections import Section
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.plan.durations import UNSET
@@ -31,7 +31,7 @@ class PunctualOperator:
         self.inner = inner
 
     def combine(self, rows: pa.Table) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         return self.inner.combine(rows)
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
@@ -50,5 +50,5 @@ class PunctualOperator:
         return attrs.evolve(found, results=results, firings=over.firings + found.firings, counters=counters)
 
     def state(self, bucket: Bucket) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         return self.inner.state(bucket)

@@ -8,7 +8,7 @@ import pyarrow as pa
 from krishiv_py.kernels.columns.evaluate import prefixed
 from krishiv_py.kernels.columns.layout import Layout, handed_columns
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.kernels.results.contract import StepResult, WindowOperator
+from krishiv_py.kernels.results import StepResult, WindowOperator
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.plan.expressions.expr import Col
@@ -35,17 +35,17 @@ class ProjectedOperator:
         """The step that computes columns, where they are not all there."""
 
     def combine(self, rows: pa.Table) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         return self.inner.combine(rows)
 
     def state(self, bucket: Bucket) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`; columns that are results have their names."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`; columns that are results have their names."""
         found = self.inner.state(bucket)
         names = [self.renamed.get(n, n) for n in found.schema.names]
         return found.rename_columns(names) if len(set(names)) == len(names) else found
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         found = self.inner.step(bucket, chunks, moment)
         return attrs.evolve(found, results=self.project(found.results))
 
@@ -65,15 +65,15 @@ class AroundOperator:
         self.schema = Layout(spec).result_schema
 
     def combine(self, rows: pa.Table) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         return self.inner.combine(rows)
 
     def state(self, bucket: Bucket) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         return self.inner.state(bucket)
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         found = self.inner.step(bucket, chunks, moment)
         changed = self.changed(found.results) if found.results.num_rows else self.schema.empty_table()
         return attrs.evolve(found, results=changed)

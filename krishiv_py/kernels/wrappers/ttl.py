@@ -25,13 +25,13 @@ from krishiv_py.arrays.sorting import sorted_unique
 from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.kernels.results.contract import StepResult, WindowOperator
+from krishiv_py.kernels.results import StepResult, WindowOperator
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.chunk_tiers import Runs
-from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.state.sections import Section
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
+from krishiv_py.kernels.state.window_log import HASH, KeyedLog
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 
 _STAMP, _LAST = "__at", "__last"
@@ -114,7 +114,7 @@ class Expiring:
         )
 
     def state(self, bucket: Bucket) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         return self.inner.state(bucket)
 
     def _standing(self, bucket: Bucket, results: pa.Table, moment: Moment) -> pa.Table:

@@ -10,12 +10,12 @@ from typing import Protocol
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import among
+from krishiv_py.arrays.ranges import split
 from krishiv_py.arrays.sorting import sorted_unique
-from krishiv_py.arrays.splitting import split
 from krishiv_py.kernels.columns.place import START
 from krishiv_py.kernels.input.lateness import floor_watermark
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.kernels.results.contract import WindowOperator
+from krishiv_py.kernels.results import WindowOperator
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.chunk_tiers import Runs
 from krishiv_py.kernels.state.store import Bucket
@@ -45,7 +45,7 @@ class ExpiringFixed(Expiring):
         self.unit_us = spec.tick_us
 
     def state(self, bucket: Bucket) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`; a window that lost rows will not be written."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`; a window that lost rows will not be written."""
         found = self.inner.state(bucket)
         graves = Runs(bucket, _GRAVE, None)
         return self._without(graves, found) if len(graves) and found.num_rows else found

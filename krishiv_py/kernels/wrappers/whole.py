@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.kernels.results.contract import StepResult, WindowOperator
+from krishiv_py.kernels.results import StepResult, WindowOperator
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.plan.durations import UNSET
@@ -26,16 +26,16 @@ class WholeOperator:
         self.hidden = [name for name, _ in spec.wholes]
 
     def combine(self, rows: pa.Table) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         return self.inner.combine(rows)
 
     def state(self, bucket: Bucket) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         found = self.blanked(self.inner.state(bucket))
         return found.drop_columns([name for name in self.hidden if name in found.column_names])
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         found = self.inner.step(bucket, chunks, moment)
         return attrs.evolve(found, results=self.blanked(found.results)) if found.results.num_rows else found
 

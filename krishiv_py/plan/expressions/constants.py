@@ -17,10 +17,10 @@ from krishiv_py.types import nearest_type
 
 if TYPE_CHECKING:
     from krishiv_py.functions import arguments
-    from krishiv_py.plan.expressions import ddl
+    from krishiv_py.plan.expressions import parse
 else:
     arguments = lazy("krishiv_py.functions.arguments")
-    ddl = lazy("krishiv_py.plan.expressions.ddl")
+    parse = lazy("krishiv_py.plan.expressions.parse")
 
 
 Scalar: TypeAlias = "bool | int | float | str | bytes | decimal.Decimal | dt.datetime | dt.date | dt.timedelta | None"
@@ -83,7 +83,7 @@ def named_type(name: object) -> pa.DataType:
 def _written_type(text: str) -> pa.DataType:
     """The type of a column of a schema text."""
     try:
-        found = ddl.parse_schema(f"x {text}")
+        found = parse.parse_schema(f"x {text}")
     except SchemaError as problem:
         raise ExpressionError(str(problem)) from problem
     if len(found) != 1:
@@ -211,4 +211,4 @@ def check_arguments(name: str, args: Sequence[object]) -> None:
 
 
 def _read_schema(text: str) -> object:
-    return ddl.json_type(text)
+    return parse.json_type(text)

@@ -7,7 +7,7 @@ import attrs
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import a_switch, a_text
 from krishiv_py.plan.durations import Duration, to_us
-from krishiv_py.plan.options.batches import Batches, given_batches
+from krishiv_py.plan.options.query import Batches, given_batches
 
 
 @attrs.frozen

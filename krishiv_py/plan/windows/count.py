@@ -9,8 +9,7 @@ import attrs
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.operation import LateBy, ResultTime
 from krishiv_py.plan.options.query import QueryOptions
-from krishiv_py.plan.options.triggers import Interval
-from krishiv_py.plan.options.window_trigger import CustomTrigger
+from krishiv_py.plan.options.triggers import CustomTrigger, Interval
 from krishiv_py.plan.windows.base import Window
 from krishiv_py.plan.windows.fixed import MAX_OVERLAP, check_overlap
 

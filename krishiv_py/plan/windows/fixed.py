@@ -5,16 +5,29 @@ slices, so a row is stored once however many windows it belongs to::
 
     size 60, slide 25:   |----a----|----b----|      window [0,60)  = slices a+b+c
     slices of 25:        0   10   25   35   50  60  window [25,85) = ...
+
+The windows of a user's assigner, as a value of the plan (SEMANTICS §3.9).
+
+Cumulating windows (SEMANTICS §11.1): windows of one start that grow by a step until they have their size.
+
+::
+
+    step 10, size 30:   [0, 10)  [0, 20)  [0, 30)   then   [30, 40)  [30, 50)  [30, 60)   ...
 """
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Mapping
 from typing import ClassVar, Final
 
 import attrs
+import numpy as np
 
-from krishiv_py.errors import PlanError
+from krishiv_py.errors import RAISED, PlanError
+from krishiv_py.plan.assigner import Assigned, Times, WindowAssigner
 from krishiv_py.plan.checks import a_number, a_switch
+from krishiv_py.plan.described import attribute_of, description_of
 from krishiv_py.plan.durations import Duration, show_instant, show_us, to_us
 from krishiv_py.plan.operation import Grid
 from krishiv_py.plan.windows.base import Window
@@ -106,3 +119,97 @@ def hopping(
         )
     check_overlap(size_us, slide_us, f"`size` {show_us(size_us)}, `slide` {show_us(slide_us)}", max_overlap)
     return HoppingWindow(size_us, slide_us, to_us(offset, "offset", allow_zero=True, allow_negative=True) % slide_us)
+
+
+@attrs.frozen
+class AssignedWindow(Window):
+    """The windows of an assigner."""
+
+    kind: ClassVar[str] = "assigned"
+    assigner: WindowAssigner = attrs.field(eq=False)
+    longest_us: int
+    name: str
+    parameters: tuple[tuple[str, str], ...]
+
+    @property
+    def length_us(self) -> int:
+        return self.longest_us
+
+    def no_end(self, end_us: int) -> str | None:
+        try:
+            given = self.assigner.assign(np.array([end_us - 1], np.int64))
+        except RAISED:  # user code: the query says so, this is only about words
+            return None
+        if not isinstance(given, tuple) or len(given) != 2:
+            return None
+        start, end = int(given[0][0]), int(given[1][0])
+        if end == end_us:
+            return None
+        return f"no window ends at {show_instant(end_us)}: the one there is {show_instant(start)} to {show_instant(end)}"
+
+    def identity(self) -> dict[str, str]:
+        """The class of the assigner and its parameters: what a checkpoint notes."""
+        return {"assigner": type(self.assigner).__qualname__, **{f"parameter {name}": text for name, text in self.parameters}}
+
+    def describe(self) -> str:
+        return f"{self.assigner.describe()}, windows of at most {show_us(self.longest_us)}"
+
+
+def assigned(assigner: WindowAssigner) -> AssignedWindow:
+    """The checked windows of an `assigner`."""
+    longest = attribute_of(assigner, "longest", "window assigner", "a checkpoint could not note it")
+    found = description_of(assigner, "window assigner")
+    return AssignedWindow(assigner, to_us(longest, "longest"), found.name, found.parameters)
+
+
+@attrs.frozen
+class Cumulate(WindowAssigner):
+    """Windows ``[s, s + k * step)`` with k from 1 to ``size / step``; a row is in those that end after it."""
+
+    step_us: int
+    size_us: int
+    offset_us: int = 0
+
+    @property
+    def name(self) -> str:
+        """Return what errors and ``explain()`` call it."""
+        return "cumulate"
+
+    @property
+    def longest(self) -> Duration:
+        """The whole size."""
+        return dt.timedelta(microseconds=self.size_us)
+
+    def parameters(self) -> Mapping[str, object]:
+        """Step, size and offset, µs."""
+        return {"step": self.step_us, "size": self.size_us, "offset": self.offset_us}
+
+    def describe(self) -> str:
+        """One line for ``explain()``."""
+        offset = f", offset {show_us(self.offset_us)}" if self.offset_us else ""
+        return f"cumulating every {show_us(self.step_us)}{offset}"
+
+    def assign(self, times: Times) -> Assigned:
+        """See WindowAssigner."""
+        inside = (times - self.offset_us) % self.size_us
+        first = inside // self.step_us + 1
+        n = self.size_us // self.step_us - first + 1
+        rows = np.repeat(np.arange(len(times)), n)
+        nth = np.arange(len(rows)) - np.repeat(np.cumsum(n) - n, n)
+        starts = (times - inside)[rows]
+        return rows, starts, starts + (first[rows] + nth) * self.step_us
+
+
+def cumulate(step: Duration, size: Duration, offset: Duration = 0, *, max_overlap: int = MAX_OVERLAP) -> AssignedWindow:
+    """Checked cumulating windows; `size` is a multiple of `step`, ``size / step`` at most `max_overlap`."""
+    step_us, size_us = to_us(step, "step"), to_us(size, "size")
+    if size_us % step_us:
+        raise PlanError(
+            "`size` is not a multiple of `step`",
+            got=f"size {show_us(size_us)}, step {show_us(step_us)}",
+            then="the last window would be longer than its size",
+            hint="write for instance cumulate_window(step='10 minutes', size='1 hour')",
+        )
+    check_overlap(size_us, step_us, f"size {show_us(size_us)}, step {show_us(step_us)}", max_overlap)
+    offset_us = to_us(offset, "offset", allow_zero=True, allow_negative=True) % size_us
+    return assigned(Cumulate(step_us, size_us, offset_us))

@@ -11,17 +11,36 @@ then refuses to begin, since its log "should be empty". Where no batch was plann
 
 **A source more.** Spark counts the sources of every batch it planned and refuses to go on with another number. A query that is
 to read control files now and did not before gets a place for them: a dash, which says that nothing of that source was read.
+
+Spark's own files of a checkpoint, looked at before a query goes on from them.
+
+Spark trusts what it finds: with an entry of a source's log gone it reads a file a second time, with all planned batches gone it
+begins again over the state there is, and a changed digit of the watermark is a changed watermark. On local folders Hadoop keeps
+checksums next to the files; they are checked here, where the error can name the file, and the files are checked against each
+other, which needs no checksum. State is checked when it is loaded.
+
+Define what Spark says when it cannot read its own files of a checkpoint, as an error that names the file and the way out.
+
+Sends of a memory stream that no query will read again: found by what the queries that read it have finished.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote, urlparse
 
 from krishiv_py.errors import CheckpointError
-from krishiv_py.runtime.storage.hadoopsums import NEW_CHECKPOINT, checked_lines, sum_of
-from krishiv_py.storage.checksums import damaged, sealed, unsealed
+from krishiv_py.replay_index import RANGE, open_sent
+from krishiv_py.replay_log import ReplayLog
+from krishiv_py.runtime.storage.chunk_files import NEW_CHECKPOINT, checked, checked_lines, sum_of
+from krishiv_py.storage.checksums import checksum, damaged, missing, sealed, unsealed
 from krishiv_py.storage.files import store_at
+from krishiv_py.storage.local import DISK
 from krishiv_py.storage.store import Store
 
 _ENTRY: Final = '{"path":'
@@ -226,3 +245,234 @@ def _forget_checksum(store: Store, path: str) -> None:
 def _lists_files(store: Store, path: str) -> bool:
     """Return whether this is the log of a file source; others keep other things in their folder."""
     return _ENTRY.encode() in (store.read(path) or b"")
+
+
+_DESCRIBED: Final = ("_metadata", "_stateSchema")
+"""Where Spark describes an operator's state: a few small files."""
+
+
+def check_log(checkpoint: str, sources: int) -> None:
+    """See that Spark's log is whole: planned and finished micro-batches, what sources wrote down, the query's identity.
+
+    `sources` is how many the query has; its log may have one more, for control files.
+
+    Raises
+    ------
+    CheckpointError
+        Naming the file that is damaged or missing.
+    """
+    store, root = store_at(checkpoint)
+    batches, finished = numbered(store, f"{root}/offsets"), numbered(store, f"{root}/commits")
+    if not batches:
+        if finished or _has_state(store, root):
+            raise missing(f"{root}/offsets", NEW_CHECKPOINT)
+        return
+    last = batches[-1]
+    _check_identity(store, f"{root}/metadata")
+    if finished and finished[-1] > last:
+        raise missing(f"{root}/offsets/{finished[-1]}", NEW_CHECKPOINT)
+    if last and last - 1 not in batches:
+        raise missing(f"{root}/offsets/{last - 1}", NEW_CHECKPOINT)
+    lines = checked_lines(store, f"{root}/offsets/{last}")
+    watermark = _number(lines, "batchWatermarkMs", f"{root}/offsets/{last}")
+    if len(lines) - 2 not in (sources, sources + 1):
+        raise CheckpointError(
+            f"{root}/offsets/{last} is of a query with another number of sources, or damaged",
+            got=f"{len(lines) - 2}, now {sources}",
+            hint=NEW_CHECKPOINT,
+        )
+    for batch in finished[-2:]:
+        path = f"{root}/commits/{batch}"
+        reached = _number(checked_lines(store, path), "nextBatchWatermarkMs", path)
+        if batch == last - 1 and reached != watermark:
+            raise damaged(path, f"watermark {reached}, which the next batch has as {watermark}", NEW_CHECKPOINT)
+    for at, upto in logged_offsets(lines, f"{root}/offsets/{last}").items():
+        _check_source(store, f"{root}/sources/{at}", upto)
+    for operator in store.entries(f"{root}/state"):
+        for name in _DESCRIBED:
+            for path in _damaged_files(store, f"{operator.path}/{name}"):
+                raise damaged(path, "a wrong checksum", NEW_CHECKPOINT)
+
+
+def damaged_state(checkpoint: str) -> str | None:
+    """The first file of state that is not what its checksum says, for an error of Spark's that does not name it."""
+    store, root = store_at(checkpoint)
+    return next(_damaged_files(store, f"{root}/state"), None)
+
+
+def _damaged_files(store: Store, folder: str) -> Iterator[str]:
+    """The files below a folder that are there and not what their checksums say; Spark reads state without a look at them."""
+    found = store.entries(folder, recursive=True)
+    for path in sorted(f.path for f in found if f.is_file and not f.base_name.startswith(".")):
+        try:
+            checked(store, path)
+        except CheckpointError:
+            yield path
+
+
+def _has_state(store: Store, root: str) -> bool:
+    found = store.entries(f"{root}/state", recursive=True)
+    return any(f.is_file for f in found)
+
+
+def _check_identity(store: Store, path: str) -> None:
+    try:
+        identity = json.loads(checked(store, path))["id"]
+        if not isinstance(identity, str):
+            raise TypeError
+    except (KeyError, TypeError, ValueError) as problem:
+        raise damaged(path, "no identity of a query", NEW_CHECKPOINT) from problem
+
+
+def _check_source(store: Store, folder: str, upto: int) -> None:
+    """The log of a file source: from its last compact entry on without a gap."""
+    found = {f.base_name for f in store.entries(folder)}
+    compact = [int(n.removesuffix(".compact")) for n in found if n.endswith(".compact") and not n.startswith(".")]
+    begin = max((n for n in compact if n <= upto), default=0)
+    for number in range(begin, upto + 1):
+        name = f"{number}.compact" if number in compact else str(number)
+        entries_in(checked_lines(store, f"{folder}/{name}"), f"{folder}/{name}")
+
+
+def _number(lines: list[str], name: str, path: str) -> int:
+    try:
+        if lines[0] != "v1":
+            raise ValueError
+        found: Any = json.loads(lines[1])[name]
+        return int(found)
+    except (IndexError, KeyError, TypeError, ValueError) as problem:
+        raise damaged(path, f"{len(lines)} lines without {name}", NEW_CHECKPOINT) from problem
+
+
+_SIGNS: Final = re.compile(
+    r"ChecksumException|Checksum error|CANNOT_LOAD_STATE_STORE|STATE_STORE|StateStore|STDS_FAILED_TO_READ|_stateSchema|"
+    r"state[./](?:RocksDB|metadata)|org\.rocksdb|OperatorStateMetadata|STATEFUL_OPERATOR_NOT_MATCH|operatorPropertiesJson|"
+    r"OffsetSeqLog|CommitLog|HDFSMetadataLog|FileStreamSourceLog|StreamMetadata"
+)
+_STORE: Final = re.compile(
+    r"software\.amazon\.awssdk|hadoop\.fs\.s3a\.|AWSClientIOException|com\.google\.cloud\.|hadoop\.fs\.gs\.|hadoop\.fs\.azurebfs\."
+)
+_NOT_THERE: Final = re.compile(r"FileNotFoundException|NoSuchKey|Status Code: 404")
+_OWN: Final = re.compile(r"krishiv_py\.errors\.CheckpointError: ([^\n]+)")
+_NAME: Final = r"[^\s'\",;()\[\]]"
+_PATH: Final = re.compile(f"(?:[a-z0-9]+:)?/{_NAME}*/(?:state|offsets|commits|sources|metadata)(?:/{_NAME}+)?")
+
+
+def lost_file(problem: BaseException, name: str, checkpoint: str) -> CheckpointError | None:
+    """The error for a query, `name`, that ended over a damaged or missing file of its checkpoint; None for any other end."""
+    at: BaseException | None = problem
+    changes: list[str] = []
+    while at is not None:
+        changes += [str(at), str(getattr(at, "_stackTrace", None) or "")]
+        at = getattr(at, "_cause", None) or at.__cause__
+    trace = "\n".join(changes)
+    own = _OWN.findall(trace)
+    if own:
+        return CheckpointError(f"query {name!r} failed: {own[-1]}")
+    if _SIGNS.search(trace) is None or "PythonException" in trace:
+        return None
+    causes = [line for line in trace.splitlines() if line.startswith("Caused by:") and "NullPointerException" not in line]
+    cause = [trace.splitlines()[0], *causes][-1]
+    if _STORE.search(cause) and not _NOT_THERE.search(trace):
+        return CheckpointError(
+            f"query {name!r} failed: the store did not take or give a file of the checkpoint",
+            got=cause.removeprefix("Caused by: ").strip()[:300],
+            then="the micro-batch is not finished, and the checkpoint is as whole as before",
+            hint="see that the store can be reached and its credentials are valid, and start the query again",
+        )
+    found = _PATH.search(trace)
+    where = found[0] if found else damaged_state(checkpoint) or f"a file of Spark's in {checkpoint}/state"
+    return CheckpointError(
+        f"query {name!r} failed: {where} cannot be read",
+        got=cause.removeprefix("Caused by: ").strip()[:300],
+        hint=NEW_CHECKPOINT,
+    )
+
+
+_READER: Final = "_krishiv_reader_"
+
+
+def note_reader(spool: str, checkpoint: str) -> None:
+    """Note next to the sends that a query reads them: what it has not read stays, as long as its checkpoint."""
+    mark = f"{checksum(checkpoint.encode()):08x}"
+    data = sealed(json.dumps({"checkpoint": checkpoint}).encode())
+    DISK.write(f"{spool}/{_READER}{mark}.json", data)
+
+
+def trim(spool: str) -> int:
+    """Remove the sends all queries that read a memory stream have finished; see :meth:`krishiv_py.Session.trim`."""
+    readers = [c for c in map(_checkpoint, sorted(Path(spool).glob(f"{_READER}*.json"))) if c is not None]
+    return ReplayLog(spool).drop_before(min((_finished(c, spool) for c in readers), default=0))
+
+
+def check_begin(checkpoint: str, stream: ReplayLog, known: bool) -> None:
+    """See that nothing was removed that a query from this checkpoint has not read.
+
+    Raises
+    ------
+    CheckpointError
+        When it was.
+    """
+    first = stream.first()
+    numbers = [*_read(checkpoint, stream.folder), *_planned_ranges(checkpoint, stream.folder)] if known else []
+    read = max((number for _, number in numbers), default=-1) + 1
+    if first > read:
+        raise CheckpointError(
+            f"the sends before {first} were removed from {stream.folder}",
+            got=f"read so far: {read}",
+            then="their rows would be missing",
+            hint="go on from a checkpoint that has read them, or send them again to another memory stream",
+        )
+
+
+def _checkpoint(note: Path) -> str | None:
+    """The checkpoint of a reader; None, and no note any more, if that is gone."""
+    data = unsealed(note.read_bytes(), str(note), "remove it, and start the query that wrote it once more")
+    checkpoint = str(json.loads(data)["checkpoint"])
+    store, root = store_at(checkpoint)
+    if not store.exists(f"{root}/krishiv/plan.json"):
+        note.unlink()
+        return None
+    return checkpoint
+
+
+def _finished(checkpoint: str, spool: str) -> int:
+    """The first send a query may yet read: what the oldest batch Spark could go back to had not read."""
+    store, root = store_at(checkpoint)
+    batches, commits = numbered(store, f"{root}/offsets"), numbered(store, f"{root}/commits")
+    if not batches or not commits or batches[0] >= commits[-1]:
+        return 0
+    upto = offsets_of(store, f"{root}/offsets/{batches[0]}")
+    by_spark = max((n for (source, entry), n in _read(checkpoint, spool) if entry <= upto.get(source, -1)), default=-1) + 1
+    return max(by_spark, min((first for first, _ in _planned_ranges(checkpoint, spool)), default=0))
+
+
+def _planned_ranges(checkpoint: str, spool: str) -> list[tuple[int, int]]:
+    """The first and the last send in what is kept of the range log of each source that reads a stream."""
+    store, root = store_at(f"{checkpoint}/krishiv/ranges")
+    identity, by_source = ReplayLog(spool).identity(), dict[str, list[Any]]()
+    for entry in sorted(store.entries(root, recursive=True), key=lambda found: found.path):
+        source, name = entry.path.split("/")[-2:]
+        if name.endswith(".parquet") and name[:20].isdigit():
+            noted = open_sent(store, entry.path).read()
+            ranges = noted[RANGE].to_pylist() if RANGE in noted.column_names else []
+            by_source.setdefault(source, []).extend(map(json.loads, ranges))
+    found = list[tuple[int, int]]()
+    for sends in by_source.values():
+        ours: list[dict[str, Any]] = [one for one in sends if isinstance(one, dict) and one.get("stream") == identity]
+        if ours:
+            found.append((ours[0].get("first", ours[0]["send"]), ours[-1]["send"]))
+    return found
+
+
+def _read(checkpoint: str, spool: str) -> list[tuple[tuple[int, int], int]]:
+    """Source and entry, and number, of every send of a stream in the log of a checkpoint."""
+    store, root = store_at(checkpoint)
+    found = []
+    for path, entries in entries_of(store, root):
+        source = int(path.rsplit("/", 2)[-2])
+        for entry in entries:
+            folder, name = os.path.split(unquote(urlparse(entry["path"]).path))
+            if folder == spool and name[:12].isdigit():
+                found.append(((source, int(entry["batchId"])), int(name[:12])))
+    return found

@@ -15,13 +15,12 @@ from typing import Any, Protocol
 
 import attrs
 
-from krishiv_py.kernels.input.clocks import moment_of
+from krishiv_py.kernels.input.watermark import moment_of
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.checkpoint.begun import Begun
 from krishiv_py.runtime.checkpoint.sparklog import planned
-from krishiv_py.runtime.storage.codec import clock_ms, wakeup_ms, watermark_of
-from krishiv_py.runtime.storage.hadoopsums import NEW_CHECKPOINT
+from krishiv_py.runtime.storage.chunk_files import NEW_CHECKPOINT, clock_ms, wakeup_ms, watermark_of
 from krishiv_py.storage.checksums import missing, sealed, unsealed
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.settings import Stores

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import attrs
 
-from krishiv_py.plan.options.batches import Batches
+from krishiv_py.plan.options.query import Batches
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.clock.control_writer import ControlWriter
 from krishiv_py.runtime.clock.controls import ControlFolder

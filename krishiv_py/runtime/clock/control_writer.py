@@ -12,7 +12,7 @@ from collections.abc import Callable
 import attrs
 
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.plan.running.control import Control
+from krishiv_py.plan.running import Control
 from krishiv_py.runtime.clock.controls import ControlFolder
 
 

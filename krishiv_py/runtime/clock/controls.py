@@ -14,7 +14,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from krishiv_py.plan.running.control import Control
+from krishiv_py.plan.running import Control
 from krishiv_py.replay_log import control_table
 from krishiv_py.runtime.checkpoint.sparklog import add_source, sources_of
 from krishiv_py.storage.checksums import sealed_parquet

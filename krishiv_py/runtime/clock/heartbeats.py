@@ -14,7 +14,7 @@ from typing import Final
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
-from krishiv_py.plan.running.control import Control
+from krishiv_py.plan.running import Control
 from krishiv_py.runtime.clock.controls import ControlFolder
 
 _SHORTEST_US: Final = 100_000

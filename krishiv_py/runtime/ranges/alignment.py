@@ -14,7 +14,7 @@ from krishiv_py.plan.durations import UNSET, show_us
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.runtime.reading.files import planned_here
+from krishiv_py.runtime.reading import planned_here
 
 
 @attrs.define(eq=False)

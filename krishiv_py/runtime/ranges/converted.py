@@ -16,9 +16,9 @@ from krishiv_py.connectors.ranges import NotedRanges
 from krishiv_py.plan.nodes import Source
 from krishiv_py.runtime.checkpoint.moved import own_uri
 from krishiv_py.runtime.checkpoint.sparklog import as_line, batches_of, entries_of, offsets_of, rewrite, strike_out
-from krishiv_py.runtime.ranges.log import RangeLog
+from krishiv_py.runtime.ranges.planning import RangeLog
 from krishiv_py.runtime.ranges.taken import Taken
-from krishiv_py.runtime.reading.files import arrow_scanned, planned_here
+from krishiv_py.runtime.reading import arrow_scanned, planned_here
 from krishiv_py.storage.files import is_local_path, store_at
 from krishiv_py.storage.listing import passed_over
 from krishiv_py.storage.store import Store

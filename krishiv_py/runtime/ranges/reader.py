@@ -13,12 +13,12 @@ import pyarrow as pa
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.ranges import NotedRanges, partition_of, read_range
 from krishiv_py.connectors.source import Source
-from krishiv_py.plan.running.control import Control
+from krishiv_py.plan.running import Control
 from krishiv_py.replay_index import RANGE, open_sent
 from krishiv_py.replay_log import control_of
 from krishiv_py.runtime.ranges.folders import FolderSource
 from krishiv_py.runtime.ranges.sent import SentSource
-from krishiv_py.runtime.reading.scanned import Scanned
+from krishiv_py.runtime.reading import Scanned
 from krishiv_py.storage.files import store_at
 
 _TOGETHER: Final = 1_000

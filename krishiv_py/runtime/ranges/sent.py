@@ -15,8 +15,7 @@ from krishiv_py.connectors.source import JsonValue, Planned, Source
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.replay_index import WAY_OUT
 from krishiv_py.replay_log import HandedSends, ReplayLog
-from krishiv_py.runtime.reading.parquet import ParquetReader
-from krishiv_py.runtime.reading.scanned import Scanned
+from krishiv_py.runtime.reading import ParquetReader, Scanned
 from krishiv_py.send_segments import Send
 from krishiv_py.storage.checksums import as_parquet, missing
 

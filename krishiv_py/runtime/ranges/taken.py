@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from krishiv_py.replay_index import open_sent
-from krishiv_py.runtime.storage.hadoopsums import NEW_CHECKPOINT
+from krishiv_py.runtime.storage.chunk_files import NEW_CHECKPOINT
 from krishiv_py.storage.checksums import missing, sealed_parquet
 from krishiv_py.storage.files import store_at
 

@@ -8,24 +8,128 @@ keeps state for, since Spark can go back that far. What a failed attempt wrote, 
 bucket is opened for the first time in a process.
 
 What stands for a file is its name, size and checksum, so a file that was damaged, cut or exchanged is an error when it is read.
+
+Hadoop's checksums: a file ``.<name>.crc`` next to each file of a local folder. Spark reads much without a look at them.
+
+Arrow tables as bytes, and watermarks as Spark's millisecond clock.
+
+Spark keeps one non-negative watermark in milliseconds. Ours may be negative and has the resolution of the time column, so
+it travels shifted and scaled: one Spark "millisecond" stands for one tick (1 µs for timestamps, 1 ms for bigint columns).
+
+Checkpoints whose names hold blanks and the like, for the parts of Spark that look for them under other names.
 """
 
 from __future__ import annotations
 
+import io
+import os
 import re
+import shutil
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import attrs
 import pyarrow as pa
 
+from krishiv_py.errors import PlanError
 from krishiv_py.kernels.state.sorted_map import Pages
 from krishiv_py.kernels.state.store import Meta, mapped
-from krishiv_py.runtime.storage.codec import decode
-from krishiv_py.storage.checksums import block_checksum, damaged, missing
-from krishiv_py.storage.files import store_at
+from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_US, UNSET
+from krishiv_py.runtime.storage.folders import new_folder
+from krishiv_py.storage.checksums import block_checksum, checksum, damaged, missing
+from krishiv_py.storage.files import is_local_path, store_at
 from krishiv_py.storage.settings import Stores
 from krishiv_py.storage.store import Store
+
+NEW_CHECKPOINT: Final = "put it back from a copy of the checkpoint, or start with a new checkpoint and output folder"
+"""The way out of a damaged checkpoint."""
+_HEAD: Final = b"crc\0"
+
+
+def checked(store: Store, path: str) -> bytes:
+    """Return what a file of Spark's holds, after a look at its checksum, where there is one.
+
+    Raises
+    ------
+    CheckpointError
+        When it is missing, or not what its checksum says; names it.
+    """
+    data = store.read(path)
+    if data is None:
+        raise missing(path, NEW_CHECKPOINT)
+    if store.local:
+        kept = store.read(sum_of(path))
+        if kept is not None and kept != sums(data, int.from_bytes(kept[4:8], "big")):
+            raise damaged(path, f"{len(data)} bytes with a wrong checksum", NEW_CHECKPOINT)
+    return data
+
+
+def checked_lines(store: Store, path: str) -> list[str]:
+    """The lines of a text file of Spark's; raises as :func:`checked`, and when it is not a text."""
+    data = checked(store, path)
+    try:
+        return data.decode().split("\n")
+    except UnicodeDecodeError as problem:
+        raise damaged(path, f"{len(data)} bytes that are not text", NEW_CHECKPOINT) from problem
+
+
+def sum_of(path: str) -> str:
+    """Return where the checksum of a file lies."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/.{name}.crc"
+
+
+def sums(data: bytes, step: int) -> bytes:
+    """A checksum file: a magic word, how many bytes a checksum covers, and the checksums."""
+    if step <= 0:
+        return b""
+    sums = [checksum(data[at : at + step]).to_bytes(4, "big") for at in range(0, len(data), step)]
+    return _HEAD + step.to_bytes(4, "big") + b"".join(sums)
+
+
+_SHIFT: Final = 4_600_000_000_000_000
+_END_MS: Final = 9_200_000_000_000_000
+NOT_YET_MS: Final = 0
+CLOCK_TYPE: Final = pa.timestamp("us", "UTC")
+
+
+def encode(table: pa.Table) -> bytes:
+    """A table as one IPC stream."""
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def decode(blob: bytes) -> pa.Table:
+    """A table from an IPC stream, without copying the bytes."""
+    return pa.ipc.open_stream(pa.py_buffer(blob)).read_all()
+
+
+def clock_ms(watermark_us: int, tick_us: int) -> int:
+    """Spark's watermark for ours."""
+    if watermark_us == UNSET:
+        return NOT_YET_MS
+    if watermark_us == END_OF_TIME:
+        return _END_MS
+    return max(watermark_us // tick_us, -MAX_TIME_US) + _SHIFT
+
+
+def watermark_of(ms: int, tick_us: int) -> int:
+    """Our watermark for Spark's."""
+    if ms <= NOT_YET_MS:
+        return UNSET
+    if ms >= _END_MS:
+        return END_OF_TIME
+    return (ms - _SHIFT) * tick_us
+
+
+def wakeup_ms(watermark_us: int, tick_us: int) -> int:
+    """The first clock value at which the watermark has reached `watermark_us`."""
+    return min(-(-watermark_us // tick_us) + _SHIFT, _END_MS)
+
 
 _MARK: Final = b"file:"  # an Arrow stream begins with four bytes 255
 _NAME: Final = re.compile("([0-9a-f]+)-[0-9a-f]{12}")  # batch, and what makes it unique
@@ -181,3 +285,34 @@ def _checked(store: Store, root: str, file: str) -> pa.Table:
         if expected and expected != [f"{data.size:x}", f"{block_checksum(data):08x}"]:
             raise damaged(path, f"{data.size} bytes with a wrong checksum", _WAY_OUT)
         return pa.ipc.open_stream(data).read_all()
+
+
+_PLAIN: Final = re.compile(r"[\w/.:=-]+", re.ASCII)
+
+
+@contextmanager
+def plain_name(checkpoint: str) -> Iterator[str]:
+    """A path under which Spark's readers of state find a checkpoint: for a local one with an odd name, a link to it.
+
+    Raises
+    ------
+    PlanError
+        For one with an odd name elsewhere, where there are no links.
+    """
+    if _PLAIN.fullmatch(checkpoint):
+        yield checkpoint
+        return
+    if not is_local_path(checkpoint):
+        raise PlanError(
+            "the state of a checkpoint of this name cannot be read",
+            got=checkpoint,
+            then="Spark looks for it under another name; queries run from it all the same",
+            hint="give checkpoints in HDFS and in buckets names of letters, digits and . = - _",
+        )
+    folder = new_folder("link")
+    try:
+        link = f"{folder}/checkpoint"
+        os.symlink(store_at(checkpoint)[1], link)
+        yield link
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

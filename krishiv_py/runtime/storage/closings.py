@@ -19,10 +19,9 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import buckets, normal_key
-from krishiv_py.arrays.splitting import split
+from krishiv_py.arrays.ranges import split
 from krishiv_py.errors import CheckpointError, failure_text
-from krishiv_py.runtime.storage.codec import decode, encode
-from krishiv_py.runtime.storage.hadoopsums import NEW_CHECKPOINT
+from krishiv_py.runtime.storage.chunk_files import NEW_CHECKPOINT, decode, encode
 from krishiv_py.storage.checksums import damaged, missing, sealed, unsealed
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.store import Store

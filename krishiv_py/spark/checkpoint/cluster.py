@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from krishiv_py.connectors.sink import Sink
-from krishiv_py.connectors.sinks.folder import folder_of
+from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.nodes import Source
 from krishiv_py.spark.setup.config import SHARED, folders_shared, is_connect, is_here

@@ -14,8 +14,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.errors import SourceError
-from krishiv_py.runtime.reading.located import Located, literal_path
-from krishiv_py.runtime.reading.located import located as located_here
+from krishiv_py.runtime.reading import Located, literal_path
+from krishiv_py.runtime.reading import located as located_here
 from krishiv_py.spark.setup.config import folders_shared, is_connect
 from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.setup.wrapping import mapped
@@ -27,7 +27,7 @@ _NO_AGE: Final = "36500d"
 
 
 def located(spark: SparkSession, path: str, *, streaming: bool) -> Located:
-    """Look at a path where it is given; raises as :func:`krishiv_py.runtime.reading.located.located`."""
+    """Look at a path where it is given; raises as :func:`krishiv_py.runtime.reading.located`."""
     return located_here(path, streaming=streaming, here=_here(spark, path))
 
 

@@ -16,18 +16,21 @@ from pyspark.sql import DataFrame, SparkSession
 from krishiv_py.connectors.fit import SENT, fitted
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.plan.nodes import FileSource, FrameSource, MemorySource, Source
-from krishiv_py.runtime.ranges.folders import FolderSource
-from krishiv_py.runtime.ranges.listed import MAX_FILE_AGE, spark_folder
+from krishiv_py.runtime.ranges.folders import MAX_FILE_AGE, FolderSource, spark_folder
 from krishiv_py.runtime.ranges.reader import RangeReader
-from krishiv_py.runtime.reading.filereader import FileReader
-from krishiv_py.runtime.reading.files import arrow_scanned, file_reader, planned_here
-from krishiv_py.runtime.reading.located import Located, literal_path
-from krishiv_py.runtime.reading.malformed import Rules
-from krishiv_py.runtime.reading.parquet import ParquetReader
-from krishiv_py.runtime.reading.scanned import Scanned
+from krishiv_py.runtime.reading import (
+    FileReader,
+    Located,
+    ParquetReader,
+    Rules,
+    Scanned,
+    arrow_scanned,
+    file_reader,
+    literal_path,
+    planned_here,
+)
 from krishiv_py.spark.reading.listing import every_file, listed, listing, own_files
-from krishiv_py.spark.reading.ranges import empty_frame, range_frame
-from krishiv_py.spark.reading.sparkread import RecordReader, nothing_read, spark_read
+from krishiv_py.spark.reading.sparkread import RecordReader, empty_frame, nothing_read, range_frame, spark_read
 from krishiv_py.spark.setup.types import quoted, spark_ddl
 
 

@@ -6,6 +6,12 @@ folders may name the value of a column, ``user=7``: Spark is told to look at fil
 
 Spark also replaces bytes that are not UTF-8 by U+FFFD and says nothing. The file of rows with that character is in a third
 column: the reader looks into the file, and where it is not UTF-8 such rows are malformed.
+
+Ranges of a user's source, read in the tasks: what travels through the JVM are names of files, and ranges as text.
+
+The schema of files that are there, for a source that was given none.
+
+Tables and views of Spark's catalog.
 """
 
 from __future__ import annotations
@@ -17,19 +23,23 @@ from urllib.parse import unquote
 import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from krishiv_py.connectors.fit import SENT, MisfitError, fitted
 from krishiv_py.connectors.json.lines import blocks
 from krishiv_py.connectors.malformed import Malformed
+from krishiv_py.connectors.ranges import RangeSource
+from krishiv_py.errors import SourceError
 from krishiv_py.plan.nodes import FileSource
-from krishiv_py.runtime.reading.filereader import FileReader, by_folders
-from krishiv_py.runtime.reading.malformed import Rules, opened, shown_path
-from krishiv_py.runtime.reading.scanned import Scanned
-from krishiv_py.spark.reading.listing import loaded
-from krishiv_py.spark.setup.types import quoted, spark_ddl
-from krishiv_py.storage.files import store_at
+from krishiv_py.plan.schema import checked
+from krishiv_py.runtime.ranges.reader import RangeReader
+from krishiv_py.runtime.reading import FileReader, Located, Rules, Scanned, by_folders, opened, shown_path, with_partitions
+from krishiv_py.spark.reading.listing import listed, loaded, own_files
+from krishiv_py.spark.setup.types import arrow_schema, quoted, spark_ddl
+from krishiv_py.storage.files import arrow_reads, store_at
 from krishiv_py.storage.listing import UNFINISHED
 from krishiv_py.storage.settings import Stores
 
@@ -217,3 +227,74 @@ def _is_utf8(raw: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def range_frame(spark: SparkSession, source: RangeSource, schema: pa.Schema) -> tuple[DataFrame, RangeReader]:
+    """Return the files of a log as a query reads them: one a batch, for each of the tasks that share its ranges.
+
+    A product with the numbers of the tasks gives each task its row without a shuffle, and the source is in the plan once:
+    checkpoints count how often it is.
+    """
+    assert source.log is not None
+    tasks = source.source.parallelism
+    frame = own_files(spark, source.log, streaming=True, max_files=1)
+    if tasks > 1:
+        numbers = spark.range(0, tasks, 1, tasks).withColumnRenamed("id", "task")
+        frame = frame.hint("shuffle_replicate_nl").crossJoin(numbers)  # a cartesian product; a broadcast would be a job
+    return frame, RangeReader(schema, source.source, source.name, tasks)
+
+
+def empty_frame(spark: SparkSession, source: RangeSource, schema: pa.Schema) -> tuple[DataFrame, RangeReader]:
+    """A finite source without any range."""
+    return spark.createDataFrame([], "path string"), RangeReader(schema, source.source, source.name)
+
+
+def inferred(spark: SparkSession, at: Located, kind: str, options: dict[str, str]) -> pa.Schema:
+    """The schema of the files at a path; folders such as ``user=7`` add their columns where Arrow reads the files.
+
+    Raises
+    ------
+    SourceError
+        When there is no file, or none whose columns can be told.
+    """
+    reader = spark.read.format(kind).option("recursiveFileLookup", "true")
+    if kind == "json":
+        reader = reader.option("mode", "DROPMALFORMED")  # a broken line says nothing about columns
+    for key, value in options.items():
+        reader = reader.option(key, value)
+    try:
+        found = arrow_schema(reader.load(at.for_spark))
+        by_folders = kind == "parquet" and arrow_reads(at.path)
+        paths = listed(spark, at) if by_folders else []
+    except AnalysisException as problem:
+        raise _unknown(at, "no file says which columns there are", problem) from problem
+    except (PySparkException, Py4JError) as problem:
+        raise _unknown(at, "a file cannot be read", problem) from problem
+    return checked(with_partitions(found, paths))
+
+
+def _unknown(at: Located, what: str, problem: Exception) -> SourceError:
+    said = next((line for line in str(problem).splitlines() if "[" in line), str(problem).splitlines()[0])
+    return SourceError(f"{at.path}: {what}", got=said.strip()[:300], hint="pass schema=...")
+
+
+def catalog_frame(spark: SparkSession, name: str, *, streaming: bool) -> DataFrame:
+    """The frame of a table.
+
+    Raises
+    ------
+    SourceError
+        When there is no such table, or it cannot be read so.
+    """
+    try:
+        frame = spark.readStream.table(name) if streaming else spark.table(name)
+        frame.schema  # noqa: B018  # over Spark Connect the catalog is asked only now
+    except (AnalysisException, ParseException) as problem:
+        hint = (
+            "correct the name, or leave streaming=True out"
+            if streaming
+            else "correct the name; spark.catalog.listTables() knows them"
+        )
+        what = f"the table {name!r} cannot be read{' as a stream' if streaming else ''}"
+        raise SourceError(what, got=str(problem).splitlines()[0], hint=hint) from problem
+    return frame

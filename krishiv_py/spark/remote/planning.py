@@ -9,14 +9,13 @@ from typing import Final, Literal
 
 from krishiv_py.connectors.ranges import RangeSource, next_ranges
 from krishiv_py.errors import CheckpointError, KrishivError
-from krishiv_py.plan.options.batches import Batches
+from krishiv_py.plan.options.query import Batches
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, offsets_of
 from krishiv_py.runtime.ranges.folders import FolderSource
-from krishiv_py.runtime.ranges.log import RangeLog
-from krishiv_py.runtime.ranges.planning import RangePlanner, logged, names_of
+from krishiv_py.runtime.ranges.planning import RangeLog, RangePlanner, logged, names_of
 from krishiv_py.runtime.ranges.sent import SentSource
-from krishiv_py.spark.remote.failed import note_failure
+from krishiv_py.spark.remote.rows import note_failure
 from krishiv_py.storage.files import store_at
 
 Planning = Literal["one by one", "all there is", "no more"]

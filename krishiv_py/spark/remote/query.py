@@ -10,11 +10,10 @@ from pyspark.errors import PySparkException
 
 from krishiv_py.connectors.ranges import Backlog
 from krishiv_py.errors import PlanError
-from krishiv_py.plan.running.progress import Progress
-from krishiv_py.runtime.query_metrics import BucketMetrics
+from krishiv_py.plan.running import Progress
+from krishiv_py.runtime.query import BucketMetrics
 from krishiv_py.spark.query import StreamQuery
-from krishiv_py.spark.remote.failed import noted_failure
-from krishiv_py.spark.remote.rows import Arrivals
+from krishiv_py.spark.remote.rows import Arrivals, noted_failure
 
 
 @attrs.define(eq=False)

@@ -2,6 +2,11 @@
 
 A file is there whole or not at all, and goes when the client has taken it. What nobody has taken yet, because the client has
 ended before, is taken first by the next one that goes on from the checkpoint.
+
+Define what ends a query of the server between its batches, as a source does that cannot plan: noted, for the client
+to raise it.
+
+Spark tells the client of what fails in a batch, and of nothing else.
 """
 
 from __future__ import annotations
@@ -14,19 +19,20 @@ from typing import Any, ClassVar, Final
 import attrs
 import pyarrow as pa
 
+from krishiv_py import errors
 from krishiv_py.connectors.publish import blamed
 from krishiv_py.connectors.side_output import SideOutputLateEventHandler, side_output
 from krishiv_py.connectors.sink import OnRepeat, OutputBatch, Sink, TableSink
-from krishiv_py.connectors.sinks.console import ConsoleSink
-from krishiv_py.connectors.sinks.memory import MemorySink
-from krishiv_py.errors import KrishivError
+from krishiv_py.connectors.sinks.known import ConsoleSink, MemorySink
+from krishiv_py.errors import CheckpointError, KrishivError, OperatorError, own_type
 from krishiv_py.plan.options.late import LateWanted
 from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.redaction import redacted
 from krishiv_py.runtime.batch import deliver
-from krishiv_py.runtime.storage.codec import decode, encode
-from krishiv_py.runtime.storage.hadoopsums import NEW_CHECKPOINT
+from krishiv_py.runtime.storage.chunk_files import NEW_CHECKPOINT, decode, encode
 from krishiv_py.storage.checksums import sealed, unsealed
 from krishiv_py.storage.files import is_local_path, store_at
+from krishiv_py.storage.store import Store
 
 _POLL_S: Final = 0.2
 _POLL_STORE_S: Final = 2.0
@@ -176,3 +182,37 @@ class Arrivals:
         except OSError:  # the store does not answer, or the folder has gone with its query
             pass
         return True
+
+
+_NOTE: Final = "krishiv/server-failed"
+
+
+def note_failure(checkpoint: str, problem: KrishivError) -> None:
+    """In the server's process: note what ends the query; before it is stopped, so that whoever sees its end finds the note."""
+    report = {"type": own_type(type(problem)).__name__, "text": redacted(str(problem))}
+    store, path = _at(checkpoint)
+    store.write(path, sealed(json.dumps(report).encode()))
+
+
+def noted_failure(checkpoint: str) -> KrishivError | None:
+    """In the client: what was noted."""
+    store, path = _at(checkpoint)
+    data = store.read(path)
+    if data is None:
+        return None
+    try:
+        report = json.loads(unsealed(data, path, "start() goes on from the checkpoint"))
+    except CheckpointError as problem:
+        return problem
+    kind: type[KrishivError] = getattr(errors, report["type"], OperatorError)
+    return kind(report["text"])
+
+
+def forget_failure(checkpoint: str) -> None:
+    """Before the query runs again."""
+    store, path = _at(checkpoint)
+    store.delete(path)
+
+
+def _at(checkpoint: str) -> tuple[Store, str]:
+    return store_at(f"{checkpoint}/{_NOTE}")

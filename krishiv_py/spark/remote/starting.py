@@ -12,32 +12,29 @@ from pyspark.sql.streaming.query import StreamingQuery
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.options.batches import Batches
-from krishiv_py.plan.running.control import Control
-from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.plan.options.query import Batches
+from krishiv_py.plan.running import Control
+from krishiv_py.planner.physical import PhysicalPlan, lookup_tables
 from krishiv_py.planner.snapshot import check_snapshot
-from krishiv_py.planner.tables import lookup_tables
 from krishiv_py.runtime.batch import Halt
-from krishiv_py.runtime.checkpoint.opened import OpenedCheckpoint
+from krishiv_py.runtime.checkpoint.begun import OpenedCheckpoint
 from krishiv_py.runtime.checkpoint.sparklog import forget_unplanned
 from krishiv_py.runtime.clock.control_files import ControlFiles
 from krishiv_py.runtime.clock.controls import ControlFolder
 from krishiv_py.runtime.clock.flushed import NOTE, warn_if_flushed
 from krishiv_py.runtime.outputs import claim_outputs, described_outputs
-from krishiv_py.runtime.query_rows import QueryRows
+from krishiv_py.runtime.query import QueryRows
 from krishiv_py.runtime.ranges.alignment import alignments
-from krishiv_py.runtime.reading.files import arrow_scanned
+from krishiv_py.runtime.reading import arrow_scanned
 from krishiv_py.spark.launched import Launched, patiently
 from krishiv_py.spark.publishing import task_output
-from krishiv_py.spark.remote.failed import forget_failure
 from krishiv_py.spark.remote.lease import await_end, server_at_rest
 from krishiv_py.spark.remote.planning import NO_MORE, Planning, behind, open_logs, planning_of
 from krishiv_py.spark.remote.query import NotedLedger, RemoteQuery
-from krishiv_py.spark.remote.rows import Arrivals, client_folder, with_client
+from krishiv_py.spark.remote.rows import Arrivals, client_folder, forget_failure, with_client
 from krishiv_py.spark.remote.steps import RemoteStart, RemoteSteps
 from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, setting, started_under, with_sources
-from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
-from krishiv_py.spark.storage.tables import keep_with_driver
+from krishiv_py.spark.storage import ShuffleFiles, keep_with_driver
 from krishiv_py.spark.streaming import chunk_folder, claimed, first_clock, stateful, writing
 from krishiv_py.version import __version__
 

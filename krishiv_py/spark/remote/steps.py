@@ -22,8 +22,7 @@ from krishiv_py.connectors.sink import Sink
 from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.errors import RAISED, CheckpointError, EnvironmentSetupError, PlanError, failure_text
 from krishiv_py.plan.options.late import LateEventHandler
-from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.planner.tables import lookup_tables
+from krishiv_py.planner.physical import PhysicalPlan, lookup_tables
 from krishiv_py.runtime.batch import Halt
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.sparklog import batches_of
@@ -31,7 +30,7 @@ from krishiv_py.runtime.clock.clocks import clock_for
 from krishiv_py.runtime.clock.control_files import ControlFiles
 from krishiv_py.runtime.clock.controls import ControlFolder
 from krishiv_py.runtime.outputs import check_outputs
-from krishiv_py.runtime.query_metrics import BucketMetrics
+from krishiv_py.runtime.query import BucketMetrics
 from krishiv_py.runtime.ranges.alignment import alignments
 from krishiv_py.runtime.ranges.planning import backlogs, planners
 from krishiv_py.runtime.storage.closings import Closings
@@ -40,7 +39,7 @@ from krishiv_py.spark.publishing import outputs_of
 from krishiv_py.spark.remote.lease import end_with_parent, heed, query_id, take_server
 from krishiv_py.spark.remote.planning import Planning, begin_planning
 from krishiv_py.spark.remote.rows import Away, ForClient
-from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
+from krishiv_py.spark.storage import ShuffleFiles
 from krishiv_py.spark.streaming import BatchSteps
 from krishiv_py.spark.tasks.batch_number import batch_setting
 from krishiv_py.version import __version__

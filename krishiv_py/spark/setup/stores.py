@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from krishiv_py.errors import EnvironmentSetupError, PlanError
 from krishiv_py.spark.setup.config import is_connect
 from krishiv_py.storage.files import check_reachable, kind_of, says_where
-from krishiv_py.storage.hdfs.client import DEFAULT, PREFIXES
+from krishiv_py.storage.hdfs import DEFAULT, PREFIXES
 from krishiv_py.storage.settings import use
 from krishiv_py.storage.stores import azure, google
 from krishiv_py.storage.stores.options import HADOOP

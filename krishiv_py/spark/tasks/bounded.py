@@ -11,9 +11,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.malformed import in_columns
-from krishiv_py.engine.chain import follow, packed_results, stepping
-from krishiv_py.engine.failures import PREPARE, STEP
-from krishiv_py.engine.loop import NO_ROWS, micro_batch
+from krishiv_py.engine.loop import NO_ROWS, PREPARE, STEP, follow, micro_batch, packed_results, stepping
 from krishiv_py.engine.notes import FIRINGS, Notes, count, none_counted
 from krishiv_py.engine.stage import BatchDone, Packed, StageOperator, split
 from krishiv_py.kernels.input.malformed import late_output
@@ -21,12 +19,12 @@ from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.runtime.handing_on import NEXT, RESULT, STAGE, Leaving, StagePlace, address_of, addressed
-from krishiv_py.runtime.reading.scanned import Scanned
+from krishiv_py.runtime.batch import NEXT, RESULT, STAGE, Leaving, StagePlace, address_of, addressed
+from krishiv_py.runtime.reading import Scanned
 from krishiv_py.spark.reading.scan import Reader
 from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.setup.workers import release_memory, settle_worker
-from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
+from krishiv_py.spark.storage import ShuffleFiles
 from krishiv_py.spark.tasks.failures import in_task
 from krishiv_py.spark.tasks.moments import TimedBatch, one_path
 from krishiv_py.spark.tasks.pack import CHUNK, LATE, NOTES, Root

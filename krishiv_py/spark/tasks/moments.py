@@ -15,18 +15,14 @@ from pyspark.sql import SparkSession
 
 from krishiv_py.connectors.ranges import RangeSource, all_ranges
 from krishiv_py.errors import PlanError
-from krishiv_py.kernels.input.clocks import Clocks
 from krishiv_py.kernels.input.prepare import Prepare
+from krishiv_py.kernels.input.watermark import Clocks
 from krishiv_py.kernels.moment import Moment, Times
 from krishiv_py.plan.nodes import FileSource, MemorySource, Source
 from krishiv_py.planner.physical import PhysicalPlan, Read
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.ranges.reader import RangeReader, tokens
-from krishiv_py.runtime.reading.filereader import FileReader
-from krishiv_py.runtime.reading.files import arrow_scanned, file_reader
-from krishiv_py.runtime.reading.located import Located
-from krishiv_py.runtime.reading.parquet import ParquetReader
-from krishiv_py.runtime.reading.scanned import Scanned
+from krishiv_py.runtime.reading import FileReader, Located, ParquetReader, Scanned, arrow_scanned, file_reader
 from krishiv_py.spark.reading.listing import listed
 
 

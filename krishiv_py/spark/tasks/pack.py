@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from krishiv_py.connectors.malformed import in_columns
-from krishiv_py.engine.failures import PREPARE
+from krishiv_py.engine.loop import PREPARE
 from krishiv_py.engine.stage import StageOperator, split
 from krishiv_py.kernels.columns.evaluate import apply_prefix
 from krishiv_py.kernels.input.malformed import late_output
@@ -20,15 +20,15 @@ from krishiv_py.kernels.moment import FIRST_CLOCK, Moment, Times
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.planner.cut import Branch, StagePlan
+from krishiv_py.runtime.batch import addressed
 from krishiv_py.runtime.clock.clocks import Clock
-from krishiv_py.runtime.handing_on import addressed
-from krishiv_py.runtime.reading.scanned import Scanned
+from krishiv_py.runtime.reading import Scanned
+from krishiv_py.runtime.storage.chunk_files import CLOCK_TYPE, clock_ms, encode
 from krishiv_py.runtime.storage.closings import CLOSED, by_bucket
-from krishiv_py.runtime.storage.codec import CLOCK_TYPE, clock_ms, encode
 from krishiv_py.spark.reading.scan import Reader
 from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.setup.workers import release_memory, settle_worker
-from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
+from krishiv_py.spark.storage import ShuffleFiles
 from krishiv_py.spark.tasks.batch_number import batch_number, closing_keys
 from krishiv_py.spark.tasks.failures import in_task
 

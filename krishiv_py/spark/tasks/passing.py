@@ -7,7 +7,7 @@ from krishiv_py.engine.stage import BatchDone, Packing, StageOperator
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.runtime.reading.scanned import Scanned
+from krishiv_py.runtime.reading import Scanned
 
 
 def packing_of(stage: StageOperator) -> Packing:

@@ -13,35 +13,31 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
 from krishiv_py.arrays.large import by_size
-from krishiv_py.engine.chain import follow, packed_results, stepping
-from krishiv_py.engine.closing import CLOSED, forget
-from krishiv_py.engine.failures import STEP
-from krishiv_py.engine.loop import NO_ROWS
+from krishiv_py.engine.loop import CLOSED, NO_ROWS, STEP, follow, forget, packed_results, stepping
 from krishiv_py.engine.notes import FIRINGS, Notes, Report, count, none_counted
 from krishiv_py.engine.snapshot import as_if_ended, early
 from krishiv_py.engine.stage import Packed, StageOperator
 from krishiv_py.errors import OperatorError
 from krishiv_py.kernels.input.malformed import late_output
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.kernels.results.contract import StepResult
+from krishiv_py.kernels.results import StepResult
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.sorted_map import Pages
 from krishiv_py.kernels.state.spread import BucketContent
 from krishiv_py.kernels.state.store import Bucket, Meta, mapped, stored
 from krishiv_py.plan.durations import MAX_TIME_US, UNSET
 from krishiv_py.plan.options.watermarks import WatermarkSpec
-from krishiv_py.plan.running.counters import under_new_names
+from krishiv_py.plan.running import under_new_names
+from krishiv_py.runtime.batch import EARLY, METRICS, NEXT, OF_LATE_ROWS, StagePlace, address_of, addressed, kind_of
 from krishiv_py.runtime.checkpoint.begun import STATE as SAVED
 from krishiv_py.runtime.clock.clocks import Clock
-from krishiv_py.runtime.handing_on import EARLY, METRICS, NEXT, OF_LATE_ROWS, StagePlace, address_of, addressed, kind_of
 from krishiv_py.runtime.outputs import TaskOutput
 from krishiv_py.runtime.savepoints import read_bucket
-from krishiv_py.runtime.storage.chunk_files import BucketChunks, ChunkFolder
-from krishiv_py.runtime.storage.codec import decode, encode, wakeup_ms, watermark_of
+from krishiv_py.runtime.storage.chunk_files import BucketChunks, ChunkFolder, decode, encode, wakeup_ms, watermark_of
 from krishiv_py.spark.reading.foreign_watermarks import MarkCheck
 from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.setup.workers import release_memory, settle_worker
-from krishiv_py.spark.storage.shuffle_files import ShuffleFiles
+from krishiv_py.spark.storage import ShuffleFiles
 from krishiv_py.spark.tasks.batch_number import batch_number
 from krishiv_py.spark.tasks.failures import in_task
 from krishiv_py.spark.tasks.pack import CHUNK, CLOSE, LATE, NOTES, RAW, SNAPSHOT, TICK

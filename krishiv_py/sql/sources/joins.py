@@ -18,8 +18,7 @@ from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.names import free
 from krishiv_py.plan.schema import is_key_type
 from krishiv_py.plan.windows.fixed import HoppingWindow, hopping, tumbling
-from krishiv_py.sql.env import Env
-from krishiv_py.sql.scope import Column, Relation, Role
+from krishiv_py.sql.scope import Column, Env, Relation, Role
 from krishiv_py.sql.sources.conditions import Conditions, Sorter
 from krishiv_py.sql.text.statements import refused
 from krishiv_py.sql.text.windows import WindowCall

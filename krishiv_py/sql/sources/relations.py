@@ -1,22 +1,222 @@
-"""FROM: tables, queries in brackets, window functions over them, and joins."""
+"""FROM: tables, queries in brackets, window functions over them, and joins.
+
+UNION ALL: rows of several streams as one, each with its own watermark.
+
+Lists in FROM: ``LATERAL VIEW explode(xs) t AS x``, ``CROSS JOIN UNNEST(xs) AS t(x)``, ``CROSS JOIN LATERAL explode(xs)``.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
 import attrs
+import pyarrow as pa
 from sqlglot import expressions as sg
 
+from krishiv_py.api.planning import evaluate
+from krishiv_py.api.stages.stream import Stream
+from krishiv_py.api.stages.union import union_of
 from krishiv_py.errors import PlanError
+from krishiv_py.plan.expressions.expr import Alias, Expr, Func, Lit, col
+from krishiv_py.plan.expressions.lambdas import Lambda, LambdaVar
+from krishiv_py.plan.names import free
+from krishiv_py.plan.options.late import one_handler
+from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.sql.catalog import Registered, Static, unknown_table
-from krishiv_py.sql.env import Env, Inner, conjuncts
-from krishiv_py.sql.scope import Column, Relation
+from krishiv_py.sql.scope import Column, Env, Inner, Relation, conjuncts
 from krishiv_py.sql.sources.joins import how_of, joined
-from krishiv_py.sql.sources.laterals import is_lateral, spread
 from krishiv_py.sql.sources.lookups import VALIDITY, looked_up
 from krishiv_py.sql.text.readable import PARTITION
 from krishiv_py.sql.text.statements import clause_of, only, query_of, refused
 from krishiv_py.sql.text.windows import LENGTHS, Kind, WindowCall, call_of, check_time, is_zone
+from krishiv_py.types import type_text
+
+
+def united(tree: sg.SetOperation, env: Env, inner: Inner) -> Relation:
+    """The rows of all queries between which UNION ALL stands.
+
+    Raises
+    ------
+    PlanError
+        For other set operations, other numbers of columns, and rows that do not come from sources as they are.
+    SchemaError
+        For columns of other types.
+    """
+    parts = [inner(query, env) for query in _queries(tree)]
+    first = parts[0]
+    names = [c.name for c in first.visible]
+    for rows in parts:
+        _check(rows, first, tree)
+    times = [at for at in range(len(names)) if all(rows.visible[at].role == "time" for rows in parts)]
+    streams: dict[str, Stream] = {}
+    for rows in parts:
+        assert isinstance(rows.stream, Stream)
+        picked = [Alias(col(c.actual), n) for c, n in zip(rows.visible, names, strict=True) if c.actual is not None]
+        streams[free("a" if rows.table is None else rows.table.name, streams)] = rows.stream.select(*picked)
+    source = free("source", names)
+    stream = union_of(streams, source, first.stream._runner)
+    columns = tuple(Column(None, n, n, "time" if at in times else None) for at, n in enumerate(names))
+    if not times:
+        return Relation(stream, columns)
+    return Relation(stream, columns, _united_table(parts, list(streams), stream, names[times[0]], source, env))
+
+
+def _queries(tree: sg.SetOperation) -> list[sg.Select | sg.SetOperation]:
+    """The queries in their order, without recursion on the left."""
+    found: list[sg.Select | sg.SetOperation] = []
+    at: object = tree
+    while isinstance(at, sg.SetOperation):
+        if not isinstance(at, sg.Union) or at.args.get("distinct"):
+            name = f"{at.key.upper()}{' DISTINCT' if isinstance(at, sg.Union) else ''}"
+            raise refused(name, at.sql("spark"), "write UNION ALL, and SELECT DISTINCT around it")
+        only(at, frozenset({"this", "expression", "with", "with_"}))
+        right = query_of(at.expression)
+        if right is None:
+            raise refused("this in UNION ALL", at.sql("spark"), "write queries")
+        found.append(right)
+        at = query_of(at.this)
+    if not isinstance(at, sg.Select):
+        raise refused("this in UNION ALL", tree.sql("spark"), "write queries")
+    found.append(at)
+    return found[::-1]
+
+
+def _check(rows: Relation, first: Relation, tree: sg.SetOperation) -> None:
+    if not isinstance(rows.stream, Stream) or rows.pending or rows.ranking is not None:
+        raise PlanError(
+            "UNION ALL is for rows of sources as they are",
+            got=tree.sql("spark"),
+            then="results of stages have watermarks of their own",
+            hint="unite the streams first, and group, join or rank in a query around UNION ALL",
+        )
+    ours, theirs = len(first.visible), len(rows.visible)
+    if ours != theirs:
+        hint = f"select {ours} columns in each of them"
+        raise PlanError("the queries of UNION ALL have other columns", got=f"{ours} and {theirs}", hint=hint)
+
+
+def _united_table(parts: list[Relation], names: list[str], stream: Stream, time: str, source: str, env: Env) -> Registered:
+    """The union as a table: its watermark is the least of theirs."""
+    specs: list[tuple[str, WatermarkSpec]] = []
+    for rows, name in zip(parts, names, strict=True):
+        assert rows.table is not None
+        spec = rows.table.spec
+        if isinstance(spec, MultiSourceWatermarkSpec):
+            raise refused("UNION ALL over a stream of several sources", rows.table.name, "unite all of them with session.union")
+        if spec is None and env.lag_us is None:
+            rows.timed(rows.stream, None)  # says what is missing
+        lag_us = env.lag_us if env.lag_us is not None or spec is None else spec.lag_us
+        specs.append((name, attrs.evolve(spec or WatermarkSpec(0), lag_us=lag_us or 0)))
+    options = {repr(rows.table.explicit) for rows in parts if rows.table is not None}
+    if len(options) > 1:
+        raise PlanError(
+            "the streams of UNION ALL have options that differ", got=", ".join(names), hint="set them on what sql() returns"
+        )
+    first = parts[0].table
+    assert first is not None
+    handlers = [rows.table.late_handler for rows in parts if rows.table is not None]
+    late = one_handler(handlers, "the streams of UNION ALL", "register the streams with one handler, or without")
+    spec = MultiSourceWatermarkSpec(tuple(specs))
+    return Registered("union", stream, time, spec, source, first.explicit, late)
+
+
+_KINDS: Final = frozenset({"explode", "posexplode", "inline", "unnest"})
+_WRITE: Final = (
+    "write LATERAL VIEW explode(xs) t AS x, with posexplode(xs) t AS i, x for places, LATERAL VIEW OUTER to keep all rows"
+)
+
+
+@attrs.frozen(eq=False)
+class _Call:
+    """Holds what gives rows: its `kind`, the list, names of the table and its columns, and whether rows without items stay."""
+
+    kind: str
+    value: sg.Expression
+    table: str | None
+    names: tuple[str, ...]
+    outer: bool
+    ordinality: bool
+
+
+def is_lateral(node: sg.Expression) -> bool:
+    """Return whether a part of FROM is made of the columns before it."""
+    return isinstance(node, (sg.Lateral, sg.Unnest))
+
+
+def spread(rows: Relation, node: sg.Expression, outer: bool = False) -> Relation:
+    """The rows once for each item of a list, with the item as a column; also those without items if `outer`.
+
+    Raises
+    ------
+    PlanError
+        For other functions, and names that are too few or too many.
+    """
+    call = _call_of(node)
+    value, fields = _list_of(rows.expr(call.value), rows.schema, call, node)
+    wanted = (["pos"] if call.kind == "posexplode" else []) + (fields or ["col"]) + (["pos"] if call.ordinality else [])
+    names = call.names or tuple(wanted)
+    if len(names) != len(wanted):
+        raise PlanError(
+            f"{call.kind} gives {len(wanted)} columns",
+            got=node.sql("spark"),
+            then=f"{len(names)} are named",
+            hint=f"name {len(wanted)}: AS {', '.join(wanted)}",
+        )
+    item = free("col", rows.schema.names)
+    ranked = call.kind == "posexplode" or call.ordinality
+    rank = free("pos", [*rows.schema.names, item]) if ranked else None
+    stream = rows.stream.with_column(item, value)._unnested(item, rank, outer or call.outer, spread=False)
+    if rank is not None and call.kind == "posexplode":  # which counts from 0
+        stream = stream.with_column(rank, (col(rank) - 1).cast("int"))
+    actual = [item]
+    if fields:
+        actual = []
+        for field in fields:
+            actual.append(free(field, stream.schema.names))
+            stream = stream.with_column(actual[-1], col(item).field(field))
+    if rank is not None:
+        actual = [rank, *actual] if call.kind == "posexplode" else [*actual, rank]
+    added = tuple(Column(call.table, name, made) for name, made in zip(names, actual, strict=True))
+    return attrs.evolve(rows, stream=stream, columns=(*rows.columns, *added))
+
+
+def _call_of(node: sg.Expression) -> _Call:
+    call, outer, place = node, False, None
+    if isinstance(node, sg.Lateral):
+        only(node, frozenset({"this", "view", "outer", "alias"}))
+        outer, call = bool(node.args.get("outer")), node.this
+    else:
+        only(node, frozenset({"expressions", "alias", "offset"}))
+        place = node.args.get("offset")
+    name = call.name.lower() if isinstance(call, sg.Anonymous) else type(call).__name__.lower().strip("_")
+    kind = name.removesuffix("outer").removesuffix("_")
+    lists = [e for e in (call.args.get("this"), *call.expressions) if isinstance(e, sg.Expression)]
+    if kind not in _KINDS or len(lists) != 1:
+        raise refused("this function in LATERAL", node.sql("spark"), _WRITE)
+    alias = node.args.get("alias")
+    table = alias.name if isinstance(alias, sg.TableAlias) and alias.this is not None else None
+    names = tuple(c.name for c in alias.columns) if isinstance(alias, sg.TableAlias) else ()
+    if names and isinstance(place, sg.Identifier):  # the parser takes the last name for that of the place
+        names = (*names, place.name)
+    return _Call(kind, lists[0], table, names, outer or name.endswith("outer"), bool(place))
+
+
+def _list_of(value: Expr, schema: pa.Schema, call: _Call, node: sg.Expression) -> tuple[Expr, list[str]]:
+    """The list, and the fields that become columns: of maps key and value."""
+    type_ = evaluate.expr_type(value, schema)
+    if pa.types.is_map(type_) and call.kind in ("explode", "posexplode", "unnest"):
+        pair = Func("named_struct", (Lit("key"), LambdaVar("k"), Lit("value"), LambdaVar("v")))
+        keys, values = Func("map_keys", (value,)), Func("map_values", (value,))
+        return Func("zip_with", (keys, values, Lambda(("k", "v"), pair))), ["key", "value"]
+    if not pa.types.is_list(type_) or (call.kind == "inline" and not pa.types.is_struct(type_.value_type)):
+        raise PlanError(
+            f"{call.kind} takes {'a list of structs' if call.kind == 'inline' else 'a list or a map'}",
+            got=f"{call.value.sql('spark')} is {type_text(type_)}",
+            hint=_WRITE,
+        )
+    spreads = call.kind == "inline" or (call.kind == "unnest" and pa.types.is_struct(type_.value_type))
+    return value, [f.name for f in type_.value_type] if spreads else []
+
 
 _FUNCTIONS: Final[dict[str, Kind]] = {"tumble": "tumble", "hop": "hop", "cumulate": "cumulate", "session": "session"}
 EXISTS: Final = (

@@ -1,8 +1,11 @@
-"""GROUP BY: keys, window and aggregates of the builder, and steps over results for what is computed from them."""
+"""GROUP BY: keys, window and aggregates of the builder, and steps over results for what is computed from them.
+
+Define what GROUP BY, SELECT and HAVING of a query say, over the columns of the stream: items, groups, and the one window.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import attrs
 from sqlglot import expressions as sg
@@ -10,16 +13,271 @@ from sqlglot import expressions as sg
 from krishiv_py.api.stages.results import ResultStream, results_of
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.aggregates.calls import AggCall
-from krishiv_py.plan.aggregates.counting import count
+from krishiv_py.plan.aggregates.numbers import count
 from krishiv_py.plan.aggregates.outputs import AggregateColumns
 from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col
 from krishiv_py.plan.expressions.facts import columns_of, name_of
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.names import free
-from krishiv_py.sql.scope import PANES, Column, Relation, dotted, role_of_mark
-from krishiv_py.sql.steps.grouping import Grouping, Item, neither, read
-from krishiv_py.sql.text.aggregates import aggregate, aggregates
-from krishiv_py.sql.text.windows import tick_us, window_call
+from krishiv_py.sql.scope import PANES, Column, Relation, Role, dotted, mark, role_of_mark
+from krishiv_py.sql.text.aggregates import aggregate, aggregates, is_aggregate
+from krishiv_py.sql.text.windows import SPARKS, WINDOW_CALLS, WINDOW_TIME, WindowCall, is_struct_call, tick_us, window_call
+
+_STRUCT: Final = ("start", "end")
+
+
+@attrs.frozen(eq=False)
+class Item:
+    """One item of the SELECT list; `text` is what it is called without an alias."""
+
+    node: sg.Expression
+    alias: str | None
+    text: str
+
+
+@attrs.frozen(eq=False)
+class Grouping:
+    """A query that groups.
+
+    Attributes
+    ----------
+    rows : Rows
+        What it reads.
+    items : tuple of Item
+        The SELECT list.
+    groups : tuple of Expression
+        What rows are grouped by besides the window.
+    having : Expression or None
+        What results have to fulfil.
+    window : WindowCall
+        The window.
+    again : bool
+        Whether it is the window rows came out of (Flink's cascading windows).
+    """
+
+    rows: Relation
+    items: tuple[Item, ...]
+    groups: tuple[sg.Expression, ...]
+    having: sg.Expression | None
+    window: WindowCall
+    again: bool
+
+    @property
+    def start(self) -> str | None:
+        """The column with the start of the windows rows came out of."""
+        return next((c.actual for c in self.rows.columns if c.role == "start"), None)
+
+    def role_of(self, node: sg.Expression) -> Role | None:
+        """The bound of the window that a node is."""
+        found = _bound(node, self.rows)
+        return found if found is not None else _kept(node, self.rows) if self.again else None
+
+
+def read(tree: sg.Select, rows: Relation) -> Grouping:
+    """The grouping of a SELECT; with DISTINCT, its items are the groups."""
+    items = [Item(e.unalias().unnest(), e.alias or None, _text(e)) for e in tree.expressions]
+    for item in items:
+        _refuse_stars(item.node)
+    group = tree.args.get("group")
+    if group is None:
+        groups = [i.node for i in items]
+    else:
+        groups = [_group(g, items, rows) for g in _flat(group.expressions)]
+    having = tree.args.get("having")
+    condition = None if having is None else _with_aliases(having.this, items, groups, rows)
+    structs = {i.alias.lower() for i in items if i.alias is not None and is_struct_call(i.node)}
+    structs |= {n.name.lower() for n in [*groups, *(i.node for i in items)] if is_struct_call(n)}
+
+    def over_columns(node: sg.Expression, *, opened: bool = True) -> sg.Expression:
+        return rows.resolved(_structs(node, structs, rows, opened=opened), bounds=True)
+
+    found = [attrs.evolve(i, node=over_columns(i.node)) for i in items]
+    nodes = [over_columns(g, opened=False) for g in groups]
+    resolved = None if condition is None else over_columns(condition)
+    window, again = _window(nodes, [*(i.node for i in found), *([] if resolved is None else [resolved])], rows)
+    keys = [n for n in nodes if not _of_window(n, rows, again)]
+    if rows.pending and rows.window is not None and rows.window.kind == "session":
+        _check_partition(keys, rows)
+    return Grouping(rows, tuple(found), tuple(keys), resolved, window, again)
+
+
+def _flat(groups: list[Any]) -> list[sg.Expression]:
+    """Groups without brackets: ``GROUP BY (a, b), ()`` is ``GROUP BY a, b``."""
+    found: list[sg.Expression] = []
+    for group in groups:
+        node = group.unnest()
+        found += _flat(node.expressions) if isinstance(node, sg.Tuple) else [node]
+    return found
+
+
+def _text(item: sg.Expression) -> str:
+    """Return what an item without an alias is called: Spark's ``window`` by its name alone."""
+    node = item
+    while isinstance(node, (sg.Alias, sg.Paren)):
+        node = node.this
+    named = is_struct_call(node) or (isinstance(node, sg.Column) and not node.table)
+    return node.name if named else item.sql("spark")
+
+
+def neither(node: sg.Expression) -> PlanError:
+    """The error for what a window holds many values of."""
+    plain = isinstance(node, sg.Column) and not node.table
+    text = node.name if plain else node.sql("spark")
+    return PlanError(
+        f"column {text!r} is neither grouped nor aggregated" if plain else "an expression is neither grouped nor aggregated",
+        got=text,
+        then="a window holds many values of it",
+        hint=f"add it to GROUP BY, or take one of its values: FIRST({text})",
+    )
+
+
+def _refuse_stars(node: sg.Expression) -> None:
+    for star in node.find_all(sg.Star):
+        if not isinstance(star.parent, sg.Count):
+            raise PlanError(
+                "SELECT * has no meaning over windows",
+                got=node.sql("spark"),
+                then="a window holds many rows",
+                hint="name keys, window functions and aggregates",
+            )
+
+
+def _group(node: sg.Expression, items: list[Item], rows: Relation) -> sg.Expression:
+    """A copy of what GROUP BY means: itself, the n-th item of the SELECT list, or the item of that alias."""
+    if isinstance(node, sg.Literal) and not node.is_string:
+        if not node.is_int or not 1 <= int(node.name) <= len(items):
+            raise PlanError("GROUP BY has no such position", got=node.name, hint=f"use 1 to {len(items)}, or name the column")
+        return items[int(node.name) - 1].node.copy()
+    if isinstance(node, sg.Column) and not node.table and node.name.lower() not in {c.name.lower() for c in rows.columns}:
+        for item in items:
+            if item.alias is not None and item.alias.lower() == node.name.lower():
+                return item.node.copy()
+    return node
+
+
+def _with_aliases(node: sg.Expression, items: list[Item], groups: list[sg.Expression], rows: Relation) -> sg.Expression:
+    """HAVING with what aliases of the SELECT list stand for; inside of aggregates names are columns."""
+    named = {i.alias.lower(): i.node for i in items if i.alias is not None}
+    columns = {g.name.lower() for g in groups if isinstance(g, sg.Column)}
+
+    def step(part: sg.Expression) -> sg.Expression:
+        if is_aggregate(part):
+            return part.copy()  # a new node is not gone into
+        if not isinstance(part, sg.Column) or part.table or part.name.lower() not in named:
+            return part
+        meant = named[part.name.lower()]
+        if part.name.lower() in columns and not (isinstance(meant, sg.Column) and meant.name.lower() == part.name.lower()):
+            raise PlanError(
+                "HAVING names both a group and another column of the result",
+                got=part.sql("spark"),
+                hint="give the column of the result another name with AS",
+            )
+        return sg.Paren(this=meant.copy())
+
+    return node.transform(step)
+
+
+def _pair(bounds: list[sg.Expression]) -> sg.Expression:
+    pairs = zip(_STRUCT, bounds, strict=True)
+    return sg.Struct(expressions=[sg.PropertyEQ(this=sg.to_identifier(b), expression=node) for b, node in pairs])
+
+
+def _structs(node: sg.Expression, names: set[str], rows: Relation, *, opened: bool) -> sg.Expression:
+    """Spark's ``window``, ``window.start`` and ``window.end`` as marks; a call of it, `opened`, as the struct it gives."""
+    taken = {c.name.lower() for c in rows.columns} | {c.table.lower() for c in rows.columns if c.table is not None}
+
+    def step(part: sg.Expression) -> sg.Expression:
+        if isinstance(part, sg.Dot) and is_struct_call(part.this):
+            return part.copy()
+        if isinstance(part, sg.Anonymous) and part.name.lower() == WINDOW_TIME and len(part.expressions) == 1:
+            of = part.expressions[0]
+            if is_struct_call(of):
+                return part.copy()
+            if isinstance(of, sg.Column) and not of.table and of.name.lower() in names - taken:
+                return mark("time")
+        if opened and is_struct_call(part):
+            return _pair([sg.Dot(this=part.copy(), expression=sg.to_identifier(b)) for b in _STRUCT])
+        if not isinstance(part, sg.Column):
+            return part
+        head = (part.table or part.name).lower()
+        if head not in names or head in taken or part.args.get("db") is not None:
+            return part
+        if not part.table:
+            return _pair([mark(b) for b in _STRUCT])
+        if part.name.lower() not in _STRUCT:
+            raise PlanError("a window has no such field", got=part.sql("spark"), hint=f"write {head}.start")
+        return mark(part.name.lower())
+
+    return node.transform(step)
+
+
+def _bound(node: sg.Expression, rows: Relation) -> Role | None:
+    found = role_of_mark(node)
+    call = None if found is not None else window_call(node, rows.times)
+    return found if call is None else call[1]
+
+
+def _roles(node: sg.Expression) -> set[str]:
+    """The bounds that are named by a mark, or by Spark's struct of two marks."""
+    nodes = [e.expression for e in node.expressions] if isinstance(node, sg.Struct) else [node]
+    return {role for n in nodes if (role := role_of_mark(n))}
+
+
+def _kept(node: sg.Expression, rows: Relation) -> Role | None:
+    """The role of a column of results."""
+    return rows.role_of(node.name) if isinstance(node, sg.Column) and not node.table else None
+
+
+def _of_window(node: sg.Expression, rows: Relation, again: bool) -> bool:
+    if _roles(node) or window_call(node, rows.times) is not None:
+        return True
+    return again and _kept(node, rows) is not None
+
+
+def _window(groups: list[sg.Expression], items: list[sg.Expression], rows: Relation) -> tuple[WindowCall, bool]:
+    """The one window of the query, and whether rows came out of it."""
+    calls = {call[0] for g in groups if (call := window_call(g, rows.times))}
+    marks = {role for g in groups for role in _roles(g)}
+    kept = {role for g in groups if (role := _kept(g, rows))} & {"start", "end"} if rows.window is not None else set()
+    labels = marks | kept if not calls else set()
+    if labels and rows.window is not None:
+        if not {"start", "end"} <= labels:
+            shown = ", ".join(sorted(f"window_{role}" for role in labels))
+            raise PlanError("GROUP BY names one bound of the windows only", got=shown, hint="group by window_start, window_end")
+        calls = {rows.window}
+    if not calls:
+        shown = ", ".join(g.sql("spark") for g in groups)
+        raise PlanError(
+            "GROUP BY names no window",
+            got=shown,
+            then="a group of an endless stream would never be complete",
+            hint=f"group by one of {', '.join(WINDOW_CALLS)}, {', '.join(SPARKS)}, "
+            "or by window_start, window_end of TABLE(TUMBLE(...))",
+        )
+    found = calls | ({rows.window} if rows.pending and rows.window is not None else set())
+    for item in items:
+        found |= {call[0] for n in item.walk() if (call := window_call(n, rows.times))}
+    if len(found) > 1:
+        shown = " and ".join(sorted(map(str, found)))
+        raise PlanError(
+            "the query has more than one window", got=shown, hint="make all window functions of SELECT and GROUP BY agree"
+        )
+    return found.pop(), bool(kept) and not marks and bool(labels)
+
+
+def _check_partition(keys: list[sg.Expression], rows: Relation) -> None:
+    """Sessions are those of the keys; a window function that divides rows otherwise would have others."""
+    named = sorted(k.name if isinstance(k, sg.Column) else k.sql("spark") for k in keys)
+    partition = sorted(rows.partition or ())
+    if named != partition:
+        hint = f"write PARTITION BY {', '.join(named)}" if named else "leave PARTITION BY out"
+        raise PlanError(
+            "sessions are divided otherwise than groups",
+            got=f"PARTITION BY {', '.join(partition) or '(nothing)'}, GROUP BY {', '.join(named) or 'the window alone'}",
+            then="a group would hold parts of sessions",
+            hint=f"{hint} in TABLE(SESSION(...)), after the table",
+        )
+
 
 OWN: Final = ("window_start", "window_end", "window_time", "op", "pane_timing", "pane_index")
 

@@ -13,8 +13,7 @@ from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.expressions.expr import Col
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.names import free
-from krishiv_py.sql.env import Env
-from krishiv_py.sql.scope import Column, Relation, dotted
+from krishiv_py.sql.scope import Column, Env, Relation, dotted
 from krishiv_py.sql.text.aggregates import aggregate
 from krishiv_py.sql.text.statements import only, refused
 from krishiv_py.sql.text.windows import interval_us, tick_us

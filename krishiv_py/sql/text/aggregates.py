@@ -9,12 +9,10 @@ import sqlglot
 from sqlglot import expressions as sg
 
 from krishiv_py.errors import PlanError
-from krishiv_py.plan.aggregates.binned import approx_percentile
 from krishiv_py.plan.aggregates.calls import DEFINITIONS, AggCall, AggregateDefinition
-from krishiv_py.plan.aggregates.collections import count_distinct
-from krishiv_py.plan.aggregates.counting import count
-from krishiv_py.plan.aggregates.extremes import bool_or
-from krishiv_py.plan.aggregates.percentiles import percentile
+from krishiv_py.plan.aggregates.numbers import count
+from krishiv_py.plan.aggregates.selections import bool_or, count_distinct
+from krishiv_py.plan.aggregates.sketches import approx_percentile, percentile
 from krishiv_py.plan.expressions.expr import Expr, Lit
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.expressions.sqltext import quiet_parser, spelled

@@ -16,8 +16,8 @@ from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.errors import DurationError, ExpressionError, PlanError
 from krishiv_py.plan.durations import show_us, to_us
 from krishiv_py.plan.expressions.spans import span_of
-from krishiv_py.plan.windows.assigned import AssignedWindow, assigned
 from krishiv_py.plan.windows.calendar import CalendarCumulating, CalendarUnit, calendar_window
+from krishiv_py.plan.windows.fixed import AssignedWindow, assigned
 
 _SAID_AGAIN: Final = re.compile(r"^\s*interval\s+", re.IGNORECASE)
 """Spark's ``window(ts, 'interval 1 minute')``."""

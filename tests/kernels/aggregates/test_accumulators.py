@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import krishiv_py as kv
 from krishiv_py.errors import OperatorError
 from krishiv_py.kernels.aggregates import Rows, kernel_for
-from krishiv_py.kernels.aggregates.user.accumulators import StateTypes
+from krishiv_py.kernels.aggregates.user import StateTypes
 
 PLAIN: st.SearchStrategy[Any] = st.recursive(
     st.one_of(
@@ -228,7 +228,7 @@ def forgeries() -> dict[str, bytes]:
 def test_forged_state_is_refused_and_leaves_the_process_whole() -> None:
     """In a process of its own: it may crash."""
     program = (
-        "import pickle, sys; from krishiv_py.kernels.aggregates.user.accumulators import StateTypes\n"
+        "import pickle, sys; from krishiv_py.kernels.aggregates.user import StateTypes\n"
         "import fractions, numpy as np\n"
         "types = StateTypes([np.ndarray])\n"
         "for name, blob in pickle.load(sys.stdin.buffer).items():\n"

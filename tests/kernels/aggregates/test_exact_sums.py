@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py.kernels.aggregates import AggKernel, Rows, kernel_for
-from krishiv_py.kernels.aggregates.exact.addends import Addends, exact_sums
-from krishiv_py.kernels.aggregates.exact.limbs import as_fraction
-from krishiv_py.kernels.aggregates.exact.reducers import ByRange
+from krishiv_py.kernels.aggregates.exact import Addends, ByRange, as_fraction, exact_sums
 from krishiv_py.testing import Driver, stream_of
 
 MOST, LEAST = 1.7976931348623157e308, 5e-324

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py.errors import KrishivError
-from krishiv_py.kernels.dedup import operator
+from krishiv_py.kernels import dedup
 from krishiv_py.planner.fingerprint import differences, fingerprint
 from krishiv_py.testing import Driver, stream_of
 from tests.reference.dedup import deduplicate
@@ -166,7 +166,7 @@ def test_null_keys_can_go_aside_and_idle_identities_can_be_forgotten() -> None:
 
 
 def test_hashes_that_collide_are_told_apart_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operator, "key_hashes", lambda _, n: np.zeros(n, np.int64))
+    monkeypatch.setattr(dedup, "key_hashes", lambda _, n: np.zeros(n, np.int64))
     driver = Driver(timed().drop_duplicates("id", within=10))
     rows = [{"id": i % 7, "key": "a", "at": 0} for i in range(20)]
     assert driver.send(rows).results["id"].to_pylist() == list(range(7))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krishiv_py.kernels.dedup import first_arrivals as tested
-from krishiv_py.kernels.dedup.first_arrivals import first_arrivals
+from krishiv_py.kernels import dedup as tested
+from krishiv_py.kernels.dedup import first_arrivals
 
 ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(-30, 30)), max_size=40)
 

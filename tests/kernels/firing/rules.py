@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.plan.options.window_trigger import CustomTrigger
+from krishiv_py.plan.options.triggers import CustomTrigger
 from tests import reference as ref
 
 MS = 1_000

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py.errors import OperatorError, PlanError
-from krishiv_py.plan.options.window_trigger import CustomTrigger
+from krishiv_py.plan.options.triggers import CustomTrigger
 from krishiv_py.planner.fingerprint import differences, fingerprint
 from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests import reference as ref

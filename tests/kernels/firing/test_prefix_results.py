@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py.api.stages.keyed import KeyedStream
-from krishiv_py.kernels.windows.count import triggered as count_triggered
+from krishiv_py.kernels.windows import count as count_triggered
 from krishiv_py.testing import Driver, stream_of
 
 WINDOWS: dict[str, Callable[[KeyedStream], Any]] = {

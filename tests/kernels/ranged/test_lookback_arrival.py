@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py.errors import OperatorError, PlanError
-from krishiv_py.kernels.windows.ranged import arrival
+from krishiv_py.kernels.windows.ranged import lookback
 from krishiv_py.testing import Driver, stream_of
 from tests import reference as ref
 from tests.kernels.ranged.per_row import AGGS, Plan, expected, observed, plans
@@ -26,7 +26,7 @@ SCHEMA = "id bigint, key string, at bigint, value bigint"
 def test_each_row_has_one_result_as_in_the_reference(plan: Plan, two_sided: bool, exclude_self: bool, few: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if few:
-            patch.setattr(arrival, "_COPIED", 7)
+            patch.setattr(lookback, "_COPIED", 7)
         seen = observed(
             plan,
             lambda s: s.lookback_window(plan.size, two_sided=two_sided, exclude_self=exclude_self, emit="arrival").agg(AGGS),

@@ -17,7 +17,7 @@ from krishiv_py.arrays.ranges import Ranges, expand
 from krishiv_py.arrays.types import Ints
 from krishiv_py.errors import AggregateOverflowError
 from krishiv_py.kernels.columns.layout import TIME, Layout
-from krishiv_py.kernels.windows.ranged.range_partials import range_partials
+from krishiv_py.kernels.windows.ranged.ranges import range_partials
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.testing import stream_of
 

@@ -15,7 +15,7 @@ from krishiv_py.arrays.ranges import Ranges
 from krishiv_py.arrays.wavelet import below, smallest
 from krishiv_py.kernels.aggregates.base import Rows
 from krishiv_py.kernels.columns.layout import TIME, Layout
-from krishiv_py.kernels.windows.ranged.range_values import range_values
+from krishiv_py.kernels.windows.ranged.ranges import range_values
 from krishiv_py.testing import stream_of
 
 Text = kv.col("v").cast("string")

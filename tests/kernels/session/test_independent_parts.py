@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import krishiv_py as kv
 from krishiv_py.arrays.ranking import rank
 from krishiv_py.kernels.windows.session.capped import firing_layout as session_bench
-from krishiv_py.kernels.windows.session.capped import independent_parts as session_pieces
-from krishiv_py.kernels.windows.session.capped.built_sessions import Limits
-from krishiv_py.kernels.windows.session.capped.independent_parts import Pieces
+from krishiv_py.kernels.windows.session.capped import plain as session_pieces
+from krishiv_py.kernels.windows.session.capped.log import Limits
+from krishiv_py.kernels.windows.session.capped.plain import Pieces
 from krishiv_py.kernels.windows.session.capped.written_results import RowState
 from krishiv_py.testing import Driver, stream_of
 

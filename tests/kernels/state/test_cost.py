@@ -28,12 +28,12 @@ from krishiv_py import (
 )
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.arrays import ranges
-from krishiv_py.kernels.aggregates import base, collections
-from krishiv_py.kernels.aggregates.generic import ranges as any_aggregate
+from krishiv_py.kernels.aggregates import base, selections
+from krishiv_py.kernels.aggregates import generic as any_aggregate
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.state.sorted_map import SortedMap
 from krishiv_py.kernels.state.store import MemoryStore
-from krishiv_py.kernels.windows.session.capped.built_sessions import Limits
+from krishiv_py.kernels.windows.session.capped.log import Limits
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests.kernels.firing.rules import Rule
@@ -274,7 +274,7 @@ def test_results_of_every_row_do_not_go_through_all_before_it(
         touched += len(values)
         return made(values, *args)
 
-    monkeypatch.setattr(collections, "lists", listing)
+    monkeypatch.setattr(selections, "lists", listing)
     keyed = stream_of("at bigint, n bigint").watermark("at", DAY).trigger(Trigger.on_every_element()).emit(emit)
     driver = Driver(FIRED_ROW_BY_ROW[kind](keyed).agg(agg))
     rows = 600
@@ -334,7 +334,7 @@ def test_overlapping_windows_of_many_rows_are_not_gone_through_one_by_one(
         return found
 
     monkeypatch.setattr(any_aggregate, "expand", expanding)
-    monkeypatch.setattr(collections, "expand", expanding)
+    monkeypatch.setattr(selections, "expand", expanding)
     keyed = stream_of("at bigint, n bigint").watermark("at", DAY)
     windowed = keyed.lookback_window(DAY) if window == "look-back" else keyed.windowed_by(SlidingWindows.of(DAY))
     driver = Driver(windowed.agg(agg))

@@ -16,13 +16,12 @@ import pyarrow as pa
 
 from krishiv_py.arrays.grouping import among, distinct, group
 from krishiv_py.arrays.picking import pick
+from krishiv_py.kernels.columns.assign import unstamp
 from krishiv_py.kernels.columns.layout import WINDOW_END, WINDOW_START, Layout
 from krishiv_py.kernels.columns.place import START
-from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.firing.custom_trigger import custom_trigger_of
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.kernels.results.contract import StepResult
-from krishiv_py.kernels.results.state_table import StateTables
+from krishiv_py.kernels.results import StateTables, StepResult
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.chunk_tiers import Runs
 from krishiv_py.kernels.state.store import Bucket
@@ -71,12 +70,12 @@ class AssignedOperator:
         return pa.Table.from_arrays(arrays + self.slices.counts(rows, groups), schema=self.slices.chunk_schema)
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         found = self.within.step(bucket, chunks, moment)
         return attrs.evolve(found, results=self._outside(found.results, self.layout.result_schema))
 
     def state(self, bucket: Bucket) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         return self._outside(self.within.state(bucket), StateTables(self.layout).schema)
 
     def _outside(self, table: pa.Table, schema: pa.Schema) -> pa.Table:

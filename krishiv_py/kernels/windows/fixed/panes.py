@@ -13,20 +13,19 @@ from krishiv_py.arrays.grouping import group
 from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.types import Ints
 from krishiv_py.errors import RAISED, OperatorError, SchemaError, failure_text, shown
-from krishiv_py.kernels.aggregates.failed import shown_key
+from krishiv_py.kernels.aggregates.base import shown_key
+from krishiv_py.kernels.columns.assign import unstamp
 from krishiv_py.kernels.columns.layout import Layout, whole
-from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.firing.changelog import Firings
 from krishiv_py.kernels.firing.prefixes import Units
 from krishiv_py.kernels.input.rows import as_batch
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.kernels.results.contract import StepResult
+from krishiv_py.kernels.results import StepResult
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.window_log import WINDOW
 from krishiv_py.kernels.windows.fixed.triggered import HeldWindows, TriggeredOperator
-from krishiv_py.plan.windows.pane_handlers import Pane, PaneTiming
-from krishiv_py.plan.windows.panes import PaneWindow
+from krishiv_py.plan.windows.panes import Pane, PaneTiming, PaneWindow
 
 _TIMINGS: Final[dict[str, PaneTiming]] = {"early": "early", "on_complete": "on_complete", "late": "late"}
 
@@ -51,7 +50,7 @@ class PaneOperator(TriggeredOperator):
         """Results of panes that are closed, where each has one only."""
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         self._events, self._closed = [], []
         result = super().step(bucket, chunks, moment)
         if self.once:

@@ -14,18 +14,14 @@ import pyarrow as pa
 
 from krishiv_py.arrays.grouping import Groups, distinct, group
 from krishiv_py.arrays.picking import pick
-from krishiv_py.arrays.ranges import expand
+from krishiv_py.arrays.ranges import expand, portions, split
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.arrays.splitting import portions, split
 from krishiv_py.arrays.types import Ints, as_arrow
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.firing.due import Due, FiringDelay
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.kernels.results.changelog import renewed
-from krishiv_py.kernels.results.contract import StepResult
-from krishiv_py.kernels.results.emit import Emitter
-from krishiv_py.kernels.results.state_table import StateTables
+from krishiv_py.kernels.results import Emitter, StateTables, StepResult, renewed
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.chunk_tiers import Runs, remove_keys
 from krishiv_py.kernels.state.sections import Fired
@@ -103,7 +99,7 @@ class FixedOperator:
         return pa.Table.from_arrays(arrays, schema=self.chunk_schema)
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         runs = Runs(bucket, SLICE, self.merge)
         due = self.firing_delay.due(moment, Fired.of(bucket).fired_at)
         fresh = pa.concat_tables(chunks) if chunks else None
@@ -232,7 +228,7 @@ class FixedOperator:
         return starts, starts + self.window.size_us
 
     def state(self, bucket: Bucket) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         runs = Runs(bucket, SLICE, self.merge)
         horizon = self.firing_delay.over(Fired.of(bucket).fired_at)
         starts = self.windows_of(runs.names(), horizon, END_OF_TIME)

@@ -22,8 +22,8 @@ import pyarrow as pa
 
 from krishiv_py.arrays.grouping import among, group
 from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.ranges import split
 from krishiv_py.arrays.sorting import sorted_unique
-from krishiv_py.arrays.splitting import split
 from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.firing.due import Due
 from krishiv_py.kernels.state.chunk_tiers import Runs, remove_keys

@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from krishiv_py.arrays.grouping import among, distinct, group
 from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.ranges import portions, split
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.arrays.splitting import portions, split
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.kernels.aggregates.failed import failing_place
+from krishiv_py.kernels.aggregates.base import failing_place
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import place_of
@@ -31,9 +31,7 @@ from krishiv_py.kernels.firing.due import Due, FiringDelay
 from krishiv_py.kernels.firing.interval import IntervalGate
 from krishiv_py.kernels.firing.prefixes import PrefixFold, Units, units_of
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.kernels.results.contract import StepResult
-from krishiv_py.kernels.results.emit import Emitter
-from krishiv_py.kernels.results.state_table import StateTables
+from krishiv_py.kernels.results import Emitter, StateTables, StepResult
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.chunk_tiers import Runs, remove_keys
 from krishiv_py.kernels.state.sections import Fired, Section
@@ -166,7 +164,7 @@ class TriggeredOperator:
         return rows if self.by_row else self._slices.combine(rows)
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         runs, shared = Runs(bucket, WINDOW, self.log.compact), self._shared(bucket)
         waiting, gate, changed = Waiting.of(bucket), IntervalGate.of(bucket), _changed(bucket)
         due = self.firing_delay.due(moment, Fired.of(bucket).fired_at)

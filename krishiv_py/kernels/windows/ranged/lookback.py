@@ -5,47 +5,315 @@ A batch reads the rows that fire and those they look back at. With updates it al
 With `max_rows_per_key` a window is the newest rows of its range, as it is worked out. What is kept follows from that: rows that
 no window to come can hold are looked for when twice as many rows are held as were left the last time, so that a row is read a
 few times for it.
+
+Rows of many keys laid out by key and time, so that a span of time of one key is a range of positions.
+
+Define what a look-back result says of the rows met: aggregates, lists or pairs (SEMANTICS §3.4).
+
+Look-back windows with a result on arrival (SEMANTICS §11.4): over what came before the row, in the batch that brings it.
+
+::
+
+    arrival   1  2  3  4        the window of row 3 ends at its time; row 4 lies in it, but came later
+    time      ──●─────●──◌──●──▶
+                1     2  4  3
+
+Rows are laid out by time, so a window is a range of them unless a row in it came later in the same batch. Such a window is
+*disturbed*: its rows are copied out, without those that came later, and the copy is a range again. Either way an aggregate is
+worked out over the same rows in the same order, so that batches make no difference, not even in rounding.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, Protocol, TypeAlias
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from krishiv_py.arrays.first_come import first_come
-from krishiv_py.arrays.grouping import group
+from krishiv_py.arrays.grouping import first_come, group
 from krishiv_py.arrays.large import by_groups, too_much
 from krishiv_py.arrays.picking import pick
-from krishiv_py.arrays.ranges import Ranges, running
-from krishiv_py.arrays.sorting import stable_order
-from krishiv_py.arrays.types import Ints
+from krishiv_py.arrays.ranges import Ranges, expand, portions, running
+from krishiv_py.arrays.sorting import pair_order, sorted_unique, stable_order
+from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.errors import PlanError
-from krishiv_py.kernels.columns.layout import TIME, Layout
+from krishiv_py.kernels.aggregates.base import lists
+from krishiv_py.kernels.columns.assign import unstamp
+from krishiv_py.kernels.columns.evaluate import evaluate
+from krishiv_py.kernels.columns.layout import TIME, Layout, whole
 from krishiv_py.kernels.firing.due import Due, FiringDelay
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.kernels.results.changelog import renewed
-from krishiv_py.kernels.results.contract import StepResult
-from krishiv_py.kernels.results.emit import Emitter
-from krishiv_py.kernels.results.state_table import StateTables
+from krishiv_py.kernels.results import Emitter, StateTables, StepResult, renewed
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.expired_keys import DeadKeys
 from krishiv_py.kernels.state.sections import Fired, Section
 from krishiv_py.kernels.state.store import WRITTEN, Bucket
 from krishiv_py.kernels.state.time_log import TimeLog, times_of
-from krishiv_py.kernels.windows.ranged.listed import Listing
-from krishiv_py.kernels.windows.ranged.matches import product_for
-from krishiv_py.kernels.windows.ranged.ordered import Ordered, ordered
-from krishiv_py.kernels.windows.ranged.range_values import range_values
+from krishiv_py.kernels.windows.ranged.ranges import Listing, range_values
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.expressions.facts import columns_of
 from krishiv_py.plan.windows.lookback import LookBackWindow
+
+_BITS: Final = 62
+
+
+@attrs.frozen
+class _Scale:
+    """Key number and time as one ascending number, with room for the spans looked up on either side of every key."""
+
+    low: int
+    unit: int
+    reach: int
+    stride: int
+
+    def __call__(self, ids: Ints, times: Ints) -> Ints:
+        return ids * self.stride + ((times - self.low) // self.unit + self.reach)
+
+    def split(self, places: Ints) -> tuple[Ints, Ints]:
+        """Key numbers and times of places."""
+        ids = places // self.stride
+        return ids, (places - ids * self.stride - self.reach) * self.unit + self.low
+
+
+@attrs.frozen(eq=False)
+class Ordered:
+    """Rows by key, time and arrival.
+
+    Attributes
+    ----------
+    rows : pyarrow.Table
+        The rows, in that order.
+    ids, times : ndarray of int64
+        Key number and event time (µs) of every row.
+    picked : ndarray of int64
+        Where each row stood in the table this was made of.
+    """
+
+    rows: pa.Table
+    ids: Ints
+    times: Ints
+    picked: Ints
+    _places: Ints
+    _scale: _Scale | None
+    _distinct: Ints
+
+    def start(self, ids: Ints, times: Ints) -> Ints:
+        """The first position of a key's rows at or after a time."""
+        if self._scale is not None:
+            return np.searchsorted(self._places, self._scale(ids, times))
+        rank = np.searchsorted(self._distinct, times, side="left")
+        return np.searchsorted(self._places, ids * (len(self._distinct) + 1) + rank)
+
+    def stop(self, ids: Ints, times: Ints) -> Ints:
+        """The position behind the last of a key's rows at or before a time."""
+        if self._scale is not None:
+            return np.searchsorted(self._places, self._scale(ids, times), side="right")
+        rank = np.searchsorted(self._distinct, times, side="right")
+        return np.searchsorted(self._places, ids * (len(self._distinct) + 1) + rank)
+
+    def distinct(self, ids: Ints, times: Ints) -> tuple[Ints, Ints]:
+        """Distinct pairs of key number and time, ascending."""
+        if self._scale is not None:
+            return self._scale.split(sorted_unique(self._scale(ids, times)))
+        first = group([ids, times], len(ids)).first
+        ids, times = ids[first], times[first]
+        order = pair_order(ids, times)
+        return ids[order], times[order]
+
+
+def _scale(times: Ints, n_keys: int, spans: tuple[int, ...]) -> _Scale | None:
+    """The finest scale that fits; milliseconds, where everything is whole in them, leave more room to sort by."""
+    if not len(times):
+        return _Scale(0, 1, 1, 4)
+    unit = 1_000 if all(s % 1_000 == 0 for s in spans) and not (times % 1_000).any() else 1
+    low, high = int(times.min()), int(times.max())
+    reach = sum(spans) // unit + 2
+    stride = (high - low) // unit + 2 * reach
+    return _Scale(low, unit, reach, stride) if stride * max(n_keys, 1) < 1 << _BITS else None
+
+
+def _sorted(places: Ints, top: int) -> tuple[Ints, Ints]:
+    """Places in order, equal ones in order of arrival, and the order. With room for it, both are sorted as one number."""
+    n = len(places)
+    row_bits = max(n - 1, 1).bit_length()
+    if top.bit_length() + row_bits <= _BITS:
+        packed = np.sort((places << row_bits) | np.arange(n, dtype=np.int64))
+        return packed >> row_bits, packed & ((1 << row_bits) - 1)
+    order = stable_order(places)
+    return places[order], order
+
+
+def ordered(rows: pa.Table, keys: list[str], *spans_us: int, near: Mask | None = None) -> Ordered:
+    """Lay rows out by key and time.
+
+    Parameters
+    ----------
+    rows : pyarrow.Table
+        Working rows, in order of arrival.
+    keys : list of str
+        Their key columns.
+    *spans_us : int
+        The spans that will be looked up: times asked for lie within their sum of the rows' own.
+    near : ndarray of bool, optional
+        Rows whose keys matter; rows of other keys are left out.
+    """
+    times = times_of(rows)
+    groups = group([rows[k] for k in keys], rows.num_rows)
+    ids, picked = groups.ids, None
+    if near is not None:
+        wanted = np.zeros(groups.n, np.bool_)
+        wanted[ids[near]] = True
+        if not wanted.all():
+            picked = np.flatnonzero(wanted[ids])
+            times, ids = times[picked], ids[picked]
+    scale, distinct = _scale(times, groups.n, spans_us), times[:0]
+    if scale is not None:
+        places, order = _sorted(scale(ids, times), scale.stride * groups.n)
+    else:  # so many keys over so long a time, to the microsecond, that one number cannot hold both: ranks can
+        distinct, rank = np.unique(times, return_inverse=True)
+        width = len(distinct) + 1
+        places, order = _sorted(ids * width + rank, width * groups.n)
+    at = order if picked is None else picked[order]
+    return Ordered(pick(rows, at), ids[order], times[order], at, places, scale, distinct)
+
+
+Op: TypeAlias = "str | npt.NDArray[np.str_]"
+_PAIRS: Final = 2_000_000
+
+
+class Product(Protocol):
+    """Results of anchor rows, in ascending order of window end; ``additive`` if a new row never changes an old result."""
+
+    additive: bool
+
+    def __call__(self, o: Ordered, anchors: Ints, r: Ranges, op: Op, pane: str, fresh: Mask | None = None) -> pa.Table:
+        """Result rows for the rows at `anchors`, whose windows are `r`; `fresh` tells new rows from known ones."""
+        ...
+
+
+class Aggregates:
+    """One aggregated row per anchor."""
+
+    additive = False
+
+    def __init__(self, layout: Layout, window: LookBackWindow) -> None:
+        self.layout, self.window = layout, window
+        self.emitter = Emitter(layout)
+
+    def __call__(self, o: Ordered, anchors: Ints, r: Ranges, op: Op, pane: str, fresh: Mask | None = None) -> pa.Table:
+        """See :class:`Product`."""
+        listing = Listing(self.layout, o.rows, anchors, o.ids[anchors])
+        times = o.times[anchors]
+        bounds = times - self.window.size_us, times + self.window.after_us
+        values = range_values(self.layout, o.rows, r, anchors if self.window.exclude_self else None, listing, bounds, anchors)
+        order = stable_order(times)
+        picked, at = pa.array(order), pa.array(anchors[order])
+        keys, own = ([pick(o.rows[n], at) for n in names] for names in (self.layout.key_names, self.layout.own_names))
+        times = times[order]
+        return self.emitter.finished(
+            keys,
+            times - self.window.size_us,
+            times + self.window.after_us,
+            [*(pick(v, picked) for v in values), *own],
+            op if isinstance(op, str) else op[order],
+            pane,
+            None,
+        )
+
+
+class Matches:
+    """The row itself, and the list of the other rows in its window."""
+
+    additive = False
+
+    def __init__(self, layout: Layout, window: LookBackWindow) -> None:
+        self.layout, self.window = layout, window
+        self.schema = layout.result_schema
+
+    def __call__(self, o: Ordered, anchors: Ints, r: Ranges, op: Op, pane: str, fresh: Mask | None = None) -> pa.Table:
+        """See :class:`Product`."""
+        kind = self.layout.spec.time_kind
+        times = o.times[anchors]
+        order = stable_order(times)
+        anchors, times = anchors[order], times[order]
+        low, high = r.low[order], r.high[order]
+        Listing(self.layout, o.rows, anchors, o.ids[anchors]).check("matches()", high - low - 1)
+        structs = whole(o.rows["a0"])
+        met: list[pa.Array] = []
+        for start, stop in portions(high - low, _PAIRS):
+            rows, ids = expand(low[start:stop], high[start:stop])
+            others = rows != anchors[start:stop][ids]
+            met.append(lists(pick(structs, rows[others]), ids[others], stop - start))
+        at = pa.array(anchors)
+        arrays = [pick(o.rows[k], at) for k in self.layout.key_names]
+        arrays += [unstamp(times - self.window.size_us, kind), unstamp(times + self.window.after_us, kind)]
+        arrays += [pick(structs, at), pa.chunked_array(met, self.schema.field("matches").type)]
+        return _finished(arrays, self.schema, op if isinstance(op, str) else op[order])
+
+
+class MatchedPairs:
+    """Every two rows that met and for which the condition holds, once; the earlier row is the left one."""
+
+    additive = True
+
+    def __init__(self, layout: Layout, window: LookBackWindow) -> None:
+        self.layout, self.condition = layout, window.condition
+        self.schema = layout.result_schema
+        self.names = layout.spec.row_schema.names
+
+    def __call__(self, o: Ordered, anchors: Ints, r: Ranges, op: Op, pane: str, fresh: Mask | None = None) -> pa.Table:
+        """See :class:`Product`."""
+        columns = dict(zip(self.names, whole(o.rows["a0"]).flatten(), strict=True))
+        Listing(self.layout, o.rows, anchors, o.ids[anchors]).check("pairs()", anchors - r.low)
+        lefts, rights = [], []
+        for start, stop in portions(anchors - r.low, _PAIRS):
+            left, ids = expand(r.low[start:stop], anchors[start:stop])
+            right = anchors[start:stop][ids]
+            if fresh is not None:
+                new = fresh[left] | fresh[right]
+                left, right = left[new], right[new]
+            if self.condition is not None:
+                kept = self._holds(self.condition, columns, left, right)
+                left, right = left[kept], right[kept]
+            lefts.append(left)
+            rights.append(right)
+        none = np.empty(0, np.int64)
+        left, right = np.concatenate([none, *lefts]), np.concatenate([none, *rights])
+        order = stable_order(o.times[right])
+        sides = [(columns[n], side[order]) for side in (left, right) for n in self.names]
+        return _finished([pick(column, at) for column, at in sides], self.schema, op)
+
+    @staticmethod
+    def _holds(condition: Expr, columns: dict[str, pa.Array], left: Ints, right: Ints) -> Mask:
+        sides = {"left": pa.array(left), "right": pa.array(right)}
+        needed = sorted(columns_of(condition)) or ["left_" + next(iter(columns))]
+        arrays = [pick(columns[n.split("_", 1)[1]], sides[n.split("_", 1)[0]]) for n in needed]
+        mask = pc.fill_null(evaluate(condition, pa.RecordBatch.from_arrays(arrays, names=needed)), False)
+        holds: Mask = mask.to_numpy(zero_copy_only=False)
+        return holds
+
+
+def _finished(arrays: list[pa.Array], schema: pa.Schema, op: Op) -> pa.Table:
+    """The table, with an ``op`` column where the plan asks for one."""
+    if len(schema) > len(arrays):
+        arrays = [*arrays, pa.repeat(pa.scalar(op), len(arrays[0])) if isinstance(op, str) else pa.array(op, pa.string())]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def product_for(layout: Layout, window: LookBackWindow) -> Product:
+    """Return what the window's results are made by."""
+    kinds: dict[str, type[Aggregates] | type[Matches] | type[MatchedPairs]]
+    kinds = {"aggregates": Aggregates, "matches": Matches, "pairs": MatchedPairs}
+    return kinds[window.output](layout, window)
+
 
 BLOCKS: Final = 64
 """Into how many stretches of time a window of very many rows is cut to be reduced."""
-
-
 _FEW: Final = 1_024
 """So many rows are never looked through for those that are not needed any more."""
 
@@ -87,7 +355,7 @@ class LookBackOperator:
         return rows
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         log, self._cut = TimeLog(bucket, "b"), 0
         due = self.firing_delay.due(moment, Fired.of(bucket).fired_at)
         fresh = pa.concat_tables(chunks) if chunks else None
@@ -114,7 +382,7 @@ class LookBackOperator:
         return results
 
     def state(self, bucket: Bucket) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`: the rows that wait for their result."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`: the rows that wait for their result."""
         if self.window.output != "aggregates":
             raise PlanError("state has no aggregates to show", got=self.window.describe(), hint="read the results instead")
         rows, opened = TimeLog(bucket, "b").written(), StateTables(self.layout)
@@ -270,3 +538,106 @@ class LookBackOperator:
         if log.next_waiting is not None:
             return log.next_waiting + self.firing_delay.wait_us + 1
         return None if log.latest is None else log.latest + self.firing_delay.keep_us + 1
+
+
+_COPIED: Final = 2_000_000
+"""How many rows are copied at a time for disturbed windows."""
+_LOOKED_AT: Final = 40
+"""How many times as many rows as may be listed are copied for one key in one step, at a few seconds for each time."""
+
+
+class ArrivalOperator(LookBackOperator):
+    """See the module's docstring. No row waits, so nothing fires by the watermark; it only says which rows are let go."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        super().__init__(spec)
+        held_us = self.before if self.window.max_rows_per_window is None else self.reach_us
+        self.firing_delay = FiringDelay(0, spec.options.allowed_lateness_us + held_us)  # only rows to come look at what is held
+
+    def state(self, bucket: Bucket) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`: no row waits for its result."""
+        return StateTables(self.layout).empty() if self.window.output == "aggregates" else super().state(bucket)
+
+    def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
+        """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; every row has had its result."""
+        TimeLog(bucket, "b").remove(DeadKeys.of(dead, self.layout.key_names).rows, END_OF_TIME)
+        return 0
+
+    def _take(self, log: TimeLog, fresh: pa.Table, due: Due) -> list[pa.Table]:
+        found = self._pairs(log, fresh) if self.window.output == "pairs" else self._give(log, fresh)
+        log.append(fresh, END_OF_TIME)
+        return found
+
+    def _trim(self, bucket: Bucket, log: TimeLog, settled: int, frontier: int) -> None:
+        super()._trim(bucket, log, settled, END_OF_TIME)
+
+    def _fire(self, log: TimeLog, low: int, high: int) -> list[pa.Table]:
+        return []
+
+    def _laid_out(self, log: TimeLog, fresh: pa.Table, before: int, after: int) -> tuple[Ordered, Mask]:
+        """New rows and those around them by key and time, and which are new."""
+        times = times_of(fresh)
+        known = log.load(shift(int(times.min()), -before), shift(int(times.max()), after + 1))
+        rows = fresh if known is None else pa.concat_tables([known, fresh])
+        is_new = np.arange(rows.num_rows) >= rows.num_rows - fresh.num_rows
+        o = ordered(rows, self.layout.key_names, self.before, self.after, near=is_new)
+        return o, is_new[o.picked]
+
+    def _give(self, log: TimeLog, fresh: pa.Table) -> list[pa.Table]:
+        o, new = self._laid_out(log, fresh, self.before, self.after)
+        anchors = np.flatnonzero(new)
+        r = self._spans(o, anchors)
+        if not self.after:
+            r = attrs.evolve(r, high=anchors + 1)  # of equal times those that came later are behind it
+        later = self._disturbed(o, anchors, r)
+        if not later.any():
+            return [self.product(o, anchors, self._newest(r, anchors), "+I", self.pane)]
+        plain = np.flatnonzero(~later)
+        seen = self._newest(Ranges(r.low[plain], r.high[plain], r.block), anchors[plain])
+        tables = [self.product(o, anchors[plain], seen, "+I", self.pane)]
+        given = [anchors[plain]]
+        disturbed = np.flatnonzero(later)
+        lengths = r.high[disturbed] - r.low[disturbed]
+        listing = Listing(self.layout, o.rows, anchors[disturbed], o.ids[anchors[disturbed]])
+        listing.check("results on arrival of rows out of order", lengths, copies=_LOOKED_AT)
+        for some, copy, at, ranges in self._copies(o, anchors[disturbed], r.low[disturbed], r.high[disturbed]):
+            tables.append(self.product(copy, at, ranges, "+I", self.pane))
+            given.append(some)
+        return [_in_order(tables, [o.times[a] for a in given], [o.picked[a] for a in given])]
+
+    @staticmethod
+    def _disturbed(o: Ordered, anchors: Ints, r: Ranges) -> Mask:
+        """Windows that hold a row that came later."""
+        in_turn = (np.diff(o.picked) > 0) | (np.diff(o.ids) != 0)
+        if in_turn.all() and (r.high == anchors + 1).all():
+            return np.zeros(len(anchors), np.bool_)
+        found: Mask = r.reduce(np.maximum, o.picked) > o.picked[anchors]
+        return found
+
+    def _copies(self, o: Ordered, anchors: Ints, low: Ints, high: Ints) -> Iterator[tuple[Ints, Ordered, Ints, Ranges]]:
+        """Disturbed windows, copied without what came later: their rows, the copy, and their places in it."""
+        for start, stop in portions(high - low, _COPIED):
+            some = anchors[start:stop]
+            at, ids = expand(low[start:stop], high[start:stop])
+            seen = o.picked[at] <= o.picked[some][ids]
+            at, ids = at[seen], ids[seen]
+            bounds = running(np.bincount(ids, minlength=len(some)))
+            copy = attrs.evolve(o, rows=pick(o.rows, at), ids=o.ids[at], times=o.times[at], picked=o.picked[at])
+            own = np.flatnonzero(at == some[ids])
+            yield some, copy, own, self._newest(Ranges(bounds[:-1], bounds[1:], copy.times // self.block_us), own)
+
+    def _pairs(self, log: TimeLog, fresh: pa.Table) -> list[pa.Table]:
+        """Every pair of a new row and one that came before it, on whichever side of it."""
+        o, new = self._laid_out(log, fresh, self.before, self.before)
+        anchors = np.arange(len(o.times))
+        r = self._ranges(o, anchors)
+        count = running(new.astype(np.int64))
+        touched = np.flatnonzero(count[r.high] > count[r.low])
+        return [self.product(o, touched, Ranges(r.low[touched], r.high[touched], r.block), "+I", self.pane, new)]
+
+
+def _in_order(tables: list[pa.Table], times: list[Ints], arrived: list[Ints]) -> pa.Table:
+    """Results in ascending order of time, those of one time in order of arrival; each table is in order of time already."""
+    ordered_by = [stable_order(t) for t in times]
+    time, arrival = (np.concatenate([v[o] for v, o in zip(c, ordered_by, strict=True)]) for c in (times, arrived))
+    return pick(pa.concat_tables(tables), pair_order(time, arrival))

@@ -18,14 +18,12 @@ from krishiv_py.kernels.firing.custom_trigger import Question, custom_trigger_of
 from krishiv_py.kernels.firing.due import FiringDelay
 from krishiv_py.kernels.firing.interval import IntervalGate
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.kernels.results.contract import StepResult
-from krishiv_py.kernels.results.emit import Emitter
-from krishiv_py.kernels.results.refused import counted, split_late
+from krishiv_py.kernels.results import Emitter, StepResult, counted, split_late
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.state.sections import Section
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
+from krishiv_py.kernels.state.window_log import HASH, KeyedLog
 from krishiv_py.kernels.windows.session.keyed_state import EntryLog
 from krishiv_py.kernels.windows.session.rows import END, SessionRows
 from krishiv_py.plan.durations import END_OF_TIME, UNSET

@@ -9,6 +9,16 @@ MARK          q, q        the key is looked at again when the watermark reaches 
 ============  ==========  =========================================================================================
 
 A key that is looked at is written again, so of its entries only those of the last step (``s``) count.
+
+The change log of sessions: what stood is withdrawn, then the new result is written (SEMANTICS §5.4).
+
+Determine which spans of time the open sessions of a key cover: a compact side table of key hashes and bounds, no
+keys or values.
+
+Every stored row has an entry ``(h, a, b)``, and the entries of a session that end after the point up to which sessions
+were closed cover all of it. So whether a row that is due belongs to a session that goes on is answered without reading
+what is open: by looking its hash up here. Two keys with one 64-bit hash can only make a session fire later than its due
+watermark, never with wrong contents, for rows are merged by key.
 """
 
 from __future__ import annotations
@@ -18,16 +28,21 @@ from typing import Final
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group_rows
 from krishiv_py.arrays.picking import pick
-from krishiv_py.arrays.sorting import stable_order
+from krishiv_py.arrays.ranges import Components, components
+from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME, Layout
-from krishiv_py.kernels.state.keyed_log import HASH
-from krishiv_py.kernels.windows.session.rows import END, KIND, SEQ
+from krishiv_py.kernels.results import Emitter, compose
+from krishiv_py.kernels.state.store import Bucket
+from krishiv_py.kernels.state.window_log import HASH, KeyedLog
+from krishiv_py.kernels.windows.session.rows import END, KIND, SEQ, START
 from krishiv_py.plan.durations import END_OF_TIME
+from krishiv_py.plan.options.query import EmitMode
 
 HELD, STANDING, MARK = 0, 1, 2
 NUMBER: Final = "n"
@@ -103,3 +118,117 @@ class EntryLog:
         np.maximum.at(last, keys.ids, seqs)
         mask: Mask = seqs == last[keys.ids]
         return mask
+
+
+@attrs.frozen(eq=False)
+class Firing:
+    """Sessions that fire, as stored rows, with the name of the pane and how often each fired before."""
+
+    sessions: pa.Table
+    pane: npt.NDArray[np.str_]
+    index: Ints
+
+
+def pane_names(mode: EmitMode, changed: Mask) -> npt.NDArray[np.str_]:
+    """``final``; or ``late`` for sessions that rows of this batch changed after their end, ``on_time`` for the others."""
+    if mode == "final":
+        return np.full(len(changed), "final")
+    return np.where(changed, "late", "on_time")
+
+
+def change_log(emitter: Emitter, old: pa.Table, replaced_by: Ints, new: Firing) -> pa.Table:
+    """Results in ascending end order, each after the withdrawal of those it replaces.
+
+    A result with the bounds of the one it replaces is ``-U``, ``+U``. Where bounds changed the old one is ``-D``, for it is
+    another window, and the new one ``+I``.
+
+    Parameters
+    ----------
+    emitter : Emitter
+        Makes the rows.
+    old : pyarrow.Table
+        Results that stand and are to be withdrawn, as stored rows.
+    replaced_by : ndarray of int64
+        For every old result the number of the session that takes its place.
+    new : Firing
+        The sessions that fire.
+    """
+    names = [*emitter.layout.key_names, START, END, *(f.name for f in emitter.layout.partial_fields)]
+    both = new.sessions.select(names)
+    if old.num_rows:
+        both = pa.concat_tables([old.select(names), both])
+    first = old.num_rows
+    bounds = both[START].to_numpy(), both[END].to_numpy()
+    found = compose(np.arange(first, both.num_rows), np.arange(first), first + replaced_by, bounds, bounds)
+    starts, ends = (b[found.result] for b in bounds)
+    by = found.cause - first
+    return emitter.rows(pick(both, found.result), starts, ends, found.op, new.pane[by], new.index[by])
+
+
+_SCHEMA = pa.schema([pa.field(n, pa.int64()) for n in (HASH, START, END)])
+
+
+@attrs.frozen(eq=False)
+class KeySpans:
+    """Bounds of intervals and the number of the key hash of each."""
+
+    hashes: Ints
+    starts: Ints
+    ends: Ints
+
+
+class Skeleton:
+    """The side table of one bucket; `closed_at` is the point up to which sessions were closed."""
+
+    def __init__(self, bucket: Bucket, closed_at: int, *, touching: bool) -> None:
+        self._closed_at = closed_at
+        self._touching = touching
+        self._log = KeyedLog(bucket, "k", _SCHEMA, self._compact)
+
+    def append(self, hashes: Ints, starts: Ints, ends: Ints) -> None:
+        """Enter intervals."""
+        self._log.append(pa.Table.from_arrays([pa.array(hashes), pa.array(starts), pa.array(ends)], schema=_SCHEMA))
+
+    def clear(self) -> None:
+        """Nothing is open any more."""
+        self._log.clear()
+
+    def remove(self, hashes: Ints) -> None:
+        """Forget the entries of these hashes (sorted, each once)."""
+        self._log.remove(hashes, lambda rows: np.ones(rows.num_rows, np.bool_))
+
+    def of(self, hashes: Ints, after: int) -> KeySpans:
+        """The entries of these keys that end after a point in time."""
+        found = self._log.lookup(sorted_unique(hashes))
+        ends = found[END].to_numpy()
+        kept = ends > after
+        return KeySpans(found[HASH].to_numpy()[kept], found[START].to_numpy()[kept], ends[kept])
+
+    def joined(self, rows: KeySpans, after: int) -> tuple[Components, Ints]:
+        """These rows and all entries of their keys that end after `after`, merged; and the component of every row."""
+        entries = self.of(rows.hashes, after)
+        parts = self.merged(
+            KeySpans(
+                *(
+                    np.concatenate(pair)
+                    for pair in ((rows.hashes, entries.hashes), (rows.starts, entries.starts), (rows.ends, entries.ends))
+                )
+            )
+        )
+        return parts, parts.ids[: len(rows.starts)]
+
+    def merged(self, spans: KeySpans) -> Components:
+        """Spans of each key merged."""
+        numbers = np.unique(spans.hashes, return_inverse=True)[1].astype(np.int64)
+        return components(numbers, spans.starts, spans.ends, touching=self._touching)
+
+    def _compact(self, rows: pa.Table, oldest: bool) -> pa.Table:
+        ends = rows[END].to_numpy()
+        kept = ends > self._closed_at
+        hashes = rows[HASH].to_numpy()[kept]
+        if not len(hashes):
+            return _SCHEMA.empty_table()
+        parts = self.merged(KeySpans(hashes, rows[START].to_numpy()[kept], ends[kept]))
+        of_part = np.empty(parts.n, np.int64)
+        of_part[parts.ids] = hashes
+        return pa.Table.from_arrays([pa.array(of_part), pa.array(parts.starts), pa.array(parts.ends)], schema=_SCHEMA)

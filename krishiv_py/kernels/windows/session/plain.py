@@ -26,27 +26,23 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group
-from krishiv_py.arrays.intervals import components
 from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.ranges import components
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.firing.due import FiringDelay
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.kernels.results.contract import StepResult
-from krishiv_py.kernels.results.emit import Emitter
-from krishiv_py.kernels.results.refused import SplitRows, split_late
-from krishiv_py.kernels.results.state_table import StateTables
+from krishiv_py.kernels.results import Emitter, SplitRows, StateTables, StepResult, split_late
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.expired_keys import DeadKeys
-from krishiv_py.kernels.state.keyed_log import HASH
 from krishiv_py.kernels.state.sections import Fired
 from krishiv_py.kernels.state.store import Bucket, with_written
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
-from krishiv_py.kernels.windows.session.log import Firing, change_log, pane_names
+from krishiv_py.kernels.state.window_log import HASH
+from krishiv_py.kernels.windows.session.keyed_state import Firing, KeySpans, Skeleton, change_log, pane_names
 from krishiv_py.kernels.windows.session.rows import END, FIRED, KIND, SEQ, START, SessionRows, by_session
-from krishiv_py.kernels.windows.session.session_index import KeySpans, Skeleton
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 
 _DATA: Final = 0
@@ -77,15 +73,15 @@ class SessionOperator:
         self.stored = pa.schema([*self.rows.schema, *extra])
 
     def combine(self, rows: pa.Table) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         return self.rows.combine(rows)
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         return _Step(self, bucket, moment).run(pa.concat_tables([self.rows.empty(), *chunks]))
 
     def state(self, bucket: Bucket) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         queues = [DueQueue(bucket, name, self.finest_us) for name in ("w", "f")]
         rows = pa.concat_tables([with_written(self.stored.empty_table(), None), *(t for q in queues for t in q.written())])
         rows = rows.filter(pa.array(rows[KIND].to_numpy() == _DATA))  # the others are results that will be withdrawn

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from krishiv_py.arrays.intervals import components
+from krishiv_py.arrays.ranges import components
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.kernels.windows.session.capped.appended_rows import fire_by_row
-from krishiv_py.kernels.windows.session.capped.independent_parts import pieces
+from krishiv_py.kernels.windows.session.capped.plain import fire_by_row, pieces
 from krishiv_py.kernels.windows.session.capped.written_results import Cut, RowState, WrittenSessions
 
 

@@ -11,20 +11,47 @@ CLOSED        c, c       rows before ``c`` that had come by then are gone
 
 Every step that touches a key writes one mark for it and all results that stand, so results older than the last mark (by
 step number ``s``) are withdrawn. Of the closings of a key only the last matters: each reaches beyond those before it.
+
+Define what a step knows of keys without reading their rows: sessions with a longest duration, whose rows come mostly
+in order.
+
+========  ==================================================================================================
+column    meaning
+========  ==================================================================================================
+``a, b``  bounds of the last session, if it has not fired
+``t``     rows at this time or later join that session or come after all others: the key need not be walked
+``o``     the watermark at which another session of the key is due or over
+``q``     the key is looked at again when the watermark reaches ``q``: there is an entry in the queue of timers
+``p``     by which watermark each row that waits ahead of it would have ended a session of its own
+========  ==================================================================================================
+
+A number that says nothing is the begin of time in ``a, b, t, p`` and its end in ``o, q``.
+
+Sessions with a longest duration: walk the rows of every key in time order, all keys at once (SEMANTICS §3.3).
+
+A row joins while it is within reach of the session and ``t - first < max_duration``; otherwise it opens the next one. Where
+the next session starts, if one starts at row i, does not depend on what was before, so it is computed for every row at once;
+then all keys follow these pointers together, one session of each key a round.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.arrays.grouping import group
+from krishiv_py.arrays.grouping import group, group_rows
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.ranges import Codes, Components, overlapping
+from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.kernels.state.keyed_log import HASH
-from krishiv_py.kernels.windows.session.rows import FIRED, KIND, SEQ, START, SessionRows
+from krishiv_py.kernels.state.expired_keys import DeadKeys
+from krishiv_py.kernels.state.store import Bucket
+from krishiv_py.kernels.state.window_log import HASH, KeyedLog
+from krishiv_py.kernels.windows.session.rows import END, FIRED, KIND, SEQ, START, SessionRows
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 
 ROW: Final = 0
@@ -112,3 +139,168 @@ def _last(wanted: Mask, seqs: Ints, groups: Ints, n: int) -> tuple[Mask, Ints]:
     newest = np.full(n, -1, np.int64)
     np.maximum.at(newest, groups[wanted], seqs[wanted])
     return wanted & (seqs == newest[groups]), newest
+
+
+_NOTHING: Final = {START: UNSET, END: UNSET, "t": UNSET, "o": END_OF_TIME, "q": END_OF_TIME, "p": UNSET}
+
+
+@attrs.define(eq=False)
+class Heads:
+    """Heads of some keys: a row of `keys` and an element of each array are of one key."""
+
+    keys: pa.Table
+    starts: Ints
+    ends: Ints
+    ordered_from: Ints
+    other: Ints
+    armed: Ints
+    waiting_until: Ints
+
+    @property
+    def hashes(self) -> Ints:
+        """The hash of each key."""
+        found: Ints = self.keys[HASH].to_numpy()
+        return found
+
+    def picked(self, mask: Mask) -> Heads:
+        """Return some of them."""
+        return Heads(self.keys.filter(pa.array(mask)), *(a[mask] for a in self.arrays))
+
+    @property
+    def arrays(self) -> tuple[Ints, ...]:
+        """Return the numbers, in the order of their columns."""
+        return self.starts, self.ends, self.ordered_from, self.other, self.armed, self.waiting_until
+
+
+class HeadLog:
+    """The heads of a bucket, by key."""
+
+    def __init__(self, bucket: Bucket, rows: SessionRows) -> None:
+        self._names = [HASH, *rows.layout.key_names]
+        key_fields = [pa.field(HASH, pa.int64()), *rows.layout.key_fields]
+        self._schema = pa.schema([*key_fields, *(pa.field(name, pa.int64()) for name in _NOTHING)])
+        self._log = KeyedLog(bucket, "h", self._schema, self._compact)
+
+    def of(self, hashes: Ints, *rows: pa.Table) -> tuple[Heads, Mask, list[Ints]]:
+        """Return the heads of the keys of some rows and of these hashes (sorted, each once).
+
+        Returns
+        -------
+        Heads
+            Those that are held and, for keys of rows that have none, some that say nothing.
+        ndarray of bool
+            Which are held.
+        list of ndarray of int64
+            For each table of rows the number of the head of every row.
+        """
+        held = self._newest(self._log.lookup(hashes))
+        keys = group_rows(self._names[1:], held, *rows)
+        n = keys.n
+        everything = pa.concat_tables([t.select(self._names) for t in (held, *rows)])
+        place = np.empty(n, np.int64)
+        place[keys.ids] = np.arange(len(keys.ids))
+        cuts = np.cumsum([held.num_rows, *(t.num_rows for t in rows)])
+        numbers = [np.asarray(part) for part in np.split(keys.ids, cuts[:-1])]
+        arrays = []
+        for name, nothing in _NOTHING.items():
+            array = np.full(n, nothing, np.int64)
+            array[numbers[0]] = held[name].to_numpy()
+            arrays.append(array)
+        known = np.zeros(n, np.bool_)
+        known[numbers[0]] = True
+        return Heads(pick(everything, place), *arrays), known, numbers[1:]
+
+    def write(self, heads: Sequence[Heads]) -> None:
+        """Note heads in place of those that are held of their keys."""
+        noted = [pa.Table.from_arrays([*h.keys.columns, *map(pa.array, h.arrays)], schema=self._schema) for h in heads]
+        self._log.append(pa.concat_tables([self._schema.empty_table(), *noted]))
+
+    def drop(self, dead: DeadKeys) -> None:
+        """Forget keys."""
+        self._log.remove(dead.hashes, dead.rows)
+
+    def clear(self) -> None:
+        """Nothing is open any more."""
+        self._log.clear()
+
+    def _newest(self, heads: pa.Table) -> pa.Table:
+        keys = group_rows(self._names[1:], heads)
+        if keys.n == heads.num_rows:
+            return heads
+        last = np.empty(keys.n, np.int64)
+        last[keys.ids] = np.arange(heads.num_rows)
+        return pick(heads, np.sort(last))
+
+    def _compact(self, heads: pa.Table, oldest: bool) -> pa.Table:
+        """The newest of each key; those of keys that wait for nothing go when nothing older remains for them to replace."""
+        kept = self._newest(heads)
+        return kept.filter(pa.array(kept["q"].to_numpy() != END_OF_TIME)) if oldest else kept
+
+
+@attrs.frozen
+class Limits:
+    """Holds what divides the rows of a key into sessions: the longest duration, and whether rows at distance just a gap
+    join.
+    """
+
+    cap_us: int
+    touching: bool
+
+    def sessions(self, groups: Ints, times: Ints, reaches: Ints) -> Components:
+        """The sessions of rows, by group and start."""
+        return walk(groups, times, reaches, self.cap_us, touching=self.touching)
+
+
+def walk(groups: Ints, times: Ints, reaches: Ints, cap_us: int, *, touching: bool) -> Components:
+    """Sessions of rows, numbered by group, then by start.
+
+    Parameters
+    ----------
+    groups, times, reaches : ndarray of int64
+        Group and time of every row, and until when it keeps a session open: its time plus its gap.
+    cap_us : int
+        The longest duration.
+    touching : bool
+        Whether a row at distance exactly its gap joins.
+    """
+    n = len(times)
+    if n == 0:
+        return Components(times, times, times, 0)
+    order = stable_order(Codes(groups, times).codes)
+    g, t, reach = groups[order], times[order], reaches[order]
+    heads = np.flatnonzero(np.concatenate([[True], g[1:] != g[:-1]]))
+    stops = np.append(heads[1:], n)
+    last = np.repeat(stops, stops - heads)
+    coded = Codes(np.concatenate([g, g, g]), np.concatenate([t, t + cap_us, reach])).codes
+    capped = np.searchsorted(coded[:n], coded[n : 2 * n], side="left")
+    beyond = np.searchsorted(coded[:n], coded[2 * n :], side="right" if touching else "left")
+    follows = np.minimum(np.minimum(capped, _first_break(beyond)), last)
+    opens = np.zeros(n, np.bool_)
+    at = heads
+    while len(at):
+        opens[at] = True
+        ahead = follows[at]
+        at = ahead[ahead < last[at]]
+    starts = np.flatnonzero(opens)
+    ids = np.empty(n, np.int64)
+    ids[order] = np.cumsum(opens) - 1
+    ends = np.minimum(np.maximum.reduceat(reach, starts), t[starts] + cap_us)
+    return Components(ids, t[starts], ends, len(starts))
+
+
+def _first_break(beyond: Ints) -> Ints:
+    """For every row the first row after it that none from it on reaches; `beyond` is the first one it does not reach itself.
+
+    With one gap for all rows that is the next row its predecessor does not reach. Otherwise the reach of a row is widened to
+    the farthest among the rows it covers, until nothing changes: each round doubles the length of the chains followed.
+    """
+    n = len(beyond)
+    rows = np.arange(n, dtype=np.int64)
+    if (np.diff(beyond) >= 0).all():
+        breaks = np.where(beyond[:-1] <= rows[1:], rows[1:], n)
+        return np.append(np.minimum.accumulate(breaks[::-1])[::-1], n)
+    while True:
+        wider = overlapping(np.maximum, beyond, rows, beyond)
+        if np.array_equal(wider, beyond):
+            return beyond
+        beyond = wider

@@ -12,40 +12,64 @@ of its key mostly come in order of time, and such a row joins the last session o
 each key. A queue of small entries says when a key is due.
 
 Cost of a batch: proportional to what it brings, and to the rows held for keys of which a session is due or a row is out of
-order behind the watermark; the log is read as :mod:`~krishiv_py.kernels.state.keyed_log` reads: by pieces that may hold a
+order behind the watermark; the log is read as :mod:`~krishiv_py.kernels.state.window_log` reads: by pieces that may hold a
 wanted key. Rows held for a key are at most those of its open sessions, which `max_duration` and the lateness bound.
+
+Rows that come together, none of which divides others again: each takes its session one step on (SEMANTICS §3.3, §5.2).
+
+What would happen row by row is told all at once. Along a session, from what was held on, bounds are running values, rows that
+no firing told of are counted up to the next firing, and each firing goes on from the one before::
+
+    session    held  held │ row   row   row   row           on_count(2), one row untold
+    untold      .     1   │  2     1     2     1
+    fires                 │  ^ A         ^ B                A withdraws what stood, B withdraws A; the last row waits
+
+Determine which rows of a batch can come together, where sessions have a longest duration (SEMANTICS §3.3).
+
+A row *divides again* when its coming changes which of the rows before it form a session. All other rows join a session or begin
+one, and many of them in a row can be counted at once. So the rows of each key are cut into pieces: rows that come together,
+and rows that come alone::
+
+    cap 10, gap 5     arrival  1   2   3   4   5   6         pieces  1 2 3 │ 4 │ 5 6
+                      time     3   8  12  -1   9  14         4 is first now: [3, 13) becomes [-1, 9) and [9, …)
+
+Rows in order of time never divide again: what was before them stays as it is. Rows of other keys are walked through by hand.
 """
 
 from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING
 
 import attrs
 import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group, group_rows, key_hashes
-from krishiv_py.arrays.intervals import Codes, Components
 from krishiv_py.arrays.picking import pick
-from krishiv_py.arrays.sorting import pair_order, sorted_unique
+from krishiv_py.arrays.ranges import Codes, Components, running_reach
+from krishiv_py.arrays.ranking import rank
+from krishiv_py.arrays.sorting import pair_order, sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.firing.due import FiringDelay
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.kernels.results.contract import StepResult
-from krishiv_py.kernels.results.emit import Emitter
-from krishiv_py.kernels.results.refused import SplitRows, counted, over_in_turn, split_late
-from krishiv_py.kernels.results.state_table import StateTables
+from krishiv_py.kernels.results import Emitter, SplitRows, StateTables, StepResult, counted, over_in_turn, split_late
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.expired_keys import DeadKeys, removed
-from krishiv_py.kernels.state.keyed_log import HASH, KeyedLog
 from krishiv_py.kernels.state.sections import Section
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
-from krishiv_py.kernels.windows.session.capped.built_sessions import Limits
-from krishiv_py.kernels.windows.session.capped.heads import HeadLog, Heads
-from krishiv_py.kernels.windows.session.capped.log import CLOSED, MARK, ROW, STANDING, Alive, CappedLog
-from krishiv_py.kernels.windows.session.log import Firing, change_log, pane_names
-from krishiv_py.kernels.windows.session.rows import END, FIRED, SEQ, START, SessionRows, by_session
+from krishiv_py.kernels.state.window_log import HASH, KeyedLog
+from krishiv_py.kernels.windows.session.capped.log import CLOSED, MARK, ROW, STANDING, Alive, CappedLog, HeadLog, Heads, Limits
+from krishiv_py.kernels.windows.session.capped.written_results import Cut, WrittenSessions
+from krishiv_py.kernels.windows.session.keyed_state import Firing, change_log, pane_names
+from krishiv_py.kernels.windows.session.rows import END, FIRED, SEQ, START, SessionRows, by_session, firing
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
+
+if TYPE_CHECKING:
+    from krishiv_py.kernels.windows.session.capped.written_results import RowState
+
 
 _TIMER = pa.schema([pa.field(HASH, pa.int64()), pa.field(DUE, pa.int64())])
 
@@ -75,15 +99,15 @@ class CappedSessionOperator:
         self.shortest_us = min(self.rows.window.gap_us or 0, self.limits.cap_us)
 
     def combine(self, rows: pa.Table) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         return self.rows.combine(rows)
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         return _Step(self, bucket, moment).run(pa.concat_tables([self.rows.empty(), *chunks]))
 
     def state(self, bucket: Bucket) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         entries = KeyedLog(bucket, "k", self.log.schema, self.log.compact).written()
         ahead = [t.drop_columns([DUE]) for t in DueQueue(bucket, "r", self.finest_us).written()]
         entries = pa.concat_tables([entries, *ahead])
@@ -443,3 +467,296 @@ class _Standing:
 def _places(ordered: Ints, wanted: Ints, *, after: bool) -> Ints:
     """Return where `wanted` would go among `ordered`, before or after equal ones."""
     return np.searchsorted(ordered, wanted, side="right" if after else "left").astype(np.int64)
+
+
+@attrs.frozen(eq=False)
+class _Line:
+    """The rows of sessions that rows come to, session by session, in order of arrival: positions are along this line.
+
+    Attributes
+    ----------
+    at : ndarray of int64
+        Row.
+    session : ndarray of int64
+        From 0 without gaps, ascending.
+    heads : ndarray of int64
+        Where each session begins.
+    groups : ndarray of int64
+        Group of each session.
+    starts, ends : ndarray of int64
+        Bounds of the session when the row has come; of no use at rows that were there.
+    new : ndarray of bool
+        Rows that come.
+    """
+
+    at: Ints
+    session: Ints
+    heads: Ints
+    groups: Ints
+    starts: Ints
+    ends: Ints
+    new: Mask
+
+
+@attrs.frozen(eq=False)
+class _Firings:
+    """Firings along the line: where, of which session, how many of it there were before, and their number by arrival."""
+
+    place: Ints
+    session: Ints
+    nth: Ints
+    number: Ints
+
+    @property
+    def lead(self) -> Mask:
+        """The first of each session."""
+        mask: Mask = self.nth == 0
+        return mask
+
+
+def fire_by_row(ledger: WrittenSessions, cut: Cut, came: Mask, watermark_us: int) -> None:
+    """Let rows come that divide none again; `cut` has the sessions they come to, `came` masks them among all rows."""
+    s = ledger.state
+    line = _line(ledger, cut, came)
+    late = line.ends <= watermark_us
+    f = _fired(ledger, line, late)
+    if not len(f.place):
+        return
+    index = np.maximum.reduceat(s.often[line.at], line.heads)[f.session] + f.nth
+    of_firing, tells = _first_firings(line, f)
+    used = ~s.fired[line.at] if ledger.discarding else np.ones(len(line.at), np.bool_)
+    counts = _counts(line, f, used, fresh=ledger.discarding)
+    order = np.argsort(f.number)
+    place = f.place[order]
+    first = ledger.results.add(
+        line.starts[place],
+        line.ends[place],
+        counts[order],
+        line.groups[f.session[order]],
+        line.at[place],
+        index[order],
+        np.where(late[place], "late", "early"),
+    )
+    _contents(ledger, line, f, of_firing, tells & used, first)
+    if not ledger.discarding:
+        gone, by = _withdrawn(ledger, cut, line, f, first)
+        if ledger.retract:
+            ledger.results.withdraw(gone, first + by)
+    _note(ledger, line, f, late, index, first)
+
+
+def _counts(line: _Line, f: _Firings, used: Mask, *, fresh: bool) -> Ints:
+    """Of every firing the rows that are used, from the beginning or `fresh` after each firing."""
+    seen: Ints = np.cumsum(used)
+    before = seen[line.heads] - used[line.heads]
+    counts = seen[f.place]
+    return counts - np.where(f.lead | (not fresh), before[f.session], np.roll(counts, 1))
+
+
+def _line(ledger: WrittenSessions, cut: Cut, came: Mask) -> _Line:
+    s, ids = ledger.state, cut.sessions.ids
+    inside = np.flatnonzero(cut.where(came)[ids])
+    order = inside[stable_order(ids[inside])]
+    at, of = cut.at[order], ids[order]
+    heads = np.flatnonzero(np.concatenate([[True], of[1:] != of[:-1]]))
+    session = np.repeat(np.arange(len(heads)), np.diff(np.append(heads, len(of))))
+    starts = cut.sessions.starts[of]
+    ends = np.minimum(running_reach(session, s.reaches[at]), starts + ledger.limits.cap_us)
+    return _Line(at, session, heads, cut.groups[of[heads]], starts, ends, came[at])
+
+
+def _fired(ledger: WrittenSessions, line: _Line, late: Mask) -> _Firings:
+    """Return which rows make their session fire."""
+    early_n, late_n = (x if isinstance(x, int) else 0 for x in (ledger.trigger.early, ledger.trigger.late))
+    at = np.flatnonzero(line.new)
+    session = line.session[at]
+    head = np.concatenate([[True], session[1:] != session[:-1]])
+    weights = np.ones(len(at), np.int64)
+    waiting = line.session[~line.new & ~ledger.state.fired[line.at]]
+    weights[head] += np.bincount(waiting, minlength=len(line.heads))
+    fires = firing(weights, np.where(late[at], late_n, early_n), late[at], head)
+    place, session = at[fires], session[fires]
+    number = np.empty(len(place), np.int64)
+    number[np.argsort(line.at[place])] = np.arange(len(place))
+    return _Firings(place, session, rank(session), number)
+
+
+def _first_firings(line: _Line, f: _Firings) -> tuple[Ints, Mask]:
+    """By row the firing that tells of it first, counted along the line, and whether there is one."""
+    fires = np.zeros(len(line.at), np.int64)
+    fires[f.place] = 1
+    of_firing = np.cumsum(fires) - fires
+    beyond = of_firing == len(f.place)
+    of_firing[beyond] = 0
+    tells: Mask = ~beyond & (f.session[of_firing] == line.session)
+    return of_firing, tells
+
+
+def _contents(ledger: WrittenSessions, line: _Line, f: _Firings, of_firing: Ints, wanted: Mask, first: int) -> None:
+    """Say what each firing is made of: the first of a session of what stood, if that is whole, each other of the one before."""
+    under = ledger.state.under[line.at]
+    parents = np.full(len(f.place), -1, np.int64)
+    if not ledger.discarding:
+        parents[f.lead] = ledger.continued(line.at, line.session, len(line.heads))[f.session[f.lead]]
+        follows = np.flatnonzero(~f.lead)
+        parents[follows] = first + f.number[follows - 1]
+        written = (under >= 0) & (under == parents[of_firing])
+        wanted = wanted & ~written
+    rows = np.flatnonzero(wanted)
+    of_number = np.empty(len(parents), np.int64)
+    of_number[f.number] = parents
+    ledger.contents.add(f.number[of_firing[rows]], line.at[rows], of_number)
+
+
+def _withdrawn(ledger: WrittenSessions, cut: Cut, line: _Line, f: _Firings, first: int) -> tuple[Ints, Ints]:
+    """Take away what stood and, one after the other, what firings wrote; numbers of results, and which firing does it."""
+    lead = np.full(len(line.heads), -1, np.int64)
+    lead[f.session[f.lead]] = f.number[f.lead]
+    of_row = lead[line.session]
+    inside = of_row >= 0
+    gone, by = ledger.withdraw(cut.at, line.at[inside], of_row[inside])
+    follows = np.flatnonzero(~f.lead)
+    return np.append(gone, first + f.number[follows - 1]), np.append(by, f.number[follows])
+
+
+def _note(ledger: WrittenSessions, line: _Line, f: _Firings, late: Mask, index: Ints, first: int) -> None:
+    """Keep by row what has become of it."""
+    s = ledger.state
+    last = np.full(len(line.heads), -1, np.int64)
+    last[f.session] = np.arange(len(f.place))  # of several writes to one place the last one stands
+    of_row = last[line.session]
+    within = (of_row >= 0) & (np.arange(len(of_row)) <= f.place[of_row])
+    rows, of_row = line.at[within], of_row[within]
+    s.fired[rows] = True
+    s.often[rows] = index[of_row] + 1
+    if not ledger.discarding:
+        s.under[rows] = first + f.number[of_row]
+    over = np.full(len(line.heads), -1, np.int64)
+    fired_late = late[f.place]
+    over[f.session[fired_late]] = f.place[fired_late]
+    s.done[line.at[np.arange(len(line.at)) <= over[line.session]]] = True
+
+
+_FEW, _MANY = 16, 2_048
+"""Keys of few rows each, but of many together, come row by row: rounds over all keys are cheaper than walking by hand."""
+
+
+@attrs.frozen(eq=False)
+class Pieces:
+    """By row: the number of its piece among those of its key, and whether it comes alone."""
+
+    turn: Ints
+    alone: Mask
+
+
+def pieces(state: RowState, held: Ints, coming: Ints, limits: Limits) -> Pieces:
+    """The pieces of the rows `coming`, in order of arrival, to those `held`."""
+    groups, times = state.groups[coming], state.starts[coming]
+    n = int(groups.max()) + 1
+    newest = np.full(n, np.iinfo(np.int64).min)
+    of_held = state.groups[held]
+    known = of_held < n
+    np.maximum.at(newest, of_held[known], state.starts[held[known]])
+    order = stable_order(groups)
+    g, t = groups[order], times[order]
+    behind = (t < running_reach(g, t)) | (t < newest[g])
+    turn = np.zeros(len(coming), np.int64)
+    astray = np.zeros(n, np.bool_)
+    astray[g[behind]] = True
+    counts = np.bincount(groups, minlength=n)
+    few = astray & (counts <= _FEW)
+    if int(counts[few].sum()) < _MANY:
+        few &= counts == 1
+    alone = few[groups]
+    turn[alone] = rank(groups[alone])
+    by_hand = np.flatnonzero(astray & ~few)
+    if len(by_hand):
+        _by_hand(state, held, coming, limits, by_hand, n, turn, alone)
+    return Pieces(turn, alone)
+
+
+def _by_hand(state: RowState, held: Ints, coming: Ints, limits: Limits, wanted: Ints, n: int, turn: Ints, alone: Mask) -> None:
+    """Fill in the pieces of the rows of some keys."""
+    examined = np.zeros(n, np.bool_)
+    examined[wanted] = True
+    of_held, of_coming = state.groups[held], state.groups[coming]
+    held = held[of_held < n]
+    held = held[examined[state.groups[held]]]
+    held = held[pair_order(state.groups[held], state.starts[held])]
+    at = np.flatnonzero(examined[of_coming])
+    at = at[stable_order(of_coming[at])]
+    bounds = np.append(wanted, n)
+    held_cuts = np.searchsorted(state.groups[held], bounds).tolist()
+    cuts = np.searchsorted(of_coming[at], bounds).tolist()
+    t0, r0 = state.starts[held].tolist(), state.reaches[held].tolist()
+    t1, r1 = state.starts[coming[at]].tolist(), state.reaches[coming[at]].tolist()
+    turns, alones = [], []
+    for i in range(len(wanted)):
+        a, b = held_cuts[i], held_cuts[i + 1]
+        key = _Key(t0[a:b], r0[a:b], limits)
+        number, was = 0, False
+        for k in range(cuts[i], cuts[i + 1]):
+            divides = key.divides(t1[k], r1[k])
+            if (divides or was) and k > cuts[i]:
+                number += 1
+            turns.append(number)
+            alones.append(divides)
+            was = divides
+    turn[at], alone[at] = turns, alones
+
+
+class _Key:
+    """The sessions of one key as rows come: first time, last time and reach of each, ascending; and all rows by time."""
+
+    def __init__(self, times: list[int], reaches: list[int], limits: Limits) -> None:
+        self._times, self._reaches = times, reaches
+        self._cap, self._more = limits.cap_us, int(limits.touching)
+        self._first: list[int] = []
+        self._last: list[int] = []
+        self._reach: list[int] = []
+        if times:
+            self._walk(0, 0)
+
+    def divides(self, t: int, reach: int) -> bool:
+        """Let a row come; whether it divides others again."""
+        firsts = self._first
+        at = bisect_right(firsts, t) - 1
+        joins = at >= 0 and (t <= self._last[at] or (t < self._reach[at] + self._more and t - firsts[at] < self._cap))
+        place = bisect_right(self._times, t)
+        self._times.insert(place, t)
+        self._reaches.insert(place, reach)
+        first = firsts[at] if joins else t
+        if at + 1 < len(firsts) and firsts[at + 1] < reach + self._more and firsts[at + 1] - first < self._cap:
+            at += not joins
+            self._walk(at, bisect_left(self._times, first))
+            return True
+        if not joins:
+            at += 1
+            firsts.insert(at, t)
+            self._last.insert(at, t)
+            self._reach.insert(at, reach)
+        else:
+            self._last[at] = max(self._last[at], t)
+            self._reach[at] = max(self._reach[at], reach)
+        return False
+
+    def _walk(self, at: int, place: int) -> None:
+        """Divide the rows from `place` on again, as the sessions from number `at` on, until one begins where one began."""
+        times, reaches = self._times, self._reaches
+        old, stop = self._first, at
+        firsts, lasts, ends = [times[place]], [times[place]], [reaches[place]]
+        for t, reach in zip(times[place + 1 :], reaches[place + 1 :], strict=True):
+            if t < ends[-1] + self._more and t - firsts[-1] < self._cap:
+                lasts[-1] = t
+                ends[-1] = max(ends[-1], reach)
+                continue
+            while stop < len(old) and old[stop] < t:
+                stop += 1
+            if stop < len(old) and old[stop] == t:
+                break
+            firsts.append(t)
+            lasts.append(t)
+            ends.append(reach)
+        else:
+            stop = len(old)
+        self._first[at:stop], self._last[at:stop], self._reach[at:stop] = firsts, lasts, ends

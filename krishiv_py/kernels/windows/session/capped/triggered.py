@@ -4,7 +4,7 @@ Rows are kept until their session is closed, in a log by key. A key is looked at
 sessions is due, and is then written again; a queue of small entries says when that is.
 
 Cost of a batch: proportional to the rows held for the keys it brings and for those that are due. Triggers that count rows let
-rows come in pieces (:mod:`~krishiv_py.kernels.windows.session.capped.independent_parts`): rows in order of time at once, and
+rows come in pieces (:mod:`~krishiv_py.kernels.windows.session.capped.plain`): rows in order of time at once, and
 a row that divides sessions again in a round of its own, over the rows held for the keys that take part in it.
 
 A row spans its time and its reach. It keeps whether it was part of a firing (``f``) or of a session that had its watermark
@@ -26,20 +26,17 @@ from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import GAP, TIME, Layout
 from krishiv_py.kernels.firing.custom_trigger import Question, WindowFacts
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.kernels.results.contract import StepResult
-from krishiv_py.kernels.results.refused import over_in_turn
-from krishiv_py.kernels.results.state_table import StateTables
+from krishiv_py.kernels.results import StateTables, StepResult, over_in_turn
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.expired_keys import DeadKeys, removed
-from krishiv_py.kernels.state.keyed_log import HASH
 from krishiv_py.kernels.state.store import Bucket
-from krishiv_py.kernels.windows.session.capped.built_sessions import Limits
+from krishiv_py.kernels.state.window_log import HASH
 from krishiv_py.kernels.windows.session.capped.firing_layout import SessionLedger
+from krishiv_py.kernels.windows.session.capped.log import Limits
 from krishiv_py.kernels.windows.session.capped.written_results import Cut, RowState
 from krishiv_py.kernels.windows.session.key_timers import Early, VisitingOperator, Visits
 from krishiv_py.kernels.windows.session.keyed_state import DONE, HELD, NUMBER, OFTEN, STANDING, UNDER, EntryLog, KeyEntries
-from krishiv_py.kernels.windows.session.result_log import Contents, NumberedResults, written
-from krishiv_py.kernels.windows.session.rows import END, KIND, SEQ
+from krishiv_py.kernels.windows.session.rows import END, KIND, SEQ, Contents, NumberedResults, written
 from krishiv_py.plan.durations import UNSET
 
 WRITTEN: Final = "f"
@@ -88,12 +85,12 @@ class CappedTriggeredOperator(VisitingOperator):
         self.limits = Limits(self.rows.window.max_duration_us, self.rows.touching)
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         rows = pa.concat_tables([self.layout.row_schema.empty_table(), *chunks])
         return _Step(self, bucket, moment).run(rows)
 
     def state(self, bucket: Bucket) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.results.contract.WindowOperator`."""
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         rows = self.entries.page(self.log(bucket).written()).held
         keys = group([rows[k] for k in self.layout.key_names], rows.num_rows)
         sessions = self.limits.sessions(keys.ids, rows[TIME].to_numpy(), rows[END].to_numpy())

@@ -10,10 +10,10 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from krishiv_py.arrays.intervals import Components
+from krishiv_py.arrays.ranges import Components
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.kernels.windows.session.capped.built_sessions import Limits
-from krishiv_py.kernels.windows.session.result_log import Contents, NumberedResults
+from krishiv_py.kernels.windows.session.capped.log import Limits
+from krishiv_py.kernels.windows.session.rows import Contents, NumberedResults
 from krishiv_py.plan.options.triggers import Trigger
 
 

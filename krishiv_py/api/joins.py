@@ -1,0 +1,607 @@
+"""The two sides of a join as they were told: streams with watermark, key columns, options.
+
+Lookup joins: a stateless step that adds columns of a table to rows (SEMANTICS §9.3).
+
+The joins of a stream with event time (SEMANTICS §9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.api.computed import keys_of, visible, with_computed
+from krishiv_py.api.options import OptionMethods
+from krishiv_py.api.planning import check, evaluate, fit, lookup
+from krishiv_py.connectors.lookup_table import LookupTable, as_table
+from krishiv_py.errors import RAISED, ColumnError, OrderError, PlanError, SchemaError, SourceError, failure_text, shown
+from krishiv_py.plan.checks import a_number, column_name, known_column, one_of
+from krishiv_py.plan.draft import Draft
+from krishiv_py.plan.durations import Duration, to_us
+from krishiv_py.plan.expressions.expr import Col, Expr, col
+from krishiv_py.plan.expressions.facts import columns_of, unnamed
+from krishiv_py.plan.handed_on import in_order_of
+from krishiv_py.plan.joins.asof import ASOF_TYPES, DIRECTIONS, AsofJoin, AsofType, Direction
+from krishiv_py.plan.joins.base import Join, JoinType
+from krishiv_py.plan.joins.interval import JOIN_TYPES, IntervalJoin
+from krishiv_py.plan.joins.sides import Side, both, check_keys, named
+from krishiv_py.plan.joins.windowed import WindowJoin
+from krishiv_py.plan.nodes import BatchFunction, Stage, source_of
+from krishiv_py.plan.options.explicit import ExplicitOptions
+from krishiv_py.plan.options.late import one_handler
+from krishiv_py.plan.schema import check_key_type, checked, is_key_type, require_columns, time_kind
+from krishiv_py.plan.windows.fixed import HoppingWindow
+from krishiv_py.plan.windows.ticks import finer_than_ms
+from krishiv_py.types import type_text
+
+if TYPE_CHECKING:
+    from krishiv_py.api.stages.results import ResultStream
+
+
+On: TypeAlias = "str | Expr | Sequence[str | Expr] | Mapping[str, str]"
+Sides: TypeAlias = "tuple[Side, Side]"
+
+
+def _joins(stream: object) -> bool:
+    return isinstance(stream, OptionMethods) and stream._draft.operation is None
+
+
+def sides_of(left: OptionMethods, right: object, on: On | None, where: str, *, left_time: bool = False) -> Sides:
+    """The checked sides of the join called `where`; `left_time`: results have the time of left rows.
+
+    Raises
+    ------
+    OrderError
+        For a right side without watermark.
+    PlanError
+        For keys that are missing, told twice or do not fit.
+    """
+    if not _joins(right):
+        if isinstance(right, OptionMethods) and right._draft.operation is not None:
+            raise OrderError(
+                "the right side of a join has a window, but no aggregates",
+                got=type(right).__name__,
+                hint=f"write left.{where}(right.key_by(...).tumbling_window(...).agg(count()), ...), or leave the window out",
+            )
+        if hasattr(right, "watermark"):
+            raise OrderError(
+                "the right side of a join has no watermark",
+                got=type(right).__name__,
+                hint=f'write left.{where}(right.watermark("event_time", "5 seconds"), ...)',
+            )
+        raise PlanError(
+            "the right side of a join is not a stream with event time",
+            got=shown(right),
+            hint="pass a stream with .watermark(...); tables are joined with .lookup_join(table, ...)",
+        )
+    assert isinstance(right, OptionMethods)
+    sides = [_side(left, shows_time=left_time), _side(right)]
+    if not isinstance(on, (str, Mapping)) and on is not None:
+        on = _computed(sides, on, where)
+    names = _keys(left, right, on, (sides[0].schema, sides[1].schema), where)
+    one, other = (attrs.evolve(side, keys=keys) for side, keys in zip(sides, names, strict=True))
+    check_keys(one, other)
+    return one, other
+
+
+def _side(stream: OptionMethods, *, shows_time: bool = False) -> Side:
+    mark, schema = stream._draft.input, stream._row_schema()
+    source = source_of(mark)
+    if not isinstance(source, Stage):
+        return Side(mark, schema, stream._draft.keys)
+    check.check_followed(source)
+    own = (source.time_of_row and not source.operation.hides_time) or shows_time or not stream._draft.hides_time
+    time = () if own else (source.time_column,)
+    return Side(mark, schema, stream._draft.keys, (*time, *in_order_of(schema.names)))
+
+
+def _computed(sides: list[Side], on: object, where: str) -> On:
+    """The names of keys that may be expressions; `sides` get the columns of those."""
+    listed = [on] if isinstance(on, Expr) else _listed(on)
+    pair = len(listed) == 2 and all(isinstance(e, Expr) for e in listed)
+    items = [(listed[0], listed[1])] if pair else [(e, e) for e in listed]
+    if not any(isinstance(e, Expr) for item in items for e in item):
+        return [str(e) for e, _ in items]
+    names = []
+    for at, word in enumerate(("left", "right")):
+        side = sides[at]
+        found, computed = keys_of([item[at] for item in items], visible(side.schema), f"{where}(on), {word} side")
+        mark = with_computed(side.mark, side.schema, computed)
+        schema = pa.schema([*side.schema, *((n, evaluate.expr_type(e, side.schema)) for n, e in computed)])
+        sides[at] = attrs.evolve(side, mark=mark, schema=schema)
+        names.append(found)
+    return dict(zip(*names, strict=True))
+
+
+def _keys(
+    left: OptionMethods, right: OptionMethods, on: On | None, schemas: tuple[pa.Schema, pa.Schema], where: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    keyed_by = left._draft.keys, right._draft.keys
+    if on is None:
+        if not (keyed_by[0] and keyed_by[1]):
+            raise PlanError(
+                f"{where} has no key",
+                got=f"left {list(keyed_by[0])}, right {list(keyed_by[1])}",
+                then="every row would meet every other",
+                hint='write on="user", or .key_by("user") on both streams',
+            )
+        return keyed_by
+    pairs = list(on.items()) if isinstance(on, Mapping) else [(n, n) for n in ([on] if isinstance(on, str) else _listed(on))]
+    for ours, theirs in pairs:
+        known_column(ours, schemas[0].names, f"{where}(on), left side")
+        known_column(theirs, schemas[1].names, f"{where}(on), right side")
+    found = tuple(str(ours) for ours, _ in pairs), tuple(str(theirs) for _, theirs in pairs)
+    for side, keys in zip(("left", "right"), found, strict=True):
+        twice = sorted({k for k in keys if keys.count(k) > 1})
+        if twice:
+            raise PlanError(f"a key of the {side} side is named twice", got=twice, hint="name it once")
+    for side, keyed, keys in zip(("left", "right"), keyed_by, found, strict=True):
+        if keyed and keyed != keys:
+            raise PlanError(
+                f"the {side} stream is keyed by other columns than it is joined on",
+                got=f"key_by {list(keyed)}, on {list(keys)}",
+                hint="leave `on` out, or leave .key_by out",
+            )
+    return found
+
+
+def _listed(on: object) -> list[str | Expr]:
+    if isinstance(on, Sequence) and all(isinstance(n, (str, Expr)) for n in on):
+        return list(on)
+    raise PlanError(
+        "`on` names no columns",
+        got=shown(on),
+        hint='write on="user", on=["user", "shop"], on={"user": "customer"}, or on=(col("a").lower(), col("b").lower())',
+    )
+
+
+def checked_suffixes(suffixes: object) -> tuple[str, str] | None:
+    """Two `suffixes`, or None."""
+    if suffixes is None:
+        return None
+    if isinstance(suffixes, (tuple, list)) and len(suffixes) == 2 and all(isinstance(s, str) for s in suffixes):
+        return suffixes[0], suffixes[1]
+    raise PlanError("`suffixes` are two texts", got=shown(suffixes), hint='write suffixes=("", "_right")')
+
+
+def whole_ticks(sides: Sides, name: str, bound_us: int) -> None:
+    """Refuse a length that the time columns of both sides cannot have."""
+    types = [s.schema.field(s.mark.column).type for s in sides]
+    if all(pa.types.is_int64(t) for t in types) and bound_us % 1_000:
+        raise PlanError(
+            f"`{name}` is finer than the time columns",
+            got=f"{bound_us} µs",
+            then="both have whole milliseconds",
+            hint="use bounds of whole milliseconds",
+        )
+
+
+def merged_draft(left: Draft, right: Draft) -> Draft:
+    """Return what was told before the join, of either side; it may be told behind it as well."""
+    explicit = left.explicit if right.explicit == ExplicitOptions() else right.explicit
+    hint = "name one after the join instead, .interval_join(...).with_late_event_handler(...): its rows have a column `side`"
+    late = one_handler((left.late_handler, right.late_handler), "the sides of a join", hint)
+    if ExplicitOptions() not in (left.explicit, right.explicit) and left.explicit != right.explicit:
+        raise PlanError(
+            "both sides of a join have options, and they differ",
+            got=f"left {left.explicit}, right {right.explicit}",
+            then="a join has one lateness and one set of options",
+            hint="set them after the join: .interval_join(...).allowed_lateness(...)",
+        )
+    return attrs.evolve(left, explicit=explicit, late_handler=late or left.late_handler)
+
+
+LookupType: TypeAlias = Literal["left", "inner"]
+"""Whether rows that find nothing stay."""
+LookupKeys: TypeAlias = "str | Expr | Sequence[str | Expr | tuple[str | Expr, str | Expr]] | Mapping[str, str]"
+"""What of a row is equal to what of a table: columns, or expressions."""
+
+
+def looked_up(
+    schema: pa.Schema,
+    table: Any,
+    on: LookupKeys,
+    columns: Sequence[str] | Mapping[str, str] | None,
+    how: str,
+    validity: tuple[str, str] | None,
+    at: str | None,
+    reload: Duration | None,
+) -> tuple[BatchFunction, pa.Schema]:
+    """The step over rows of `schema`, and the schema it makes."""
+    one_of(how, "how", ("left", "inner"))
+    found = _table(table, reload)
+    keys = _lookup_keys(on, schema, found.schema)
+    valid = _validity(validity, at, schema, found.schema)
+    picked = _picked(columns, found.schema, keys, () if valid is None else (valid.starts, valid.ends))
+    taken = {n.lower() for n in schema.names}
+    twice = [name for _, name in picked if name.lower() in taken]
+    if twice:
+        raise SchemaError(
+            "rows have columns of these names already",
+            got=", ".join(twice),
+            hint=f'name them otherwise: columns={{"{twice[0]}": "{twice[0]}_found"}}',
+        )
+    step = lookup.Lookup(found.current, keys, picked, how == "left", valid)
+    fields = [found.schema.field(column).with_name(name).with_nullable(True) for column, name in picked]
+    return step, pa.schema([*schema, *fields])
+
+
+def _table(table: Any, reload: Duration | None) -> LookupTable:
+    load: Callable[[], Any] | None = table if callable(table) and not hasattr(table, "toArrow") else None
+    reload_us = None if reload is None else to_us(reload, "reload")
+    if reload_us is not None and load is None:
+        raise PlanError(
+            "a table that is loaded again needs a function that loads it",
+            got=shown(table),
+            hint="pass a function that returns a pyarrow.Table, or leave `reload` out",
+        )
+    try:
+        given = table if load is None else _first(load)
+        driver_only = load is not None and hasattr(given, "toArrow")  # a Spark session is not there in the tasks
+        if driver_only and reload_us is None:
+            load = None
+        found = as_table(given)
+    except TypeError as problem:
+        raise PlanError(
+            "lookup_join takes a table",
+            got=str(problem),
+            hint="pass a pyarrow.Table, a frame of pandas, Polars or DuckDB, a static Spark DataFrame, or a function that "
+            "returns one; streams are joined with .interval_join, .asof_join or .window_join",
+        ) from problem
+    schema = checked(found.schema.remove_metadata())
+    try:
+        whole = fit.fit_table(found, schema, fit.LOOKUP)
+    except fit.MisfitError as problem:
+        raise problem.error("no row can be looked up in the table") from None
+    return LookupTable(schema, None if load is not None else whole, load, reload_us, driver_only)
+
+
+def _first(load: Callable[[], Any]) -> Any:
+    """Return what a function loads now, for its columns."""
+    try:
+        return load()
+    except RAISED as problem:  # user code: whatever it raises is reported
+        hint = "let it return a pyarrow.Table: it is called here for the columns of the table"
+        raise SourceError("the table of a lookup_join cannot be loaded", got=failure_text(problem), hint=hint) from problem
+
+
+def _lookup_keys(on: object, rows: pa.Schema, table: pa.Schema) -> tuple[tuple[Expr, Expr], ...]:
+    """Return what of a row is equal to what of the table, checked."""
+    found = []
+    for ours, theirs in _pairs(on):
+        pair = _key(ours, rows, "lookup_join(on)"), _key(theirs, table, "lookup_join(on), table")
+        one, other = evaluate.expr_type(pair[0], rows), evaluate.expr_type(pair[1], table)
+        if one != other:
+            raise ColumnError(
+                "the key of rows and table has other types",
+                got=f"{_named(pair[0])} is {type_text(one)}, {_named(pair[1])} is {type_text(other)}",
+                hint=f'cast one of them: on=[(col("a").cast("{type_text(other)}"), "b")]',
+            )
+        found.append(pair)
+    return tuple(found)
+
+
+def _pairs(on: object) -> list[tuple[object, object]]:
+    listed = list(on.items()) if isinstance(on, Mapping) else [on] if isinstance(on, (str, Expr)) else _items(on)
+    if not listed:
+        raise PlanError(
+            "lookup_join has no key", got=shown(on), then="every row would find the whole table", hint='write on="user"'
+        )
+    if len(listed) == 2 and all(isinstance(e, Expr) for e in listed):  # as for joins of streams: of rows, and of the table
+        return [(listed[0], listed[1])]
+    return [e if isinstance(e, tuple) else (e, e) for e in listed]
+
+
+def _items(on: object) -> list[Any]:
+    def names(e: object) -> bool:
+        return isinstance(e, (str, Expr)) or (
+            isinstance(e, tuple) and len(e) == 2 and all(isinstance(n, (str, Expr)) for n in e)
+        )
+
+    if isinstance(on, Sequence) and all(map(names, on)):
+        return list(on)
+    hint = 'write "user", ["user", "shop"], {"user": "customer"}, or for computed keys [(col("user").lower(), "customer")]'
+    raise PlanError("`on` names no columns", got=shown(on), hint=hint)
+
+
+def _key(key: object, schema: pa.Schema, where: str) -> Expr:
+    """A key of one side, of columns it has and a type that can be compared."""
+    if isinstance(key, str):
+        if key not in schema.names and "." in key:
+            require_columns(col(key), schema, where)  # says what is written for a field
+        name = known_column(key, schema.names, where)
+        check_key_type(name, schema.field(name).type, meant="compared")
+        return Col(name)
+    if isinstance(key, Expr):
+        key = unnamed(key)
+    if not isinstance(key, Expr) or not columns_of(key) or "*" in columns_of(key):
+        raise PlanError(f"{where}: a constant is not a key", got=repr(key), hint="leave it out")
+    require_columns(key, schema, where)
+    type_ = evaluate.expr_type(key, schema)
+    if not is_key_type(type_):
+        hint = 'name a field, [(col("a").field("x"), col("b").field("x"))]' if pa.types.is_struct(type_) else "cast it"
+        what, consequence = f"{where}: {key!r} cannot be a key", "only plain values can be compared"
+        raise ColumnError(what, got=type_text(type_), then=consequence, hint=hint)
+    return key
+
+
+def _named(key: Expr) -> str:
+    """A key in an error."""
+    return repr(key.name) if isinstance(key, Col) else repr(key)
+
+
+def _listed_columns(names: object) -> list[str]:
+    if isinstance(names, Sequence) and all(isinstance(n, str) for n in names):
+        return list(names)
+    hint = 'write "user", ["user", "shop"], or {"user": "customer"} where the table has other names'
+    raise PlanError("columns are named by texts", got=shown(names), hint=hint)
+
+
+def _picked(
+    columns: object, table: pa.Schema, keys: tuple[tuple[Expr, Expr], ...], bounds: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    if columns is None:
+        left_out = set(bounds).union(*(columns_of(theirs) for _, theirs in keys))
+        return tuple((n, n) for n in table.names if n not in left_out)
+    pairs = list(columns.items()) if isinstance(columns, Mapping) else [(n, n) for n in _listed_columns(columns)]
+    for column, name in pairs:
+        known_column(column, table.names, "lookup_join(columns), table")
+        column_name(name, "lookup_join(columns)")
+    return tuple(pairs)
+
+
+def _validity(validity: object, at: str | None, rows: pa.Schema, table: pa.Schema) -> Any:
+    if validity is None and at is None:
+        return None
+    if not isinstance(validity, (tuple, list)) or len(validity) != 2 or at is None:
+        raise PlanError(
+            "a lookup by time needs the time of rows, and two columns of the table",
+            got=f"at={shown(at)}, validity={shown(validity)}",
+            hint='write at="event_time", validity=("valid_from", "valid_to")',
+        )
+    starts, ends = (known_column(name, table.names, "lookup_join(validity), table") for name in validity)
+    kinds = time_kind(rows, at), time_kind(table, starts), time_kind(table, ends)
+    if kinds[1] != kinds[2]:
+        raise ColumnError(
+            "the bounds of validity have other types",
+            got=f"{starts!r} is {kinds[1]}, {ends!r} is {kinds[2]}",
+            hint="cast one of them",
+        )
+    return lookup.Validity(at, kinds[0], starts, ends, kinds[1])
+
+
+Suffixes: TypeAlias = "tuple[str, str]"
+JoinSide: TypeAlias = "JoinMethods"
+"""What can be the right side of a join."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class JoinMethods(OptionMethods):
+    """A stage that can be joined with another stream."""
+
+    def interval_join(
+        self,
+        right: JoinSide,
+        on: On | None = None,
+        *,
+        lower: Duration,
+        upper: Duration,
+        how: JoinType = "inner",
+        suffixes: Suffixes | None = None,
+        idle_timeout: Duration | None = None,
+        max_rows_per_key: int | None = None,
+    ) -> ResultStream:
+        """Join with another stream: rows of equal key meet when ``left + lower <= right <= left + upper`` (SEMANTICS §9.1).
+
+        Parameters
+        ----------
+        right : TimedStream or KeyedStream
+            The other stream, with a watermark of its own; results of a stage have one.
+        on : str or Expr or list or dict, optional
+            The key columns: of one name on both sides, or left names with right ones. Or expressions: one for both sides, or a
+            pair with one for each, ``on=(col("a").lower(), col("b").lower())``; results have the left one's alias or text.
+            May be left out if both streams are keyed; the keys then go together in their order.
+        lower, upper : int or timedelta or str
+            How far the time of a right row may be from that of a left one, both bounds inclusive; ``int`` is milliseconds,
+            negative is before.
+        how : {"inner", "left", "right", "full", "semi", "anti"}
+            Whether rows without a partner are given with nulls, once none can come; or left rows alone that have one
+            (``"semi"``, at its arrival) or none (``"anti"``).
+        suffixes : (str, str), optional
+            Suffixes for names that both sides have besides keys. By default the name of the right side gets ``_right``.
+        idle_timeout : int or timedelta or str, optional
+            Leave a side out of the watermark that is silent for longer than this (processing time).
+        max_rows_per_key : int, optional
+            How many rows of a key each side keeps, the first to arrive of those whose event times are as close as rows can
+            stay (docs/joins.md). A row beyond that takes part in no pair, is not kept, and is counted (``limited``). No limit
+            by default.
+
+        Returns
+        -------
+        ResultStream
+            Results have the keys, the columns of the left and of the right side, and ``join_time``, the later of both times.
+            ``"semi"`` and ``"anti"`` give keys and left columns only.
+
+        Raises
+        ------
+        OrderError
+            For a side without watermark.
+        PlanError
+            For missing keys, keys that do not fit, ``lower > upper``, and columns of one name.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> shown = stream_of("ad string, at bigint").watermark("at", 0)
+        >>> clicked = stream_of("ad string, clicked bigint").watermark("clicked", 0)
+        >>> driver = Driver(shown.interval_join(clicked, "ad", lower=0, upper="10 s"))
+        >>> _ = driver.send({"left": [{"ad": "x", "at": 1_000}, {"ad": "y", "at": 2_000}]})
+        >>> driver.send({"right": [{"ad": "x", "clicked": 4_000}, {"ad": "y", "clicked": 13_000}]}).results.to_pylist()
+        [{'ad': 'x', 'at': 1000, 'clicked': 4000, 'join_time': 4000}]
+        """
+        bounds = (
+            to_us(lower, "lower", allow_zero=True, allow_negative=True),
+            to_us(upper, "upper", allow_zero=True, allow_negative=True),
+        )
+        one_of(how, "how", JOIN_TYPES)
+        if bounds[0] > bounds[1]:
+            raise PlanError(
+                "`lower` is beyond `upper`",
+                got=f"lower={shown(lower)}, upper={shown(upper)}",
+                hint='write for instance lower="-10 minutes", upper="5 minutes": both are added to the time of the left row',
+            )
+        found = sides_of(self, right, on, "interval_join", left_time=how in ("semi", "anti"))
+        for name, bound in zip(("lower", "upper"), bounds, strict=True):
+            whole_ticks(found, name, bound)
+        columns = named(*found, checked_suffixes(suffixes))
+        if max_rows_per_key is not None:
+            a_number(max_rows_per_key, "max_rows_per_key", 1, "pass a positive whole number, or None for no limit")
+        return self._joined(right, found, IntervalJoin(columns, how, *bounds, max_rows_per_key), idle_timeout)
+
+    def asof_join(
+        self,
+        right: JoinSide,
+        on: On | None = None,
+        *,
+        direction: Direction = "backward",
+        tolerance: Duration | None = None,
+        how: AsofType = "left",
+        suffixes: Suffixes | None = None,
+        idle_timeout: Duration | None = None,
+    ) -> ResultStream:
+        """Join every row with the row of another stream that is nearest in time (SEMANTICS §9.2).
+
+        Parameters
+        ----------
+        right : TimedStream or KeyedStream
+            The other stream, with a watermark of its own; results of a stage have one.
+        on : str or list of str or dict, optional
+            The key columns, as in :meth:`interval_join`.
+        direction : {"backward", "forward", "nearest"}
+            Take the newest row at or before the time of the left row, the oldest at or after it, or the closer one of both (of
+            two equally close ones the earlier). Of rows of equal time the latest arrival is taken.
+        tolerance : int or timedelta or str, optional
+            How far away it may be at the most; ``int`` is milliseconds. Forward and nearest need it. Without it the newest
+            row of every key stays in state for ever, unless a TTL is set.
+        how : {"left", "inner"}
+            Whether left rows without a partner are given with nulls, or only counted (``unmatched``).
+        suffixes : (str, str), optional
+            Suffixes for names that both sides have besides keys. By default the name of the right side gets ``_right``.
+        idle_timeout : int or timedelta or str, optional
+            Leave a side out of the watermark that is silent for longer than this (processing time).
+
+        Returns
+        -------
+        ResultStream
+            Results have the keys and the columns of the left and of the right side. Their event time is that of the left row.
+
+        Raises
+        ------
+        OrderError
+            For a side without watermark.
+        PlanError
+            For missing keys, keys that do not fit, a missing tolerance, and columns of one name.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> trades = stream_of("stock string, at bigint").watermark("at", 0)
+        >>> quotes = stream_of("stock string, quoted bigint, price double").watermark("quoted", 0)
+        >>> driver = Driver(trades.asof_join(quotes, "stock", tolerance="1 min"))
+        >>> old, new = [{"stock": "x", "quoted": t, "price": p} for t, p in ((1_000, 5.0), (3_000, 6.0))]
+        >>> _ = driver.send({"left": [{"stock": "x", "at": 2_000}], "right": [old, new]})
+        >>> driver.close().results.to_pylist()
+        [{'stock': 'x', 'at': 2000, 'quoted': 1000, 'price': 5.0}]
+        """
+        one_of(direction, "direction", DIRECTIONS)
+        one_of(how, "how", ASOF_TYPES)
+        if tolerance is None and direction != "backward":
+            raise PlanError(
+                f'direction="{direction}" needs a tolerance',
+                got="None",
+                then="a left row would wait for ever for a partner that may still come",
+                hint='write tolerance="10 seconds"',
+            )
+        tolerance_us = None if tolerance is None else to_us(tolerance, "tolerance", allow_zero=True)
+        found = sides_of(self, right, on, "asof_join", left_time=True)
+        if tolerance_us is not None:
+            whole_ticks(found, "tolerance", tolerance_us)
+        columns = named(*found, checked_suffixes(suffixes))
+        return self._joined(right, found, AsofJoin(columns, how, direction, tolerance_us), idle_timeout)
+
+    def window_join(
+        self,
+        right: JoinSide,
+        on: On | None = None,
+        *,
+        window: HoppingWindow,
+        how: JoinType = "inner",
+        suffixes: Suffixes | None = None,
+        idle_timeout: Duration | None = None,
+    ) -> ResultStream:
+        """Join with another stream: rows of equal key meet in every window that holds both (SEMANTICS §9.3).
+
+        Parameters
+        ----------
+        right : TimedStream or KeyedStream
+            The other stream, with a watermark of its own; results of a stage have one.
+        on : str or list of str or dict, optional
+            The key columns, as in :meth:`interval_join`.
+        window : TumblingWindow or HoppingWindow
+            The windows: ``krishiv_py.windows.tumbling("1 min")`` or ``hopping(...)``.
+        how : {"inner", "left", "right", "full", "semi", "anti"}
+            Whether rows without a partner in a window are given with nulls; or left rows alone that have one (``"semi"``) or
+            none (``"anti"``).
+        suffixes : (str, str), optional
+            Suffixes for names that both sides have besides keys, and for ``window_start`` and ``window_end`` of a side. By
+            default those of the right side get ``_right``, and the bounds of a left side ``_left``.
+        idle_timeout : int or timedelta or str, optional
+            Leave a side out of the watermark that is silent for longer than this (processing time).
+
+        Returns
+        -------
+        ResultStream
+            Results have the keys, ``window_start`` and ``window_end``, and the columns of the left and of the right side
+            (``"semi"`` and ``"anti"``: of the left one). They come once their window is final.
+
+        Raises
+        ------
+        OrderError
+            For a side without watermark.
+        PlanError
+            For missing keys, keys that do not fit, other windows, and columns of one name.
+
+        Examples
+        --------
+        >>> from krishiv_py import windows
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> asked = stream_of("user string, at bigint").watermark("at", 0)
+        >>> bought = stream_of("user string, paid bigint").watermark("paid", 0)
+        >>> driver = Driver(asked.window_join(bought, "user", window=windows.tumbling("10 s")))
+        >>> _ = driver.send({"left": [{"user": "ann", "at": 1_000}], "right": [{"user": "ann", "paid": 9_000}]})
+        >>> driver.close().results.to_pylist()
+        [{'user': 'ann', 'window_start': 0, 'window_end': 10000, 'at': 1000, 'paid': 9000}]
+        """
+        one_of(how, "how", JOIN_TYPES)
+        if not isinstance(window, HoppingWindow):
+            raise PlanError(
+                "a window join takes tumbling or hopping windows",
+                got=shown(window),
+                hint='write window=krishiv_py.windows.tumbling("1 min")',
+            )
+        found = sides_of(self, right, on, "window_join")
+        for name, length in finer_than_ms(window).items():
+            whole_ticks(found, name, length)
+        bounds = ("window_start", "window_end")
+        columns = named(*found, checked_suffixes(suffixes), taken=bounds)
+        return self._joined(right, found, WindowJoin(columns, how, window), idle_timeout)
+
+    def _joined(self, right: object, sides: Sides, join: Join, idle_timeout: Duration | None) -> ResultStream:
+        idle_us = None if idle_timeout is None else to_us(idle_timeout, "idle_timeout")
+        merged = both(*sides, join.sides, idle_us)
+        assert isinstance(right, OptionMethods)
+        draft = merged_draft(self._draft, right._draft)
+        return self._results(attrs.evolve(draft, input=merged.input, keys=merged.keys, operation=join))

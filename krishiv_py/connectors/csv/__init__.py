@@ -1,1 +1,0 @@
-"""CSV without Spark, by the rules of Spark's reader: lines to fields, fields to values."""

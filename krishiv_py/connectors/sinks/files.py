@@ -1,0 +1,106 @@
+"""Sinks that write files into a folder: Parquet and JSON lines.
+
+The folder of a sink that writes files.
+
+Parquet files, written by tasks straight from Arrow.
+
+Files of JSON lines, written by tasks straight from Arrow.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import attrs
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from krishiv_py.connectors.sink import FileSink, FolderSink, OutputName, Sink
+from krishiv_py.connectors.tables.keys import columns
+from krishiv_py.lazy import lazy
+from krishiv_py.plan.checks import a_text
+from krishiv_py.redaction import shown_text
+from krishiv_py.storage.folders import absolute, of_this_machine
+
+if TYPE_CHECKING:
+    from krishiv_py.connectors import hive
+    from krishiv_py.connectors.json import texts
+else:
+    hive = lazy("krishiv_py.connectors.hive")
+    texts = lazy("krishiv_py.connectors.json.texts")
+
+
+def a_folder(value: str | os.PathLike[str]) -> str:
+    """A folder as text; converts the `path` of a sink."""
+    text = a_text(os.fspath(value) if isinstance(value, os.PathLike) else value, "path", 'pass a folder: "out/results"')
+    return text if "://" in text else of_this_machine(text)
+
+
+def partition_by(value: object) -> tuple[str, ...]:
+    """Return the columns whose values become folders."""
+    return columns(value, "partition_by")
+
+
+def folder_of(sink: Sink | None) -> str | None:
+    """The folder a sink writes into, the same for every task wherever its process was started; None if it has none."""
+    return absolute(os.fspath(sink.path)) if isinstance(sink, FolderSink) else None
+
+
+@attrs.frozen
+class ParquetSink(FileSink):
+    """Parquet files in a folder: exactly once, replaceable by micro-batch (docs/outputs.md).
+
+    The values of the columns in `partition_by` become folders, as Hive and Spark have them: ``day=2026-11-26/user=7/``.
+    Durations stay durations for readers that know Arrow's schema (pyarrow, pandas, Polars); Spark reads them as ``bigint``.
+    """
+
+    path: str = attrs.field(converter=a_folder, repr=shown_text)
+    partition_by: tuple[str, ...] = attrs.field(default=(), converter=partition_by, kw_only=True)
+    suffix: ClassVar[str] = ".parquet"
+
+    def check(self, output: OutputName, schema: pa.Schema) -> None:
+        """Refuse columns of a `schema` of an `output` that cannot be folders."""
+        if self.partition_by:
+            hive.check_partitions(self.title, self.partition_by, schema)
+
+    def write_table(self, table: pa.Table, stream: Any) -> None:
+        """Write the rows of `table` to the open file `stream`."""
+        # parquet has no durations: only Arrow's own schema tells a reader that such numbers are some
+        kept = any(map(_has_durations, table.schema.types))
+        pq.write_table(table, stream, compression="snappy", store_schema=kept)
+
+
+def _has_durations(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_duration(kind)) or any(_has_durations(kind.field(i).type) for i in range(kind.num_fields))
+
+
+_AT_ONCE: Final = 65_536
+
+
+@attrs.frozen
+class JsonSink(FileSink):
+    """Files of JSON lines in a folder, or in folders by `partition_by`; exactly once like :class:`ParquetSink`.
+
+    Each line is an object with all columns in their order. Nulls are ``null``; times are ISO 8601 with microseconds, in UTC and
+    with a ``Z`` where they are instants; bytes are base64; NaN and infinity are the texts ``"NaN"``, ``"Infinity"`` and
+    ``"-Infinity"``; decimals keep all their digits; durations have Spark's text, ``INTERVAL '0 00:00:01.5' DAY TO SECOND``.
+
+    A time before year 1 or after 9999, and a map that has a key twice, stop the query with an
+    :class:`~krishiv_py.OperatorError`.
+    """
+
+    path: str = attrs.field(converter=a_folder, repr=shown_text)
+    partition_by: tuple[str, ...] = attrs.field(default=(), converter=partition_by, kw_only=True)
+    suffix: ClassVar[str] = ".json"
+
+    def check(self, output: OutputName, schema: pa.Schema) -> None:
+        """Refuse columns of a `schema` of an `output` that cannot be folders."""
+        if self.partition_by:
+            hive.check_partitions(self.title, self.partition_by, schema)
+
+    def write_table(self, table: pa.Table, stream: Any) -> None:
+        """Write the rows of `table` to the open file `stream`."""
+        for start in range(0, table.num_rows, _AT_ONCE):
+            lines = texts.objects(table.slice(start, _AT_ONCE), table.schema.names).to_pylist()
+            stream.write(("\n".join(lines) + "\n").encode())

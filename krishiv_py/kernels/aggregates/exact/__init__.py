@@ -1,3 +1,0 @@
-"""Sums of floating-point numbers without rounding: independent of order, batching and merging.
-
-Imports ``arrays`` and the face of ``aggregates``."""

@@ -1,3 +1,0 @@
-"""Aggregates of users: how kernels call them, and accumulators as they are stored."""
-
-from krishiv_py.kernels.aggregates.user.aggregator import User as User

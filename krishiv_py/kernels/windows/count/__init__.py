@@ -1,1 +1,0 @@
-"""Count windows (SEMANTICS §3.7)."""

@@ -1,0 +1,327 @@
+"""Values that a running query gives and takes: control, counters, progress, and windows that fire by the clock.
+
+Define what moves a watermark, or tells the time, and is not read from rows.
+
+Rows that go by the clock of the machine instead of a time of their own (SEMANTICS §10).
+
+Names of counters, and what earlier versions called them.
+
+The progress of a running query, as a frozen value.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from krishiv_py.deprecation import deprecated
+from krishiv_py.plan.durations import UNSET, show_instant
+from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.nodes import Prefix, Project
+from krishiv_py.plan.options.watermarks import WatermarkSpec
+
+
+@attrs.frozen
+class Control:
+    """A watermark to reach, or a heartbeat: what a control file says.
+
+    Attributes
+    ----------
+    watermark_us : int
+        The watermark to reach; ``UNSET`` for a heartbeat, which only tells the time.
+    source : str or None
+        The source it is for; None means all.
+    now_us : int
+        Processing time at which it was written, µs.
+    snapshot : bool
+        Whether what is open is to be given as early results (SEMANTICS §10).
+    """
+
+    watermark_us: int
+    source: str | None
+    now_us: int
+    snapshot: bool = False
+
+
+@attrs.frozen
+class ProcessingTime(WatermarkSpec):
+    """The watermark is the clock: it goes on without rows, and rows are never behind it."""
+
+    lag_us: int = 0
+
+    @property
+    def _by_clock(self) -> bool:
+        """Always."""
+        return True
+
+    def _describe(self) -> str:
+        """One line for ``explain()``."""
+        return "the clock, as it is recorded with every batch"
+
+
+@attrs.frozen(eq=False, repr=False)
+class BatchTime(Expr):
+    """Says when a micro-batch was begun, by the clock that is recorded with it.
+
+    Attributes
+    ----------
+    at_us : int or None
+        µs since the epoch; None in a plan, as it is known in a batch only.
+    """
+
+    at_us: int | None = None
+
+    def _parts(self) -> tuple[Any, ...]:
+        return ("processing_time()",)
+
+
+def stamped(prefix: tuple[Prefix, ...], at_us: int) -> tuple[Prefix, ...]:
+    """Stateless steps in a batch of this time, µs."""
+    return tuple(_at(step, at_us) if isinstance(step, Project) and uses_clock(step) else step for step in prefix)
+
+
+def uses_clock(step: Project) -> bool:
+    """Return whether a step asks for the clock."""
+    return any(isinstance(expr, BatchTime) for _, expr in step.columns)
+
+
+def _at(step: Project, at_us: int) -> Project:
+    return attrs.evolve(step, columns=tuple((n, BatchTime(at_us) if isinstance(e, BatchTime) else e) for n, e in step.columns))
+
+
+RENAMED: Final = {"out_of_range": "time_out_of_range"}
+"""Old names, with the new ones: a counter is called like the reason in a late row."""
+
+
+class Counters(dict[str, int]):
+    """Counts by name. An old name gives the count of the new one, and warns."""
+
+    def __missing__(self, name: str) -> int:
+        return self._renamed(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The count of `name`, or the `default`."""
+        if name not in self and RENAMED.get(name) in self:
+            return self._renamed(name)
+        return super().get(name, default)
+
+    def _renamed(self, name: str) -> int:
+        new = RENAMED.get(name)
+        if new is None or new not in self:
+            raise KeyError(name)
+        deprecated(f"the counter {name!r}", repr(new), callers=2)
+        return self[new]
+
+
+BEHIND: Final = "behind_us_"
+"""The beginning of a counter of rows that came so many µs after a newer row, at most (see ``query.lateness()``)."""
+FAILED: Final = "failed:"
+"""The beginning of a counter of rows that failed an expectation, or a function, of that name, and went to the late output."""
+FAILED_DROPPED: Final = "failed_dropped:"
+"""The same of rows that were dropped."""
+
+
+def failed_of(counters: dict[str, int]) -> dict[str, int]:
+    """Return how many rows failed, by the name of the expectation or function.
+
+    Examples
+    --------
+    >>> failed_of({"rows": 9, "failed:amount > 0": 2, "failed_dropped:amount > 0": 1})
+    {'amount > 0': 3}
+    """
+    found: dict[str, int] = {}
+    for counter, n in counters.items():
+        kind, colon, name = counter.partition(":")
+        if f"{kind}{colon}" in (FAILED, FAILED_DROPPED):
+            found[name] = found.get(name, 0) + n
+    return found
+
+
+def behind_of(counters: dict[str, int]) -> dict[int, int]:
+    """Return how many rows came after a newer one: by the largest distance, µs, that each counter stands for.
+
+    Examples
+    --------
+    >>> behind_of({"rows": 9, "behind_us_5000": 2, "behind_us_1000": 1})
+    {1000: 1, 5000: 2}
+    """
+    return dict(sorted((int(name[len(BEHIND) :]), n) for name, n in counters.items() if name.startswith(BEHIND)))
+
+
+def summed(every: Iterable[dict[str, int]]) -> dict[str, int]:
+    """Return the sums of counters by name."""
+    found: dict[str, int] = {}
+    for counters in every:
+        for name, n in counters.items():
+            found[name] = found.get(name, 0) + n
+    return found
+
+
+def under_new_names(counters: dict[str, int]) -> dict[str, int]:
+    """The `counters` of a checkpoint, which an earlier version may have written; changed in place."""
+    for old, new in RENAMED.items():
+        if old in counters:
+            counters[new] = counters.get(new, 0) + counters.pop(old)
+    return counters
+
+
+@attrs.frozen
+class TableVersion:
+    """Says which version of a table a micro-batch looked rows up in (SEMANTICS §9.3).
+
+    Attributes
+    ----------
+    version : int
+        Counts the tables that were loaded and differed from the one before, from 1 on.
+    loaded_us : int
+        When it was last loaded, µs since the epoch by the clock of the query.
+    rows : int
+        How many rows it has.
+    """
+
+    version: int
+    loaded_us: int
+    rows: int
+
+
+@attrs.frozen
+class Progress:
+    """The progress of a query.
+
+    Attributes
+    ----------
+    batch_id : int
+        The last finished micro-batch, -1 before the first.
+    watermark_us : int
+        The watermark of that batch, µs; minus 2**63 while unset.
+    rows : int
+        Input rows so far, over all restarts.
+    late : dict
+        Refused rows by reason, so far.
+    counters : dict
+        Everything counted, under SEMANTICS §4.5's names without prefix.
+    open_windows, open_rows, state_bytes, firings : int
+        The content of the state, and results fired so far.
+    source_watermarks_us : dict
+        The watermark of every declared source, µs; empty for a single source.
+    idle_sources : tuple of str
+        Sources that were silent for longer than the idle time-out when the last batch ended; no watermark waits for them.
+    sink_rows : dict
+        Rows that went to each output so far, over all restarts: of each output of the query by its name (``"results"`` where
+        there is only one), and under ``"late_rows"`` the late rows that went to a sink or handler. Of a query over several
+        stages those of all stages.
+    backlog : dict
+        How much each source has that no micro-batch has taken, as it was when the source planned last: records of
+        Kafka topics, files of a folder, what a source of your own states (``Source.backlog``). Sources that do not know, and
+        memory streams, are not in it.
+    partition_backlog : dict
+        The same by partition, of sources that know it: of Kafka ``"events-0"``. Where two sources have a partition of the same
+        name, the name of the source is before it.
+    partition_times_us : dict
+        The largest event time that this run has read of each partition, µs, where all partitions have one watermark (else see
+        `source_watermarks_us`): how far they are from one another. On Spark, of sources that name them.
+    watermark_advances : int
+        How often a batch has moved the watermark, over all restarts.
+    held_back : dict
+        How often the planning of each source was put off in this run because it was too far ahead
+        (``MultiSourceWatermarkSpec.max_drift``).
+    tables : dict
+        Of each table of a lookup join that a function loads, by the name of the function, the :class:`TableVersion` that the
+        last batch saw.
+    batch_seconds : float
+        How long the last finished micro-batch took, s: reading, windows and both outputs.
+    batch_ended_us : int or None
+        When it ended, µs since the epoch by the clock of the machine; None before the first.
+    doubts : tuple of str
+        What looks wrong in the event times of this run, such as seconds that are read as milliseconds, and what helps.
+    stages : dict
+        The progress of each stage by its name; empty for a query of one stage. Of several, the progress of the whole has the
+        batch, watermark and sources of the first stage, the rows and counters of the stages that read sources (each source
+        once), the firings of the last stage, and the sums of the rest.
+    """
+
+    batch_id: int = -1
+    watermark_us: int = UNSET
+    rows: int = 0
+    late: dict[str, int] = attrs.field(factory=dict, converter=Counters)
+    counters: dict[str, int] = attrs.field(factory=dict, converter=Counters)
+    open_windows: int = 0
+    open_rows: int = 0
+    state_bytes: int = 0
+    firings: int = 0
+    source_watermarks_us: dict[str, int] = attrs.field(factory=dict)
+    idle_sources: tuple[str, ...] = ()
+    sink_rows: dict[str, int] = attrs.field(factory=dict)
+    backlog: dict[str, int] = attrs.field(factory=dict, eq=False)
+    partition_backlog: dict[str, int] = attrs.field(factory=dict, eq=False)
+    partition_times_us: dict[str, int] = attrs.field(factory=dict)
+    watermark_advances: int = 0
+    held_back: dict[str, int] = attrs.field(factory=dict)
+    tables: dict[str, TableVersion] = attrs.field(factory=dict)
+    batch_seconds: float = attrs.field(default=0.0, eq=False)
+    batch_ended_us: int | None = attrs.field(default=None, eq=False)
+    doubts: tuple[str, ...] = ()
+    stages: dict[str, Progress] = attrs.field(factory=dict)
+
+    @property
+    def pending_window_count(self) -> int:
+        """The open windows, under the name of the metric."""
+        return self.open_windows
+
+    @property
+    def watermark(self) -> str:
+        """The watermark as readable text."""
+        return show_instant(self.watermark_us)
+
+    def __str__(self) -> str:
+        late = ", ".join(f"{n} {r}" for r, n in self.late.items() if n) or "none"
+        held = "".join(f", held back: {name} {times}" for name, times in sorted(self.held_back.items()))
+        seen = "".join(f", table {name}: version {one.version}" for name, one in self.tables.items())
+        doubts = "".join(f", ! {problem}" for problem in self.doubts)
+        return (
+            f"batch {self.batch_id}: watermark {self.watermark}, {self.rows} rows, late: {late}, "
+            f"{self.open_windows} open windows, {self.state_bytes} state bytes, {self.firings} firings{held}{seen}{doubts}"
+        )
+
+
+def of_stages(stages: dict[str, Progress], inputs: Sequence[int], leading: int) -> Progress:
+    """The progress of a query by that of its stages; the `inputs` among them count input rows, one is `leading` in time."""
+    every = list(stages.values())
+    if len(every) == 1:
+        return every[0]
+    counters = summed([every[n].counters for n in inputs])
+    late = dict(every[0].late)
+    for stage in every[1:]:
+        for reason, rows in stage.late.items():
+            late[reason] = late.get(reason, 0) + rows
+    counters["firings"] = every[-1].firings
+    return attrs.evolve(
+        every[0],
+        watermark_us=every[leading].watermark_us,
+        rows=counters.get("rows", 0),
+        late=late,
+        counters=counters,
+        open_windows=sum(s.open_windows for s in every),
+        open_rows=sum(s.open_rows for s in every),
+        state_bytes=sum(s.state_bytes for s in every),
+        firings=every[-1].firings,
+        sink_rows=summed([s.sink_rows for s in every]),
+        stages=stages,
+    )
+
+
+def waiting(sources: Mapping[str, int | Mapping[str, int]]) -> tuple[dict[str, int], dict[str, int]]:
+    """Return what waits by source, and by partition where a source has them.
+
+    Examples
+    --------
+    >>> waiting({"files": 3, "clicks": {"t-0": 1, "t-1": 4}})
+    ({'files': 3, 'clicks': 5}, {'t-0': 1, 't-1': 4})
+    """
+    total = {name: n if isinstance(n, int) else sum(n.values()) for name, n in sources.items()}
+    parts = [(name, part, n) for name, found in sources.items() if not isinstance(found, int) for part, n in found.items()]
+    often = Counter(part for _, part, _ in parts)
+    return total, {part if often[part] == 1 else f"{name} {part}": n for name, part, n in parts}

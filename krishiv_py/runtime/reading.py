@@ -1,0 +1,610 @@
+"""Readers of files: CSV, JSON and Parquet as rows, with malformed rows and the place of a row.
+
+Define what readers hand on.
+
+Define what is done with input that cannot be read: the query fails and says where, or the input is set aside and counted.
+
+The path of a source: checked where it is given, and the columns that its folders add.
+
+Define what all readers of files have in common: what cannot be read fails the query, or is set aside.
+
+Files of JSON lines, read by Arrow in the tasks.
+
+Parquet files, read by Arrow in the tasks: only the columns that are needed, and every file held to the schema.
+
+Files of CSV, read without Spark by the rules of its reader (docs/sources.md).
+
+Files that Arrow reads: which sources they are of, and what reads them.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, Final
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from krishiv_py.connectors.csv import CsvOptions, Records, header_of, records, unreadable, values
+from krishiv_py.connectors.fit import FILE, MisfitError, Rule, cut_to_microseconds, lacking, spelt
+from krishiv_py.connectors.hive import partitions
+from krishiv_py.connectors.json.lines import BLOCK_BYTES, JsonLines, blocks
+from krishiv_py.connectors.malformed import Malformed
+from krishiv_py.connectors.parquet_columns import FileColumn, explained, file_columns, open_parquet
+from krishiv_py.connectors.ranges import RangeSource
+from krishiv_py.errors import PlanError, SourceError
+from krishiv_py.plan.nodes import FileSource, MemorySource, Source
+from krishiv_py.plan.running import Control
+from krishiv_py.replay_index import open_sent
+from krishiv_py.replay_log import CONTROL, control_of, sent_at
+from krishiv_py.storage.files import arrow_reads, store_at
+from krishiv_py.storage.folders import of_this_machine
+from krishiv_py.storage.listing import PATTERN, passed_over
+from krishiv_py.storage.settings import Stores
+from krishiv_py.storage.store import Store
+from krishiv_py.types import type_text
+
+
+@attrs.frozen(eq=False)
+class Scanned:
+    """Rows of a source, a control, or input that was set aside.
+
+    `now_us` is when rows were sent, and `partition` names where they are from, where that is known.
+    """
+
+    batch: pa.RecordBatch | None
+    control: Control | None = None
+    now_us: int | None = None
+    malformed: tuple[Malformed, ...] = ()
+    partition: str = ""
+
+    @property
+    def only_time(self) -> bool:
+        """Return whether it is a send without rows, which says no more than when it was."""
+        return self.batch is None and self.control is None and not self.malformed
+
+
+UNREADABLE: Final = (pa.ArrowException, OSError, UnicodeDecodeError, EOFError)
+
+
+@attrs.frozen
+class Rules:
+    """Holds what a source is to do with input that does not fit.
+
+    Attributes
+    ----------
+    aside : bool
+        Put malformed inset aside instead of failing.
+    missing_null : bool
+        Take a column or a field that a file does not have as null instead of refusing the file.
+    cut : bool
+        Cut times in nanoseconds to microseconds instead of refusing the file.
+    """
+
+    aside: bool = False
+    missing_null: bool = True
+    cut: bool = False
+
+
+def shown_path(path: str) -> str:
+    """A path as people write it."""
+    return path.removeprefix("file://").removeprefix("file:") if path.startswith("file:") else path
+
+
+@contextmanager
+def opened(store: Store, path: str, shown: str, *, as_lines: bool = False) -> Iterator[Any]:
+    """A file, decompressed by its suffix if it is read in lines.
+
+    Raises
+    ------
+    SourceError
+        When it is not there any more or may not be read, whatever the rules are: that says nothing about its rows.
+    """
+    try:
+        found = store.arrow.open_input_stream(path, compression=_compression(path)) if as_lines else store.open(path)
+    except FileNotFoundError as problem:
+        raise gone(shown) from problem
+    except OSError as problem:
+        raise SourceError(
+            "a file cannot be opened", got=f"{shown}: {problem}", hint="see that every worker may read it"
+        ) from problem
+    with found:
+        yield found
+
+
+def gone(shown: str) -> SourceError:
+    """The error for a file that was listed and is not there when it is to be read."""
+    return SourceError(
+        "a file went before it was read",
+        got=shown,
+        hint="put it back; remove files only after the batch that reads them is done",
+    )
+
+
+def _compression(path: str) -> str | None:
+    ends = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+    return next((kind for end, kind in ends.items() if path.lower().endswith(end)), None)
+
+
+def readable(store: Store, path: str) -> bool:
+    """Return whether the bytes of a file can be had: then what went wrong is what is in them."""
+    try:
+        with store.arrow.open_input_stream(path, compression=None) as stream:
+            while stream.read(1 << 22):
+                pass
+    except OSError:
+        return False
+    return True
+
+
+@attrs.frozen
+class Located:
+    """A path that was looked at.
+
+    Attributes
+    ----------
+    path : str
+        Absolute where the files are on this machine.
+    literal : bool
+        Whether it names a folder or file as it is, though it may look like a pattern.
+    """
+
+    path: str
+    literal: bool
+
+    @property
+    def for_spark(self) -> str:
+        """The path as Spark takes it, for which some characters have a meaning."""
+        return literal_path(self.path) if self.literal else self.path
+
+
+def located(path: str, *, streaming: bool, here: bool) -> Located:
+    """Look at a path where it is given; only one that is `here`, on this machine, is looked for.
+
+    Raises
+    ------
+    SourceError
+        When there is nothing, or a file where a folder is needed.
+    PlanError
+        For a scheme with one slash.
+    """
+    if not here:
+        return Located(path, literal=False)
+    own = os.path.abspath(of_this_machine(path).removeprefix("file://").removeprefix("file:"))
+    if not os.path.exists(own):
+        if not PATTERN.search(own):
+            raise SourceError("there is no such file or folder", got=path, hint="correct the path, or make the folder before")
+        if not streaming and not any(glob.iglob(own)) and "{" not in own:
+            raise SourceError("no file matches the pattern", got=path, hint="correct the pattern")
+        return Located(own, literal=False)
+    if streaming and os.path.isfile(own):
+        raise SourceError(
+            "a stream of files needs a folder",
+            got=f"the file {path}",
+            then="no other file would ever come",
+            hint="pass its folder or a pattern, or read it with streaming=False",
+        )
+    return Located(own, literal=True)
+
+
+def literal_path(path: str) -> str:
+    """A path as Spark takes it, which takes some characters for a pattern."""
+    return PATTERN.sub(r"\\\g<0>", path)
+
+
+def with_partitions(schema: pa.Schema, paths: list[str]) -> pa.Schema:
+    """A schema read from files, and the columns that their folders add."""
+    found: dict[str, list[str | None]] = {}
+    for path in paths:
+        for name, value in partitions(path).items():
+            found.setdefault(name, []).append(value)
+    present = {name.lower() for name in schema.names}
+    for name, texts in found.items():
+        if name.lower() not in present:
+            schema = schema.append(pa.field(name, _type_of(texts)))
+    return schema
+
+
+def _type_of(texts: list[str | None]) -> pa.DataType:
+    """The narrowest type that holds all texts, as Spark has it for partition folders."""
+    column = pa.array(texts, pa.string())
+    for type_ in (pa.int32(), pa.int64(), pa.date32()):
+        try:
+            column.cast(type_)
+        except pa.ArrowInvalid:
+            continue
+        return type_
+    return pa.string()
+
+
+@attrs.frozen(eq=False)
+class FileReader:
+    """Batches of file names; Arrow reads the files."""
+
+    schema: pa.Schema
+    rules: Rules = attrs.field(factory=Rules)
+    stores: Stores = attrs.field(factory=Stores, eq=False, repr=False, kw_only=True)
+
+    kind: ClassVar[str]
+    as_lines: ClassVar[bool] = False
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterator[Scanned]:
+        for path in batch.column(0).to_pylist():
+            if not passed_over(path):
+                yield from self.read_file(path)
+
+    def read_file(self, uri: str) -> Iterator[Scanned]:
+        """The rows of a file, and what of it is set aside."""
+        store, path = store_at(uri)
+        shown, rows = shown_path(uri), 0
+        with opened(store, path, shown, as_lines=self.as_lines) as found:
+            try:
+                for scanned in self.scanned(found, uri):
+                    yield scanned
+                    rows += 0 if scanned.batch is None else scanned.batch.num_rows
+            except (*UNREADABLE, MisfitError) as problem:
+                if not isinstance(problem, MisfitError) and not readable(store, path):
+                    raise SourceError(
+                        "a file cannot be read", got=f"{shown}: {problem}", hint="see that every worker can read it"
+                    ) from problem
+                what = str(problem) if isinstance(problem, MisfitError) else f"not a whole {self.kind} file ({problem})"
+                yield self.put_aside([Malformed(shown, None, None, what + (f", after {rows} rows" if rows else ""))])
+
+    def put_aside(self, malformed: list[Malformed]) -> Scanned:
+        """Return what is set aside.
+
+        Raises
+        ------
+        SourceError
+            When nothing may be.
+        """
+        if not self.rules.aside:
+            raise malformed[0].error()
+        return Scanned(None, malformed=tuple(malformed))
+
+    def scanned(self, found: Any, uri: str) -> Iterator[Scanned]:
+        """The rows of an open file."""
+        raise NotImplementedError
+
+
+@attrs.frozen(eq=False)
+class SameValue:
+    """One value for all rows of the file."""
+
+    value: pa.Scalar
+
+    @classmethod
+    def by_folder(cls, field: pa.Field, text: str | None) -> SameValue:
+        """The value that the name of a folder gives."""
+        try:
+            return cls(_of_text(text, field.type))
+        except pa.ArrowException as problem:
+            raise MisfitError(
+                f"the folder {field.name}={text} gives no {type_text(field.type)}", "", "rename the folder"
+            ) from problem
+
+    def of(self, part: pa.RecordBatch) -> pa.Array:
+        """As many values as there are rows."""
+        return pa.repeat(self.value, part.num_rows) if self.value.is_valid else pa.nulls(part.num_rows, self.value.type)
+
+
+def _of_text(text: str | None, type_: pa.DataType) -> pa.Scalar:
+    """A value as the name of a folder has it; a time without a zone is UTC."""
+    written = pa.scalar(text, pa.string())
+    if pa.types.is_timestamp(type_) and type_.tz is not None:
+        try:
+            return written.cast(pa.timestamp(type_.unit)).cast(type_)
+        except pa.ArrowInvalid:  # it has one
+            return written.cast(type_)
+    return written.cast(type_)
+
+
+def by_folders(batch: pa.RecordBatch, uri: str, rows: pa.Array | None = None) -> pa.RecordBatch:
+    """Rows of a file, in which a folder of its path says what they do not: row by row, wherever a batch ends.
+
+    Parameters
+    ----------
+    batch : pyarrow.RecordBatch
+        The rows, in the columns of the schema.
+    uri : str
+        The path of the file.
+    rows : pyarrow.Array, optional
+        Which rows are of this file; all of them by default.
+
+    Raises
+    ------
+    MisfitError
+        When a folder names no value of the column's type.
+    """
+    named = partitions(uri)
+    for at, field in enumerate(batch.schema):
+        folder = spelt(field.name, list(named)) if named and batch.column(at).null_count else None
+        if folder is not None:
+            column, value = batch.column(at), SameValue.by_folder(field, named[folder]).value
+            unsaid = column.is_null() if rows is None else pc.and_(column.is_null(), rows)
+            batch = batch.set_column(at, field, pc.if_else(unsaid, value, column))
+    return batch
+
+
+@attrs.frozen(eq=False)
+class JsonReader(FileReader):
+    """Batches of file names; `known` are all columns of the source, read or not."""
+
+    known: tuple[str, ...] = ()
+
+    kind: ClassVar[str] = "JSON"
+    as_lines: ClassVar[bool] = True
+
+    def scanned(self, found: Any, uri: str) -> Iterator[Scanned]:
+        """The rows of an open file, block by block; of what a line does not say, its folders may have the value."""
+        lines = JsonLines(self.schema, self.known)
+        for parsed in lines.read(found):
+            if parsed.batch.num_rows:
+                yield Scanned(by_folders(parsed.batch, uri))
+            if parsed.bad:
+                yield self.put_aside([Malformed(shown_path(uri), b.line, b.text, b.problem) for b in parsed.bad])
+
+
+_READ_ROWS = 1 << 18
+
+
+@attrs.frozen(eq=False)
+class ParquetReader(FileReader):
+    """Batches of file names; Arrow reads the files. `sent` for those of a sender, whose checksums are looked at."""
+
+    sent: bool = False
+
+    kind: ClassVar[str] = "parquet"
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterator[Scanned]:
+        if not self.sent:
+            yield from super().__call__(batch)
+            return
+        for uri in batch.column(0).to_pylist():
+            yield from self._rows(open_sent(*store_at(uri)), uri)
+
+    def scanned(self, found: Any, uri: str) -> Iterator[Scanned]:
+        """The rows of an open file."""
+        return self._rows(open_parquet(found), uri)
+
+    def _rows(self, parquet: pq.ParquetFile, uri: str) -> Iterator[Scanned]:
+        names = parquet.schema_arrow.names
+        control = control_of(parquet.read()) if names and names[0] == CONTROL else None
+        if control is not None:
+            yield Scanned(None, control, control.now_us)
+            return
+        count, groups = parquet.metadata.num_rows, parquet.metadata.num_row_groups
+        if sum(parquet.metadata.row_group(n).num_rows for n in range(groups)) != count:
+            raise pa.ArrowInvalid(f"its row groups do not make up the {count} rows it is said to have")
+        if not count:
+            if self.sent:
+                yield Scanned(None, None, sent_at(parquet.schema_arrow))
+            return
+        now_us = sent_at(parquet.schema_arrow)
+        stored = file_columns(self.schema, parquet, self._rule())
+        fields = [stored.get(f.name) or self._field(f, parquet, uri) for f in self.schema]
+        wanted = [f.name for f in fields if isinstance(f, FileColumn)]
+        for part in parquet.iter_batches(_READ_ROWS, columns=wanted, use_threads=False):
+            if not self.sent:
+                for column in part.columns:
+                    _look_at_texts(column)
+            try:
+                arrays = [f.of(part) for f in fields]
+            except MisfitError as problem:
+                raise self._refused(problem) from problem
+            yield Scanned(pa.RecordBatch.from_arrays(arrays, schema=self.schema), None, now_us)
+
+    def _field(self, field: pa.Field, parquet: pq.ParquetFile, uri: str) -> SameValue:
+        """Return the values of a column that the file does not have."""
+        by_folder = partitions(uri)
+        folder = spelt(field.name, list(by_folder))
+        if folder is not None:
+            return SameValue.by_folder(field, by_folder[folder])
+        if self.rules.missing_null:
+            return SameValue(pa.scalar(None, field.type))
+        raise self._refused(lacking(parquet.schema_arrow.names, field.name))
+
+    def _rule(self) -> Rule:
+        """Return the rule for other names and types, of columns and of fields inside them."""
+        leaf = cut_to_microseconds if self.rules.cut else FILE.leaf
+        return attrs.evolve(FILE, missing="null" if self.rules.missing_null else "fail", leaf=leaf)
+
+    def _refused(self, problem: MisfitError) -> MisfitError:
+        """The same error with the types, or with the option that would take the file."""
+        way = '; missing_columns="null" would take it as null' if problem.lacks else ""
+        return MisfitError(explained(problem) + way, "", problem.hint)
+
+
+def _look_at_texts(column: pa.Array) -> None:
+    """Arrow's reader lets bytes through that are no UTF-8. ASCII, the most common, is seen at a glance."""
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        data = column.buffers()[2]
+        if data is None or np.frombuffer(data, np.uint8).max(initial=0) < 128:
+            return
+    elif not (pa.types.is_nested(column.type) or pa.types.is_dictionary(column.type)):
+        return
+    column.validate(full=True)
+
+
+_SOMETHING: Final = r"[^\x00-\x20]"
+_REPLACED: Final = "\ufffd"
+_NOT_UTF_8: Final = "bytes that are not UTF-8"
+
+
+@attrs.frozen(eq=False)
+class _Lines:
+    """Lines of a block that are input: text, numbers from 1, and which had bytes that are not UTF-8."""
+
+    text: pa.Array
+    numbers: np.ndarray[Any, np.dtype[np.int64]]
+    odd: dict[int, bytes]
+
+
+@attrs.frozen(eq=False)
+class CsvReader(FileReader):
+    """Batches of file names; `known` are all columns of the source, read or not."""
+
+    options: CsvOptions = attrs.field(factory=CsvOptions)
+    known: pa.Schema = attrs.field(factory=lambda: pa.schema([]))
+
+    kind: ClassVar[str] = "CSV"
+    as_lines: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, source: FileSource, schema: pa.Schema, rules: Any) -> CsvReader:
+        """Return what reads the columns in `schema` of a source.
+
+        Raises
+        ------
+        PlanError
+            For options that only Spark follows, and types that CSV has no form for.
+        """
+        options, odd = CsvOptions.of(source.options), unreadable(source.schema)
+        if odd:
+            what, hint = "CSV has no form for columns of these types", "read them as string, and convert them"
+            raise PlanError(what, got=", ".join(odd), hint=hint)
+        return cls(schema, rules, options, source.schema)
+
+    def scanned(self, found: Any, uri: str) -> Iterator[Scanned]:
+        """The rows of an open file, block by block."""
+        headed = not self.options.header
+        for lines in input_lines(found, self.options):
+            text, numbers = lines.text, lines.numbers
+            if not headed and len(text):
+                self._check_header(text[0].as_py(), uri)
+                text, numbers, headed = text.slice(1), numbers[1:], True
+            if len(text):
+                yield from self._rows(attrs.evolve(lines, text=text, numbers=numbers), uri)
+
+    def _rows(self, lines: _Lines, uri: str) -> Iterator[Scanned]:
+        read = records(lines.text, len(self.known), self.options)
+        at = {name: n for n, name in enumerate(self.known.names)}
+        converted = [values(read.columns[at[field.name]], field.type) for field in self.schema]
+        bad = np.zeros(len(read.lines), np.bool_)
+        for _, none in converted:
+            bad |= none
+        odd = self._odd(lines, read, at)
+        batch = pa.RecordBatch.from_arrays([column for column, _ in converted], schema=self.schema)
+        wrong = bad | odd
+        if wrong.any():
+            batch = batch.filter(pa.array(~wrong))
+        if batch.num_rows:
+            yield Scanned(batch)
+        problems = dict.fromkeys(read.bad.tolist(), self._record) | {
+            int(line): _NOT_UTF_8 if is_odd else self._record
+            for line, is_odd in zip(read.lines[wrong], (odd & ~bad)[wrong], strict=True)
+        }
+        if problems:
+            yield self.put_aside([self._malformed(lines, at, problems[at], uri) for at in sorted(problems)])
+
+    def _odd(self, lines: _Lines, read: Records, at: dict[str, int]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Return which rows have bytes that are not UTF-8 in a text that is read."""
+        found = np.zeros(len(read.lines), np.bool_)
+        if lines.odd:
+            found = np.isin(lines.numbers[read.lines], list(lines.odd))
+            texts = [read.columns[at[f.name]] for f in self.schema if pa.types.is_string(f.type)]
+            replaced = np.zeros(len(read.lines), np.bool_)
+            for column in texts:
+                replaced |= pc.fill_null(pc.match_substring(column, _REPLACED), False).to_numpy(zero_copy_only=False)
+            found &= replaced
+        return found
+
+    @property
+    def _record(self) -> str:
+        return f"no record of {', '.join(f'{field.name} {type_text(field.type)}' for field in self.known)}"
+
+    def _malformed(self, lines: _Lines, at: int, problem: str, uri: str) -> Malformed:
+        number = int(lines.numbers[at])
+        raw = lines.odd.get(number)
+        text = lines.text[at].as_py() if raw is None else raw.decode("utf-8", "backslashreplace")
+        return Malformed(shown_path(uri), number, text, problem)
+
+    def _check_header(self, line: str, uri: str) -> None:
+        """See that the header names the columns, in whatever case.
+
+        Raises
+        ------
+        SourceError
+            When it names others.
+        """
+        found = header_of(line, self.options)
+        if [name.lower() for name in found] != [name.lower() for name in self.known.names]:
+            raise SourceError(
+                f"{shown_path(uri)}: the header names other columns than the schema",
+                got=f"header {', '.join(found)}; schema {', '.join(self.known.names)}"[:600],
+                then="values would come under wrong names",
+                hint="pass a schema with the columns of the header, in its order",
+            )
+
+
+def input_lines(stream: Any, options: CsvOptions) -> Iterator[_Lines]:
+    """The lines of a file that are neither blank nor comments, block by block."""
+    first = 1
+    for raw in blocks(stream, BLOCK_BYTES):
+        block = raw.decode("latin-1").encode() if options.latin else raw
+        if b"\r" in block:
+            block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        block = block.removesuffix(b"\n")
+        odd: dict[int, bytes] = {}
+        try:
+            whole = block.decode()
+        except UnicodeDecodeError:
+            whole = block.decode("utf-8", "replace")
+            odd = {first + n: line for n, line in enumerate(block.split(b"\n")) if not _is_utf_8(line)}
+        text = pc.split_pattern(pa.array([whole]), "\n").flatten()
+        kept = pc.match_substring_regex(text, _SOMETHING)
+        if options.comment:
+            kept = pc.and_not(kept, pc.starts_with(text, options.comment))
+        numbers = np.arange(first, first + len(text))[kept.to_numpy(zero_copy_only=False)]
+        first += len(text)
+        yield _Lines(text.filter(kept), numbers, odd)
+
+
+def _is_utf_8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def header_columns(path: str, options: CsvOptions) -> list[str]:
+    """Return what the first line of a file calls its columns: ``_c0``, ``_c1`` where it is not a header."""
+    store, root = store_at(path)
+    with opened(store, root, shown_path(path), as_lines=True) as found:
+        for lines in input_lines(found, options):
+            if len(lines.text):
+                names = header_of(lines.text[0].as_py(), options)
+                return list(names) if options.header else [f"_c{n}" for n in range(len(names))]
+    return []
+
+
+def arrow_scanned(source: Source) -> bool:
+    """Return whether Arrow reads the rows of a source in the tasks, so that only names or ranges travel through the JVM."""
+    return isinstance(source, (MemorySource, RangeSource)) or (
+        isinstance(source, FileSource)
+        and source.format in ("parquet", "json")
+        and not source.options
+        and arrow_reads(source.path)
+    )
+
+
+def planned_here(source: Source) -> bool:
+    """Return whether the library plans the files of a source, whoever reads them."""
+    return isinstance(source, FileSource) and arrow_reads(source.path)
+
+
+def file_reader(source: FileSource, schema: pa.Schema) -> FileReader:
+    """Return what reads the files of a source in the tasks."""
+    rules = Rules(source.on_malformed == "side_output", source.missing_columns == "null", source.nanoseconds == "cut")
+    if source.format == "csv":  # of a session without Spark
+        return CsvReader.of(source, schema, rules)
+    if source.format == "json":
+        return JsonReader(schema, rules, tuple(source.schema.names))
+    return ParquetReader(schema, rules)
