@@ -17,7 +17,7 @@ from krishiv_py.connectors.kafka.columns import KeyFormat
 from krishiv_py.connectors.kafka.making import kafka_source
 from krishiv_py.connectors.kafka.settings import Option
 from krishiv_py.connectors.kafka.source import OnLost, ValueFormat
-from krishiv_py.connectors.kafka.starting import RemoteStart as KafkaPlace
+from krishiv_py.connectors.kafka.starting import KafkaPosition
 from krishiv_py.connectors.ranges import node_of
 from krishiv_py.connectors.source import Source
 from krishiv_py.connectors.tables.delta.making import DeltaPlace, delta_source
@@ -335,8 +335,8 @@ class RangedSources:
         topic: str | None = None,
         partition: str | None = None,
         offset: str | None = None,
-        starting: KafkaPlace = "earliest",
-        ending: KafkaPlace | None = None,
+        starting: KafkaPosition = "earliest",
+        ending: KafkaPosition | None = None,
         max_offsets_per_batch: int | None = None,
         on_malformed: OnMalformed = "fail",
         on_lost: OnLost = "fail",

@@ -9,7 +9,7 @@ import attrs
 
 from krishiv_py.errors import SourceError
 
-RemoteStart: TypeAlias = "str | int | bytes | None"
+Content: TypeAlias = "str | int | bytes | None"
 
 
 @attrs.frozen
@@ -55,6 +55,6 @@ class Malformed:
         return SourceError(f"{self.where}: {' '.join(self.problem.split())}", got=shown, hint=hint)
 
 
-def in_columns(malformed: Sequence[Malformed]) -> dict[str, list[RemoteStart]]:
+def in_columns(malformed: Sequence[Malformed]) -> dict[str, list[Content]]:
     """All that is known of each, as columns."""
     return {name: [getattr(m, name) for m in malformed] for name in attrs.fields_dict(Malformed)}

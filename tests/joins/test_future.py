@@ -19,7 +19,7 @@ JOINS: dict[str, Callable[[Any, Any], Any]] = {
     "nearest": lambda left, right: left.asof_join(right, "key", direction="nearest", tolerance=50),
     "window": lambda left, right: left.window_join(right, "key", window=windows.tumbling(50), how="full"),
 }
-RemoteStart = Callable[[Any], Any]
+Built = Callable[[Any], Any]
 
 
 def left() -> Any:

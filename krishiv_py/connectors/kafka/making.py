@@ -14,7 +14,7 @@ from krishiv_py.connectors.kafka.client import kafka, matching, partitions
 from krishiv_py.connectors.kafka.columns import KeyFormat, Meta, meta_type
 from krishiv_py.connectors.kafka.settings import Connection, Option, brokers, connection
 from krishiv_py.connectors.kafka.source import KafkaSource, OnLost, ValueFormat
-from krishiv_py.connectors.kafka.starting import RemoteStart, where
+from krishiv_py.connectors.kafka.starting import KafkaPosition, where
 from krishiv_py.errors import PlanError, SchemaError, SourceError, failure_text, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_switch, a_text, one_of, wait_us
@@ -63,8 +63,8 @@ def kafka_source(
     topic: str | None = None,
     partition: str | None = None,
     offset: str | None = None,
-    starting: RemoteStart = "earliest",
-    ending: RemoteStart | None = None,
+    starting: KafkaPosition = "earliest",
+    ending: KafkaPosition | None = None,
     max_offsets_per_batch: int | None = None,
     on_malformed: OnMalformed = "fail",
     on_lost: OnLost = "fail",

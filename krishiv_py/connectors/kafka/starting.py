@@ -11,7 +11,7 @@ from krishiv_py.connectors.kafka.settings import Connection
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.durations import time_point_us
 
-RemoteStart: TypeAlias = (
+KafkaPosition: TypeAlias = (
     "Literal['earliest', 'latest'] | int | dt.datetime | Mapping[int, int | str] | Mapping[str, Mapping[int, int | str]]"
 )
 """Where to begin or end: a word, a time (``int`` is ms since the epoch), or offsets by partition (or by topic)."""

@@ -133,7 +133,7 @@ class Arrivals:
     takers : dict
         Who takes which output.
     fail : callable
-        RemoteStart of a taker that fails.
+        Called with the problem of a taker that fails.
     """
 
     folder: str

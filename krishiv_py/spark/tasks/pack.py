@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, Protocol, TypeAlias
 
 import attrs
@@ -12,7 +12,8 @@ from pyspark import TaskContext
 from krishiv_py.connectors.malformed import in_columns
 from krishiv_py.engine.loop import PREPARE
 from krishiv_py.engine.stage import StageOperator, split
-from krishiv_py.kernels.columns.evaluate import apply_prefix
+from krishiv_py.errors import OperatorError
+from krishiv_py.kernels.columns.evaluate import Aside, apply_prefix
 from krishiv_py.kernels.input.malformed import late_output
 from krishiv_py.kernels.input.prepare import Prepare
 from krishiv_py.kernels.input.watermark import WatermarkTracker
@@ -251,6 +252,23 @@ class _Task:
         )
 
 
+def _check_none_aside(aside: Sequence[Aside]) -> None:
+    """Refuse rows that would go to the late output, which a frame does not have.
+
+    Raises
+    ------
+    OperatorError
+        For the first of them; names the expectation or the function.
+    """
+    for one in aside:
+        if not one.dropped:
+            raise OperatorError(
+                f"{one.rows.num_rows} rows have to go to the late output, which to_dataframe() does not have",
+                got=one.name,
+                hint='start(sink) the query instead, or write on_fail="drop" or "fail"',
+            )
+
+
 @attrs.frozen(eq=False)
 class RawPack:
     """For frames that go on in plain Spark: nobody knows their checkpoint, so rows travel unjudged to the operator."""
@@ -280,7 +298,9 @@ class RawPack:
                     tracker.advance(scanned.control.watermark_us, scanned.control.source, 0)
                 else:
                     assert scanned.batch is not None
-                    rows = pa.Table.from_batches([apply_prefix(self.spec.prefix, scanned.batch)])
+                    aside: list[Aside] = []
+                    rows = pa.Table.from_batches([apply_prefix(self.spec.prefix, scanned.batch, aside)])
+                    _check_none_aside(aside)
                     tracker.saw(prepare.maxima(scanned.batch, UNSET, 0), 0)
                     chunks = [(b, t) for b, t in split(rows, list(self.spec.keys), self.bucket_ids)]
                 clock = clock_ms(tracker.settle(0), self.spec.tick_us) * 1_000

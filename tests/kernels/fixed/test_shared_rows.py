@@ -26,7 +26,7 @@ class Handler(compat.PaneHandler):
         assert pane.data is not None
 
 
-class RemoteStart(Handler):
+class Recorder(Handler):
     """One that sees single rows too."""
 
     def after_tuple_insertion(self, pane: compat.Pane, row: dict[str, Any]) -> None:
@@ -41,7 +41,7 @@ SHAPES: dict[str, Callable[[Any], Any]] = {
     "collect_list": lambda s: panes(s).agg(kv.collect_list("n")),
     "percentile": lambda s: panes(s).agg(kv.percentile("n")),
     "handler": lambda s: panes(s).on_events(Handler()),
-    "handler of rows": lambda s: panes(s).on_events(RemoteStart()),
+    "handler of rows": lambda s: panes(s).on_events(Recorder()),
     "updates": lambda s: s.emit("updates").with_pane().hopping_window(10_000, 1_000).agg(kv.collect_set("n")),
     "discarding": lambda s: (
         s.emit("updates").accumulation("discarding").hopping_window(10_000, 1_000).agg(kv.collect_list("n"))
