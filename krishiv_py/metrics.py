@@ -43,6 +43,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -410,10 +411,19 @@ def serve(port: int, queries: Iterable[Observed], *, host: str = "127.0.0.1") ->
             """Say nothing of each scrape."""
 
     try:
-        return Served(ThreadingHTTPServer((host, port), Handler))
+        return Served(server_at(host, port, Handler))
     except (OSError, OverflowError, TypeError) as problem:
         hint = "pass a port from 1 to 65535 that nobody listens on, or 0 for a free one"
         raise PlanError("metrics cannot be served", got=f"{host}:{port}: {problem}", hint=hint) from problem
+
+
+def server_at(host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
+    """Return a server that listens at an address of IPv4 or IPv6, or at a name."""
+
+    class Server(ThreadingHTTPServer):
+        address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+
+    return Server((host, port), handler)
 
 
 calls.checked_face(globals())

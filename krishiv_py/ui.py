@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
@@ -22,6 +22,7 @@ from krishiv_py import calls
 from krishiv_py.display.graph import Box
 from krishiv_py.display.page import Sample, View, content, page
 from krishiv_py.errors import KrishivError, PlanError, shown
+from krishiv_py.metrics import server_at
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.redaction import redacted
 from krishiv_py.runtime.query import RunningQuery, inside
@@ -49,7 +50,7 @@ class Page:
         self._watcher = _Watcher(queries)
         self._host = host
         try:
-            self._server = ThreadingHTTPServer((host, port), _handler(title, self._watcher, host))
+            self._server = server_at(host, port, _handler(title, self._watcher, host))
         except (OSError, OverflowError, TypeError) as problem:
             raise PlanError(
                 "the page of the session cannot be served",

@@ -137,3 +137,14 @@ def test_several_outputs_and_joins_are_drawn_with_what_they_read(session: Sessio
     found = boxes(joined._plan("in_process"))
     assert [b.kind for b in found].count("source") == 2 and found[-1].kind == "output"
     assert all(n < at for at, box in enumerate(found) for n in box.inputs)
+
+
+@pytest.mark.parametrize("host", ["::1", "127.0.0.1", "localhost"])
+def test_the_page_is_served_at_any_kind_of_address(host: str) -> None:
+    with Session.in_process() as session, session.ui(port=0, host=host) as shown:
+        assert urllib.request.urlopen(shown.url, timeout=10).status == 200
+
+
+def test_an_address_that_cannot_be() -> None:
+    with Session.in_process() as session, pytest.raises(PlanError, match="cannot be served"):
+        session.ui(port=0, host="256.0.0.1")
