@@ -412,7 +412,7 @@ def serve(port: int, queries: Iterable[Observed], *, host: str = "127.0.0.1") ->
 
     try:
         return Served(server_at(host, port, Handler))
-    except (OSError, OverflowError, TypeError) as problem:
+    except (OSError, OverflowError, TypeError, UnicodeError) as problem:
         hint = "pass a port from 1 to 65535 that nobody listens on, or 0 for a free one"
         raise PlanError("metrics cannot be served", got=f"{host}:{port}: {problem}", hint=hint) from problem
 

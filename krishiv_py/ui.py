@@ -51,7 +51,7 @@ class Page:
         self._host = host
         try:
             self._server = server_at(host, port, _handler(title, self._watcher, host))
-        except (OSError, OverflowError, TypeError) as problem:
+        except (OSError, OverflowError, TypeError, UnicodeError) as problem:
             raise PlanError(
                 "the page of the session cannot be served",
                 got=f"{shown(host)}:{shown(port)}: {problem}",
