@@ -37,6 +37,7 @@ class Picture:
 
     height: float = 0.0
     parts: list[ET.Element] = attrs.field(factory=list)
+    style: str = ""
 
     def put(self, tag: str, text: str | None = None, /, **more: object) -> None:
         """Add an element; an underscore in a name of an attribute is a hyphen."""
@@ -63,7 +64,7 @@ class Picture:
         root = ET.Element(
             "svg", {"xmlns": "http://www.w3.org/2000/svg", "viewBox": f"0 0 {WIDTH:g} {self.height:g}", "class": "drawn"}
         )
-        ET.SubElement(root, "style").text = STYLE
+        ET.SubElement(root, "style").text = STYLE + self.style
         root.extend(self.parts)
         ET.indent(root, "")
         return ET.tostring(root, encoding="unicode") + "\n"
@@ -250,7 +251,67 @@ def _lines(made: Namespace) -> Picture:
     return picture
 
 
+def _appears(moment: float, whole: float) -> str:
+    """Return the animation of what is there from a second on, in a picture that begins again after `whole` seconds."""
+    percent = 100 * moment / whole
+    return f"@keyframes s{round(moment * 10)}{{0%,{percent:.1f}%{{opacity:0}}{percent + 1:.1f}%,100%{{opacity:1}}}}"
+
+
+def moving(made: Namespace) -> Picture:
+    """Draw rows as they come, one after the other; the watermark as a line that they move, and the window that fires.
+
+    Who asks for less motion sees the end: the animations are off, and everything is there.
+    """
+    steps, every, begin = made["moving"], 1.4, 0.6
+    whole = begin + every * len(steps) + 3.0
+    axis, top, bottom, picture = Axis(0.0, 120.0), 62.0, 122.0, Picture(height=176.0)
+    styles, marks = dict[str, str](), [(0.0, axis.low)]
+
+    def from_second(moment: float) -> str:
+        styles.setdefault(f"s{round(moment * 10)}", _appears(moment, whole))
+        return f"animation:s{round(moment * 10)} {whole:g}s linear infinite"
+
+    for start in (0, 60):
+        x, width = axis.x(start), axis.x(start + 60) - axis.x(start)
+        picture.put("rect", x=x + 2, y=top, width=width - 4, height=bottom - top, rx=4.0, fill=BAR, opacity=0.12)
+        picture.write(f"window [{start}, {start + 60})", x + width / 2, top - 8, size=12)
+    axis.draw(picture, bottom + 10, [0.0, 30.0, 60.0, 90.0, 120.0], lambda t: f"{t:g}")
+    picture.write("event time, seconds", WIDTH - RIGHT, bottom + 46, "end", size=12)
+    for number, (second, fired, late, mark) in enumerate(steps):
+        moment, y = begin + every * number, top + 14.0 + 8.0 * (number % 5)
+        shown = from_second(moment)
+        if late:
+            for slope in (5.0, -5.0):
+                x = axis.x(second)
+                picture.put("line", x1=x - 5, y1=y - slope, x2=x + 5, y2=y + slope, stroke=LATE, stroke_width=2.5, style=shown)
+            text = {"text_anchor": "middle", "class_": "ink", "style": f"font-size:12px;fill:{LATE};{shown}"}
+            picture.put("text", "late: side output", x=axis.x(30.0), y=bottom - 6, **text)
+        else:
+            picture.put("circle", cx=axis.x(second), cy=y, r=5.0, fill=ROW, style=shown)
+        for start, count in fired:
+            text = {
+                "text_anchor": "middle",
+                "class_": "ink",
+                "style": f"font-weight:bold;fill:{BAR};{from_second(moment + 0.5)}",
+            }
+            picture.put("text", f"count {count}", x=axis.x(start + 30.0), y=20.0, **text)
+        marks.append((moment + 0.3, max(float(mark), axis.low)))
+    frames, last = [], axis.low
+    for moment, mark in marks:
+        frames += [f"{100 * moment / whole:.1f}%{{transform:translateX({axis.x(last) - axis.x(marks[-1][1]):g}px)}}"]
+        frames += [f"{100 * (moment + 0.2) / whole:.1f}%{{transform:translateX({axis.x(mark) - axis.x(marks[-1][1]):g}px)}}"]
+        last = mark
+    picture.style = "".join(styles.values()) + f"@keyframes mark{{{''.join(frames)}100%{{transform:translateX(0)}}}}"
+    picture.style += "@media(prefers-reduced-motion:reduce){*{animation:none!important}}"
+    moves, x = f"animation:mark {whole:g}s linear infinite", axis.x(marks[-1][1])
+    picture.line(x, 30.0, x, bottom + 10, style=f"{moves};stroke-width:2")
+    text = {"class_": "ink", "style": f"font-size:12px;{moves}"}
+    picture.put("text", "watermark", x=x + 5, y=36.0, **text)
+    return picture
+
+
 PAGES: dict[str, dict[str, Callable[[Namespace], Picture]]] = {
+    "index.md": {"moving": moving},
     "windows.md": {
         **{name: _of_seconds(name) for name in ("tumbling", "hopping", "cumulating", "session", "bounded", "panes", "own")},
         **{name: _of_seconds(name, closed=True) for name in ("lookback", "sliding")},
