@@ -52,7 +52,7 @@ def test_options_become_settings_and_are_not_shown() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ("AWS_REGION", "no dict"),
+        ("AWS_REGION", "not a dict"),
         ({"AWS_ACCESS_KEY_ID": KEY}, "half of a pair of keys"),
         ({"AWS_SECRET_ACCESS_KEY": SECRET}, "half of a pair of keys"),
         ({"AWS_SECRET": SECRET}, "no such option of a store"),

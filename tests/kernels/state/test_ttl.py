@@ -205,7 +205,7 @@ def test_a_state_with_one_list_of_all_touches_goes_on(
 
 def as_before(driver: Driver) -> None:
     """Put all touches into one run, and take the log and the queue of the time to live out."""
-    stage: Any = driver._stages[0]
+    stage: Any = driver._stages[0].buckets[0]
     meta, store = stage.meta, stage.store
     bucket = Bucket(store, meta)
     operator: Any = stage.stage.operator
