@@ -50,7 +50,7 @@ def test_an_event_loop_goes_on_meanwhile(tmp_path: Path) -> None:
     async def run(feeding: Sender) -> list[int]:
         return await asyncio.gather(*(feeding.send_async([{"n": n}]) for n in range(100)))
 
-    assert set(asyncio.run(run(sender(tmp_path / "lingers")))) == {0}
+    assert set(asyncio.run(run(sender(tmp_path / "lingers", 1_000_000)))) == {0}
     assert batches(tmp_path / "lingers") == [list(range(100))]
     assert sorted(asyncio.run(run(sender(tmp_path / "each", 0)))) == list(range(100))
 
