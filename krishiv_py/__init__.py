@@ -10,8 +10,9 @@ import krishiv_py.numpy_sorts  # before anything else loads NumPy
 import krishiv_py.windows  # noqa: F401  # for krishiv_py.windows.tumbling(...) behind a plain import
 from krishiv_py import calls, compat, deprecation
 from krishiv_py.api.outputs import Output
-from krishiv_py.api.query import BoundedResult, Query, QueryStatus
+from krishiv_py.api.query import Query, QueryStatus
 from krishiv_py.api.results.changes import table_view
+from krishiv_py.api.runner import BoundedResult
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.lookback import LookBackStream
 from krishiv_py.api.stages.panes import PaneStream
@@ -23,7 +24,7 @@ from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.connectors.kafka.sink import KafkaSink
 from krishiv_py.connectors.side_output import SideOutputLateEventHandler
 from krishiv_py.connectors.sinks.files import JsonSink, ParquetSink
-from krishiv_py.connectors.sinks.known import ConsoleSink, ForeachBatchSink, MemorySink
+from krishiv_py.connectors.sinks.program import ConsoleSink, ForeachBatchSink, MemorySink
 from krishiv_py.connectors.tables.delta.sink import DeltaSink
 from krishiv_py.connectors.tables.iceberg.sink import IcebergSink
 from krishiv_py.connectors.tables.postgres import PostgresSink
@@ -105,13 +106,13 @@ from krishiv_py.session import Session, SessionBuilder
 from krishiv_py.version import __version__ as __version__
 
 if typing.TYPE_CHECKING:  # names that moved: type checkers take the old place for one release more, and so does __getattr__
+    from krishiv_py.api.lateness import RowClass as RowClass
+    from krishiv_py.api.lateness import SourceTracker as SourceTracker
+    from krishiv_py.api.lateness import classify as classify
     from krishiv_py.api.results.changes import Emit as Emit
     from krishiv_py.api.results.changes import Retract as Retract
     from krishiv_py.api.results.changes import changes as changes
     from krishiv_py.api.results.changes import fold as fold
-    from krishiv_py.api.shown import RowClass as RowClass
-    from krishiv_py.api.shown import SourceTracker as SourceTracker
-    from krishiv_py.api.shown import classify as classify
     from krishiv_py.plan.options.query import QueryTrigger as QueryTrigger
     from krishiv_py.plan.windows.panes import Pane as Pane
     from krishiv_py.plan.windows.panes import PaneHandler as PaneHandler

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from krishiv_py.api.query import Runner
+from krishiv_py.api.runner import Runner
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.union import union_of
 from krishiv_py.errors import PlanError, shown

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import attrs
 
 from krishiv_py.connectors.sink import Sink
-from krishiv_py.connectors.sinks.known import BatchConsumer, as_sink
+from krishiv_py.connectors.sinks.known import as_sink
+from krishiv_py.connectors.sinks.program import BatchConsumer
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_text, is_collection

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from krishiv_py.api.query import Runner
+from krishiv_py.api.runner import Runner
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors.kafka.columns import KeyFormat
 from krishiv_py.connectors.kafka.making import kafka_source

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from krishiv_py.connectors.sinks.known import MemorySink
+from krishiv_py.connectors.sinks.program import MemorySink
 from krishiv_py.errors import EnvironmentSetupError, KrishivError, failure_text
 from krishiv_py.plan.aggregates.numbers import count
 from krishiv_py.session import Session

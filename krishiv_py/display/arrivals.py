@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.kernels.columns.assign import stamp
 from krishiv_py.kernels.columns.layout import whole
+from krishiv_py.kernels.columns.times import stamp
 from krishiv_py.kernels.input.watermark import ONLY, WatermarkTracker
 from krishiv_py.plan.checks import known_column, microseconds
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, Duration, to_us

@@ -1,16 +1,9 @@
-"""The micro-batch loop: a batch, and the batch without rows that a query runs when the watermark has moved.
-
-A stage behind others: it takes their results of a micro-batch in the same micro-batch (SEMANTICS §7.3).
-
-Closing keys: which stages forget a key, and what that costs in results. The same for the test driver and for Spark.
-
-Determine how a failure is named: operator, step, micro-batch, then what was said.
-"""
+"""The micro-batch loop: a batch, the batch without rows after it, and stages that follow in the same one (SEMANTICS §7.3)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import pyarrow as pa
@@ -18,14 +11,10 @@ import pyarrow.compute as pc
 
 from krishiv_py.arrays.picking import pick
 from krishiv_py.engine.stage import BatchDone, Packed, StageOperator
-from krishiv_py.errors import KrishivError, PlanError, failure_text, own_type, shown
 from krishiv_py.kernels.columns.evaluate import prefixed
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
-from krishiv_py.kernels.wrappers.ttl import KeyDropping
-from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.types import type_text
 
 NO_ROWS: Final = Packed()
 
@@ -122,120 +111,3 @@ def follow(stage: StageOperator, bucket: Bucket, packed: Packed, late_moment: Mo
     results = len(packed.chunks) - packed.of_source
     yield stage.step(bucket, attrs.evolve(packed, chunks=packed.chunks[:results]), late_moment)
     yield stage.step(bucket, Packed(packed.chunks[results:]), moment)
-
-
-CLOSED: Final = "close_key_dropped"
-"""The counter of windows (of look-back windows: rows) that have no result because their key was closed."""
-
-
-def closing_stages(plan: PhysicalPlan, name: str | None) -> list[int]:
-    """The numbers of the stages in which a key is closed: that of this `name`, or all with state that read the source.
-
-    Raises
-    ------
-    PlanError
-        For a name that no stage with windows has; without a name for stages with different keys.
-    """
-    if name is not None:
-        return [plan.stage_called(name)]
-    found = [n for n in plan.roots if not plan.stages[n].stateless] or [0]
-    if len({plan.stages[n].spec.keys for n in found}) > 1:
-        keyed = "; ".join(f"{plan.stages[n].spec.name!r}: {list(plan.stages[n].spec.keys)}" for n in found)
-        raise PlanError("the outputs have different keys", got=keyed, hint="pass stage=..., one of them")
-    return found
-
-
-def closed_key(stage: StageOperator, key: Any) -> pa.Table:
-    """Return a `key` of a stage as its state holds it, for :func:`forget`.
-
-    Raises
-    ------
-    PlanError
-        For a key with another number of columns, a value of another type, and windows that are not kept by key.
-    """
-    key_dropping(stage)
-    return _one_key(stage, key)
-
-
-def keys_of(stage: StageOperator, key: Any) -> pa.Table:
-    """Return a key of a stage as its state holds it, or each of a list of keys.
-
-    Raises
-    ------
-    PlanError
-        For a key with another number of columns, and a value of another type.
-    """
-    listed = key if isinstance(key, list) else [key]
-    found = [_one_key(stage, one) for one in listed]
-    return pa.concat_tables(found) if found else pa.schema(stage.layout.key_fields).empty_table()
-
-
-def forget(stage: StageOperator, bucket: Bucket, keys: pa.Table, moment: Moment) -> int:
-    """Drop keys from the state of a bucket; `moment` is what was in force in its last step.
-
-    Returns how many windows will not have their result.
-    """
-    return key_dropping(stage).drop_keys(bucket, keys, moment)
-
-
-def key_dropping(stage: StageOperator) -> KeyDropping:
-    """The operator of a stage that can forget keys.
-
-    Raises
-    ------
-    PlanError
-        For windows that are not kept by key.
-    """
-    operator: Any = stage.operator
-    while not isinstance(operator, KeyDropping) and hasattr(operator, "inner"):
-        operator = operator.inner
-    if isinstance(operator, KeyDropping):
-        return operator
-    raise PlanError(
-        "a key cannot be closed here",
-        got=f"{stage.spec.name}: {stage.spec.operation.describe()}",
-        then="these windows are kept by their end, and end by themselves",
-        hint="move the watermark, or use look-back, session or count windows; of several outputs name one: stage=...",
-    )
-
-
-def _one_key(stage: StageOperator, key: Any) -> pa.Table:
-    fields, values = stage.layout.key_fields, key if isinstance(key, tuple) else (key,)
-    if len(values) != len(fields):
-        got = f"{shown(key)}, of {len(values)} columns"
-        hint = f"the key columns are {', '.join(stage.spec.keys) or '(none)'}"
-        raise PlanError("not a key of this query", got=got, hint=hint)
-    try:
-        arrays = [pa.array([v], f.type) for v, f in zip(values, fields, strict=True)]
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeError) as problem:
-        hint = ", ".join(f"{n} is {type_text(f.type)}" for n, f in zip(stage.spec.keys, fields, strict=True))
-        raise PlanError("not a key of this query", got=shown(key), hint=hint) from problem
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
-
-
-PREPARE: Final = "prepare"
-STEP: Final = "window step"
-
-
-def located(problem: BaseException, operator: str, step: str, batch: int | None = None) -> KrishivError:
-    """An error of ours that says where `problem` was met."""
-    where = f"operator {operator}, {step}" + ("" if batch is None else f", batch {batch}")
-    said = str(problem) if isinstance(problem, KrishivError) else failure_text(problem)
-    return own_type(type(problem))(f"{where}: {said}")
-
-
-@attrs.frozen
-class AtStep:
-    """Lets an error of ours from the body of a ``with`` name where it was met; others pass as they are."""
-
-    operator: str
-    step: str
-    batch: int
-
-    def __enter__(self) -> None:
-        """Begin."""
-
-    def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
-        """Name the place."""
-        if isinstance(problem, KrishivError):
-            raise located(problem, self.operator, self.step, self.batch) from problem

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from krishiv_py.engine.loop import NO_ROWS
 from krishiv_py.engine.stage import Packed, StageOperator
-from krishiv_py.kernels.columns.assign import stamp
 from krishiv_py.kernels.columns.layout import Layout, whole
+from krishiv_py.kernels.columns.times import stamp
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results import WindowOperator
 from krishiv_py.kernels.spec import OperatorSpec

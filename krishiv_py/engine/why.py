@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from krishiv_py.engine.loop import keys_of
+from krishiv_py.engine.closing import keys_of
 from krishiv_py.engine.stage import StageOperator
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.durations import TimePoint, time_point_us

@@ -11,7 +11,8 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.malformed import in_columns
-from krishiv_py.engine.loop import NO_ROWS, PREPARE, STEP, AtStep
+from krishiv_py.engine.failures import PREPARE, STEP, AtStep
+from krishiv_py.engine.loop import NO_ROWS
 from krishiv_py.engine.notes import Notes
 from krishiv_py.engine.stage import BatchDone, Packed, StageOperator
 from krishiv_py.engine.time_watch import TimeWatch

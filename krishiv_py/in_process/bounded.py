@@ -11,7 +11,7 @@ from typing import TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.query import BoundedResult
+from krishiv_py.api.runner import BoundedResult
 from krishiv_py.connectors.lookup_table import tables_age_by
 from krishiv_py.connectors.ranges import RangeSource, all_ranges
 from krishiv_py.connectors.side_output import side_output
@@ -27,7 +27,8 @@ from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.nodes import FileSource, MemorySource
 from krishiv_py.plan.running import summed
 from krishiv_py.planner.cut import input_stages
-from krishiv_py.planner.physical import LATE, PhysicalPlan, Read, check_places
+from krishiv_py.planner.physical import PhysicalPlan, Read
+from krishiv_py.planner.places import LATE, check_places
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.outputs import claim_folder
 from krishiv_py.runtime.ranges.reader import RangeReader

@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.kernels.columns.assign import stamp
+from krishiv_py.kernels.columns.times import stamp
 from krishiv_py.kernels.firing.custom_trigger import custom_trigger_of
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from krishiv_py.calls import checked_class
 from krishiv_py.display.progress import Show, of_query, shown
-from krishiv_py.engine.loop import closed_key, closing_stages, keys_of
+from krishiv_py.engine.closing import closed_key, closing_stages, keys_of
 from krishiv_py.engine.stage import StageOperator
 from krishiv_py.errors import KrishivError, OperatorError, PlanError, failure_text, own_type
 from krishiv_py.in_process.engine import Engine

@@ -11,19 +11,9 @@ from typing import Final
 import attrs
 import pyarrow as pa
 
-from krishiv_py.engine.loop import (
-    CLOSED,
-    PREPARE,
-    STEP,
-    AtStep,
-    and_read,
-    as_rows,
-    follow,
-    forget,
-    key_dropping,
-    packed_results,
-    stepping,
-)
+from krishiv_py.engine.closing import CLOSED, forget, key_dropping
+from krishiv_py.engine.failures import PREPARE, STEP, AtStep
+from krishiv_py.engine.loop import and_read, as_rows, follow, packed_results, stepping
 from krishiv_py.engine.notes import FIRINGS, count, none_counted
 from krishiv_py.engine.snapshot import as_if_ended, early
 from krishiv_py.engine.stage import BatchDone, Packed, StageOperator, split

@@ -14,7 +14,7 @@ from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints
 from krishiv_py.errors import PlanError
-from krishiv_py.kernels.columns.assign import bounds_of
+from krishiv_py.kernels.columns.times import bounds_of
 from krishiv_py.kernels.spec import OperatorSpec
 
 AGE_MS: Final = b"age_ms"

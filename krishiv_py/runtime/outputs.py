@@ -19,7 +19,8 @@ from krishiv_py.connectors.sink import FileSink, FolderSink, OutputName, Sink
 from krishiv_py.connectors.sinks.known import described
 from krishiv_py.errors import CheckpointError, PlanError
 from krishiv_py.kernels.input.malformed import late_output_schema
-from krishiv_py.planner.physical import LATE, RESULTS, PhysicalPlan, place_of
+from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.places import LATE, RESULTS, place_of
 from krishiv_py.runtime.checkpoint.begun import Begun, moved_to
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.sparklog import batches_of

@@ -26,7 +26,7 @@ from krishiv_py.display.lag import LatenessProfile
 from krishiv_py.display.plans import plans_text
 from krishiv_py.display.text import LaidOut
 from krishiv_py.display.watch import Seen, watch
-from krishiv_py.engine.loop import keys_of
+from krishiv_py.engine.closing import keys_of
 from krishiv_py.engine.notes import Report, count
 from krishiv_py.engine.stage import StageOperator
 from krishiv_py.engine.why import why_text

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.options import DurabilityProfile
 from krishiv_py.api.query import Query
+from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.ending import stop_at_end
 from krishiv_py.engine.why import why_text
 from krishiv_py.errors import PlanError
@@ -108,7 +108,7 @@ class SessionRunner(Generic[Q]):
         return why_text(plan, stage_plan, now, key, time, lambda: found, None)
 
     def against(self, plan: PhysicalPlan, folder: str) -> str:
-        """See :class:`~krishiv_py.api.query.Runner`."""
+        """See :class:`~krishiv_py.api.runner.Runner`."""
         return "\n".join(map(str, changes_against(folder, plan)))
 
     def trim(self, spool: str) -> int:

@@ -9,7 +9,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
-from krishiv_py.api.options import DurabilityProfile
+from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.ending import heed
 from krishiv_py.errors import users_line
 from krishiv_py.redaction import shown_setting

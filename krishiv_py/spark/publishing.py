@@ -20,7 +20,8 @@ from krishiv_py.connectors.sink import Delivery, FileSink, FolderSink, FrameSink
 from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.kernels.input.malformed import late_output_schema
 from krishiv_py.plan.options.late import LateEventHandler
-from krishiv_py.planner.physical import LATE, PhysicalPlan
+from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.places import LATE
 from krishiv_py.runtime.batch import RESULT, TaskRow, deliver, kind_of, result_kinds
 from krishiv_py.runtime.checkpoint.begun import Begun
 from krishiv_py.runtime.outputs import TaskOutput, claim_folder, late_sinks

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from krishiv_py.calls import checked_class
 from krishiv_py.display.progress import Show, of_query, shown
-from krishiv_py.engine.loop import closed_key, closing_stages
+from krishiv_py.engine.closing import closed_key, closing_stages
 from krishiv_py.engine.stage import StageOperator
 from krishiv_py.errors import KrishivError, OperatorError
 from krishiv_py.plan.checks import a_text, wait_us

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
-from krishiv_py.api.options import DurabilityProfile
-from krishiv_py.api.query import BoundedResult
+from krishiv_py.api.runner import BoundedResult
+from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.files import folder_of
@@ -27,7 +27,8 @@ from krishiv_py.lazy import lazy
 from krishiv_py.plan.nodes import FrameSource, MemorySource
 from krishiv_py.plan.options.handed import Handed
 from krishiv_py.plan.options.query import Batches, Begin
-from krishiv_py.planner.physical import PhysicalPlan, check_places
+from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.places import check_places
 from krishiv_py.runtime.batch import deliver
 from krishiv_py.runtime.beginning import begin_from, forget_broken_off, with_carried
 from krishiv_py.runtime.checkpoint.begun import OpenedCheckpoint, Target, check_not_in_process, engine_of, writable_checkpoint
@@ -73,7 +74,7 @@ else:  # it needs what the extra `connect` installs
 
 
 class SparkRunner(SessionRunner[StreamQuery]):
-    """Implements :class:`krishiv_py.api.query.Runner`."""
+    """Implements :class:`krishiv_py.api.runner.Runner`."""
 
     def __init__(
         self, spark: SparkSession, profile: DurabilityProfile, *, owned: bool, given: Mapping[str, str] | None = None
@@ -98,7 +99,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
         require_alive(self.spark, what, stopped=self._stopped)
 
     def run_bounded(self, plan: PhysicalPlan, progress: Show = False) -> BoundedResult:
-        """See :class:`~krishiv_py.api.query.Runner`."""
+        """See :class:`~krishiv_py.api.runner.Runner`."""
         aside = late_sinks(plan)
         check_places(None, aside[-1], plan.source, None, aside[:-1])
         for sink in aside:
@@ -150,7 +151,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
         name: str | None,
         begin: Begin | None = None,
     ) -> StreamQuery:
-        """See :class:`~krishiv_py.api.query.Runner`."""
+        """See :class:`~krishiv_py.api.runner.Runner`."""
         self._alive("start()")
         batches._check_for_spark()
         self._check_name(name)
@@ -270,7 +271,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
             return move(home, to, into, functools.partial(moving.save, self.spark), 1)
 
     def to_dataframe(self, plan: PhysicalPlan, handed: Handed | None = None) -> Any:
-        """See :class:`~krishiv_py.api.query.Runner`."""
+        """See :class:`~krishiv_py.api.runner.Runner`."""
         if handed is not None:
             options, name = handed, handed.name
             streaming_plan = attrs.evolve(plan, engine="streaming")

@@ -13,7 +13,7 @@ from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.errors import KrishivError
 from krishiv_py.plan.nodes import Source
-from krishiv_py.planner.physical import check_places
+from krishiv_py.planner.places import check_places
 from krishiv_py.runtime.checkpoint.begun import (
     OpenedCheckpoint,
     check_goes_on,

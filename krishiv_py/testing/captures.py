@@ -14,13 +14,13 @@ from krishiv_py.api.outputs import Output
 from krishiv_py.api.stages.running import RunMethods
 from krishiv_py.arrays.grouping import among
 from krishiv_py.display.html import rows_html
-from krishiv_py.engine.loop import keys_of
+from krishiv_py.engine.closing import keys_of
 from krishiv_py.engine.stage import StageOperator
 from krishiv_py.errors import DurationError, PlanError, shown
 from krishiv_py.in_process.core import Core
 from krishiv_py.in_process.moving import begun_core
-from krishiv_py.kernels.columns.assign import bounds_of
 from krishiv_py.kernels.columns.evaluate import prefixed
+from krishiv_py.kernels.columns.times import bounds_of
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.checks import a_text, is_collection
 from krishiv_py.plan.durations import Duration, TimePoint, show_instant, show_us, time_point_us, to_us

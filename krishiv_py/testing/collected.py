@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from krishiv_py.api.outputs import named_plans
 from krishiv_py.api.stages.running import RunMethods
-from krishiv_py.connectors.sinks.known import MemorySink
+from krishiv_py.connectors.sinks.program import MemorySink
 from krishiv_py.plan.checks import is_collection
 from krishiv_py.testing.driver import Driver
 

@@ -17,7 +17,7 @@ from krishiv_py.display.drift import Lateness
 from krishiv_py.display.html import query_html
 from krishiv_py.display.lag import LatenessProfile
 from krishiv_py.display.text import LaidOut
-from krishiv_py.engine.loop import closed_key, closing_stages
+from krishiv_py.engine.closing import closed_key, closing_stages
 from krishiv_py.engine.notes import FIRINGS
 from krishiv_py.engine.stage import StageOperator
 from krishiv_py.engine.why import why_text

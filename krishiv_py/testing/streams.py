@@ -13,7 +13,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.api.outputs import Output, named_outputs
-from krishiv_py.api.query import NoRunner
+from krishiv_py.api.runner import NoRunner
 from krishiv_py.api.stages import union
 from krishiv_py.api.stages.running import RunMethods
 from krishiv_py.api.stages.stream import Stream

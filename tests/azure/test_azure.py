@@ -14,7 +14,7 @@ import pytest
 from krishiv_py import Batches, ParquetSink, Session, SideOutputLateEventHandler, count
 from krishiv_py.connectors.publish import Publisher, write_staged
 from krishiv_py.errors import EnvironmentSetupError, OperatorError, PlanError
-from krishiv_py.planner.physical import place_of
+from krishiv_py.planner.places import place_of
 from krishiv_py.storage import settings
 from krishiv_py.storage.files import check_reachable, store_at
 from krishiv_py.storage.listing import facts_of, files_at

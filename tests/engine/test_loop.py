@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from krishiv_py import count, sum
-from krishiv_py.engine.loop import AtStep, micro_batch
+from krishiv_py.engine.failures import AtStep
+from krishiv_py.engine.loop import micro_batch
 from krishiv_py.engine.notes import Notes, Report
 from krishiv_py.engine.stage import BatchDone, Packed, StageOperator
 from krishiv_py.errors import AggregateOverflowError

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from krishiv_py import Session
 from krishiv_py.errors import EnvironmentSetupError, OperatorError, PlanError
-from krishiv_py.planner.physical import place_of
+from krishiv_py.planner.places import place_of
 from krishiv_py.runtime.checkpoint.sparklog import lost_file
 from krishiv_py.spark.setup.stores import check_stores
 from krishiv_py.storage import settings

@@ -11,7 +11,7 @@ import pytest
 
 import krishiv_py as kv
 from krishiv_py.api.stages.stream import Stream
-from krishiv_py.engine.loop import closed_key
+from krishiv_py.engine.closing import closed_key
 from krishiv_py.engine.stage import StageOperator
 from krishiv_py.runtime.storage.closings import Closings, request
 from krishiv_py.testing import Driver, stream_of

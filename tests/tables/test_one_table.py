@@ -14,7 +14,7 @@ from krishiv_py import DeltaSink, IcebergSink, PostgresSink, SideOutputLateEvent
 from krishiv_py.connectors import OutputBatch, TransactionalSink
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.nodes import source_of
-from krishiv_py.planner.physical import check_places
+from krishiv_py.planner.places import check_places
 from krishiv_py.testing import Driver, stream_of
 from tests.tables.server import Server
 

@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 from krishiv_py.api.joins import LookupKeys, LookupType, looked_up
 from krishiv_py.api.planning import check, cut, physical
-from krishiv_py.api.query import Runner
+from krishiv_py.api.runner import Runner
 from krishiv_py.api.shown import said_of, some
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.order import ON_RESULTS, instead

@@ -9,9 +9,11 @@ import pyarrow as pa
 
 from krishiv_py.api.outputs import Output
 from krishiv_py.api.planning import cut, explain, physical
-from krishiv_py.api.query import BoundedResult, Query, Runner
+from krishiv_py.api.query import Query
+from krishiv_py.api.runner import BoundedResult, Runner
 from krishiv_py.connectors.sink import Sink
-from krishiv_py.connectors.sinks.known import BatchConsumer, as_sink
+from krishiv_py.connectors.sinks.known import as_sink
+from krishiv_py.connectors.sinks.program import BatchConsumer
 from krishiv_py.display.drift import checked_profile
 from krishiv_py.display.html import plan_html
 from krishiv_py.display.lag import LatenessProfile

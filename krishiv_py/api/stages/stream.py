@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from krishiv_py.api.computed import keys_of
 from krishiv_py.api.joins import LookupKeys, LookupType, looked_up
+from krishiv_py.api.lateness import known_lag_us
 from krishiv_py.api.planning import evaluate
-from krishiv_py.api.query import Runner
-from krishiv_py.api.shown import ShownInALine, known_lag_us, some
+from krishiv_py.api.runner import Runner
+from krishiv_py.api.shown import ShownInALine, some
 from krishiv_py.api.stages.order import JOINS, ON_ROWS, WINDOWS, instead, needs
 from krishiv_py.api.stages.running import RunMethods, plan_of_rows
 from krishiv_py.api.stages.timed import TimedStream, by_clock, partitions_of, timed

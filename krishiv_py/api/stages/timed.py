@@ -8,7 +8,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.api.computed import keys_of, with_computed
-from krishiv_py.api.query import Runner
+from krishiv_py.api.runner import Runner
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.running import RunMethods, plan_of_rows
 from krishiv_py.errors import ColumnError, DurationError, OrderError, PlanError, shown

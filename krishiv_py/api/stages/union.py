@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from krishiv_py.api.query import Runner
+from krishiv_py.api.runner import Runner
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.errors import PlanError, SchemaError, shown
 from krishiv_py.plan.checks import a_text, column_name

@@ -1,23 +1,17 @@
-"""Determine which windows a row belongs to: floor arithmetic on whole columns (SEMANTICS §1.2, §3.1, §3.2).
-
-Event times as integer microseconds, and back to the type of the input column (SEMANTICS §1.1).
-
-The windows that a user's assigner gives to rows, checked (SEMANTICS §3.9).
-"""
+"""Windows of rows: floor arithmetic on whole columns, and windows of a user's assigner (SEMANTICS §1.2, §3.1, §3.2, §3.9)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 import attrs
 import numpy as np
-import pyarrow as pa
 
 from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.errors import RAISED, OperatorError, failure_text, shown
-from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_MS, MAX_TIME_US, UNSET, show_us
+from krishiv_py.kernels.columns.times import unstamp
+from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_us
 from krishiv_py.plan.operation import Grid, Operation
 from krishiv_py.plan.schema import TimeKind
 
@@ -101,84 +95,6 @@ class FixedAssigner:
         """The first and the last window of every time, by their place on the grid."""
         from_epoch = times - self.grid.offset_us
         return (from_epoch - self.grid.size_us) // self.grid.slide_us + 1, from_epoch // self.grid.slide_us
-
-
-_US_PER: Final = {"s": 1_000_000, "ms": 1_000}
-
-
-@attrs.frozen(eq=False)
-class Stamped:
-    """Event times in µs (0 where unusable), and which rows have none or one out of range."""
-
-    times: Ints
-    null: Mask
-    out_of_range: Mask
-
-
-def stamp(column: pa.Array, kind: TimeKind) -> Stamped:
-    """Read an event-time column."""
-    viewed = isinstance(column, pa.Array) and (pa.types.is_int64(column.type) or pa.types.is_timestamp(column.type))
-    numbers = column.view(pa.int64()) if viewed else column.cast(pa.int64())
-    if column.null_count:
-        null = column.is_null().to_numpy(zero_copy_only=False)
-        numbers = numbers.fill_null(0)
-    else:
-        null = np.zeros(len(column), np.bool_)
-    raw = numbers.to_numpy(zero_copy_only=False)
-    unit = "ms" if kind == "bigint_ms" else column.type.unit
-    if unit == "ns":
-        raw = raw // 1_000  # the microsecond a time lies in
-    us = _US_PER.get(unit, 1)
-    bound = MAX_TIME_MS if kind == "bigint_ms" else MAX_TIME_US // us
-    if len(raw) and (raw.min() < -bound or raw.max() > bound):
-        outside = (raw > bound) | (raw < -bound)
-        raw = np.where(outside, 0, raw)
-    else:
-        outside = np.zeros(len(raw), np.bool_)
-    return Stamped(raw if us == 1 else raw * us, null, outside)
-
-
-def bounds_of(column: pa.Array, kind: TimeKind) -> tuple[Ints, Mask]:
-    """Bounds of intervals in µs, and which are null; one beyond the range of event times is before or after all of them."""
-    stamped = stamp(column, kind)
-    if not stamped.out_of_range.any():
-        return stamped.times, stamped.null
-    ahead = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False) > 0
-    return np.where(stamped.out_of_range, np.where(ahead, END_OF_TIME, UNSET), stamped.times), stamped.null
-
-
-def time_type(kind: TimeKind) -> pa.DataType:
-    """The Arrow type of a time column of this kind."""
-    return {
-        "timestamp": pa.timestamp("us", "UTC"),
-        "timestamp_ntz": pa.timestamp("us"),
-        "bigint_ms": pa.int64(),
-    }[kind]
-
-
-def unstamp(times: Ints, kind: TimeKind) -> pa.Array:
-    """Microseconds back to the type of the input column; the two infinities become null."""
-    infinite = (times == UNSET) | (times == END_OF_TIME)
-    mask = infinite if infinite.any() else None
-    if kind == "bigint_ms":
-        return pa.array(times // 1_000, pa.int64(), mask=mask)
-    return pa.array(times, pa.int64(), mask=mask).cast(time_type(kind))
-
-
-def lengths_between(earlier: Ints, later_us: int, kind: TimeKind) -> Ints:
-    """Return how far moments are behind a later one, in the unit of the time column; rounded down as :func:`unstamp`
-    rounds both.
-    """
-    return later_us // 1_000 - earlier // 1_000 if kind == "bigint_ms" else later_us - earlier
-
-
-def gap_lengths(column: pa.Array) -> Ints:
-    """Session gaps in µs, from integer milliseconds or durations; 0 for null, and cut at the longest supported duration."""
-    duration = pa.types.is_duration(column.type)
-    raw = column.cast(pa.duration("us")).cast(pa.int64()) if duration else column.cast(pa.int64())
-    unit = 1 if duration else 1_000
-    plain: Ints = raw.fill_null(0).to_numpy(zero_copy_only=False)
-    return np.clip(plain, 0, MAX_TIME_US // unit) * unit
 
 
 _FIX = "fix `assign` of the assigner"

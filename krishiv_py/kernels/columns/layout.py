@@ -14,10 +14,10 @@ from krishiv_py.arrays.large import by_groups, joined, too_much
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.aggregates import AggKernel, Rows, kernel_for
 from krishiv_py.kernels.aggregates.base import blame_too_long, failing_place, first_of
-from krishiv_py.kernels.columns.assign import lengths_between, time_type, unstamp
 from krishiv_py.kernels.columns.evaluate import expr_type, step_schema
 from krishiv_py.kernels.columns.place import TIME as TIME  # next to the other names of columns
 from krishiv_py.kernels.columns.place import Bounds, key_names, place_of
+from krishiv_py.kernels.columns.times import lengths_between, time_type, unstamp
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.expressions.expr import Col, Expr

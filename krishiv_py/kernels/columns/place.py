@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.aggregates.base import shown_key
-from krishiv_py.kernels.columns.assign import FixedAssigner, unstamp
+from krishiv_py.kernels.columns.assign import FixedAssigner
+from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.spec import OperatorSpec
 
 WINDOW: Final = "w"

@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 from krishiv_py.arrays.grouping import normal_key
 from krishiv_py.arrays.types import Ints, Mask, as_arrow
 from krishiv_py.errors import OperatorError, shown
-from krishiv_py.kernels.columns.assign import FixedAssigner, Spans, Stamped, gap_lengths, spans_of, stamp
+from krishiv_py.kernels.columns.assign import FixedAssigner, Spans, spans_of
 from krishiv_py.kernels.columns.evaluate import Aside, apply_prefix, argument
 from krishiv_py.kernels.columns.layout import Layout
+from krishiv_py.kernels.columns.times import Stamped, gap_lengths, stamp
 from krishiv_py.kernels.input.lateness import (
     behind_counts,
     beyond,

@@ -21,9 +21,9 @@ from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import order_in_runs, stable_order
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.errors import OperatorError
-from krishiv_py.kernels.columns.assign import unstamp
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import place_of
+from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.input.lateness import floor_watermark
 from krishiv_py.kernels.joins.base import Joined, JoinOperator
 from krishiv_py.kernels.joins.sides import GIVEN, MET, NUMBER, Fresh, Half

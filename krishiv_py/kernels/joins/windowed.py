@@ -16,7 +16,8 @@ from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.kernels.columns.assign import FixedAssigner, unstamp
+from krishiv_py.kernels.columns.assign import FixedAssigner
+from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.firing.due import Due, FiringDelay
 from krishiv_py.kernels.joins.base import Joined, JoinOperator
 from krishiv_py.kernels.joins.interval import NOBODY, Pairs, key_of, picked, refuse_many

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote, urlparse
 
 from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.nodes import FileSource, MemorySource, Source
-from krishiv_py.planner.physical import place_of
+from krishiv_py.planner.places import place_of
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.checkpoint.sparklog import as_line, batches_of, check_begin, entries_of, note_reader, rewrite
 from krishiv_py.runtime.storage.chunk_files import checked_lines

@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from krishiv_py.api.options import DurabilityProfile
+from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.checks import PROFILES
 from krishiv_py.runtime.session import check_kept

@@ -11,7 +11,8 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.malformed import in_columns
-from krishiv_py.engine.loop import NO_ROWS, PREPARE, STEP, follow, micro_batch, packed_results, stepping
+from krishiv_py.engine.failures import PREPARE, STEP
+from krishiv_py.engine.loop import NO_ROWS, follow, micro_batch, packed_results, stepping
 from krishiv_py.engine.notes import FIRINGS, Notes, count, none_counted
 from krishiv_py.engine.stage import BatchDone, Packed, StageOperator, split
 from krishiv_py.kernels.input.malformed import late_output

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from krishiv_py.connectors.malformed import in_columns
-from krishiv_py.engine.loop import PREPARE
+from krishiv_py.engine.failures import PREPARE
 from krishiv_py.engine.stage import StageOperator, split
 from krishiv_py.errors import OperatorError
 from krishiv_py.kernels.columns.evaluate import Aside, apply_prefix

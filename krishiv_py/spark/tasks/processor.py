@@ -13,7 +13,9 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
 from krishiv_py.arrays.large import by_size
-from krishiv_py.engine.loop import CLOSED, NO_ROWS, STEP, follow, forget, packed_results, stepping
+from krishiv_py.engine.closing import CLOSED, forget
+from krishiv_py.engine.failures import STEP
+from krishiv_py.engine.loop import NO_ROWS, follow, packed_results, stepping
 from krishiv_py.engine.notes import FIRINGS, Notes, Report, count, none_counted
 from krishiv_py.engine.snapshot import as_if_ended, early
 from krishiv_py.engine.stage import Packed, StageOperator

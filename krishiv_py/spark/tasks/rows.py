@@ -17,7 +17,7 @@ from pyspark.serializers import CPickleSerializer
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from krishiv_py.engine.loop import PREPARE
+from krishiv_py.engine.failures import PREPARE
 from krishiv_py.engine.notes import Report, count
 from krishiv_py.engine.stage import StageOperator
 from krishiv_py.kernels.input.malformed import late_output

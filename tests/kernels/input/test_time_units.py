@@ -11,7 +11,7 @@ import pytest
 
 from krishiv_py import CountByKeyLateEventHandler, Stream, col, count, lit, max
 from krishiv_py.errors import KrishivError
-from krishiv_py.kernels.columns.assign import stamp
+from krishiv_py.kernels.columns.times import stamp
 from krishiv_py.plan.durations import MAX_TIME_US
 from krishiv_py.testing import Driver, stream_of
 

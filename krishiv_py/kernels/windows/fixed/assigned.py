@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from krishiv_py.arrays.grouping import among, distinct, group
 from krishiv_py.arrays.picking import pick
-from krishiv_py.kernels.columns.assign import unstamp
 from krishiv_py.kernels.columns.layout import WINDOW_END, WINDOW_START, Layout
 from krishiv_py.kernels.columns.place import START
+from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.firing.custom_trigger import custom_trigger_of
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results import StateTables, StepResult

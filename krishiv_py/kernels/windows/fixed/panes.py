@@ -14,8 +14,8 @@ from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.types import Ints
 from krishiv_py.errors import RAISED, OperatorError, SchemaError, failure_text, shown
 from krishiv_py.kernels.aggregates.base import shown_key
-from krishiv_py.kernels.columns.assign import unstamp
 from krishiv_py.kernels.columns.layout import Layout, whole
+from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.firing.changelog import Firings
 from krishiv_py.kernels.firing.prefixes import Units
 from krishiv_py.kernels.input.rows import as_batch

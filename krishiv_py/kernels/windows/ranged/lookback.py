@@ -42,9 +42,9 @@ from krishiv_py.arrays.sorting import pair_order, sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels.aggregates.base import lists
-from krishiv_py.kernels.columns.assign import unstamp
 from krishiv_py.kernels.columns.evaluate import evaluate
 from krishiv_py.kernels.columns.layout import TIME, Layout, whole
+from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.firing.due import Due, FiringDelay
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results import Emitter, StateTables, StepResult, renewed

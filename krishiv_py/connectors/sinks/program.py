@@ -1,0 +1,151 @@
+"""Sinks of the program itself: rows in its memory, lines on its standard output, a function of DataFrames."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final, TypeAlias
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.connectors.sink import (
+    FrameSink,
+    OnRepeat,
+    OutputBatch,
+    TableSink,
+)
+from krishiv_py.errors import PlanError, shown
+from krishiv_py.plan.checks import a_number
+
+
+@attrs.frozen(eq=False)
+class MemorySink(TableSink):
+    """Arrow tables in the driver's memory: :meth:`table` gives all rows so far.
+
+    Attributes
+    ----------
+    tables : dict
+        The tables of each micro-batch, by its number.
+    """
+
+    tables: dict[int, list[pa.Table]] = attrs.field(factory=dict, repr=False)
+    on_repeat: ClassVar[OnRepeat] = "replace"
+    exclusive: ClassVar[bool] = True
+
+    def write_tables(self, batch: OutputBatch, tables: Sequence[pa.Table]) -> None:
+        """Take (or replace) the rows `tables` of one `batch`."""
+        self.put(batch.batch_id, list(tables))
+
+    def put(self, batch_id: int, tables: list[pa.Table]) -> None:
+        """Take (or replace) the rows of one micro-batch.
+
+        Parameters
+        ----------
+        batch_id : int
+            Number of the micro-batch, from 0.
+        tables : list of pyarrow.Table
+            Its rows; an empty list removes what an earlier attempt put.
+        """
+        a_number(batch_id, "batch_id", 0, "pass the number of the micro-batch", most=(1 << 63) - 1)
+        if not isinstance(tables, list) or not all(isinstance(t, pa.Table) for t in tables):
+            raise PlanError("a memory sink takes a list of Arrow tables", got=shown(tables), hint="pass for instance [table]")
+        if tables:
+            self.tables[batch_id] = tables
+        else:
+            self.tables.pop(batch_id, None)
+
+    def table(self) -> pa.Table | None:
+        """All rows in the order of their micro-batches; None if there are none yet."""
+        parts = [t for batch in sorted(self.tables) for t in self.tables[batch]]
+        return pa.concat_tables(parts) if parts else None
+
+
+_LONGEST: Final = 200
+
+
+@attrs.frozen
+class ConsoleSink(TableSink):
+    """Prints every non-empty micro-batch; a repeated batch is printed again.
+
+    A row is one line: characters that a terminal does not show are escaped, and values of more than 200 characters are cut.
+
+    Attributes
+    ----------
+    max_rows : int
+        How many rows of a micro-batch are printed, 20 by default.
+    """
+
+    max_rows: int = attrs.field(default=20)
+
+    @max_rows.validator
+    def _shows_rows(self, _attribute: object, value: object) -> None:
+        a_number(value, "max_rows", 1, "pass how many rows of a micro-batch are printed, from 1")
+
+    def write_tables(self, batch: OutputBatch, tables: Sequence[pa.Table]) -> None:
+        """Print the first rows of `tables` under the name of the query and the number of the `batch`."""
+        rows = pa.concat_tables(tables) if tables else batch.schema.empty_table()
+        if not rows.num_rows:
+            return
+        late = ": late" if batch.output == "late_rows" else ""
+        more = " (more rows not shown)" if rows.num_rows > self.max_rows else ""
+        _print(f"-- {batch.query}{late}, batch {batch.batch_id}{more}")
+        names, columns = [_shown(n) for n in rows.column_names], [_texts(c) for c in rows.slice(0, self.max_rows).columns]
+        for row in zip(*columns, strict=True):
+            _print("    " + ", ".join(f"{name}={text}" for name, text in zip(names, row, strict=True)))
+
+
+def _texts(values: pa.ChunkedArray) -> list[str]:
+    try:
+        return [_shown(str(value)) for value in values.to_pylist()]
+    except (OverflowError, ValueError):  # a time outside of the years 1 to 9999, which Python has not
+        return [_of_arrow(values.slice(at, 1)) for at in range(len(values))]
+
+
+def _of_arrow(value: pa.ChunkedArray) -> str:
+    """A value as Arrow shows it; it says of some times only that they are out of range, and by which number."""
+    text = " ".join(value.combine_chunks().to_string().split())
+    return _shown(text.removeprefix("[ ").removesuffix(" ]"))
+
+
+def _shown(text: str) -> str:
+    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def _print(line: str) -> None:
+    """Print a line also where standard output has not all of its characters."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    print(line.encode(encoding, "backslashreplace").decode(encoding))
+
+
+BatchConsumer: TypeAlias = Callable[[Any, int], None]
+
+
+@attrs.frozen(eq=False)
+class ForeachBatchSink(FrameSink):
+    """Calls ``function(dataframe, batch_id)`` for every micro-batch, with a Spark DataFrame of results.
+
+    Attributes
+    ----------
+    function : callable
+        What is called with the rows and the number of the micro-batch.
+    """
+
+    function: BatchConsumer = attrs.field()
+
+    @function.validator
+    def _can_be_called(self, _attribute: object, value: object) -> None:
+        if not callable(value):
+            raise PlanError(
+                "a batch is taken by a function", got=shown(value), hint="pass a function of a DataFrame and a batch number"
+            )
+
+    @property
+    def title(self) -> str:
+        """The name of the function."""
+        return getattr(self.function, "__qualname__", type(self.function).__name__)
+
+    def write_frame(self, batch: OutputBatch, frame: Any) -> None:
+        """Call the function with the rows `frame` and the number of the `batch`."""
+        self.function(frame, batch.batch_id)
