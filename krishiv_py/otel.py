@@ -116,7 +116,7 @@ def export(
     MissingExtraError
         When OpenTelemetry is not installed; names the extra that brings it.
     PlanError
-        For what is no query.
+        For a value that is not a query.
 
     Examples
     --------

@@ -249,7 +249,7 @@ class ReplayLog:
         """
         path = self.path(number)
         if not os.path.exists(path):
-            first, following, _ = self._read_index()  # written behind the file
+            first, following, _ = self._read_index()  # written after the file
             if number < following and not os.path.exists(path):
                 if number < first:
                     self.files()  # says what was trimmed

@@ -22,7 +22,7 @@ def started(session: Session, spec: MultiSourceWatermarkSpec) -> tuple[Query, Se
 
 
 with Session.in_process() as session:
-    # The watermark is the smallest of all sources: only so is no row of a slow source late. A silent one stops all.
+    # The watermark is the smallest of all sources: so rows of a slow source are not late. A silent one stops all.
     stuck, _ = started(session, SOURCES)
     why = str(stuck.why_not_fired())
     print(why)

@@ -26,7 +26,7 @@ else:
 KafkaOffsets: TypeAlias = "Mapping[int, int] | Mapping[str, Mapping[int, int]]"
 """The offset at which the live source begins, by partition; of several topics by topic, then by partition."""
 Until: TypeAlias = "TimePoint | Mapping[str, TimePoint | KafkaOffsets]"
-"""Where the history ends: an event time for all sources, or for each source an event time or offsets."""
+"""The end of the history: an event time for all sources, or for each source an event time or offsets."""
 
 
 @attrs.frozen(eq=False)

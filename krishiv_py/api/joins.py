@@ -1,4 +1,4 @@
-"""The two sides of a join as they were told: streams with watermark, key columns, options.
+"""The two sides of a join as they were given: streams with watermark, key columns, options.
 
 Lookup joins: a stateless step that adds columns of a table to rows (SEMANTICS §9.3).
 
@@ -57,7 +57,7 @@ def sides_of(left: OptionMethods, right: object, on: On | None, where: str, *, l
     OrderError
         For a right side without watermark.
     PlanError
-        For keys that are missing, told twice or do not fit.
+        For keys that are missing, given twice or do not fit.
     """
     if not _joins(right):
         if isinstance(right, OptionMethods) and right._draft.operation is not None:
@@ -180,7 +180,7 @@ def whole_ticks(sides: Sides, name: str, bound_us: int) -> None:
 
 
 def merged_draft(left: Draft, right: Draft) -> Draft:
-    """Return what was told before the join, of either side; it may be told behind it as well."""
+    """Return what was set before the join, of either side; it may be set after it as well."""
     explicit = left.explicit if right.explicit == ExplicitOptions() else right.explicit
     hint = "name one after the join instead, .interval_join(...).with_late_event_handler(...): its rows have a column `side`"
     late = one_handler((left.late_handler, right.late_handler), "the sides of a join", hint)
@@ -195,9 +195,9 @@ def merged_draft(left: Draft, right: Draft) -> Draft:
 
 
 LookupType: TypeAlias = Literal["left", "inner"]
-"""Whether rows that find nothing stay."""
+"""True where rows that find nothing stay."""
 LookupKeys: TypeAlias = "str | Expr | Sequence[str | Expr | tuple[str | Expr, str | Expr]] | Mapping[str, str]"
-"""What of a row is equal to what of a table: columns, or expressions."""
+"""The parts of a row and of a table that are equal: columns, or expressions."""
 
 
 def looked_up(
@@ -375,7 +375,7 @@ def _validity(validity: object, at: str | None, rows: pa.Schema, table: pa.Schem
 
 Suffixes: TypeAlias = "tuple[str, str]"
 JoinSide: TypeAlias = "JoinMethods"
-"""What can be the right side of a join."""
+"""The types that the right side of a join may have."""
 
 
 @attrs.frozen(eq=False, repr=False)

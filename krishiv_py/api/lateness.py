@@ -43,7 +43,7 @@ def frame_lag_us(node: Node, column: str) -> int | None:
 
 
 def known_lag_us(node: Node, column: str) -> int:
-    """The lag of a column that was not told with it.
+    """Return the lag of a column that was given without one.
 
     Raises
     ------
@@ -171,7 +171,7 @@ class SourceTracker:
         return self._tracker.current
 
     def triggerable_windows(self, windows: Iterable[tuple[TimePoint, TimePoint]]) -> list[tuple[TimePoint, TimePoint]]:
-        """Those of the `windows`, pairs of start and end, that the watermark has reached: ``end <= W``, in their order."""
+        """Return those `windows`, pairs of start and end, that the watermark has reached (``end <= W``), in their order."""
         if not is_collection(windows):
             raise PlanError("not windows", got=shown(windows), hint="pass pairs of start and end")
         return [w for w in windows if time_point_us(_end(w), "window_end") <= self._tracker.current]

@@ -468,7 +468,7 @@ class RangedSources:
         version : int, optional
             The version to read, from 0, where it is not streaming; the last one by default.
         starting : {"earliest", "latest"} or int
-            Where a new streaming query begins: with the whole table, behind its last version, or with what a version added.
+            Where a new streaming query begins: with the whole table, after its last version, or with what a version added.
             A restarted one goes on where its checkpoint says.
         max_files_per_batch : int, optional
             The most files of one micro-batch, from 1; all that are there by default.
@@ -485,7 +485,7 @@ class RangedSources:
         PlanError
             For arguments that mean nothing or do not go together.
         SchemaError
-            For a column of a type that the library has not.
+            For a column of a type that the library does not have.
         SourceError
             When there is no table, no such version, or one that only Spark can read (deletion vectors, mapped columns).
         MissingExtraError

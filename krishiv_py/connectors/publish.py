@@ -242,7 +242,7 @@ class Publisher:
         if self._first:  # only the first batch after a start can be a repetition
             with writable(self.folder):
                 store.add_folder(root)
-            # what waits goes first: whoever was thought dead cannot publish it behind the listing that follows
+            # what waits goes first: whoever was thought dead cannot publish it after the listing that follows
             gone = store.give_up(root, f"part-{self.mark}-", uploads)
             if gone:
                 raise _gone(f"{gone} of {len(uploads)} uploads to {root}")

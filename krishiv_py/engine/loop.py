@@ -66,14 +66,14 @@ def stepping(spec: OperatorSpec) -> OperatorSpec:
 
 
 def as_rows(spec: OperatorSpec, results: pa.Table) -> pa.Table:
-    """The results of a stage as rows of the one of `spec`, behind its stateless steps."""
+    """The results of a stage as rows of the one of `spec`, after its stateless steps."""
     return prefixed(spec.prefix, results.select(list(spec.needs_columns)))
 
 
 def packed_results(stage: StageOperator, given: Sequence[pa.Table], late_moment: Moment, read: Packed = NO_ROWS) -> Packed:
     """Return what :func:`as_rows` gave, as of when the stages before fired last, so that none is late.
 
-    `read` are rows of a source next to them, which are judged already; they come behind.
+    `read` are rows of a source next to them, which are checked for lateness already; they come after.
     """
     if not given:
         return and_read(NO_ROWS, read)
@@ -107,7 +107,7 @@ def follow(stage: StageOperator, bucket: Bucket, packed: Packed, late_moment: Mo
     if not packed.of_source or options.late_rule != "window" or options.late_by_batch_before:
         yield from micro_batch(stage, bucket, packed, late_moment, lambda: moment, waits=True)
         return
-    # Rows of a source were judged by `moment`: they enter no window that has ended by then, on time for another or not.
+    # Rows of a source were checked by `moment`: they enter no window that has ended by then, on time for another or not.
     results = len(packed.chunks) - packed.of_source
     yield stage.step(bucket, attrs.evolve(packed, chunks=packed.chunks[:results]), late_moment)
     yield stage.step(bucket, Packed(packed.chunks[results:]), moment)

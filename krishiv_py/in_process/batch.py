@@ -189,7 +189,8 @@ def _in_parts(found: Iterable[Scanned], most: int) -> Sequence[Iterable[Scanned]
     rows = sum(scanned.batch.num_rows for scanned in found if scanned.batch is not None)
     if rows < FEW_ROWS:
         return [found]
-    parts, room, share = [list[Scanned]()], -(-rows // most), -(-rows // most)
+    parts, share = [list[Scanned]()], -(-rows // most)
+    room = share
     for scanned in found:
         batch = scanned.batch
         while batch is not None and batch.num_rows > room:

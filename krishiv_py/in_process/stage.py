@@ -147,7 +147,7 @@ class ProcessStage:
         """Return how many buckets are of use: without a key all rows belong together."""
         return self.workers.count if self.spec.keys else 1
 
-    def made(self, number: int, store: Callable[[], MemoryStore] = MemoryStore) -> list[StageBucket]:
+    def made(self, number: int) -> list[StageBucket]:
         """Return so many empty buckets, or one where there is no key.
 
         A user's trigger may say at any time that something is to be done, and what is remembered of duplicates, and of right
@@ -156,7 +156,7 @@ class ProcessStage:
         spec = self.spec
         rests = custom_trigger_of(spec.options.trigger) is None and spec.options.ttl is None and not spec.operation.remembers
         operators = [self.stage, *(StageOperator(spec) for _ in range(1, number if spec.keys else 1))]
-        return [StageBucket(operator, rests, store()) for operator in operators]
+        return [StageBucket(operator, rests) for operator in operators]
 
     @property
     def open_windows(self) -> int:

@@ -69,7 +69,7 @@ def first_arrivals(ids: Ints, times: Ints, held_ids: Ints, held_times: Ints, wit
         if not len(left):
             return passed
         mine, first = ids[left], np.full(n, -1, np.int64)
-        first[mine[::-1]] = left[::-1]  # of several writes to one place the last one stands
+        first[mine[::-1]] = left[::-1]  # of several writes to one place the last one counts
         passed[first[first >= 0]] = True
         left = left[np.abs(times[left] - times[first[mine]]) >= within]
     if len(left):

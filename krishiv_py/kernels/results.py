@@ -204,7 +204,7 @@ def _column(value: str | int | npt.NDArray[Any] | None, n: int, type_: pa.DataTy
 
 @attrs.frozen(eq=False)
 class StepResult:
-    """Holds what one bucket brought forth in one micro-batch.
+    """Holds what one bucket gave in one micro-batch.
 
     Attributes
     ----------

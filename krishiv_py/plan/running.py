@@ -48,7 +48,7 @@ class Control:
 
 @attrs.frozen
 class ProcessingTime(WatermarkSpec):
-    """The watermark is the clock: it goes on without rows, and rows are never behind it."""
+    """The watermark is the clock: it goes on without rows, and rows are never before it."""
 
     lag_us: int = 0
 

@@ -119,7 +119,7 @@ def oldest_of_all(
     """
     found: list[tuple[int, StagePlan]] = []
     for stage in stages:
-        with contextlib.suppress(PlanError):  # of rows that are kept without aggregates there is no table
+        with contextlib.suppress(PlanError):  # rows that are kept without aggregates have no table
             end_us = None if stage.stateless else oldest_waiting_us(stage, watermark_us(stage), partial(state, stage.spec.name))
             found += [] if end_us is None else [(end_us, stage)]
     if not found:
@@ -158,7 +158,7 @@ def _holder(
 
 @attrs.frozen
 class _Wait:
-    """A source: where its watermark is, which one is needed, and how far that is behind its rows."""
+    """A source: where its watermark is, which one is needed, and how far that lags its rows."""
 
     at_us: int
     needed_us: int
@@ -367,7 +367,7 @@ def _fate(stage: StagePlan, now: Standing, time_us: int) -> str:
     over = floor_watermark(w, options.allowed_lateness_us)
     behind = "the input has ended" if w == END_OF_TIME else f"it is {show_us(w - time_us)} before the watermark"
     allowed = f", and {show_us(options.allowed_lateness_us)} are allowed" if options.allowed_lateness_us else ""
-    rule = " (judged by the watermark of the batch before)" if options.late_by_batch_before else ""
+    rule = " (compared with the watermark of the batch before)" if options.late_by_batch_before else ""
     if options.late_rule == "window":
         ends = [end for _, end in _windows(stage, time_us, None) or ()]
         if not ends and window.late_by == "never":

@@ -1,6 +1,6 @@
 """A micro-batch on the driver: what its tasks hand over, who takes its late rows, and what ends it.
 
-Define what a stage hands to those behind it, within a micro-batch: its results by their buckets, and a word to go on.
+What a stage hands to those after it within a micro-batch: its results by their buckets, and a word to go on.
 
 Stages of a query are stateful operators in a row, also where they are not a chain: rows carry the number of the stage
 they are for, and what is for another stage or for the driver passes through an operator as it is.
@@ -82,7 +82,7 @@ class HandingOn:
     number: int = 1
 
     def parts(self, results: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-        """The rows of the next stage behind its stateless steps, by bucket."""
+        """The rows of the next stage after its stateless steps, by bucket."""
         if not results.num_rows:
             return
         rows = as_rows(self.spec, results)
@@ -144,7 +144,7 @@ class StagePlace:
     leaving : tuple of Leaving
         The outputs that its results go to.
     next_operator : int or None
-        The number of the operator behind it, which has something to do whenever this one has.
+        The number of the operator after it, which has something to do whenever this one has.
     bucket_ids : tuple of int
         The buckets of every stage.
     """

@@ -20,12 +20,12 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.malformed import Malformed
-from krishiv_py.errors import CheckpointError, failure_text, shown
 from krishiv_py.plan.running import Control
 from krishiv_py.runtime.reading import Scanned
+from krishiv_py.runtime.storage.whole_folder import begin_folder, check_version, finish_folder, note_of
 from krishiv_py.storage.checksums import checksum, damaged, missing, sealed, unsealed
-from krishiv_py.storage.files import read_at, store_at, write_at
-from krishiv_py.storage.folders import absolute, private_folder
+from krishiv_py.storage.files import read_at, write_at
+from krishiv_py.storage.folders import absolute
 
 VERSION: Final = 1
 _NOTE: Final = "capture.json"
@@ -105,19 +105,9 @@ class Captured:
         """
         folder = absolute(folder).rstrip("/")
         path = f"{folder}/{_NOTE}"
-        try:
-            data = read_at(path)
-        except (OSError, pa.ArrowException) as problem:
-            hint = "pass the folder that krishiv capture wrote"
-            raise CheckpointError("the capture cannot be read", got=failure_text(problem), hint=hint) from problem
-        if data is None:
-            hint = "pass the folder that session.capture(...) or krishiv capture wrote"
-            raise CheckpointError("no capture is here", got=shown(folder), then="there is nothing to run again", hint=hint)
+        data = note_of(folder, _NOTE, "capture", "pass the folder that session.capture(...) or krishiv capture wrote")
         result = json.loads(unsealed(data, path, _WAY_OUT))
-        if result["version"] > VERSION:
-            what = f"the capture {folder} is of a later version of krishiv_py"
-            got = f"version {result['version']}, known are versions up to {VERSION}"
-            raise CheckpointError(what, got=got, hint="use the version that wrote it, or a newer one")
+        check_version(folder, "capture", result["version"], VERSION)
         return cls(folder, batches=[CapturedBatch(**each) for each in result.pop("batches")], **result)
 
     @property
@@ -128,7 +118,7 @@ class Captured:
     def close(self) -> None:
         """Write what makes it a capture."""
         note = attrs.asdict(self, filter=lambda field, _: field.name != "folder")
-        write_at(f"{self.folder}/{_NOTE}", sealed(json.dumps(note).encode()), durable=True)
+        finish_folder(self.folder, _NOTE, sealed(json.dumps(note).encode()))
 
     def read(self, batch: CapturedBatch, source: int) -> list[Scanned]:
         """Return what a batch read of a source.
@@ -162,20 +152,7 @@ def begin_capture(folder: str) -> str:
     CheckpointError
         When something is there, or nothing can be written there.
     """
-    folder = absolute(folder).rstrip("/")
-    store, root = store_at(folder)
-    try:
-        if store.entries(root):
-            raise CheckpointError("the folder of the capture is not empty", got=folder, hint="pass a new folder")
-        if store.local:
-            private_folder(root)
-    except (OSError, pa.ArrowException) as problem:
-        raise CheckpointError(
-            f"the capture {shown(folder)} cannot be written",
-            got=failure_text(problem),
-            hint="see to room and rights there, or use another folder",
-        ) from problem
-    return folder
+    return begin_folder(folder, "capture", _NOTE)
 
 
 def write_read(folder: str, number: int, source: int, result: Iterable[Scanned], hide: Hide) -> dict[str, Any]:

@@ -1,20 +1,8 @@
-"""Readers of files: CSV, JSON and Parquet as rows, with malformed rows and the place of a row.
+"""Readers of files: CSV, JSON lines and Parquet as rows in the tasks, through Arrow.
 
-Define what readers hand on.
-
-Define what is done with input that cannot be read: the query fails and says where, or the input is set aside and counted.
-
-The path of a source: checked where it is given, and the columns that its folders add.
-
-Define what all readers of files have in common: what cannot be read fails the query, or is set aside.
-
-Files of JSON lines, read by Arrow in the tasks.
-
-Parquet files, read by Arrow in the tasks: only the columns that are needed, and every file held to the schema.
-
-Files of CSV, read without Spark by the rules of its reader (docs/sources.md).
-
-Files that Arrow reads: which sources they are of, and what reads them.
+A reader gives :class:`Scanned` parts. Input that cannot be read fails the query and says where, or it is put aside and counted.
+Paths are checked where they are given. Parquet files give the columns that are needed, each held to the schema; CSV follows the
+rules of Spark's reader (docs/sources.md).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from krishiv_py.connectors.ranges import NotedRanges
 from krishiv_py.engine.notes import Report
-from krishiv_py.errors import CheckpointError, failure_text, shown
+from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.input.watermark import moment_of
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.state.spread import BucketContent, spread
@@ -36,15 +36,14 @@ from krishiv_py.runtime.checkpoint.sparklog import entries_of
 from krishiv_py.runtime.ranges.folders import files_in
 from krishiv_py.runtime.ranges.planning import RangeLog
 from krishiv_py.runtime.ranges.taken import Taken
+from krishiv_py.runtime.storage.whole_folder import begin_folder, check_version, finish_folder, note_of
 from krishiv_py.storage.checksums import checksum, damaged, missing, sealed, sealed_parquet, unsealed
 from krishiv_py.storage.files import read_at, store_at, write_at
-from krishiv_py.storage.folders import absolute, private_folder
 
 VERSION: Final = 1
 """Of the format; a later version of the library opens all earlier ones."""
 MANIFEST: Final = "manifest.json"
 _BUCKET: Final = "bucket.json"
-_UNFINISHED: Final = "unfinished.json"
 _ABOUT: Final = b"krishiv"
 _WAY_OUT: Final = "put it back from a copy, or make the savepoint again from the checkpoint"
 _NAMES: Final = pa.schema([("path", pa.string()), ("mtime_ns", pa.int64())])
@@ -126,25 +125,9 @@ class Savepoint:
         CheckpointError
             When there is none, or it is damaged or of a later version.
         """
-        try:
-            data = read_at(f"{folder}/{MANIFEST}")
-        except (OSError, pa.ArrowException) as problem:
-            raise CheckpointError(
-                "the savepoint cannot be read",
-                got=failure_text(problem),
-                hint="pass the folder that query.savepoint(path) wrote",
-            ) from problem
-        if data is None:
-            hint = (
-                "pass the folder of a savepoint: what query.savepoint(path), session.savepoint(...) or krishiv savepoint wrote"
-            )
-            raise CheckpointError("no savepoint is here", got=folder, then="there is nothing to go on from", hint=hint)
-        found = _heard(data, f"{folder}/{MANIFEST}")
-        if found["version"] > VERSION:
-            what = f"the savepoint {folder} is of a later version of krishiv_py"
-            got = f"version {found['version']}, known are versions up to {VERSION}"
-            hint = "use the version that wrote it, or a newer one"
-            raise CheckpointError(what, got=got, then="its state would be misread", hint=hint)
+        hint = "pass the folder of a savepoint: what query.savepoint(path), session.savepoint(...) or krishiv savepoint wrote"
+        found = _heard(note_of(folder, MANIFEST, "savepoint", hint), f"{folder}/{MANIFEST}")
+        check_version(folder, "savepoint", found["version"], VERSION)
         sources = [SourceState(**each) for each in found.pop("sources")]
         stages = [StageState(**each) for each in found.pop("stages")]
         known = {field.name for field in attrs.fields(cls)}
@@ -158,9 +141,7 @@ class Savepoint:
     def close(self) -> None:
         """Write the manifest, which makes the folder a savepoint."""
         head = {"version": self.version} | attrs.asdict(self, filter=lambda field, _: field.name != "folder")
-        write_at(f"{self.folder}/{MANIFEST}", _said(head), durable=True)
-        store, path = store_at(f"{self.folder}/{_UNFINISHED}")
-        store.delete(path)
+        finish_folder(self.folder, MANIFEST, _said(head))
 
     def buckets_of(self, stage: int) -> Iterator[BucketContent]:
         """The buckets of a stage, one after the other."""
@@ -197,30 +178,7 @@ def begin_savepoint(folder: str) -> str:
     CheckpointError
         When something else is there, or nothing can be written there.
     """
-    folder = absolute(folder).rstrip("/")
-    store, root = store_at(folder)
-    try:
-        names = {entry.base_name for entry in store.entries(root)}
-        if names and (_UNFINISHED not in names or MANIFEST in names):
-            raise CheckpointError(
-                "the folder of the savepoint is not empty",
-                got=folder,
-                then="what is there would be mixed with it",
-                hint="pass a new folder; a savepoint is written once",
-            )
-        if names:
-            store.delete_folder(root)
-        if store.local:
-            private_folder(root)
-        write_at(f"{folder}/{_UNFINISHED}", _said({}), durable=True)
-    except (OSError, pa.ArrowException) as problem:
-        raise CheckpointError(
-            f"the savepoint {shown(folder)} cannot be written",
-            got=failure_text(problem),
-            then="there is none",
-            hint="see to room and rights there, or use another folder",
-        ) from problem
-    return folder
+    return begin_folder(folder, "savepoint", MANIFEST)
 
 
 def write_bucket(folder: str, stage: int, bucket: int, held: BucketContent, described: Mapping[str, str] | None = None) -> None:

@@ -137,7 +137,7 @@ WATERMARK: Final = "watermark"
 """The note of a row that only tells the time; any other note is why the query failed."""
 _TIME_TYPE: Final = pa.timestamp("us", "UTC")
 _LAST_US: Final = 253_402_300_799_000_000
-"""The watermark at the end of input, in the last second of the year 9999: Spark's own arithmetic has room behind it."""
+"""The watermark at the end of input, in the last second of the year 9999: Spark's own arithmetic has room after it."""
 _HOME: Final = "_home.json"
 _FIRST_MTIME: Final = 1_000_000_000
 _NAMED: Final = re.compile(r"batch-(.+)-([0-9]{12})\.parquet")
@@ -161,7 +161,7 @@ class ResultTimes:
     tick_us : int
         The unit of the time column, µs.
     hold_back_us : int
-        How far the watermark of results is behind that of the stage, µs (SEMANTICS §7.2).
+        How far the watermark of results lags that of the stage, µs (SEMANTICS §7.2).
     """
 
     column: str | None
@@ -237,7 +237,7 @@ class HandOver(TableSink):
         return "to_dataframe()"
 
     def check(self, output: OutputName, schema: pa.Schema) -> None:
-        """Make the folder, and take back what earlier runs told of failures.
+        """Make the folder, and take back what earlier runs noted of failures.
 
         The files stay, for a batch of the reader may have planned them already.
 

@@ -413,7 +413,7 @@ class _Read(_Failed):
         return super().read(size)
 
     def _wait_for(self, size: int) -> None:
-        """Open it again until so many bytes of it are told."""
+        """Open it again until so many bytes of it are known."""
         until = time.monotonic() + _REPORTED_S
         while len(self._file) < size:
             if time.monotonic() > until:

@@ -33,6 +33,7 @@ from krishiv_py.planner.why import Held
 from krishiv_py.runtime.capture import Captured
 from krishiv_py.testing.driver import Driver
 from krishiv_py.testing.feed import Feed, Turn
+from krishiv_py.testing.output import StepOutput
 
 _ROW: Final = "__krishiv_row"
 _MOST: Final = 20
@@ -117,7 +118,7 @@ class Capture:
     Raises
     ------
     CheckpointError
-        When there is no capture, or it is damaged.
+        When the folder holds no capture, or a damaged one.
     PlanError
         When the pipeline reads a source that the capture does not have.
     """
@@ -146,7 +147,7 @@ class Capture:
         tables, names = [], list[list[str]]()
         for given in (old, new):
             driver = self._driver(list(given) if isinstance(given, Iterator) else given)
-            tables.append(pa.concat_tables([output.results for _, output in _turns(driver)] or [_empty(driver)]))
+            tables.append(pa.concat_tables([output.results for output in _outputs(driver)] or [_empty(driver)]))
             names.append([*driver._spec.keys, *_BOUNDS])
         return _compared(tables[0], tables[1], [name for name in names[0] if name in names[1]])
 
@@ -176,11 +177,11 @@ class Capture:
             raise DurationError("`lag` is a list of durations", got=shown(lag), hint='write lag=["5 s", "30 s"]')
         driver = self._driver(self._stream)
         names = [*driver._spec.keys, *_BOUNDS]
-        own = pa.concat_tables([output.results for _, output in _turns(driver)] or [_empty(driver)])
+        own = pa.concat_tables([output.results for output in _outputs(driver)] or [_empty(driver)])
         rows = []
         for us in [to_us(each, "lag", allow_zero=True) for each in tried]:
             driver = self._driver(self._stream, us)
-            outputs = [output for _, output in _turns(driver)]
+            outputs = list(_outputs(driver))
             results = pa.concat_tables([output.results for output in outputs] or [_empty(driver)])
             late = sum(table.num_rows for output in outputs for table in output.late_by_stage.values())
             counts = _compared(own, results, names).counts
@@ -254,9 +255,9 @@ class _Row:
     spec: OperatorSpec
 
 
-def _turns(driver: Driver) -> Iterator[tuple[int, Any]]:
+def _outputs(driver: Driver) -> Iterator[StepOutput]:
     while (output := driver.next_batch()) is not None:
-        yield len(driver._stages), output
+        yield output
 
 
 def _empty(driver: Driver) -> pa.Table:

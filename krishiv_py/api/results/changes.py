@@ -156,7 +156,7 @@ def table_view(results: pa.Table, by: Sequence[str] | None = None) -> pa.Table:
     Raises
     ------
     PlanError
-        For a value that is not a table of results, and for columns that it has not.
+        For a value that is not a table of results, and for columns that it does not have.
 
     Examples
     --------

@@ -98,7 +98,7 @@ class ConsoleSink(TableSink):
 def _texts(values: pa.ChunkedArray) -> list[str]:
     try:
         return [_shown(str(value)) for value in values.to_pylist()]
-    except (OverflowError, ValueError):  # a time outside of the years 1 to 9999, which Python has not
+    except (OverflowError, ValueError):  # a time outside of the years 1 to 9999, which Python does not have
         return [_of_arrow(values.slice(at, 1)) for at in range(len(values))]
 
 
@@ -114,7 +114,7 @@ def _shown(text: str) -> str:
 
 
 def _print(line: str) -> None:
-    """Print a line also where standard output has not all of its characters."""
+    """Print a line also where standard output lacks some of its characters."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     print(line.encode(encoding, "backslashreplace").decode(encoding))
 

@@ -183,7 +183,7 @@ class Database:
 
     @classmethod
     def of(cls, address: object) -> Database:
-        """The database that a user told.
+        """The database that a user gave.
 
         Raises
         ------
@@ -328,7 +328,7 @@ def check_table(connection: Any, path: Sequence[str], ledger: Sequence[str], col
         raise PlanError("there is no such table in PostgreSQL", got=title, hint=hint)
     kind = connection.execute("SELECT relkind::text FROM pg_class WHERE oid = %s", (oid,)).fetchone()[0]
     if kind not in _TABLES:
-        hint = "name the table behind it"
+        hint = "name the table that it shows"
         raise PlanError("rows can be copied into a table only", got=f"{title} is not a table", hint=hint)
     needed = ["SELECT", "INSERT", *(["UPDATE", "DELETE"] if key else [])]
     _check_rights(connection, title, oid, needed)

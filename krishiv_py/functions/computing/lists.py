@@ -41,7 +41,7 @@ class Lists:
 
     @classmethod
     def of(cls, column: pa.Array) -> Lists:
-        """Those of a column."""
+        """Return the lists of a column."""
         require(pa.types.is_list, column)
         if pa.types.is_null(column.type):
             column = pa.nulls(len(column), NO_LIST)
@@ -263,7 +263,7 @@ class Maps:
 
     @classmethod
     def of(cls, column: pa.Array) -> Maps:
-        """Those of a column."""
+        """Return the maps of a column."""
         require(pa.types.is_map, column)
         if pa.types.is_null(column.type):
             column = pa.nulls(len(column), pa.map_(pa.string(), pa.null()))

@@ -1,6 +1,6 @@
 """Rows by group, as aggregates get them, and small helpers.
 
-Define what a user-defined aggregate raised, told with the group it happened in.
+Errors of a user-defined aggregate, with the group in which they happened.
 
 An aggregate knows groups by number only. Who calls it knows more: how groups are numbered elsewhere, the key of a group, its
 window. Each adds what it knows while the error passes; nothing is kept, or computed, as long as nothing fails.
@@ -72,7 +72,7 @@ def flatten(column: pa.Array, ids: Ints) -> tuple[pa.Array, Ints]:
 
 
 class GroupError(OperatorError):
-    """A failure of an aggregate in the group of this number, which is not told yet."""
+    """A failure of an aggregate in the group of this number, which is not named yet."""
 
     def __init__(self, what: str, got: str = "", problem: str = "", hint: str = "", group: int | None = None) -> None:
         super().__init__(what, got=got, then=problem, hint=hint)
@@ -107,7 +107,7 @@ def failing_place(where: Callable[[int], str]) -> Iterator[None]:
     except GroupError as problem:
         try:
             place = "" if problem.group is None else where(problem.group)
-        except LookupError:  # a group without a row that would say it; the failure has to be told all the same
+        except LookupError:  # a group without a row that names it; the failure is raised all the same
             place = ""
         raise problem.restored(place) from problem.__cause__
 

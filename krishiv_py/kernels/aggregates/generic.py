@@ -31,7 +31,7 @@ from krishiv_py.kernels.aggregates.base import Rows, numbers, regrouped
 from krishiv_py.plan.aggregates.calls import AggCall
 
 Merge: TypeAlias = Callable[[list[pa.Array], Ints, int], list[pa.Array]]
-"""How an aggregate merges partials by group."""
+"""The function by which an aggregate merges partials by group."""
 
 
 def group_starts(ids: Ints) -> Ints:
@@ -81,7 +81,7 @@ _PAIRS: Final = 2_000_000
 SHORT: Final = 64
 """Ranges of so many rows are gone through row by row."""
 Create: TypeAlias = Callable[[Rows], list[pa.Array]]
-"""How an aggregate makes partials of rows by group."""
+"""The function by which an aggregate makes partials of rows by group."""
 
 
 @attrs.frozen(eq=False)
@@ -129,7 +129,7 @@ def counts(column: OrderedInput | None, r: Ranges) -> Ints:
 def any_ranges(
     create: Create, merge: Merge, types: list[pa.DataType], column: OrderedInput | None, times: Ints, r: Ranges
 ) -> list[pa.Array]:
-    """The partial columns of any aggregate, of these `types`, for every range; one that fails is told by its range."""
+    """The partial columns of any aggregate, of these `types`, for every range; one that fails is named by its range."""
     values = None if column is None else column.values
     long = np.flatnonzero(r.high - r.low > SHORT)
     if not len(long):
@@ -268,7 +268,7 @@ class AggKernel(ABC):
         return False
 
     def prefixes(self, partials: list[pa.Array], ids: Ints) -> list[pa.Array]:
-        """Of every row, the merged partials of its group up to and with that row; one that fails is told by its row.
+        """Of every row, the merged partials of its group up to and with that row; one that fails is named by its row.
 
         Parameters
         ----------
@@ -284,7 +284,7 @@ class AggKernel(ABC):
         raise NotImplementedError
 
     def ranges(self, column: OrderedInput | None, times: Ints, r: Ranges) -> list[pa.Array]:
-        """The partial columns for every range of rows; one that fails is told by its range.
+        """The partial columns for every range of rows; one that fails is named by its range.
 
         Parameters
         ----------

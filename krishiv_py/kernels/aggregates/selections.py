@@ -160,7 +160,7 @@ class ByTime(AggKernel):
         best, present = _extreme(times, groups, n, self.side)
         hits = np.flatnonzero(times == best[groups])
         if self.side == "min":
-            hits = hits[::-1]  # of two writes to one place the last one stands: the earliest arrival
+            hits = hits[::-1]  # of two writes to one place the last one counts: the earliest arrival
         row = np.full(n, -1, np.int64)
         row[groups[hits]] = hits
         return [pa.array(best, mask=~present), kept.take(pa.array(row, mask=row < 0))]

@@ -159,7 +159,7 @@ class AsofOperator(JoinOperator):
         groups = group([rows[k] for k in self.layout.key_names], rows.num_rows)
         order = np.lexsort((rows[NUMBER].to_numpy(), rows[TIME].to_numpy()))
         last = np.zeros(groups.n, np.int64)
-        last[groups.ids[order]] = order  # of several writes to one place the last one stands
+        last[groups.ids[order]] = order  # of several writes to one place the last one counts
         return pick(rows, np.sort(last))
 
     def _horizon(self, at: int) -> int:

@@ -121,7 +121,7 @@ class PairLog:
         rows, snap = log[ROWS].to_numpy(), log[SNAP].to_numpy()
         place = np.arange(log.num_rows)
         last = np.full(n, -1, np.int64)
-        last[ids[snap]] = place[snap]  # of two writes to one place the last one stands
+        last[ids[snap]] = place[snap]  # of two writes to one place the last one counts
         live = (rows > 0) & (place > last[ids])
         some, dense = np.unique(ids[live], return_inverse=True)
         pend_at = np.full(n, -1, np.int64)

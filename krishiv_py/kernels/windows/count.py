@@ -289,7 +289,7 @@ class TriggeredCountOperator:
         """Result rows of firings; `groups` is the key of every row. When `closing` the last row may have fired before."""
         order = pair_order(groups, rows[NUMBER].to_numpy())
         newest = np.full(int(groups.max(initial=-1)) + 1, -1, np.int64)
-        newest[groups[order]] = np.arange(len(order))  # of two writes to one place the last one stands
+        newest[groups[order]] = np.arange(len(order))  # of two writes to one place the last one counts
         numbers = rows[NUMBER].to_numpy()[order]
         ends = newest[f.groups] - (numbers[newest[f.groups]] - f.last)  # rows of windows not yet full lie side by side
         place = f.last - f.starts

@@ -98,7 +98,7 @@ def udaf(
     Raises
     ------
     PlanError
-        For what is no aggregator, no Arrow type, and another `on_error`.
+        For a value that is not an aggregator or an Arrow type, and for another `on_error`.
     """
     one_of(on_error, "on_error", ("fail", "side_output"))
     methods = (getattr(aggregator, name, None) for name in ("create", "add", "merge", "finish"))

@@ -181,7 +181,7 @@ def _unknown_word(text: str) -> SchemaError | None:
                 what = f"column {column!r} of the schema: {word!r} is not a type"
                 return SchemaError(what, got=text, hint=meant)
             if not within:
-                break  # something behind the type, which is another error
+                break  # something after the type, which is another error
         if word in ("<", "("):
             within.append(before.lower())
         elif word in (">", ")") and within:

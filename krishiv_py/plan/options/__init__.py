@@ -1,1 +1,1 @@
-"""Define what a query may be told next to its windows: watermark, lateness, late handler, triggers, TTL, presets."""
+"""The options of a query next to its windows: watermark, lateness, late handler, triggers, TTL, presets."""

@@ -299,7 +299,7 @@ class QueryTrigger(Batches):
 
 
 def given_batches(batches: Batches | None, trigger: Batches | None) -> Batches:
-    """Return what ``start()`` was told, under the name `batches` or under the old one, `trigger`."""
+    """Return what ``start()`` was given, under the name `batches` or under the old one, `trigger`."""
     given = batches
     if trigger is not None:
         if batches is not None:

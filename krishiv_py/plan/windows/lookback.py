@@ -358,7 +358,7 @@ class SlidingWindows:
         Returns
         -------
         dict
-            The row's own window; for ``"backward"`` also the one right behind the row, which exists as soon as a row of the
+            The row's own window; for ``"backward"`` also the one right after the row, which exists as soon as a row of the
             key lies in it. (A row counts in every window that contains it, also in those of other rows.)
 
         Examples

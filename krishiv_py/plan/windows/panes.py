@@ -46,7 +46,7 @@ class Pane:
     interval_start, interval_end
         The interval ``[start, end)``, in the type of the time column (``int`` milliseconds or ``datetime``).
     state : {"incomplete", "complete", "closed"}
-        Where the pane stands.
+        The state of the pane.
     timing : {"early", "on_complete", "late"} or None
         In :meth:`PaneHandler.window_trigger`: what kind of firing it is.
     index : int or None

@@ -63,7 +63,7 @@ class RangeLog:
     last : int
         The number of the newest file; -1 without one.
     position : str or None
-        Where the source stands, as JSON.
+        The position of the source, as JSON.
     ended : bool
         Whether the end of input was noted.
     """

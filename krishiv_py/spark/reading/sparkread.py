@@ -255,7 +255,7 @@ def inferred(spark: SparkSession, at: Located, kind: str, options: dict[str, str
     Raises
     ------
     SourceError
-        When there is no file, or none whose columns can be told.
+        When there is no file, or none whose columns are known.
     """
     reader = spark.read.format(kind).option("recursiveFileLookup", "true")
     if kind == "json":

@@ -33,7 +33,7 @@ from krishiv_py.types import type_text
 
 
 def united(tree: sg.SetOperation, env: Env, inner: Inner) -> Relation:
-    """The rows of all queries between which UNION ALL stands.
+    """The rows of all queries that UNION ALL joins.
 
     Raises
     ------

@@ -325,7 +325,7 @@ def with_named_windows(tree: sg.Select) -> sg.Select:
     changed.set("windows", None)
     for window in (w for w in _of(changed) if w.args.get("alias")):
         if any(window.args.get(part) for part in _PARTS):
-            raise refused("OVER that adds to a WINDOW", window.sql("spark"), "write all of it in the WINDOW, or behind OVER")
+            raise refused("OVER that adds to a WINDOW", window.sql("spark"), "write all of it in the WINDOW, or after OVER")
         found = _defined(window, given)
         window.set("alias", None)
         for part in _PARTS:
@@ -341,7 +341,7 @@ def _of(tree: sg.Select) -> list[sg.Window]:
 
 
 def _defined(window: sg.Window, given: dict[str, sg.Window]) -> sg.Window:
-    """The definition behind a name, which may be another name."""
+    """The definition of a name, which may be another name."""
     alias, seen = window.args["alias"].name.lower(), set[str]()
     while True:
         if alias not in given or alias in seen:
@@ -360,7 +360,7 @@ def _defined(window: sg.Window, given: dict[str, sg.Window]) -> sg.Window:
 def _check_over(tree: sg.Select) -> None:
     if not _of(tree):
         text = tree.args["qualify"].sql("spark").strip()
-        raise refused("QUALIFY without OVER", text, "write WHERE, or HAVING behind GROUP BY")
+        raise refused("QUALIFY without OVER", text, "write WHERE, or HAVING after GROUP BY")
 
 
 def around_groups(tree: sg.Select) -> sg.Select:

@@ -39,7 +39,7 @@ def delta_source(
     PlanError
         For arguments that mean nothing or do not go together.
     SchemaError
-        For a column of a type that the library has not.
+        For a column of a type that the library does not have.
     SourceError
         When there is no table, no such version, or one that cannot be read without Spark's own reader.
     MissingExtraError

@@ -179,7 +179,7 @@ class DistinctOperator:
         withdraws = spec.options.emit_mode == "retractions" and spec.options.trigger.early is not None
         self.on_time = self.final or (
             spec.options.trigger.on_time and not withdraws
-        )  # row by row, every change was told already
+        )  # row by row, every change was given already
         self.by_window = spec.options.state_refuses
         self.block_us = max(self.spans.size // BLOCKS, 1)
         self.partial_names = [f.name for f in self.layout.partial_fields]

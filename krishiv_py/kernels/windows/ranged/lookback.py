@@ -110,7 +110,7 @@ class Ordered:
         return np.searchsorted(self._places, ids * (len(self._distinct) + 1) + rank)
 
     def stop(self, ids: Ints, times: Ints) -> Ints:
-        """The position behind the last of a key's rows at or before a time."""
+        """The position after the last of a key's rows at or before a time."""
         if self._scale is not None:
             return np.searchsorted(self._places, self._scale(ids, times), side="right")
         rank = np.searchsorted(self._distinct, times, side="right")
@@ -588,7 +588,7 @@ class ArrivalOperator(LookBackOperator):
         anchors = np.flatnonzero(new)
         r = self._spans(o, anchors)
         if not self.after:
-            r = attrs.evolve(r, high=anchors + 1)  # of equal times those that came later are behind it
+            r = attrs.evolve(r, high=anchors + 1)  # of equal times those that came later are after it
         later = self._disturbed(o, anchors, r)
         if not later.any():
             return [self.product(o, anchors, self._newest(r, anchors), "+I", self.pane)]

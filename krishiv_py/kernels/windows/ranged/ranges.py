@@ -205,7 +205,7 @@ def range_values(
     listing : Listing, optional
         Refuses lists that hold too many values.
     bounds : tuple of ndarray of int64, optional
-        Windows of the ranges, told where one fails.
+        Windows of the ranges, named where one fails.
     anchors : ndarray of int64, optional
         The row of each range, from which aggregates with a range of their own look back.
     """

@@ -28,9 +28,9 @@ however many rows these hold. Triggers that count rows follow the rows of a batc
 (:mod:`~krishiv_py.kernels.windows.session.growing`) and cumulate aggregates on the way
 (:mod:`~krishiv_py.kernels.windows.session.growing`).
 
-A session has a number ``n``, rows ``r``, of which ``u`` are told by no firing, firings so far ``o``, whether its end was passed
+A session has a number ``n``, rows ``r``, of which ``u`` are in no firing, firings so far ``o``, whether its end was passed
 ``d``, where a user's trigger is asked the newest event time ``m``, and its partials; discarding, those of the ``u`` rows. A
-result is kept if rows came to its session ``n`` after it; without such rows what stands is the session itself.
+result is kept if rows came to its session ``n`` after it; without such rows the valid result is the session itself.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ class WrittenLines:
 
 
 def withdrawn_by(r: WrittenLines, t: Tracks) -> tuple[Ints, Ints]:
-    """For every result the firing that takes its place (-1: it stands), and the track it is of in the end."""
+    """For every result the firing that takes its place (-1: it is valid), and the track it is of in the end."""
     n = len(r.tracks)
     width = len(t.of_row) + 3
     fired = np.arange(r.n_old, n)
@@ -354,9 +354,9 @@ def prefixes(kernel: AggKernel, partials: list[pa.Array], ids: Ints, wanted: Int
 
 @attrs.frozen(eq=False)
 class Sessions:
-    """Sessions by number: rows that no firing has told of, firings so far, whether the end was passed with a firing.
+    """Sessions by number: rows that no firing has shown, firings so far, whether the end was passed with a firing.
 
-    `partials` are those of all rows, or, discarding, of the rows no firing has told of; `at` is the line of each session
+    `partials` are those of all rows, or, discarding, of the rows that no firing has shown; `at` is the line of each session
     there, -1 for none.
     """
 
@@ -858,7 +858,7 @@ class _Step(Visits):
 def _open(e: SessionElements, t: Tracks, held_newest: Ints | None) -> _Open:
     """The sessions that the tracks have come to; `held_newest` has the newest event time of each that is held."""
     starts, ends = e.starts[t.first], e.ends[t.first]
-    starts[t.of_row], ends[t.of_row] = t.starts, t.ends  # of several writes to one place the last one stands
+    starts[t.of_row], ends[t.of_row] = t.starts, t.ends  # of several writes to one place the last one counts
     root = np.arange(t.n)
     for level in range(int(t.level.max(initial=0)), -1, -1):  # what ended in a track was of a lower level
         ended = np.flatnonzero((t.into >= 0) & (t.level == level))

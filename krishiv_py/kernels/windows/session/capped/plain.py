@@ -17,8 +17,8 @@ wanted key. Rows held for a key are at most those of its open sessions, which `m
 
 Rows that come together, none of which divides others again: each takes its session one step on (SEMANTICS §3.3, §5.2).
 
-What would happen row by row is told all at once. Along a session, from what was held on, bounds are running values, rows that
-no firing told of are counted up to the next firing, and each firing goes on from the one before::
+What would happen row by row is computed at once. Along a session, from what was held on, bounds are running values, rows that
+no firing has shown are counted up to the next firing, and each firing goes on from the one before::
 
     session    held  held │ row   row   row   row           on_count(2), one row untold
     untold      .     1   │  2     1     2     1
@@ -623,7 +623,7 @@ def _note(ledger: WrittenSessions, line: _Line, f: _Firings, late: Mask, index: 
     """Keep by row what has become of it."""
     s = ledger.state
     last = np.full(len(line.heads), -1, np.int64)
-    last[f.session] = np.arange(len(f.place))  # of several writes to one place the last one stands
+    last[f.session] = np.arange(len(f.place))  # of several writes to one place the last one counts
     of_row = last[line.session]
     within = (of_row >= 0) & (np.arange(len(of_row)) <= f.place[of_row])
     rows, of_row = line.at[within], of_row[within]
