@@ -16,6 +16,7 @@ import pytest
 import krishiv_py as kv
 from krishiv_py import CheckpointError, MemorySink, PlanError, Session, SideOutputLateEventHandler, count
 from krishiv_py.cli.main import main
+from krishiv_py.runtime.capture import Captured, begin_capture
 from krishiv_py.testing import Capture, Driver, stream_of
 
 SCHEMA = "user string, email string, at bigint, amount bigint"
@@ -218,3 +219,16 @@ def test_the_commands_of_the_pages_run(page: str) -> None:
     names: dict[str, Any] = {"__name__": page}
     for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         exec(compile(block, f"{page}.md", "exec"), names)
+
+
+def test_a_capture_that_was_broken_off_makes_room_for_the_next(tmp_path: Path) -> None:
+    folder = begin_capture(str(tmp_path / "new"))
+    (tmp_path / "new" / "part").write_text("of the first try")
+    with pytest.raises(CheckpointError, match="no capture is here"):
+        Captured.open(folder)
+    assert begin_capture(folder) == folder
+    assert not (tmp_path / "new" / "part").exists()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("of somebody")
+    with pytest.raises(CheckpointError, match="the folder of the capture is not empty"):
+        begin_capture(str(tmp_path / "other"))
