@@ -14,8 +14,7 @@ from krishiv_py.errors import PlanError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_switch, a_text
 from krishiv_py.plan.durations import TimePoint, time_point_us
-from krishiv_py.plan.nodes import FrameSource, UnionSource, source_of
-from krishiv_py.plan.nodes import Stage as StageNode
+from krishiv_py.plan.nodes import FrameSource, Stage, UnionSource, source_of
 
 if TYPE_CHECKING:
     from krishiv_py.planner import history
@@ -89,7 +88,7 @@ def _archive(name: str, archive: object) -> history.Archive:
         hint = "pass a stream before its watermark, such as session.read_parquet(path)"
         raise PlanError(f"the archive of {name!r} cannot be read as rows", got=shown(archive), hint=hint)
     source = source_of(archive._node)
-    if isinstance(source, (UnionSource, StageNode)):
+    if isinstance(source, (UnionSource, Stage)):
         hint = "pass rows of one source, with or without steps"
         raise PlanError(f"the archive of {name!r} is not one source", got=source.title, hint=hint)
     if isinstance(source, FrameSource):

@@ -26,7 +26,7 @@ def micro_batch(
 
     Parameters
     ----------
-    stage : Stage
+    stage : StageOperator
         What runs.
     bucket : Bucket
         Its state, changed in place.
@@ -94,7 +94,7 @@ def follow(stage: StageOperator, bucket: Bucket, packed: Packed, late_moment: Mo
 
     Parameters
     ----------
-    stage : Stage
+    stage : StageOperator
         What runs.
     bucket : Bucket
         Its state, changed in place.

@@ -79,7 +79,7 @@ def as_if_ended(stage: StageOperator, bucket: Bucket, late_moment: Moment, packe
 
     Parameters
     ----------
-    stage : Stage
+    stage : StageOperator
         One of several.
     bucket : Bucket
         Its state, which stays as it is.

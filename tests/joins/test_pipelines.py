@@ -54,7 +54,7 @@ def cumulating(step: int, size: int) -> ref.Windows:
 class Made:
     """The same stage twice: by the reference, and as a stream; `names` are those of its sources by side."""
 
-    reference: ref.Source | ref.Stage
+    reference: ref.Source | ref.ReferenceStage
     stream: Any
     names: dict[str, str]
 
@@ -71,7 +71,7 @@ class Drawing:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.sources: list[ref.Source] = []
-        self.stages: list[ref.Stage] = []
+        self.stages: list[ref.ReferenceStage] = []
         self.made = self.draw(self.random.randint(1, 4))
 
     def draw(self, depth: int) -> Made:
@@ -93,7 +93,7 @@ class Drawing:
         """The streams, those of stages with another lag and a filter where drawn; and what the reference has of it."""
         streams, lags, filtered = [], [], []
         for one in before:
-            of_stage = isinstance(one.reference, ref.Stage)
+            of_stage = isinstance(one.reference, ref.ReferenceStage)
             lags.append(self.random.choice([0, 0, 0, 3]) if of_stage else 0)
             filtered.append(of_stage and self.random.random() < 0.25)
             stream = one.stream.filter("n is null or n % 3 <> 0") if filtered[-1] else one.stream
@@ -240,7 +240,7 @@ def check(seed: int) -> None:
     """The pipeline of this seed."""
     drawn = Drawing(seed)
     made, rows, pick = drawn.made, Input(drawn), drawn.random
-    assert isinstance(made.reference, ref.Stage)
+    assert isinstance(made.reference, ref.ReferenceStage)
     idle_batches = pick.random() < 0.7
     driver = Driver(made.stream.with_column("t", made.time), idle_batches=idle_batches)
     batches: list[dict[str, list[ref.Row]] | None] = [rows.batch() for _ in range(pick.randint(1, 9))]

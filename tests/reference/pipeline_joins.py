@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tests.reference.joins import How
-from tests.reference.pipelines import Row, Stage, Watermark, Windows, in_order
+from tests.reference.pipelines import ReferenceStage, Row, Watermark, Windows, in_order
 
 Direction = Literal["backward", "forward", "nearest"]
 GIVEN: dict[str, tuple[bool, bool]] = {
@@ -49,7 +49,7 @@ def of_both(left: Row | None, right: Row | None) -> int:
 
 
 @dataclass(kw_only=True)
-class Join(Stage):
+class Join(ReferenceStage):
     """What joins have in common."""
 
     how: How
@@ -70,7 +70,7 @@ class Join(Stage):
 
     def fire(self, given: list[Row]) -> list[Row]:
         """Behind other stages a join gives what was due before their results came, then what is due now (§7.3)."""
-        behind = any(isinstance(one, Stage) for one in self.inputs)
+        behind = any(isinstance(one, ReferenceStage) for one in self.inputs)
         rows = []
         for reached in (self.before, self.watermark) if behind else (self.watermark,):
             self.due(reached)

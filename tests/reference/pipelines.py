@@ -43,10 +43,10 @@ class Source:
 
 
 @dataclass(kw_only=True)
-class Stage:
+class ReferenceStage:
     """What all stages do: judge what comes, and hand on a watermark."""
 
-    inputs: Sequence[Source | Stage]
+    inputs: Sequence[Source | ReferenceStage]
     lags: Sequence[int]
     filtered: Sequence[bool]
     """Of which inputs a filter keeps nulls and what 3 does not divide."""
@@ -102,7 +102,7 @@ class Stage:
 
 
 @dataclass(kw_only=True)
-class Once(Stage):
+class Once(ReferenceStage):
     """§8: the first of each identity."""
 
     by_number: bool
@@ -153,7 +153,7 @@ class Held:
 
 
 @dataclass(kw_only=True)
-class Windowed(Stage):
+class Windowed(ReferenceStage):
     """Windows of one kind, each with its result when it is final."""
 
     aggregate: Aggregate
