@@ -12,9 +12,9 @@ from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.expressions.expr import Col, Expr
-from krishiv_py.plan.expressions.facts import unnamed
+from krishiv_py.plan.expressions.facts import identity_of, unnamed
 from krishiv_py.plan.nodes import MapBatches, Project, Source, Stage, prefix_of, source_of
-from krishiv_py.plan.options.watermarks import WatermarkSpec
+from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, WatermarkSpec
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
 
@@ -39,7 +39,7 @@ def several(outputs: Sequence[Named]) -> PhysicalPlan:
         For outputs without a common source, and for those whose watermarks do not tell one time.
     """
     timed = sorted((o for o in outputs if not o[1].stateless), key=lambda o: (_lag_us(o[1].stages[0]), -len(o[1].stages)))
-    if all(len(plan.clocks.clocks) == 1 for _, plan in outputs) and not _joined(outputs):
+    if _one_clock(outputs):
         _check_source(outputs)
         _check_clocks(timed)
     else:
@@ -72,22 +72,69 @@ def _distinct_names(plan: PhysicalPlan, owners: Sequence[str]) -> tuple[StagePla
     )
 
 
-_ClockKey: TypeAlias = "tuple[object, ...]"
+@attrs.frozen
+class _TimeColumn:
+    """A time column, by what it is made of in terms of the source or of a mapping function."""
+
+    name: str
+    kind: str
+    origin: Expr = attrs.field(eq=identity_of)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.kind}), from {self.origin!r}"
+
+
+@attrs.frozen
+class _Tolerance:
+    """The limit of rows in the future, what becomes of the others, and what the future is measured from."""
+
+    limit_us: int
+    action: str
+    reference: str
+
+    def __str__(self) -> str:
+        return f"{self.limit_us} µs, {self.action}, {self.reference}"
+
+
+@attrs.frozen
+class _Clock:
+    """All that decides what time it is for a stage that reads a source: its watermark without the lag.
+
+    A watermark that starts at a given time does not start lower for a larger lag, so there the lag belongs to it.
+    """
+
+    time_columns: _TimeColumn
+    watermarks: AnyWatermarkSpec
+    source_columns: str | None
+    future_tolerances: _Tolerance
+
+    @classmethod
+    def of(cls, stage: StagePlan) -> _Clock:
+        """Return the clock of a stage."""
+        spec, mark, options = stage.spec, stage.watermark, stage.spec.options
+        if isinstance(mark, WatermarkSpec) and mark.initial_us == UNSET:
+            mark = attrs.evolve(mark, lag_us=0)
+        column = _TimeColumn(spec.time_column, spec.time_kind, _origin(stage.node, spec.time_column))
+        tolerance = _Tolerance(options.future_us, options.future_action, options.future_reference)
+        return cls(column, mark, spec.source_column, tolerance)
+
+
+_ClockKey: TypeAlias = tuple[tuple[int, ...], _Clock, str]
+
+
+def _clock_key(stage: StagePlan) -> _ClockKey:
+    """Return what is equal for stages that go by one clock; a join with results has a clock for each way that leads to it."""
+    return tuple(id(b.source) for b in stage.read), _Clock.of(stage), stage.path if stage.after else ""
 
 
 def _clocks_of(outputs: Sequence[Named]) -> dict[_ClockKey, int]:
     """The clocks of all outputs: the least lag that stages have which go by each, µs."""
-    found: dict[_ClockKey, int] = {}
+    least: dict[_ClockKey, int] = {}
     for _, plan in outputs:
-        for number in plan.roots:
-            stage = plan.stages[number]
-            found[_clock_key(stage)] = min(found.get(_clock_key(stage), _lag_us(stage)), _lag_us(stage))
-    return found
-
-
-def _clock_key(stage: StagePlan) -> _ClockKey:
-    """Return what is equal for stages that go by one clock."""
-    return *(id(b.source) for b in stage.read), *_clock(stage).values(), stage.path if stage.after else ""
+        for stage in (plan.stages[number] for number in plan.roots):
+            key, lag_us = _clock_key(stage), _lag_us(stage)
+            least[key] = min(least.get(key, lag_us), lag_us)
+    return least
 
 
 @attrs.define(eq=False)
@@ -189,18 +236,16 @@ def _check_common(outputs: Sequence[Named]) -> None:
         )
 
 
-def _joined(outputs: Sequence[Named]) -> bool:
-    """Return whether the outputs read joins of other streams, or in another way: each join goes by a clock of its own
-    streams.
-    """
-    roots = {id(_first_source(plan)): plan for _, plan in outputs}
-    return len(roots) > 1 and any(plan.stages[0].node.operation.joins for plan in roots.values())
+def _one_clock(outputs: Sequence[Named]) -> bool:
+    """Return whether one clock has to do for all outputs: no join is among them that reads other streams than they do."""
+    if any(len(plan.clocks.clocks) > 1 for _, plan in outputs):
+        return False
+    first = {id(_first_source(plan)): plan.stages[0] for _, plan in outputs}
+    return len(first) == 1 or not any(stage.node.operation.joins for stage in first.values())
 
 
 def _first_source(plan: PhysicalPlan) -> Source:
-    """Return what the first stage reads: where there is one clock, the only one that reads a source, whatever is joined
-    behind it.
-    """
+    """Return what the first stage reads: where there is one clock, no other stage reads a source."""
     return source_of(plan.stages[0].node.input)
 
 
@@ -217,32 +262,17 @@ def _check_source(outputs: Sequence[Named]) -> None:
 
 
 def _check_clocks(outputs: Sequence[Named]) -> None:
-    first, wanted = ("", dict[str, str]()) if not outputs else (outputs[0][0], _clock(outputs[0][1].stages[0]))
-    for name, other in outputs[1:]:
-        found = _clock(other.stages[0])
-        for part, value in wanted.items():
-            if found[part] != value:
+    clocks = {name: _Clock.of(plan.stages[0]) for name, plan in outputs}
+    for name, clock in clocks.items():
+        first, shared = next(iter(clocks.items()))
+        for part in attrs.fields(_Clock):
+            own, other = getattr(shared, part.name), getattr(clock, part.name)
+            if own != other:
                 raise PlanError(
-                    f"outputs of one query share one clock, and their {part} differ",
-                    got=f"{first!r} has {value}, {name!r} has {found[part]}",
+                    f"outputs of one query share one clock, and their {part.name.replace('_', ' ')} differ",
+                    got=f"{first!r} has {own}, {name!r} has {other}",
                     hint="give both the same watermark (lags may differ where no `initial` is set), or start two queries",
                 )
-
-
-def _clock(stage: StagePlan) -> dict[str, str]:
-    """Return what decides what time it is for a stage that reads a source: all of its watermark but the lag.
-
-    A watermark that starts at a given time does not start behind it by a larger lag, so there the lag belongs to it.
-    """
-    spec, mark = stage.spec, stage.watermark
-    shown = attrs.evolve(mark, lag_us=0) if isinstance(mark, WatermarkSpec) and mark.initial_us == UNSET else mark
-    options = spec.options
-    return {
-        "time columns": f"{spec.time_column} ({spec.time_kind}), from {_origin(stage.node, spec.time_column)!r}",
-        "watermarks": repr(shown),
-        "source columns": str(spec.source_column),
-        "future tolerances": f"{options.future_us} µs, {options.future_action}, {options.future_reference}",
-    }
 
 
 def _origin(node: Stage, column: str) -> Expr:

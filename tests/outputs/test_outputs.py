@@ -22,6 +22,7 @@ from krishiv_py import (
     col,
     count,
     sum,
+    udf,
 )
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
@@ -248,6 +249,11 @@ def refused(*given: Any) -> str:
     return str(problem.value)
 
 
+def moving(by: int) -> Any:
+    """A function that looks the same for every number."""
+    return lambda times: times + by
+
+
 def test_what_cannot_be_one_query_says_so() -> None:
     stream, other = stream_of(DDL), stream_of(DDL)
     sink = MemorySink()
@@ -256,6 +262,8 @@ def test_what_cannot_be_one_query_says_so() -> None:
     assert "their time columns differ" in refused(counted(stream).to(sink), renamed.to(MemorySink()))
     moved = stream.with_column("at", col("at") + 1)
     assert "their time columns differ" in refused(counted(stream).to(sink), counted(moved).to(MemorySink()))
+    early, late_by = (stream.with_column("at", udf("bigint", name="moved")(moving(n))(col("at"))) for n in (0, 7))
+    assert "their time columns differ" in refused(counted(early).to(sink), counted(late_by).to(MemorySink()))
     begun = stream.with_watermark(WatermarkSpec.fixed_lag(5, initial=0), "at").tumbling_window(10).agg(count())
     assert "their watermarks differ" in refused(counted(stream).to(sink), begun.to(MemorySink()))
     assert "two outputs go to one sink" in refused(counted(stream).to(sink), counted(stream).to(sink))

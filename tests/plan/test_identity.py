@@ -9,11 +9,12 @@ import itertools
 import pickle
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krishiv_py import avg, col, count, first, func, last, lit, max, sum
+from krishiv_py import avg, col, count, first, func, last, lit, max, sum, udf
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.expressions.expr import Alias, Expr, Field, Func, IsIn
 from krishiv_py.plan.expressions.facts import identity_of
@@ -166,3 +167,17 @@ def test_sql_keeps_a_column_and_an_expression_of_one_text_apart() -> None:
 def test_texts_are_read_back() -> None:
     for text in ("`(a + b)`", "`None` + 1", "`a.b`.`c d`", "a.b", "`x``y`"):
         assert parse_expr(repr(parse_expr(text))).same_as(parse_expr(text))
+
+
+def test_functions_of_users_that_look_alike_are_not_the_same() -> None:
+    same, tenfold = udf("bigint")(lambda x: x), udf("bigint")(lambda x: pc.multiply(x, 10))
+    assert repr(same("a")) == repr(tenfold("a"))
+    assert same("a").same_as(same("a"))
+    assert not same("a").same_as(tenfold("a"))
+    calls = [sum(same("n")).alias("one"), sum(tenfold("n")).alias("ten"), (sum(tenfold("n")) / count()).alias("each")]
+    driver = Driver(stream_of("n bigint, at bigint").watermark("at", 0).tumbling_window(10).agg(*calls))
+    driver.send([{"n": 3, "at": 1}, {"n": 1, "at": 2}])
+    (row,) = driver.close().results.to_pylist()
+    assert (row["one"], row["ten"], row["each"]) == (4, 40, 20.0)
+    spec = pickle.loads(pickle.dumps(udf("bigint", name="f")(abs)("a")))
+    assert spec.same_as(pickle.loads(pickle.dumps(spec)))

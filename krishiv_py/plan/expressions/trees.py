@@ -118,6 +118,8 @@ def _token(value: object) -> object:
         return value
     if isinstance(value, tuple):
         return tuple(map(_token, value))
+    if callable(value):  # two functions of users can look the same, as lambdas do
+        return type(value).__name__, repr(value), id(getattr(value, "function", value))
     kind = "str" if isinstance(value, str) else type(value).__name__  # in whichever quotes
     return kind, repr(value)  # 1, 1.0 and True are equal in Python, but not the same constant
 
