@@ -11,6 +11,7 @@ import datetime as dt
 import json
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
@@ -24,6 +25,8 @@ from krishiv_py.redaction import redacted
 __all__ = ["JsonFormatter"]
 
 _LOG: Final = logging.getLogger("krishiv_py.query")
+_RECENT: Final = 60
+"""Of how many micro-batches the times are kept."""
 _TEXT: Final = "query %s: batch %d, %d rows, %d late, %d results, watermark %s, %.3f s"
 _OWN: Final = {*vars(logging.makeLogRecord({})), "message", "asctime"}
 """Attributes that every record has."""
@@ -31,9 +34,20 @@ _OWN: Final = {*vars(logging.makeLogRecord({})), "message", "asctime"}
 
 @attrs.frozen
 class BatchPart:
-    """Says when a part of a micro-batch ran, ns since the epoch by the clock of the machine."""
+    """Says when a part of a micro-batch ran, ns since the epoch by the clock of the machine.
 
-    name: str
+    Attributes
+    ----------
+    kind : str
+        ``plan``, ``read``, ``pack``, ``step``, ``publish`` or ``commit``; on Spark ``compute`` instead of the first four.
+    stage : str
+        The stage that it was for; empty where it was for all.
+    began_ns, ended_ns : int
+        When it ran.
+    """
+
+    kind: str
+    stage: str
     began_ns: int
     ended_ns: int
 
@@ -60,41 +74,90 @@ class BatchTimes:
     numbers: dict[str, Any]
     problem: str | None = None
 
+    def seconds(self) -> dict[str, float]:
+        """Return how long the parts of each kind took, s, and as ``rest`` what lies between the parts.
+
+        Examples
+        --------
+        >>> parts = (BatchPart("step", "a", 0, 2_000_000), BatchPart("step", "b", 2_000_000, 3_000_000))
+        >>> BatchTimes(0, 4_000_000, parts, {}).seconds()
+        {'step': 0.003, 'rest': 0.001}
+        """
+        sums_ns: dict[str, int] = {}
+        for part in self.parts:
+            sums_ns[part.kind] = sums_ns.get(part.kind, 0) + part.ended_ns - part.began_ns
+        sums_ns["rest"] = max(self.ended_ns - self.began_ns - sum(sums_ns.values()), 0)
+        return {kind: spent / 1e9 for kind, spent in sums_ns.items()}
+
 
 Watcher: TypeAlias = Callable[[BatchTimes], None]
 
 _PARTS: Final[ContextVar[list[BatchPart] | None]] = ContextVar("krishiv_parts", default=None)
 _WATCHERS: Final[dict[str, list[Watcher]]] = {}
+_CHANGES: Final = threading.Lock()
 _UNWATCHED: Final = contextlib.nullcontext()
 
 
 def watch(query: str, watcher: Watcher) -> None:
     """Call `watcher` after each micro-batch of a query in this process."""
-    _WATCHERS[query] = [*_WATCHERS.get(query, ()), watcher]
+    with _CHANGES:
+        _WATCHERS[query] = [*_WATCHERS.get(query, ()), watcher]
 
 
 def unwatch(query: str, watcher: Watcher) -> None:
     """Call it no more."""
-    left = [one for one in _WATCHERS.get(query, ()) if one != watcher]
-    if left:
-        _WATCHERS[query] = left
-    else:
-        _WATCHERS.pop(query, None)
+    with _CHANGES:
+        left = [one for one in _WATCHERS.get(query, ()) if one != watcher]
+        if left:
+            _WATCHERS[query] = left
+        else:
+            _WATCHERS.pop(query, None)
 
 
-def batch_part(name: str) -> contextlib.AbstractContextManager[None]:
+class RecentTimes:
+    """Keeps how long the parts of the last micro-batches of a query took, from :meth:`begin` to :meth:`end`."""
+
+    def __init__(self, query: str) -> None:
+        self._query = query
+        self._kept: tuple[dict[str, float], ...] = ()  # replaced as a whole, as other threads read it
+
+    def begin(self) -> None:
+        """Begin to keep them."""
+        watch(self._query, self._keep)
+
+    def end(self) -> None:
+        """Keep no more of them."""
+        unwatch(self._query, self._keep)
+
+    def last(self) -> tuple[dict[str, float], ...]:
+        """Return the seconds of each kind of part, a dict for each batch that finished, oldest first."""
+        return self._kept
+
+    def __enter__(self) -> RecentTimes:
+        self.begin()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def _keep(self, times: BatchTimes) -> None:
+        if times.problem is None:
+            self._kept = (*self._kept[1 - _RECENT :], times.seconds())
+
+
+def batch_part(kind: str, stage: str = "") -> contextlib.AbstractContextManager[None]:
     """Note when the body ran, as a part of the micro-batch of this thread; costs next to nothing where nobody watches."""
     noted = _PARTS.get()
-    return _UNWATCHED if noted is None else _noted_part(name, noted)
+    return _UNWATCHED if noted is None else _noted_part(kind, stage, noted)
 
 
 @contextlib.contextmanager
-def _noted_part(name: str, noted: list[BatchPart]) -> Iterator[None]:
+def _noted_part(kind: str, stage: str, noted: list[BatchPart]) -> Iterator[None]:
     began = time.time_ns()
     try:
         yield
     finally:
-        noted.append(BatchPart(name, began, time.time_ns()))
+        noted.append(BatchPart(kind, stage, began, time.time_ns()))
 
 
 @contextlib.contextmanager

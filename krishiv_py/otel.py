@@ -87,7 +87,12 @@ class Exported:
         )
         below = self._trace.set_span_in_context(root)
         for part in batch.parts:
-            span = self._tracer.start_span(part.name, context=below, start_time=part.began_ns)
+            span = self._tracer.start_span(
+                part.stage or part.kind,
+                context=below,
+                start_time=part.began_ns,
+                attributes={"krishiv.part": part.kind},
+            )
             span.end(end_time=part.ended_ns)
         if batch.problem is not None:
             root.set_status(self._trace.Status(self._trace.StatusCode.ERROR, batch.problem))

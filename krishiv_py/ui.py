@@ -22,6 +22,7 @@ from krishiv_py import calls
 from krishiv_py.display.graph import Box
 from krishiv_py.display.page import Sample, View, content, page
 from krishiv_py.errors import KrishivError, PlanError, shown
+from krishiv_py.logs import RecentTimes
 from krishiv_py.metrics import server_at
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.redaction import redacted
@@ -116,14 +117,17 @@ def boxes(plan: PhysicalPlan, view: Callable[[str], str] = lambda stage: "") -> 
 
 @attrs.define(eq=False)
 class _Watcher:
-    """The queries of a session and the numbers of their last minutes."""
+    """The queries of a session, the numbers of their last minutes, and the times of their last batches."""
 
     queries: Callable[[], Sequence[RunningQuery]]
     samples: dict[str, deque[Sample]] = attrs.field(factory=dict)
+    times: dict[str, RecentTimes] = attrs.field(factory=dict)
     _ended: threading.Event = attrs.field(factory=threading.Event)
+    _following: threading.Lock = attrs.field(factory=threading.Lock)
 
     def start(self) -> None:
         """Begin to note the numbers, in a thread."""
+        self._follow({query.name for query in self.queries()})
         threading.Thread(target=self._note, name="krishiv-ui-samples", daemon=True).start()
 
     def end(self) -> bool:
@@ -131,7 +135,17 @@ class _Watcher:
         if self._ended.is_set():
             return False
         self._ended.set()
+        self._follow(set())
         return True
+
+    def _follow(self, names: set[str]) -> None:
+        """Keep the times of the batches of these queries, and of no other."""
+        with self._following:
+            for name in set(self.times) - names:
+                self.times.pop(name).end()
+            for name in set() if self._ended.is_set() else names - set(self.times):
+                self.times[name] = RecentTimes(name)
+                self.times[name].begin()
 
     def _note(self) -> None:
         while not self._ended.wait(_EVERY_S):
@@ -140,8 +154,10 @@ class _Watcher:
                 if query.status == "running":
                     kept = self.samples.setdefault(query.name, deque(maxlen=_KEPT))
                     kept.append(Sample.of(query.progress, time.monotonic()))
-            for name in set(self.samples) - {query.name for query in queries}:
+            names = {query.name for query in queries}
+            for name in set(self.samples) - names:
                 del self.samples[name]
+            self._follow(names)
 
     def views(self) -> list[View]:
         """Return what the page shows now."""
@@ -165,6 +181,7 @@ class _Watcher:
             list(self.samples.get(query.name, ())),
             None if problem is None else str(problem),
             late,
+            () if (recent := self.times.get(query.name)) is None else recent.last(),
         )
 
     def why(self, name: str) -> str:

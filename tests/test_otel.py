@@ -65,6 +65,8 @@ def test_a_trace_for_each_batch_with_a_span_for_each_stage() -> None:
     for trace in (first, second):
         (root,) = [span for span in trace if span.parent is None]
         assert root.name == "batch" and {s.name for s in trace} == {"batch", "by second", "by ten", "publish"}
+        kinds = {(s.name, (s.attributes or {}).get("krishiv.part")) for s in trace if s.parent is not None}
+        assert kinds == {("publish", "publish"), ("by second", "pack"), ("by second", "step"), ("by ten", "step")}
         for span in trace:
             assert span is root or (span.parent is not None and span.parent.span_id == root.context.span_id)
             assert root.start_time <= span.start_time <= span.end_time <= root.end_time  # type: ignore[operator]
@@ -105,7 +107,7 @@ def test_a_query_in_process_and_one_that_fails(tmp_path: Path) -> None:
             query.process_all_available()
             (folder / "b.json").write_text(json.dumps({"at": 6}) + "\n")
             query.process_all_available()
-            assert {s.name for s in kept.traces()[-1]} == {"batch", "read", "by second", "by ten", "publish", "commit"}
+            assert {s.name for s in kept.traces()[-1]} == {"batch", "plan", "read", "by second", "by ten", "publish", "commit"}
             (folder / "c.json").write_text(json.dumps({"at": 7}) + "\n")
             with pytest.raises(Exception, match="zero"):
                 query.process_all_available()

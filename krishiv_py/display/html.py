@@ -80,7 +80,7 @@ def _checked(stage: Checked) -> list[tuple[str, str]]:
     return [("time", _code(stage.time)), ("reads", _code(", ".join(stage.reads))), *kept]
 
 
-def query_html(name: str, status: str, progress: Progress, problem: str | None = None) -> str:
+def query_html(name: str, status: str, progress: Progress, problem: str | None = None, times: str = "") -> str:
     """Return the progress of a running query.
 
     Parameters
@@ -93,6 +93,8 @@ def query_html(name: str, status: str, progress: Progress, problem: str | None =
         Its watermark, counts and state.
     problem : str, optional
         What made it fail.
+    times : str
+        Where its batches spend their time, as HTML.
 
     Returns
     -------
@@ -109,7 +111,8 @@ def query_html(name: str, status: str, progress: Progress, problem: str | None =
     failed = [] if problem is None else [f"<div style='{_FAILURE}'><b>✖</b> {shown(problem)}</div>"]
     mark = f"<span style='color:{colour}'>{sign}</span> <span style='{_ASIDE}'>{shown(status)}</span>"
     head = f"<div style='{_HEAD}'>Query {shown(name)} \u00a0{mark}</div>"
-    return _card(head, _grid(_facts(progress)), *_doubts(progress), *failed)
+    spent = [times] if times else []
+    return _card(head, _grid(_facts(progress)), *spent, *_doubts(progress), *failed)
 
 
 def progress_html(progress: Progress) -> str:

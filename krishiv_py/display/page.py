@@ -19,6 +19,7 @@ import pyarrow as pa
 from krishiv_py.display.graph import Box, drawn
 from krishiv_py.display.html import number, shown, size
 from krishiv_py.display.tables import late_table
+from krishiv_py.display.times import Times, times_html
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_instant, show_us
 from krishiv_py.plan.running import Progress
@@ -92,6 +93,8 @@ class View:
         What made it fail.
     late : dict
         By stage its late rows, where they are in memory.
+    times : sequence of dict
+        Seconds by the kind of part, of the last batches.
     """
 
     name: str
@@ -101,6 +104,7 @@ class View:
     samples: Sequence[Sample] = ()
     problem: str | None = None
     late: dict[str, pa.Table] = attrs.field(factory=dict)
+    times: Times = ()
 
 
 def page(title: str, views: Iterable[View], nonce: str, now_us: int | None = None) -> str:
@@ -152,6 +156,7 @@ def _query(view: View, now_us: int) -> str:
             _tiles(view, now_us),
             f"<div class='scroll'>{drawn(view.boxes)}</div>" if view.boxes else "",
             _charts(view.samples),
+            _times(view.times),
             _sources(view.progress, now_us),
             _stages(view.progress),
             _late(view),
@@ -235,13 +240,19 @@ def _chart(title: str, values: np.ndarray[tuple[int], np.dtype[np.float64]], las
     scale = (height - 6) / top if top > 0 else 0.0
     step = width / max(len(values) - 1, 1)
     points = " ".join(f"{i * step:.1f},{height - 3 - max(v, 0.0) * scale:.1f}" for i, v in enumerate(values) if np.isfinite(v))
-    label = f"{title} over the last {span}: now {last}, at most {top:,.4g}"
+    most = f"{top:,.0f}" if top >= 1_000 else f"{top:.4g}"
+    label = f"{title} over the last {span}: now {last}, at most {most}"
     return (
         f"<figure><figcaption>{shown(title)} <b>{shown(last)}</b></figcaption>"
         f"<svg viewBox='0 0 {width} {height}' preserveAspectRatio='none' role='img' aria-label='{shown(label)}'>"
         f"<path class='axis' d='M0 {height - 3}H{width}'/><polyline points='{points}'/></svg>"
-        f"<small>{shown(span)}, at most {top:,.4g}</small></figure>"
+        f"<small>{shown(span)}, at most {most}</small></figure>"
     )
+
+
+def _times(times: Times) -> str:
+    bars = times_html(times)
+    return f"<h3>Time of a batch</h3>{bars}" if bars else ""
 
 
 def _sources(progress: Progress, now_us: int) -> str:

@@ -12,6 +12,7 @@ import attrs
 
 from krishiv_py.display.html import query_html
 from krishiv_py.display.progress import in_notebook, of_query
+from krishiv_py.display.times import Times, cells, milliseconds, parts_of, times_html, times_text
 from krishiv_py.errors import missing_extra
 from krishiv_py.plan.running import Progress
 from krishiv_py.redaction import redacted
@@ -21,12 +22,13 @@ _SIGNS: Final = {"running": ("●", "green"), "stopped": ("■", "dim"), "failed
 
 @attrs.frozen
 class Seen:
-    """A query at one moment: its name, status, progress, and what made it fail."""
+    """A query at one moment: its name, status, progress, what made it fail, and the times of its last batches."""
 
     name: str
     status: str
     progress: Progress
     problem: str | None = None
+    times: Times = ()
 
 
 def watch(look: Callable[[], Seen], *, every_s: float, until: float | None = None, to: TextIO | None = None) -> None:
@@ -71,7 +73,8 @@ def _page(notebook: Any) -> tuple[Callable[[Seen], None], Callable[[], None]]:
 
     def draw(now: Seen) -> None:
         text = redacted(f"{now.name}: {now.status}, {now.progress}")
-        output.update({"text/html": query_html(now.name, now.status, now.progress, now.problem), "text/plain": text}, raw=True)
+        html = query_html(now.name, now.status, now.progress, now.problem, times_html(now.times))
+        output.update({"text/html": html, "text/plain": text}, raw=True)
 
     return draw, lambda: None
 
@@ -85,7 +88,10 @@ def _lines(stream: TextIO) -> Callable[[Seen], None]:
             last[:] = [now.progress.batch_id, now.status]
             shown = of_query(now.name, now.progress)
             failed = "" if now.problem is None else f": {redacted(now.problem)}"
-            stream.write(f"{shown.label}: {shown.done} rows, {shown.note}; {now.status}{failed}\n")
+            spent = times_text(now.times)
+            stream.write(
+                f"{shown.label}: {shown.done} rows, {shown.note}; {spent}{'; ' if spent else ''}{now.status}{failed}\n"
+            )
             stream.flush()
 
     return draw
@@ -136,4 +142,20 @@ def _table(now: Seen) -> Any:
     lines = [Text(redacted(line)) for line in more]
     lines += [Text(f"! {redacted(doubt)}", style="yellow") for doubt in progress.doubts]
     lines += [Text(redacted(now.problem), style="red")] if now.problem else []
-    return Group(head, table, *lines)
+    return Group(head, table, *_times(now.times), *lines)
+
+
+def _times(times: Times) -> list[Any]:
+    """Return a bar of the parts of the last batch, and their numbers; pieces differ without colours too."""
+    from rich.columns import Columns
+    from rich.text import Text
+
+    parts = parts_of(times)
+    if not sum(part.last_s for part in parts):
+        return []
+    bar, names = Text(), list[Text]()
+    for number, (part, n) in enumerate(cells(parts)):
+        sign = "█▓▒░"[number % 4]
+        bar.append(sign * n, style=part.colour)
+        names.append(Text.assemble((sign, part.colour), f" {redacted(part.kind)} {milliseconds(part.last_s)}"))
+    return [bar, Columns(names, padding=(0, 2))]

@@ -100,7 +100,7 @@ class ProcessBatch:
 
     def _packed(self, number: int, sent: Sent, clocks: Clocks) -> list[Packed]:
         stage = self.plan.stages[number]
-        with batch_part(stage.spec.name), AtStep(stage.spec.name, PREPARE, self.batch_id):
+        with batch_part("pack", stage.spec.name), AtStep(stage.spec.name, PREPARE, self.batch_id):
             if not sent:
                 return self._no_rows(number)
             moment, to = self.moment.at(stage.times), self.stages[number]
@@ -118,7 +118,7 @@ class ProcessBatch:
             if not stage.plan.after and number not in roots:
                 continue
             read = packs.get(number) or self._no_rows(number)
-            with batch_part(stage.plan.spec.name):
+            with batch_part("step", stage.plan.spec.name):
                 if stage.plan.after:
                     done = stage.follow(given, read, moment, self.batch_id)
                 else:

@@ -322,7 +322,7 @@ class Engine:
             self._lease.check()
             closes = self._closings is not None and self._closings.begin(planned.number)  # noted before the batch is
             if not is_replay:
-                with writable_checkpoint(self._checkpoint, running=True):
+                with batch_part("plan"), writable_checkpoint(self._checkpoint, running=True):
                     self._log.plan(planned)
             sent, controls = dict[int, Sent](), list[ClockControl]()
             for at, reader in enumerate(self._readers):

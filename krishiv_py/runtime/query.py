@@ -35,6 +35,7 @@ from krishiv_py.kernels.input.malformed import late_output_schema
 from krishiv_py.kernels.input.prepare import refused
 from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.kernels.moment import Moment
+from krishiv_py.logs import RecentTimes
 from krishiv_py.plan.durations import UNSET, Duration, TimePoint, show_instant, time_point_us, to_us
 from krishiv_py.plan.running import Progress, TableVersion, of_stages, waiting
 from krishiv_py.planner.cut import StagePlan, input_stages, leading_stage
@@ -448,12 +449,14 @@ class RunningQuery:
         """Show the query where one looks, until it has ended, for at most `timeout`, or until Ctrl-C; the query goes on."""
         step_us = to_us(every, "every")
         until = None if timeout is None else time.monotonic() + to_us(timeout, "timeout") / 1e6
-        watch(self._seen, every_s=step_us / 1e6, until=until)
+        with RecentTimes(self._name) as recent:
+            watch(lambda: self._seen(recent), every_s=step_us / 1e6, until=until)
 
-    def _seen(self) -> Seen:
+    def _seen(self, recent: RecentTimes | None = None) -> Seen:
         status = self.status
         problem = self.exception() if status == "failed" else None
-        return Seen(self._name, status, self.progress, None if problem is None else str(problem))
+        times = () if recent is None else recent.last()
+        return Seen(self._name, status, self.progress, None if problem is None else str(problem), times)
 
     def __enter__(self) -> Self:
         return self

@@ -8,11 +8,22 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 
-from krishiv_py import MemorySink, OperatorError, PlanError, ResultStream, Sender, Session, SideOutputLateEventHandler, count
+from krishiv_py import (
+    MemorySink,
+    OperatorError,
+    PlanError,
+    ResultStream,
+    Sender,
+    Session,
+    SideOutputLateEventHandler,
+    count,
+    logs,
+)
 from krishiv_py.display.graph import Box, drawn
 from krishiv_py.display.page import Sample, View, content
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
@@ -108,6 +119,35 @@ def test_the_last_minutes_are_drawn(session: Session) -> None:
             sender.send([{"user": "a", "at": at}])
             at += 500
             time.sleep(0.2)
+
+
+def test_the_parts_of_its_batches_are_a_bar_with_numbers(session: Session, tmp_path: Path) -> None:
+    windows, sender = pipeline(session)
+    query = windows.start(MemorySink(), name=NASTY, checkpoint=str(tmp_path / "c"))
+    with session.ui(port=0) as page:
+        assert "Time of a batch" not in get(page.url)[1]
+        for second in range(3):
+            sender.send([{"user": "a", "at": 1_000 * second}])
+            query.process_all_available()
+        text = get(page.url)[1]
+        assert "mean of 3" in text
+        for part in ("plan", "read", "pack", "step", "publish", "commit", "rest"):
+            assert re.search(rf"</i>{part}</td><td[^>]*>[\d.,]+ ms</td><td[^>]*>[\d.,]+ ms</td><td[^>]*>\d+ %</td>", text), part
+        for bar in re.findall(r"role='img' aria-label='(plan [^']+)'", text):
+            assert bar.count(" ms") == 7, bar
+    assert not logs._WATCHERS, "nothing is noted once the page is closed"
+
+
+def test_parts_of_any_length_can_be_shown() -> None:
+    cases: list[list[dict[str, float]]] = [
+        [{}],
+        [{"rest": 0.0}],
+        [{"read": 0.0}, {"rest": 1e-9}],
+        [{"step": 1e9, NASTY: 1e-12}],
+    ]
+    for times in cases:
+        text = content([View("q", "running", Progress(), times=times)])
+        assert "nan" not in text and "inf" not in text and "<script" not in text and "hunter2" not in text
 
 
 @pytest.mark.parametrize("watermark", [UNSET, END_OF_TIME, 0, -(10**15), 2 * 10**15, 10**17])

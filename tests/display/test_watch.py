@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 import threading
 import time
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from krishiv_py import Batches, DurationError, MemorySink, Session, count
+from krishiv_py import Batches, DurationError, MemorySink, Session, count, logs
 from krishiv_py.display.watch import Seen, watch
 from krishiv_py.errors import MissingExtraError
 from krishiv_py.plan.running import Progress
@@ -92,6 +93,44 @@ def test_it_ends_with_the_query() -> None:
         watching.start()
         watching.join(30)
         assert not watching.is_alive()
+
+
+TIMES = ({"read": 0.001, "step": 0.005, "commit": 0.002, "rest": 0.0},)
+
+
+@pytest.mark.parametrize("place", ["terminal", "file", "notebook"])
+def test_the_parts_of_the_last_batch_are_shown_with_numbers(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[str] = []
+    output = SimpleNamespace(update=lambda data, raw: drawn.append(data["text/html"]))
+    ipython = SimpleNamespace(
+        get_ipython=lambda: SimpleNamespace(kernel=object()), display=SimpleNamespace(display=lambda *_, **__: output)
+    )
+    if place == "notebook":
+        monkeypatch.setitem(sys.modules, "IPython", ipython)
+    out = None if place == "notebook" else Terminal() if place == "terminal" else io.StringIO()
+    watch(lambda: Seen("q", "stopped", Progress(batch_id=0), times=TIMES), every_s=0, to=out)
+    text = drawn[0] if out is None else out.getvalue()
+    for part, took in {"read": "1.0 ms", "step": "5.0 ms", "commit": "2.0 ms"}.items():
+        assert part in text and took in text
+    if place == "terminal":
+        text = text[text.rindex("stopped") :]
+        assert [text.count(sign) for sign in "█▓▒"] == [5 + 1, 25 + 1, 10 + 1], "40 cells, and the signs at the names"
+
+
+def test_watching_notes_times_and_ends_with_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with Session.in_process() as session:
+        stream, sender = session.memory_stream("at bigint")
+        query = stream.watermark("at", 0).tumbling_window(1_000).agg(count()).start(MemorySink(), name="q")
+        watching = threading.Thread(target=query.watch, kwargs={"every": "10 ms"})
+        watching.start()
+        while not logs._WATCHERS:
+            time.sleep(0.01)
+        sender.send([{"at": 100}])
+        query.process_all_available()
+        query.stop()
+        watching.join(30)
+        assert not watching.is_alive() and not logs._WATCHERS
+        assert re.search(r"pack [\d.]+ ms.*step [\d.]+ ms", capsys.readouterr().out)
 
 
 def test_a_terminal_without_rich_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
