@@ -604,4 +604,4 @@ class JoinMethods(OptionMethods):
         merged = both(*sides, join.sides, idle_us)
         assert isinstance(right, OptionMethods)
         draft = merged_draft(self._draft, right._draft)
-        return self._results(attrs.evolve(draft, input=merged.input, keys=merged.keys, operation=join))
+        return self._results(attrs.evolve(draft, input=merged.input, keys=merged.keys).doing(join))

@@ -75,7 +75,8 @@ def said_of(draft: Draft) -> list[str]:
     mark, operation = draft.input, draft.operation
     column = "" if mark.column.startswith(RESERVED) else f"event time {mark.column}, "
     timed = f"{column}watermark {_watermark(mark)}" if mark.column else ""
-    named = [agg.output_name for agg in draft.aggs] if draft.output is None else computed(draft.output, draft.keys)
+    output, aggs = (None, ()) if operation is None else (operation.result_columns, operation.aggs)
+    named = [agg.output_name for agg in aggs] if output is None else computed(output, draft.keys)
     return [
         timed,
         f"by {some(draft.keys)}" if draft.keys else "",

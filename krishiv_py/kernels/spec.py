@@ -61,9 +61,7 @@ class OperatorSpec:
     time_kind: TimeKind
     watermark: AnyWatermarkSpec
     source_column: str | None
-    keys: tuple[str, ...]
     operation: Operation
-    aggs: tuple[AggCall, ...]
     options: QueryOptions
     needs_columns: tuple[str, ...]
     late_columns: tuple[str, ...]
@@ -75,6 +73,16 @@ class OperatorSpec:
     kept_column: str | None = None
     wholes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     blind_us: int = UNSET
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns that part the rows."""
+        return self.operation.keys
+
+    @property
+    def aggs(self) -> tuple[AggCall, ...]:
+        """The aggregates of windows."""
+        return self.operation.aggs
 
     @property
     def tick_us(self) -> int:

@@ -82,11 +82,11 @@ class Deduplication(Operation):
             return None
         return "shorter than `within` and the allowed lateness: after a pause of its key a duplicate passes"
 
-    def carried(self, keys: tuple[str, ...], row: pa.Schema) -> tuple[str, ...]:
+    def carried(self, row: pa.Schema) -> tuple[str, ...]:
         # keys of floating point are compared by their normal form, and come out as they came
-        return tuple(f.name for f in self._given(row) if f.name not in keys or pa.types.is_floating(f.type))
+        return tuple(f.name for f in self._given(row) if f.name not in self.keys or pa.types.is_floating(f.type))
 
-    def result_fields(self, keys: list[pa.Field], row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
+    def result_fields(self, row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
         return self._given(row)
 
     def _given(self, row: pa.Schema) -> list[pa.Field]:

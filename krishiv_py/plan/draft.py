@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import attrs
 
-from krishiv_py.plan.aggregates.calls import AggCall
-from krishiv_py.plan.aggregates.outputs import Output
 from krishiv_py.plan.nodes import Stage, Watermark
 from krishiv_py.plan.operation import Operation
 from krishiv_py.plan.options.explicit import ExplicitOptions, preset_of
@@ -27,10 +25,12 @@ class Draft:
     keys: tuple[str, ...] = ()
     explicit: ExplicitOptions = attrs.field(factory=ExplicitOptions)
     operation: Operation | None = None
-    aggs: tuple[AggCall, ...] = ()
-    output: Output | None = None
     hides_time: bool = False
     """Whether rows are results of a stage whose event time nobody named."""
+
+    def doing(self, operation: Operation) -> Draft:
+        """Return the draft with its `operation`, which gets the keys."""
+        return attrs.evolve(self, operation=attrs.evolve(operation, keys=self.keys))
 
     @property
     def options(self) -> QueryOptions:
@@ -56,4 +56,4 @@ class Draft:
             mark = attrs.evolve(mark, spec=mark.spec._starting(explicit.initial_us))
         options = explicit.options()
         options = attrs.evolve(options, emit=options.emit_mode)  # said or not, it is the same stage
-        return Stage(mark, self.keys, self.operation.following(explicit), self.aggs, options, self.late_handler, self.output)
+        return Stage(mark, self.operation.following(explicit), options, self.late_handler)

@@ -13,7 +13,6 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.plan.aggregates.calls import AggCall
-from krishiv_py.plan.aggregates.outputs import Output
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.expressions.expr import Col, Expr
 from krishiv_py.plan.operation import Operation, ResultTime
@@ -308,18 +307,12 @@ class Stage(Source):
     ----------
     input : Watermark
         The rows, with event time.
-    keys : tuple of str
-        The columns that part the rows.
     operation : Operation
-        Windows, a join, deduplication.
-    aggs : tuple of AggCall
-        The aggregates of windows.
+        Windows with their aggregates, a join, deduplication.
     options : QueryOptions
         How rows are judged and when results are given.
     late : LateEventHandler
         Who takes its late rows.
-    output : tuple of (str, Expr) or None
-        Result columns, computed of keys, bounds and aggregates; None for all of these (SEMANTICS §5.5).
     schema : pyarrow.Schema
         What a stage that follows gets: its results, their event time, and what their order goes by.
     time_column : str
@@ -328,12 +321,9 @@ class Stage(Source):
 
     title: ClassVar[str] = "Stage"
     input: Watermark
-    keys: tuple[str, ...]
     operation: Operation
-    aggs: tuple[AggCall, ...]
     options: QueryOptions
     late: LateEventHandler
-    output: Output | None = None
     schema: pa.Schema = attrs.field(factory=lambda: pa.schema([]))
     time_column: str = ""
 
@@ -369,14 +359,14 @@ class Stage(Source):
     @property
     def shown_keys(self) -> str:
         """The keys for people."""
-        return ", ".join(self.keys) or "(one global key)"
+        return ", ".join(self.operation.keys) or "(one global key)"
 
     @property
     def shown_aggs(self) -> str:
         """The aggregates for people, and the result columns where the plan names them."""
-        shown = [n if isinstance(e, Col) and e.name == n else f"{e!r} AS {n}" for n, e in self.output or ()]
+        shown = [n if isinstance(e, Col) and e.name == n else f"{e!r} AS {n}" for n, e in self.operation.result_columns or ()]
         output = f"; columns {', '.join(shown)}" if shown else ""
-        return ", ".join(map(str, self.aggs)) + output
+        return ", ".join(map(str, self.operation.aggs)) + output
 
     def detail(self) -> str:
         if not self.input.column:

@@ -6,18 +6,23 @@ one: a subclass, an operator in the kernels with a line in :mod:`krishiv_py.kern
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias, cast
 
 import attrs
 import pyarrow as pa
 from typing_extensions import Self
 
+from krishiv_py.plan.aggregates.calls import AggCall
+from krishiv_py.plan.aggregates.outputs import Output
 from krishiv_py.plan.assigner import WindowAssigner
 from krishiv_py.plan.options.explicit import ExplicitOptions
 from krishiv_py.plan.options.query import QueryOptions
 
 LATER: Final = {"later": True}
 """Metadata of attributes that operations of older releases lack: checkpoints of such operations have their defaults."""
+
+GROUPING: Final = {"grouping": True}
+"""Metadata of attributes that say what an operation works on; a checkpoint notes them by themselves."""
 
 LateBy: TypeAlias = Literal["windows", "state", "time", "never"]
 
@@ -69,11 +74,18 @@ class ResultTime:
         return tick_us if self.of == "before_end" else self.after_us
 
 
+@attrs.frozen
 class Operation:
     """Base of the operations: a frozen value that says which rows belong together and what comes of them.
 
     Attributes
     ----------
+    keys : tuple of str
+        The columns that part the rows; of deduplication those that make two rows the same.
+    aggs : tuple of AggCall
+        The aggregates of windows.
+    result_columns : tuple of (str, Expr) or None
+        Result columns of windows, computed of keys, bounds and aggregates; None for all of these (SEMANTICS §5.5).
     kind : str
         Its name in checkpoints.
     heading : str
@@ -109,7 +121,7 @@ class Operation:
         Whether triggers count even with ``emit("final")``.
     """
 
-    __slots__ = ()
+    keys: tuple[str, ...] = attrs.field(default=(), kw_only=True, repr=False, metadata=GROUPING)
     kind: ClassVar[str]
     heading: ClassVar[str]
     joins: ClassVar[bool] = False
@@ -122,11 +134,13 @@ class Operation:
     inclusive: ClassVar[bool] = False
     keeps_carried: ClassVar[bool] = True
     fires_anyway: ClassVar[bool] = False
-    hides_time: bool = False
-    gap_column: str | None = None
-    assigner: WindowAssigner | None = None
-    has_handler: bool = False
-    submits: pa.Schema | None = None
+    aggs = cast("tuple[AggCall, ...]", ())  # not annotated: operations that have them have a field of the name
+    result_columns = cast("Output | None", None)
+    hides_time = False
+    gap_column = cast("str | None", None)
+    assigner = cast("WindowAssigner | None", None)
+    has_handler = False
+    submits = cast("pa.Schema | None", None)
 
     @property
     def route(self) -> str:
@@ -140,7 +154,8 @@ class Operation:
     def identity(self) -> dict[str, str]:
         """Return its parameters as a checkpoint notes them, by name."""
         of_class: Any = type(self)
-        fields = [f for f in attrs.fields(of_class) if not (f.metadata.get("later") and getattr(self, f.name) == f.default)]
+        own = [f for f in attrs.fields(of_class) if not f.metadata.get("grouping")]
+        fields = [f for f in own if not (f.metadata.get("later") and getattr(self, f.name) == f.default)]
         return {f.name: repr(getattr(self, f.name)) for f in fields}
 
     # ---- times
@@ -174,17 +189,15 @@ class Operation:
         """Return the columns of a row that it reads itself, besides keys and event time."""
         return ()
 
-    def carried(self, keys: tuple[str, ...], row: pa.Schema) -> tuple[str, ...]:
-        """Return the columns of `row`, besides its `keys`, that come out with its result, after the aggregates."""
+    def carried(self, row: pa.Schema) -> tuple[str, ...]:
+        """Return the columns of `row`, besides the keys, that come out with its result, after the aggregates."""
         return ()
 
-    def result_fields(self, keys: list[pa.Field], row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
+    def result_fields(self, row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
         """Return the result columns before ``op``; None for keys, bounds and aggregates (SEMANTICS §5.5).
 
         Parameters
         ----------
-        keys : list of pyarrow.Field
-            The key columns.
         row : pyarrow.Schema
             The rows.
         bound : pyarrow.DataType
@@ -256,8 +269,8 @@ class PlainRows(Operation):
     def describe(self) -> str:
         return "rows as they are"
 
-    def carried(self, keys: tuple[str, ...], row: pa.Schema) -> tuple[str, ...]:
+    def carried(self, row: pa.Schema) -> tuple[str, ...]:
         return tuple(row.names)
 
-    def result_fields(self, keys: list[pa.Field], row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
+    def result_fields(self, row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
         return list(row)

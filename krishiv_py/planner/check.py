@@ -101,8 +101,8 @@ def row_schema(node: Node) -> pa.Schema:
 
 def _check_names(node: Stage, schema: pa.Schema) -> None:
     # Spark ignores the case of names, so two that differ in it only would be one there
-    outputs = [a.output_name.lower() for a in node.aggs]
-    keys = {k.lower() for k in node.keys}
+    outputs = [a.output_name.lower() for a in node.operation.aggs]
+    keys = {k.lower() for k in node.operation.keys}
     own = {"window_start", "window_end", "op"} | ({"pane_timing", "pane_index"} if node.options.pane else set())
     for name in outputs:
         if outputs.count(name) > 1:
@@ -112,21 +112,21 @@ def _check_names(node: Stage, schema: pa.Schema) -> None:
         if name in own:
             raise PlanError("an aggregate is named like a window column", got=name, hint='rename it with .alias("other")')
     taken = {"window_start", "window_end", "op", "pane_timing", "pane_index", *outputs}
-    for name in node.operation.carried(node.keys, schema):
+    for name in node.operation.carried(schema):
         if name.lower() in taken:
             raise PlanError(
                 "a column of the row is named like another of the result",
                 got=name,
                 hint="rename it before: .rename, or name the aggregate otherwise with .alias",
             )
-    for key in node.keys:
+    for key in node.operation.keys:
         if key.lower() in own:
             raise PlanError("a key is named like a window column", got=key, hint=".rename the column before key_by")
 
 
 def _check_output(node: Stage) -> None:
     own = {"op"} | ({"pane_timing", "pane_index"} if node.options.pane else set())
-    names = [name.lower() for name, _ in node.output or ()]
+    names = [name.lower() for name, _ in node.operation.result_columns or ()]
     for name in names:
         if names.count(name) > 1:
             raise PlanError("two result columns have one name", got=name, hint="name one with AS or .alias")
@@ -137,8 +137,8 @@ def _check_output(node: Stage) -> None:
 
 
 def _check_keys(node: Stage, schema: pa.Schema) -> None:
-    refuse_left_out(node.keys, schema, "key_by")
-    for key in node.keys:
+    refuse_left_out(node.operation.keys, schema, "key_by")
+    for key in node.operation.keys:
         if key not in schema.names:
             raise unknown_column(key, schema.names, "key_by")
         check_key_type(key, schema.field(key).type)
@@ -152,7 +152,7 @@ def _late_columns(node: Stage, schema: pa.Schema, late: LateColumns, wanted: set
     if late == "shown":
         free = uncomputed(prefix_of(node.input), names)
         return tuple(n for n in names if n in wanted or n in free)
-    return node.keys if late == "keys" else ()
+    return node.operation.keys if late == "keys" else ()
 
 
 def _check_whole_rows(node: Stage, rows: str, output: str) -> None:
@@ -220,9 +220,9 @@ def _check_clock(node: Stage) -> None:
 
 def _output(node: Stage, row: pa.Schema, stays: bool) -> Output | None:
     """The columns of results, where they are not simply those of the window: an event time that nobody named is left out."""
-    if node.output is not None or not node.operation.hides_time or stays:
-        return node.output
-    fields = node.operation.result_fields([], row, pa.null()) or []
+    if node.operation.result_columns is not None or not node.operation.hides_time or stays:
+        return node.operation.result_columns
+    fields = node.operation.result_fields(row, pa.null()) or []
     return tuple((f.name, Col(f.name)) for f in fields if f.name != node.input.column)
 
 
@@ -258,9 +258,9 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
     kept = KEPT if KEPT in every.names else None
     kind = time_kind(schema, node.input.column) if node.input.column else "timestamp"
     _check_keys(node, schema)
-    if not node.aggs and not node.operation.gives_rows:
+    if not node.operation.aggs and not node.operation.gives_rows:
         raise PlanError("agg() got no aggregate", got="0 aggregates", hint="write .agg(count())")
-    for call in node.aggs:
+    for call in node.operation.aggs:
         if call.over_us is not None:
             _check_over(node, call.over_us)
         require_columns(call.arg, schema, f"agg({call.output_name})")
@@ -278,10 +278,10 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
         check_followed(node)
     _check_clock(node)
     source = bottom.schema
-    wanted = {*node.keys, *node.operation.columns(), *node.operation.carried(node.keys, schema), node.input.column}
+    wanted = {*node.operation.keys, *node.operation.columns(), *node.operation.carried(schema), node.input.column}
     if node.input.source_column:
         wanted.add(node.input.source_column)
-    for call in node.aggs:
+    for call in node.operation.aggs:
         wanted |= columns_of(call.arg) - {"*"}
         wanted |= columns_of(call.where) if call.where is not None else set()
     late_columns = _late_columns(node, schema, late, wanted)
@@ -289,7 +289,7 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
     wanted |= {*late_columns, *arrives_by, *([] if kept is None else [kept])}
     prefix = steps if whole else pruned(steps, wanted)
     needs = tuple(source.names) if whole else needed_columns(steps, wanted, source)
-    tried = tuple(call for call in node.aggs if _may_fail(call))
+    tried = tuple(call for call in node.operation.aggs if _may_fail(call))
     prefix = (*prefix, Tried(node.input, lit(True), calls=tried, kept=kept)) if tried else prefix
     prefix = tuple(attrs.evolve(step, input=Node()) for step in prefix)  # tasks need the steps, not the source below them
     spec = OperatorSpec(
@@ -301,9 +301,7 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
         time_kind=kind,
         watermark=node.input.spec,
         source_column=node.input.source_column,
-        keys=node.keys,
         operation=node.operation,
-        aggs=node.aggs,
         options=node.options,
         needs_columns=needs,
         late_columns=late_columns,

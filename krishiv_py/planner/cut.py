@@ -261,12 +261,12 @@ class _Graph:
 
 def followable(node: Stage) -> Stage:
     """Return a stage with the columns that another one gets, whether or not it may be followed."""
-    spec = attrs.evolve(check(node), output=node.output, followed=True)
+    spec = attrs.evolve(check(node), output=node.operation.result_columns, followed=True)
     schema = Layout(spec).result_schema
     if node.time is not None and node.time.of_row:
         return attrs.evolve(node, schema=schema, time_column=node.time.column)
     own = Layout(attrs.evolve(spec, followed=False, output=None)).result_schema.names
-    time = time_name([*own, *(name for name, _ in node.output or ())])
+    time = time_name([*own, *(name for name, _ in node.operation.result_columns or ())])
     return attrs.evolve(node, schema=schema, time_column=time)
 
 

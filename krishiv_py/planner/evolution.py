@@ -17,6 +17,7 @@ from krishiv_py.plan.aggregates.selections import whole_since
 from krishiv_py.plan.durations import UNSET, show_us
 from krishiv_py.plan.expressions.expr import Col
 from krishiv_py.plan.options.query import Begin
+from krishiv_py.plan.windows.base import Window
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.outline import COMPARED
 from krishiv_py.planner.physical import PhysicalPlan
@@ -312,14 +313,17 @@ def carrying(plan: PhysicalPlan, carried: Mapping[str, Mapping[str, Any]], names
 def _carrying(stage: StagePlan, carried: Carried) -> StagePlan:
     def changed(spec: OperatorSpec) -> OperatorSpec:
         hidden = tuple(whole_since(int(name.rpartition("_")[2]), name) for name, _ in carried.wholes)
-        output = spec.output
+        output, operation = spec.output, spec.operation
+        if hidden:
+            assert isinstance(operation, Window)
+            operation = attrs.evolve(operation, aggs=(*operation.aggs, *hidden))
         if output is None and hidden:
             taken = {"op", "pane_timing", "pane_index"}
             plain = attrs.evolve(spec, after=(), followed=False)
             output = tuple((name, Col(name)) for name in _results(stage, plain) if name not in taken)
         return attrs.evolve(
             spec,
-            aggs=(*spec.aggs, *hidden),
+            operation=operation,
             output=output,
             options=attrs.evolve(spec.options, left_us=carried.left_us),
             wholes=tuple((name, tuple(of)) for name, of in carried.wholes),

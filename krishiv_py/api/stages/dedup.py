@@ -72,4 +72,4 @@ class DedupMethods(OptionMethods):
         identity = names or self._draft.keys or tuple(f.name for f in passing(schema))
         dedup = attrs.evolve(deduplication(within, duplicates, hidden), hides_time=self._draft.hides_time)
         mark = with_computed(self._draft.input, schema, computed)
-        return self._results(attrs.evolve(self._draft, input=mark, keys=identity, operation=dedup))
+        return self._results(attrs.evolve(self._draft, input=mark, keys=identity).doing(dedup))

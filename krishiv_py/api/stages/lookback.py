@@ -95,4 +95,4 @@ class LookBackStream(WindowedStream):
                 hint=f"leave {switches[0]} out",
             )
         rows = collect_list(StructOf(tuple(without_order(self._row_schema()).names))).alias(MATCHES)
-        return self._results(attrs.evolve(self._draft, operation=window, aggs=(rows,)))
+        return self._results(self._draft.doing(attrs.evolve(window, aggs=(rows,))))

@@ -104,7 +104,7 @@ class PaneStream(WindowedStream):
         names = without_order(self._row_schema()).names
         whole = Func("named_struct", tuple(e for name in names for e in (lit(name), col(name))))
         tuples = collect_list(whole).alias("tuples")
-        draft = aggregated(attrs.evolve(self._draft, operation=window), self._row_schema(), [tuples, *wanted])
+        draft = aggregated(self._draft.doing(window), self._row_schema(), [tuples, *wanted])
         return self._results(draft)
 
 

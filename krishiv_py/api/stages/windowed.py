@@ -46,10 +46,10 @@ def aggregated(
     items += [_checked(item).alias(column_name(name, "agg")) for name, item in (named or {}).items()]
     if not items:
         raise PlanError("agg() got no aggregate", got="0 aggregates", hint="write .agg(count())")
-    assert draft.operation is not None
-    rows = without_order(rows)
-    calls, output = outputs(items, draft.keys, rows.names, draft.operation.carried(draft.keys, rows))
-    return attrs.evolve(draft, aggs=calls, output=output)
+    window, rows = draft.operation, without_order(rows)
+    assert isinstance(window, Window)
+    calls, output = outputs(items, draft.keys, rows.names, window.carried(rows))
+    return draft.doing(attrs.evolve(window, aggs=calls, result_columns=output))
 
 
 @instead(ON_WINDOWED)

@@ -94,7 +94,7 @@ class WindowMethods(OptionMethods):
         if finer := finer_than_ms(window):
             column = draft.input.column
             check_ticks(finer, self._row_schema().field(column).type, column)
-        return stage(attrs.evolve(draft, operation=window), self._runner)
+        return stage(draft.doing(window), self._runner)
 
     def tumbling_window(self, size: Duration, offset: Duration = 0) -> WindowedStream:
         """Windows of `size` that touch and never overlap (SEMANTICS §3.1).

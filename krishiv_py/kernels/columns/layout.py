@@ -76,7 +76,7 @@ class Layout:
         self.carried = list(spec.late_columns) if refuses else []
         """Columns that ride along as ``l0``, ``l1``, … because only the state can tell which rows are late."""
         self.carried_fields = [pa.field(f"l{i}", spec.row_schema.field(n).type) for i, n in enumerate(self.carried)]
-        self.own = list(spec.operation.carried(spec.keys, spec.row_schema))
+        self.own = list(spec.operation.carried(spec.row_schema))
         """Columns of a row that ride along as ``r0``, ``r1``, … to come out with its result."""
         self.own_fields = [spec.row_schema.field(n) for n in self.own]
         self.own_names = [f"r{i}" for i in range(len(self.own))]
@@ -140,7 +140,7 @@ class Layout:
         spec = self.spec
         bound = pa.int64() if spec.operation.numbered else time_type(spec.time_kind)
         fields = [pa.field(k, t) for k, t in zip(spec.keys, self.key_types, strict=True)]
-        own = spec.operation.result_fields(fields, spec.row_schema, bound)
+        own = spec.operation.result_fields(spec.row_schema, bound)
         if own is None:
             fields += [pa.field("window_start", bound), pa.field("window_end", bound)]
             fields += [pa.field(c.output_name, k.result_type) for c, k in zip(spec.aggs, self.kernels, strict=True)]

@@ -65,6 +65,16 @@ def _identity(call: AggCall) -> tuple[object, ...]:
     return (*identity_of(attrs.evolve(call, name=None)), id(call.udaf) if isinstance(call, Udaf) else 0)
 
 
+def identity_of_aggs(calls: tuple[AggCall, ...]) -> tuple[object, ...]:
+    """Return a hashable value that lists of aggregates share only if they give the same columns."""
+    return tuple((call.output_name, _identity(call)) for call in calls)
+
+
+def identity_of_columns(columns: Output | None) -> tuple[object, ...] | None:
+    """Return a hashable value that result columns share only if they are built alike."""
+    return None if columns is None else tuple((name, identity_of(expr)) for name, expr in columns)
+
+
 def outputs(
     items: Sequence[Expr], keys: Sequence[str], rows: Sequence[str], more: Sequence[str] = ()
 ) -> tuple[tuple[AggCall, ...], Output | None]:

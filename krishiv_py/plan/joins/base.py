@@ -58,11 +58,11 @@ class Join(Operation):
                 hint="leave .trigger, .accumulation, .with_pane and .emit out",
             )
 
-    def carried(self, keys: tuple[str, ...], row: pa.Schema) -> tuple[str, ...]:
+    def carried(self, row: pa.Schema) -> tuple[str, ...]:
         return (self.sides.side, *self.sides.left, *(() if self.left_only else self.sides.right))
 
-    def result_fields(self, keys: list[pa.Field], row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
-        fields = [*keys, *map(row.field, self.sides.left)]
+    def result_fields(self, row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
+        fields = [*map(row.field, self.keys), *map(row.field, self.sides.left)]
         if self.left_only:
             return fields
         fields += map(row.field, self.sides.right)

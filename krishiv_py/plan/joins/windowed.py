@@ -45,10 +45,10 @@ class WindowJoin(Join):
     def no_end(self, end_us: int) -> str | None:
         return self.window.no_end(end_us)
 
-    def result_fields(self, keys: list[pa.Field], row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
-        found = super().result_fields(keys, row, bound) or []
+    def result_fields(self, row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
+        plain, n = super().result_fields(row, bound) or [], len(self.keys)
         bounds = [pa.field("window_start", bound), pa.field("window_end", bound)]
-        return [*keys, *bounds, *found[len(keys) :]]
+        return [*plain[:n], *bounds, *plain[n:]]
 
     def result_time(self, time_column: str) -> ResultTime | None:
         return ResultTime("before_end")

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from krishiv_py.plan.operation import LateBy, Operation, ResultTime
+import attrs
+
+from krishiv_py.plan.aggregates.calls import AggCall
+from krishiv_py.plan.aggregates.outputs import Output, identity_of_aggs, identity_of_columns
+from krishiv_py.plan.operation import GROUPING, LateBy, Operation, ResultTime
 
 
+@attrs.frozen
 class Window(Operation):
-    """Base of the window kinds: bounds, and aggregates of the rows between them."""
+    """Base of the window kinds: bounds, and aggregates of the rows between them.
 
-    __slots__ = ()
+    A window of :mod:`krishiv_py.windows` has neither keys nor aggregates yet; in a plan it is the whole aggregation.
+    """
+
+    aggs: tuple[AggCall, ...] = attrs.field(default=(), kw_only=True, repr=False, metadata=GROUPING, eq=identity_of_aggs)
+    result_columns: Output | None = attrs.field(
+        default=None, kw_only=True, repr=False, metadata=GROUPING, eq=identity_of_columns
+    )
     heading: ClassVar[str] = "WindowAggregate"
     gives_rows: ClassVar[bool] = False
     opens_windows: ClassVar[bool] = True

@@ -136,17 +136,17 @@ class LookBackWindow(Window):
                 hint='use max_rows_per_window, or leave emit="arrival" out',
             )
 
-    def carried(self, keys: tuple[str, ...], row: pa.Schema) -> tuple[str, ...]:
-        return tuple(n for n in row.names if n not in keys) if self.with_row and self.output == "aggregates" else ()
+    def carried(self, row: pa.Schema) -> tuple[str, ...]:
+        return tuple(n for n in row.names if n not in self.keys) if self.with_row and self.output == "aggregates" else ()
 
-    def result_fields(self, keys: list[pa.Field], row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
+    def result_fields(self, row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
         if self.output == "aggregates":
             return None
         if self.output == "pairs":
             return pair_fields(row)
         whole = pa.struct([(f.name, f.type) for f in row])
         return [
-            *keys,
+            *map(row.field, self.keys),
             pa.field("window_start", bound),
             pa.field("window_end", bound),
             pa.field(ROW, whole),

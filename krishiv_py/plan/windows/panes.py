@@ -247,11 +247,11 @@ class PaneWindow(HoppingWindow):
     def has_handler(self) -> bool:  # type: ignore[override]
         return self.handler is not None
 
-    def result_fields(self, keys: list[pa.Field], row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
+    def result_fields(self, row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
         """Keys, bounds and what a handler submits; see :class:`~krishiv_py.plan.operation.Operation`."""
         if self.submits is None:
             return None
-        return [*keys, pa.field("window_start", bound), pa.field("window_end", bound), *self.submits]
+        return [*map(row.field, self.keys), pa.field("window_start", bound), pa.field("window_end", bound), *self.submits]
 
     def check_options(self, options: QueryOptions) -> None:
         """Refuse retractions of what a handler submits: nobody knows what it submitted before."""

@@ -19,6 +19,7 @@ from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col
 from krishiv_py.plan.expressions.facts import columns_of, name_of
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.names import free
+from krishiv_py.plan.windows.base import Window
 from krishiv_py.sql.scope import PANES, Column, Relation, Role, dotted, mark, role_of_mark
 from krishiv_py.sql.text.aggregates import aggregate, aggregates, is_aggregate
 from krishiv_py.sql.text.windows import SPARKS, WINDOW_CALLS, WINDOW_TIME, WindowCall, is_struct_call, tick_us, window_call
@@ -389,7 +390,11 @@ def grouped(tree: sg.Select, rows: Relation, where: Expr | None, lag_us: int | N
     plain = tuple((o.name, o.direct) for o in outputs)
     if top and having is None and not any("window_time" in columns_of(o.expr) for o in outputs):
         columns = tuple((o.name, o.expr) for o in outputs)
-        return found if plain == own else results_of(attrs.evolve(found._stage, output=columns), found._runner)
+        if plain == own:
+            return found
+        grouped = found._stage.operation
+        assert isinstance(grouped, Window)
+        return results_of(found._stage.doing(attrs.evolve(grouped, result_columns=columns)), found._runner)
     results = found.results()
     panes = tuple(Column(None, n, n, hidden=True) for n in PANES if n in results.schema.names)
     if having is not None:

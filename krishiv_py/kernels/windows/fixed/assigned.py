@@ -39,9 +39,8 @@ class AssignedOperator:
         self.tick_us = spec.tick_us
         inside = attrs.evolve(
             spec,
-            keys=(*spec.keys, START),
             row_schema=spec.row_schema.append(pa.field(START, pa.int64())),
-            operation=TumblingWindow(spec.tick_us, spec.tick_us),
+            operation=TumblingWindow(spec.tick_us, spec.tick_us, keys=(*spec.keys, START), aggs=spec.aggs),
             late_columns=(),
         )
         slices = FixedOperator(
