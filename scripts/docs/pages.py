@@ -10,6 +10,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from scripts.docs import messages
+from scripts.docs.drawing import STYLE
 
 _FILE_LINK = re.compile(r"\[(?:docs/)?([\w-]+)\.md\]\(((?:[\w./-]*/)?\1\.md(?:#[\w-]+)?)\)")
 _DRAWN = re.compile(r'<img alt="([^"]*)" src="[^"]*img/drawn/([\w-]+)\.svg"\s*/?>')
@@ -58,9 +59,8 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
 
 
 def _inline(svg: str, words: str) -> str:
-    """An SVG without its own colours of text and lines, with its description."""
-    plain = re.sub(r"<style>.*?</style>", "", svg, flags=re.DOTALL)
-    return plain.replace("<svg ", f'<svg role="img" aria-label="{words}" ', 1)
+    """An SVG without its own colours of text and lines, with its description; animations stay."""
+    return svg.replace(STYLE, "").replace("<style />", "").replace("<svg ", f'<svg role="img" aria-label="{words}" ', 1)
 
 
 def _title(path: Path) -> str | None:
