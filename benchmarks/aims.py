@@ -78,12 +78,12 @@ def memory(data: str, jobs: Sequence[str] = WINDOWED) -> tuple[Figure, ...]:
 
 def pipelines() -> tuple[Aim, ...]:
     """Deduplication, a join and two stages, next to native PySpark and PyFlink."""
-    found = []
+    result = []
     for events, many in (("2000000", "2 million"), ("20000000", "20 million")):
         for data, keys, least in (("B", "500 000 keys", 3), ("A", "10 000 keys", 1)):
             place = f"{data}-{events}"
             what = f"{', '.join(PIPELINES)} with {keys}, {many} events"
-            found += [
+            result += [
                 Aim(
                     f"CPU of native PySpark over ours: {what}",
                     "≥",
@@ -93,7 +93,7 @@ def pipelines() -> tuple[Aim, ...]:
                 Aim(f"of PyFlink: {what}", "≥", 1.5, behind("flink", place, PIPELINES)),
                 Aim(f"peak memory of ours over native PySpark: {what}", "≤", 1, memory(place, PIPELINES)),
             ]
-    return tuple(found)
+    return tuple(result)
 
 
 def opened(keys: str, side: str) -> Place:
@@ -185,10 +185,10 @@ AIMS: Final = (
 )
 
 
-def table(found: Sequence[Summary]) -> list[str]:
+def table(result: Sequence[Summary]) -> list[str]:
     """The aims as a table; rows without any figure are left out."""
     by_place: dict[Place, dict[str, Summary]] = defaultdict(dict)
-    for s in found:
+    for s in result:
         by_place[s.mode, s.job, s.data, s.side][s.processor] = s
     rows = [row(aim, by_place) for aim in AIMS]
     if not any(rows):
@@ -205,12 +205,12 @@ def table(found: Sequence[Summary]) -> list[str]:
 
 def row(aim: Aim, by_place: Places) -> str:
     """One aim; nothing where none of its figures was measured."""
-    told = [text for figure in aim.figures if (text := cell(aim, figure, by_place))]
-    if not told:
+    given = [text for figure in aim.figures if (text := cell(aim, figure, by_place))]
+    if not given:
         return ""
     others = {f"{f.label} {aim.sign} {f.bound:g}" for f in aim.figures if f.bound is not None}
     bounds = ", ".join([f"{aim.sign} {aim.bound:g}", *sorted(others)])
-    return f"| {aim.measure} | {bounds} | {', '.join(told)} |"
+    return f"| {aim.measure} | {bounds} | {', '.join(given)} |"
 
 
 def cell(aim: Aim, figure: Figure, by_place: Places) -> str:

@@ -88,16 +88,16 @@ def sends(rate: int = 5_000) -> dict[str, float]:
             events += 1
             while (wait := due - time.perf_counter()) > 0:
                 time.sleep(min(wait, 0.001))
-            at = number * 1_000 // rate
-            if at // WINDOW_MS != last:
-                last = at // WINDOW_MS
+            moment = number * 1_000 // rate
+            if moment // WINDOW_MS != last:
+                last = moment // WINDOW_MS
                 sent[last * WINDOW_MS] = time.perf_counter()
-            sender.send(pa.record_batch([pa.array([number % 50]), pa.array([at])], schema=schema))
+            sender.send(pa.record_batch([pa.array([number % 50]), pa.array([moment])], schema=schema))
         took = time.perf_counter() - began
         query.process_all_available()
         cpu, batches = time.process_time() - cpu, query.progress.batch_id + 1
         query.stop()
-    late = np.array([(sink.at[end] - at) * 1e3 for end, at in sent.items() if end in sink.at])
+    late = np.array([(sink.at[end] - moment) * 1e3 for end, moment in sent.items() if end in sink.at])
     return {
         "p50_ms": float(np.percentile(late, 50)),
         "p99_ms": float(np.percentile(late, 99)),
@@ -154,17 +154,17 @@ async def _clients(port: int) -> tuple[list[float], float]:
         writer.write((head + body).encode())
         answer = await reader.readuntil(b"\r\n\r\n")
         length = next(int(line.split(b":")[1]) for line in answer.lower().split(b"\r\n") if line.startswith(b"content-length"))
-        found = await reader.readexactly(length)
+        result = await reader.readexactly(length)
         idle.put_nowait((reader, writer))
-        return found
+        return result
 
     async def post(number: int) -> None:
-        at, user = time.perf_counter(), f"u{number}" if number % PROBED == 0 else f"v{number % 1_000}"
+        moment, user = time.perf_counter(), f"u{number}" if number % PROBED == 0 else f"v{number % 1_000}"
         await ask("POST /events", json.dumps([{"user": user, "at": f"2026-01-01T00:{number // 1_000:02d}:30Z"}]))
         while number % PROBED == 0 and b":1}" not in await ask(f"GET /counts/{user}"):
             await asyncio.sleep(0.001)
         if number % PROBED == 0 and number >= REQUESTS:  # the first second warms up
-            late.append((time.perf_counter() - at) * 1e3)
+            late.append((time.perf_counter() - moment) * 1e3)
 
     began, posts = time.perf_counter(), list[asyncio.Task[None]]()
     for number in range(REQUESTS * SERVED_S):
@@ -326,8 +326,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         for measure in given.only or [*MEASURES, *jobs]:
             if given.here:
                 name, *rest = measure.split(":")
-                found = MEASURES[name]() if not rest else job(name, rest[0], int(rest[1]))
-                print(json.dumps(found))
+                result = MEASURES[name]() if not rest else job(name, rest[0], int(rest[1]))
+                print(json.dumps(result))
                 continue
             command = [sys.executable, "-m", "benchmarks", "in_process", "--here", "--rounds", "1", "--only", measure]
             ran = subprocess.run(command, check=True, capture_output=True, text=True, cwd=Path(__file__).parents[1])

@@ -38,12 +38,12 @@ ROWS, TURNS = 1_000_000, 7
 
 def cpu_ms(action: Callable[[], object]) -> float:
     """Median CPU milliseconds of a call."""
-    found = []
+    result = []
     for _ in range(TURNS + 1):
         start = time.process_time()
         action()
-        found.append((time.process_time() - start) * 1e3)
-    return median(found[1:])
+        result.append((time.process_time() - start) * 1e3)
+    return median(result[1:])
 
 
 def line(step: str, choice: str, action: Callable[[], object], size: int | None = None) -> str:

@@ -67,28 +67,28 @@ def measure(files: int, names: int) -> list[tuple[str, str]]:
     with tempfile.TemporaryDirectory() as home:
         folder, taken = folder_of(files, home), Taken(f"{home}/names", durable=False)
         folder.plans(taken)
-        found = [
+        result = [
             (f"list {files} files, s", f"{seconds(lambda: files_at(f'{home}/in', literal=True)):.3f}"),
             (f"plan {files} files, s", f"{seconds(lambda: folder.plan(None)):.3f}"),
         ]
         Path(f"{home}/in/one.json").write_text('{"at": 1}\n')
-        found.append((f"find and plan 1 new file next to {files}, s", f"{seconds(lambda: folder.plan(None)):.3f}"))
+        result.append((f"find and plan 1 new file next to {files}, s", f"{seconds(lambda: folder.plan(None)):.3f}"))
         dice = random.Random(1)
         many = Taken(f"{home}/many", durable=False)
         paths = [(f"/data/events/{n // _A_PART:04d}/{uuid.UUID(int=dice.getrandbits(128))}.json", n) for n in range(names)]
         began, slowest = time.process_time(), 0.0
-        for at in range(0, names, _A_PART):
-            part = paths[at : at + _A_PART]
-            slowest = max(slowest, seconds(lambda part=part, at=at: many.keep(part, at // _A_PART)))  # type: ignore[misc]
-        found.append((f"write {names} names in parts of {_A_PART}, s", f"{time.process_time() - began:.2f}"))
-        found.append(("the slowest part, s", f"{slowest:.2f}"))
+        for i in range(0, names, _A_PART):
+            part = paths[i : i + _A_PART]
+            slowest = max(slowest, seconds(lambda part=part, at=i: many.keep(part, at // _A_PART)))  # type: ignore[misc]
+        result.append((f"write {names} names in parts of {_A_PART}, s", f"{time.process_time() - began:.2f}"))
+        result.append(("the slowest part, s", f"{slowest:.2f}"))
         size = sum(os.path.getsize(f"{home}/many/{name}") for name in os.listdir(f"{home}/many"))
-        found.append((f"{names} names on disk, MB", f"{size / 1e6:.1f}"))
+        result.append((f"{names} names on disk, MB", f"{size / 1e6:.1f}"))
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as another:
             took, more = another.submit(start, f"{home}/many").result()
-        found.append((f"start with {names} names, s", f"{took:.2f}"))
-        found.append(("memory for that, MB", f"{more:.0f}"))
-        return found
+        result.append((f"start with {names} names, s", f"{took:.2f}"))
+        result.append(("memory for that, MB", f"{more:.0f}"))
+        return result
 
 
 if __name__ == "__main__":

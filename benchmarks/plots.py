@@ -43,9 +43,9 @@ class Dot:
     sure: bool
 
 
-def dots(found: Sequence[Summary]) -> list[Dot]:
+def dots(result: Sequence[Summary]) -> list[Dot]:
     """Of every peer and job of the backlog; of two processors the worse figure."""
-    backlog = [s for s in found if s.mode == "backlog" and s.job in COLOURS]
+    backlog = [s for s in result if s.mode == "backlog" and s.job in COLOURS]
     own = {(s.job, s.data, s.processor): s for s in backlog if s.side == OURS[0]}
     worst: dict[tuple[str, str, str], Dot] = {}
     for other in backlog:
@@ -67,9 +67,9 @@ def data_title(name: str) -> str:
     return f"{SETS[head]}, {size // 1_000_000} M events" if head in SETS else "real flights, 0.3 M events"
 
 
-def draw(found: Sequence[Summary], folder: Path) -> list[str]:
+def draw(result: Sequence[Summary], folder: Path) -> list[str]:
     """Draw the picture; returns the lines that show it, none where nothing can be compared."""
-    shown = dots(found)
+    shown = dots(result)
     if not shown:
         return []
     folder.mkdir(parents=True, exist_ok=True)

@@ -112,19 +112,19 @@ def machine() -> dict[str, Any]:
 def versions(side: Side) -> dict[str, str]:
     """Versions of what `side` runs on."""
     java = run_text("java", "-version").splitlines()
-    found = {"python": platform.python_version(), "java": java[0] if java else ""}
+    result = {"python": platform.python_version(), "java": java[0] if java else ""}
     if side.env == OWN:
         for package in ("krishiv_py", "pyspark", "pyarrow", "numpy", "duckdb", "polars"):
             try:
-                found[package] = importlib.metadata.version(package)
+                result[package] = importlib.metadata.version(package)
             except importlib.metadata.PackageNotFoundError:
-                found[package] = "source tree"
+                result[package] = "source tree"
     else:
         for line in (ENVS_ROOT / side.env / ".complete").read_text().splitlines():
             name, _, version = line.partition("==")
             if name in (side.package, "pyarrow"):
-                found[name] = version
-    return found
+                result[name] = version
+    return result
 
 
 def commit() -> str:

@@ -56,16 +56,16 @@ def rounds(own: Summary | None, s: Summary) -> str:
     return f"{s.rounds}{apart}" + (f" ({s.failed} failed)" if s.failed else "")
 
 
-def section(mode: str, found: Sequence[Summary]) -> list[str]:
+def section(mode: str, result: Sequence[Summary]) -> list[str]:
     """Heading, note and table of one mode."""
-    unit = found[0].unit
+    unit = result[0].unit
     what = "events per CPU s" if unit == "event" else f"CPU s per {unit}"
-    extras = sorted({name for s in found for name in s.extra})
+    extras = sorted({name for s in result for name in s.extra})
     head = ["job", "data", "processor", "side", what, "spread", f"wall s per {'million events' if unit == 'event' else unit}"]
     head += ["whole run CPU s", "of it start-up", "peak MB", "rounds", "CPU against krishiv_py", *extras]
     lines = ["", f"### {TITLES[mode]}", "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for s in found:
-        own = next((o for o in found if (o.job, o.data, o.processor, o.side) == (s.job, s.data, s.processor, OURS[0])), None)
+    for s in result:
+        own = next((o for o in result if (o.job, o.data, o.processor, o.side) == (s.job, s.data, s.processor, OURS[0])), None)
         wall = s.wall * (1e6 if unit == "event" else 1)
         cells = [s.job, s.data, s.processor, s.title, cost(s.cpu, unit), " – ".join(spread(s, unit)), f"{wall:.2f}"]
         cells += [f"{s.whole_s:.1f}", f"{s.start_s:.1f}", f"{s.memory_mb:,.0f}"]
@@ -110,30 +110,30 @@ NOTHING = "No run is kept yet."
 
 def figures(records: Sequence[Record], images: Path) -> str:
     """The generated text of the page that users read; the picture goes to `images`."""
-    found = summarize(records)
-    lines = plots.draw(found, images) + table(found)
-    return "\n".join([*jobs_note(found), *lines]) if found else NOTHING
+    result = summarize(records)
+    lines = plots.draw(result, images) + table(result)
+    return "\n".join([*jobs_note(result), *lines]) if result else NOTHING
 
 
-def jobs_note(found: Sequence[Summary]) -> list[str]:
+def jobs_note(result: Sequence[Summary]) -> list[str]:
     """What the jobs are."""
-    return ["Jobs: " + "; ".join(f"{name} {JOBS[name].title}" for name in sorted({s.job for s in found})) + "."]
+    return ["Jobs: " + "; ".join(f"{name} {JOBS[name].title}" for name in sorted({s.job for s in result})) + "."]
 
 
 def tables(records: Sequence[Record]) -> str:
     """Every side of every mode, with the machine and the versions."""
-    found = summarize(records)
-    if not found:
+    result = summarize(records)
+    if not result:
         return NOTHING
     last = records[-1]
     versions: dict[str, set[str]] = defaultdict(set)
     for name, version in {pair for kept in records for pair in kept.versions.items()}:
         versions[name].add(version)
-    told = ", ".join(f"{name} {' or '.join(sorted(numbers))}" for name, numbers in sorted(versions.items()))
+    given = ", ".join(f"{name} {' or '.join(sorted(numbers))}" for name, numbers in sorted(versions.items()))
     machine, processors = last.machine, " or ".join(sorted({processor(kept) for kept in records}))
     lines = [
         f"Machine: {processors}, {machine['cores']} cores, {machine['memory_gb']} GB, {machine['system']}. "
-        f"Versions: {told}. "
+        f"Versions: {given}. "
         f"Runs of {records[0].started[:10]} to {last.started[:10]}, the last at commit {last.commit}, seed {last.seed}; "
         f"load before a run {min(r.machine['load_before'] for r in records):.1f} to "
         f"{max(r.machine['load_before'] for r in records):.1f}.",
@@ -144,12 +144,12 @@ def tables(records: Sequence[Record]) -> str:
         "took for the same work: above 1 we win, below 1 we lose.",
     ]
     for mode in TITLES:
-        rows = [s for s in found if s.mode == mode]
+        rows = [s for s in result if s.mode == mode]
         if rows and mode == "bounded":
             lines += bounded_section(records)
         elif rows:
             lines += section(mode, rows)
-    lines += ["", *jobs_note(found)]
+    lines += ["", *jobs_note(result)]
     return "\n".join(lines)
 
 
@@ -173,12 +173,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     given = parser.parse_args(argv)
     docs: Path = given.docs or DOCS
-    told: Path = given.tables or (RESULTS if given.docs is None else docs) / "tables.md"
+    settings: Path = given.tables or (RESULTS if given.docs is None else docs) / "tables.md"
     docs.mkdir(parents=True, exist_ok=True)
     records = read_all(given.results)
     place(figures(records, docs / "img"), docs / "performance.md")
-    told.write_text(f"# Results of the benchmarks\n\nWritten by `python -m benchmarks report`.\n\n{tables(records)}\n")
-    print(f"written: {docs / 'performance.md'}, {told}")
+    settings.write_text(f"# Results of the benchmarks\n\nWritten by `python -m benchmarks report`.\n\n{tables(records)}\n")
+    print(f"written: {docs / 'performance.md'}, {settings}")
     return 0
 
 

@@ -34,39 +34,39 @@ def seen(home: str) -> tuple[float, int, int]:
 
 def soak(batches: int, minutes: float) -> list[tuple[float, int, float, int, int]]:
     """Run; gives seconds, batches and what was seen at about 200 moments."""
-    found, dice = list[tuple[float, int, float, int, int]](), np.random.default_rng(1)
+    result, dice = list[tuple[float, int, float, int, int]](), np.random.default_rng(1)
     with tempfile.TemporaryDirectory() as home, Session.in_process() as session:
         stream, sender = session.memory_stream("user bigint, at bigint, amount bigint", spool=f"{home}/sent")
         plan = stream.watermark("at", 5_000).key_by("user").tumbling_window(10_000).agg(count(), total("amount"))
         query = plan.start(ParquetSink(f"{home}/out"), checkpoint=f"{home}/checkpoint")
         began = time.monotonic()
         for number in range(batches):
-            at = np.arange(number * ROWS, (number + 1) * ROWS)
-            columns = [dice.integers(0, KEYS, ROWS), at, dice.integers(0, 100, ROWS)]
+            i = np.arange(number * ROWS, (number + 1) * ROWS)
+            columns = [dice.integers(0, KEYS, ROWS), i, dice.integers(0, 100, ROWS)]
             sender.send(pa.record_batch(columns, schema=ARROW))
             query.process_all_available()
             if number % 100 == 99:
                 sender.trim()
             over = time.monotonic() - began
             if number % max(batches // SAMPLES, 1) == 0:
-                found.append((over, number, *seen(home)))
+                result.append((over, number, *seen(home)))
             if over > minutes * 60:
                 break
         query.stop()
-    return found
+    return result
 
 
-def drawn(found: Sequence[tuple[float, int, float, int, int]]) -> str:
+def drawn(result: Sequence[tuple[float, int, float, int, int]]) -> str:
     """The plot as SVG: three lines, each with its own scale from 0 to its largest value."""
     width, height, left = 800, 130, 110
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{3 * height + 30}" font-family="sans-serif">']
-    most_batches = max(one[1] for one in found) or 1
-    for at, name in enumerate(MEASURED):
-        values = [one[2 + at] for one in found]
-        top, most = at * height + 10, max(values) or 1
+    most_batches = max(one[1] for one in result) or 1
+    for i, name in enumerate(MEASURED):
+        values = [one[2 + i] for one in result]
+        top, most = i * height + 10, max(values) or 1
         points = " ".join(
             f"{left + (width - left - 10) * one[1] / most_batches:.1f},{top + (height - 30) * (1 - value / most):.1f}"
-            for one, value in zip(found, values, strict=True)
+            for one, value in zip(result, values, strict=True)
         )
         parts.append(f'<text x="5" y="{top + 14}" font-size="13">{name}</text>')
         parts.append(f'<text x="5" y="{top + 32}" font-size="12">0 to {most:.0f}</text>')
@@ -82,16 +82,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=120)
     parser.add_argument("--plot", help="where the SVG goes")
     given = parser.parse_args(argv)
-    found = soak(given.batches, given.minutes)
-    quarter = max(len(found) // 4, 1)
-    told: dict[str, float] = {"batches": found[-1][1], "seconds": found[-1][0]}
-    for at, name in enumerate(MEASURED):
-        values = [one[2 + at] for one in found]
-        told[f"{name}_second_quarter"] = float(np.median(values[quarter : 2 * quarter] or values))
-        told[f"{name}_last_quarter"] = float(np.median(values[-quarter:]))
-    print(json.dumps(told))
+    result = soak(given.batches, given.minutes)
+    quarter = max(len(result) // 4, 1)
+    settings: dict[str, float] = {"batches": result[-1][1], "seconds": result[-1][0]}
+    for i, name in enumerate(MEASURED):
+        values = [one[2 + i] for one in result]
+        settings[f"{name}_second_quarter"] = float(np.median(values[quarter : 2 * quarter] or values))
+        settings[f"{name}_last_quarter"] = float(np.median(values[-quarter:]))
+    print(json.dumps(settings))
     if given.plot:
-        Path(given.plot).write_text(drawn(found))
+        Path(given.plot).write_text(drawn(result))
     return 0
 
 

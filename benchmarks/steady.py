@@ -97,8 +97,8 @@ class Load:
             if moment < self.began + SETTLED_S:
                 continue
             ends = pq.read_table(path, columns=["window_end"], partitioning=None).column(0)
-            found = self.microseconds(ends).value_counts()
-            for end, number in zip(found.field("values").to_pylist(), found.field("counts").to_pylist(), strict=True):
+            result = self.microseconds(ends).value_counts()
+            for end, number in zip(result.field("values").to_pylist(), result.field("counts").to_pylist(), strict=True):
                 seconds.append(moment - end / 1e6 - JOB.lag_ms / 1e3)
                 counts.append(number)
         if not seconds:

@@ -64,8 +64,8 @@ def summarize(records: Iterable[Record]) -> list[Summary]:
     for kept in records:
         groups[kept.mode, kept.job, kept.data, kept.side, processor(kept)].append(kept)
     order = {name: number for number, name in enumerate(SIDES)}
-    found = [summary(rounds) for rounds in groups.values() if any(kept.ok for kept in rounds)]
-    return sorted(found, key=lambda s: (MODES.index(s.mode), s.job, data_key(s.data), s.processor, order.get(s.side, 99)))
+    result = [summary(rounds) for rounds in groups.values() if any(kept.ok for kept in rounds)]
+    return sorted(result, key=lambda s: (MODES.index(s.mode), s.job, data_key(s.data), s.processor, order.get(s.side, 99)))
 
 
 def processor(kept: Record) -> str:

@@ -42,7 +42,7 @@ def test_a_ratio_is_of_medians() -> None:
     assert found(records, "of PyFlink") == "J1 3.00 (at least 0.12)", "7 - 1 CPU seconds beyond the start over 3 - 1"
 
 
-def test_few_rounds_and_a_miss_are_told() -> None:
+def test_few_rounds_and_a_miss_are_reported() -> None:
     records = rounds("J1", "krishiv", [2] * 5) + rounds("J1", "bytewax", [3, 3]) + rounds("J4", "krishiv", [2] * 5)
     records += rounds("J4", "bytewax", [3] * 5)
     assert found(records, "of Bytewax") == "**J1 2.00 (2), missed**, J4 2.00", "J4 has a lower bound"
@@ -58,7 +58,7 @@ def test_what_failed_or_drowned_gives_no_ratio() -> None:
     assert table([]) == []
 
 
-def test_rounds_apart_are_told_from_interleaved_ones() -> None:
+def test_rounds_apart_are_distinguished_from_interleaved_ones() -> None:
     ours = rounds("J1", "krishiv", [2] * 5)
     evening = NOON + timedelta(hours=8)
     theirs = rounds("J1", "flink", [9] * 3, begin=NOON + timedelta(minutes=10)) + rounds("J1", "flink", [9] * 9, begin=evening)

@@ -54,8 +54,8 @@ def test_a_wrong_count_is_found(data: Path, tmp_path: Path) -> None:
     table = pq.read_table(out / "result.parquet")
     counts = table["count"].to_numpy().copy()
     counts[7] += 1
-    at = table.schema.get_field_index("count")
-    pq.write_table(table.set_column(at, "count", [counts]), out / "result.parquet")
+    moment = table.schema.get_field_index("count")
+    pq.write_table(table.set_column(moment, "count", [counts]), out / "result.parquet")
     verdict = check(JOBS["J1"], data, out, ALL)
     assert (verdict.ok, verdict.missing, verdict.unexpected) == (False, 1, 1)
 
@@ -71,19 +71,19 @@ def test_a_log_of_changes_is_folded(data: Path, tmp_path: Path, job: str) -> Non
     rows = pq.read_table(out / "result.parquet")
     wrong = rows.set_column(rows.schema.get_field_index("count"), "count", [pc.add(rows["count"], 1)])
 
-    def found(*changes: tuple[pa.Table, int]) -> tuple[int, int]:
+    def result(*changes: tuple[pa.Table, int]) -> tuple[int, int]:
         log = pa.concat_tables([table.append_column("diff", [[diff] * len(table)]) for table, diff in changes])
         pq.write_table(log, out / "result.parquet")
         verdict = check(JOBS[job], doubled, out, ALL)
         assert verdict.ok == (verdict.missing == verdict.unexpected == 0)
         return verdict.missing, verdict.unexpected
 
-    assert found((rows, 1)) == (0, 0)
-    assert found((wrong, 1), (wrong, -1), (rows, 1)) == (0, 0)
-    assert found((rows.slice(1), 1)) == (1, 0)
-    assert found((rows, 1), (rows.slice(0, 1), 1)) == (0, 1)
-    assert found((rows, 1), (rows.slice(0, 1), -1)) == (1, 0)
-    assert found((rows, 1), (wrong.slice(0, 2), -1)) == (0, 2)
+    assert result((rows, 1)) == (0, 0)
+    assert result((wrong, 1), (wrong, -1), (rows, 1)) == (0, 0)
+    assert result((rows.slice(1), 1)) == (1, 0)
+    assert result((rows, 1), (rows.slice(0, 1), 1)) == (0, 1)
+    assert result((rows, 1), (rows.slice(0, 1), -1)) == (1, 0)
+    assert result((rows, 1), (wrong.slice(0, 2), -1)) == (0, 2)
 
 
 def test_output_cut_short_is_found(data: Path, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from benchmarks.test_aims import rounds
 def test_a_dot_is_the_ratio_of_medians_and_a_bound_where_the_work_is_below_noise() -> None:
     records = rounds("J1", "krishiv", [2, 3, 4, 3, 9]) + rounds("J1", "flink", [5, 9, 7, 2, 70])
     records += rounds("J5", "krishiv", [0.9, 3, 2]) + rounds("J5", "flink", [9, 8, 7])
-    told = [(dot.side, dot.job, round(dot.value, 6), dot.sure) for dot in dots(summarize(records))]
-    assert told == [("flink", "J1", 3.0, True), ("flink", "J5", 3.0, False)], (
+    given = [(dot.side, dot.job, round(dot.value, 6), dot.sure) for dot in dots(summarize(records))]
+    assert given == [("flink", "J1", 3.0, True), ("flink", "J5", 3.0, False)], (
         "6 over 2 in both: medians, and worst against best"
     )
 

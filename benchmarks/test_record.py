@@ -30,7 +30,7 @@ def test_the_summary_holds_what_the_raw_files_held(tmp_path: Path) -> None:
     assert read_all(tmp_path) == runs
 
 
-def test_new_runs_stand_beside_the_summary_and_are_added_to_it(tmp_path: Path) -> None:
+def test_new_runs_are_next_to_the_summary_and_are_added_to_it(tmp_path: Path) -> None:
     write(run("krishiv", NOON), tmp_path)
     summarise(tmp_path)
     write(run("krishiv", MORNING), tmp_path)

@@ -61,7 +61,7 @@ def threads(process: psutil.Process) -> Iterator[tuple[int, str, float]]:
 
 def watched(command: Sequence[str]) -> Mapping[str, float]:
     """Run a command; CPU seconds by part."""
-    found: dict[tuple[int, int], tuple[str, float]] = {}
+    result: dict[tuple[int, int], tuple[str, float]] = {}
     kinds: dict[tuple[int, int], str] = {}
     with subprocess.Popen(command) as begun:
         root = psutil.Process(begun.pid)
@@ -73,17 +73,17 @@ def watched(command: Sequence[str]) -> Mapping[str, float]:
             for process in every:
                 try:
                     for thread, name, used in threads(process):
-                        at = (process.pid, thread)
-                        if at not in kinds or not process.name().startswith("java"):
-                            kinds[at] = part_of(process, begun.pid, name)
-                        found[at] = (kinds[at], used)
+                        moment = (process.pid, thread)
+                        if moment not in kinds or not process.name().startswith("java"):
+                            kinds[moment] = part_of(process, begun.pid, name)
+                        result[moment] = (kinds[moment], used)
                 except (OSError, psutil.Error, IndexError):
                     continue  # it has ended
             time.sleep(INTERVAL_S)
         if begun.returncode:
             raise SystemExit(begun.returncode)
     sums: dict[str, float] = collections.defaultdict(float)
-    for part, used in found.values():
+    for part, used in result.values():
         sums[part] += used
     return sums
 

@@ -41,23 +41,23 @@ def observations(n: int) -> list[Observation]:
     rng = random.Random(4711)
     seen: list[tuple[int, Observation]] = []
     for i in range(n):
-        at = 1_700_000_000_000 + i * 40
+        moment = 1_700_000_000_000 + i * 40
         sensor, delay = rng.choice([("radar", 0), ("optical", rng.randrange(LAG_MS))])
         row: Observation = {
             "sensor": sensor,
             "object": rng.randrange(200),
             "shell": rng.choice(["LEO", "MEO", "GEO"]),
-            "at": at,
+            "at": moment,
             "x": rng.uniform(0, 400),
             "y": rng.uniform(0, 400),
         }
-        seen.append((at + delay, row))
+        seen.append((moment + delay, row))
     return [row for _, row in sorted(seen, key=lambda pair: pair[0])]
 
 
 def one_by_one(rows: list[Observation]) -> set[tuple[int, int, int, int]]:
     """The same question, answered by looking at every two rows."""
-    found = set()
+    result = set()
     ordered = sorted(rows, key=lambda row: row["at"])
     for i, a in enumerate(ordered):
         for b in ordered[i + 1 :]:
@@ -65,8 +65,8 @@ def one_by_one(rows: list[Observation]) -> set[tuple[int, int, int, int]]:
                 break
             near = abs(a["x"] - b["x"]) < NEAR_KM and abs(a["y"] - b["y"]) < NEAR_KM
             if near and a["shell"] == b["shell"] and a["object"] != b["object"]:
-                found.add((a["object"], a["at"], b["object"], b["at"]))
-    return found
+                result.add((a["object"], a["at"], b["object"], b["at"]))
+    return result
 
 
 def main() -> None:
@@ -75,19 +75,19 @@ def main() -> None:
     conjunctions = stream.watermark("at", LAG_MS).key_by("shell").lookback_window(WINDOW_MS).pairs(CONJUNCTION)
     rows = observations(2_000)
     driver = Driver(conjunctions)
-    outputs = [driver.send(rows[at : at + 100]) for at in range(0, len(rows), 100)]
+    outputs = [driver.send(rows[i : i + 100]) for i in range(0, len(rows), 100)]
     outputs.append(driver.close())
-    found = [pair for out in outputs for pair in out.results.to_pylist()]
+    result = [pair for out in outputs for pair in out.results.to_pylist()]
 
-    pairs = {(p["left_object"], p["left_at"], p["right_object"], p["right_at"]) for p in found}
-    assert len(pairs) == len(found), "a pair came out twice"
+    pairs = {(p["left_object"], p["left_at"], p["right_object"], p["right_at"]) for p in result}
+    assert len(pairs) == len(result), "a pair came out twice"
     assert pairs == one_by_one(rows), "not the pairs that were close to each other"
     assert not any(out.late.num_rows for out in outputs)
 
-    straddling = sum(p["left_at"] // WINDOW_MS != p["right_at"] // WINDOW_MS for p in found)
+    straddling = sum(p["left_at"] // WINDOW_MS != p["right_at"] // WINDOW_MS for p in result)
     assert straddling > 0
-    print(f"{len(rows)} observations, {len(found)} conjunctions; fixed 30-second buckets would miss {straddling}")
-    first = min(found, key=lambda p: (p["right_at"], p["left_at"]))
+    print(f"{len(rows)} observations, {len(result)} conjunctions; fixed 30-second buckets would miss {straddling}")
+    first = min(result, key=lambda p: (p["right_at"], p["left_at"]))
     print(
         f"the first: objects {first['left_object']} and {first['right_object']} in {first['left_shell']}, "
         f"{first['right_at'] - first['left_at']} ms apart"

@@ -48,9 +48,9 @@ class CounterSource(Source):
         number = np.arange(planned["begin"], planned["end"], dtype=np.int64)  # type: ignore[arg-type]
         which = self.watermark_sources.index(str(planned["partition"]))
         value = (number * 2_654_435_761 + which * 97 + self.seed) % 3_000
-        at = number * (100 + which) - value % 1_500
+        moment = number * (100 + which) - value % 1_500
         name = pa.repeat(self.watermark_sources[which], len(number))
-        yield pa.RecordBatch.from_arrays([name, pa.array(at), pa.array(value)], schema=self.schema)
+        yield pa.RecordBatch.from_arrays([name, pa.array(moment), pa.array(value)], schema=self.schema)
 
 
 def per_ten_seconds(stream: Stream) -> ResultStream:

@@ -65,13 +65,13 @@ async def clients(address: str, requests: int) -> dict[str, int]:
             answer.raise_for_status()
 
         await asyncio.gather(*(send(number) for number in range(requests)))
-        found: dict[str, int] = {}
+        result: dict[str, int] = {}
         for _ in range(600):
-            found = (await client.get("/counts/user 1")).json()
-            if sum(found.values()) == requests // 4:
+            result = (await client.get("/counts/user 1")).json()
+            if sum(result.values()) == requests // 4:
                 break
             await asyncio.sleep(0.1)
-    return found
+    return result
 
 
 def main(requests: int = 400) -> None:
@@ -84,11 +84,11 @@ def main(requests: int = 400) -> None:
             while not server.started and thread.is_alive():
                 thread.join(0.05)
             port = server.servers[0].sockets[0].getsockname()[1]
-            found = asyncio.run(clients(f"http://127.0.0.1:{port}", requests))
+            result = asyncio.run(clients(f"http://127.0.0.1:{port}", requests))
         finally:
             server.should_exit = True
             thread.join()
-    assert sum(found.values()) == requests // 4, found
+    assert sum(result.values()) == requests // 4, result
     print(f"{requests} requests, every event counted once")
 
 

@@ -51,10 +51,10 @@ class SqliteSink(TransactionalSink):
     def last_committed(self, batch: OutputBatch) -> int | None:
         """The last batch of this query and output in the database."""
         with self.opened() as database:
-            found = database.execute(
+            result = database.execute(
                 "SELECT max(batch_id) FROM committed WHERE query_id = ? AND output = ?", (batch.query_id, batch.output)
             ).fetchone()
-        last: int | None = found[0]
+        last: int | None = result[0]
         return last
 
     def begin(self, batch: OutputBatch) -> None:
@@ -96,7 +96,7 @@ def main() -> None:
             .with_late_event_handler(SideOutputLateEventHandler(sink))
         )
         for batch in ([("a", 5_000), ("a", 80_000)], [("b", 6_000), ("a", 200_000)]):  # ("b", 6_000) is late
-            sender.send([{"user": user, "at": at} for user, at in batch])
+            sender.send([{"user": user, "at": moment} for user, moment in batch])
             batches = Batches.available_now()
             per_minute.start(sink, checkpoint=str(folder / "checkpoint"), batches=batches).await_termination()
         with sink.opened() as database:

@@ -119,15 +119,15 @@ def _checked(function: Any, label: str | None = None, *, skipped: int = 0) -> An
         try:
             return function(*args, **kwargs)
         except own as problem:
-            found = shortened(problem)
+            error = shortened(problem)
         except TypeError as problem:
             if is_inside(problem, function, args, kwargs):
                 raise
-            found = problem_of(function, name, args[skipped:], kwargs, skipped)
+            error = problem_of(function, name, args[skipped:], kwargs, skipped)
         try:
-            raise found
+            raise error
         finally:
-            del found  # which knows this frame, and with it the arguments
+            del error  # which knows this frame, and with it the arguments
 
     # doctest looks at the globals for the module that an example belongs to
     code = call.__code__.replace(co_name=function.__name__)

@@ -148,8 +148,8 @@ class AggregateOverflowError(OperatorError, OverflowError):
 
 def own_type(kind: type[BaseException]) -> type[KrishivError]:
     """The error of ours that stands for one of this type."""
-    found = next((k for k in kind.__mro__ if issubclass(k, KrishivError) and k.__module__ == __name__), OperatorError)
-    return OperatorError if found is KrishivError else found
+    own_class = next((k for k in kind.__mro__ if issubclass(k, KrishivError) and k.__module__ == __name__), OperatorError)
+    return OperatorError if own_class is KrishivError else own_class
 
 
 def shown(value: object) -> str:
@@ -219,10 +219,10 @@ def require_extra(what: str, modules: Iterable[str], extra: str, consequence: st
     """Raise :class:`MissingExtraError` unless all `modules`, which an `extra` installs for `what`, can be found."""
     for name in modules:
         try:
-            found = importlib.util.find_spec(name) is not None
+            is_installed = importlib.util.find_spec(name) is not None
         except (ModuleNotFoundError, ValueError):  # its parent is missing, or it is switched off
-            found = False
-        if not found:
+            is_installed = False
+        if not is_installed:
             raise missing_extra(f"{name} ({what})", extra, consequence)
 
 

@@ -25,9 +25,9 @@ class _Lazy:
     def __getattr__(self, attribute: str) -> Any:
         if attribute.startswith("__"):  # copy, pickle and inspect ask for these: no reason to load a module
             raise AttributeError(attribute)
-        found = getattr(importlib.import_module(self._name), attribute)
-        setattr(self, attribute, found)
-        return found
+        value = getattr(importlib.import_module(self._name), attribute)
+        setattr(self, attribute, value)
+        return value
 
 
 def lazy(name: str) -> Any:

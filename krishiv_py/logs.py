@@ -219,9 +219,9 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as a line of JSON."""
-        at = dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(timespec="milliseconds")
+        time = dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(timespec="milliseconds")
         line: dict[str, Any] = {
-            "time": at.replace("+00:00", "Z"),
+            "time": time.replace("+00:00", "Z"),
             "level": record.levelname,
             "logger": record.name,
             "message": redacted(record.getMessage()),

@@ -135,14 +135,14 @@ def _gauge(name: str, text: str, value: Callable[[Progress], float]) -> Shown:
 
 
 def _refused(progress: Progress) -> dict[str, float]:
-    found: dict[str, float] = {reason: progress.counters.get(reason, 0) for reason in REASONS}
-    found.update(failed_of(progress.counters))
-    return found
+    refused: dict[str, float] = {reason: progress.counters.get(reason, 0) for reason in REASONS}
+    refused.update(failed_of(progress.counters))
+    return refused
 
 
 def _by_source(progress: Progress) -> dict[str, float]:
-    found = progress.source_watermarks_us.items()
-    return {redacted(source): seconds(at) for source, at in found if source}  # the only one has no name
+    marks = progress.source_watermarks_us.items()
+    return {redacted(source): seconds(us) for source, us in marks if source}  # the only one has no name
 
 
 def _idle(progress: Progress) -> dict[str, float]:

@@ -24,10 +24,10 @@ _NAME: Final = rf"(?<![\w.-])[\w.-]{{0,80}}?(?:{_NAMES})[\w.-]{{0,80}}"
 _CONTAINERS: Final = ("abfs", "abfss", "wasb", "wasbs")
 
 
-def _no_user(found: re.Match[str]) -> str:
+def _no_user(match: re.Match[str]) -> str:
     """An address without user-info; ``abfss://container@account`` has none."""
-    scheme, user = found.groups()
-    return found[0] if scheme.lower() in _CONTAINERS and ":" not in user else f"{scheme}://{HIDDEN}@"
+    scheme, user = match.groups()
+    return match[0] if scheme.lower() in _CONTAINERS and ":" not in user else f"{scheme}://{HIDDEN}@"
 
 
 _RULES: Final[tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]] = (

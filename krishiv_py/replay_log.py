@@ -81,10 +81,10 @@ class HandedSends:
         with self._lock:
             while self._sends and (first := next(iter(self._sends))) < number:
                 self._bytes -= self._sends.pop(first).nbytes
-            found = self._sends.pop(number, None)
-            if found is not None:
-                self._bytes -= found.nbytes
-        return found
+            send = self._sends.pop(number, None)
+            if send is not None:
+                self._bytes -= send.nbytes
+        return send
 
 
 _WAITING: Final[dict[str, list[HandedSends]]] = {}
@@ -137,9 +137,9 @@ class ReplayLog:
     def _in_segments(self) -> Segments | None:
         """The segments of the stream; None where its sends are files, or it has none."""
         if not self._is_known and os.path.isdir(self.folder):
-            found = Segments(self.folder, self.durable, self._id)
-            if found.firsts():
-                self._segments = found
+            segments = Segments(self.folder, self.durable, self._id)
+            if segments.firsts():
+                self._segments = segments
             self._is_known = self._segments is not None or self._read_index()[1] > 0
         return self._segments
 
@@ -172,13 +172,13 @@ class ReplayLog:
         if segments is None:
             path = self.sent(number)
             return None if path is None else read_file(path)
-        found = segments.read(number, 0, 0)  # the book is looked at only where a send cannot be read
-        if found is None:
+        sent = segments.read(number, 0, 0)  # the book is looked at only where a send cannot be read
+        if sent is None:
             first, following, _ = self._read_index()
             if number < first:
                 self._check_whole()
-            found = segments.read(number, first, following) if number < following else None
-        return found
+            sent = segments.read(number, first, following) if number < following else None
+        return sent
 
     def has(self, number: int) -> bool:
         """Return whether there is a send of a number; raises as :meth:`read`."""
@@ -232,12 +232,12 @@ class ReplayLog:
 
     def _present(self) -> list[str]:
         first, following, _ = self._read_index()
-        found = [number for number in self._numbers() if number >= first]
-        wanted = range(first, max(following, found[-1] + 1 if found else 0))
-        if found != list(wanted):
-            lost = next((n for n in wanted if n not in set(found)), found[0] if found else first)
-            raise missing(self.path(lost), WAY_OUT)
-        return [self.path(number) for number in found]
+        numbers = [number for number in self._numbers() if number >= first]
+        wanted = range(first, max(following, numbers[-1] + 1 if numbers else 0))
+        if numbers != list(wanted):
+            lacking = next((n for n in wanted if n not in set(numbers)), numbers[0] if numbers else first)
+            raise missing(self.path(lacking), WAY_OUT)
+        return [self.path(number) for number in numbers]
 
     def sent(self, number: int) -> str | None:
         """The file of a send; None if there is none yet.
@@ -367,10 +367,12 @@ class ReplayLog:
                         os.ftruncate(file_, 0)
                         os.pwrite(file_, index_bytes(firsts[0], segments.at_end(0), self._id), 0)
                         return self._id.decode()
-                    found = self._numbers()
-                    self._id = self._read_identity(self.path(found[0])) if found else uuid.uuid4().hex[:12].encode()
+                    numbers = self._numbers()
+                    self._id = self._read_identity(self.path(numbers[0])) if numbers else uuid.uuid4().hex[:12].encode()
                     os.ftruncate(file_, 0)
-                    first, following = (found[0], found[-1] + 1) if found else (0, 0)  # those before it may have been trimmed
+                    first, following = (
+                        (numbers[0], numbers[-1] + 1) if numbers else (0, 0)
+                    )  # those before it may have been trimmed
                     os.pwrite(file_, index_bytes(first, following, self._id), 0)
         return self._id.decode()
 
@@ -465,5 +467,5 @@ def control_of(table: pa.Table) -> Control | None:
 
 def sent_at(schema: pa.Schema) -> int | None:
     """Processing time at which a file of rows was sent, µs; None for files of other origin."""
-    found = (schema.metadata or {}).get(_NOW)
-    return None if found is None else int(found)
+    note = (schema.metadata or {}).get(_NOW)
+    return None if note is None else int(note)

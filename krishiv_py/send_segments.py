@@ -71,14 +71,14 @@ class _Frame:
     kind: int
     number: int
     now_us: int
-    at: int
+    begin: int
     length: int
     check: int
 
     @property
     def end(self) -> int:
         """Return where the next frame begins."""
-        return self.at + _HEADER_BYTES + self.length
+        return self.begin + _HEADER_BYTES + self.length
 
 
 @attrs.define(eq=False)
@@ -103,7 +103,7 @@ class Segments:
     _path: str = attrs.field(default="", init=False)
     _file: int = attrs.field(default=-1, init=False)
     _pid: int = attrs.field(default=0, init=False)
-    _at: int = attrs.field(default=0, init=False)
+    _end: int = attrs.field(default=0, init=False)
     """Where the frame of `_next` begins, or will."""
     _next: int = attrs.field(default=0, init=False)
     _inode: int = attrs.field(default=0, init=False)
@@ -138,9 +138,9 @@ class Segments:
             When a send that the book knows is missing or damaged.
         """
         size = self._size()
-        if size == self._at and self._next >= following:
+        if size == self._end and self._next >= following:
             return self._next
-        if size < self._at:  # another file, or a part of it is lost
+        if size < self._end:  # another file, or a part of it is lost
             firsts = self.firsts()
             if not firsts and following:
                 raise missing(self.path(following - 1), WAY_OUT)
@@ -155,9 +155,9 @@ class Segments:
             else:
                 self._pass(frame)
         if self._next < following:
-            raise self._lost(self._next)
-        if os.fstat(self._file).st_size > self._at:  # the rest of a send that was broken off
-            os.ftruncate(self._file, self._at)
+            raise self._missing(self._next)
+        if os.fstat(self._file).st_size > self._end:  # the rest of a send that was broken off
+            os.ftruncate(self._file, self._end)
         return self._next
 
     def write(self, sent: Send) -> int:
@@ -169,10 +169,10 @@ class Segments:
             When it cannot be written; then nothing of it is kept.
         """
         rows = sent.rows
-        if self._at >= _ROLLED_BYTES or (rows is not None and self._schema not in (None, rows.schema)):
+        if self._end >= _ROLLED_BYTES or (rows is not None and self._schema not in (None, rows.schema)):
             self._roll()
         pieces: list[bytes | pa.Buffer] = []
-        if not self._at:
+        if not self._end:
             pieces += [_header(_BEGIN, self._next, _NO_TIME, self.identity), self.identity]
         if self._schema is None and rows is not None:
             body = rows.schema.serialize()
@@ -215,24 +215,24 @@ class Segments:
         try:
             done = 0
             while done < len(data):
-                done += os.pwrite(self._file, memoryview(data)[done:], self._at + done)
+                done += os.pwrite(self._file, memoryview(data)[done:], self._end + done)
             if self.durable:
                 os.fsync(self._file)
         except OSError:
             with contextlib.suppress(OSError):
-                os.ftruncate(self._file, self._at)
+                os.ftruncate(self._file, self._end)
             raise
-        self._at += len(data)
+        self._end += len(data)
 
     def _size(self) -> int:
         """Return the bytes of the segment; -1 where it is not, or no more, the one that is open."""
         if self._file < 0 or self._pid != os.getpid():
             return -1
         try:
-            found = os.stat(self._path)
+            status = os.stat(self._path)
         except FileNotFoundError:
             return -1
-        return found.st_size if found.st_ino == self._inode else -1
+        return status.st_size if status.st_ino == self._inode else -1
 
     # reading
 
@@ -249,14 +249,14 @@ class Segments:
             firsts = [one for one in self.firsts() if one <= number]
             if not firsts:
                 if known:
-                    raise self._lost(first)
+                    raise self._missing(first)
                 return None
             self._enter(firsts[-1])
         while True:
             frame = self._frame()
             if frame is None:
                 if known:
-                    raise self._lost(self._next)
+                    raise self._missing(self._next)
                 return None
             if frame.kind == _OVER:
                 if not os.path.exists(self.path(frame.number)):
@@ -266,13 +266,13 @@ class Segments:
                 self._enter(frame.number)
                 continue
             if frame.number == number and frame.kind not in (_BEGIN, _SCHEMA):
-                found = self._sent(frame)
-                if found is None:
+                payload = self._sent(frame)
+                if payload is None:
                     if known:
-                        raise self._damaged(frame.at)
+                        raise self._damaged(frame.begin)
                     return None
                 self._pass(frame)
-                return found
+                return payload
             self._pass(frame)
 
     def every(self, first: int, following: int) -> Iterator[Send]:
@@ -299,7 +299,7 @@ class Segments:
         self._path = self.path(first)
         self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         self._pid, self._inode = os.getpid(), os.fstat(self._file).st_ino
-        self._first, self._next, self._at, self._schema, self._ended = first, first, 0, None, False
+        self._first, self._next, self._end, self._schema, self._ended = first, first, 0, None, False
 
     def _leave(self) -> None:
         if self._file >= 0:
@@ -309,13 +309,13 @@ class Segments:
 
     def _frame(self) -> _Frame | None:
         """Return the frame that comes next; None where none is whole."""
-        head = os.pread(self._file, _HEADER_BYTES, self._at)
+        head = os.pread(self._file, _HEADER_BYTES, self._end)
         if len(head) < _HEADER_BYTES:
             return None
         magic, kind, number, now_us, length, check = _HEADER.unpack_from(head)
         if _CHECK.unpack_from(head, _HEADER.size)[0] != checksum(head[: _HEADER.size]) or magic != _MAGIC:
             return None
-        frame = _Frame(kind, number, now_us, self._at, length, check)
+        frame = _Frame(kind, number, now_us, self._end, length, check)
         if number != self._next or os.fstat(self._file).st_size < frame.end:
             return None
         return frame
@@ -325,7 +325,7 @@ class Segments:
         if frame.kind in (_BEGIN, _SCHEMA):
             body = self._body(frame)
             if body is None:
-                raise self._damaged(frame.at)
+                raise self._damaged(frame.begin)
             if frame.kind == _SCHEMA:
                 self._schema = pa.ipc.read_schema(pa.py_buffer(body))
             else:
@@ -336,10 +336,10 @@ class Segments:
             if frame.kind == _CONTROL:
                 sent = self._sent(frame)
                 self._ended = sent is not None and sent.control is not None and _ends(sent.control)
-        self._at = frame.end
+        self._end = frame.end
 
     def _body(self, frame: _Frame) -> bytes | None:
-        body = os.pread(self._file, frame.length, frame.at + _HEADER_BYTES)
+        body = os.pread(self._file, frame.length, frame.begin + _HEADER_BYTES)
         return body if len(body) == frame.length and checksum(body) == frame.check else None
 
     def _sent(self, frame: _Frame) -> Send | None:
@@ -358,7 +358,7 @@ class Segments:
             rows = pa.ipc.read_record_batch(pa.py_buffer(body), self._schema)
         return Send(rows, now_us, None, frame.length)
 
-    def _lost(self, number: int) -> Exception:
+    def _missing(self, number: int) -> Exception:
         """Say why a send that the book knows cannot be read: its file has other bytes, or ends before it."""
         try:
             size = os.fstat(self._file).st_size if self._file >= 0 else 0
@@ -368,8 +368,8 @@ class Segments:
             return missing(self.path(number), WAY_OUT)
         return damaged(self.path(self._first), f"{size} bytes, of which send {number} cannot be read", WAY_OUT)
 
-    def _damaged(self, at: int) -> Exception:
-        return damaged(self.path(self._first), f"a wrong checksum at byte {at}", WAY_OUT)
+    def _damaged(self, position: int) -> Exception:
+        return damaged(self.path(self._first), f"a wrong checksum at byte {position}", WAY_OUT)
 
 
 def _body(sent: Send) -> tuple[int, bytes | pa.Buffer]:
@@ -387,7 +387,7 @@ def _body(sent: Send) -> tuple[int, bytes | pa.Buffer]:
 
 
 def _is_dictionary(kind: pa.DataType) -> bool:
-    return pa.types.is_dictionary(kind) or any(_is_dictionary(kind.field(at).type) for at in range(kind.num_fields))
+    return pa.types.is_dictionary(kind) or any(_is_dictionary(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def _ends(control: Control) -> bool:

@@ -189,8 +189,8 @@ class Sender(Generic[T]):
 
     def _rows(self, batch: Sequence[T] | ArrowData) -> pa.RecordBatch | pa.Table:
         """Rows of the stream's schema; a table where they are too many for one batch."""
-        found = rows.as_batches(batch, self._schema)
-        return found[0] if len(found) == 1 else pa.Table.from_batches(found, self._schema)
+        batches = rows.as_batches(batch, self._schema)
+        return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches, self._schema)
 
     def _write(self, sent: pa.RecordBatch | pa.Table) -> int:
         with self._lock:

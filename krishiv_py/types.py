@@ -250,8 +250,8 @@ def spark_arrow(type_: object) -> pa.DataType:
         if type_ in _SPARK:
             return _SPARK[type_]
         for pattern, make in _SPARK_PATTERNS:
-            if found := pattern.fullmatch(type_):
-                return make(found)
+            if match := pattern.fullmatch(type_):
+                return make(match)
     elif isinstance(type_, Mapping):
         return _spark_nested(type_)
     raise unfit(f"Spark's {type_}", "cast it, for instance to a string, before it comes here")

@@ -203,18 +203,18 @@ def _handler(title: str, watcher: _Watcher, host: str) -> type[BaseHTTPRequestHa
         sys_version = ""
 
         def do_GET(self) -> None:
-            asked, nonce = urlsplit(self.path), secrets.token_urlsafe(16)
+            url, nonce = urlsplit(self.path), secrets.token_urlsafe(16)
             if host != "0.0.0.0" and self.headers.get("Host", "").rpartition(":")[0] not in names:
                 self._answer(
                     403, "text/plain", "this page is for the machine of the session only\n"
                 )  # a name that somebody rebound
-            elif asked.path == "/":
+            elif url.path == "/":
                 policy = f"default-src 'none';style-src 'unsafe-inline';script-src 'nonce-{nonce}';connect-src 'self'"
                 self._answer(200, "text/html", page(title, watcher.views(), nonce), ("Content-Security-Policy", policy))
-            elif asked.path == "/now":
+            elif url.path == "/now":
                 self._answer(200, "text/html", content(watcher.views()))
-            elif asked.path == "/why":
-                self._answer(200, "text/plain", watcher.why(parse_qs(asked.query).get("query", [""])[0]))
+            elif url.path == "/why":
+                self._answer(200, "text/plain", watcher.why(parse_qs(url.query).get("query", [""])[0]))
             else:
                 self._answer(404, "text/plain", "the page is at /\n")
 

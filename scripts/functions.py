@@ -74,7 +74,7 @@ def _class(name: str, bases: str, doc: str) -> str:
 
 def _method(known: Definition) -> str:
     """Return one method, with the parameters of its function but the one that it is called on."""
-    given = [p for at, p in enumerate(known.params) if at != known.subject]
+    given = [p for i, p in enumerate(known.params) if i != known.subject]
     parameters = [_parameter(p) for p in given] + (['time_zone: str = "UTC"'] if known.zoned else [])
     passed = "".join(f", {_argument(p, known.short)}" for p in given)
     subject = f", subject={known.subject}" if known.subject else ""
@@ -177,7 +177,7 @@ def _signature(name: str) -> str:
 
 
 def _method_called(known: Definition) -> str:
-    given = [_called(p) for at, p in enumerate(known.params) if at != known.subject]
+    given = [_called(p) for i, p in enumerate(known.params) if i != known.subject]
     return f"`.{known.method}({', '.join([*given, *(['time_zone=' + repr('UTC')] if known.zoned else [])])})`"
 
 

@@ -81,8 +81,8 @@ def one_send() -> Counter[str]:
 
     stream = stream_of("user string, amount bigint, at bigint").watermark("at", 0).key_by("user")
     driver = Driver(stream.tumbling_window(10).agg(kv.count(), kv.sum("amount")))
-    for at in (1, 15):
-        driver.send([{"user": "a", "amount": 1, "at": at}])
+    for moment in (1, 15):
+        driver.send([{"user": "a", "amount": 1, "at": moment}])
     return files_visited(lambda: driver.send([{"user": "a", "amount": 1, "at": 25}]))
 
 

@@ -41,8 +41,8 @@ def file_system(uri: str) -> tuple[pafs.FileSystem, str]:
 
 def note_of(store: Served, folder: str) -> dict[str, Any]:
     """Return what the note of a lease says."""
-    found: dict[str, Any] = json.loads(unsealed(store.read(f"{folder}/krishiv/lease.json"), "note", ""))
-    return found
+    actual: dict[str, Any] = json.loads(unsealed(store.read(f"{folder}/krishiv/lease.json"), "note", ""))
+    return actual
 
 
 def change(store: Served, folder: str, **values: Any) -> None:

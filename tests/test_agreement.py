@@ -32,11 +32,11 @@ def test_one_release_is_no_problem(there: str, connect: bool) -> None:
     ("here", "there", "connect"), [("4.3.0", "4.1.2", False), ("4.1.2", "4.3.0", False), ("4.3.0", "4.2.1", True)]
 )
 def test_other_releases_are_named(here: str, there: str, connect: bool) -> None:
-    with pytest.raises(EnvironmentSetupError) as told:
+    with pytest.raises(EnvironmentSetupError) as error:
         check_versions(here, there, connect=connect)
-    assert here in str(told.value) and there in str(told.value)
-    assert f'pip install "pyspark=={there[:3]}.*"' in str(told.value)
-    assert ("Spark Connect server" in str(told.value)) is connect
+    assert here in str(error.value) and there in str(error.value)
+    assert f'pip install "pyspark=={there[:3]}.*"' in str(error.value)
+    assert ("Spark Connect server" in str(error.value)) is connect
 
 
 def test_a_newer_connect_server_is_a_warning() -> None:
@@ -64,11 +64,11 @@ def program(folder: Path, text: str) -> str:
 
 def problem_of(python: str, *, given: bool = True) -> str:
     agreement._problem_of.cache_clear()
-    with pytest.raises(EnvironmentSetupError, match="starts its workers with cannot run the library") as told:
+    with pytest.raises(EnvironmentSetupError, match="starts its workers with cannot run the library") as error:
         check_worker_python(python, given=given)
-    assert 'os.environ["PYSPARK_PYTHON"] = sys.executable' in str(told.value)
-    assert sys.executable in str(told.value)
-    return str(told.value)
+    assert 'os.environ["PYSPARK_PYTHON"] = sys.executable' in str(error.value)
+    assert sys.executable in str(error.value)
+    return str(error.value)
 
 
 def test_the_python_of_this_process_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,9 +105,9 @@ def test_a_python_that_cannot_be_used_says_why(tmp_path: Path, text: str, proble
 
 @pytest.mark.parametrize(("python", "given"), [("no-such-python", True), ("./env/bin/python", False)])
 def test_a_python_that_is_not_there_is_named(python: str, given: bool) -> None:
-    told = problem_of(python, given=given)
-    assert f"{python}: there is no such program here" in told
-    assert ("make the SparkSession after that" if given else "before the session is made") in told
+    settings = problem_of(python, given=given)
+    assert f"{python}: there is no such program here" in settings
+    assert ("make the SparkSession after that" if given else "before the session is made") in settings
 
 
 PROGRAM = """

@@ -208,12 +208,12 @@ ENV = {**vars(kv), "sum": kv.sum, "min": kv.min, "max": kv.max, "x": col("v"), "
 def named(library: str) -> set[str]:
     module, column, spaces = LIBRARIES[library]
     cls = getattr(pytest.importorskip(module), column)
-    found = {n for n in dir(cls) if not n.startswith("_")}
+    actual = {n for n in dir(cls) if not n.startswith("_")}
     for space in spaces:
         space_of = inspect.getattr_static(cls, space)
         kind = getattr(space_of, "_accessor", None) or type(importlib.import_module(module).col("a").__getattribute__(space))
-        found |= {n for n in dir(kind) if not n.startswith("_")}
-    return found
+        actual |= {n for n in dir(kind) if not n.startswith("_")}
+    return actual
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

@@ -21,8 +21,8 @@ def test_a_note_comes_back() -> None:
 
 def test_every_change_to_a_note_is_found() -> None:
     whole = sealed(BODY)
-    changes = [whole[:at] for at in range(len(whole))] + [whole + b"\n", BODY, b"\0" * len(whole)]
-    changes += [whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :] for at in range(len(whole)) for bit in range(8)]
+    changes = [whole[:i] for i in range(len(whole))] + [whole + b"\n", BODY, b"\0" * len(whole)]
+    changes += [whole[:i] + bytes([whole[i] ^ 1 << bit]) + whole[i + 1 :] for i in range(len(whole)) for bit in range(8)]
     for changed in changes:
         with pytest.raises(CheckpointError, match=r"x/plan\.json is damaged .*Hint: look elsewhere"):
             unsealed(changed, "x/plan.json", "look elsewhere")

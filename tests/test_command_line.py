@@ -59,7 +59,9 @@ def test_a_wrong_address(capsys: pytest.CaptureFixture[str], arguments: list[str
         ("s3a://key:hunter22@bucket/cp", "driver: a path holds credentials (got: s3a://[redacted]@"),
     ],
 )
-def test_the_doctor_asks_the_store_first(session: Session, monkeypatch: pytest.MonkeyPatch, checkpoint: str, said: str) -> None:
+def test_the_doctor_checks_the_store_first(
+    session: Session, monkeypatch: pytest.MonkeyPatch, checkpoint: str, said: str
+) -> None:
     before = known_settings()
     use({"fs.s3a.endpoint": "http://127.0.0.1:1", "fs.s3a.access.key": "a", "fs.s3a.secret.key": "hunter22"})
     monkeypatch.setattr(Session, "stop", lambda self: None)  # it is the one of all tests

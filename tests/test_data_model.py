@@ -26,11 +26,11 @@ from tests.test_calls import FACES, IMPLEMENTED
 
 def public_classes() -> Iterator[type]:
     """Every class that a user can meet by name, and those of values under the name of a protocol."""
-    found = {getattr(importlib.import_module(module), name) for module, name in IMPLEMENTED}
+    actual = {getattr(importlib.import_module(module), name) for module, name in IMPLEMENTED}
     for face in FACES:
         module = importlib.import_module(face)
-        found |= {getattr(module, name) for name in module.__all__ if inspect.isclass(getattr(module, name))}
-    kept = (cls for cls in found if not issubclass(cls, BaseException))
+        actual |= {getattr(module, name) for name in module.__all__ if inspect.isclass(getattr(module, name))}
+    kept = (cls for cls in actual if not issubclass(cls, BaseException))
     yield from sorted(kept, key=lambda cls: f"{cls.__module__}.{cls.__qualname__}")
 
 

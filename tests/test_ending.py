@@ -57,8 +57,8 @@ def ended(tmp_path: Path, how: str, before: tuple[str, ...] = (), number: int | 
     assert run.stdout is not None and run.stdout.readline() == "begun\n"
     if number is not None:
         time.sleep(0.3)
-        found = subprocess.check_output(["pgrep", "-P", str(run.pid)], text=True) if before else str(run.pid)
-        os.kill(int(found), number)
+        actual = subprocess.check_output(["pgrep", "-P", str(run.pid)], text=True) if before else str(run.pid)
+        os.kill(int(actual), number)
     out = run.stdout.read()  # communicate() would leave out what was read ahead with the first line
     _, err = run.communicate(timeout=30)
     if number == signal.SIGTERM:
@@ -94,10 +94,10 @@ def test_a_program_that_ends_stops_its_queries(tmp_path: Path) -> None:
 def test_sigterm_ends_a_process_1_that_waits_for_its_jvm(tmp_path: Path, folders: bool) -> None:
     if not may_unshare():
         pytest.skip("a PID namespace may not be made here")
-    java, asked = tmp_path / "bin" / "java", tmp_path / "asked"
+    java, requested = tmp_path / "bin" / "java", tmp_path / "asked"
     java.parent.mkdir()
     java.write_text(
-        f"""#!/bin/sh\necho 'openjdk version "17.0.1"' >&2\n[ "$1" = -version ] || {{ touch {asked}; sleep 60; }}\n"""
+        f"""#!/bin/sh\necho 'openjdk version "17.0.1"' >&2\n[ "$1" = -version ] || {{ touch {requested}; sleep 60; }}\n"""
     )
     java.chmod(0o755)
     more = {"SPARK_LOCAL_DIRS": str(tmp_path / "spark")} if folders else {}
@@ -106,7 +106,7 @@ def test_sigterm_ends_a_process_1_that_waits_for_its_jvm(tmp_path: Path, folders
     run = subprocess.Popen([*PID_1, sys.executable, "-c", program], env=environment, stderr=subprocess.PIPE, text=True)
     try:
         until = time.monotonic() + 60
-        while not asked.exists():
+        while not requested.exists():
             assert run.poll() is None and time.monotonic() < until
             time.sleep(0.05)
         os.kill(int(subprocess.check_output(["pgrep", "-P", str(run.pid)], text=True)), signal.SIGTERM)

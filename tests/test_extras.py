@@ -77,7 +77,7 @@ def test_the_extras_that_errors_name_can_be_installed() -> None:
     project = Path(__file__).parents[1]
     section = (project / "pyproject.toml").read_text().partition("[project.optional-dependencies]\n")[2].partition("\n[")[0]
     extras = re.findall(r"^(\w+) = \[", section, re.M)
-    named = {found for file in (project / "krishiv_py").rglob("*.py") for found in EXTRA.findall(file.read_text())}
+    named = {actual for file in (project / "krishiv_py").rglob("*.py") for actual in EXTRA.findall(file.read_text())}
     assert named - set(extras) == set()
     assert named >= {*(what.split()[0] for what in CALLS), "connect", "metrics", "plot", "progress"}
 
@@ -86,10 +86,10 @@ def test_no_text_installs_the_library_from_an_index() -> None:
     project = Path(__file__).parents[1]
     texts = [project / "README.md", project / "deploy" / "Containerfile"]
     texts += [*(project / "docs").rglob("*.md"), *(project / "krishiv_py").rglob("*.py")]
-    found = [
+    actual = [
         f"{file.name}: {line.strip()}"
         for file in texts
         for line in file.read_text().splitlines()
         if re.search(r'pip install.*[ "/]krishiv_py(\[|"|`|$)', line)
     ]
-    assert found == []
+    assert actual == []

@@ -61,7 +61,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         assert "not a whole parquet file" in refused(whole)
 
 
-def test_rows_before_the_damage_are_told(tmp_path: Path) -> None:
+def test_rows_before_the_damage_are_reported(tmp_path: Path) -> None:
     whole = tmp_path / "a.parquet"
     rows = [{"user": f"u{n}", "at": n, "amount": n * n} for n in range(300_000)]
     pq.write_table(pa.Table.from_pylist(rows, SCHEMA), whole, row_group_size=270_000, use_dictionary=False)
@@ -69,10 +69,10 @@ def test_rows_before_the_damage_are_told(tmp_path: Path) -> None:
     start = pq.ParquetFile(whole).metadata.row_group(1).column(0).data_page_offset
     data[start : start + 200] = bytes(200)
     whole.write_bytes(bytes(data))
-    found, (aside,) = read(whole, ASIDE)
-    assert found == rows[: len(found)]
-    assert 0 < len(found) <= 270_000
-    assert f"after {len(found)} rows" in aside.problem
+    actual, (aside,) = read(whole, ASIDE)
+    assert actual == rows[: len(actual)]
+    assert 0 < len(actual) <= 270_000
+    assert f"after {len(actual)} rows" in aside.problem
 
 
 def test_bytes_changed_within_a_page_are_found_by_its_checksum(tmp_path: Path) -> None:
@@ -88,13 +88,13 @@ def test_a_footer_that_counts_fewer_rows_loses_none(tmp_path: Path) -> None:
     file = tmp_path / "a.parquet"
     pq.write_table(pa.table({"user": ["a"] * 60, "at": range(60), "amount": range(60)}, SCHEMA), file, row_group_size=30)
     data = file.read_bytes()
-    found: set[str] = set()
-    for at in (n for n, byte in enumerate(data) if byte == 60):  # among them 30, as footers write it
-        file.write_bytes(data[:at] + bytes([data[at] ^ 8]) + data[at + 1 :])
+    actual: set[str] = set()
+    for i in (n for n, byte in enumerate(data) if byte == 60):  # among them 30, as footers write it
+        file.write_bytes(data[:i] + bytes([data[i] ^ 8]) + data[i + 1 :])
         rows, aside = read(file, ASIDE)
         assert len(rows) == 60 or aside
-        found.update(a.problem[:50] for a in aside if "row groups" in a.problem)
-    assert found
+        actual.update(a.problem[:50] for a in aside if "row groups" in a.problem)
+    assert actual
 
 
 def test_what_says_nothing_about_rows_is_never_put_aside(tmp_path: Path) -> None:
@@ -168,8 +168,8 @@ def test_instants_of_older_writers_are_instants_at_any_depth(tmp_path: Path, coe
     if not coerced:  # a time without a zone is not an instant
         assert "is timestamp_ntz, and its values do not fit timestamp of" in refused(file, wanted)
         return
-    (found,), _ = read(file, schema=wanted)
-    assert pa.Table.from_pylist([found], wanted).to_pylist() == pa.Table.from_pylist([row | {"local": 8}], wanted).to_pylist()
+    (actual,), _ = read(file, schema=wanted)
+    assert pa.Table.from_pylist([actual], wanted).to_pylist() == pa.Table.from_pylist([row | {"local": 8}], wanted).to_pylist()
 
 
 @pytest.mark.parametrize("zone", [None, "UTC", "Asia/Tokyo"])
@@ -254,17 +254,17 @@ ROW = {"user": "a", "at": 1, "amount": 2}
         (b'{"user":"a\x00"}', "incomplete JSON object"),
     ],
 )
-def test_a_line_that_is_no_row_is_told_and_no_other_is_lost(tmp_path: Path, bad: bytes, problem: str) -> None:
+def test_a_line_that_is_no_row_is_reported_and_no_other_is_lost(tmp_path: Path, bad: bytes, problem: str) -> None:
     for data, line in ((bad, 1), (GOOD + bad + b"\n" + GOOD, 2), (GOOD * 3 + b"\r\n" + bad, 5)):
         rows, aside = lines(tmp_path / "a.json", data)
         assert rows == [ROW] * data.count(GOOD)
-        ((at, text, said),) = aside
-        assert (at, text) == (line, bad.decode("utf-8", "backslashreplace"))
+        ((moment, text, said),) = aside
+        assert (moment, text) == (line, bad.decode("utf-8", "backslashreplace"))
         assert problem in said
 
 
 @pytest.mark.parametrize("beside", [b"", b"broken\n"])
-def test_a_line_is_no_row_whatever_stands_beside_it(tmp_path: Path, beside: bytes) -> None:
+def test_a_line_is_no_row_whatever_is_next_to_it(tmp_path: Path, beside: bytes) -> None:
     """Arrow takes any bytes for the name of some other column, and a lone CR for a blank."""
     rows, aside = lines(tmp_path / "a.json", GOOD + b'{"user":"a","at\xff":1}\n' + GOOD + beside)
     assert (rows, [a[0] for a in aside][:1]) == ([ROW] * 2, [2])
@@ -341,8 +341,8 @@ def test_a_row_depends_on_no_other_whatever_the_case_of_its_names(
     texts = [("{" + ",".join(f'"{name}":{value}' for name, value in row) + "}\n").encode() for row in rows]
 
     def read(data: bytes) -> tuple[list[Any], list[str]]:
-        found = list(jsonlines.JsonLines(schema, columns).read(io.BytesIO(data)))
-        return [row for p in found for row in p.batch.to_pylist()], [b.problem for p in found for b in p.bad]
+        actual = list(jsonlines.JsonLines(schema, columns).read(io.BytesIO(data)))
+        return [row for p in actual for row in p.batch.to_pylist()], [b.problem for p in actual for b in p.bad]
 
     alone = [read(text) for text in texts]
     by_line = [read(text + b"\n") for text in texts]  # blank lines go by line
@@ -369,8 +369,8 @@ def test_fields_depend_on_no_other_row_whatever_the_case_of_their_names(
         lines = (
             jsonlines.JsonLines.exact(schema, ("u", "l", "k")) if as_written else jsonlines.JsonLines(schema, ("u", "l", "k"))
         )
-        found = list(lines.read(io.BytesIO(data)))
-        return [row for p in found for row in p.batch.to_pylist()], [b.problem for p in found for b in p.bad]
+        actual = list(lines.read(io.BytesIO(data)))
+        return [row for p in actual for row in p.batch.to_pylist()], [b.problem for p in actual for b in p.bad]
 
     alone = [read(text) for text in texts]
     assert alone == [read(text + b"\n") for text in texts]

@@ -43,7 +43,7 @@ def test_each_file_is_a_micro_batch_right_behind_the_one_before(tmp_path: Path) 
     assert replay(plan, [], close=False).watermark_us == Driver(plan).watermark_us
 
 
-def test_what_cannot_be_replayed_is_told(tmp_path: Path) -> None:
+def test_what_cannot_be_replayed_is_reported(tmp_path: Path) -> None:
     plan = stream_of(SCHEMA).watermark("at", 0).tumbling_window(50).agg(kv.count())
     (tmp_path / "broken").write_bytes(b"PAR1 no")
     for wrong in ([tmp_path / "none"], [tmp_path / "broken"], [tmp_path], [5]):

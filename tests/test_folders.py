@@ -82,8 +82,8 @@ def test_a_child_does_not_take_the_folder_along(here: Path) -> None:
 
 def test_folders_are_private(here: Path) -> None:
     process, folder = holder(here)
-    for found in (folder, folder.parent, folder.parent / folders.LOCK):
-        assert stat.S_IMODE(found.stat().st_mode) & 0o077 == 0
+    for actual in (folder, folder.parent, folder.parent / folders.LOCK):
+        assert stat.S_IMODE(actual.stat().st_mode) & 0o077 == 0
     process.kill()
     process.wait()
 

@@ -15,10 +15,10 @@ RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 @pytest.mark.skipif(not RANGE.exists(), reason="only Linux tells the range")
 def test_ports_lie_outside_of_the_systems_own_range() -> None:
     low, high = map(int, RANGE.read_text().split())
-    found = free_ports(50)
-    assert len({*found}) == 50
+    actual = free_ports(50)
+    assert len({*actual}) == 50
     if low > _LOWEST or high < _HIGHEST:  # else there are no others
-        assert not [port for port in found if low <= port <= high]
+        assert not [port for port in actual if low <= port <= high]
 
 
 def test_a_port_that_is_taken_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,15 +40,15 @@ def names(path: Path | str, root: Path, *, literal: bool = True) -> list[str]:
 
 
 def test_files_are_listed_by_time_then_name_whatever_order_the_folder_has(tmp_path: Path) -> None:
-    wanted = [(at, f"{folder}{n}.json") for at in (3, 9) for folder in ("", "a/", "user=7/") for n in range(4)]
-    for at, name in random.Random(1).sample(wanted, len(wanted)):
-        put(tmp_path / f"{name}", at_s=at)
+    wanted = [(i, f"{folder}{n}.json") for i in (3, 9) for folder in ("", "a/", "user=7/") for n in range(4)]
+    for i, name in random.Random(1).sample(wanted, len(wanted)):
+        put(tmp_path / f"{name}", at_s=i)
     put(tmp_path / "old.json", at_s=-(10**9))
     put(tmp_path / "new.json", at_s=5.05e9)
     for name in ("_x", ".x", "_f/x", "x.TMP", "x.partial", "x._COPYING_"):
         put(tmp_path / name)
     put(tmp_path / "empty.json", "")
-    last = {name: at for at, name in random.Random(1).sample(wanted, len(wanted))}
+    last = {name: i for i, name in random.Random(1).sample(wanted, len(wanted))}
     assert names(tmp_path, tmp_path) == ["old.json", *sorted(last, key=lambda n: (last[n], str(tmp_path / n))), "new.json"]
 
 
@@ -112,8 +112,8 @@ except SourceError as problem: print(problem)
             folder.chmod(0o755)
     for mode in (0o000, 0o644):
         (tmp_path / "in/locked").chmod(mode)
-        told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-        assert "a folder cannot be read" in told and "in/locked" in told and "Hint" in told
+        given = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        assert "a folder cannot be read" in given and "in/locked" in given and "Hint" in given
     (tmp_path / "in/locked").chmod(0o755)
 
 
@@ -259,9 +259,9 @@ def test_a_range_is_noted_as_text(tmp_path: Path) -> None:
     one = planner(tmp_path)
     assert isinstance(one.node.source, FolderSource)
     one.node.source.plans(Taken(str(tmp_path / "files"), durable=False))
-    found = next_ranges(one.node.source, "files", None)
-    assert found is not None and files_in(found)[0][0] == f"file:{tmp_path}/in/ä #1%20.json"
-    assert next_ranges(one.node.source, "files", found.position) is None
+    actual = next_ranges(one.node.source, "files", None)
+    assert actual is not None and files_in(actual)[0][0] == f"file:{tmp_path}/in/ä #1%20.json"
+    assert next_ranges(one.node.source, "files", actual.position) is None
 
 
 @pytest.mark.parametrize("done", ["archive", "delete"])
@@ -287,8 +287,8 @@ def test_files_are_put_away_when_their_batch_is_committed(tmp_path: Path, done: 
     assert planned(last) == [["a.json"], ["b.json"], ["c.json"], ["a.json"]]
     planner(tmp_path, 1, done=done, taken=3, committed=3).begin(everything=True)
     assert left() == []
-    found = sorted(str(p.relative_to(there)) for p in there.rglob("*.json")) if there.exists() else []
-    assert found == (["a-1.json", "a.json", "c.json", "sub/b.json"] if done == "archive" else [])
+    actual = sorted(str(p.relative_to(there)) for p in there.rglob("*.json")) if there.exists() else []
+    assert actual == (["a-1.json", "a.json", "c.json", "sub/b.json"] if done == "archive" else [])
 
 
 def test_a_file_that_was_replaced_after_it_was_read_is_a_new_one(tmp_path: Path) -> None:

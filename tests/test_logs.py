@@ -32,9 +32,9 @@ def test_a_batch_gives_a_line_with_what_it_did(caplog: pytest.LogCaptureFixture)
     assert first.getMessage().startswith(
         "query revenue: batch 1, 2 rows, 0 late, 1 results, watermark 1970-01-01T00:00:00.025000Z, "
     )
-    found = {n: v for n, v in vars(second).items() if n in ("query", "batch", "rows", "late", "results", "watermark")}
-    at = "1970-01-01T00:00:00.025000Z"
-    assert found == {"query": "revenue", "batch": 2, "rows": 1, "late": 1, "results": 0, "watermark": at}
+    actual = {n: v for n, v in vars(second).items() if n in ("query", "batch", "rows", "late", "results", "watermark")}
+    moment = "1970-01-01T00:00:00.025000Z"
+    assert actual == {"query": "revenue", "batch": 2, "rows": 1, "late": 1, "results": 0, "watermark": moment}
     assert 0 <= vars(second)["seconds"] < 60
 
 
@@ -57,10 +57,10 @@ def test_a_query_on_spark_gives_lines_and_keeps_the_time_of_its_last_batch(
     with caplog.at_level(logging.INFO, LOGGER), plan.start(MemorySink(), checkpoint=checkpoint, name="logged") as query:
         query.process_all_available()
         reached = query.progress
-    found = [vars(record) for record in caplog.records if record.name == LOGGER]
-    assert [(f["query"], f["batch"]) for f in found] == [("logged", n) for n in range(len(found))]
-    assert [sum(f[name] for f in found) for name in ("rows", "late", "results")] == [2, 0, 1]
-    assert all(0 < f["seconds"] < 300 for f in found)
+    actual = [vars(record) for record in caplog.records if record.name == LOGGER]
+    assert [(f["query"], f["batch"]) for f in actual] == [("logged", n) for n in range(len(actual))]
+    assert [sum(f[name] for f in actual) for name in ("rows", "late", "results")] == [2, 0, 1]
+    assert all(0 < f["seconds"] < 300 for f in actual)
     assert reached.batch_seconds > 0 and reached.batch_ended_us is not None
     with plan.start(MemorySink(), checkpoint=checkpoint) as query:
         assert query.progress.batch_ended_us is not None, "before its first batch, too"
@@ -74,8 +74,8 @@ def as_json(**values: Any) -> dict[str, Any]:
     def refuse(word: str) -> None:
         raise AssertionError(f"{word} is not JSON")
 
-    found: dict[str, Any] = json.loads(text, parse_constant=refuse)
-    return found
+    actual: dict[str, Any] = json.loads(text, parse_constant=refuse)
+    return actual
 
 
 @pytest.mark.parametrize(
@@ -98,6 +98,6 @@ def test_a_record_keeps_its_own_members_and_its_exception() -> None:
     try:
         raise ValueError("password=hunter2\nsecond line")
     except ValueError:
-        found = as_json(msg="%s of %s", args=(1, 2), time="never", exc_info=sys.exc_info(), created=0.0)
-    assert (found["message"], found["time"]) == ("1 of 2", "1970-01-01T00:00:00.000Z")
-    assert "second line" in found["exception"] and "hunter2" not in found["exception"]
+        actual = as_json(msg="%s of %s", args=(1, 2), time="never", exc_info=sys.exc_info(), created=0.0)
+    assert (actual["message"], actual["time"]) == ("1 of 2", "1970-01-01T00:00:00.000Z")
+    assert "second line" in actual["exception"] and "hunter2" not in actual["exception"]

@@ -44,8 +44,8 @@ def test_two_drivers_share_a_sink_for_late_rows() -> None:
     drivers = [Driver(plan.with_late_event_handler(SideOutputLateEventHandler(sink))) for _ in range(2)]
     for driver in drivers:
         driver.send([{"at": 100}])
-    for at in (1, 2):
+    for moment in (1, 2):
         for n, driver in enumerate(drivers):
-            driver.send([{"at": at + 10 * n}])
+            driver.send([{"at": moment + 10 * n}])
     table = sink.table()
     assert table is not None and table["at"].to_pylist() == [1, 11, 2, 12]

@@ -38,7 +38,7 @@ def judged(stream: Stream) -> ResultStream:
 
 
 def rows(*times: int | None) -> list[dict[str, object]]:
-    return [{"user": "a", "at": at} for at in times]
+    return [{"user": "a", "at": moment} for moment in times]
 
 
 FIRST, SECOND = rows(200), rows(195, 140, 130, 200, 260, 261, None)
@@ -54,14 +54,14 @@ WANTED = {
 
 def scraped(registry: CollectorRegistry) -> Samples:
     """Samples of the text exposition by name without prefix and the values of their labels: query, operator, its own."""
-    found: Samples = {}
+    actual: Samples = {}
     for family in text_string_to_metric_families(generate_latest(registry).decode()):
         for sample in family.samples:
             labels = dict(sample.labels)
             key = (sample.name.removeprefix(PREFIX), (labels.pop("query"), labels.pop("operator"), *labels.values()))
-            assert key not in found, "one line per sample"
-            found[key] = sample.value
-    return found
+            assert key not in actual, "one line per sample"
+            actual[key] = sample.value
+    return actual
 
 
 def of(query: Observed, registry: CollectorRegistry, *label: str) -> dict[str, float]:
@@ -155,7 +155,7 @@ def test_rows_that_leave_are_counted_by_output() -> None:
     outputs = {"tens": inner.to(MemorySink(), name="tens"), "twenties": outer.to(MemorySink(), name="twenties")}
     driver, registry = Driver(outputs.values()), CollectorRegistry()
     register(driver, registry)
-    driver.send([{"at": at} for at in (1, 2, 12, 45)])
+    driver.send([{"at": moment} for moment in (1, 2, 12, 45)])
     driver.send([{"at": 3}, {"at": 50}])
     assert driver.progress.sink_rows == {"tens": 3, "late_rows": 1, "twenties": 1}
     assert driver.restarted().progress.sink_rows == driver.progress.sink_rows
@@ -222,15 +222,15 @@ def test_stages_have_samples_of_their_own() -> None:
     driver = Driver(inner.tumbling_window(20).agg(count()), name="chain")
     registry = CollectorRegistry()
     register(driver, registry)
-    driver.send([{"at": at} for at in (1, 2, 12, 45)])
+    driver.send([{"at": moment} for moment in (1, 2, 12, 45)])
     late = driver.send([{"at": 3}, {"at": 50}])
     assert late.late.num_rows == 1
 
     def sample(metric: str, operator: str) -> float | None:
         return registry.get_sample_value(f"krishiv_window_{metric}", {"query": "chain", "operator": operator})
 
-    found = {stage: [sample(m, stage) for m in ("rows_total", "very_late_events_total", "firings_total")] for stage in STAGES}
-    assert found == {"stage 1": [6, 1, 3], "stage 2": [3, 0, 1]}
+    actual = {stage: [sample(m, stage) for m in ("rows_total", "very_late_events_total", "firings_total")] for stage in STAGES}
+    assert actual == {"stage 1": [6, 1, 3], "stage 2": [3, 0, 1]}
     assert sample("rows_total", driver.operator) == 3  # its last stage
 
 

@@ -23,16 +23,16 @@ OTHERS = {
 
 
 def test_zen4_is_known(tmp_path: Path) -> None:
-    told = tmp_path / "cpuinfo"
-    told.write_text(f"{ZEN4}\n" * 500)
-    assert is_zen4(told)
+    given = tmp_path / "cpuinfo"
+    given.write_text(f"{ZEN4}\n" * 500)
+    assert is_zen4(given)
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_processors_are_left_alone(name: str, tmp_path: Path) -> None:
-    told = tmp_path / "cpuinfo"
-    told.write_text(OTHERS[name], "latin-1")
-    assert not is_zen4(told)
+    given = tmp_path / "cpuinfo"
+    given.write_text(OTHERS[name], "latin-1")
+    assert not is_zen4(given)
 
 
 def test_without_linux_nothing_is_known(tmp_path: Path) -> None:
@@ -66,9 +66,9 @@ print(asked, os.environ.get("NPY_DISABLE_CPU_FEATURES"), sorting.sorted_unique(s
     ],
     ids=["a worker", "a worker that takes warnings for errors", "the user chose", "the user's process", "another processor"],
 )
-def test_numpy_is_told_in_workers_alone(processor: str, given: dict[str, str], seen: str, tmp_path: Path) -> None:
-    told = tmp_path / "cpuinfo"
-    told.write_text(processor)
+def test_numpy_is_reported_in_workers_alone(processor: str, given: dict[str, str], seen: str, tmp_path: Path) -> None:
+    settings = tmp_path / "cpuinfo"
+    settings.write_text(processor)
     env = {k: v for k, v in os.environ.items() if k != CHOICE and not k.startswith("PYTHON_WORKER")} | given
-    ran = subprocess.run([sys.executable, "-c", LOADS, str(told)], env=env, capture_output=True, text=True, check=True)
+    ran = subprocess.run([sys.executable, "-c", LOADS, str(settings)], env=env, capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == f"{seen} [0, 1, 2, 3, 4, 5, 6]"

@@ -83,10 +83,10 @@ def test_batches_are_planned_by_batches(make: Callable[[], QueryTrigger], new: B
     assert (old.kind, old.interval_us, old.flush, old.snapshot) == (new.kind, new.interval_us, new.flush, new.snapshot)
     windows = stream_of("at bigint").watermark("at", 0).tumbling_window(5).agg(count())
 
-    def started(**told: Any) -> str:
+    def started(**options: Any) -> str:
         for plan in (windows, windows.filter("count > 1")):
             with pytest.raises(PlanError) as caught:  # such a stream has no session: nothing else may be wrong with the call
-                plan.start(MemorySink(), **told)
+                plan.start(MemorySink(), **options)
         return str(caught.value)
 
     assert started(batches=new) == started(batches=old) == started()

@@ -46,7 +46,7 @@ def test_senders_in_threads_lose_nothing(tmp_path: Path) -> None:
     def send(at: int) -> None:
         taken.extend([senders[at].send([{"n": n}]) for n in range(at * 100, at * 100 + 100)])
 
-    threads = [threading.Thread(target=send, args=(at,)) for at in range(4)]
+    threads = [threading.Thread(target=send, args=(i,)) for i in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -89,11 +89,11 @@ def test_a_damaged_send_is_named(tmp_path: Path, damage: str) -> None:
     sender(tmp_path).send([{"n": n} for n in range(50)])
     path = tmp_path / "000000000000.parquet"
     whole = path.read_bytes()
-    for at in range(0, len(whole), 7):
+    for i in range(0, len(whole), 7):
         if damage == "flip":
-            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+            path.write_bytes(whole[:i] + bytes([whole[i] ^ 1]) + whole[i + 1 :])
         elif damage == "cut":
-            path.write_bytes(whole[:at])
+            path.write_bytes(whole[:i])
         elif damage == "empty":
             path.write_bytes(b"")
         else:
@@ -124,7 +124,7 @@ def test_a_missing_send_is_an_error_and_its_number_is_not_taken_again(tmp_path: 
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "flipped"])
-def test_the_book_of_numbers_is_made_anew(tmp_path: Path, damage: str) -> None:
+def test_the_index_of_numbers_is_made_again(tmp_path: Path, damage: str) -> None:
     sender(tmp_path).send([{"n": 0}])
     book = tmp_path / "_krishiv_spool"
     whole = book.read_bytes()
@@ -137,7 +137,7 @@ def test_the_book_of_numbers_is_made_anew(tmp_path: Path, damage: str) -> None:
     assert book.read_bytes().startswith(b"000000000000 000000000002 ")
 
 
-def test_a_book_lost_after_a_trim_says_so(tmp_path: Path) -> None:
+def test_a_index_lost_after_a_trim_says_so(tmp_path: Path) -> None:
     one = sender(tmp_path)
     for n in range(3):
         one.send([{"n": n}])

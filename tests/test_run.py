@@ -189,8 +189,8 @@ def test_options_that_fit_nothing_have_code_2(jobs: str, tmp_path: Path, capsys:
 
 def test_port_0_is_a_free_one_that_is_printed(jobs: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", f"{jobs}:orders", "--until-idle", "--metrics-port", "0"]) == 0
-    found = re.search(r"krishiv run: metrics at http://127\.0\.0\.1:(\d+)/metrics\n", capsys.readouterr().err)
-    assert found is not None and int(found[1]) > 0
+    actual = re.search(r"krishiv run: metrics at http://127\.0\.0\.1:(\d+)/metrics\n", capsys.readouterr().err)
+    assert actual is not None and int(actual[1]) > 0
 
 
 def test_a_query_that_fails_has_code_1(jobs: str) -> None:

@@ -161,15 +161,15 @@ def test_settings_of_a_session() -> None:
     assert [v for _, v in builder._settings].count(WORD) == 6
 
 
-def test_a_setting_that_cannot_be_changed_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_that_cannot_be_changed_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(key: str, value: str) -> None:
         raise AnalysisException("fixed")
 
     running: Any = SimpleNamespace(conf=SimpleNamespace(set=refuse, get=lambda key, default: WORD))
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as stated:
         warnings.simplefilter("always")
         local._adjust(running, {"spark.ssl.keyPassword": WORD})
-    assert len(told) == 1 and WORD not in str(told[0].message)
+    assert len(stated) == 1 and WORD not in str(stated[0].message)
 
 
 @pytest.mark.parametrize("address", addresses())

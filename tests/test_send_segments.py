@@ -101,7 +101,7 @@ def test_senders_in_threads_lose_nothing(tmp_path: Path, monkeypatch: pytest.Mon
             taken.append((shared if n % 2 else senders[at]).send(row(n)))
             assert not shared.closed
 
-    threads = [threading.Thread(target=send, args=(at,)) for at in range(4)]
+    threads = [threading.Thread(target=send, args=(i,)) for i in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -154,15 +154,15 @@ def test_damage_is_named_and_no_send_is_lost_silently(tmp_path: Path, damage: st
         sender(folder).send(row(n))
     path = folder / "000000000000.sends"
     whole = path.read_bytes()
-    for at in range(0, len(whole), 5):
+    for i in range(0, len(whole), 5):
         if damage == "gone":
             path.unlink(missing_ok=True)
         else:
-            flipped = whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :]
-            path.write_bytes({"flip": flipped, "cut": whole[:at], "empty": b""}[damage])
+            flipped = whole[:i] + bytes([whole[i] ^ 4]) + whole[i + 1 :]
+            path.write_bytes({"flip": flipped, "cut": whole[:i], "empty": b""}[damage])
         with pytest.raises(CheckpointError, match=r"000000000000|is missing|is damaged"):
-            found = numbers(folder)
-            assert found == [0, 1, 2, 3], "read though it is damaged"
+            actual = numbers(folder)
+            assert actual == [0, 1, 2, 3], "read though it is damaged"
     path.write_bytes(whole)
     assert numbers(folder) == [0, 1, 2, 3]
 
@@ -173,17 +173,17 @@ def test_a_segment_in_the_middle_that_is_missing_is_an_error(tmp_path: Path, mon
     feeding = sender(folder)
     for n in range(9):
         feeding.send(row(n))
-    found = sorted(folder.glob("*.sends"))
-    assert len(found) > 3
-    found[1].unlink()
-    with pytest.raises(CheckpointError, match=f"{found[1].name} is missing"):
+    actual = sorted(folder.glob("*.sends"))
+    assert len(actual) > 3
+    actual[1].unlink()
+    with pytest.raises(CheckpointError, match=f"{actual[1].name} is missing"):
         numbers(folder)
     with pytest.raises(CheckpointError, match="is missing"):
-        ReplayLog(str(folder)).read(int(found[1].name[:12]) + 1)
+        ReplayLog(str(folder)).read(int(actual[1].name[:12]) + 1)
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut"])
-def test_the_book_is_made_again(tmp_path: Path, damage: str) -> None:
+def test_the_index_is_made_again(tmp_path: Path, damage: str) -> None:
     folder = tmp_path / "segments"
     one = sender(folder)
     one.send(row(0))
@@ -205,8 +205,8 @@ def test_trimmed_sends_are_gone_and_the_numbers_go_on(tmp_path: Path, monkeypatc
     assert len(list(folder.glob("*.sends"))) < before
     with pytest.raises(CheckpointError, match="7 of them"):
         numbers(folder)
-    found = log.read(7)
-    assert found is not None and found.rows is not None and found.rows.column("n").to_pylist() == [7]
+    actual = log.read(7)
+    assert actual is not None and actual.rows is not None and actual.rows.column("n").to_pylist() == [7]
     assert log.drop_before(99) == 2
     assert feeding.send(row(9)) == 9
     assert log.in_segments and log.following() == 10

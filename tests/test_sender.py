@@ -40,10 +40,10 @@ def test_sends_of_many_threads_share_micro_batches(tmp_path: Path) -> None:
     feeding = sender(tmp_path)
     with ThreadPoolExecutor(32) as pool:
         numbers = list(pool.map(lambda n: feeding.send([{"n": n}]), range(200)))
-    found = batches(tmp_path)
-    assert sorted(n for batch in found for n in batch) == list(range(200))
-    assert all(n in found[number] for n, number in enumerate(numbers)), "each is told the batch that has its rows"
-    assert len(found) <= 50
+    actual = batches(tmp_path)
+    assert sorted(n for batch in actual for n in batch) == list(range(200))
+    assert all(n in actual[number] for n, number in enumerate(numbers)), "each is told the batch that has its rows"
+    assert len(actual) <= 50
 
 
 def test_an_event_loop_goes_on_meanwhile(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_wrong_rows_are_refused_at_the_call(tmp_path: Path) -> None:
     assert batches(tmp_path) == []
 
 
-def test_who_sent_rows_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_who_sent_rows_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     feeding = sender(tmp_path)
     shutil.rmtree(tmp_path)
     problems = [f.exception(10) for f in (feeding.send_soon([{"n": 1}]), feeding.send_soon([{"n": 2}]))]
@@ -130,10 +130,10 @@ def test_closing_while_others_send(tmp_path: Path) -> None:
     feeding.close()
     for thread in threads:
         thread.join()
-    told = [f for f in sent if f.exception(10) is None]
-    assert all(isinstance(f.exception(), SenderClosedError) for f in sent if f not in told)
+    stated = [f for f in sent if f.exception(10) is None]
+    assert all(isinstance(f.exception(), SenderClosedError) for f in sent if f not in stated)
     assert len(sent) + len(refused) == 1_200
-    assert sum(map(len, batches(tmp_path))) == len(told)
+    assert sum(map(len, batches(tmp_path))) == len(stated)
 
 
 def test_a_disk_without_room_is_an_error_of_ours_that_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,13 +160,13 @@ def test_a_forked_sender_works_or_says_at_once_why_not(tmp_path: Path, linger_us
     sender.send([{"at": 1}])
     child = os.fork()
     if child == 0:
-        found = 1
+        actual = 1
         try:
             sender.send([{"at": 2}])
-            found = 2
+            actual = 2
         except SpoolError:
-            found = 3
+            actual = 3
         finally:
-            os._exit(found)
+            os._exit(actual)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == (3 if linger_us else 2)

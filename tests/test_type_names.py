@@ -117,8 +117,8 @@ def test_errors_name_types_as_schema_texts_do(type_: str) -> None:
             use(argument)
         except (KrishivError, ValueError) as problem:
             text = str(problem).replace("user-defined, " + str(schema(type_).field("x").type), "")  # how the aggregate is shown
-            found = ARROW.search(text)
-            assert found is None, f"{name}: {found[0]} in {text}"
+            actual = ARROW.search(text)
+            assert actual is None, f"{name}: {actual[0]} in {text}"
             seen += 1
         except Exception as problem:
             assert type(problem).__module__.startswith("krishiv_py"), f"{name}: {problem!r}"  # such as WrongTypeError
@@ -157,9 +157,9 @@ def test_sinks_and_files_too(type_: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("type_", TYPES)
 def test_the_name_of_a_type_can_be_written(type_: str) -> None:
-    found = schema(type_).field("x").type
-    assert type_text(found) == type_
-    assert stream_of(f"y {type_text(found)}").schema.field("y").type == found
-    same = stream_of(f"x {type_}, at bigint").with_column("y", col("x").cast(type_text(found)))
-    assert same.schema.field("y").type == found
-    assert stream_of(f"x {type_}, at bigint").with_column("y", f"cast(x as {type_})").schema.field("y").type == found
+    actual = schema(type_).field("x").type
+    assert type_text(actual) == type_
+    assert stream_of(f"y {type_text(actual)}").schema.field("y").type == actual
+    same = stream_of(f"x {type_}, at bigint").with_column("y", col("x").cast(type_text(actual)))
+    assert same.schema.field("y").type == actual
+    assert stream_of(f"x {type_}, at bigint").with_column("y", f"cast(x as {type_})").schema.field("y").type == actual

@@ -92,7 +92,7 @@ def test_a_verb_people_try_answers_with_the_way(stage: Callable[[], Any], verb: 
     assert way in str(caught.value).partition("Hint: ")[2]
 
 
-def test_the_ways_that_are_told_can_be_gone() -> None:
+def test_the_ways_that_are_reported_can_be_gone() -> None:
     """Methods the hints name are there."""
     stages = [rows(), rows().key_by("user"), timed(), windowed(), timed().lookback_window(5), results()]
     public = {name for stage in stages for name in dir(stage)} | {"union"} | set(kv.__all__)

@@ -67,8 +67,8 @@ class Flow(steady.Load):
                 low, high = (end_ms - SLICE_MS) * 1_000, end_ms * 1_000
                 rows = table.filter(pc.and_(pc.greater_equal(since, low), pc.less(since, high)))
                 time.sleep(max(0.0, self.began + number + end_ms / 1e3 - time.time()))
-                for at, value in enumerate(topics.values(rows)):
-                    producer.produce(self.topic, value, partition=at % topics.PARTITIONS)
+                for i, value in enumerate(topics.values(rows)):
+                    producer.produce(self.topic, value, partition=i % topics.PARTITIONS)
                 producer.poll(0)
         if left := producer.flush(30):
             raise SystemExit(f"{left} records did not reach the broker")
@@ -80,9 +80,9 @@ class Flow(steady.Load):
         consumer = Consumer({"bootstrap.servers": self.address, "fetch.wait.max.ms": 10, **settings})
         consumer.subscribe([self.to])
         while not self.finished.is_set():
-            for found in consumer.consume(10_000, 0.02):
-                if found.error() is None:
-                    self.seen.append((time.time(), found.value() or b""))
+            for result in consumer.consume(10_000, 0.02):
+                if result.error() is None:
+                    self.seen.append((time.time(), result.value() or b""))
         consumer.close()
         rows = pa.Table.from_pylist([json.loads(value) for _, value in self.seen])
         for name in ("window_start", "window_end") if self.seen else ():
@@ -95,11 +95,15 @@ class Flow(steady.Load):
         """Percentiles, as for files; and the parts of a micro-batch, ms."""
         if not self.to:
             return steady.Load.latencies(self)
-        late = [at - json.loads(v)["window_end"] / 1e3 - JOB.lag_ms / 1e3 for at, v in self.seen if at > self.began + SETTLED_S]
+        late = [
+            moment - json.loads(v)["window_end"] / 1e3 - JOB.lag_ms / 1e3
+            for moment, v in self.seen
+            if moment > self.began + SETTLED_S
+        ]
         parts = self.out.with_name(f"{self.out.name}-parts.json")
-        told: dict[str, float] = json.loads(parts.read_text()) if parts.exists() else {}
-        found = {name: float(np.percentile(late, at)) for name, at in PERCENTILES.items()} if late else {}
-        return {**found, **told}
+        given: dict[str, float] = json.loads(parts.read_text()) if parts.exists() else {}
+        result = {name: float(np.percentile(late, moment)) for name, moment in PERCENTILES.items()} if late else {}
+        return {**result, **given}
 
     def microseconds(self, ends: pa.ChunkedArray) -> pa.ChunkedArray:
         """Ours are milliseconds, as the column was."""
@@ -117,11 +121,11 @@ def drive(
     for thread in threads:
         thread.start()
     more = ["--trigger", str(trigger_ms), "--batch-rows", str(100 * rate), *(["--to", to] if to else [])]
-    told = measured(side, JOB, address, flow.topic, flow.out, seconds + 120, *more)
+    given = measured(side, JOB, address, flow.topic, flow.out, seconds + 120, *more)
     flow.finished.set()
     for thread in threads:
         thread.join()
-    return told, flow.latencies()
+    return given, flow.latencies()
 
 
 def turn(side: str, keys: KeySet, address: str, number: int, given: argparse.Namespace) -> Record:
@@ -130,12 +134,12 @@ def turn(side: str, keys: KeySet, address: str, number: int, given: argparse.Nam
     spec, work = Spec(0, keys, seed=seed), workplace(f"kafka-latency-{side}")
     begun = record.now(), record.machine()
     short, _ = drive(side, spec, rate, address, work / "short", seconds[1], trigger)
-    long, found = drive(side, spec, rate, address, work / "long", seconds[0], trigger)
+    long, result = drive(side, spec, rate, address, work / "long", seconds[0], trigger)
     slack = steady.UNFINISHED_S * 1_000_000  # a side that is stopped in the middle may owe what came last
     places = work / "long" / "input", work / "long" / "out"
     verdict = judge(side, JOB, *places, Rules("none"), slack) if trigger else check(JOB, *places, Rules("none"), slack_us=slack)
     data, runs = f"{rate:,} a second, {KEYS[keys]:,}{'' if trigger else ', at once'}", (long, short)
-    kept = steady.told("kafka latency", data, SIDES[side], number, seed, seconds, runs, verdict, found, begun)
+    kept = steady.told("kafka latency", data, SIDES[side], number, seed, seconds, runs, verdict, result, begun)
     if kept.ok:
         shutil.rmtree(work, ignore_errors=True)
     return kept

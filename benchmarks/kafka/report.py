@@ -39,8 +39,8 @@ def write(kept: Record, path: Path = RESULTS) -> None:
 
 def read(path: Path = RESULTS) -> list[Record]:
     """All turns that went well."""
-    found = [Record(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
-    return [turn for turn in found if turn.ok]
+    result = [Record(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+    return [turn for turn in result if turn.ok]
 
 
 def rate(turn: Record) -> float:
@@ -54,8 +54,8 @@ def ratios(ours: Iterable[Record], other: Iterable[Record]) -> list[float]:
     mine = [(datetime.fromisoformat(turn.started), turn) for turn in ours]
     pairs = []
     for turn in other:
-        at = datetime.fromisoformat(turn.started)
-        pairs.append((min(mine, key=lambda one: abs(one[0] - at))[1], turn))
+        moment = datetime.fromisoformat(turn.started)
+        pairs.append((min(mine, key=lambda one: abs(one[0] - moment))[1], turn))
     return [rate(one) / rate(two) for one, two in pairs if rate(two) < float("inf")]
 
 
@@ -67,19 +67,19 @@ def table(turns: Iterable[Record]) -> str:
             by[turn.data, turn.job][turn.side].append(turn)
     lines = [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
     for (data, job), sides in sorted(by.items()):
-        for side, found in sides.items():
-            whole, short = (median(leg["cpu_s"] for leg in legs) for legs in legs_of(found))
-            shares = ratios(sides["krishiv"], found) if side != "krishiv" and "krishiv" in sides else []
+        for side, result in sides.items():
+            whole, short = (median(leg["cpu_s"] for leg in legs) for legs in legs_of(result))
+            shares = ratios(sides["krishiv"], result) if side != "krishiv" and "krishiv" in sides else []
             lead = f"{median(shares):.2f} ({min(shares):.2f}, {max(shares):.2f})" if shares else ""
             cells = (
                 data,
                 job,
                 side,
-                str(len(found)),
+                str(len(result)),
                 f"{whole:.1f} ({short:.1f})",
-                f"{median(map(rate, found)) / 1e3:,.0f}",
-                f"{median(turn.seconds for turn in found):.1f}",
-                f"{median(turn.long['peak_pss_mb'] for turn in found):,.0f}",
+                f"{median(map(rate, result)) / 1e3:,.0f}",
+                f"{median(turn.seconds for turn in result):.1f}",
+                f"{median(turn.long['peak_pss_mb'] for turn in result):,.0f}",
                 lead,
             )
             lines.append(f"| {' | '.join(cells)} |")
@@ -93,12 +93,12 @@ def latencies(turns: Iterable[Record]) -> str:
         if turn.mode != "kafka":
             by[turn.data, turn.side].append(turn)
     lines = [f"| {' | '.join(LATENCY_HEAD)} |", f"|{'---|' * len(LATENCY_HEAD)}"]
-    for (data, side), found in sorted(by.items()):
-        seconds = [median(turn.extra[name] for turn in found) for name in ("latency_p50_s", "latency_p99_s")]
-        cost = median(turn.marginal("cpu_s") for turn in found)
-        memory = median(turn.long["peak_pss_mb"] for turn in found)
-        told = [f"{value:.2f}" for value in (cost, *seconds)]
-        lines.append(f"| {' | '.join((data, side, str(len(found)), *told, f'{memory:,.0f}'))} |")
+    for (data, side), result in sorted(by.items()):
+        seconds = [median(turn.extra[name] for turn in result) for name in ("latency_p50_s", "latency_p99_s")]
+        cost = median(turn.marginal("cpu_s") for turn in result)
+        memory = median(turn.long["peak_pss_mb"] for turn in result)
+        given = [f"{value:.2f}" for value in (cost, *seconds)]
+        lines.append(f"| {' | '.join((data, side, str(len(result)), *given, f'{memory:,.0f}'))} |")
     return "\n".join(lines)
 
 

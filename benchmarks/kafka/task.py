@@ -34,8 +34,8 @@ def note_parts(progress: Sequence[Mapping[str, Any]], task: Task) -> None:
     """Note the parts of Spark's micro-batches with rows, medians in ms, where the measuring process looks for them."""
     parts = [dict(each["durationMs"]) for each in progress if each["numInputRows"]][5:]
     names = sorted({name for each in parts for name in each})
-    told = {name: median(each.get(name, 0) for each in parts) for name in names}
-    beside(task.out, "parts.json").write_text(json.dumps({"batches": len(parts), **told}))
+    given = {name: median(each.get(name, 0) for each in parts) for name in names}
+    beside(task.out, "parts.json").write_text(json.dumps({"batches": len(parts), **given}))
 
 
 def task_of(argv: Sequence[str] | None, name: str, state: str = "rocksdb") -> KafkaTask:

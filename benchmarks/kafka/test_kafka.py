@@ -15,12 +15,12 @@ from benchmarks.record import Record
 
 def test_a_value_holds_the_row_it_was_made_of() -> None:
     rows = draw(Spec(2_000, "K"), 3)
-    found = [json.loads(value) for value in values(rows)]
-    assert [f["event_time"] * 1_000 for f in found] == rows["event_time"].cast("int64").to_pylist()
-    assert [(f["user_id"], f["amount"]) for f in found] == list(
+    result = [json.loads(value) for value in values(rows)]
+    assert [f["event_time"] * 1_000 for f in result] == rows["event_time"].cast("int64").to_pylist()
+    assert [(f["user_id"], f["amount"]) for f in result] == list(
         zip(rows["user_id"].to_pylist(), rows["amount"].to_pylist(), strict=True)
     )
-    assert all(0 <= f["user_id"] < 5_000 for f in found)
+    assert all(0 <= f["user_id"] < 5_000 for f in result)
 
 
 def test_only_checked_turns_count_and_a_round_is_compared_with_its_own(tmp_path: Path) -> None:

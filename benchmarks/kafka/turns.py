@@ -33,16 +33,16 @@ def measured(side: str, job: Job, address: str, topic: str, out: Path, timeout_s
     outer = [sys.executable, "-m", "benchmarks.measure", "--timeout", str(timeout_s), "--log", str(out.with_name("log.txt"))]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([*outer, "--", *command], env=env, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
-    told: Mapping[str, object] = json.loads(done.stdout)
-    return Measurement(**{**told, "command": tuple(command)})  # type: ignore[arg-type]
+    given: Mapping[str, object] = json.loads(done.stdout)
+    return Measurement(**{**given, "command": tuple(command)})  # type: ignore[arg-type]
 
 
 def judge(side: str, job: Job, data: Path, out: Path, rules: Rules, slack_us: int = 0) -> Verdict:
     """Compare what was written; our bounds are in milliseconds, as the column was."""
     if side == "krishiv" and (source := output_files(out)):
-        found, out = out, out.with_name("checked")
+        result, out = out, out.with_name("checked")
         out.mkdir()
         bounds = "window_start * 1000 AS window_start, window_end * 1000 AS window_end"
         with duckdb.connect() as db:
-            db.execute(f"COPY (SELECT * REPLACE ({bounds}) FROM {source}) TO '{out}/{found.name}.parquet'")
+            db.execute(f"COPY (SELECT * REPLACE ({bounds}) FROM {source}) TO '{out}/{result.name}.parquet'")
     return check(job, data, out, rules, slack_us=slack_us)

@@ -62,11 +62,11 @@ def on_driver(query: Query, data: Path, out: Path, files: int) -> None:
 def inputs_of(driver: Driver) -> dict[str | None, tuple[str, set[str]]]:
     """What a driver calls its streams (None: it has one alone), with the stream of each and the columns that are read of it."""
     names = {tuple(schema.names): name for name, schema in SCHEMAS.items()}
-    found: dict[str | None, tuple[str, set[str]]] = {}
+    result: dict[str | None, tuple[str, set[str]]] = {}
     for read in driver._plan.reads:
         specs = [branch.spec for _, branch in read.takers]
-        found[read.name] = names[tuple(specs[0].source_schema.names)], {n for spec in specs for n in spec.needs_columns}
-    return found
+        result[read.name] = names[tuple(specs[0].source_schema.names)], {n for spec in specs for n in spec.needs_columns}
+    return result
 
 
 def on_spark(query: Query, data: Path, out: Path, files: int, engine: Engine, opened: Session) -> None:

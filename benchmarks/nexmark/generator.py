@@ -117,8 +117,8 @@ def channels(spec: Spec) -> tuple[pa.Array, pa.Array]:
     bits = np.unpackbits(np.arange(CHANNELS, dtype=">u4").view(np.uint8).reshape(-1, 4), axis=1)[:, ::-1]
     turned = np.abs(np.packbits(bits, axis=1).view(">i4").astype(np.int64).ravel())  # its bits in reverse order
     tail = pc.binary_join_element_wise("&channel_id=", pa.array(turned).cast(pa.string()), "")
-    told = np.concatenate([np.zeros(len(HOT_CHANNELS), dtype=bool), rng.integers(0, 10, CHANNELS) > 0])
-    tails = pc.if_else(pa.array(told), pa.concat_arrays([pa.array([""] * len(HOT_CHANNELS)), tail]), "")
+    given = np.concatenate([np.zeros(len(HOT_CHANNELS), dtype=bool), rng.integers(0, 10, CHANNELS) > 0])
+    tails = pc.if_else(pa.array(given), pa.concat_arrays([pa.array([""] * len(HOT_CHANNELS)), tail]), "")
     names = pa.array([*HOT_CHANNELS, *(f"channel-{n}" for n in range(CHANNELS))])
     return names, pc.binary_join_element_wise(base, tails, "")
 
@@ -127,8 +127,8 @@ def draw_people(spec: Spec, rng: np.random.Generator, event: Ints) -> pa.Table:
     """The people among the events."""
     rows = len(event)
     name = pc.binary_join_element_wise(chosen(rng, FIRST_NAMES, rows), chosen(rng, LAST_NAMES, rows), " ")
-    at = pc.binary_join_element_wise(texts(rng, rows, 7), texts(rng, rows, 5), "@")
-    email = pc.binary_join_element_wise(at, ".com", "")
+    moment = pc.binary_join_element_wise(texts(rng, rows, 7), texts(rng, rows, 5), "@")
+    email = pc.binary_join_element_wise(moment, ".com", "")
     where = [chosen(rng, CITIES, rows), chosen(rng, STATES, rows)]
     columns = [pa.array(event // ROUND + FIRST_ID), name, email, digits(rng, rows), *where]
     return pa.table([*columns, as_times(times_ms(spec, event)), filling(rng, rows, 120)], schema=SCHEMAS["person"])

@@ -124,8 +124,8 @@ def q5(s: Streams) -> Plan:
     counts = bids_by(s, "auction").hopping_window("10 s", "2 s").agg(count().alias("num"))
     # Results of hopping windows lie in the last slide of their window, so tumbling windows of a slide hold those of one.
     most = counts.tumbling_window("2 s").agg(largest("num").alias("most"))
-    found = counts.interval_join(most, {"num": "most"}, lower=0, upper=0, suffixes=("", "_most"))
-    return found.select("auction", "num", "window_end")
+    result = counts.interval_join(most, {"num": "most"}, lower=0, upper=0, suffixes=("", "_most"))
+    return result.select("auction", "num", "window_end")
 
 
 def q6(s: Streams) -> Plan:
@@ -139,16 +139,16 @@ def q6(s: Streams) -> Plan:
 def q7(s: Streams) -> Plan:
     """The dearest bids of every ten seconds."""
     best = top_k(AT_MOST_EQUAL, "price", "auction", "bidder", "date_time", "extra").alias("best")
-    found = s.bid.watermark("date_time", LAG).tumbling_window("10 s").agg(best, largest("price").alias("most"))
-    return found.unnest("best").filter("price = most").select("auction", "price", "bidder", "date_time", "extra")
+    result = s.bid.watermark("date_time", LAG).tumbling_window("10 s").agg(best, largest("price").alias("most"))
+    return result.unnest("best").filter("price = most").select("auction", "price", "bidder", "date_time", "extra")
 
 
 def q8(s: Streams) -> Plan:
     """Who sells in the ten seconds in which they came."""
     people = s.person.select("id", "name", "date_time").watermark("date_time", LAG)
     auctions = s.auction.select("seller", opened=col("date_time")).watermark("opened", LAG)
-    found = people.window_join(auctions, {"id": "seller"}, window=windows.tumbling("10 s"), how="semi")
-    return found.select("id", "name", "window_start")
+    result = people.window_join(auctions, {"id": "seller"}, window=windows.tumbling("10 s"), how="semi")
+    return result.select("id", "name", "window_start")
 
 
 def q9(s: Streams) -> Plan:
@@ -214,15 +214,15 @@ DAY = "date_format(window_start, 'yyyy-MM-dd')"
 
 def q15(s: Streams) -> Plan:
     """Bids, bidders and auctions of each day."""
-    found = s.bid.watermark("date_time", LAG).tumbling_window("1 day").agg(*bidding())
-    return found.with_column("day", DAY).drop("window_start", "window_end")
+    result = s.bid.watermark("date_time", LAG).tumbling_window("1 day").agg(*bidding())
+    return result.with_column("day", DAY).drop("window_start", "window_end")
 
 
 def q16(s: Streams) -> Plan:
     """The same of each channel, and the last minute with a bid."""
     latest = largest("date_time").alias("newest")
-    found = bids_by(s, "channel").tumbling_window("1 day").agg(latest, *bidding()).with_column("day", DAY)
-    return found.with_column("minute", "date_format(newest, 'HH:mm')").drop("window_start", "window_end", "newest")
+    result = bids_by(s, "channel").tumbling_window("1 day").agg(latest, *bidding()).with_column("day", DAY)
+    return result.with_column("minute", "date_format(newest, 'HH:mm')").drop("window_start", "window_end", "newest")
 
 
 def q17(s: Streams) -> Plan:
@@ -261,9 +261,9 @@ def q21(s: Streams) -> Plan:
     """The number of each channel: of the four known ones, or what the address says."""
     name = col("channel").lower()
     known = when(name == "apple", "0").when(name == "google", "1").when(name == "facebook", "2").when(name == "baidu", "3")
-    told = col("url").rlike(CHANNEL) | name.isin("apple", "google", "facebook", "baidu")
+    given = col("url").rlike(CHANNEL) | name.isin("apple", "google", "facebook", "baidu")
     number = known.otherwise(col("url").regexp_extract(CHANNEL, 2))
-    return s.bid.filter(told).select("auction", "bidder", "price", "channel", channel_id=number)
+    return s.bid.filter(given).select("auction", "bidder", "price", "channel", channel_id=number)
 
 
 def q22(s: Streams) -> Plan:

@@ -95,8 +95,8 @@ def write(turn: Turn, path: Path) -> None:
 
 def read(path: Path) -> list[Turn]:
     """All turns that went well."""
-    found = [Turn(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
-    return [turn for turn in found if turn.ok]
+    result = [Turn(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+    return [turn for turn in result if turn.ok]
 
 
 def table(turns: Iterable[Turn]) -> str:
@@ -106,12 +106,12 @@ def table(turns: Iterable[Turn]) -> str:
         by[turn.events][turn.query][turn.side].append(turn)
     texts = []
     for events, queries in sorted(by.items()):
-        sides = [side for side in SIDES if any(side in found for found in queries.values())]
+        sides = [side for side in SIDES if any(side in result for result in queries.values())]
         head = ["CPU seconds", *(TITLES[side] for side in sides)]
         versus = {"streaming", "flink"} <= set(sides)
         lines = [f"{events:,} events", "", *titled([*head, "PyFlink over ours"] if versus else head)]
         for query in sorted(queries, key=lambda name: int(name[1:])):
-            took = {side: median(turn.cpu_s for turn in found) for side, found in queries[query].items()}
+            took = {side: median(turn.cpu_s for turn in result) for side, result in queries[query].items()}
             cells = [f"{took[side]:.1f}{of_start(queries[query][side])}" if side in took else "" for side in sides]
             if versus:
                 cells.append(f"{took['flink'] / took['streaming']:.2f}" if {"streaming", "flink"} <= set(took) else "")

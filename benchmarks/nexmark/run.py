@@ -107,8 +107,8 @@ def checked(queries: Sequence[Query], engine: engines.Engine, data: Path, out: P
 
 def parser() -> argparse.ArgumentParser:
     """Command line."""
-    found = argparse.ArgumentParser(prog="python -m benchmarks nexmark", description=(__doc__ or "").splitlines()[0])
-    parts = found.add_subparsers(dest="part", required=True)
+    result = argparse.ArgumentParser(prog="python -m benchmarks nexmark", description=(__doc__ or "").splitlines()[0])
+    parts = result.add_subparsers(dest="part", required=True)
     of_data = argparse.ArgumentParser(add_help=False)
     of_data.add_argument("--events", type=int, default=2_000_000)
     of_data.add_argument("--rate", type=int, default=10_000, help="events a second of event time")
@@ -138,7 +138,7 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--buckets", type=int, default=0)
     show = parts.add_parser("report")
     show.add_argument("--results", type=Path, default=report.RESULTS)
-    return found
+    return result
 
 
 def main(argv: Sequence[str] | None = None) -> int:

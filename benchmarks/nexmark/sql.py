@@ -72,6 +72,6 @@ def planned(name: str, streams: Streams) -> Stream | ResultStream:
     context = SqlContext()
     for stream in STREAMS:
         context.register(stream, getattr(streams, stream), event_time="date_time", lag=4_000)
-    found = context.sql(TEXTS[name].replace("{reach}", str(-(-streams.reach_ms // 1_000))))
-    assert found is not None
-    return found
+    result = context.sql(TEXTS[name].replace("{reach}", str(-(-streams.reach_ms // 1_000))))
+    assert result is not None
+    return result

@@ -93,8 +93,8 @@ def test_query_as_sql_is_what_duckdb_says(data: Path, tmp_path: Path, name: str)
 
 def test_a_wrong_result_is_found(data: Path, tmp_path: Path) -> None:
     engines.run(QUERIES["q2"], data, tmp_path, "driver")
-    found = pq.read_table(tmp_path / "result.parquet")
-    pq.write_table(found.slice(1), tmp_path / "result.parquet")
+    result = pq.read_table(tmp_path / "result.parquet")
+    pq.write_table(result.slice(1), tmp_path / "result.parquet")
     assert (check("q2", data, tmp_path).missing, check("q2", data, tmp_path).unexpected) == (1, 0)
     (tmp_path / "result.parquet").unlink()
     assert not check("q2", data, tmp_path).ok

@@ -25,8 +25,8 @@ def letters(rng: np.random.Generator, lengths: Ints, gap: str = "") -> pa.Array:
 
 def texts(rng: np.random.Generator, rows: int, most: int, gap: str = " ") -> pa.Array:
     """Texts of three letters and more, fewer than `most`, with gaps in between but not at the ends."""
-    found = letters(rng, rng.integers(3, most, rows), gap)
-    return pc.utf8_trim(found, gap)
+    result = letters(rng, rng.integers(3, most, rows), gap)
+    return pc.utf8_trim(result, gap)
 
 
 def filling(rng: np.random.Generator, rows: int, spare: int) -> pa.Array:

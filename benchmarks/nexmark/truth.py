@@ -111,8 +111,8 @@ def opened(data: Path) -> duckdb.DuckDBPyConnection:
 def standing(source: str, kept: str) -> str:
     """What a log of changes leaves standing; what was taken back without having been told is an error."""
     net = f"SELECT {kept}, sum({SIGN})::BIGINT AS net_rows FROM {source} GROUP BY ALL"
-    told = "CASE WHEN net_rows < 0 THEN error('taken back, but never told') ELSE net_rows END"
-    return f"(SELECT {kept}, unnest(range({told})) FROM ({net}))"
+    given = "CASE WHEN net_rows < 0 THEN error('taken back, but never told') ELSE net_rows END"
+    return f"(SELECT {kept}, unnest(range({given})) FROM ({net}))"
 
 
 def check(query: str, data: Path, out: Path) -> Verdict:

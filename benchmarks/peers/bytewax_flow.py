@@ -164,8 +164,8 @@ class Retractions(StatefulBatchLogic[Event, tuple[str, int, int, int], Any]):
         for t, amount in values:
             if t >= self.watermark - self.lateness:
                 start = t - t % self.size
-                n, a, told = self.windows.get(start, (0, 0, None))
-                self.windows[start] = (n + 1, a + amount, told)
+                n, a, given = self.windows.get(start, (0, 0, None))
+                self.windows[start] = (n + 1, a + amount, given)
                 self.watermark = max(self.watermark, t - self.lag)
         return self.emit(self.watermark), self.RETAIN
 
@@ -177,13 +177,13 @@ class Retractions(StatefulBatchLogic[Event, tuple[str, int, int, int], Any]):
         """Changes of the closed windows; those that can change no more are dropped."""
         out: list[tuple[str, int, int, int]] = []
         for start in sorted(self.windows):
-            n, a, told = self.windows[start]
+            n, a, given = self.windows[start]
             if start + self.size > watermark:
                 break
-            if told != (n, a):
-                if told is not None:
-                    out.append(("-U", start, *told))
-                out.append(("+I" if told is None else "+U", start, n, a))
+            if given != (n, a):
+                if given is not None:
+                    out.append(("-U", start, *given))
+                out.append(("+I" if given is None else "+U", start, n, a))
                 self.windows[start] = (n, a, (n, a))
             if start + self.size + self.lateness <= watermark:
                 del self.windows[start]

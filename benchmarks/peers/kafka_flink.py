@@ -26,10 +26,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         "scan.bounded.mode": "latest-offset",
         "format": "json",
     }
-    told = ", ".join(f"'{name}' = '{value}'" for name, value in settings.items())
+    stated = ", ".join(f"'{name}' = '{value}'" for name, value in settings.items())
     env.execute_sql(
         f"""CREATE TABLE topic (user_id BIGINT, event_time BIGINT, amount BIGINT, seen AS TO_TIMESTAMP_LTZ(event_time, 3),
-        WATERMARK FOR seen AS seen - {interval(given.task.job.lag_ms)}) WITH ({told})"""
+        WATERMARK FOR seen AS seen - {interval(given.task.job.lag_ms)}) WITH ({stated})"""
     )
     env.execute_sql("CREATE TEMPORARY VIEW events (user_id, event_time, amount) AS SELECT user_id, seen, amount FROM topic")
     statements = env.create_statement_set()

@@ -77,7 +77,7 @@ def lookback(job: Job, events: Any) -> Any:
     size = job.size_ms * 1_000
 
     def totals(rows: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
-        found = []
+        result = []
         oldest = newest = total = 0
         for now, _ in rows:
             while newest < len(rows) and rows[newest][0] <= now:
@@ -86,13 +86,13 @@ def lookback(job: Job, events: Any) -> Any:
             while rows[oldest][0] < now - size:
                 total -= rows[oldest][1]
                 oldest += 1
-            found.append((now, newest - oldest, total))
-        return found
+            result.append((now, newest - oldest, total))
+        return result
 
     rows = pw.reducers.sorted_tuple(pw.make_tuple(events.event_time, events.amount))
     users = events.groupby(events.user_id).reduce(events.user_id, rows=rows)
-    found = users.select(users.user_id, row=pw.udf(totals, deterministic=True)(users.rows))
-    each = found.flatten(found.row)
+    result = users.select(users.user_id, row=pw.udf(totals, deterministic=True)(users.rows))
+    each = result.flatten(result.row)
     return each.select(each.user_id, event_time=each.row[0], count=each.row[1], sum_amount=each.row[2])
 
 

@@ -32,7 +32,7 @@ def run(folder: Path) -> None:
 def put(file: Path, *rows: tuple[str, int]) -> None:
     """Write one JSON object a line. Other programs should write elsewhere and rename, so that no half file is read."""
     file.parent.mkdir(exist_ok=True)
-    file.write_text("".join(json.dumps({"user": user, "at": at}) + "\n" for user, at in rows))
+    file.write_text("".join(json.dumps({"user": user, "at": moment}) + "\n" for user, moment in rows))
 
 
 with tempfile.TemporaryDirectory() as name:

@@ -17,9 +17,9 @@ def revenue(orders: Stream) -> ResultStream:
     )
 
 
-def order(amount: int, at: int) -> dict[str, object]:
+def order(amount: int, moment: int) -> dict[str, object]:
     """An order of shop a."""
-    return {"shop": "a", "amount": amount, "at": at}
+    return {"shop": "a", "amount": amount, "at": moment}
 
 
 def test_a_minute_fires_when_the_watermark_has_reached_its_end() -> None:

@@ -106,13 +106,15 @@ def _computed(sides: list[Side], on: object, where: str) -> On:
     if not any(isinstance(e, Expr) for item in items for e in item):
         return [str(e) for e, _ in items]
     names = []
-    for at, word in enumerate(("left", "right")):
-        side = sides[at]
-        found, computed = keys_of([item[at] for item in items], visible(side.schema), f"{where}(on), {word} side")
+    for side_number, word in enumerate(("left", "right")):
+        side = sides[side_number]
+        key_columns, computed = keys_of(
+            [item[side_number] for item in items], visible(side.schema), f"{where}(on), {word} side"
+        )
         mark = with_computed(side.mark, side.schema, computed)
         schema = pa.schema([*side.schema, *((n, evaluate.expr_type(e, side.schema)) for n, e in computed)])
-        sides[at] = attrs.evolve(side, mark=mark, schema=schema)
-        names.append(found)
+        sides[side_number] = attrs.evolve(side, mark=mark, schema=schema)
+        names.append(key_columns)
     return dict(zip(*names, strict=True))
 
 
@@ -133,19 +135,19 @@ def _keys(
     for ours, theirs in pairs:
         known_column(ours, schemas[0].names, f"{where}(on), left side")
         known_column(theirs, schemas[1].names, f"{where}(on), right side")
-    found = tuple(str(ours) for ours, _ in pairs), tuple(str(theirs) for _, theirs in pairs)
-    for side, keys in zip(("left", "right"), found, strict=True):
+    names = tuple(str(ours) for ours, _ in pairs), tuple(str(theirs) for _, theirs in pairs)
+    for side, keys in zip(("left", "right"), names, strict=True):
         twice = sorted({k for k in keys if keys.count(k) > 1})
         if twice:
             raise PlanError(f"a key of the {side} side is named twice", got=twice, hint="name it once")
-    for side, keyed, keys in zip(("left", "right"), keyed_by, found, strict=True):
+    for side, keyed, keys in zip(("left", "right"), keyed_by, names, strict=True):
         if keyed and keyed != keys:
             raise PlanError(
                 f"the {side} stream is keyed by other columns than it is joined on",
                 got=f"key_by {list(keyed)}, on {list(keys)}",
                 hint="leave `on` out, or leave .key_by out",
             )
-    return found
+    return names
 
 
 def _listed(on: object) -> list[str | Expr]:
@@ -212,10 +214,10 @@ def looked_up(
 ) -> tuple[BatchFunction, pa.Schema]:
     """The step over rows of `schema`, and the schema it makes."""
     one_of(how, "how", ("left", "inner"))
-    found = _table(table, reload)
-    keys = _lookup_keys(on, schema, found.schema)
-    valid = _validity(validity, at, schema, found.schema)
-    picked = _picked(columns, found.schema, keys, () if valid is None else (valid.starts, valid.ends))
+    static = _table(table, reload)
+    keys = _lookup_keys(on, schema, static.schema)
+    valid = _validity(validity, at, schema, static.schema)
+    picked = _picked(columns, static.schema, keys, () if valid is None else (valid.starts, valid.ends))
     taken = {n.lower() for n in schema.names}
     twice = [name for _, name in picked if name.lower() in taken]
     if twice:
@@ -224,8 +226,8 @@ def looked_up(
             got=", ".join(twice),
             hint=f'name them otherwise: columns={{"{twice[0]}": "{twice[0]}_found"}}',
         )
-    step = lookup.Lookup(found.current, keys, picked, how == "left", valid)
-    fields = [found.schema.field(column).with_name(name).with_nullable(True) for column, name in picked]
+    step = lookup.Lookup(static.current, keys, picked, how == "left", valid)
+    fields = [static.schema.field(column).with_name(name).with_nullable(True) for column, name in picked]
     return step, pa.schema([*schema, *fields])
 
 
@@ -243,7 +245,7 @@ def _table(table: Any, reload: Duration | None) -> LookupTable:
         driver_only = load is not None and hasattr(given, "toArrow")  # a Spark session is not there in the tasks
         if driver_only and reload_us is None:
             load = None
-        found = as_table(given)
+        rows = as_table(given)
     except TypeError as problem:
         raise PlanError(
             "lookup_join takes a table",
@@ -251,9 +253,9 @@ def _table(table: Any, reload: Duration | None) -> LookupTable:
             hint="pass a pyarrow.Table, a frame of pandas, Polars or DuckDB, a static Spark DataFrame, or a function that "
             "returns one; streams are joined with .interval_join, .asof_join or .window_join",
         ) from problem
-    schema = checked(found.schema.remove_metadata())
+    schema = checked(rows.schema.remove_metadata())
     try:
-        whole = fit.fit_table(found, schema, fit.LOOKUP)
+        whole = fit.fit_table(rows, schema, fit.LOOKUP)
     except fit.MisfitError as problem:
         raise problem.error("no row can be looked up in the table") from None
     return LookupTable(schema, None if load is not None else whole, load, reload_us, driver_only)
@@ -270,7 +272,7 @@ def _first(load: Callable[[], Any]) -> Any:
 
 def _lookup_keys(on: object, rows: pa.Schema, table: pa.Schema) -> tuple[tuple[Expr, Expr], ...]:
     """Return what of a row is equal to what of the table, checked."""
-    found = []
+    keys = []
     for ours, theirs in _pairs(on):
         pair = _key(ours, rows, "lookup_join(on)"), _key(theirs, table, "lookup_join(on), table")
         one, other = evaluate.expr_type(pair[0], rows), evaluate.expr_type(pair[1], table)
@@ -280,8 +282,8 @@ def _lookup_keys(on: object, rows: pa.Schema, table: pa.Schema) -> tuple[tuple[E
                 got=f"{_named(pair[0])} is {type_text(one)}, {_named(pair[1])} is {type_text(other)}",
                 hint=f'cast one of them: on=[(col("a").cast("{type_text(other)}"), "b")]',
             )
-        found.append(pair)
-    return tuple(found)
+        keys.append(pair)
+    return tuple(keys)
 
 
 def _pairs(on: object) -> list[tuple[object, object]]:
@@ -453,13 +455,13 @@ class JoinMethods(OptionMethods):
                 got=f"lower={shown(lower)}, upper={shown(upper)}",
                 hint='write for instance lower="-10 minutes", upper="5 minutes": both are added to the time of the left row',
             )
-        found = sides_of(self, right, on, "interval_join", left_time=how in ("semi", "anti"))
+        sides = sides_of(self, right, on, "interval_join", left_time=how in ("semi", "anti"))
         for name, bound in zip(("lower", "upper"), bounds, strict=True):
-            whole_ticks(found, name, bound)
-        columns = named(*found, checked_suffixes(suffixes))
+            whole_ticks(sides, name, bound)
+        columns = named(*sides, checked_suffixes(suffixes))
         if max_rows_per_key is not None:
             a_number(max_rows_per_key, "max_rows_per_key", 1, "pass a positive whole number, or None for no limit")
-        return self._joined(right, found, IntervalJoin(columns, how, *bounds, max_rows_per_key), idle_timeout)
+        return self._joined(right, sides, IntervalJoin(columns, how, *bounds, max_rows_per_key), idle_timeout)
 
     def asof_join(
         self,
@@ -526,11 +528,11 @@ class JoinMethods(OptionMethods):
                 hint='write tolerance="10 seconds"',
             )
         tolerance_us = None if tolerance is None else to_us(tolerance, "tolerance", allow_zero=True)
-        found = sides_of(self, right, on, "asof_join", left_time=True)
+        sides = sides_of(self, right, on, "asof_join", left_time=True)
         if tolerance_us is not None:
-            whole_ticks(found, "tolerance", tolerance_us)
-        columns = named(*found, checked_suffixes(suffixes))
-        return self._joined(right, found, AsofJoin(columns, how, direction, tolerance_us), idle_timeout)
+            whole_ticks(sides, "tolerance", tolerance_us)
+        columns = named(*sides, checked_suffixes(suffixes))
+        return self._joined(right, sides, AsofJoin(columns, how, direction, tolerance_us), idle_timeout)
 
     def window_join(
         self,
@@ -592,12 +594,12 @@ class JoinMethods(OptionMethods):
                 got=shown(window),
                 hint='write window=krishiv_py.windows.tumbling("1 min")',
             )
-        found = sides_of(self, right, on, "window_join")
+        sides = sides_of(self, right, on, "window_join")
         for name, length in finer_than_ms(window).items():
-            whole_ticks(found, name, length)
+            whole_ticks(sides, name, length)
         bounds = ("window_start", "window_end")
-        columns = named(*found, checked_suffixes(suffixes), taken=bounds)
-        return self._joined(right, found, WindowJoin(columns, how, window), idle_timeout)
+        columns = named(*sides, checked_suffixes(suffixes), taken=bounds)
+        return self._joined(right, sides, WindowJoin(columns, how, window), idle_timeout)
 
     def _joined(self, right: object, sides: Sides, join: Join, idle_timeout: Duration | None) -> ResultStream:
         idle_us = None if idle_timeout is None else to_us(idle_timeout, "idle_timeout")

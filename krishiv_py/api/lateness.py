@@ -50,14 +50,14 @@ def known_lag_us(node: Node, column: str) -> int:
     DurationError
         Where none is known.
     """
-    found = frame_lag_us(node, column) if isinstance(column, str) else None
-    if found is None:
+    lag_us = frame_lag_us(node, column) if isinstance(column, str) else None
+    if lag_us is None:
         raise DurationError(
             "the watermark has no `lag`",
             got=shown(column),
             hint='write .watermark("event_time", "5 s"); only a column of a DataFrame with .withWatermark(...) brings its own',
         )
-    return found
+    return lag_us
 
 
 class RowClass(Enum):

@@ -65,17 +65,17 @@ def named_outputs(outputs: Iterable[Output], what: str) -> dict[str, Output]:
     """
     if not is_collection(outputs):
         raise _no_outputs(what, outputs)
-    found: dict[str, Output] = {}
+    named: dict[str, Output] = {}
     for number, output in enumerate(outputs, 1):
         if not isinstance(output, Output):
             raise _no_outputs(what, output)
         name = output.name or f"output {number}"
-        if name in found:
+        if name in named:
             raise PlanError("two outputs have one name", got=name, hint="name them: .to(sink, name=...)")
-        found[name] = output
-    if not found:
+        named[name] = output
+    if not named:
         raise PlanError(f"{what} got no output", got="0 outputs", hint=f"write {what}([stream.to(sink)])")
-    return found
+    return named
 
 
 def _no_pipeline(given: object, what: str) -> PlanError:
@@ -99,14 +99,14 @@ def named_plans(streams: object, what: str, engine: Engine | None = None) -> lis
         For something else, and for no pipeline.
     """
     listed = list(streams) if is_collection(streams) else [streams]
-    found: list[tuple[str, PhysicalPlan]] = []
+    plans: list[tuple[str, PhysicalPlan]] = []
     for number, given in enumerate(listed, 1):
         if listed == [streams] or not isinstance(given, running.RunMethods):
             raise _no_pipeline(given, what)
-        found.append((f"output {number}", given._plan(engine)))
-    if not found:
+        plans.append((f"output {number}", given._plan(engine)))
+    if not plans:
         raise PlanError(f"{what} got no pipeline", got="0 pipelines", hint=f"write {what}([stream])")
-    return found
+    return plans
 
 
 def _no_outputs(what: str, got: object) -> PlanError:

@@ -131,11 +131,11 @@ class SessionOptions:
         """
         of_spark = {".master": self._master, ".app_name": self._app}
         given = [name for name, value in of_spark.items() if value is not None]
-        found = {}
+        stores = {}
         for name, value in self._settings:
             own = name.removeprefix(HADOOP)
             if name.startswith(HADOOP) and says_where(own):
-                found[own] = value
+                stores[own] = value
             else:
                 given.append(f".config({name!r})")
         if given:
@@ -143,4 +143,4 @@ class SessionOptions:
             raise PlanError(
                 "options of Spark for a session in process", got=", ".join(given), then="nothing would follow them", hint=hint
             )
-        return found
+        return stores

@@ -97,16 +97,16 @@ def _watermark(mark: Watermark) -> str:
 
 def _lags(mark: Watermark) -> list[tuple[str, int]]:
     """The streams of sources by the sides of joins, each with the lag of a watermark after its rows, µs."""
-    found, before = list[tuple[str, int]](), dict(stages_read(mark))
+    lags, before = list[tuple[str, int]](), dict(stages_read(mark))
     own = mark.spec
     specs: Sequence[tuple[str | None, WatermarkSpec]] = (
         own.sources if isinstance(own, MultiSourceWatermarkSpec) else ((None, own),)
     )
     for name, spec in specs:
         if name not in before:
-            found.append((name or "", spec.lag_us))
+            lags.append((name or "", spec.lag_us))
             continue
         stage = before[name]
         held_us = stage.operation.hold_back_us(stage.options) + spec.lag_us
-        found += [(".".join(filter(None, (name, inner))), held_us + lag_us) for inner, lag_us in _lags(stage.input)]
-    return found
+        lags += [(".".join(filter(None, (name, inner))), held_us + lag_us) for inner, lag_us in _lags(stage.input)]
+    return lags

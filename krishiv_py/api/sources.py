@@ -231,16 +231,16 @@ class FileSources:
                     hint='use on_malformed="fail" or "side_output"',
                 )
         columns = as_schema(schema) if schema is not None else None
-        found = self._runner.located(name, streaming)
-        columns = self._runner.infer(found, kind, settings) if columns is None else columns
+        located = self._runner.located(name, streaming)
+        columns = self._runner.infer(located, kind, settings) if columns is None else columns
         source = FileSource(
-            found[0],
+            located[0],
             kind,
             columns,
             bounded=not streaming,
             max_files_per_batch=max_files,
             options=tuple(sorted(settings.items())),
-            literal=found[1],
+            literal=located[1],
             missing_columns=lenient[0],
             nanoseconds=lenient[1],
             on_malformed=on_malformed,

@@ -19,8 +19,8 @@ def words(column: pa.Array) -> tuple[Ints, Ints]:
     """The lower and upper 64 bits of decimals without their point; of nulls anything."""
     if not len(column):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    found = np.frombuffer(column.buffers()[1], np.int64).reshape(-1, 2)[column.offset : column.offset + len(column)]
-    return found[:, 0], found[:, 1]
+    halves = np.frombuffer(column.buffers()[1], np.int64).reshape(-1, 2)[column.offset : column.offset + len(column)]
+    return halves[:, 0], halves[:, 1]
 
 
 def quotients(column: pa.Array, divisors: Ints) -> pa.Array:
@@ -31,11 +31,11 @@ def quotients(column: pa.Array, divisors: Ints) -> pa.Array:
     low = bits[:, 0]
     short = (bits[:, 1:] == (low >> 63)[:, None]).all(axis=1) & (low <= _EXACT_INTEGER) & (low >= -_EXACT_INTEGER)
     short &= divisors <= _EXACT_INTEGER // tens
-    found = np.zeros(n)
-    np.divide(low, divisors * float(tens), out=found, where=short & ~missing)  # of two exact doubles: rounded once
-    for at in np.flatnonzero(~short & ~missing).tolist():  # Python rounds the quotient of two integers once, too
-        found[at] = int.from_bytes(bits[at].tobytes(), "little", signed=True) / (tens * int(divisors[at]))
-    return pa.array(found, mask=missing)
+    quotient = np.zeros(n)
+    np.divide(low, divisors * float(tens), out=quotient, where=short & ~missing)  # of two exact doubles: rounded once
+    for row in np.flatnonzero(~short & ~missing).tolist():  # Python rounds the quotient of two integers once, too
+        quotient[row] = int.from_bytes(bits[row].tobytes(), "little", signed=True) / (tens * int(divisors[row]))
+    return pa.array(quotient, mask=missing)
 
 
 def doubles(column: pa.Array) -> pa.Array:
@@ -45,13 +45,13 @@ def doubles(column: pa.Array) -> pa.Array:
     scale = column.type.scale
     missing = column.is_null().to_numpy(zero_copy_only=False)
     long = np.ones(len(column), np.bool_)
-    found = np.zeros(len(column))
+    quotient = np.zeros(len(column))
     if pa.types.is_decimal128(column.type) and 0 <= scale <= _EXACT_TENS and len(column):
         low, high = words(column)
         long = (high != low >> 63) | (low > _EXACT_INTEGER) | (low < -_EXACT_INTEGER)
-        found = low / 10.0**scale  # both are exact, so the quotient is the nearest
+        quotient = low / 10.0**scale  # both are exact, so the quotient is the nearest
     long &= ~missing
     if long.any():  # read as text, which is rounded once
-        at = np.flatnonzero(long)
-        found[at] = pc.cast(pc.cast(column.take(pa.array(at)), pa.string()), pa.float64()).to_numpy()
-    return pa.array(found, mask=missing)
+        rows = np.flatnonzero(long)
+        quotient[rows] = pc.cast(pc.cast(column.take(pa.array(rows)), pa.string()), pa.float64()).to_numpy()
+    return pa.array(quotient, mask=missing)

@@ -230,8 +230,8 @@ def among(rows: pa.Table, others: pa.Table, names: list[str]) -> npt.NDArray[np.
     groups = group_rows(names, others, rows)
     wanted = np.zeros(groups.n, np.bool_)
     wanted[groups.ids[: others.num_rows]] = True
-    found: npt.NDArray[np.bool_] = wanted[groups.ids[others.num_rows :]]
-    return found
+    hits: npt.NDArray[np.bool_] = wanted[groups.ids[others.num_rows :]]
+    return hits
 
 
 _REFUSED: Final = 64
@@ -247,21 +247,21 @@ def first_come(times: Ints, held: Ints, most: int, reach_us: int) -> Mask:
     """
     takes = np.zeros(len(times), np.bool_)
     taken: list[int] = sorted(held.tolist())
-    at, refused = 0, 0
-    while at < len(times):
-        time = int(times[at])
+    end, refused = 0, 0
+    while end < len(times):
+        time = int(times[end])
         if bisect_right(taken, time + reach_us) - bisect_left(taken, time - reach_us) < most:
             insort(taken, time)
-            takes[at], refused = True, 0
-            at += 1
+            takes[end], refused = True, 0
+            end += 1
             continue
-        at, refused = at + 1, refused + 1
+        end, refused = end + 1, refused + 1
         if refused >= _REFUSED:  # whoever is refused stays refused: look for the next that is not among many at once
-            ahead, known = times[at : at + refused], np.array(taken)
+            ahead, known = times[end : end + refused], np.array(taken)
             within = np.searchsorted(known, ahead + reach_us, side="right") - np.searchsorted(known, ahead - reach_us)
             free = np.flatnonzero(within < most)
             step = int(free[0]) if len(free) else len(ahead)
-            at, refused = at + step, refused + step
+            end, refused = end + step, refused + step
     return takes
 
 

@@ -41,8 +41,8 @@ def by_groups(rows: pa.Table, ids: Ints, n: int) -> Iterator[tuple[pa.Table, Int
     ends = np.cumsum(np.bincount(ids, minlength=n))
     for low, high in portions(np.diff(ends, prepend=0), rows_a_part(rows)):
         begin, end = (int(ends[low - 1]) if low else 0), int(ends[high - 1])
-        at = order[begin:end]
-        yield pick(rows, at), ids[at] - low, high - low
+        chosen = order[begin:end]
+        yield pick(rows, chosen), ids[chosen] - low, high - low
 
 
 def by_size(rows: pa.Table) -> Iterator[pa.Table]:

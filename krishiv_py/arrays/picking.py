@@ -19,18 +19,18 @@ PART_BYTES: Final = 1 << 29
 """About so many bytes are a part; rows of very different length can make it larger, which is seen and mended."""
 
 
-def pick(rows: Rows, at: pa.Array | Ints) -> Rows:
+def pick(rows: Rows, rows_wanted: pa.Array | Ints) -> Rows:
     """The rows of a table, or the values of a column, at some positions; nulls where a position is null."""
-    at = as_arrow(at) if isinstance(at, np.ndarray) else at
-    found: Rows
+    rows_wanted = as_arrow(rows_wanted) if isinstance(rows_wanted, np.ndarray) else rows_wanted
+    picked: Rows
     try:
-        found = rows.take(at)
+        picked = rows.take(rows_wanted)
     except pa.ArrowInvalid:
         if isinstance(rows, pa.Table):
-            found = pa.Table.from_arrays([pick(column, at) for column in rows.columns], schema=rows.schema)
+            picked = pa.Table.from_arrays([pick(column, rows_wanted) for column in rows.columns], schema=rows.schema)
         else:
-            found = in_parts(rows, at)
-    return found
+            picked = in_parts(rows, rows_wanted)
+    return picked
 
 
 def rows_a_part(rows: pa.Table | pa.Array | pa.ChunkedArray) -> int:
@@ -38,10 +38,10 @@ def rows_a_part(rows: pa.Table | pa.Array | pa.ChunkedArray) -> int:
     return max(int(PART_BYTES * len(rows) // max(rows.nbytes, 1)), 1)
 
 
-def in_parts(column: pa.Array | pa.ChunkedArray, at: pa.Array) -> pa.ChunkedArray:
+def in_parts(column: pa.Array | pa.ChunkedArray, rows_wanted: pa.Array) -> pa.ChunkedArray:
     """The values of a column at some positions, as arrays that are each small enough."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    places = at.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    places = rows_wanted.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
     each = rows_a_part(column)
     parts = [part for low in range(0, len(places), each) for part in _parts(chunks, places[low : low + each])]
     return pa.chunked_array(parts, column.type)
@@ -62,13 +62,13 @@ def _part(chunks: Sequence[pa.Array], places: Ints) -> pa.Array:
     """The values at `places` of the arrays `chunks` one behind the other; -1 is null."""
     begins = np.cumsum([0, *map(len, chunks)])
     of_chunk = np.searchsorted(begins, places, side="right") - 1
-    found, order = [chunks[0].slice(0, 0)], []
+    parts, order = [chunks[0].slice(0, 0)], []
     for number in np.unique(of_chunk[places >= 0]).tolist():
         mine = np.flatnonzero((of_chunk == number) & (places >= 0))
-        found.append(chunks[number].take(pa.array(places[mine] - begins[number])))
+        parts.append(chunks[number].take(pa.array(places[mine] - begins[number])))
         order.append(mine)
     back = np.full(len(places), -1)
     if order:
         came = np.concatenate(order)
         back[came] = np.arange(len(came))
-    return pa.concat_arrays(found).take(pa.array(back, mask=back < 0))
+    return pa.concat_arrays(parts).take(pa.array(back, mask=back < 0))

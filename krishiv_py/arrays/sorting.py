@@ -64,8 +64,8 @@ def order_in_runs(runs: Ints, hashes: Ints, *then: Ints) -> Ints:
     same = ordered[1:] == ordered[:-1]
     tied = np.flatnonzero(np.append(False, same) | np.append(same, False))
     if len(tied):
-        at = order[tied]
-        order[tied] = at[np.lexsort((*(column[at] for column in then[::-1]), hashes[at], ordered[tied]))]
+        members = order[tied]
+        order[tied] = members[np.lexsort((*(column[members] for column in then[::-1]), hashes[members], ordered[tied]))]
     return order
 
 

@@ -22,7 +22,7 @@ def smallest(ranks: Ints, low: Ints, high: Ints, k: Ints) -> Ints:
     low, high, k : ndarray of int64
         By range.
     """
-    found = np.zeros(len(low), np.int64)
+    lowest = np.zeros(len(low), np.int64)
     for bit in range(int(ranks.max(initial=0)).bit_length() - 1, -1, -1):
         ones = (ranks >> bit) & 1
         zeros = running(1 - ones)
@@ -31,9 +31,9 @@ def smallest(ranks: Ints, low: Ints, high: Ints, k: Ints) -> Ints:
         k = np.where(right, k - (upto - below), k)
         low = np.where(right, zeros[-1] + low - below, below)
         high = np.where(right, zeros[-1] + high - upto, upto)
-        found |= right.astype(np.int64) << bit
+        lowest |= right.astype(np.int64) << bit
         ranks = np.concatenate([ranks[ones == 0], ranks[ones == 1]])
-    return found
+    return lowest
 
 
 def below(ranks: Ints, low: Ints, high: Ints, bound: Ints) -> Ints:

@@ -12,7 +12,7 @@ from krishiv_py.redaction import redacted
 from krishiv_py.session import Session
 from krishiv_py.spark.checkpoint.cluster import probed
 from krishiv_py.spark.setup.stores import check_stores
-from krishiv_py.spark.setup.survey import Found, survey, versions
+from krishiv_py.spark.setup.survey import Machine, survey, versions
 from krishiv_py.spark.tasks.failures import as_own
 from krishiv_py.storage.folders import absolute
 
@@ -48,32 +48,32 @@ def examine(session: Session, checkpoint: str | None = None) -> DoctorReport:
             return _report([], home, [f"driver: {problem}"])
         try:
             with probed([] if home is None else [home]) as folders, as_own("krishiv doctor"):
-                found = survey(session.spark, folders)
+                machines = survey(session.spark, folders)
         except OSError as problem:
             return _report([], home, [f"driver: {home} cannot be used: {problem}"])
         except KrishivError as problem:
             said = " ".join(str(problem).split())
             hint = next((hint for mark, hint in _HINTS if mark in said), "see the executors' logs")
             return _report([], home, [f"tasks fail: {said[:600]}. Hint: {hint}"])
-    return _report(found, home, [line for one in found for line in _problems(one)])
+    return _report(machines, home, [line for one in machines for line in _problems(one)])
 
 
-def _problems(found: Found) -> list[str]:
-    own, where = versions(), f"executor {found.executor} on {found.host}"
+def _problems(machine: Machine) -> list[str]:
+    own, where = versions(), f"executor {machine.executor} on {machine.host}"
     lines = []
-    if found.python.split(".")[:2] != platform.python_version().split(".")[:2]:
-        lines.append(f"{where}: Python {found.python}, the driver has {platform.python_version()}")
+    if machine.python.split(".")[:2] != platform.python_version().split(".")[:2]:
+        lines.append(f"{where}: Python {machine.python}, the driver has {platform.python_version()}")
     for name, version in own.items():
-        if found.versions.get(name) != version:
-            has = found.versions.get(name) or "missing"
+        if machine.versions.get(name) != version:
+            has = machine.versions.get(name) or "missing"
             lines.append(f"{where}: {name} {has}, the driver has {version or 'none'}")
-    if abs(found.skew_s) > _SKEW_S:
-        lines.append(f"{where}: its clock is off by at least {found.skew_s:+.1f} s; processing time would jump")
-    lines += [f"{where}: {path}: {problem}" for path, problem in found.problems.items()]
+    if abs(machine.skew_s) > _SKEW_S:
+        lines.append(f"{where}: its clock is off by at least {machine.skew_s:+.1f} s; processing time would jump")
+    lines += [f"{where}: {path}: {problem}" for path, problem in machine.problems.items()]
     return lines
 
 
-def _report(found: list[Found], home: str | None, problems: list[str]) -> DoctorReport:
+def _report(machines: list[Machine], home: str | None, problems: list[str]) -> DoctorReport:
     own = versions()
     rows = [("executor", "host", "Python", *own, "clock", "checkpoint")]
     rows.append(
@@ -86,12 +86,12 @@ def _report(found: list[Found], home: str | None, problems: list[str]) -> Doctor
             redacted(home or "-"),
         )
     )
-    for one in found:
+    for one in machines:
         reach = "-" if home is None else ("no" if one.problems else "yes")
         clock = "ok" if abs(one.skew_s) <= _SKEW_S else f"{one.skew_s:+.1f} s"
         seen = (one.versions.get(name) or "-" for name in own)
         rows.append((one.executor, one.host, one.python, *seen, clock, reach))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    verdict = [f"problem: {line}" for line in problems] or [f"no problem found on {len(found)} executor(s)"]
+    verdict = [f"problem: {line}" for line in problems] or [f"no problem found on {len(machines)} executor(s)"]
     return DoctorReport("\n".join([*lines, "", *verdict]), tuple(problems))

@@ -29,5 +29,5 @@ def move_checkpoint(given: argparse.Namespace) -> None:
     """
     # to Spark nothing of Spark is needed: its first micro-batch takes the state over
     with Session.in_process() if given.to == "spark" else Session.embedded() as session:
-        found = session.move(given.checkpoint, given.to, given.into, buckets=given.buckets)
-    print(f"the query of {given.checkpoint} goes on from {found}: start it with checkpoint={found!r}")
+        moved = session.move(given.checkpoint, given.to, given.into, buckets=given.buckets)
+    print(f"the query of {given.checkpoint} goes on from {moved}: start it with checkpoint={moved!r}")

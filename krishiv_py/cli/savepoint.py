@@ -25,5 +25,5 @@ def write_savepoint(given: argparse.Namespace) -> None:
     """
     on_spark = engine_of(absolute(given.checkpoint).rstrip("/")) == "spark"
     with Session.embedded() if on_spark else Session.in_process() as session:
-        found = session.savepoint(given.checkpoint, given.path)
-    print(f"the savepoint is {found}: start its query with savepoint={found!r} and a new checkpoint")
+        savepoint = session.savepoint(given.checkpoint, given.path)
+    print(f"the savepoint is {savepoint}: start its query with savepoint={savepoint!r} and a new checkpoint")

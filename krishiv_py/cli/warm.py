@@ -102,8 +102,8 @@ def run_small(archive: str) -> None:
         stream, sender = session.memory_stream("key string, at bigint")
         counts = stream.watermark("at", "1 s").key_by("key").tumbling_window("1 min").agg(count())
         query = counts.start(MemorySink())
-        for at in (0, 30_000, 90_000):
-            sender.send([{"key": "a", "at": at}])
+        for time_ms in (0, 30_000, 90_000):
+            sender.send([{"key": "a", "at": time_ms}])
             query.process_all_available()
         sender.close()
         query.process_all_available()

@@ -105,16 +105,16 @@ def _one_by_one(column: pa.Array, ok: Any, known: pa.Array, one: Callable[[str],
     bad = np.zeros(len(column), np.bool_)
     if not len(odd):
         return known, bad
-    found: list[Any] = []
-    for at in odd:
+    values: list[Any] = []
+    for row in odd:
         try:
-            found.append(one(column[int(at)].as_py()))
+            values.append(one(column[int(row)].as_py()))
         except (ValueError, ArithmeticError):
-            bad[at] = True
-            found.append(None)
+            bad[row] = True
+            values.append(None)
     at_odd = np.zeros(len(column), np.bool_)
     at_odd[odd] = True
-    return pc.replace_with_mask(known, pa.array(at_odd), pa.array(found, type_)), bad
+    return pc.replace_with_mask(known, pa.array(at_odd), pa.array(values, type_)), bad
 
 
 def _kept(column: pa.Array, ok: Any) -> pa.Array:
@@ -201,16 +201,16 @@ def _decimal(column: pa.Array, type_: pa.DataType) -> Converted:
 
 
 def _date(column: pa.Array, type_: pa.DataType) -> Converted:
-    found, bad = text.dates(column)
-    return found, _mask(bad, len(column))
+    dates, bad = text.dates(column)
+    return dates, _mask(bad, len(column))
 
 
 def _time(column: pa.Array, type_: pa.DataType) -> Converted:
-    found, faults = text.times(column, type_)
+    moments, faults = text.times(column, type_)
     bad = _mask(faults, len(column))
     if type_.tz is None:  # a zone would say another time
         bad |= text.flags(pc.match_substring_regex(column, r"[0-9]:[^+-]*([A-Za-z+-].*)$"))
-        return pc.if_else(pa.array(bad), pa.scalar(None, type_), found), bad
+        return pc.if_else(pa.array(bad), pa.scalar(None, type_), moments), bad
 
     def one(field: str) -> dt.datetime:
         inner = field.strip(_BLANKS)
@@ -235,7 +235,7 @@ def _time(column: pa.Array, type_: pa.DataType) -> Converted:
         value: dt.datetime = times[0].as_py()
         return value
 
-    return _one_by_one(column, pa.array(~bad), found, one)
+    return _one_by_one(column, pa.array(~bad), moments, one)
 
 
 def _mask(bad: Mask | None, n: int) -> Mask:
@@ -407,12 +407,12 @@ def records(lines: pa.Array, columns: int, options: CsvOptions) -> Records:
         parts.append(_by_arrow(lines.take(pa.array(by_arrow)), columns, options))
     odd = np.flatnonzero(quoted & ~plain)
     fields = [fields_of(line, options) for line in lines.take(pa.array(odd)).to_pylist()]
-    fits = np.array([found is not None and len(found) == columns for found in fields], np.bool_)
-    good = [found for found in fields if found is not None and len(found) == columns]
-    parts.append([pa.array([found[at] for found in good], pa.string()) for at in range(columns)])
+    fits = np.array([split_line is not None and len(split_line) == columns for split_line in fields], np.bool_)
+    good = [split_line for split_line in fields if split_line is not None and len(split_line) == columns]
+    parts.append([pa.array([split_line[i] for split_line in good], pa.string()) for i in range(columns)])
     where = np.concatenate([simple, by_arrow, odd[fits]])
     order = np.argsort(where, kind="stable")
-    joined = [pa.concat_arrays([part[at] for part in parts]).take(pa.array(order)) for at in range(columns)]
+    joined = [pa.concat_arrays([part[i] for part in parts]).take(pa.array(order)) for i in range(columns)]
     bad = np.concatenate([np.flatnonzero(~quoted & (separators != columns - 1)), odd[~fits]])
     return Records([_nulls(column, options) for column in joined], where[order], np.sort(bad))
 
@@ -430,14 +430,14 @@ def _split(lines: pa.Array, columns: int, options: CsvOptions) -> list[pa.Array]
     if options.trailing:
         flat = pc.utf8_rtrim(flat, characters=_BLANKS)
     flat = pc.if_else(pc.equal(flat, ""), pa.scalar(None, pa.string()), flat)
-    return [flat.take(pa.array(np.arange(at, len(flat), columns))) for at in range(columns)]
+    return [flat.take(pa.array(np.arange(i, len(flat), columns))) for i in range(columns)]
 
 
 def _by_arrow(lines: pa.Array, columns: int, options: CsvOptions) -> list[pa.Array]:
     """Fields of lines in which quotes stand around whole fields."""
-    names = [f"c{at}" for at in range(columns)]
+    names = [f"c{i}" for i in range(columns)]
     data = "\n".join(lines.to_pylist()).encode()
-    found = pacsv.read_csv(
+    table = pacsv.read_csv(
         pa.BufferReader(data),
         pacsv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names),
         pacsv.ParseOptions(
@@ -455,7 +455,7 @@ def _by_arrow(lines: pa.Array, columns: int, options: CsvOptions) -> list[pa.Arr
             quoted_strings_can_be_null=False,
         ),
     )
-    texts = [pa.concat_arrays([*found.column(name).chunks, pa.array([], pa.string())]) for name in names]
+    texts = [pa.concat_arrays([*table.column(name).chunks, pa.array([], pa.string())]) for name in names]
     return [pc.if_else(pc.equal(text, ""), pa.scalar(options.empty), text) for text in texts]  # empty between quotes
 
 
@@ -467,24 +467,24 @@ def fields_of(line: str, options: CsvOptions) -> list[str | None] | None:
     >>> fields_of('"a"b,"c,d",', CsvOptions())
     ['"a"b', 'c,d', None]
     """
-    found: list[str | None] = []
-    at = 0
+    fields: list[str | None] = []
+    position = 0
     while True:
-        read = _field(line, at, options)
+        read = _field(line, position, options)
         if read is None:
             return None
-        value, at = read
-        found.append(value)
-        if at >= len(line):
-            return found
-        at += 1  # the separator
-        if at == len(line):
-            return [*found, None]
+        value, position = read
+        fields.append(value)
+        if position >= len(line):
+            return fields
+        position += 1  # the separator
+        if position == len(line):
+            return [*fields, None]
 
 
-def _field(line: str, at: int, options: CsvOptions) -> tuple[str | None, int] | None:
+def _field(line: str, position: int, options: CsvOptions) -> tuple[str | None, int] | None:
     """A field that begins at a place, and where it ends."""
-    begin = at
+    begin = position
     if options.leading:
         while begin < len(line) and line[begin] <= _BLANK and line[begin] != options.separator:
             begin += 1
@@ -496,44 +496,44 @@ def _field(line: str, at: int, options: CsvOptions) -> tuple[str | None, int] | 
     return (text.rstrip(_BLANKS) if options.trailing else text) or None, end
 
 
-def _quoted(line: str, at: int, options: CsvOptions) -> tuple[str, int] | None:
+def _quoted(line: str, position: int, options: CsvOptions) -> tuple[str, int] | None:
     """The same of one whose quote was opened."""
     quote, escape, separator = options.quote, options.escape, options.separator
     out: list[str] = []
     ended = False
-    while at < len(line):
-        char = line[at]
+    while position < len(line):
+        char = line[position]
         if ended:  # a quote came before
             if char == separator:
-                return _or_empty("".join(out), options), at
-            rest = at
+                return _or_empty("".join(out), options), position
+            rest = position
             while rest < len(line) and line[rest] <= _BLANK and line[rest] != separator:
                 rest += 1
-            if rest > at and (rest == len(line) or line[rest] == separator):
+            if rest > position and (rest == len(line) or line[rest] == separator):
                 return _or_empty("".join(out), options), rest  # blanks between the quote and the separator
-            if rest == at and char == quote and not options.doubled:
+            if rest == position and char == quote and not options.doubled:
                 out.append(quote)
-                at += 1
+                position += 1
                 continue
-            if rest == at and char == escape:
+            if rest == position and char == escape:
                 return None
-            end = line.find(separator, max(rest, at + 1))
+            end = line.find(separator, max(rest, position + 1))
             end = len(line) if end < 0 else end
-            text = quote + "".join(out) + quote + line[at:end]
+            text = quote + "".join(out) + quote + line[position:end]
             return text.rstrip(_BLANKS) if options.trailing else text, end
-        following = line[at + 1 : at + 2]
+        following = line[position + 1 : position + 2]
         if char == escape and following and following in (quote, escape) and not (options.doubled and following != quote):
             out.append(following)
-            at += 2
+            position += 2
         elif char == quote:
             ended = True
-            at += 1
+            position += 1
         elif char == escape and not following:
-            at += 1
+            position += 1
         else:
             out.append(char)
-            at += 1
-    return _or_empty("".join(out), options), at
+            position += 1
+    return _or_empty("".join(out), options), position
 
 
 def _or_empty(text: str, options: CsvOptions) -> str:

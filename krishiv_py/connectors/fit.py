@@ -90,22 +90,22 @@ def exact_number(values: pa.Array, wanted: pa.DataType) -> pa.Array:
         return same_kind(values, wanted)
     if is_.is_float16(values.type):
         values = values.cast(pa.float32())
-    found = values.cast(wanted)
-    if _infinite(found) != _infinite(values):
+    exact = values.cast(wanted)
+    if _infinite(exact) != _infinite(values):
         raise pa.ArrowInvalid(f"a number is too large for {type_text(wanted)}")
-    if is_.is_decimal(wanted) and is_.is_floating(values.type) and not found.cast(values.type).equals(values):
+    if is_.is_decimal(wanted) and is_.is_floating(values.type) and not exact.cast(values.type).equals(values):
         raise pa.ArrowInvalid(f"a number has more digits than {type_text(wanted)}")
-    return found
+    return exact
 
 
 def exact_value(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     """As :func:`exact_number`, but a double is rounded to no float either."""
-    found = exact_number(values, wanted)
+    exact = exact_number(values, wanted)
     if pa.types.is_float64(values.type) and pa.types.is_float32(wanted):
-        rounded = pc.and_(pc.not_equal(found.cast(pa.float64()), values), pc.invert(pc.is_nan(values)))
+        rounded = pc.and_(pc.not_equal(exact.cast(pa.float64()), values), pc.invert(pc.is_nan(values)))
         if pc.any(rounded).as_py():
             raise pa.ArrowInvalid(f"a number has more digits than {type_text(wanted)}")
-    return found
+    return exact
 
 
 def cut_to_microseconds(values: pa.Array, wanted: pa.DataType) -> pa.Array:
@@ -162,8 +162,8 @@ def spelt(name: str, names: Sequence[str]) -> str | None:
     MisfitError
         When it appears twice.
     """
-    (at,) = places((name,), names, any_case=True)
-    return None if at is None else names[at]
+    (place,) = places((name,), names, any_case=True)
+    return None if place is None else names[place]
 
 
 def places(wanted: Sequence[str], given: Sequence[str], *, any_case: bool, path: Path = ()) -> list[int | None]:
@@ -178,20 +178,20 @@ def places(wanted: Sequence[str], given: Sequence[str], *, any_case: bool, path:
         return list(range(len(given)))
     by_name: dict[str, list[int]] = {}
     by_small: dict[str, list[int]] = {}
-    for at, name in enumerate(given):
-        by_name.setdefault(name, []).append(at)
+    for i, name in enumerate(given):
+        by_name.setdefault(name, []).append(i)
         if any_case:
-            by_small.setdefault(name.lower(), []).append(at)
-    found: list[int | None] = []
+            by_small.setdefault(name.lower(), []).append(i)
+    indices: list[int | None] = []
     for name in wanted:
         same = by_name.get(name) or by_small.get(name.lower(), [])
         if len(same) > 1:
-            names = [given[at] for at in same]
+            names = [given[i] for i in same]
             where = _where((*path, name))
             what = f"{where} appears twice" if name in by_name else f"no {where}, but {' and '.join(map(repr, names))}"
             raise MisfitError(what, "neither can be meant alone", "rename one of them")
-        found.append(same[0] if same else None)
-    return found
+        indices.append(same[0] if same else None)
+    return indices
 
 
 def fitted_batch(batch: pa.RecordBatch, schema: pa.Schema, rule: Rule, consequence: str) -> pa.RecordBatch:
@@ -245,10 +245,10 @@ def fit_batch(batch: pa.RecordBatch, schema: pa.Schema, rule: Rule) -> pa.Record
         return batch
     if not schema.names:  # rows without columns are counted
         return batch.select([])
-    found = []
-    for at, field in zip(_taken(batch.schema.names, schema.names, rule, ()), schema, strict=True):
-        found.append(fit_column(pa.nulls(batch.num_rows) if at is None else batch.column(at), field, rule))
-    return pa.RecordBatch.from_arrays(found, schema=schema)
+    columns = []
+    for i, field in zip(_taken(batch.schema.names, schema.names, rule, ()), schema, strict=True):
+        columns.append(fit_column(pa.nulls(batch.num_rows) if i is None else batch.column(i), field, rule))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def fit_table(table: pa.Table, schema: pa.Schema, rule: Rule) -> pa.Table:
@@ -352,12 +352,12 @@ class WrongTypeError(Exception):
 def _struct(values: pa.Array, wanted: pa.DataType, rule: Rule, path: Path) -> pa.Array:
     found_at = _taken([f.name for f in values.type], [f.name for f in wanted], rule, path)
     inside = values.flatten()  # a value under a null is none, whatever it is
-    found = [
-        pa.nulls(len(values), field.type) if at is None else fit(inside[at], field.type, rule, (*path, field.name))
-        for at, field in zip(found_at, wanted, strict=True)
+    columns = [
+        pa.nulls(len(values), field.type) if i is None else fit(inside[i], field.type, rule, (*path, field.name))
+        for i, field in zip(found_at, wanted, strict=True)
     ]
     mask = values.is_null() if values.null_count else None
-    return pa.StructArray.from_arrays(found, fields=list(wanted), mask=mask)
+    return pa.StructArray.from_arrays(columns, fields=list(wanted), mask=mask)
 
 
 def _map(values: pa.Array, wanted: pa.DataType, rule: Rule, path: Path) -> pa.Array:
@@ -387,17 +387,17 @@ def _taken(given: Sequence[str], wanted: Sequence[str], rule: Rule, path: Path) 
         what = f"{_where(path)} has a field twice" if path else "the batch has a column twice"
         names = ", ".join(shown(dot + name) for name, times in Counter(given).items() if times > 1)
         raise MisfitError(what, names, "leave one of them out, or rename it")
-    found = places(wanted, given, any_case=rule.any_case, path=path)
-    lost = [name for name, at in zip(wanted, found, strict=True) if at is None] if rule.missing == "fail" else []
-    unknown = set(range(len(given))) - set(found) if rule.extra == "fail" else set()
-    if lost and rule.extra == "skip":
-        raise lacking(given, lost[0], path)
-    if lost or unknown:
+    indices = places(wanted, given, any_case=rule.any_case, path=path)
+    absent = [name for name, i in zip(wanted, indices, strict=True) if i is None] if rule.missing == "fail" else []
+    unknown = set(range(len(given))) - set(indices) if rule.extra == "fail" else set()
+    if absent and rule.extra == "skip":
+        raise lacking(given, absent[0], path)
+    if absent or unknown:
         what = f"{_where(path)} has other fields than the stream" if path else "the batch has other columns than the stream"
-        missing, more = [dot + name for name in lost], [dot + given[at] for at in sorted(unknown)]
+        missing, more = [dot + name for name in absent], [dot + given[i] for i in sorted(unknown)]
         got = f"missing: {', '.join(missing) or 'none'}; unknown: {', '.join(more) or 'none'}"
         raise MisfitError(what, got, f"the {'fields' if path else 'columns'} are: {', '.join(map(shown, wanted[:20]))}")
-    return found
+    return indices
 
 
 def lacking(given: Sequence[str], name: str, path: Path = ()) -> MisfitError:

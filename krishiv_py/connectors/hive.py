@@ -71,16 +71,16 @@ def parted(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[str, pa.Tabl
     """
     codes, folders = np.zeros(table.num_rows, np.int64), [""]
     for name in names:
-        found = _texts(table[name], name).combine_chunks().dictionary_encode(null_encoding="encode")
-        texts = [_folder(name, text) for text in found.dictionary.to_pylist()]
-        codes = codes * len(texts) + found.indices.to_numpy(zero_copy_only=False)
+        folder_texts = _texts(table[name], name).combine_chunks().dictionary_encode(null_encoding="encode")
+        texts = [_folder(name, text) for text in folder_texts.dictionary.to_pylist()]
+        codes = codes * len(texts) + folder_texts.indices.to_numpy(zero_copy_only=False)
         used, codes = np.unique(codes, return_inverse=True)
-        folders = [f"{folders[at // len(texts)]}/{texts[at % len(texts)]}".lstrip("/") for at in used.tolist()]
+        folders = [f"{folders[i // len(texts)]}/{texts[i % len(texts)]}".lstrip("/") for i in used.tolist()]
     order = np.argsort(codes, kind="stable")
     rows = table.drop_columns(list(names)).take(pa.array(order))
     begins = np.searchsorted(codes[order], np.arange(len(folders) + 1))
-    for at, folder in enumerate(folders):
-        yield folder, rows.slice(begins[at], begins[at + 1] - begins[at])
+    for i, folder in enumerate(folders):
+        yield folder, rows.slice(begins[i], begins[i + 1] - begins[i])
 
 
 def _texts(values: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
@@ -105,4 +105,4 @@ def _folder(name: str, text: str | None) -> str:
 
 
 def _escaped(text: str) -> str:
-    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)

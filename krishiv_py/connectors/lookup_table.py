@@ -136,8 +136,8 @@ class LookupTable:
         if held is not None and (self.reload_us is None or now - held.at < self.reload_us / 1e6):
             return held.version, held.table
         version = 1 + (held.version if held is not None and isinstance(held.version, int) else 0)
-        found = mine[self.token] = _Held(now, version, self.loaded())
-        return found.version, found.table
+        current = mine[self.token] = _Held(now, version, self.loaded())
+        return current.version, current.table
 
     def _of(self, clock: object) -> dict[str, _Held]:
         """Return where the table is held for those who go by a clock; one that is loaded once is there for all."""
@@ -214,12 +214,12 @@ def as_bytes(table: pa.Table) -> bytes:
     return sink.getvalue()
 
 
-def as_table(found: Any) -> pa.Table:
+def as_table(given: Any) -> pa.Table:
     """An Arrow table from what holds Arrow data, or a static Spark DataFrame."""
-    spark = callable(getattr(found, "toArrow", None))
-    if spark and not getattr(found, "isStreaming", False):
-        return found.toArrow()
-    table = None if spark else arrow_table(found)
+    spark = callable(getattr(given, "toArrow", None))
+    if spark and not getattr(given, "isStreaming", False):
+        return given.toArrow()
+    table = None if spark else arrow_table(given)
     if table is None:
-        raise TypeError(f"a {type(found).__name__} is not a table")
+        raise TypeError(f"a {type(given).__name__} is not a table")
     return table

@@ -72,26 +72,26 @@ def file_columns(schema: pa.Schema, file: pq.ParquetFile, rule: Rule, *, instant
         When a name appears twice.
     """
     stored = file.schema_arrow
-    found = {}
-    for field, at in zip(schema, places(schema.names, stored.names, any_case=rule.any_case), strict=True):
-        if at is not None:
-            found[at] = FileColumn(field, stored.names[at], rule)
-    if any(_has_zone(column.field.type) for column in found.values()):
-        leaves = [file.schema.column(at).physical_type == "INT96" for at in range(len(file.schema))]
+    columns = {}
+    for field, i in zip(schema, places(schema.names, stored.names, any_case=rule.any_case), strict=True):
+        if i is not None:
+            columns[i] = FileColumn(field, stored.names[i], rule)
+    if any(_has_zone(column.field.type) for column in columns.values()):
+        leaves = [file.schema.column(i).physical_type == "INT96" for i in range(len(file.schema))]
         if instants or any(leaves):
             following = iter([True] * len(leaves) if instants else leaves)
-            for at, field in enumerate(stored):  # the leaves of columns that are not wanted are passed over
-                column = found.get(at)
+            for i, field in enumerate(stored):  # the leaves of columns that are not wanted are passed over
+                column = columns.get(i)
                 meant = _zoned(field.type, None if column is None else column.field.type, following, rule)
                 if column is not None and meant != field.type:
-                    found[at] = attrs.evolve(column, meant=meant)
-    return {column.field.name: column for column in found.values()}
+                    columns[i] = attrs.evolve(column, meant=meant)
+    return {column.field.name: column for column in columns.values()}
 
 
 def _has_zone(type_: pa.DataType) -> bool:
     if pa.types.is_timestamp(type_):
         return type_.tz is not None
-    return any(_has_zone(type_.field(at).type) for at in range(type_.num_fields))
+    return any(_has_zone(type_.field(i).type) for i in range(type_.num_fields))
 
 
 def _zoned(given: pa.DataType, wanted: pa.DataType | None, leaves: Iterator[bool], rule: Rule) -> pa.DataType:
@@ -103,9 +103,9 @@ def _zoned(given: pa.DataType, wanted: pa.DataType | None, leaves: Iterator[bool
     if is_.is_struct(given):
         inner: dict[int | None, pa.DataType] = {}
         if wanted is not None and is_.is_struct(wanted):
-            found = places([f.name for f in wanted], [f.name for f in given], any_case=rule.any_case)
-            inner = {at: f.type for at, f in zip(found, wanted, strict=True)}
-        return pa.struct([f.with_type(_zoned(f.type, inner.get(at), leaves, rule)) for at, f in enumerate(given)])
+            indices = places([f.name for f in wanted], [f.name for f in given], any_case=rule.any_case)
+            inner = {types: f.type for types, f in zip(indices, wanted, strict=True)}
+        return pa.struct([f.with_type(_zoned(f.type, inner.get(types), leaves, rule)) for types, f in enumerate(given)])
     if is_.is_map(given):
         pair = (wanted.key_type, wanted.item_type) if wanted is not None and is_.is_map(wanted) else (None, None)
         key = given.key_field.with_type(_zoned(given.key_type, pair[0], leaves, rule))

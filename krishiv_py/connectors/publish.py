@@ -248,7 +248,7 @@ class Publisher:
                 raise _gone(f"{gone} of {len(uploads)} uploads to {root}")
             self._give_up_staged(store, root, batch_id, staged)
             there = _with_partitions(store, store.entries(root))
-            store.delete(*(found.path for found in there if self._repeated(found.base_name, batch_id)))
+            store.delete(*(file.path for file in there if self._repeated(file.base_name, batch_id)))
         self._first = False
         with placed(self.folder):
             for each in uploads:
@@ -259,20 +259,20 @@ class Publisher:
     def _check_staged(self, store: Store, root: str, batch_id: int, staged: list[str]) -> None:
         """See that nobody has removed staged files, before any other file is removed."""
         staging = f"{root}/{staging_of(self.mark, batch_id)}"
-        found = store.entries(staging) if staged else []
-        gone = set(map(_base, staged)) - {each.base_name for each in found}
+        entries = store.entries(staging) if staged else []
+        gone = set(map(_base, staged)) - {each.base_name for each in entries}
         if gone:
             raise _gone(f"{len(gone)} of {len(staged)} in {staging}")
 
     def _give_up_staged(self, store: Store, root: str, batch_id: int, staged: list[str]) -> None:
         """Remove staged files of attempts that failed."""
         kept = set(map(_base, staged))
-        for found in store.entries(f"{root}/{STAGING}"):
-            if found.path.endswith(f"/{staging_of(self.mark, batch_id)}"):
-                inside = store.entries(found.path)
+        for entry in store.entries(f"{root}/{STAGING}"):
+            if entry.path.endswith(f"/{staging_of(self.mark, batch_id)}"):
+                inside = store.entries(entry.path)
                 store.delete(*(each.path for each in inside if each.is_file and each.base_name not in kept))
-            elif found.base_name.startswith(f"{self.mark}-"):
-                store.delete_folder(found.path)
+            elif entry.base_name.startswith(f"{self.mark}-"):
+                store.delete_folder(entry.path)
 
     def _move(self, store: Store, root: str, batch_id: int, names: list[str]) -> None:
         """Give staged files their names, and remove the staging folder."""
@@ -296,8 +296,8 @@ class Publisher:
 
     def _repeated(self, name: str, batch_id: int) -> bool:
         """Return whether a file is of this micro-batch or a later one, which a checkpoint put back from a copy runs again."""
-        found = _NAMED.match(name)
-        return found is not None and found[1] == self.mark and int(found[2]) >= batch_id
+        match = _NAMED.match(name)
+        return match is not None and match[1] == self.mark and int(match[2]) >= batch_id
 
 
 def _base(name: str) -> str:
@@ -318,11 +318,11 @@ def _above(place: str) -> list[str]:
 
 def _with_partitions(store: Store, there: list[pafs.FileInfo]) -> list[pafs.FileInfo]:
     """Return what is in a folder, and in the folders of partitions in it."""
-    found = list(there)
+    files = list(there)
     for each in there:
         if each.type == pafs.FileType.Directory and "=" in each.base_name:
-            found += store.entries(each.path, recursive=True)
-    return [each for each in found if each.is_file]
+            files += store.entries(each.path, recursive=True)
+    return [each for each in files if each.is_file]
 
 
 def _gone(got: str) -> OperatorError:

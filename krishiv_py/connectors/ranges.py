@@ -109,21 +109,21 @@ def next_ranges(source: Source, name: str, last: str | None) -> NotedRanges | No
         When it fails, plans what cannot be noted, or gives ranges with the position it was given; names the source.
     """
     with _blamed(source, "plan", f"the source {name} cannot plan", last):
-        found = source.plan(None if last is None else json.loads(last))
-    if found is None:
+        ranges = source.plan(None if last is None else json.loads(last))
+    if ranges is None:
         return None
-    if not isinstance(found, Planned) or isinstance(found.ranges, str) or not found.ranges:
+    if not isinstance(ranges, Planned) or isinstance(ranges.ranges, str) or not ranges.ranges:
         raise SourceError(
             f"the source {name} planned no batch",
-            got=shown(found),
+            got=shown(ranges),
             hint="return Planned(position, ranges) with at least one range, or None if there is nothing",
         )
     try:
-        noted = NotedRanges(_noted(found.position), tuple(map(_noted, found.ranges)))
+        noted = NotedRanges(_noted(ranges.position), tuple(map(_noted, ranges.ranges)))
     except (TypeError, ValueError) as problem:
         raise SourceError(
             f"the source {name} planned what cannot be noted",
-            got=f"{shown(found)}: {problem}",
+            got=f"{shown(ranges)}: {problem}",
             then="a restart could not go on from it",
             hint="use numbers, texts, lists and dicts with texts as keys",
         ) from problem
@@ -175,18 +175,18 @@ def backlog_of(source: Source, name: str, position: str | None) -> Backlog | Non
         When it fails, or gives what is not a number; names the source.
     """
     with _blamed(source, "backlog", f"the source {name} cannot say how much is waiting", position):
-        found: object = source.backlog(None if position is None else json.loads(position))
-    if found is None or _is_size(found):
-        return found
-    if isinstance(found, Mapping) and all(isinstance(p, str) and _is_size(n) for p, n in found.items()):
-        return dict(found)
+        size: object = source.backlog(None if position is None else json.loads(position))
+    if size is None or _is_size(size):
+        return size
+    if isinstance(size, Mapping) and all(isinstance(p, str) and _is_size(n) for p, n in size.items()):
+        return dict(size)
     hint = "return a whole number from 0, one for each partition by its name, or None where it is not known"
     what = f"the source {name} gave no number of what is waiting"
-    raise SourceError(what, got=shown(found), hint=hint)
+    raise SourceError(what, got=shown(size), hint=hint)
 
 
-def _is_size(found: object) -> TypeGuard[int]:
-    return isinstance(found, int) and not isinstance(found, bool) and found >= 0
+def _is_size(size: object) -> TypeGuard[int]:
+    return isinstance(size, int) and not isinstance(size, bool) and size >= 0
 
 
 def partition_of(source: Source, name: str, planned: str) -> str:
@@ -198,11 +198,11 @@ def partition_of(source: Source, name: str, planned: str) -> str:
         When the source fails, or gives what is not a name; names the source.
     """
     with _blamed(source, "partition_of", f"the source {name} cannot name the partition of a range", planned):
-        found: object = source.partition_of(json.loads(planned))
-    if found is not None and not isinstance(found, str):
+        partition: object = source.partition_of(json.loads(planned))
+    if partition is not None and not isinstance(partition, str):
         what = f"the source {name} gave no name of a partition"
-        raise SourceError(what, got=shown(found), hint="return a text, or None")
-    return found or ""
+        raise SourceError(what, got=shown(partition), hint="return a text, or None")
+    return partition or ""
 
 
 def _noted(value: Any) -> str:
@@ -215,10 +215,10 @@ def _noted(value: Any) -> str:
 
 def all_ranges(source: Source, name: str) -> list[NotedRanges]:
     """All batches of a finite source."""
-    found: list[NotedRanges] = []
-    while (batch := next_ranges(source, name, found[-1].position if found else None)) is not None:
-        found.append(batch)
-    return found
+    ranges: list[NotedRanges] = []
+    while (batch := next_ranges(source, name, ranges[-1].position if ranges else None)) is not None:
+        ranges.append(batch)
+    return ranges
 
 
 def read_range(source: Source, name: str, planned: str, schema: pa.Schema) -> Iterator[pa.RecordBatch | Malformed]:
@@ -232,14 +232,14 @@ def read_range(source: Source, name: str, planned: str, schema: pa.Schema) -> It
         When a batch lacks a column or a field, or has another type; names the source and the range.
     """
     try:
-        for found in source.read(json.loads(planned), schema.names):
-            if isinstance(found, Malformed):
+        for rows in source.read(json.loads(planned), schema.names):
+            if isinstance(rows, Malformed):
                 if source.on_malformed != "side_output":
-                    raise found.error()
-                yield found
+                    raise rows.error()
+                yield rows
                 continue
-            table = None if isinstance(found, pa.RecordBatch) else arrow_table(found)
-            for batch in [found] if table is None else table.to_batches():
+            table = None if isinstance(rows, pa.RecordBatch) else arrow_table(rows)
+            for batch in [rows] if table is None else table.to_batches():
                 if batch.num_rows:
                     yield fit.fit_batch(batch, schema, fit.SOURCE)
     except KrishivError:

@@ -78,14 +78,14 @@ def turn(sink: Sink) -> contextlib.AbstractContextManager[object]:
         if id(sink) not in _turns:
             weakref.finalize(sink, _turns.pop, id(sink), None)
             _turns[id(sink)] = threading.RLock()
-        found: contextlib.AbstractContextManager[object] = _turns[id(sink)]
-        return found
+        lock: contextlib.AbstractContextManager[object] = _turns[id(sink)]
+        return lock
 
 
-def written_by_another(sink: str, found: object, batch: OutputBatch) -> CheckpointError:
+def written_by_another(sink: str, identity: object, batch: OutputBatch) -> CheckpointError:
     """The error for a sink that holds `batch`, or a later one that was `found`: another process wrote it."""
     return CheckpointError(
-        f"{sink} holds batch {found} of this query already",
+        f"{sink} holds batch {identity} of this query already",
         got=f"batch {batch.batch_id} of {batch.output}",
         then="another process writes the same query, and rows would be doubled",
         hint="let one query run from a checkpoint",

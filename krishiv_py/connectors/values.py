@@ -83,9 +83,9 @@ class UnfitError(ValueError):
         self.at = 0
         self.path = ""
 
-    def inside(self, path: str, at: int) -> UnfitError:
+    def inside(self, path: str, index: int) -> UnfitError:
         """Return the same error, seen from the value around it."""
-        self.path, self.at = path + self.path, at
+        self.path, self.at = path + self.path, index
         return self
 
     def __str__(self) -> str:
@@ -131,11 +131,11 @@ def column(values: Sequence[Any], type_: pa.DataType, *, extra_fields: bool = Fa
         return _other(values, type_, extra_fields)
     if set(map(type, values)) <= plain:
         try:
-            found = _at_once(values, type_)
+            exact = _at_once(values, type_)
         except _WRONG:
-            found = None  # the careful way finds the value, or takes it
-        if found is not None:
-            return found
+            exact = None  # the careful way finds the value, or takes it
+        if exact is not None:
+            return exact
     return _carefully(values, type_, careful)
 
 
@@ -156,22 +156,22 @@ def _at_once(values: Sequence[Any], type_: pa.DataType) -> pa.Array | None:
 
 def _carefully(values: Sequence[Any], type_: pa.DataType, careful: Callable[[Any, pa.DataType], Any]) -> pa.Array:
     exact = []
-    for at, value in enumerate(values):
+    for i, value in enumerate(values):
         try:
             scalar = _unwrapped(value, type_)
             exact.append(None if is_null(scalar) else careful(scalar, type_))
         except UnfitError as problem:
-            raise problem.inside("", at) from None
+            raise problem.inside("", i) from None
         except _WRONG:
-            raise UnfitError(value, type_, "it is out of range").inside("", at) from None
+            raise UnfitError(value, type_, "it is out of range").inside("", i) from None
     try:
         return pa.array(exact, type_)
     except _WRONG:
-        for at, one in enumerate(exact):
+        for i, one in enumerate(exact):
             try:
                 pa.array([one], type_)
             except _WRONG:
-                raise UnfitError(values[at], type_, "it is out of range").inside("", at) from None
+                raise UnfitError(values[i], type_, "it is out of range").inside("", i) from None
         raise
 
 
@@ -200,7 +200,7 @@ def _refuse(value: object, type_: pa.DataType, why: str = "it is another kind of
     raise UnfitError(value, type_, why, hint)
 
 
-def _lost(value: object, type_: pa.DataType, hint: str = "") -> NoReturn:
+def _refuse_loss(value: object, type_: pa.DataType, hint: str = "") -> NoReturn:
     raise UnfitError(value, type_, "a part of the value would be lost", hint)
 
 
@@ -219,53 +219,53 @@ def _int(value: Any, type_: pa.DataType) -> int:
         if isinstance(value, decimal.Decimal) and value and value.adjusted() > 20:
             _refuse(value, type_, "it is out of range", "declare the column decimal")
         if value != int(value):
-            _lost(value, type_, "round it, or declare the column double")
+            _refuse_loss(value, type_, "round it, or declare the column double")
     elif not _is_whole(value):
         hint = ""
         if isinstance(value, (dt.datetime, np.datetime64)):
             hint = "give milliseconds since 1970: round(value.timestamp() * 1000), or declare the column timestamp"
         _refuse(value, type_, hint=hint)
-    found = int(value)
-    if not -(1 << (type_.bit_width - 1)) <= found < 1 << (type_.bit_width - 1):
+    whole = int(value)
+    if not -(1 << (type_.bit_width - 1)) <= whole < 1 << (type_.bit_width - 1):
         _refuse(value, type_, "it is out of range", "declare a wider type")
-    return found
+    return whole
 
 
 def _float(value: Any, type_: pa.DataType) -> float:
     if isinstance(value, (float, np.floating)):
-        found = float(value)
-        if isinstance(value, np.longdouble) and value == value and np.longdouble(found) != value:
-            _lost(value, type_)
+        number = float(value)
+        if isinstance(value, np.longdouble) and value == value and np.longdouble(number) != value:
+            _refuse_loss(value, type_)
     elif isinstance(value, decimal.Decimal) or _is_whole(value):
-        found = float(value)
-        exact = decimal.Decimal(found) == (value if isinstance(value, decimal.Decimal) else int(value))
-        if math.isfinite(found) and not exact:
-            _lost(value, type_, "give a float, or declare the column decimal or bigint")
-        if math.isinf(found) and not (isinstance(value, decimal.Decimal) and value.is_infinite()):
+        number = float(value)
+        exact = decimal.Decimal(number) == (value if isinstance(value, decimal.Decimal) else int(value))
+        if math.isfinite(number) and not exact:
+            _refuse_loss(value, type_, "give a float, or declare the column decimal or bigint")
+        if math.isinf(number) and not (isinstance(value, decimal.Decimal) and value.is_infinite()):
             _refuse(value, type_, "it is out of range")
     else:
         _refuse(value, type_)
-    if type_.bit_width == 32 and math.isfinite(found):
+    if type_.bit_width == 32 and math.isfinite(number):
         with np.errstate(over="ignore"):
-            narrow = float(np.float32(found))
+            narrow = float(np.float32(number))
         if math.isinf(narrow):
-            _lost(value, type_, "declare the column double")
-        if narrow != found and not isinstance(value, (float, np.floating)):
-            _lost(value, type_, "give a float, or declare the column double")
+            _refuse_loss(value, type_, "declare the column double")
+        if narrow != number and not isinstance(value, (float, np.floating)):
+            _refuse_loss(value, type_, "give a float, or declare the column double")
         return narrow
-    return found
+    return number
 
 
 def _text(value: Any, type_: pa.DataType) -> str:
     if not isinstance(value, str):
         hint = "decode it: value.decode()" if isinstance(value, (bytes, bytearray)) else "give a text: str(value)"
         _refuse(value, type_, hint=hint)
-    found = str.__str__(value)
+    plain = str.__str__(value)
     try:
-        found.encode()
+        plain.encode()
     except UnicodeEncodeError:
         _refuse(value, type_, "it holds half a surrogate pair, which UTF-8 cannot write")
-    return found
+    return plain
 
 
 def _bytes(value: Any, type_: pa.DataType) -> bytes:
@@ -277,7 +277,7 @@ def _bytes(value: Any, type_: pa.DataType) -> bytes:
 def _date(value: Any, type_: pa.DataType) -> dt.date:
     if isinstance(value, dt.datetime):
         if value.tzinfo is not None or value.time() != dt.time() or getattr(value, "nanosecond", None):
-            _lost(value, type_, "give its day: value.date()")
+            _refuse_loss(value, type_, "give its day: value.date()")
         return value.date()
     if isinstance(value, np.datetime64):
         if np.datetime_data(value)[0] != "D":
@@ -300,12 +300,12 @@ def _microseconds(value: Any, type_: pa.DataType) -> int:
         _refuse(value, type_, "it has no unit", "give a unit: np.timedelta64(5, 's')")
     count = int(value.astype(np.int64)) * step
     if unit in _UNIT_US:
-        found = count * _UNIT_US[unit]
+        us = count * _UNIT_US[unit]
     else:
-        found, rest = divmod(count, _PARTS_OF_US[unit])
+        us, rest = divmod(count, _PARTS_OF_US[unit])
         if rest:
-            _lost(value, type_, "round it to microseconds")
-    return found if -_INT64 <= found < _INT64 else _refuse(value, type_, "it is out of range")
+            _refuse_loss(value, type_, "round it to microseconds")
+    return us if -_INT64 <= us < _INT64 else _refuse(value, type_, "it is out of range")
 
 
 def _time(value: Any, type_: pa.DataType) -> Any:
@@ -321,7 +321,7 @@ def _time(value: Any, type_: pa.DataType) -> Any:
             hint = "give datetime.combine(day, time()) of the day"
         _refuse(value, type_, hint=hint)
     if getattr(value, "nanosecond", 0):
-        _lost(value, type_, "round it: value.round('us')")
+        _refuse_loss(value, type_, "round it: value.round('us')")
     offset = value.utcoffset()
     if offset is not None and type_.tz is None:
         _refuse(value, type_, "its time zone would be lost", "give value.replace(tzinfo=None), or declare the column timestamp")
@@ -336,29 +336,29 @@ def _length(value: Any, type_: pa.DataType) -> Any:
     if not isinstance(value, dt.timedelta):
         _refuse(value, type_, hint="give a datetime.timedelta: timedelta(seconds=n)")
     if getattr(value, "nanoseconds", 0):
-        _lost(value, type_, "round it: value.round('us')")
+        _refuse_loss(value, type_, "round it: value.round('us')")
     return (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
 
 
 def _decimal(value: Any, type_: pa.DataType) -> decimal.Decimal:
     if isinstance(value, decimal.Decimal):
-        found = value
+        number = value
     elif _is_whole(value):
-        found = decimal.Decimal(int(value))
+        number = decimal.Decimal(int(value))
     else:
         floating = isinstance(value, (float, np.floating))
         _refuse(value, type_, hint="give a Decimal: Decimal(str(value))" if floating else "give a decimal.Decimal")
-    if not found.is_finite():
+    if not number.is_finite():
         _refuse(value, type_, "it is not finite", "give None where there is no value")
     try:
-        found = found.quantize(decimal.Decimal((0, (1,), -type_.scale)), context=_EXACT)
+        number = number.quantize(decimal.Decimal((0, (1,), -type_.scale)), context=_EXACT)
     except decimal.InvalidOperation:
         _refuse(value, type_, "it is out of range", "declare a decimal of more digits")
     except decimal.Inexact:
-        _lost(value, type_, f"round it to {type_.scale} digits after the point, or declare more of them")
-    if found and found.adjusted() + 1 > type_.precision - type_.scale:
+        _refuse_loss(value, type_, f"round it to {type_.scale} digits after the point, or declare more of them")
+    if number and number.adjusted() + 1 > type_.precision - type_.scale:
         _refuse(value, type_, "it is out of range", "declare a decimal of more digits")
-    return found
+    return number
 
 
 _Rule: TypeAlias = tuple[frozenset[type], Callable[[Any, pa.DataType], Any] | None]
@@ -393,9 +393,9 @@ def _rules(type_: pa.DataType) -> _Rule:
 def _other(values: Sequence[Any], type_: pa.DataType, extra_fields: bool) -> pa.Array:
     """Types that no stream has as they are: by way of the one that a stream has instead."""
     if pa.types.is_null(type_):
-        for at, value in enumerate(values):
+        for i, value in enumerate(values):
             if not is_null(value):
-                raise UnfitError(value, type_, "the column has nulls only").inside("", at)
+                raise UnfitError(value, type_, "the column has nulls only").inside("", i)
         return pa.nulls(len(values))
     if pa.types.is_timestamp(type_):
         plain = pa.timestamp("us", type_.tz and "UTC")
@@ -403,15 +403,15 @@ def _other(values: Sequence[Any], type_: pa.DataType, extra_fields: bool) -> pa.
         plain = pa.duration("us") if pa.types.is_duration(type_) else normal_type(type_)
     if plain == type_:
         raise UnfitError(values[0] if values else None, type_, "no column can have this type")
-    found = column(values, plain, extra_fields=extra_fields)
+    exact = column(values, plain, extra_fields=extra_fields)
     try:
-        return found.cast(type_)
+        return exact.cast(type_)
     except pa.ArrowException:
-        for at in range(len(found)):
+        for i in range(len(exact)):
             try:
-                found.slice(at, 1).cast(type_)
+                exact.slice(i, 1).cast(type_)
             except pa.ArrowException:
-                raise UnfitError(values[at], type_, "a part of the value would be lost").inside("", at) from None
+                raise UnfitError(values[i], type_, "a part of the value would be lost").inside("", i) from None
         raise
 
 
@@ -446,12 +446,12 @@ def _required(array: pa.Array, field: pa.Field, path: str, missing: _Flags | Non
 def _structs(values: Sequence[Any], type_: pa.DataType, extra_fields: bool) -> pa.Array:
     rows, missing = _present(values, type_, frozenset({dict, _NONE}))
     names = {f.name for f in type_}
-    for at, row in enumerate(rows):
+    for i, row in enumerate(rows):
         if type(row) is not dict and row is not None:
-            row = rows[at] = _named(row, type_, at)
+            row = rows[i] = _named(row, type_, i)
         if row is not None and not extra_fields and not row.keys() <= names:
             name = next(n for n in row if n not in names)
-            raise unknown_name(row[name], type_, name, list(names)).inside(f".{name}", at)
+            raise unknown_name(row[name], type_, name, list(names)).inside(f".{name}", i)
     arrays = []
     for field in type_:
         name = field.name
@@ -473,7 +473,7 @@ def unknown_name(value: object, type_: pa.DataType, name: object, names: list[st
     return UnfitError(value, type_, "the struct does not have this field, its value would be lost", hint)
 
 
-def _named(row: Any, type_: pa.DataType, at: int) -> dict[Any, Any]:
+def _named(row: Any, type_: pa.DataType, index: int) -> dict[Any, Any]:
     """A value for a struct as a dict: any mapping, a tuple with names, or a plain one with an item for each field."""
     if isinstance(row, Mapping):
         return dict(row)
@@ -483,7 +483,7 @@ def _named(row: Any, type_: pa.DataType, at: int) -> dict[Any, Any]:
             names = [f.name for f in type_]
         if names is not None and len(names) == len(row):
             return dict(zip(names, row, strict=True))
-    raise UnfitError(row, type_, "it is another kind of value", "give a dict of its fields").inside("", at)
+    raise UnfitError(row, type_, "it is another kind of value", "give a dict of its fields").inside("", index)
 
 
 def _joined(parts: list[Any], missing: _Flags | None) -> tuple[list[Any], _Flags, pa.Array]:
@@ -498,20 +498,20 @@ def _joined(parts: list[Any], missing: _Flags | None) -> tuple[list[Any], _Flags
 
 
 def _from_items(problem: UnfitError, bounds: _Flags, label: str = "") -> UnfitError:
-    at = bisect.bisect_right(bounds.tolist(), problem.at) - 1
-    return problem.inside(f"{label}[{problem.at - int(bounds[at])}]", at)
+    row = bisect.bisect_right(bounds.tolist(), problem.at) - 1
+    return problem.inside(f"{label}[{problem.at - int(bounds[row])}]", row)
 
 
 def _lists(values: Sequence[Any], type_: pa.DataType, extra_fields: bool) -> pa.Array:
     parts, missing = _present(values, type_, frozenset({list, tuple, _NONE}))
-    for at, part in enumerate(parts):
+    for i, part in enumerate(parts):
         if not isinstance(part, (list, tuple, _NONE)):
             if isinstance(part, (str, bytes, bytearray, memoryview, Mapping)) or not isinstance(part, Collection):
-                raise UnfitError(part, type_, "it is another kind of value", "give a list").inside("", at)
+                raise UnfitError(part, type_, "it is another kind of value", "give a list").inside("", i)
             try:
-                parts[at] = list(part)
+                parts[i] = list(part)
             except Exception:  # noqa: BLE001  # a collection of the user's, or an expression, that refuses to be gone through
-                raise UnfitError(part, type_, "it is another kind of value", "give a list").inside("", at) from None
+                raise UnfitError(part, type_, "it is another kind of value", "give a list").inside("", i) from None
     items, bounds, offsets = _joined(parts, missing)
     try:
         below = _required(column(items, type_.value_type, extra_fields=extra_fields), type_.value_field, "")
@@ -522,13 +522,13 @@ def _lists(values: Sequence[Any], type_: pa.DataType, extra_fields: bool) -> pa.
 
 def _maps(values: Sequence[Any], type_: pa.DataType, extra_fields: bool) -> pa.Array:
     parts, missing = _present(values, type_, frozenset({dict, list, tuple, _NONE}))
-    for at, part in enumerate(parts):
+    for i, part in enumerate(parts):
         if isinstance(part, Mapping):
-            parts[at] = list(part.items())
+            parts[i] = list(part.items())
         elif part is not None and not (
             isinstance(part, (list, tuple)) and all(isinstance(p, (tuple, list)) and len(p) == 2 for p in part)
         ):
-            raise UnfitError(part, type_, "it is another kind of value", "give a dict, or a list of pairs").inside("", at)
+            raise UnfitError(part, type_, "it is another kind of value", "give a dict, or a list of pairs").inside("", i)
     items, bounds, offsets = _joined(parts, missing)
     try:
         keys = _required(column([k for k, _ in items], type_.key_type, extra_fields=extra_fields), type_.key_field, "")

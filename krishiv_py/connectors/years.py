@@ -23,13 +23,13 @@ def check_years(values: pa.Array | pa.ChunkedArray, name: str, where: str) -> No
         Saying that it cannot be written to `where`.
     """
     if pa.types.is_date32(values.type):
-        numbers, first, behind = values.cast(pa.int32()), _FIRST_US // _DAY_US, _BEHIND_US // _DAY_US
+        numbers, first, least = values.cast(pa.int32()), _FIRST_US // _DAY_US, _BEHIND_US // _DAY_US
     elif pa.types.is_timestamp(values.type):
-        numbers, first, behind = values.cast(pa.int64()), _FIRST_US, _BEHIND_US
+        numbers, first, least = values.cast(pa.int64()), _FIRST_US, _BEHIND_US
     else:
         return
-    found = pc.min_max(numbers).as_py()
-    if found["min"] is not None and not (found["min"] >= first and found["max"] < behind):
+    extremes = pc.min_max(numbers).as_py()
+    if extremes["min"] is not None and not (extremes["min"] >= first and extremes["max"] < least):
         raise not_written(name, where, "a time before year 1 or after 9999", "filter such rows")
 
 

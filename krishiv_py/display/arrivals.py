@@ -140,13 +140,13 @@ def _in_force(
             )
         return tuple(microseconds(us, "watermarks_us", UNSET, END_OF_TIME) for us in given)
     tracker = WatermarkTracker(WatermarkSpec(to_us(lag or 0, "lag", allow_zero=True)))
-    found = []
+    in_force = []
     for begin, end in itertools.pairwise(edges):
-        found.append(tracker.current)
+        in_force.append(tracker.current)
         seen = times[begin:end][usable[begin:end]]
         tracker.saw({ONLY: int(seen.max())} if len(seen) else {}, 0)
         tracker.settle(0)
-    return tuple(found)
+    return tuple(in_force)
 
 
 def _reasons(
@@ -169,24 +169,24 @@ def _reasons(
     marks = [int(us) if ok else UNSET for us, ok in zip(met, known, strict=True)]
     labels = [_label(row) for row in late.select(shared).to_pylist()]
     wanted = Counter(zip(labels, marks, late[reason].to_pylist(), strict=True))
-    found: list[str | None] = [None] * rows.num_rows
+    reasons: list[str | None] = [None] * rows.num_rows
     batch_of = np.repeat(np.arange(len(in_force)), np.diff(edges))
     by_row: dict[tuple[str, int], list[str]] = {}
     for (label, mark, why), n in wanted.items():
         by_row.setdefault((label, mark), []).extend([why] * n)
-    for at, row in enumerate(rows.select(shared).to_pylist()):
-        in_batch = in_force[int(batch_of[at])]
+    for index, row in enumerate(rows.select(shared).to_pylist()):
+        in_batch = in_force[int(batch_of[index])]
         waiting = by_row.get((_label(row), in_batch if in_batch == UNSET else in_batch // tick * tick))
         if waiting:
-            found[at] = waiting.pop()
-    lost = sum(map(len, by_row.values()))
-    if lost:
+            reasons[index] = waiting.pop()
+    late_count = sum(map(len, by_row.values()))
+    if late_count:
         raise PlanError(
             "late rows that came in no batch",
-            got=f"{lost} of {late.num_rows}",
+            got=f"{late_count} of {late.num_rows}",
             hint="pass the batches as they were sent, and the lag, or watermarks_us, of the query",
         )
-    return tuple(found)
+    return tuple(reasons)
 
 
 def _label(row: dict[str, object]) -> str:

@@ -111,8 +111,8 @@ class Lateness:
 
     def seen(self, progress: Progress) -> Progress:
         """Return the progress, with a doubt for each stage whose rows have left their profile."""
-        found = (watch.take(self._counted(progress, number)) for number, watch in self._watches.items())
-        return attrs.evolve(progress, doubts=(*progress.doubts, *filter(None, found))) if self._watches else progress
+        moved = (watch.take(self._counted(progress, number)) for number, watch in self._watches.items())
+        return attrs.evolve(progress, doubts=(*progress.doubts, *filter(None, moved))) if self._watches else progress
 
     def _counted(self, progress: Progress, number: int) -> LatenessProfile:
         spec = self.plan.stages[number].spec

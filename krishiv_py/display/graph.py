@@ -61,7 +61,7 @@ def drawn(boxes: tuple[Box, ...]) -> str:
         used[passed : column + 1] = [row + 1] * (column + 1 - passed)
     wide = max(x for x, _ in places) + _WIDE + _EDGE
     high = max(y for _, y in places) + _HIGH + _EDGE
-    arrows = "".join(_arrow(places[n], places[at]) for at, box in enumerate(boxes) for n in box.inputs)
+    arrows = "".join(_arrow(places[n], places[number]) for number, box in enumerate(boxes) for n in box.inputs)
     label = ", ".join(f"{box.kind} {box.name}" for box in boxes)
     return (
         f"<svg class='graph' width='{wide}' height='{high}' viewBox='0 0 {wide} {high}' role='img' aria-label='{shown(label)}'>"

@@ -52,7 +52,7 @@ def plan_html(plan: Explained) -> str:
         One ``<div>``, complete in itself.
     """
     heart = plan.physical.steps[-2]
-    steps = [(part.title if at == 0 else f"↓ {part.title}", _code(part.detail)) for at, part in enumerate(plan.flow)]
+    steps = [(part.title if number == 0 else f"↓ {part.title}", _code(part.detail)) for number, part in enumerate(plan.flow)]
     route = "collect() and run(): one Spark job; start(): micro-batches" if heart.route == "bounded" else heart.route
     steps.append(("↓ route", f"<b>{shown(route)}</b>, because {shown(heart.why)}"))
     stages = [(s.name, f"{shown(s.what)}, because {shown(s.why)}") for s in plan.physical.steps]
@@ -211,5 +211,5 @@ def _code(text: str) -> str:
 def size(n: int) -> str:
     """Return a count of bytes in the unit that people read."""
     units = ("B", "KiB", "MiB", "GiB", "TiB")
-    at = min(max(n.bit_length() - 1, 0) // 10, len(units) - 1)
-    return f"{n} B" if at == 0 else f"{n / 1024**at:.1f} {units[at]}"
+    unit = min(max(n.bit_length() - 1, 0) // 10, len(units) - 1)
+    return f"{n} B" if unit == 0 else f"{n / 1024**unit:.1f} {units[unit]}"

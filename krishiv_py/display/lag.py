@@ -127,11 +127,11 @@ class LatenessProfile:
         return f"<p>{escaped(self._title())}</p>" + "".join(_table_html(lines) for lines in shown_tables)
 
     def _title(self) -> str:
-        behind = int(self.behind_rows[self.behind_us > 0].sum())
+        rows_late = int(self.behind_rows[self.behind_us > 0].sum())
         most = _length(int(self.behind_us[-1])) if len(self.behind_us) else "0 s"
         without = f", {self.without_time} without an event time" if self.without_time else ""
         given = f"{self.rows} rows by {self.time!r}, in the order of {self.order}"
-        return f"{given}: {behind} came after a newer row, at most {most}{without}"
+        return f"{given}: {rows_late} came after a newer row, at most {most}{without}"
 
     def _columns(self) -> tuple[tuple[str, ...], list[list[str]]]:
         """Return titles and texts of the table."""
@@ -155,10 +155,10 @@ class LatenessProfile:
         shares = self.group_lags["late_share"].to_pylist()
         head = (self.groups.column_names[0], "rows", "behind", "at most", *(f"late at {_length(lag)}" for lag in lags))
         lines: list[Sequence[str]] = [head]
-        for at, row in enumerate(self.groups.slice(0, most).to_pylist()):
-            value, rows, behind, most_us, _ = row.values()
-            lost = shares[at * len(lags) : (at + 1) * len(lags)]
-            lines.append((str(value), str(rows), str(behind), _length(most_us), *map(_percent, lost)))
+        for index, row in enumerate(self.groups.slice(0, most).to_pylist()):
+            value, rows, rows_late, most_us, _ = row.values()
+            lost_shares = shares[index * len(lags) : (index + 1) * len(lags)]
+            lines.append((str(value), str(rows), str(rows_late), _length(most_us), *map(_percent, lost_shares)))
         return lines
 
 
@@ -272,26 +272,26 @@ def lateness_profile(
         if lags is not None
         else sorted({_lag_for(behind_us, behind_rows, share) for share in _SHARES})
     )
-    found: dict[str, pa.Array] = {"lag_us": pa.array(tried, pa.int64())}
+    columns: dict[str, pa.Array] = {"lag_us": pa.array(tried, pa.int64())}
     beyond = len(times) - np.append(0, np.cumsum(behind_rows))[np.searchsorted(behind_us, tried, side="right")]
-    found["late"] = pa.array(beyond, pa.int64())
-    found["late_share"] = pa.array(beyond / max(len(times), 1), pa.float64())
+    columns["late"] = pa.array(beyond, pa.int64())
+    columns["late_share"] = pa.array(beyond / max(len(times), 1), pa.float64())
     values = None if by is None else grouping.group([table[by].take(pa.array(kept))], len(times))
     size = None if window is None else to_us(window, "window")
     clock = arrived[kept] if arrived is not None and _is_instant(table[arrival]) else None
     costs = [_Cost.of(times, before, numbers, size, lag, clock, None if values is None else values.ids) for lag in tried]
     if size is not None:
-        found["held"] = pa.array([cost.held for cost in costs], pa.int64())
-        found["open"] = pa.array([cost.open for cost in costs], pa.int64())
+        columns["held"] = pa.array([cost.held for cost in costs], pa.int64())
+        columns["open"] = pa.array([cost.open for cost in costs], pa.int64())
     if clock is not None:
-        found["delay_us"] = pa.array([cost.delay_us for cost in costs], pa.int64())
+        columns["delay_us"] = pa.array([cost.delay_us for cost in costs], pa.int64())
     groups = group_lags = None
     if by is not None and values is not None:
         named = table[by].take(pa.array(kept)).take(pa.array(values.first))
         groups, group_lags = _by_value(named, by, values.ids, values.n, times, numbers, lateness, tried)
     named_order = "the rows" if arrived_by is None else repr(arrived_by)
     without = len(usable) - len(kept)
-    return LatenessProfile(pa.table(found), groups, group_lags, len(kept), without, time, named_order, behind_us, behind_rows)
+    return LatenessProfile(pa.table(columns), groups, group_lags, len(kept), without, time, named_order, behind_us, behind_rows)
 
 
 def _order_column(rows: object, arrival: str | None, order: str | None) -> str | None:
@@ -314,9 +314,9 @@ def _order_column(rows: object, arrival: str | None, order: str | None) -> str |
 
 def _plain(table: pa.Table, time: str) -> pa.Table:
     """Return the table with event times in µs, where they are finer: digits below do not matter for a lag."""
-    for at, field in enumerate(table.schema):
+    for i, field in enumerate(table.schema):
         if pa.types.is_string_view(field.type):  # which Polars gives, and Arrow does not sort
-            table = table.set_column(at, field.name, table[field.name].cast(pa.string()))
+            table = table.set_column(i, field.name, table[field.name].cast(pa.string()))
     type_ = table.schema.field(time).type
     if not (pa.types.is_timestamp(type_) and type_.unit == "ns"):
         return table
@@ -410,9 +410,9 @@ def _delay(ends: Ints, newest: Ints, lag: int, clock: Ints | None) -> int | None
     """Return the median time from an end to the arrival of the row whose watermark reaches it, µs."""
     if clock is None:
         return None
-    at = np.searchsorted(newest, ends + lag)
-    done = at < len(newest)
-    return int(np.median(clock[at[done]] - ends[done])) if done.any() else None
+    position = np.searchsorted(newest, ends + lag)
+    done = position < len(newest)
+    return int(np.median(clock[position[done]] - ends[done])) if done.any() else None
 
 
 def _by_value(
@@ -423,11 +423,11 @@ def _by_value(
     np.maximum.at(own, ids, _own_lateness(ids, times, batches))
     np.maximum.at(most, ids, lateness)
     rows = np.bincount(ids, minlength=n).astype(np.int64)
-    lost = [np.bincount(ids[lateness > lag], minlength=n).astype(np.int64) for lag in tried]
-    behind = np.bincount(ids[lateness > 0], minlength=n).astype(np.int64)
+    lost_rows = [np.bincount(ids[lateness > lag], minlength=n).astype(np.int64) for lag in tried]
+    late_rows = np.bincount(ids[lateness > 0], minlength=n).astype(np.int64)
     order = np.argsort(-most, kind="stable")
-    groups = pa.table({name: named, "rows": rows, "behind": behind, "most_us": most, "own_us": own}).take(pa.array(order))
-    late = np.stack(lost, axis=1)[order] if lost else np.zeros((n, 0), np.int64)
+    groups = pa.table({name: named, "rows": rows, "behind": late_rows, "most_us": most, "own_us": own}).take(pa.array(order))
+    late = np.stack(lost_rows, axis=1)[order] if lost_rows else np.zeros((n, 0), np.int64)
     group_lags = pa.table(
         {
             name: groups[name].take(pa.array(np.repeat(np.arange(n), len(tried)))),
@@ -451,9 +451,9 @@ def _own_lateness(ids: Ints, times: Ints, batches: Ints) -> Ints:
     begin = np.repeat(starts, np.diff(starts, append=len(value)))
     known = (begin > 0) & (value[begin - 1] == value)
     before = instants[newest[begin - 1] % len(instants)]
-    found = np.zeros(len(times), np.int64)
-    found[order] = np.where(known, np.maximum(before - times[order], 0), 0)
-    return found
+    lateness = np.zeros(len(times), np.int64)
+    lateness[order] = np.where(known, np.maximum(before - times[order], 0), 0)
+    return lateness
 
 
 def _table_html(lines: Sequence[Sequence[str]]) -> str:

@@ -216,8 +216,8 @@ def _charts(samples: Sequence[Sample]) -> str:
     """Draw the numbers of the last minutes as lines."""
     if len(samples) < 3:  # two samples make one rate, which is not a line
         return ""
-    at = np.array([s.at_s for s in samples])
-    took, rows = np.diff(at), np.diff([s.rows for s in samples])
+    times_s = np.array([s.at_s for s in samples])
+    took, rows = np.diff(times_s), np.diff([s.rows for s in samples])
     marks = np.array([float(s.watermark_us) if UNSET < s.watermark_us < END_OF_TIME else np.nan for s in samples])
     watermark = np.diff(marks) / 1e6 / np.maximum(took, 1e-9)
     lines = [
@@ -226,7 +226,7 @@ def _charts(samples: Sequence[Sample]) -> str:
         ("open windows", np.array([float(s.open_windows) for s in samples[1:]]), ",.0f"),
         ("milliseconds of the last batch", np.array([1e3 * s.batch_seconds for s in samples[1:]]), ",.1f"),
     ]
-    span = _span(round(1e6 * (at[-1] - at[0])))
+    span = _span(round(1e6 * (times_s[-1] - times_s[0])))
     charts = [
         _chart(title, values, f"{values[-1]:{form}}" if np.isfinite(values[-1]) else "-", span) for title, values, form in lines
     ]
@@ -270,7 +270,7 @@ def _sources(progress: Progress, now_us: int) -> str:
             str(progress.backlog.get(name, "")),
             str(progress.held_back.get(name, "")),
         )
-        for name, us in sorted(marks.items(), key=lambda found: found[1])
+        for name, us in sorted(marks.items(), key=lambda item: item[1])
     ]
     return _table("Sources", ("source", "watermark", "delay", "", "backlog", "put off"), lines)
 

@@ -102,12 +102,12 @@ def timeline(
     heights = per * len(chosen)
     figure = Figure(figsize=(_WIDTH, 0.9 + 2.7 * sum(heights)), layout="constrained")
     grid = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
-    for at, (mask, group) in enumerate(zip(masks, laned, strict=True)):
-        above, *below = grid[len(per) * at : len(per) * (at + 1)]
+    for lane, (mask, group) in enumerate(zip(masks, laned, strict=True)):
+        above, *below = grid[len(per) * lane : len(per) * (lane + 1)]
         _rows(above, axis, came, mask)
         for strip in below:
             _windows(above, strip, axis, group)
-        title = "" if key is None else f"{key} = {chosen[at]}"
+        title = "" if key is None else f"{key} = {chosen[lane]}"
         above.set_title(title, loc="left", fontsize="medium", fontweight="bold")
     _dress(figure, grid[-1], axis)
     return figure
@@ -137,22 +137,24 @@ def lateness(late: RowsLike) -> Figure:
     late = late_table(late)
     names = late.column_names[-3:]
     reasons = Counter(late[names[0]].to_pylist())
-    behind = late[names[2]].drop_null().to_numpy()
+    late_us = late[names[2]].drop_null().to_numpy()
     others = set(reasons) - {"late"}
     figure = Figure(figsize=(_WIDTH, 3.6), layout="constrained")
     left, *right = figure.subplots(1, 2 if others else 1, squeeze=False, width_ratios=[3, 1.6] if others else [1])[0]
-    unit, us = unit_for(int(behind.max()) if len(behind) else 0)
-    if len(behind):
-        bins = min(40, max(10, len(behind) // 10))
-        left.hist(behind / us, bins=bins, range=(0, behind.max() / us), color=_ROW, edgecolor="white", linewidth=0.5)
+    unit, us = unit_for(int(late_us.max()) if len(late_us) else 0)
+    if len(late_us):
+        bins = min(40, max(10, len(late_us) // 10))
+        left.hist(late_us / us, bins=bins, range=(0, late_us.max() / us), color=_ROW, edgecolor="white", linewidth=0.5)
         for share, style in ((50, "--"), (95, ":")):
-            at = float(np.percentile(behind, share, method="inverted_cdf")) / us  # a value that is there: so many are within
-            left.axvline(at, color=_LINE, linestyle=style, label=f"{share} % within {at:.3g} {unit}")
+            at_share = (
+                float(np.percentile(late_us, share, method="inverted_cdf")) / us
+            )  # a value that is there: so many are within
+            left.axvline(at_share, color=_LINE, linestyle=style, label=f"{share} % within {at_share:.3g} {unit}")
         left.set_xlim(left=0)
         left.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False, borderaxespad=0)
     left.yaxis.set_major_locator(MaxNLocator(integer=True))
     _plain(left, f"behind the watermark ({unit})", "late rows")
-    left.set_title(f"{len(behind):,} late rows".replace(",", "\u202f"), loc="left", fontsize="medium", fontweight="bold")
+    left.set_title(f"{len(late_us):,} late rows".replace(",", "\u202f"), loc="left", fontsize="medium", fontweight="bold")
     for axes in right:
         _reasons(axes, reasons)
     return figure

@@ -39,11 +39,11 @@ def as_table(rows: Any, what: str) -> pa.Table:
     try:
         if of_spark(rows) and not rows.isStreaming:
             return rows.toArrow()
-        found = arrow_table(rows)
-        if found is None and not isinstance(rows, type) and callable(getattr(rows, "collect", None)) and not of_spark(rows):
-            found = arrow_table(rows.collect())
-        if found is not None:
-            return found
+        table = arrow_table(rows)
+        if table is None and not isinstance(rows, type) and callable(getattr(rows, "collect", None)) and not of_spark(rows):
+            table = arrow_table(rows.collect())
+        if table is not None:
+            return table
         if isinstance(rows, (list, tuple)) and all(isinstance(r, dict) for r in rows):
             names = list(dict.fromkeys(name for row in rows for name in row))  # of all rows: the first may lack one
             return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})

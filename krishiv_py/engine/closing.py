@@ -28,11 +28,11 @@ def closing_stages(plan: PhysicalPlan, name: str | None) -> list[int]:
     """
     if name is not None:
         return [plan.stage_called(name)]
-    found = [n for n in plan.roots if not plan.stages[n].stateless] or [0]
-    if len({plan.stages[n].spec.keys for n in found}) > 1:
-        keyed = "; ".join(f"{plan.stages[n].spec.name!r}: {list(plan.stages[n].spec.keys)}" for n in found)
+    numbers = [n for n in plan.roots if not plan.stages[n].stateless] or [0]
+    if len({plan.stages[n].spec.keys for n in numbers}) > 1:
+        keyed = "; ".join(f"{plan.stages[n].spec.name!r}: {list(plan.stages[n].spec.keys)}" for n in numbers)
         raise PlanError("the outputs have different keys", got=keyed, hint="pass stage=..., one of them")
-    return found
+    return numbers
 
 
 def closed_key(stage: StageOperator, key: Any) -> pa.Table:
@@ -56,8 +56,8 @@ def keys_of(stage: StageOperator, key: Any) -> pa.Table:
         For a key with another number of columns, and a value of another type.
     """
     listed = key if isinstance(key, list) else [key]
-    found = [_one_key(stage, one) for one in listed]
-    return pa.concat_tables(found) if found else pa.schema(stage.layout.key_fields).empty_table()
+    keys = [_one_key(stage, one) for one in listed]
+    return pa.concat_tables(keys) if keys else pa.schema(stage.layout.key_fields).empty_table()
 
 
 def forget(stage: StageOperator, bucket: Bucket, keys: pa.Table, moment: Moment) -> int:

@@ -33,9 +33,9 @@ Reached: TypeAlias = tuple[int, int, int]
 """A partition in a batch: its largest event time, µs; its late rows; the largest time of those, µs."""
 
 
-def reached(into: dict[str, Reached], found: Mapping[str, Reached]) -> None:
+def reached(into: dict[str, Reached], more: Mapping[str, Reached]) -> None:
     """Add what partitions gave to what they gave before, in place."""
-    for partition, (top_us, late, latest_late_us) in found.items():
+    for partition, (top_us, late, latest_late_us) in more.items():
         known = into.get(partition, (UNSET, 0, UNSET))
         into[partition] = max(known[0], top_us), known[1] + late, max(known[2], latest_late_us)
 

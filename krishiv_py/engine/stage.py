@@ -177,5 +177,5 @@ def split(chunk: pa.Table, keys: Sequence[str], bucket_ids: Sequence[int]) -> li
     """Return the rows of a chunk by bucket; rows keep their order."""
     if len(bucket_ids) == 1 or not keys:
         return [(bucket_ids[0], chunk)]
-    at = buckets([chunk[k] for k in keys], chunk.num_rows, len(bucket_ids))
-    return [(bucket_ids[i], part.combine_chunks()) for i, part in by_number(chunk, at)]
+    bucket_of_row = buckets([chunk[k] for k in keys], chunk.num_rows, len(bucket_ids))
+    return [(bucket_ids[i], part.combine_chunks()) for i, part in by_number(chunk, bucket_of_row)]

@@ -111,10 +111,10 @@ class TimeWatch:
     @property
     def partition_times_us(self) -> dict[str, int]:
         """The largest event time of each partition in this run, µs."""
-        found: dict[str, int] = {}
+        times_us_of: dict[str, int] = {}
         for times in self._reached.values():
-            found |= {partition: max(time_us, found.get(partition, UNSET)) for partition, time_us in times.items()}
-        return found
+            times_us_of |= {partition: max(time_us, times_us_of.get(partition, UNSET)) for partition, time_us in times.items()}
+        return times_us_of
 
     def _doubt(self, stage: int, maxima: Iterable[int]) -> None:
         """Look at the largest times of a batch; those of results and of the clock have the right unit."""
@@ -138,31 +138,31 @@ class TimeWatch:
         readers = [number for read in self.plan.reads for number, _ in read.takers if number == stage]
         if isinstance(spec, WatermarkSpec) and not spec._by_clock and len(readers) == 1 and known:
             leader = max(known, key=lambda partition: known[partition])
-            found = []
+            slower = []
             for partition, (top_us, late, latest_late_us) in given.items():
                 before_us = known.get(partition, UNSET)
-                lost = late > 0 and latest_late_us >= before_us - spec.lag_us
-                at_us = latest_late_us if lost else max(top_us, before_us)
+                loses = late > 0 and latest_late_us >= before_us - spec.lag_us
+                at_us = latest_late_us if loses else max(top_us, before_us)
                 if partition != leader and at_us < known[leader] - spec.lag_us:
-                    found.append((known[leader] - at_us, partition, late if lost else 0))
-            if found:
-                self._warn_of_drift(stage, leader, spec.lag_us, found)
+                    slower.append((known[leader] - at_us, partition, late if loses else 0))
+            if slower:
+                self._warn_of_drift(stage, leader, spec.lag_us, slower)
         for partition, (top_us, _, _) in given.items():
             known[partition] = max(known.get(partition, UNSET), top_us)
 
-    def _warn_of_drift(self, stage: int, leader: str, lag_us: int, found: list[tuple[int, str, int]]) -> None:
+    def _warn_of_drift(self, stage: int, leader: str, lag_us: int, slower: list[tuple[int, str, int]]) -> None:
         """Warn of the partition farthest from the `leader`, at most once in ten minutes, and when rows begin to be late."""
-        by_us, partition, _ = max(found)
-        late = sum(rows for _, _, rows in found)
+        by_us, partition, _ = max(slower)
+        late = sum(rows for _, _, rows in slower)
         what, now = f"partitions{' late' if late else ''}", self.seconds()
         if now - self._warned.get((stage, what), -_EVERY_S) < _EVERY_S:
             return
         self._warned[stage, what] = now
-        more = f" (and of {len(found) - 1} more partitions)" if len(found) > 1 else ""
-        lost = f"{late} rows of this batch are late" if late else "rows may be late"
+        more = f" (and of {len(slower) - 1} more partitions)" if len(slower) > 1 else ""
+        effect = f"{late} rows of this batch are late" if late else "rows may be late"
         problem = (
             f"event times of the partition {shown(partition)}{more} are {show_us(by_us)} before those that {shown(leader)} had "
-            f"reached, more than the lag of {show_us(lag_us)}, and all partitions have one watermark: {lost}. "
+            f"reached, more than the lag of {show_us(lag_us)}, and all partitions have one watermark: {effect}. "
             "Hint: give each partition a watermark (read_kafka(..., partitions_as_sources=True); `source_column` and "
             f"`watermark_sources` of a source of your own), or set a lag above {show_us(by_us)}"
         )

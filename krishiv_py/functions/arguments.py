@@ -25,11 +25,11 @@ def definition_of(name: object) -> Definition:
     ExpressionError
         If there is none.
     """
-    found = FUNCTIONS.get(name) if isinstance(name, str) else None
-    if found is None:
+    definition = FUNCTIONS.get(name) if isinstance(name, str) else None
+    if definition is None:
         known = ", ".join(sorted(FUNCTIONS))
         raise ExpressionError("unknown function", got=shown(name), hint=f"the functions are: {known}; or use map_batches")
-    return found
+    return definition
 
 
 def check_arguments(known: Definition, args: Sequence[Any], read_schema: Callable[[str], object]) -> None:
@@ -57,35 +57,35 @@ def check_arguments(known: Definition, args: Sequence[Any], read_schema: Callabl
         raise ExpressionError(
             f"{known.name} takes {takes}", got=f"{len(args)} arguments", hint=f"write {known.name}({', '.join('abc'[:fewest])})"
         )
-    for at, arg in enumerate(args):
-        _check_elements(known, at, arg)
-    for at, param in enumerate(known.params[: len(args)]):
+    for i, arg in enumerate(args):
+        _check_elements(known, i, arg)
+    for i, param in enumerate(known.params[: len(args)]):
         if param.constant is not None:
-            _check_constant(known, at, args[at], read_schema)
+            _check_constant(known, i, args[i], read_schema)
     if known.check is not None:
         known.check(known.name, tuple(args))
 
 
-def _check_elements(known: Definition, at: int, arg: object) -> None:
+def _check_elements(known: Definition, index: int, arg: object) -> None:
     """Refuse a function of elements where none belongs, and anything else where one does."""
-    has, takes = getattr(arg, "params", None), known.param(at).parameters
+    has, takes = getattr(arg, "params", None), known.param(index).parameters
     if takes is None and has is None:
         return
     if takes is None or has is None or not takes[0] <= len(has) <= takes[1]:
         wanted = "a value" if takes is None else f"a function of {' or '.join(map(str, range(takes[0], takes[1] + 1)))}"
         raise ExpressionError(
-            f"argument {at + 1} of {known.name} is {wanted}",
+            f"argument {index + 1} of {known.name} is {wanted}",
             got=shown(arg),
             hint="write transform(xs, x -> x + 1), in Python .transform(lambda x: x + 1)",
         )
 
 
-def _check_constant(known: Definition, at: int, arg: Any, read_schema: Callable[[str], object]) -> None:
-    param = known.params[at]
+def _check_constant(known: Definition, index: int, arg: Any, read_schema: Callable[[str], object]) -> None:
+    param = known.params[index]
     wanted = param.constant
     assert wanted is not None
     if not (isinstance(arg, str) if wanted.type is str else type(arg) is wanted.type):
-        said = "the digits of round" if param.kind == "Digits" else f"argument {at + 1} of {known.name}"
+        said = "the digits of round" if param.kind == "Digits" else f"argument {index + 1} of {known.name}"
         raise not_constant(said, wanted.said, arg)
     if param.kind == "Whole" and not -_INT <= arg < _INT:
         raise ExpressionError(f"{known.name} takes places of 32 bits", got=shown(arg), hint="pass a smaller one")

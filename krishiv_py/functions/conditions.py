@@ -70,11 +70,11 @@ def equal_null(left: Value, other: Value) -> Value:
 
 def _extreme(op: str, values: list[Value]) -> Value:
     """The greatest (``>``) or least (``<``) of values that are not null; null if all are."""
-    found, *others = alike(values)
+    extreme, *others = alike(values)
     for other in others:
-        better = pc.or_(pc.is_null(found), pc.fill_null(compare(op, other, found), False))
-        found = pc.if_else(better, other, found)
-    return found
+        better = pc.or_(pc.is_null(extreme), pc.fill_null(compare(op, other, extreme), False))
+        extreme = pc.if_else(better, other, extreme)
+    return extreme
 
 
 @function(

@@ -181,9 +181,9 @@ class Definition:
         """Return whether an argument is a function of elements."""
         return any(p.parameters for p in self.params)
 
-    def param(self, at: int) -> Param:
+    def param(self, index: int) -> Param:
         """Return the parameter of the argument numbered `at`, from 0 on."""
-        return self.params[min(at, len(self.params) - 1)]
+        return self.params[min(index, len(self.params) - 1)]
 
 
 def not_constant(what: str, kind: str, got: object) -> ExpressionError:
@@ -262,8 +262,8 @@ def function(
         needed = n - len(defaults)
         annotated = compute.__annotations__
         params = [
-            Param(p, annotated[p].removesuffix(" | None"), at >= needed, defaults[at - needed] if at >= needed else None)
-            for at, p in enumerate(code.co_varnames[:n])
+            Param(p, annotated[p].removesuffix(" | None"), i >= needed, defaults[i - needed] if i >= needed else None)
+            for i, p in enumerate(code.co_varnames[:n])
         ]
         many = bool(code.co_flags & 0x04)
         if many:

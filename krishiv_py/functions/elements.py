@@ -57,22 +57,22 @@ def _any(value: Value, elements: Elements, *, wanted: bool) -> Value:
         true, null = truths(_of_elements(lists, elements), len(lists.items))
         hits = true if wanted else ~true & ~null
         rows = lists.rows
-        found = np.bincount(rows[hits], minlength=len(lists.counts)) > 0
+        any_hit = np.bincount(rows[hits], minlength=len(lists.counts)) > 0
         open_ = np.bincount(rows[null], minlength=len(lists.counts)) > 0
     except OperatorError:  # elements after the one that decides need no value
-        found, open_ = _stepwise(elements, lists, wanted)
-    return pa.array(found if wanted else ~found, mask=lists.missing | (open_ & ~found))
+        any_hit, open_ = _stepwise(elements, lists, wanted)
+    return pa.array(any_hit if wanted else ~any_hit, mask=lists.missing | (open_ & ~any_hit))
 
 
 def _stepwise(elements: Elements, lists: Lists, wanted: bool) -> tuple[Mask, Mask]:
-    found, open_ = np.zeros(len(lists.counts), np.bool_), np.zeros(len(lists.counts), np.bool_)
+    hits, open_ = np.zeros(len(lists.counts), np.bool_), np.zeros(len(lists.counts), np.bool_)
     for rows, place in by_place(lists.counts):
-        rows = rows[~found[rows]]
+        rows = rows[~hits[rows]]
         items = lists.items.take(pa.array(lists.starts[rows] + place))
         true, null = truths(elements.given(rows, items), len(rows))
-        found[rows[true if wanted else ~true & ~null]] = True
+        hits[rows[true if wanted else ~true & ~null]] = True
         open_[rows[null]] = True
-    return found, open_
+    return hits, open_
 
 
 @define(
@@ -128,8 +128,8 @@ def aggregate(value: Value, start: Value, merge: OfTwo, finish: OfOne | None = N
     ended = ended.take(pa.array(known))
     if finish is not None:
         ended = finish.given(known, ended)
-    at = np.cumsum(~lists.missing) - 1
-    return ended.take(pa.array(at, mask=lists.missing))
+    positions = np.cumsum(~lists.missing) - 1
+    return ended.take(pa.array(positions, mask=lists.missing))
 
 
 def _same_type(start: pa.DataType, merge: Elements, merged: pa.DataType) -> None:

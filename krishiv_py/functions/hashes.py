@@ -62,10 +62,10 @@ class _Murmur:
     def texts(self, h: U32, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> U32:
         h = h.copy()
         words = lengths // 4
-        for rows, at in _places(words):
-            h[rows] = self._mixed(h[rows], _word(data, starts[rows] + 4 * at, 4).astype(np.uint32))
-        for rows, at in _places(lengths - 4 * words):
-            byte = data[starts[rows] + 4 * words[rows] + at].view(np.int8).astype(np.int32)
+        for rows, begins in _places(words):
+            h[rows] = self._mixed(h[rows], _word(data, starts[rows] + 4 * begins, 4).astype(np.uint32))
+        for rows, begins in _places(lengths - 4 * words):
+            byte = data[starts[rows] + 4 * words[rows] + begins].view(np.int8).astype(np.int32)
             h[rows] = self._mixed(h[rows], byte.view(np.uint32))
         return self._final(h, lengths)
 
@@ -100,9 +100,9 @@ class _XX:
         blocks = lengths // 32
         if blocks.any():
             lanes = [h + _P1 + _P2, h + _P2, h.copy(), h - _P1]
-            for rows, at in _places(blocks):
+            for rows, begins in _places(blocks):
                 for lane in range(4):
-                    word = _word(data, starts[rows] + 32 * at + 8 * lane, 8)
+                    word = _word(data, starts[rows] + 32 * begins + 8 * lane, 8)
                     lanes[lane][rows] = self._round(lanes[lane][rows], word)
             long = _left(lanes[0], 1) + _left(lanes[1], 7) + _left(lanes[2], 12) + _left(lanes[3], 18)
             for one in lanes:
@@ -110,14 +110,14 @@ class _XX:
             out = np.where(blocks > 0, long, out)
         out = out + lengths.astype(np.uint64)
         done = 32 * blocks
-        for rows, at in _places((lengths - done) // 8):
-            out[rows] = self._eight(out[rows], _word(data, starts[rows] + done[rows] + 8 * at, 8))
+        for rows, begins in _places((lengths - done) // 8):
+            out[rows] = self._eight(out[rows], _word(data, starts[rows] + done[rows] + 8 * begins, 8))
         done = lengths // 8 * 8
         for rows, _ in _places((lengths - done) // 4):
             out[rows] = self._four(out[rows], _word(data, starts[rows] + done[rows], 4))
         done = lengths // 4 * 4
-        for rows, at in _places(lengths - done):
-            byte = data[starts[rows] + done[rows] + at].astype(np.uint64)
+        for rows, begins in _places(lengths - done):
+            byte = data[starts[rows] + done[rows] + begins].astype(np.uint64)
             out[rows] = _left(out[rows] ^ (byte * _P5), 11) * _P1
         return self._final(out)
 
@@ -126,23 +126,25 @@ def _places(counts: npt.NDArray[np.int64]) -> Any:
     """Rows that have a place, and the place, from 0 on: as many steps as the longest has, each over those that go on."""
     order = np.argsort(-counts, kind="stable")
     descending = -counts[order]
-    for at in range(int(counts.max(initial=0))):
-        yield order[: int(np.searchsorted(descending, -at, side="left"))], at
+    for block in range(int(counts.max(initial=0))):
+        yield order[: int(np.searchsorted(descending, -block, side="left"))], block
 
 
 def _word(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], size: int) -> U64:
     """Words of `size` bytes, the lowest first."""
     out = np.zeros(len(starts), np.uint64)
-    for at in range(size):
-        out |= data[starts + at].astype(np.uint64) << np.uint64(8 * at)
+    for byte in range(size):
+        out |= data[starts + byte].astype(np.uint64) << np.uint64(8 * byte)
     return out
 
 
 def _unscaled(column: pa.Array) -> pa.Array:
     """Long decimals as the bytes of Java's ``BigInteger``: two's complement, the highest first, as few as will do."""
     low, high = words(column)
-    found = [(above << 64) | below for below, above in zip(low.view(np.uint64).tolist(), high.tolist(), strict=True)]
-    return pa.array([x.to_bytes(((x if x >= 0 else ~x).bit_length() // 8) + 1, "big", signed=True) for x in found], pa.binary())
+    unscaled = [(above << 64) | below for below, above in zip(low.view(np.uint64).tolist(), high.tolist(), strict=True)]
+    return pa.array(
+        [x.to_bytes(((x if x >= 0 else ~x).bit_length() // 8) + 1, "big", signed=True) for x in unscaled], pa.binary()
+    )
 
 
 def _of(kernel: _Murmur | _XX, h: Hashes, column: pa.Array) -> Hashes:
@@ -181,8 +183,8 @@ def _of_lists(kernel: _Murmur | _XX, h: Hashes, column: pa.Array) -> Hashes:
     items, starts = column.flatten(), np.cumsum(lengths) - lengths
     _with_nulls(kernel, h[:0], items[:0])  # whose type must do, also where all lists are empty
     h = h.copy()
-    for rows, at in _places(lengths):
-        h[rows] = _with_nulls(kernel, h[rows], items.take(pa.array(starts[rows] + at)))
+    for rows, nth in _places(lengths):
+        h[rows] = _with_nulls(kernel, h[rows], items.take(pa.array(starts[rows] + nth)))
     return h
 
 

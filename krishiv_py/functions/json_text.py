@@ -45,8 +45,8 @@ def from_json(value: Value, schema: Schema) -> Value:
     simple = np.flatnonzero(plain.to_numpy(zero_copy_only=False))
     others = np.flatnonzero(~plain.to_numpy(zero_copy_only=False))
     parts, rows = [], []
-    for places, found in _read(column, simple, schema):
-        parts.append(found)
+    for places, decoded in _read(column, simple, schema):
+        parts.append(decoded)
         rows.append(places)
     parts.append(pa.array([None if x is None else _one(x, schema) for x in column.take(pa.array(others)).to_pylist()], schema))
     rows.append(others)
@@ -60,9 +60,9 @@ def _read(column: pa.Array, rows: Any, type_: pa.DataType) -> Iterator[tuple[Any
     while pending:
         places = pending.pop()
         texts = column.take(pa.array(places))
-        found = _at_once(texts, type_)
-        if found is not None:
-            yield places, found
+        decoded = _at_once(texts, type_)
+        if decoded is not None:
+            yield places, decoded
         elif len(places) <= _FEW:
             yield places, pa.array([_one(x, type_) for x in texts.to_pylist()], type_)
         else:
@@ -77,7 +77,7 @@ def _at_once(texts: pa.Array, type_: pa.DataType) -> pa.Array | None:
     if data.size > _LONGEST:
         return None
     try:
-        found = arrow_json.read_json(
+        decoded = arrow_json.read_json(
             pa.BufferReader(data),
             read_options=arrow_json.ReadOptions(use_threads=False, block_size=data.size + 1),
             parse_options=arrow_json.ParseOptions(
@@ -86,7 +86,7 @@ def _at_once(texts: pa.Array, type_: pa.DataType) -> pa.Array | None:
         )
     except pa.ArrowInvalid:
         return None
-    return found.column(0).combine_chunks() if found.num_rows == len(texts) else None
+    return decoded.column(0).combine_chunks() if decoded.num_rows == len(texts) else None
 
 
 class _Number(str):
@@ -117,10 +117,10 @@ def _one(text: str, type_: pa.DataType) -> dict[str, Any] | None:
     if not text:
         return None
     try:
-        found, _ = _DECODER.raw_decode(text)
+        decoded, _ = _DECODER.raw_decode(text)
     except (ValueError, RecursionError):
         return _empty(type_)
-    return _struct(found, type_) if isinstance(found, _Object) else _empty(type_)
+    return _struct(decoded, type_) if isinstance(decoded, _Object) else _empty(type_)
 
 
 @function(
@@ -143,18 +143,18 @@ def _at_path(text: str, path: tuple[str | int, ...]) -> str | None:
         root, _ = _STRICT.raw_decode(text.lstrip(_BLANKS))
     except (ValueError, RecursionError):
         return None
-    found = _followed(root, path)
-    return None if found is _NONE else _text(found)
+    inner = _followed(root, path)
+    return None if inner is _NONE else _text(inner)
 
 
-def _followed(found: Any, path: tuple[str | int, ...]) -> Any:
+def _followed(current: Any, path: tuple[str | int, ...]) -> Any:
     """Return what lies behind the steps of a path; of fields of one name the first in which the rest of it lies."""
     if not path:
-        return found
+        return current
     step, rest = path[0], path[1:]
     if isinstance(step, int):
-        return _followed(found[step], rest) if type(found) is list and step < len(found) else _NONE
-    for name, value in found if isinstance(found, _Object) else ():
+        return _followed(current[step], rest) if type(current) is list and step < len(current) else _NONE
+    for name, value in current if isinstance(current, _Object) else ():
         if name == step and value is not None and (inside := _followed(value, rest)) is not _NONE:
             return inside
     return _NONE
@@ -164,67 +164,67 @@ def _empty(type_: pa.DataType) -> dict[str, Any]:
     return dict.fromkeys((f.name for f in type_), None)
 
 
-def _struct(found: _Object, type_: pa.DataType) -> dict[str, Any]:
+def _struct(fields: _Object, type_: pa.DataType) -> dict[str, Any]:
     """The fields; of those of one name the last that fits, null if none does."""
     types = {f.name: f.type for f in type_}
     made = _empty(type_)
-    for name, value in found:
+    for name, value in fields:
         fitting = _fitting(value, types[name]) if name in types else _NONE
         if fitting is not _NONE:
             made[name] = fitting
     return made
 
 
-def _fitting(found: Any, type_: pa.DataType) -> Any:
-    if found is None:
+def _fitting(value: Any, type_: pa.DataType) -> Any:
+    if value is None:
         return None
     if pa.types.is_struct(type_):
-        return _struct(found, type_) if isinstance(found, _Object) else _NONE
+        return _struct(value, type_) if isinstance(value, _Object) else _NONE
     if pa.types.is_list(type_):
-        items = [_fitting(x, type_.value_type) for x in found] if type(found) is list else [_NONE]
+        items = [_fitting(x, type_.value_type) for x in value] if type(value) is list else [_NONE]
         return _NONE if any(x is _NONE for x in items) else items
     if pa.types.is_string(type_):
-        return _text(found)
+        return _text(value)
     if pa.types.is_boolean(type_):
-        return found if isinstance(found, bool) else _NONE
+        return value if isinstance(value, bool) else _NONE
     if pa.types.is_integer(type_):
-        return _whole(found, type_)
-    return _floating(found, type_)
+        return _whole(value, type_)
+    return _floating(value, type_)
 
 
-def _whole(found: Any, type_: pa.DataType) -> Any:
-    if not isinstance(found, _Number) or not found.lstrip("-").isdigit() or len(found) > 20:
+def _whole(value: Any, type_: pa.DataType) -> Any:
+    if not isinstance(value, _Number) or not value.lstrip("-").isdigit() or len(value) > 20:
         return _NONE
-    number, limit = int(found), 1 << (type_.bit_width - 1)
+    number, limit = int(value), 1 << (type_.bit_width - 1)
     return number if -limit <= number < limit else _NONE
 
 
-def _floating(found: Any, type_: pa.DataType) -> Any:
-    if not isinstance(found, _Number) and found not in (_SPECIAL if isinstance(found, str) else ()):
+def _floating(value: Any, type_: pa.DataType) -> Any:
+    if not isinstance(value, _Number) and value not in (_SPECIAL if isinstance(value, str) else ()):
         return _NONE
-    number = float(int(found)) if found.lstrip("-").isdigit() and len(found) < 300 else float(found)
+    number = float(int(value)) if value.lstrip("-").isdigit() and len(value) < 300 else float(value)
     if pa.types.is_float32(type_):
         with np.errstate(over="ignore"):
             number = float(np.float32(number))
     return number
 
 
-def _text(found: Any) -> str:
+def _text(value: Any) -> str:
     """A text as it is, anything else as JSON without blanks, as Spark writes it again."""
-    if isinstance(found, str) and not isinstance(found, _Number):
-        return found.encode("utf-8", "replace").decode()
-    return _json(found)
+    if isinstance(value, str) and not isinstance(value, _Number):
+        return value.encode("utf-8", "replace").decode()
+    return _json(value)
 
 
-def _json(found: Any) -> str:
-    if isinstance(found, _Number):
-        if found.lstrip("-").isdigit():
-            return str(int(found)) if len(found) < 4_000 else str(found)
-        number = float(found)
+def _json(value: Any) -> str:
+    if isinstance(value, _Number):
+        if value.lstrip("-").isdigit():
+            return str(int(value)) if len(value) < 4_000 else str(value)
+        number = float(value)
         text = str(written(pa.array([number]))[0][0])
         return text if math.isfinite(number) else f'"{text}"'
-    if isinstance(found, _Object):
-        return "{" + ",".join(f"{json.dumps(k, ensure_ascii=False)}:{_json(v)}" for k, v in found) + "}"
-    if isinstance(found, list):
-        return "[" + ",".join(map(_json, found)) + "]"
-    return json.dumps(found, ensure_ascii=False)
+    if isinstance(value, _Object):
+        return "{" + ",".join(f"{json.dumps(k, ensure_ascii=False)}:{_json(v)}" for k, v in value) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_json, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)

@@ -98,18 +98,18 @@ def element_at(value: Value, place: Value) -> Value:
     return (at_key if pa.types.is_map(value.type) else _element_at)(value, place)
 
 
-def _element_at(value: Value, at: Value) -> Value:
+def _element_at(value: Value, index: Value) -> Value:
     """The element of a list at a place that counts from 1, below 0 from the end."""
     if pa.types.is_null(value.type):
-        return item_of(value, at)
+        return item_of(value, index)
     require(pa.types.is_list, value)
-    require(pa.types.is_integer, at)
-    (column, places), single = arrays(value, pc.cast(at, pa.int64()))
+    require(pa.types.is_integer, index)
+    (column, places), single = arrays(value, pc.cast(index, pa.int64()))
     if pc.any(pc.and_(pc.equal(places, 0), column.is_valid())).as_py():
         raise FaultError("element_at counts from 1: a list has no element 0")
     lengths = pc.cast(pc.list_value_length(column), pa.int64())
-    found = item_of(column, pc.if_else(pc.greater(places, 0), pc.subtract(places, 1), pc.add(lengths, places)))
-    return found[0] if single else found
+    element = item_of(column, pc.if_else(pc.greater(places, 0), pc.subtract(places, 1), pc.add(lengths, places)))
+    return element[0] if single else element
 
 
 @function("lists", "element", elsewhere={"list.first": "get(0)"}, example=("get(array(7, 8), 2)", None))
@@ -258,9 +258,9 @@ def _extreme(value: Value, *, greatest: bool) -> Value:
     known = np.flatnonzero(rank >= 0)
     order = known[np.lexsort((-rank[known] if greatest else rank[known], rows[known]))]
     have, first = np.unique(rows[order], return_index=True)
-    at = np.full(len(column), -1, np.int64)
-    at[have] = order[first]
-    return joined(lists.items.take(pa.array(at, mask=at < 0)), single)
+    positions = np.full(len(column), -1, np.int64)
+    positions[have] = order[first]
+    return joined(lists.items.take(pa.array(positions, mask=positions < 0)), single)
 
 
 @function(
@@ -354,10 +354,10 @@ def flatten(value: Value) -> Value:
     (column,), single = arrays(value)
     outer = Lists.of(column)
     inner = Lists.of(outer.items)
-    lost = np.bincount(outer.rows[inner.missing], minlength=len(column)) > 0
+    has_null = np.bincount(outer.rows[inner.missing], minlength=len(column)) > 0
     row_of_item = outer.rows[inner.rows]
     counts = np.bincount(row_of_item, minlength=len(column)).astype(np.int64)
-    return joined(Lists(inner.items, counts, outer.missing).without(lost).column(), single)
+    return joined(Lists(inner.items, counts, outer.missing).without(has_null).column(), single)
 
 
 @function("lists", "array", example=("array_repeat('a', 2)", ["a", "a"]))

@@ -77,5 +77,5 @@ def map_of(key: Value, value: Value, *more: Value) -> Value:
     keys, items = alike([key, *more[::2]]), alike([value, *more[1::2]])
     columns, single = arrays(*keys, *items)
     lists = [list_of(part) for part in (columns[: len(keys)], columns[len(keys) :])]
-    found = map_from_arrays(*lists)
-    return found[0] if single else found
+    result = map_from_arrays(*lists)
+    return result[0] if single else result

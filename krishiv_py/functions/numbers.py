@@ -62,11 +62,11 @@ def _whole(value: Value, *, up: bool) -> Value:
     if is_decimal(value.type):
         digits = min(value.type.precision - value.type.scale + 1, 38)
         return pc.cast(rounded(wide(value, value.type.scale)), pa.decimal128(digits, 0))
-    found = rounded(pc.cast(value, DOUBLE))
-    outside = pc.invert(pc.and_(pc.greater_equal(found, -_LONG), pc.less(found, _LONG)))  # NaN too
-    if (at := first_true(outside)) is not None:
-        raise FaultError(f"the number in row {at} is not a 64-bit integer")
-    return pc.cast(found, pa.int64())
+    whole = rounded(pc.cast(value, DOUBLE))
+    outside = pc.invert(pc.and_(pc.greater_equal(whole, -_LONG), pc.less(whole, _LONG)))  # NaN too
+    if (row := first_true(outside)) is not None:
+        raise FaultError(f"the number in row {row} is not a 64-bit integer")
+    return pc.cast(whole, pa.int64())
 
 
 @function("numbers", "bigint or decimal", node=SqlNode("Floor"), example=("floor(-1.5)", -2))
@@ -90,8 +90,8 @@ def div(left: Value, divisor: Value) -> Value:
         if not is_integer(value.type) and not pa.types.is_null(value.type):
             raise misfit(left.type, divisor.type)
     left, divisor = pc.cast(left, pa.int64()), pc.cast(divisor, pa.int64())
-    if (at := first_true(pc.and_(pc.equal(divisor, 0), pc.is_valid(left)))) is not None:
-        raise FaultError(f"division by zero in row {at}")
+    if (row := first_true(pc.and_(pc.equal(divisor, 0), pc.is_valid(left)))) is not None:
+        raise FaultError(f"division by zero in row {row}")
     return pc.divide_checked(left, pc.if_else(pc.equal(divisor, 0), pa.scalar(1, pa.int64()), divisor))
 
 
@@ -103,11 +103,11 @@ def pmod(left: Value, divisor: Value) -> Value:
 
 def _positive_remainder(left: Value, right: Value) -> Value:
     """``pmod``: the remainder, moved by the divisor once where it is negative."""
-    found = binary("%", left, right)
-    divisor = pc.cast(right, found.type) if pa.types.is_null(right.type) else right
-    below = pc.less(found, _zero(found.type))
-    moved = binary("%", binary("+", found, pc.if_else(below, divisor, _zero(divisor.type))), divisor)
-    return pc.if_else(below, coerced(moved, found.type), found)
+    remainder = binary("%", left, right)
+    divisor = pc.cast(right, remainder.type) if pa.types.is_null(right.type) else right
+    below = pc.less(remainder, _zero(remainder.type))
+    moved = binary("%", binary("+", remainder, pc.if_else(below, divisor, _zero(divisor.type))), divisor)
+    return pc.if_else(below, coerced(moved, remainder.type), remainder)
 
 
 def _zero(type_: pa.DataType) -> pa.Scalar:
@@ -150,12 +150,12 @@ def exp(value: Value) -> Value:
 def pow_(value: Value, exponent: Value) -> Value:
     """Return the power with an `exponent`, a column or constant."""
 
-    def found(x: _Floats, y: _Floats) -> _Floats:
+    def power(x: _Floats, y: _Floats) -> _Floats:
         none = np.isnan(y) | ((np.abs(x) == 1) & np.isinf(y))
         result: _Floats = np.where(none, np.nan, np.power(x, np.where(none, 0, y)))
         return result
 
-    return _of_doubles(found, value, exponent)
+    return _of_doubles(power, value, exponent)
 
 
 def _logarithm(function: Callable[[_Floats], _Floats], value: Value) -> Value:
@@ -183,13 +183,13 @@ def log10(value: Value) -> Value:
 @function("numbers", "double", method=False, example=("log(3, 9)", 2.0))
 def log(base: Value, value: Value) -> Value:
     """Return the logarithm to a base; null where one of both is 0 or below."""
-    found = _of_doubles(lambda x, y: np.log(y) / np.log(x), base, value)
-    return _above_zero(_above_zero(found, value), base)
+    result = _of_doubles(lambda x, y: np.log(y) / np.log(x), base, value)
+    return _above_zero(_above_zero(result, value), base)
 
 
-def _above_zero(found: Value, value: Value) -> Value:
+def _above_zero(result: Value, value: Value) -> Value:
     low = pc.fill_null(pc.less_equal(coerced(value, DOUBLE), 0.0), False)
-    return pc.if_else(low, pa.scalar(None, DOUBLE), found)
+    return pc.if_else(low, pa.scalar(None, DOUBLE), result)
 
 
 def _of_doubles(function: Callable[..., Any], *values: Value) -> Value:
@@ -197,8 +197,8 @@ def _of_doubles(function: Callable[..., Any], *values: Value) -> Value:
     _number(*values)
     columns, single = arrays(*(coerced(v, DOUBLE) for v in values))
     with np.errstate(all="ignore"):
-        found = function(*(pc.fill_null(c, 1.0).to_numpy(zero_copy_only=False) for c in columns))
-    return joined(pa.array(found, DOUBLE, mask=null_mask(*columns)), single)
+        result = function(*(pc.fill_null(c, 1.0).to_numpy(zero_copy_only=False) for c in columns))
+    return joined(pa.array(result, DOUBLE, mask=null_mask(*columns)), single)
 
 
 @function(
@@ -264,8 +264,8 @@ def _shifted(where: str, value: Value, count: Value) -> Value:
     if where == "unsigned":
         plain = plain.view(f"uint{type_.bit_width}")
     bits = bits.astype(plain.dtype)
-    found = np.left_shift(plain, bits) if where == "left" else np.right_shift(plain, bits)
-    return joined(pa.array(found.view(f"int{type_.bit_width}"), type_, mask=null_mask(column, counts)), single)
+    shifted = np.left_shift(plain, bits) if where == "left" else np.right_shift(plain, bits)
+    return joined(pa.array(shifted.view(f"int{type_.bit_width}"), type_, mask=null_mask(column, counts)), single)
 
 
 @function("numbers", "int or bigint", node=SqlNode("BitwiseLeftShift", "this expression"), example=("shiftleft(4, 1)", 8))

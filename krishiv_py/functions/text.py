@@ -28,9 +28,9 @@ def _in_case(value: Value, upper: bool) -> Value:
     require(pa.types.is_string, value)
     (column,), single = arrays(pc.cast(value, pa.string()))
     ascii_ = pc.string_is_ascii(column)
-    found = pc.ascii_upper(column) if upper else pc.ascii_lower(column)
+    result = pc.ascii_upper(column) if upper else pc.ascii_lower(column)
     if pc.all(ascii_).as_py() is not False:
-        return joined(found, single)
+        return joined(result, single)
     distinct = column.dictionary_encode()
     texts = [None if x is None else x.upper() if upper else x.lower() for x in distinct.dictionary.to_pylist()]
     return joined(pa.array(texts, pa.string()).take(distinct.indices), single)
@@ -183,8 +183,8 @@ def regexp_extract(value: Value, pattern: Pattern, group: Whole = 1) -> Value:
     """Return the group numbered `group` (0: all) of the first match of `pattern`; empty text where nothing matches."""
     regex = java_regex(pattern, group)
     (column,), single = arrays(_ready(value, regex))
-    found = pc.struct_field(pc.extract_regex(column, regex.text), 0)
-    return joined(pc.if_else(pc.is_valid(column), pc.fill_null(found, ""), pa.scalar(None, pa.string())), single)
+    extracted = pc.struct_field(pc.extract_regex(column, regex.text), 0)
+    return joined(pc.if_else(pc.is_valid(column), pc.fill_null(extracted, ""), pa.scalar(None, pa.string())), single)
 
 
 @function(
@@ -223,8 +223,8 @@ def regexp_count(value: Value, pattern: Pattern) -> Value:
 def split(value: Value, pattern: Pattern) -> Value:
     """Return the list of the texts between matches of the regular expression `pattern`; ``.split("/")[0]`` is the first."""
     (column,), single = arrays(text(value))
-    found = pc.split_pattern_regex(column, java_regex(pattern).text)
-    return joined(pc.cast(found, pa.list_(pa.string())), single)
+    parts = pc.split_pattern_regex(column, java_regex(pattern).text)
+    return joined(pc.cast(parts, pa.list_(pa.string())), single)
 
 
 @function(
@@ -347,8 +347,8 @@ def split_part(value: Value, delimiter: Text, part: Whole) -> Value:
     lengths = pc.list_value_length(parts)
     places = pc.add(lengths, part) if part < 0 else pc.if_else(pc.is_valid(lengths), part - 1, lengths)
     inside = pc.and_(pc.greater_equal(places, 0), pc.less(places, lengths))
-    found = item_of(parts, pc.if_else(inside, places, pa.scalar(None, pa.int32())))
-    return joined(pc.if_else(inside, found, pc.utf8_slice_codeunits(column, 0, 0)), single)
+    picked = item_of(parts, pc.if_else(inside, places, pa.scalar(None, pa.int32())))
+    return joined(pc.if_else(inside, picked, pc.utf8_slice_codeunits(column, 0, 0)), single)
 
 
 def _chain(values: tuple[Value, ...]) -> Value:
@@ -357,8 +357,8 @@ def _chain(values: tuple[Value, ...]) -> Value:
     if len(types) > 1:
         raise misfit(*types)
     type_ = next(iter(types), pa.string())
-    found, single = arrays(*(pc.cast(v, type_) for v in values))
-    return joined(pc.binary_join_element_wise(*found, pa.scalar("", type_) if type_ == pa.string() else pa.scalar(b"")), single)
+    texts, single = arrays(*(pc.cast(v, type_) for v in values))
+    return joined(pc.binary_join_element_wise(*texts, pa.scalar("", type_) if type_ == pa.string() else pa.scalar(b"")), single)
 
 
 @function(
@@ -388,11 +388,11 @@ def concat_ws(separator: Value, *values: Value) -> Value:
     if not columns:
         return joined(pc.if_else(between.is_valid(), "", between), single)
     if not any(pa.types.is_list(c.type) for c in columns):
-        found = pc.cast(columns[0], pa.string())
+        result = pc.cast(columns[0], pa.string())
         for column in columns[1:]:  # Arrow's own way to skip nulls loses the rows in which all are null
             more = pc.cast(column, pa.string())
-            found = pc.coalesce(pc.binary_join_element_wise(found, more, between), found, more)
-        return joined(pc.if_else(between.is_valid(), pc.fill_null(found, ""), between), single)
+            result = pc.coalesce(pc.binary_join_element_wise(result, more, between), result, more)
+        return joined(pc.if_else(between.is_valid(), pc.fill_null(result, ""), between), single)
     rows = zip(between.to_pylist(), *(c.to_pylist() for c in columns), strict=True)
     return joined(pa.array([_joined_row(first, rest) for first, *rest in rows], pa.string()), single)
 
@@ -427,8 +427,8 @@ def instr(value: Value, part: Value) -> Value:
         return pc.cast(pc.add(pc.find_substring(value, part.as_py()), 1), pa.int32())
     (column, parts), single = arrays(value, part)
     pairs = zip(column.to_pylist(), parts.to_pylist(), strict=True)
-    found = [None if x is None or y is None else x.find(y) + 1 for x, y in pairs]
-    return joined(pa.array(found, pa.int32()), single)
+    positions = [None if x is None or y is None else x.find(y) + 1 for x, y in pairs]
+    return joined(pa.array(positions, pa.int32()), single)
 
 
 @function(
@@ -447,8 +447,8 @@ def replace(value: Value, part: Text, by: Text = "") -> Value:
 def translate(value: Value, characters: Text, by: Text) -> Value:
     """Return the text with each of the `characters` exchanged for the one at its place in `by`, or left out."""
     table: dict[int, str | None] = {}
-    for at, char in enumerate(characters):
-        table.setdefault(ord(char), by[at] if at < len(by) else None)
+    for i, char in enumerate(characters):
+        table.setdefault(ord(char), by[i] if i < len(by) else None)
     return _of_distinct(value, lambda x: x.translate(table))
 
 

@@ -104,9 +104,9 @@ class ProcessBatch:
             if not sent:
                 return self._no_rows(number)
             moment, to = self.moment.at(stage.times), self.stages[number]
-            found = packed(sent, moment, lambda maxima: clocks.saw(stage.clock or 0, maxima, self.moment.now_us or 0), to)
-        self.ahead.take(number, found[0].notes)
-        return found
+            packed_rows = packed(sent, moment, lambda maxima: clocks.saw(stage.clock or 0, maxima, self.moment.now_us or 0), to)
+        self.ahead.take(number, packed_rows[0].notes)
+        return packed_rows
 
     def _no_rows(self, number: int) -> list[Packed]:
         return [NO_ROWS] * len(self.stages[number].buckets)
@@ -150,8 +150,8 @@ def packed(sent: Sent, moment: Moment, saw: Callable[[dict[str, int]], None], to
     """Return the rows of a batch by bucket, checked for lateness and combined; `saw` learns of their times by source."""
     chunks: list[list[pa.Table]] = [[] for _ in to.buckets]
     late, notes = list[pa.Table](), list[Notes]()
-    for stage, found in sent:
-        parts = _in_parts(found, to.workers.count)
+    for stage, scanned in sent:
+        parts = _in_parts(scanned, to.workers.count)
         alone = len(parts) == 1
         tasks = (partial(_packed_part, stage if alone else StageOperator(stage.spec), part, moment, to) for part in parts)
         for part in [task() for task in tasks] if alone else to.workers.ahead(tasks):
@@ -166,9 +166,9 @@ def packed(sent: Sent, moment: Moment, saw: Callable[[dict[str, int]], None], to
     return [Packed(first, late, notes), *(Packed(mine) for mine in others)]
 
 
-def _packed_part(stage: StageOperator, found: Iterable[Scanned], moment: Moment, to: ProcessStage) -> _PackedPart:
+def _packed_part(stage: StageOperator, rows: Iterable[Scanned], moment: Moment, to: ProcessStage) -> _PackedPart:
     packing, shares, maxima = stage.pack(moment), list[list[tuple[int, pa.Table]]](), list[dict[str, int]]()
-    for scanned in found:
+    for scanned in rows:
         if scanned.malformed:
             packing.refuse(in_columns(scanned.malformed))
         if scanned.batch is None:
@@ -180,18 +180,18 @@ def _packed_part(stage: StageOperator, found: Iterable[Scanned], moment: Moment,
     return _PackedPart(shares, packing.late, packing.notes, maxima)
 
 
-def _in_parts(found: Iterable[Scanned], most: int) -> Sequence[Iterable[Scanned]]:
+def _in_parts(scanned_rows: Iterable[Scanned], most: int) -> Sequence[Iterable[Scanned]]:
     """Return rows in parts for as many workers, or as one part where they are few."""
-    if most == 1 or not isinstance(found, (list, Parts)):
-        return [found]
-    if isinstance(found, Parts):
-        return found.each
-    rows = sum(scanned.batch.num_rows for scanned in found if scanned.batch is not None)
+    if most == 1 or not isinstance(scanned_rows, (list, Parts)):
+        return [scanned_rows]
+    if isinstance(scanned_rows, Parts):
+        return scanned_rows.each
+    rows = sum(scanned.batch.num_rows for scanned in scanned_rows if scanned.batch is not None)
     if rows < FEW_ROWS:
-        return [found]
+        return [scanned_rows]
     parts, share = [list[Scanned]()], -(-rows // most)
     room = share
-    for scanned in found:
+    for scanned in scanned_rows:
         batch = scanned.batch
         while batch is not None and batch.num_rows > room:
             parts[-1].append(attrs.evolve(scanned, batch=batch.slice(0, room)))

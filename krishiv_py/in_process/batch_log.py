@@ -62,7 +62,7 @@ class BatchLog:
         ours = {"now_us": batch.now_us, "ended": batch.ended, "snapshot": batch.snapshot}
         head: dict[str, Any] = {"batchWatermarkMs": 0, "batchTimestampMs": batch.now_us // 1_000, "conf": {}, _OURS: ours}
         lines = ["v1", json.dumps(head, separators=(",", ":"))]
-        given = (batch.taken.get(at) for at in range(self.sources))
+        given = (batch.taken.get(index) for index in range(self.sources))
         lines += ["-" if number is None else json.dumps({"logOffset": number}, separators=(",", ":")) for number in given]
         self._write("offsets", batch.number, "\n".join(lines))
 

@@ -110,15 +110,15 @@ def _read(core: Core, batch: Sequence[tuple[_Stream, Piece]], now_us: int) -> tu
     """The rows of a batch as stages read them, and the time at which they were sent, if they were."""
     rows: dict[int, Sent] = {}
     for stream, piece in batch:
-        found = piece()
+        pieces = piece()
         if len(stream.takers) > 1 or isinstance(piece, _Send):
-            found = list(found)
-            now_us = max((s.now_us for s in found if s.now_us is not None), default=now_us)
-            for clock, source, control in controls_of(found, stream.clocks):
+            pieces = list(pieces)
+            now_us = max((s.now_us for s in pieces if s.now_us is not None), default=now_us)
+            for clock, source, control in controls_of(pieces, stream.clocks):
                 if control.watermark_us != UNSET:
                     core.clocks.advance(clock, control.watermark_us, source, now_us)
         for taker, stage in stream.takers:
-            rows.setdefault(taker, []).append((stage, found))
+            rows.setdefault(taker, []).append((stage, pieces))
     return rows, now_us
 
 

@@ -122,11 +122,11 @@ def _first(finished: list[int], wanted: CaptureOptions, begun: int, has_past: bo
             got = f"it ends before batch {first}, and batches {finished[0]} to {finished[-1]} are known"
             raise CheckpointError("the batches after this savepoint are not known", got=got, hint=_WAY_OUT)
         return first, False
-    asked_for = finished[0] if wanted.last is None else max(finished[0], finished[-1] + 1 - wanted.last)
-    if whole and (asked_for == 0 or not keeps_states):
+    wanted_first = finished[0] if wanted.last is None else max(finished[0], finished[-1] + 1 - wanted.last)
+    if whole and (wanted_first == 0 or not keeps_states):
         return 0, True
     if keeps_states:
-        return max(asked_for, finished[0] + 1), False
+        return max(wanted_first, finished[0] + 1), False
     raise CheckpointError(
         "the state before these batches is not kept",
         got=f"batches {finished[0]} to {finished[-1]} are known, and a query in process keeps its last state only",

@@ -109,7 +109,7 @@ class Core:
         done = batch.run(sent, self.clocks, lambda: self._settled(now_us), waits=waits)
         self.before = batch.reached.every
         shown = self._early(now_us, begun_us) if snapshot else {}
-        late = [stage.late_of(found) for stage, found in zip(self.stages, done, strict=True)]
+        late = [stage.late_of(done_parts) for stage, done_parts in zip(self.stages, done, strict=True)]
         results = {o.name: batch.leaving(o, shown.get(o.stage, [])) for o in self.plan.outputs}
         output_of_batch = BatchOutput(results, late)
         with batch_part("publish"):
@@ -140,10 +140,10 @@ class Core:
         if len(self.stages) == 1:
             moment = self.moment(now_us, begun_us).at(only.plan.times)
             return {0: [only.early(moment)]}
-        found: dict[int, pa.Table] = {}
+        early: dict[int, pa.Table] = {}
         for number, stage in enumerate(self.stages):
-            found[number] = stage.as_if_ended(found, now_us, self.batch_id)
-        return {number: [table] for number, table in found.items()}
+            early[number] = stage.as_if_ended(early, now_us, self.batch_id)
+        return {number: [table] for number, table in early.items()}
 
     def _settled(self, now_us: int) -> Moment:
         before, self.in_force = self.in_force, self.clocks.settle(now_us)

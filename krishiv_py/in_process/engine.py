@@ -288,13 +288,13 @@ class Engine:
     def _next(self) -> dict[int, int]:
         """Plan what sources have; gives the last entry that each source has given with the next batch."""
         taken = dict(self._taken)
-        for at, reader in enumerate(self._readers):
+        for number, reader in enumerate(self._readers):
             planner = reader.planner
-            before = self._taken.get(at, -1)
+            before = self._taken.get(number, -1)
             if planner.log.last <= before and planner.may_go_on():
                 planner.plan_next()
             if planner.log.last > before:
-                taken[at] = before + 1
+                taken[number] = before + 1
         return taken
 
     def _due(self, now_us: int) -> bool:
@@ -325,12 +325,12 @@ class Engine:
                 with batch_part("plan"), writable_checkpoint(self._checkpoint, running=True):
                     self._log.plan(planned)
             sent, controls = dict[int, Sent](), list[ClockControl]()
-            for at, reader in enumerate(self._readers):
-                if at in planned.taken:
-                    reader.planner.taken(planned.number, planned.taken[at])
-                if planned.taken.get(at, -1) > self._taken.get(at, -1):
+            for index, reader in enumerate(self._readers):
+                if index in planned.taken:
+                    reader.planner.taken(planned.number, planned.taken[index])
+                if planned.taken.get(index, -1) > self._taken.get(index, -1):
                     with batch_part("read"):
-                        reader.read(planned.taken[at], sent, controls)
+                        reader.read(planned.taken[index], sent, controls)
             self._advance(planned, controls)
             if closes and planned.number:
                 stepped = self.core.stepped(planned.now_us)
@@ -392,7 +392,7 @@ class Engine:
         core = self.core
         note: dict[str, Any] = {
             "query": self.query_id,
-            "taken": {str(at): number for at, number in self._taken.items()},
+            "taken": {str(index): number for index, number in self._taken.items()},
             "clocks": core.clocks.saved(),
             "before": core.before,
             "advances": core.advances,
@@ -414,7 +414,7 @@ class Engine:
     def _restore(self, values: dict[Key, bytes], note: dict[str, Any]) -> None:
         self._moved = note.get("behind", False)
         self.query_id = note["query"]
-        self._taken = {int(at): number for at, number in note["taken"].items()}
+        self._taken = {int(index): number for index, number in note["taken"].items()}
         restore(self.core, self._state, values, note)
         for number, stage in enumerate(self.core.stages):
             if len(stage.buckets) != stage.most_buckets:

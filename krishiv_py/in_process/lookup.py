@@ -47,8 +47,8 @@ class KeyIndexes:
         """Return what is in state of some keys, as :meth:`ProcessStage.state` shows it."""
         stage = self.stage
         if stage.spec.operation.grid is None:
-            found, shown = stage.state(), list(stage.spec.keys)
-            return found.filter(pa.array(among(found, keys.rename_columns(shown), shown)))
+            windows, shown = stage.state(), list(stage.spec.keys)
+            return windows.filter(pa.array(among(windows, keys.rename_columns(shown), shown)))
         keys = keys.rename_columns([field.name for field in stage.stage.layout.key_fields])
         tables = []
         for number, mine in stage.shared(keys):  # rows of its tables do not refer to one another
@@ -107,8 +107,8 @@ class _OfKeys(MemoryStore):
         stop = index.hashes.searchsorted(self._wanted, side="right")
         if not (start < stop).any():
             return index.none
-        at, _ = expand(start, stop)
-        rows = np.sort(index.order[at])
-        found = table.slice(rows[0], 1) if len(rows) == 1 else pick(table, rows)
-        of_them = among(found, self.keys, self.names)
-        return found if of_them.all() else found.filter(pa.array(of_them))  # hashes may meet
+        positions, _ = expand(start, stop)
+        rows = np.sort(index.order[positions])
+        picked = table.slice(rows[0], 1) if len(rows) == 1 else pick(table, rows)
+        of_them = among(picked, self.keys, self.names)
+        return picked if of_them.all() else picked.filter(pa.array(of_them))  # hashes may meet

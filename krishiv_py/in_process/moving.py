@@ -78,7 +78,7 @@ def save(checkpoint: str, folder: str, change: Callable[[Savepoint], None] | Non
     for number, (kept, outline) in enumerate(zip(last["stages"], note["outline"]["stages"], strict=True)):
         stage = StageState(**outline, counters=kept["counters"], left=kept["left"], open=kept["open"])
         if stage.state:
-            mine = {(kind, name): value for (at, kind, name), value in values.items() if at == number}
+            mine = {(kind, name): value for (owner, kind, name), value in values.items() if owner == number}
             metas = [kept["meta"], *kept.get("others", ())]
             for place, meta in enumerate(metas):
                 tables = {name: log.table_of(v) for (kind, name), v in mine.items() if kind == of_bucket(TABLE, place)}
@@ -87,8 +87,8 @@ def save(checkpoint: str, folder: str, change: Callable[[Savepoint], None] | Non
                 write_bucket(folder, number, place, held, stage.columns)
             stage.buckets = list(range(len(metas)))
         stages.append(stage)
-    taken = {int(at): entry for at, entry in last["taken"].items()}
-    found = Savepoint(
+    taken = {int(owner): entry for owner, entry in last["taken"].items()}
+    savepoint = Savepoint(
         folder,
         note,
         log.last + 1,
@@ -102,9 +102,9 @@ def save(checkpoint: str, folder: str, change: Callable[[Savepoint], None] | Non
         absolute(checkpoint).rstrip("/"),
     )
     if change is not None:
-        change(found)
-    found.close()
-    return found
+        change(savepoint)
+    savepoint.close()
+    return savepoint
 
 
 def save_leased(checkpoint: str, saved: Callable[[], str]) -> str:
@@ -137,12 +137,12 @@ def save_core(core: Core, now_us: int, folder: str) -> Savepoint:
         stages.append(saved)
     note = {**format_note("driver"), "plan": core.plan.fingerprint, "buckets": 1, "outputs": uuid.uuid4().hex[:8]}
     sources = [SourceState(kind) for kind in outline["sources"]]
-    found = Savepoint(
+    savepoint = Savepoint(
         folder, {**note, "outline": outline}, core.batch_id, core.clocks.saved(), list(core.before), now_us, sources, stages
     )
-    found.advances = core.advances
-    found.close()
-    return found
+    savepoint.advances = core.advances
+    savepoint.close()
+    return savepoint
 
 
 def restore_core(savepoint: Savepoint, core: Core) -> None:
@@ -150,8 +150,8 @@ def restore_core(savepoint: Savepoint, core: Core) -> None:
     core.batch_id, core.advances = savepoint.batches, savepoint.advances
     core.clocks = Clocks.restored(core.plan.clocks, savepoint.clocks)
     core.in_force, core.before = core.clocks.moment(), tuple(savepoint.before)
-    for at, (stage, saved) in enumerate(zip(core.stages, savepoint.stages, strict=True)):
-        stage.take_over(savepoint.buckets_of(at), saved.open)
+    for number, (stage, saved) in enumerate(zip(core.stages, savepoint.stages, strict=True)):
+        stage.take_over(savepoint.buckets_of(number), saved.open)
         stage.left = dict(saved.left)
         count(stage.counters, saved.counters)
         stage.handed = attrs.evolve(saved.moment(savepoint.before), now_us=savepoint.now_us)
@@ -165,10 +165,10 @@ def begun_core(begin: Begin, plan: PhysicalPlan, title: str, now_us: int) -> tup
     CheckpointError
         When the savepoint is damaged or missing, or the plan cannot take its state.
     """
-    found = opened_for(begin, plan)
-    core = Core(found.plan, title, now_us)
-    restore_core(found.savepoint, core)
-    return found.plan, core
+    opened = opened_for(begin, plan)
+    core = Core(opened.plan, title, now_us)
+    restore_core(opened.savepoint, core)
+    return opened.plan, core
 
 
 def one_bucket(savepoint: Savepoint, stage: int) -> BucketContent:
@@ -184,9 +184,9 @@ def restore(savepoint: Savepoint, checkpoint: str) -> None:
     log = StateLog(_state(checkpoint), durable=True)
     log.load()  # makes its folders
     values, stages = dict[Key, bytes | None](), list[dict[str, Any]]()
-    for at, stage in enumerate(savepoint.stages):
-        held = one_bucket(savepoint, at)
-        values |= {(at, TABLE, name): log.value_of(table, number) for name, table in held.tables.items()}
+    for index, stage in enumerate(savepoint.stages):
+        held = one_bucket(savepoint, index)
+        values |= {(index, TABLE, name): log.value_of(table, number) for name, table in held.tables.items()}
         handed: Moment = attrs.evolve(stage.moment(savepoint.before), now_us=savepoint.now_us)
         stages.append(
             {
@@ -199,7 +199,7 @@ def restore(savepoint: Savepoint, checkpoint: str) -> None:
         )
     note: dict[str, Any] = {
         "query": savepoint.note["outputs"],
-        "taken": {str(at): entry for at, entry in taken.items()},
+        "taken": {str(index): entry for index, entry in taken.items()},
         "clocks": savepoint.clocks,
         "before": savepoint.before,
         "behind": tuple(savepoint.before) != savepoint.after,

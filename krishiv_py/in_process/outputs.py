@@ -260,14 +260,14 @@ class LastResults:
                 self._merge()
             pieces = list(self._pieces)
         marks = key_hashes(list(keys.columns), keys.num_rows)
-        found: list[pa.Table] = []
-        for at, mark in enumerate(marks.tolist()):
-            found += self._of_key(pieces, keys.slice(at, 1), mark, last, at_us)
-        return pa.concat_tables([self.schema.empty_table(), *found])
+        results: list[pa.Table] = []
+        for i, mark in enumerate(marks.tolist()):
+            results += self._of_key(pieces, keys.slice(i, 1), mark, last, at_us)
+        return pa.concat_tables([self.schema.empty_table(), *results])
 
     def _of_key(self, pieces: Sequence[KeyedRows], key: pa.Table, mark: int, last: int, at_us: int | None) -> list[pa.Table]:
         """The results of one key, the oldest first."""
-        wanted, found = last, list[pa.Table]()
+        wanted, tables = last, list[pa.Table]()
         for piece in reversed(pieces):
             rows = piece.rows_of(key, mark, self.stage.spec.keys, wanted if at_us is None else piece.table.num_rows)
             if rows is None:
@@ -275,11 +275,11 @@ class LastResults:
             if at_us is not None:
                 rows = self._holding(rows, at_us)
                 rows = rows.slice(max(rows.num_rows - wanted, 0))
-            found.append(rows)
+            tables.append(rows)
             wanted -= rows.num_rows
             if wanted <= 0:
                 break
-        return found[::-1]
+        return tables[::-1]
 
     def _holding(self, rows: pa.Table, at_us: int) -> pa.Table:
         """Return the results whose windows hold a time."""

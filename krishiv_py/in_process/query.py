@@ -180,8 +180,8 @@ class ProcessQuery(RunningQuery):
             return self._last_results(number).of(keys_of(StageOperator(self._plan.stages[number].spec), key), last, at_us)
         with self._engine.between_batches():
             indexes = self._indexes.setdefault(number, KeyIndexes(self._engine.core.stages[number]))
-            found = indexes.open_windows(keys_of(indexes.stage.stage, key))
-        return found if at_us is None else holding(found, at_us, indexes.stage.spec)
+            rows = indexes.open_windows(keys_of(indexes.stage.stage, key))
+        return rows if at_us is None else holding(rows, at_us, indexes.stage.spec)
 
     def _last_results(self, number: int) -> LastResults:
         """The results that left the query of a stage."""

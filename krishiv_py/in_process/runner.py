@@ -83,9 +83,9 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
             if own == profile:
                 if stores:
                     use({**known_settings(), **stores})
-                found = cls(own)
-                found.workers = workers
-                return found
+                runner = cls(own)
+                runner.workers = workers
+                return runner
         raise PlanError(
             "a session in process is one machine",
             got=shown(profile),
@@ -96,9 +96,9 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
     @classmethod
     def next_to(cls, other: SessionRunner[Any]) -> ProcessRunner:
         """Return a runner in the process of a session on Spark, by the same clock."""
-        found = cls.of("dev-local" if other.profile == "dev-local" else "single-node-durable", {})
-        found.clock = lambda: other.clock()
-        return found
+        runner = cls.of("dev-local" if other.profile == "dev-local" else "single-node-durable", {})
+        runner.clock = lambda: other.clock()
+        return runner
 
     @property
     def spark(self) -> NoReturn:
@@ -140,7 +140,9 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
             take_sinks(owner, *sinks, *late_sinks(plan))
             if begin is not None:
                 with writable_checkpoint(opened.checkpoint):
-                    begin_from(begin, plan, opened.checkpoint, 1, _ENGINE, lambda found: restore(found, opened.checkpoint))
+                    begin_from(
+                        begin, plan, opened.checkpoint, 1, _ENGINE, lambda savepoint: restore(savepoint, opened.checkpoint)
+                    )
             plan = with_carried(plan, opened.checkpoint)
             query = self._started(plan, sinks, opened, batches, title, cleanup)
         except BaseException:
@@ -149,7 +151,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
             raise
         owner.running = lambda: query.status == "running"
         opened.lease.running = owner.running
-        opened.lease.lost = query._fail
+        opened.lease.on_lost = query._fail
         self._add(query)
         query._begin()
         return query

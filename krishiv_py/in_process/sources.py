@@ -72,19 +72,19 @@ class StreamReader:
             held = source.taken([json.loads(one) for one in ranges], self.reader.schema)
         if ranges is None:
             ranges, control = entry_of(f"{self.planner.log.folder}/{number:020d}.parquet")
-        found: Iterable[Scanned]
+        scanned: Iterable[Scanned]
         if held is not None:
-            found = held
+            scanned = held
         elif control is not None:
-            found = [Scanned(None, control, control.now_us)]
+            scanned = [Scanned(None, control, control.now_us)]
         else:
-            found = self._of_ranges(ranges)
+            scanned = self._of_ranges(ranges)
         ends = self.planner.log.ended and number == self.planner.log.last
         if ends or len(self.takers) > 1 or sent:
-            found = list(found)
-            controls += controls_of(found, self.clocks)
+            scanned = list(scanned)
+            controls += controls_of(scanned, self.clocks)
         for taker, stage in self.takers:
-            into.setdefault(taker, []).append((stage, found))
+            into.setdefault(taker, []).append((stage, scanned))
 
     def _of_ranges(self, ranges: Sequence[str]) -> Iterable[Scanned]:
         """Return the rows of planned ranges, in parts where the source can be read by several threads."""
@@ -94,16 +94,16 @@ class StreamReader:
         return Parts([itertools.chain.from_iterable(some) for some in parted(each, self.workers)])
 
 
-def controls_of(found: Iterable[Scanned], clocks: Sequence[tuple[int, str | None]]) -> list[ClockControl]:
+def controls_of(rows: Iterable[Scanned], clocks: Sequence[tuple[int, str | None]]) -> list[ClockControl]:
     """Return the controls in what was read, for each of the clocks that go by the stream."""
-    controls = [scanned.control for scanned in found if scanned.control is not None]
+    controls = [scanned.control for scanned in rows if scanned.control is not None]
     return [(clock, control.source or name, control) for control in controls for clock, name in clocks]
 
 
 def clocks_of(plan: PhysicalPlan, read: Read) -> list[tuple[int, str | None]]:
     """Return the clocks that go by a stream, with what the stream is called there."""
-    found = [(plan.stages[number].clock, b.name) for number, b in read.takers if not plan.stages[number].stateless]
-    return list(dict.fromkeys((clock, name) for clock, name in found if clock is not None))
+    clocks = [(plan.stages[number].clock, b.name) for number, b in read.takers if not plan.stages[number].stateless]
+    return list(dict.fromkeys((clock, name) for clock, name in clocks if clock is not None))
 
 
 def readers(
@@ -122,12 +122,14 @@ def readers(
     PlanError
         For a source that needs Spark.
     """
-    found = []
-    for at, read in enumerate(plan.reads):
-        source = in_process(read.source, checkpoint, at)
-        planner = RangePlanner(source, at, checkpoint, RangeLog.open(source.log or "", durable=durable), now, aligned.get(at))
-        found.append(_reader(plan, read, source, planner, workers))
-    return found
+    readers = []
+    for number, read in enumerate(plan.reads):
+        source = in_process(read.source, checkpoint, number)
+        planner = RangePlanner(
+            source, number, checkpoint, RangeLog.open(source.log or "", durable=durable), now, aligned.get(number)
+        )
+        readers.append(_reader(plan, read, source, planner, workers))
+    return readers
 
 
 def _reader(plan: PhysicalPlan, read: Read, source: RangeSource, planner: RangePlanner, workers: int) -> StreamReader:
@@ -136,7 +138,7 @@ def _reader(plan: PhysicalPlan, read: Read, source: RangeSource, planner: RangeP
     return StreamReader(planner, RangeReader(schema, source.source, source.name, 1), takers, clocks_of(plan, read), workers)
 
 
-def in_process(source: Source, checkpoint: str, at: int) -> RangeSource:
+def in_process(source: Source, checkpoint: str, number: int) -> RangeSource:
     """Return a source as one that plans ranges, whose log is in the checkpoint.
 
     Raises
@@ -155,9 +157,9 @@ def in_process(source: Source, checkpoint: str, at: int) -> RangeSource:
         if source.options and source.format != "csv":
             hint = f"use read_{source.format} without options; Session.embedded() reads all of them"
             raise _needs_spark(source, f"{source.format} files with these options are read by Spark", hint)
-    found = logged(source, checkpoint, at, waits=True, by_spark=False)
-    assert isinstance(found, RangeSource)
-    return found
+    source_in_log = logged(source, checkpoint, number, waits=True, by_spark=False)
+    assert isinstance(source_in_log, RangeSource)
+    return source_in_log
 
 
 def _needs_spark(source: Source, what: str, hint: str) -> PlanError:
@@ -190,10 +192,10 @@ def inferred(path: tuple[str, bool], kind: str, options: Mapping[str, str]) -> p
     store, root = store_at(paths[0])
     try:
         with store.open(root) as file:
-            found = pq.read_schema(file)
+            schema = pq.read_schema(file)
     except (OSError, pa.ArrowException) as problem:
         raise _unknown(paths[0], "the file cannot be read", str(problem)[:300]) from problem
-    return checked(with_partitions(found.remove_metadata(), paths))
+    return checked(with_partitions(schema.remove_metadata(), paths))
 
 
 def _named(path: str, options: Mapping[str, str]) -> list[str]:

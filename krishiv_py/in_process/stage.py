@@ -175,8 +175,8 @@ class ProcessStage:
 
     def state(self) -> pa.Table:
         """Return the windows in state, with their aggregates so far."""
-        found = [bucket.state() for bucket in self.buckets]
-        return found[0] if len(found) == 1 else in_order(found, len(self.spec.keys))
+        parts = [bucket.state() for bucket in self.buckets]
+        return parts[0] if len(parts) == 1 else in_order(parts, len(self.spec.keys))
 
     @property
     def held_keys(self) -> int:
@@ -185,19 +185,19 @@ class ProcessStage:
 
     def forget(self, keys: pa.Table, moment: Moment) -> int:
         """Drop keys, at the `moment` of the last step; gives how many windows will not have their result."""
-        moment, lost = moment.at(self.plan.times), 0
+        moment, forgotten = moment.at(self.plan.times), 0
         for number, part in self.shared(keys):
             bucket = self.buckets[number]
             held = bucket.at(moment.now_us or 0)
-            lost += forget(bucket.stage, held, part, moment)
+            forgotten += forget(bucket.stage, held, part, moment)
             again = attrs.evolve(moment, calls_triggers=False)  # at that moment nothing fires
             bucket.left(key_dropping(bucket.stage).step(held, [], again))
-        count(self.counters, {CLOSED: lost} if lost else {})
-        return lost
+        count(self.counters, {CLOSED: forgotten} if forgotten else {})
+        return forgotten
 
-    def late_of(self, found: Sequence[BatchDone]) -> pa.Table:
+    def late_of(self, batches_done: Sequence[BatchDone]) -> pa.Table:
         """The late rows of a batch."""
-        late = [table for done in found for table in done.late]
+        late = [table for done in batches_done for table in done.late]
         return late_output(self.stage.layout, late) if late else self._no_late_rows
 
     def shared(self, rows: pa.Table) -> list[tuple[int, pa.Table]]:
@@ -233,9 +233,9 @@ class ProcessStage:
             return list(follow(bucket.stage, bucket.at(moment.now_us or 0), mine, late_moment, moment))
 
         every = [and_read(results, rows) for results, rows in zip(given, read, strict=True)]
-        found = self._stepped(every, moment, batch_id, steps)
+        done = self._stepped(every, moment, batch_id, steps)
         self.handed = attrs.evolve(moment, before=None)
-        return found
+        return done
 
     def _stepped(
         self,
@@ -245,11 +245,11 @@ class ProcessStage:
         steps: Callable[[StageBucket, Packed], list[BatchDone]],
     ) -> list[BatchDone]:
         """Let each bucket take its rows and fire; those that have nothing to do rest."""
-        found: list[list[BatchDone]] = []
+        dones: list[list[BatchDone]] = []
         due: list[int] = []
         for number, (bucket, mine) in enumerate(zip(self.buckets, read, strict=True)):
             rests = None if mine.chunks or mine.late or mine.notes else bucket.resting(moment)
-            found.append([] if rests is None else [rests])
+            dones.append([] if rests is None else [rests])
             if rests is None:
                 due.append(number)
         if due:
@@ -259,11 +259,11 @@ class ProcessStage:
                 else:
                     done = [steps(self.buckets[n], read[n]) for n in due]
             for number, some in zip(due, done, strict=True):
-                found[number] = some
+                dones[number] = some
                 for one in some:
                     count(self.counters, one.counters)
                     self.buckets[number].did(one)
-        return found[0] if len(found) == 1 else [one for some in found for one in some]
+        return dones[0] if len(dones) == 1 else [one for some in dones for one in some]
 
     def _large(self, due: Sequence[int], read: Sequence[Packed]) -> bool:
         """Return whether buckets have so much to do that threads are of use."""
@@ -314,8 +314,8 @@ class ProcessStage:
 
     def take_over(self, held: Iterable[BucketContent], opened: Sequence[int]) -> None:
         """Put state into its buckets, which are empty; `opened` are the windows and rows that are open, in all of them."""
-        found = list(held)
-        spread_out = spread(found, len(self.spec.keys), len(self.buckets)) if len(found) != len(self.buckets) else found
+        taken = list(held)
+        spread_out = spread(taken, len(self.spec.keys), len(self.buckets)) if len(taken) != len(self.buckets) else taken
         for bucket, content in zip(self.buckets, spread_out, strict=True):
             for name, table in content.tables.items():
                 bucket.store.put(name, table)

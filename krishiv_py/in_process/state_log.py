@@ -140,8 +140,8 @@ class StateLog:
         if not only_read:
             store.make_folder(root)
             store.make_folder(f"{root}/chunks")
-        found = store.entries(root)
-        numbers = sorted(int(m[1]) for f in found if (m := _NAME.fullmatch(f.base_name)))
+        files = store.entries(root)
+        numbers = sorted(int(m[1]) for f in files if (m := _NAME.fullmatch(f.base_name)))
         values: dict[Key, bytes] = {}
         note: dict[str, Any] | None = None
         first = self._read(store, root, numbers[-1])[2] if numbers else 0
@@ -149,9 +149,9 @@ class StateLog:
             if not only_read:
                 store.delete(self._path(root, number))
             numbers.remove(number)
-        for at, number in enumerate(numbers):
-            if number != numbers[0] + at:
-                raise missing(self._path(root, numbers[0] + at), WAY_OUT)
+        for i, number in enumerate(numbers):
+            if number != numbers[0] + i:
+                raise missing(self._path(root, numbers[0] + i), WAY_OUT)
             entries, note, _ = self._read(store, root, number)
             file = _File(number)
             self._files.append(file)

@@ -82,9 +82,9 @@ def _close(ids: Ints, times: Ints, held_ids: Ints, held_times: Ints, within: int
     if not len(held_ids):
         return np.zeros(len(ids), np.bool_)
     if int(np.bincount(held_ids, minlength=n).max()) == 1:
-        at = np.full(n, -1, np.int64)
-        at[held_ids] = np.arange(len(held_ids))
-        mine = at[ids]
+        rows = np.full(n, -1, np.int64)
+        rows[held_ids] = np.arange(len(held_ids))
+        mine = rows[ids]
         close: Mask = (mine >= 0) & (np.abs(times - held_times[mine]) < within)
         return close
     moments = sorted_unique(held_times)
@@ -92,8 +92,8 @@ def _close(ids: Ints, times: Ints, held_ids: Ints, held_times: Ints, within: int
     held = np.sort(held_ids * width + np.searchsorted(moments, held_times))
     low = ids * width + np.searchsorted(moments, times - within, side="right")
     high = ids * width + np.searchsorted(moments, times + within, side="left")
-    found: Mask = np.searchsorted(held, high) > np.searchsorted(held, low)
-    return found
+    near: Mask = np.searchsorted(held, high) > np.searchsorted(held, low)
+    return near
 
 
 def _in_turn(ids: Ints, times: Ints, within: int) -> Ints:
@@ -113,11 +113,11 @@ def _in_turn(ids: Ints, times: Ints, within: int) -> Ints:
     crooked = np.sort(arrival[turned[part]])
     part_of = np.empty(len(ids), np.int64)
     part_of[order] = part
-    found = [
+    kept = [
         arrival[straight][_jumps(ordered[straight], part[straight], within)],
         crooked[_one_by_one(part_of[crooked], times[crooked], within)],
     ]
-    return np.concatenate(found)
+    return np.concatenate(kept)
 
 
 def _jumps(times: Ints, parts: Ints, within: int) -> Ints:
@@ -127,26 +127,26 @@ def _jumps(times: Ints, parts: Ints, within: int) -> Ints:
     steps = np.where(np.diff(parts) != 0, within, np.diff(times))
     line = np.concatenate([np.zeros(1, np.int64), np.cumsum(steps)])  # parts follow one another, just far enough apart
     following = np.searchsorted(line, line + within).tolist()
-    found, at = [], 0
-    while at < len(following):
-        found.append(at)
-        at = following[at]
-    return np.array(found, np.int64)
+    jumps, row = [], 0
+    while row < len(following):
+        jumps.append(row)
+        row = following[row]
+    return np.array(jumps, np.int64)
 
 
 def _one_by_one(parts: Ints, times: Ints, within: int) -> Ints:
     """Positions that pass, in order of arrival. At most one row passes in a stretch of `within`."""
     passed: dict[tuple[int, int], int] = {}
-    found = []
-    for at, (part, time) in enumerate(zip(parts.tolist(), times.tolist(), strict=True)):
+    kept = []
+    for row, (part, time) in enumerate(zip(parts.tolist(), times.tolist(), strict=True)):
         stretch = time // within
         before, after = passed.get((part, stretch - 1)), passed.get((part, stretch + 1))
         if (part, stretch) in passed or (before is not None and time - before < within):
             continue
         if after is None or after - time >= within:
             passed[part, stretch] = time
-            found.append(at)
-    return np.array(found, np.int64)
+            kept.append(row)
+    return np.array(kept, np.int64)
 
 
 _MIDDLE, _LATEST = range(2)
@@ -173,13 +173,13 @@ class PassedLog(KeyedLog):
             times = run[2]
             if times[_MIDDLE] > self._over:
                 continue
-            at = self._runs.index(run)
+            index = self._runs.index(run)
             kept = self.alive(pa.concat_tables(self._load(run))) if times[_LATEST] > self._over else None
             self._delete(run)
-            del self._runs[at]
+            del self._runs[index]
             if kept is not None and kept.num_rows:
                 self._write(run[0][0], kept)
-                self._runs.insert(at, self._runs.pop())
+                self._runs.insert(index, self._runs.pop())
 
     def alive(self, rows: pa.Table) -> pa.Table:
         """The rows that are not over."""
@@ -279,8 +279,8 @@ class DedupOperator:
         doubtful = again[1:] | again[:-1]
         if held.num_rows:
             known = sorted_unique(held[HASH].to_numpy())
-            at = np.minimum(np.searchsorted(known, ordered), len(known) - 1)
-            doubtful |= known[at] == ordered
+            positions = np.minimum(np.searchsorted(known, ordered), len(known) - 1)
+            doubtful |= known[positions] == ordered
         passed = np.ones(fresh.num_rows, np.bool_)
         if doubtful.any():
             rows = np.sort(order[doubtful])

@@ -75,13 +75,13 @@ def operator_for(spec: OperatorSpec) -> WindowOperator:
     """The operator of a specification."""
     links, around = chain(spec), len(_around(spec))
     plain = attrs.evolve(spec, output=None, after=(), followed=False)
-    found: WindowOperator | None = None
+    operator: WindowOperator | None = None
     for link in reversed(links[around:]):
-        found = link.make(plain, found)
+        operator = link.make(plain, operator)
     for link in reversed(links[:around]):
-        found = link.make(spec, found)
-    assert found is not None
-    return found
+        operator = link.make(spec, operator)
+    assert operator is not None
+    return operator
 
 
 def _window(spec: OperatorSpec) -> Link:

@@ -74,8 +74,8 @@ def over_in_turn(ends_of: Callable[[Ints], Ints], n_held: int, n: int, horizon: 
     """
     open_ = np.ones(n, np.bool_)
     while True:
-        at = np.flatnonzero(open_)
-        shut = at[ends_of(at) <= horizon]
+        rows = np.flatnonzero(open_)
+        shut = rows[ends_of(rows) <= horizon]
         shut = shut[shut >= n_held]
         if not len(shut):
             return ~open_[n_held:]
@@ -119,8 +119,8 @@ def compose(fires: Ints, gone: Ints, by: Ints, order: tuple[Ints, ...] = (), bou
         Start and end of the window by number of the result; None where windows never change their bounds.
     """
     if not len(gone):
-        at = fires[_ordered(order, fires)] if order else fires
-        return Lines(at, at, "+I")
+        order_of_fires = fires[_ordered(order, fires)] if order else fires
+        return Lines(order_of_fires, order_of_fires, "+I")
     same = np.ones(len(gone), np.bool_)
     if bounds is not None:
         same = (bounds[0][gone] == bounds[0][by]) & (bounds[1][gone] == bounds[1][by])
@@ -346,9 +346,9 @@ class StateTables:
 
 def in_order(tables: list[pa.Table], n_keys: int) -> pa.Table:
     """State tables of several buckets, of `n_keys` key columns, as one in ascending end order."""
-    found = pa.concat_tables(tables)
-    start, end = found.schema.names[n_keys : n_keys + 2]
-    return pick(found, pc.sort_indices(found, [(end, "ascending"), (start, "ascending")]))
+    table = pa.concat_tables(tables)
+    start, end = table.schema.names[n_keys : n_keys + 2]
+    return pick(table, pc.sort_indices(table, [(end, "ascending"), (start, "ascending")]))
 
 
 def keys_held(tables: Iterable[pa.Table], names: Sequence[str]) -> int:

@@ -60,18 +60,18 @@ def without_marked(node: Node, names: Sequence[str]) -> Node:
 def filters_after(node: Node, base: Node, names: Sequence[str]) -> Node:
     """The steps over a `base` with these columns, with filters after its watermark; as they are if others are among them."""
     steps: list[Filter | Project] = []
-    at = node
-    while at is not base:
-        if not isinstance(at, (Filter, Project)):
+    current = node
+    while current is not base:
+        if not isinstance(current, (Filter, Project)):
             return node
-        steps.append(at)
-        at = at.input
+        steps.append(current)
+        current = current.input
     for step in reversed(steps):
         if isinstance(step, Expect):  # a row that it leaves out is not a row, and moves no watermark
-            at = attrs.evolve(step, input=at)
+            current = attrs.evolve(step, input=current)
         elif isinstance(step, Filter):
-            at = filtered_after(at, names, step.condition)
+            current = filtered_after(current, names, step.condition)
         else:
             names = [name for name, _ in step.columns]
-            at = keeping_mark(attrs.evolve(step, input=at))
-    return at
+            current = keeping_mark(attrs.evolve(step, input=current))
+    return current

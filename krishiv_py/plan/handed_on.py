@@ -21,9 +21,9 @@ def time_name(names: Iterable[str]) -> str:
     return name
 
 
-def order_name(at: int) -> str:
+def order_name(number: int) -> str:
     """The column that results are ordered by in place `at`: end, start, then the keys (SEMANTICS §7.3)."""
-    return f"{_ORDER}{at}"
+    return f"{_ORDER}{number}"
 
 
 def in_order_of(names: Iterable[str]) -> tuple[str, ...]:

@@ -380,10 +380,10 @@ Prefix: TypeAlias = "Project | Filter | MapBatches"
 
 def chain(node: Node) -> Iterator[Node]:
     """Yield the node and those below it, top first, down to a source or a stage whose results these are."""
-    at: Node | None = node
-    while at is not None:
-        yield at
-        at = None if isinstance(at, Source) else at.child
+    current: Node | None = node
+    while current is not None:
+        yield current
+        current = None if isinstance(current, Source) else current.child
 
 
 def source_of(node: Node) -> Source:
@@ -395,8 +395,8 @@ def source_of(node: Node) -> Source:
 
 def root_of(node: Node) -> Source:
     """Return the source that the first stage reads; of a join with results of stages, both sides as they are named there."""
-    found = source_of(node)
-    return root_of(found.input) if isinstance(found, Stage) else found
+    node_of_rows = source_of(node)
+    return root_of(node_of_rows.input) if isinstance(node_of_rows, Stage) else node_of_rows
 
 
 def prefix_of(node: Node) -> tuple[Prefix, ...]:
@@ -412,7 +412,7 @@ def streams_of(node: Node) -> tuple[tuple[str | None, Node], ...]:
 
 def stages_read(node: Node) -> tuple[tuple[str | None, Stage], ...]:
     """Return the stages whose results a node reads: of a join those of a side, with its name."""
-    return tuple((name, found) for name, part in streams_of(node) if isinstance(found := source_of(part), Stage))
+    return tuple((name, stage) for name, part in streams_of(node) if isinstance(stage := source_of(part), Stage))
 
 
 def only_results(node: Node) -> bool:
@@ -422,18 +422,18 @@ def only_results(node: Node) -> bool:
 
 def stages_of(node: Stage) -> list[Stage]:
     """Return the stages of a plan, each once, after those whose results it reads."""
-    found: dict[int, Stage] = {}
+    stages: dict[int, Stage] = {}
     for _, before in stages_read(node.input):
-        found |= {id(stage): stage for stage in stages_of(before)}
-    return [*found.values(), node]
+        stages |= {id(stage): stage for stage in stages_of(before)}
+    return [*stages.values(), node]
 
 
 def computed_in(node: Node) -> dict[str, Expr]:
     """Return the columns of keys, identities and gaps that are expressions, by name, of all streams that a node reads."""
-    found: dict[str, Expr] = {}
+    computed: dict[str, Expr] = {}
     for side, part in streams_of(node):
-        found |= {f"{name} of {side}": expr for name, expr in computed_in(part).items()} if side is not None else {}
+        computed |= {f"{name} of {side}": expr for name, expr in computed_in(part).items()} if side is not None else {}
     for step in prefix_of(node):
         if isinstance(step, Project):
-            found |= {name: expr for name, expr in step.columns if name in step.computes}
-    return found
+            computed |= {name: expr for name, expr in step.columns if name in step.computes}
+    return computed

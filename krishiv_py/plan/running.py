@@ -80,7 +80,7 @@ class BatchTime(Expr):
 
 def stamped(prefix: tuple[Prefix, ...], at_us: int) -> tuple[Prefix, ...]:
     """Stateless steps in a batch of this time, µs."""
-    return tuple(_at(step, at_us) if isinstance(step, Project) and uses_clock(step) else step for step in prefix)
+    return tuple(_with_clock(step, at_us) if isinstance(step, Project) and uses_clock(step) else step for step in prefix)
 
 
 def uses_clock(step: Project) -> bool:
@@ -88,7 +88,7 @@ def uses_clock(step: Project) -> bool:
     return any(isinstance(expr, BatchTime) for _, expr in step.columns)
 
 
-def _at(step: Project, at_us: int) -> Project:
+def _with_clock(step: Project, at_us: int) -> Project:
     return attrs.evolve(step, columns=tuple((n, BatchTime(at_us) if isinstance(e, BatchTime) else e) for n, e in step.columns))
 
 
@@ -132,12 +132,12 @@ def failed_of(counters: dict[str, int]) -> dict[str, int]:
     >>> failed_of({"rows": 9, "failed:amount > 0": 2, "failed_dropped:amount > 0": 1})
     {'amount > 0': 3}
     """
-    found: dict[str, int] = {}
+    failed: dict[str, int] = {}
     for counter, n in counters.items():
         kind, colon, name = counter.partition(":")
         if f"{kind}{colon}" in (FAILED, FAILED_DROPPED):
-            found[name] = found.get(name, 0) + n
-    return found
+            failed[name] = failed.get(name, 0) + n
+    return failed
 
 
 def behind_of(counters: dict[str, int]) -> dict[int, int]:
@@ -153,11 +153,11 @@ def behind_of(counters: dict[str, int]) -> dict[int, int]:
 
 def summed(every: Iterable[dict[str, int]]) -> dict[str, int]:
     """Return the sums of counters by name."""
-    found: dict[str, int] = {}
+    total: dict[str, int] = {}
     for counters in every:
         for name, n in counters.items():
-            found[name] = found.get(name, 0) + n
-    return found
+            total[name] = total.get(name, 0) + n
+    return total
 
 
 def under_new_names(counters: dict[str, int]) -> dict[str, int]:
@@ -322,6 +322,8 @@ def waiting(sources: Mapping[str, int | Mapping[str, int]]) -> tuple[dict[str, i
     ({'files': 3, 'clicks': 5}, {'t-0': 1, 't-1': 4})
     """
     total = {name: n if isinstance(n, int) else sum(n.values()) for name, n in sources.items()}
-    parts = [(name, part, n) for name, found in sources.items() if not isinstance(found, int) for part, n in found.items()]
+    parts = [
+        (name, part, n) for name, by_part in sources.items() if not isinstance(by_part, int) for part, n in by_part.items()
+    ]
     often = Counter(part for _, part, _ in parts)
     return total, {part if often[part] == 1 else f"{name} {part}": n for name, part, n in parts}

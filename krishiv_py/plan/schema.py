@@ -44,18 +44,18 @@ def as_schema(schema: object) -> pa.Schema:
         (see :func:`krishiv_py.types.normal_type`).
     """
     if isinstance(schema, str):
-        found = parse.parse_schema(schema)
+        schema_read = parse.parse_schema(schema)
     elif isinstance(schema, pa.Schema):
-        found = schema
+        schema_read = schema
     elif type(schema).__name__ == "StructType" and hasattr(schema, "jsonValue"):
-        found = pa.schema([_from_spark(f) for f in schema.jsonValue()["fields"]])
+        schema_read = pa.schema([_from_spark(f) for f in schema.jsonValue()["fields"]])
     elif (fields := row_fields(schema)) is not None:
-        found = parse.parse_schema(schema_text(fields))
+        schema_read = parse.parse_schema(schema_text(fields))
     else:
         text = guessed_text(schema)
         hint = f'write "{text}"' if text else "pass a pyarrow.Schema, a Spark StructType, DDL text or a dataclass"
         raise SchemaError("not a schema", got=shown(schema), hint=hint)
-    return checked(found)
+    return checked(schema_read)
 
 
 def _from_spark(field: dict[str, Any]) -> pa.Field:
@@ -93,8 +93,8 @@ def _normal(field: pa.Field) -> pa.Field:
 def left_out(schema: pa.Schema) -> dict[str, str]:
     """Columns of a DataFrame or of files that are not columns of the stream, for the stream cannot have their types."""
     kept = (schema.metadata or {}).get(_LEFT_OUT)
-    found: dict[str, str] = {} if kept is None else json.loads(kept)
-    return found
+    lost_fields: dict[str, str] = {} if kept is None else json.loads(kept)
+    return lost_fields
 
 
 def _notes(columns: dict[str, str]) -> dict[bytes, bytes] | None:
@@ -172,12 +172,12 @@ def require_columns(expr: Expr, schema: pa.Schema, where: str) -> None:
                 hint=f'write col("{column}").field("{field}"), or {name} in SQL text',
             )
         dotted = {_path(node) for node in walk(expr) if isinstance(node, Field)}
-        for found in sorted(n for n in dotted if n.startswith(f"{name}.") and n in schema.names):
+        for dotted_name in sorted(n for n in dotted if n.startswith(f"{name}.") and n in schema.names):
             raise ColumnError(
                 f"{where}: there is no column {name!r}",
-                got=f"a column {found!r}",
-                then=f"{found} is a field of {name!r}",
-                hint=f"write `{found}` in backquotes, or col({found!r})",
+                got=f"a column {dotted_name!r}",
+                then=f"{dotted_name} is a field of {name!r}",
+                hint=f"write `{dotted_name}` in backquotes, or col({dotted_name!r})",
             )
         raise unknown_column(name, schema.names, where)
 
@@ -236,8 +236,8 @@ def unknown_field(name: str, type_: pa.DataType, where: str) -> ExpressionError:
     names = [field.name for field in type_]
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"the fields are: {', '.join(names[:20])}"
-    found = "two fields" if names.count(name) > 1 else "no field"
-    return ExpressionError(f"{where} has {found} {name!r}", got=type_text(type_), hint=hint.rstrip("?"))
+    problem = "two fields" if names.count(name) > 1 else "no field"
+    return ExpressionError(f"{where} has {problem} {name!r}", got=type_text(type_), hint=hint.rstrip("?"))
 
 
 def is_key_type(type_: pa.DataType) -> bool:

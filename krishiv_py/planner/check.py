@@ -56,10 +56,10 @@ def needed_columns(prefix: tuple[Prefix, ...], wanted: set[str], schema: pa.Sche
 def pruned(prefix: tuple[Prefix, ...], wanted: set[str]) -> tuple[Prefix, ...]:
     """The steps, computing only what later ones read."""
     out: list[Prefix] = []
-    for at in range(len(prefix) - 1, -1, -1):
-        step = prefix[at]
+    for i in range(len(prefix) - 1, -1, -1):
+        step = prefix[i]
         if isinstance(step, MapBatches):
-            return (*prefix[: at + 1], *reversed(out))
+            return (*prefix[: i + 1], *reversed(out))
         if isinstance(step, Filter):
             wanted = wanted | columns_of(step.condition)
             out.append(step)
@@ -320,6 +320,6 @@ def malformed_fields(source: Source) -> Fields:
     reason last.
     """
     if isinstance(source, UnionSource):
-        found = dict(field for _, node in source.parts for field in malformed_fields(source_of(node)))
-        return tuple(sorted(found.items(), key=lambda field: field[0] == "problem"))
+        fields = dict(field for _, node in source.parts for field in malformed_fields(source_of(node)))
+        return tuple(sorted(fields.items(), key=lambda field: field[0] == "problem"))
     return source.malformed_fields if source.puts_aside else ()

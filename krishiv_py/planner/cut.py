@@ -181,10 +181,10 @@ def stages_for(node: Stage, late: LateColumns | None = None, after: Sequence[Pre
     graph = _Graph()
     wanted = _shown(node.late) if late == "shown" else late or node.late.wants
     graph.add(node, wanted, (), shown=late is not None, after=after, followed=False)
-    found = tuple(graph.stages)
-    if sum(1 for stage in found if stage.read) == 1:  # one clock, however many ways lead to it
-        found = tuple(attrs.evolve(stage, path="") for stage in found)
-    return found
+    stages = tuple(graph.stages)
+    if sum(1 for stage in stages if stage.read) == 1:  # one clock, however many ways lead to it
+        stages = tuple(attrs.evolve(stage, path="") for stage in stages)
+    return stages
 
 
 def input_stages(stages: Sequence[StagePlan]) -> tuple[int, ...]:
@@ -192,13 +192,13 @@ def input_stages(stages: Sequence[StagePlan]) -> tuple[int, ...]:
 
     A stage that takes results too is not among them, for it counts both as rows.
     """
-    found, known = [], set[int]()
+    inputs, known = [], set[int]()
     for number, stage in enumerate(stages):
         sources = {id(branch.source) for branch in stage.read}
         if not stage.after and not sources <= known:
-            found.append(number)
+            inputs.append(number)
             known |= sources
-    return tuple(found)
+    return tuple(inputs)
 
 
 def leading_stage(stages: Sequence[StagePlan]) -> int:
@@ -211,7 +211,7 @@ class _Graph:
     """Stages in an order in which each comes behind those whose results it reads; each once."""
 
     stages: list[StagePlan] = attrs.field(factory=list)
-    at: dict[int, int] = attrs.field(factory=dict)
+    numbers: dict[int, int] = attrs.field(factory=dict)
     clocks: int = 0
 
     def add(
@@ -225,13 +225,13 @@ class _Graph:
         followed: bool = True,
     ) -> int:
         """Check a stage and those before it; gives its number. `shown`: more is wanted of late rows than handlers want."""
-        if id(node) in self.at:
-            return self.at[id(node)]
+        if id(node) in self.numbers:
+            return self.numbers[id(node)]
         numbers: dict[str | None, int] = {}
         for name, before in stages_read(node.input):
             wants = _shown(before.late) if shown else before.late.wants
             numbers[name] = self.add(before, wants, (*path, *([name] if name else [])), shown=shown)
-        number = self.at[id(node)] = len(self.stages)
+        number = self.numbers[id(node)] = len(self.stages)
         spec = check(node, late=wanted, after=after, followed=followed)
         named = node.options.named
         if named is not None and any(stage.spec.name == named for stage in self.stages):
@@ -248,15 +248,15 @@ class _Graph:
         return number
 
     def _times(self, spec: OperatorSpec, inputs: Sequence[Branch], clock: int | None) -> Times:
-        found: dict[int, int] = {} if clock is None else {clock: 0}
+        times: dict[int, int] = {} if clock is None else {clock: 0}
         for branch in inputs:
             if branch.after is None:
                 continue
             before = self.stages[branch.after]
             hold_us = before.spec.operation.hold_back_us(before.spec.options) + _lag_us(spec, branch.name)
             for number, behind_us in before.times:
-                found[number] = max(found.get(number, 0), behind_us + hold_us)
-        return tuple(sorted(found.items()))
+                times[number] = max(times.get(number, 0), behind_us + hold_us)
+        return tuple(sorted(times.items()))
 
 
 def followable(node: Stage) -> Stage:
@@ -292,11 +292,11 @@ def alone(
     time, shown = stage.time_column, stage.time_column in names
     adds_time = not stage.time_of_row and (shown or any(time in _read(step) for step in steps))
     hidden = {*kept} - {"op", *((time,) if adds_time or stage.time_of_row else ())}
-    found: list[Prefix] = [_timed(stage, results)] if adds_time else []
-    found += [without(step, hidden) for step in steps]
+    steps_of_results: list[Prefix] = [_timed(stage, results)] if adds_time else []
+    steps_of_results += [without(step, hidden) for step in steps]
     if (adds_time or stage.time_of_row) and not shown:
-        found.append(Project(Node(), tuple((n, col(n)) for n in names)))
-    return tuple(found)
+        steps_of_results.append(Project(Node(), tuple((n, col(n)) for n in names)))
+    return tuple(steps_of_results)
 
 
 def handing_on(step: Prefix, hidden: Collection[str]) -> Prefix:

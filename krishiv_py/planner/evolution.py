@@ -75,29 +75,29 @@ def compared(old: Mapping[str, Any], new: Mapping[str, Any], begin: Begin | None
     pairs = _pairs(before, after)
     changes = []
     for number, stage in enumerate(after):
-        at, name = pairs.get(number), stage["name"]
-        if at is None:
+        partner, name = pairs.get(number), stage["name"]
+        if partner is None:
             changes.append(StageChange(name, "added", ("it begins without state",), None, number))
             continue
-        refused, how = _differences(before[at], stage)
+        refused, how = _differences(before[partner], stage)
         word = wanted.get(name)
         if word == "reset":
-            changes.append(StageChange(name, "reset", tuple(refused) or ("as asked",), at, number))
+            changes.append(StageChange(name, "reset", tuple(refused) or ("as asked",), partner, number))
         elif refused:
-            changes.append(StageChange(name, "refused", tuple(refused), at, number))
+            changes.append(StageChange(name, "refused", tuple(refused), partner, number))
         else:
-            changes.append(StageChange(name, "migrated" if how else "kept", tuple(how), at, number))
-    for at, stage in enumerate(before):
-        if at not in pairs.values():
+            changes.append(StageChange(name, "migrated" if how else "kept", tuple(how), partner, number))
+    for partner, stage in enumerate(before):
+        if partner not in pairs.values():
             fate: Fate = "dropped" if wanted.get(stage["name"]) == "drop" or not stage["state"] else "refused"
-            changes.append(StageChange(stage["name"], fate, ("the plan has no stage of this name",), at, None))
+            changes.append(StageChange(stage["name"], fate, ("the plan has no stage of this name",), partner, None))
     return changes
 
 
 def _pairs(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> dict[int, int]:
     """Match stages by name; then, where one is left on each side of a kind without a name, these."""
-    at = {stage["name"]: number for number, stage in enumerate(before)}
-    pairs = {number: at[stage["name"]] for number, stage in enumerate(after) if stage["name"] in at}
+    numbers = {stage["name"]: number for number, stage in enumerate(before)}
+    pairs = {number: numbers[stage["name"]] for number, stage in enumerate(after) if stage["name"] in numbers}
     free = [n for n in range(len(before)) if n not in pairs.values()]
     for number, stage in enumerate(after):
         if number in pairs:
@@ -244,17 +244,17 @@ def _aggregates(was: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any
     pairs = paired(was, now)
     how = []
     for number, agg in enumerate(now):
-        at = pairs.get(number)
-        if at is None:
+        partner = pairs.get(number)
+        if partner is None:
             how.append(f"{agg['name']} added: null in windows with rows from before")
         else:
-            if was[at]["name"] != agg["name"]:
-                how.append(f"{was[at]['name']} is called {agg['name']}")
-            if was[at]["parts"] != agg["parts"]:
-                how.append(f"{agg['name']}: {', '.join(was[at]['parts'])} becomes {', '.join(agg['parts'])}")
-            if at != number and len(was) == len(now) == len(pairs):
+            if was[partner]["name"] != agg["name"]:
+                how.append(f"{was[partner]['name']} is called {agg['name']}")
+            if was[partner]["parts"] != agg["parts"]:
+                how.append(f"{agg['name']}: {', '.join(was[partner]['parts'])} becomes {', '.join(agg['parts'])}")
+            if partner != number and len(was) == len(now) == len(pairs):
                 how.append(f"{agg['name']} moved")
-    how += [f"{agg['name']} removed" for at, agg in enumerate(was) if at not in pairs.values()]
+    how += [f"{agg['name']} removed" for partner, agg in enumerate(was) if partner not in pairs.values()]
     return how
 
 
@@ -265,13 +265,13 @@ def paired(was: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -
         for number, agg in enumerate(now):
             if number in pairs:
                 continue
-            found = [
-                at
-                for at, other in enumerate(was)
-                if at not in pairs.values() and other["call"] == agg["call"] and (not names_too or other["name"] == agg["name"])
+            pairing = [
+                i
+                for i, other in enumerate(was)
+                if i not in pairs.values() and other["call"] == agg["call"] and (not names_too or other["name"] == agg["name"])
             ]
-            if found:
-                pairs[number] = found[0]
+            if pairing:
+                pairs[number] = pairing[0]
     return pairs
 
 
@@ -335,5 +335,5 @@ def _carrying(stage: StagePlan, carried: Carried) -> StagePlan:
 
 
 def _results(stage: StagePlan, plain: OperatorSpec) -> list[str]:
-    found: list[str] = attrs.evolve(stage, spec=plain).layout.result_schema.names
-    return found
+    names: list[str] = attrs.evolve(stage, spec=plain).layout.result_schema.names
+    return names

@@ -88,7 +88,7 @@ def explain(plan: PhysicalPlan) -> Explained:
             if n.heading
         ),
         flow=(
-            *(part for at, stage in enumerate(stages) for part in _flow(stage)[bool(at) :]),
+            *(part for i, stage in enumerate(stages) for part in _flow(stage)[bool(i) :]),
             *(Part(step.title.lower(), step.detail()) for step in plan.spec.after),
         ),
         checked=tuple(map(_checked, plan.stages)),

@@ -206,13 +206,13 @@ def _single(spec: OperatorSpec) -> OperatorSpec:
 
 
 def _before(branch: Branch, us: int, name: str) -> Branch:
-    time, at = _time(branch, us, name)
-    return _filtered(branch, time.is_null() | (time < at))
+    time, instant = _time(branch, us, name)
+    return _filtered(branch, time.is_null() | (time < instant))
 
 
 def _after(branch: Branch, us: int, name: str) -> Branch:
-    time, at = _time(branch, us, name)
-    return _filtered(branch, time.is_null() | (time >= at))
+    time, instant = _time(branch, us, name)
+    return _filtered(branch, time.is_null() | (time >= instant))
 
 
 def _filtered(branch: Branch, condition: Expr) -> Branch:
@@ -237,8 +237,8 @@ def _time(branch: Branch, us: int, name: str) -> tuple[Expr, Expr]:
         )
     if spec.time_kind == "bigint_ms":
         return col(spec.time_column), lit(-(-us // 1_000))
-    at = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc) + dt.timedelta(microseconds=us)
-    return col(spec.time_column), lit(at if spec.time_kind == "timestamp" else at.replace(tzinfo=None))
+    instant = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc) + dt.timedelta(microseconds=us)
+    return col(spec.time_column), lit(instant if spec.time_kind == "timestamp" else instant.replace(tzinfo=None))
 
 
 def _unbounded(source: Source) -> Source:

@@ -35,13 +35,13 @@ def outline_of(plan: PhysicalPlan) -> dict[str, Any]:
 
 def stage_names(stages: tuple[StagePlan, ...]) -> list[str]:
     """Return what each stage is called where state is matched by name; of equal ones the later have a number."""
-    found: list[str] = []
+    names: list[str] = []
     for stage in stages:
         keys = f" by {', '.join(stage.spec.keys)}" if stage.spec.keys else ""
         own = stage.spec.options.named or f"{stage.spec.operation.describe()}{keys}"
-        number = 1 + sum(1 for name in found if name == own or name.startswith(f"{own} ("))
-        found.append(own if number == 1 else f"{own} ({number})")
-    return found
+        number = 1 + sum(1 for name in names if name == own or name.startswith(f"{own} ("))
+        names.append(own if number == 1 else f"{own} ({number})")
+    return names
 
 
 def _stage(stage: StagePlan, name: str) -> dict[str, Any]:
@@ -97,14 +97,16 @@ def input_text(value: object, where: object) -> str:
 def _columns(stage: StagePlan) -> dict[str, str]:
     """Return what the columns of tables of state are, by their names there."""
     layout, spec = stage.layout, stage.spec
-    found = {"__t": "event time, µs", "s": "begin of a slice of windows, µs", "w": "begin of a window, µs"}
-    found |= {name: f"key {key}" for name, key in zip(layout.key_names, spec.keys, strict=True)}
+    meanings = {"__t": "event time, µs", "s": "begin of a slice of windows, µs", "w": "begin of a window, µs"}
+    meanings |= {name: f"key {key}" for name, key in zip(layout.key_names, spec.keys, strict=True)}
     for names, call in zip(layout.partial_names, spec.aggs, strict=True):
-        found |= {name: f"{call.output_name}: part {n} of {call}" for n, name in enumerate(names, 1)}
-    for at, (value, where) in enumerate(layout.inputs):
+        meanings |= {name: f"{call.output_name}: part {n} of {call}" for n, name in enumerate(names, 1)}
+    for i, (value, where) in enumerate(layout.inputs):
         what = "true" if value is None else repr(value)
-        found[f"a{at}"] = f"input {what}" if where is None else f"input {what} where {where!r}"
-    found |= {name: f"column {field.name} of the row" for name, field in zip(layout.own_names, layout.own_fields, strict=True)}
+        meanings[f"a{i}"] = f"input {what}" if where is None else f"input {what} where {where!r}"
+    meanings |= {
+        name: f"column {field.name} of the row" for name, field in zip(layout.own_names, layout.own_fields, strict=True)
+    }
     carried = zip(layout.carried_fields, layout.carried, strict=True)
-    found |= {field.name: f"column {name} of the row" for field, name in carried}
-    return {name: noted(text) for name, text in found.items()}
+    meanings |= {field.name: f"column {name} of the row" for field, name in carried}
+    return {name: noted(text) for name, text in meanings.items()}

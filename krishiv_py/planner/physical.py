@@ -157,18 +157,18 @@ class PhysicalPlan:
     @cached_property
     def reads(self) -> tuple[Read, ...]:
         """The streams of sources, each read once; a stage that reads one stream twice, as a union can, has two of them."""
-        found: list[Read] = []
+        reads: list[Read] = []
         for number in self.roots:
             stage = self.stages[number]
             for branch in stage.read:
                 taker = number, branch
-                at = next((n for n, r in enumerate(found) if r.source is branch.source and r.takers[-1][0] != number), None)
-                if at is None:
+                index = next((n for n, r in enumerate(reads) if r.source is branch.source and r.takers[-1][0] != number), None)
+                if index is None:
                     named = ".".join(part for part in (stage.path, branch.name) if part)
-                    found.append(Read(named or None, branch.source, (taker,)))
+                    reads.append(Read(named or None, branch.source, (taker,)))
                 else:
-                    found[at] = attrs.evolve(found[at], takers=(*found[at].takers, taker))
-        return tuple(found)
+                    reads[index] = attrs.evolve(reads[index], takers=(*reads[index].takers, taker))
+        return tuple(reads)
 
     @cached_property
     def clocks(self) -> ClockPlan:
@@ -180,12 +180,12 @@ class PhysicalPlan:
     @cached_property
     def clock_owners(self) -> tuple[int, ...]:
         """The number of the stage that each clock follows, clock by clock: the first that goes by it."""
-        found: dict[int, int] = {}
+        owners: dict[int, int] = {}
         for number in self.roots:
             clock = self.stages[number].clock
             if clock is not None and not self.stages[number].stateless:
-                found.setdefault(clock, number)
-        return tuple(number for _, number in sorted(found.items())) or (0,)
+                owners.setdefault(clock, number)
+        return tuple(number for _, number in sorted(owners.items())) or (0,)
 
     def _quiet(self, stage: StagePlan) -> QuietSides | None:
         """Return whether a join with results of stages leaves out a side that is silent."""
@@ -274,7 +274,7 @@ class PhysicalPlan:
     @property
     def fingerprint(self) -> dict[str, str]:
         """Return what its state depends on (docs/state.md); of several stages, each part with its stage."""
-        found: dict[str, str] = {}
+        parts_by_name: dict[str, str] = {}
         for number, stage in enumerate(self.stages, 1):
             parts = fingerprint(stage.spec)
             parts |= {f"expression of {name}": noted(repr(expr)) for name, expr in computed_in(stage.node.input).items()}
@@ -283,16 +283,16 @@ class PhysicalPlan:
             elif len(self.stages) > 1:
                 parts["watermark behind the first stage, in µs"] = str(stage.times[0][1])
                 parts = {f"stage {number}: {name}": value for name, value in parts.items()}
-            found |= parts
+            parts_by_name |= parts
         if any(isinstance(r.source, MemorySource) and self.drift_us(r) is not None for r in self.reads):
-            found["memory streams"] = "made to wait by max_drift"  # Spark's log is of other files
+            parts_by_name["memory streams"] = "made to wait by max_drift"  # Spark's log is of other files
         if self.watermarked:
-            found["Spark's watermark"] = "of a DataFrame"
+            parts_by_name["Spark's watermark"] = "of a DataFrame"
         if self.named:
-            found["outputs"] = ", ".join(f"{o.name}: stage {o.stage + 1}" for o in self.named)
+            parts_by_name["outputs"] = ", ".join(f"{o.name}: stage {o.stage + 1}" for o in self.named)
         if self.named or any(len(s.inputs) > 1 and s.after for s in self.stages):
-            found["inputs of stages"] = ", ".join(_inputs(s) for s in self.stages)
-        return found
+            parts_by_name["inputs of stages"] = ", ".join(_inputs(s) for s in self.stages)
+        return parts_by_name
 
     @property
     def stateless(self) -> bool:
@@ -402,16 +402,16 @@ def _inputs(stage: StagePlan) -> str:
 
 def lookup_tables(plan: PhysicalPlan) -> tuple[LookupTable, ...]:
     """The tables of a plan that a function loads, in the order of its steps."""
-    found: dict[str, LookupTable] = {}
+    tables: dict[str, LookupTable] = {}
     for number, stage in enumerate(plan.stages):
         own = [step for output in plan.outputs if output.stage == number for step in output.steps]
         steps = [step for spec in (*(b.spec for b in stage.inputs), stage.spec) for step in (*spec.prefix, *spec.after, *own)]
         for step in steps:
-            looks = step.function if isinstance(step, MapBatches) else None
-            table = getattr(looks.current, "__self__", None) if isinstance(looks, Lookup) else None
+            lookup = step.function if isinstance(step, MapBatches) else None
+            table = getattr(lookup.current, "__self__", None) if isinstance(lookup, Lookup) else None
             if isinstance(table, LookupTable) and table.load is not None:
-                found.setdefault(table.token, table)
-    return tuple(found.values())
+                tables.setdefault(table.token, table)
+    return tuple(tables.values())
 
 
 def table_names(tables: tuple[LookupTable, ...]) -> list[str]:

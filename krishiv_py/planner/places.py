@@ -75,8 +75,8 @@ def check_places(
     folders += [(LATE, folder_of(aside)) for aside in (late, *late_of_others)]
     written = [(name, folder) for name, folder in folders if folder is not None]
     read = [*source.places, *([("the checkpoint", checkpoint)] if checkpoint is not None else [])]
-    for at, one in enumerate(written):
-        for other in (*written[at + 1 :], *read):
+    for i, one in enumerate(written):
+        for other in (*written[i + 1 :], *read):
             _check_pair(one, other)
     for one in read[:-1] if checkpoint is not None else ():
         _check_pair(read[-1], one)

@@ -62,8 +62,8 @@ def _distinct_names(plan: PhysicalPlan, owners: Sequence[str]) -> tuple[StagePla
     unclear = {
         number
         for named in (streams, sources)
-        for at, (name, numbers) in enumerate(named)
-        if not name or any(name == other for other, _ in named[:at])
+        for i, (name, numbers) in enumerate(named)
+        if not name or any(name == other for other, _ in named[:i])
         for number in numbers
     }
     return tuple(
@@ -149,7 +149,7 @@ class _Graph:
     timed: dict[int, tuple[int, int]] = attrs.field(factory=dict)
     """The clock of each stage that reads a source, and how much later the stage is, µs."""
     stages: list[StagePlan] = attrs.field(factory=list)
-    at: dict[int, int] = attrs.field(factory=dict)
+    number_of: dict[int, int] = attrs.field(factory=dict)
     given: dict[str, int] = attrs.field(factory=dict)
     owners: list[str] = attrs.field(factory=list)
     """The output that each stage was made for."""
@@ -160,13 +160,13 @@ class _Graph:
         clocks: dict[int | None, tuple[int, int]] = {}
         for given in plan.stages:
             stage = given if given.stateless else _bare(given, id(given.node) in self.followed)
-            known = self.at.get(id(stage.node))
+            known = self.number_of.get(id(stage.node))
             if stage.read:  # a stage that is there goes by the clock it has, wherever it is in this plan
                 clocks[stage.clock] = self._clock_of(stage) if known is None else self.timed[known]
             if known is None:
                 if stage.read:
                     self.timed[len(self.stages)] = clocks[stage.clock]
-                known = self.at[id(stage.node)] = len(self.stages)
+                known = self.number_of[id(stage.node)] = len(self.stages)
                 self.stages.append(_placed(stage, name, placed, clocks))
                 self.owners.append(name)
             placed.append(known)
@@ -277,10 +277,10 @@ def _check_clocks(outputs: Sequence[Named]) -> None:
 
 def _origin(node: Stage, column: str) -> Expr:
     """Return what a column is made of, in terms of the source or of a mapping function."""
-    at: Expr = Col(column)
+    origin: Expr = Col(column)
     for step in reversed(prefix_of(node.input)):
-        if isinstance(step, MapBatches) or not isinstance(at, Col):
+        if isinstance(step, MapBatches) or not isinstance(origin, Col):
             break
         if isinstance(step, Project):
-            at = unnamed(dict(step.columns)[at.name])
-    return at
+            origin = unnamed(dict(step.columns)[origin.name])
+    return origin

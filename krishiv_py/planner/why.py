@@ -117,14 +117,14 @@ def oldest_of_all(
     state : callable
         Gives the open windows of a stage by its name.
     """
-    found: list[tuple[int, StagePlan]] = []
+    ends: list[tuple[int, StagePlan]] = []
     for stage in stages:
         with contextlib.suppress(PlanError):  # rows that are kept without aggregates have no table
             end_us = None if stage.stateless else oldest_waiting_us(stage, watermark_us(stage), partial(state, stage.spec.name))
-            found += [] if end_us is None else [(end_us, stage)]
-    if not found:
+            ends += [] if end_us is None else [(end_us, stage)]
+    if not ends:
         return None
-    end_us, stage = min(found, key=lambda one: one[0])
+    end_us, stage = min(ends, key=lambda one: one[0])
     return stage, end_us
 
 
@@ -365,7 +365,7 @@ def _fate(stage: StagePlan, now: Standing, time_us: int) -> str:
     if w == UNSET:
         return f"{row} is on time: no row has come that sets the watermark."
     over = floor_watermark(w, options.allowed_lateness_us)
-    behind = "the input has ended" if w == END_OF_TIME else f"it is {show_us(w - time_us)} before the watermark"
+    watermark_place = "the input has ended" if w == END_OF_TIME else f"it is {show_us(w - time_us)} before the watermark"
     allowed = f", and {show_us(options.allowed_lateness_us)} are allowed" if options.allowed_lateness_us else ""
     rule = " (compared with the watermark of the batch before)" if options.late_by_batch_before else ""
     if options.late_rule == "window":
@@ -376,16 +376,16 @@ def _fate(stage: StagePlan, now: Standing, time_us: int) -> str:
             reach = time_us + window.length_us
             if reach > over:
                 return f"{row} is on time: the window that it opens alone ends at {show_instant(reach)}{rule}."
-            return f"{row} {late}, unless an open window that ends later takes it in: {behind}{allowed}{rule}."
+            return f"{row} {late}, unless an open window that ends later takes it in: {watermark_place}{allowed}{rule}."
         if ends and max(ends) > over:
             return f"{row} is on time: a window of it ends at {show_instant(max(ends))}{rule}."
         if ends:
-            return f"{row} {late}: all its windows are over, for {behind}{allowed}{rule}."
+            return f"{row} {late}: all its windows are over, for {watermark_place}{allowed}{rule}."
     if time_us >= w:
         return f"{row} is on time{rule}."
     if time_us >= over:
-        return f"{row} is late and taken in: {behind}{allowed}{rule}."
-    return f"{row} {late}: {behind}{allowed}{rule}."
+        return f"{row} is late and taken in: {watermark_place}{allowed}{rule}."
+    return f"{row} {late}: {watermark_place}{allowed}{rule}."
 
 
 def _window(

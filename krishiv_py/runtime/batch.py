@@ -92,8 +92,8 @@ class HandingOn:
             yield self.bucket_ids[0], rows
             return
         keys: list[pa.Array | pa.ChunkedArray] = [normal_key(rows[k].combine_chunks()) for k in self.spec.keys]
-        at = buckets(keys, rows.num_rows, len(self.bucket_ids))
-        for number, part in by_number(rows, at):
+        bucket_of_row = buckets(keys, rows.num_rows, len(self.bucket_ids))
+        for number, part in by_number(rows, bucket_of_row):
             yield self.bucket_ids[number], part.combine_chunks()
 
 
@@ -124,7 +124,7 @@ def result_kinds(plan: PhysicalPlan) -> tuple[str, ...]:
     """Return what the results of each output are called on their way to the driver."""
     if not plan.named:
         return (RESULT,)
-    return tuple(f"{RESULT}{STAGE}output {at}" for at in range(len(plan.named)))
+    return tuple(f"{RESULT}{STAGE}output {number}" for number in range(len(plan.named)))
 
 
 @attrs.frozen(eq=False)
@@ -211,14 +211,14 @@ class TaskRow:
 
 def reports_of(rows: list[TaskRow]) -> dict[str, Report]:
     """Reports by bucket, and stage where there are several before; of several of one bucket the last counts."""
-    found = {}
+    reports = {}
     for row in rows:
         kind, _, where = row.kind.partition(STAGE)
         if kind == METRICS:
             stage, _, task = where.partition(TASK)
             who = task or str(row.bucket)
-            found[f"{who}{STAGE}{stage}" if stage else who] = Report.from_bytes(row.blob)
-    return found
+            reports[f"{who}{STAGE}{stage}" if stage else who] = Report.from_bytes(row.blob)
+    return reports
 
 
 def stage_of(bucket: str, last: int) -> int:

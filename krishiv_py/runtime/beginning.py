@@ -62,12 +62,16 @@ def begin_from(
     if stored is not None:
         _check_same(stored, folder, checkpoint)
         return
-    found = opened_for(begin, plan)
+    opened = opened_for(begin, plan)
     begin_move(checkpoint)
-    write(found.savepoint)
-    begun: dict[str, Any] = {"savepoint": folder, "checkpoint": found.savepoint.checkpoint, "batches": found.savepoint.batches}
+    write(opened.savepoint)
+    begun: dict[str, Any] = {
+        "savepoint": folder,
+        "checkpoint": opened.savepoint.checkpoint,
+        "batches": opened.savepoint.batches,
+    }
     begun |= {} if begin.seam is None else {"seam": begin.seam}
-    note = {**found.savepoint.note, "plan": found.plan.fingerprint, "begun from": begun, "carried": found.carried}
+    note = {**opened.savepoint.note, "plan": opened.plan.fingerprint, "begun from": begun, "carried": opened.carried}
     notes.begin(note, buckets, engine)
     end_move(checkpoint)
 
@@ -188,7 +192,7 @@ def _clocks(savepoint: Savepoint, plan: PhysicalPlan) -> dict[str, Any]:
             then="positions could not be matched",
             hint="start the sources of the savepoint's plan",
         )
-    found = []
+    clocks = []
     for saved, spec in zip(every, specs, strict=True):
         names = [n for n, _ in spec.sources] if isinstance(spec, MultiSourceWatermarkSpec) else [ONLY]
         known = set(saved["reached"])
@@ -200,8 +204,8 @@ def _clocks(savepoint: Savepoint, plan: PhysicalPlan) -> dict[str, Any]:
             )
         keeps = isinstance(spec, MultiSourceWatermarkSpec) and spec.unknown_spec is not None
         reached = {name: us for name, us in saved["reached"].items() if keeps or name in names}
-        found.append({**saved, "reached": reached})
-    return {"tracker": found[0], "others": found[1:]} if len(found) > 1 else {"tracker": found[0]}
+        clocks.append({**saved, "reached": reached})
+    return {"tracker": clocks[0], "others": clocks[1:]} if len(clocks) > 1 else {"tracker": clocks[0]}
 
 
 def _latest(savepoint: Savepoint, old: Mapping[str, Any], stage: StagePlan) -> int:

@@ -64,7 +64,7 @@ def carried_over(was: Mapping[str, Any], stage: StagePlan, reached_us: int) -> C
     """
     now = shape_of(stage)
     pairs = paired(was["aggregates"], now["aggregates"])
-    names = {was["aggregates"][at]["name"]: now["aggregates"][number]["name"] for number, at in pairs.items()}
+    names = {was["aggregates"][index]["name"]: now["aggregates"][number]["name"] for number, index in pairs.items()}
     wholes = [[whole, [names[name] for name in of if name in names]] for whole, of in was["wholes"]]
     wholes = [[whole, of] for whole, of in wholes if of]
     added = [agg["name"] for number, agg in enumerate(now["aggregates"]) if number not in pairs and agg["name"] != COMPLETE]
@@ -102,8 +102,8 @@ def migrated(held: BucketContent, was: Mapping[str, Any], stage: StagePlan) -> B
     bucket = BucketContent(meta, tables).bucket()
     if now["ttl"] is not None and now["ttl"] != was["ttl"]:
         begin_ttl(stage.spec, bucket, _keys_in(tables, stage.layout))
-    judged_otherwise = (was["emit"], late_rule_of(was)) != (now["emit"], late_rule_of(now))
-    if judged_otherwise and stage.spec.operation.route == "session" and "fired_at" in meta:
+    of_other_rules = (was["emit"], late_rule_of(was)) != (now["emit"], late_rule_of(now))
+    if of_other_rules and stage.spec.operation.route == "session" and "fired_at" in meta:
         go_on_as(stage.spec, bucket)
     return BucketContent.of(bucket)
 
@@ -172,12 +172,12 @@ class _Tables:
 
     def _flags(self) -> dict[int, bool]:
         """Return inputs of hidden aggregates that rows from before have, by number."""
-        found = {}
-        for number, at in enumerate(self.layout.input_of):
+        flags = {}
+        for number, index in enumerate(self.layout.input_of):
             agg = self.now["aggregates"][number]
-            if at is not None and self._is_flag(agg["name"]) and (number not in self.pairs or agg["name"] == COMPLETE):
-                found[at] = self._whole(number, agg["name"])
-        return found
+            if index is not None and self._is_flag(agg["name"]) and (number not in self.pairs or agg["name"] == COMPLETE):
+                flags[index] = self._whole(number, agg["name"])
+        return flags
 
     def _is_flag(self, name: str) -> bool:
         return name == COMPLETE or name.startswith("__whole_")
@@ -211,22 +211,22 @@ class _Tables:
             return rows
         fields: list[pa.Field] = []
         columns: list[Any] = []
-        for at in range(len(names) + 1):
-            for field, column in blocks.get(at, ()):
+        for index in range(len(names) + 1):
+            for field, column in blocks.get(index, ()):
                 fields.append(field)
                 columns.append(column)
-            if at < len(names) and names[at] not in gone:
-                fields.append(rows.schema.field(at))
-                columns.append(rows.column(at))
+            if index < len(names) and names[index] not in gone:
+                fields.append(rows.schema.field(index))
+                columns.append(rows.column(index))
         return pa.Table.from_arrays(columns, schema=pa.schema(fields, rows.schema.metadata))
 
     def _parts(self, rows: pa.Table) -> list[tuple[pa.Field, Any]]:
         fields = {field.name: field for field in self.layout.partial_fields}
         columns = []
         for number, (names, kernel) in enumerate(zip(self.layout.partial_names, self.layout.kernels, strict=True)):
-            at, name = self.pairs.get(number), self.now["aggregates"][number]["name"]
-            if at is not None:
-                old = [rows[f"p{at}_{n}"].combine_chunks() for n in range(len(self.was["aggregates"][at]["parts"]))]
+            index, name = self.pairs.get(number), self.now["aggregates"][number]["name"]
+            if index is not None:
+                old = [rows[f"p{index}_{n}"].combine_chunks() for n in range(len(self.was["aggregates"][index]["parts"]))]
                 new = _widened(old, kernel)
                 if name == COMPLETE and self.incomplete:
                     new = [_all(False, rows.num_rows)]
@@ -238,17 +238,17 @@ class _Tables:
         return columns
 
     def _input_type(self, number: int) -> pa.DataType | None:
-        at = self.layout.input_of[number]
-        return None if at is None else self.layout.row_schema.field(f"a{at}").type
+        index = self.layout.input_of[number]
+        return None if index is None else self.layout.row_schema.field(f"a{index}").type
 
     def _inputs(self, rows: pa.Table) -> list[tuple[pa.Field, Any]]:
         known = {text: f"a{n}" for n, text in enumerate(self.was["inputs"])}
         columns = []
-        for at, text in enumerate(self.inputs):
-            field = self.layout.row_schema.field(f"a{at}")
-            if at in self.flags and not self.flags[at]:
+        for i, text in enumerate(self.inputs):
+            field = self.layout.row_schema.field(f"a{i}")
+            if i in self.flags and not self.flags[i]:
                 column: Any = _all(False, rows.num_rows)
-            elif at in self.flags and text not in known:
+            elif i in self.flags and text not in known:
                 column = _all(True, rows.num_rows)
             elif text in known:
                 column = _cast(rows[known[text]], field.type)

@@ -42,11 +42,11 @@ class KeyedRows:
         start, stop = self.hashes.searchsorted(mark, side="left"), self.hashes.searchsorted(mark, side="right")
         if start == stop:
             return None
-        found = pick(self.table, self.order[max(start, stop - most) : stop])
-        if not among(found, key, list(names)).all():  # hashes may meet
-            found = pick(self.table, self.order[start:stop])
-            found = found.filter(pa.array(among(found, key, list(names))))
-        return found.slice(max(found.num_rows - most, 0))
+        rows = pick(self.table, self.order[max(start, stop - most) : stop])
+        if not among(rows, key, list(names)).all():  # hashes may meet
+            rows = pick(self.table, self.order[start:stop])
+            rows = rows.filter(pa.array(among(rows, key, list(names))))
+        return rows.slice(max(rows.num_rows - most, 0))
 
 
 @attrs.define(eq=False)
@@ -76,12 +76,12 @@ class StateSnapshot:
         """Return the windows of some keys; the metadata of the table says how old they are."""
         keys, table = keys.rename_columns(list(self.names)), self.rows.table
         marks = key_hashes(list(keys.columns), keys.num_rows).tolist()
-        found = [self.rows.rows_of(keys.slice(at, 1), mark, self.names, table.num_rows) for at, mark in enumerate(marks)]
-        rows = pa.concat_tables([table.slice(0, 0), *(some for some in found if some is not None)])
+        tables = [self.rows.rows_of(keys.slice(i, 1), mark, self.names, table.num_rows) for i, mark in enumerate(marks)]
+        rows = pa.concat_tables([table.slice(0, 0), *(some for some in tables if some is not None)])
         return rows.replace_schema_metadata({AGE_MS: str(round(self.age_s * 1_000)).encode()})
 
 
-def holding(found: pa.Table, at_us: int, spec: OperatorSpec) -> pa.Table:
+def holding(rows: pa.Table, at_us: int, spec: OperatorSpec) -> pa.Table:
     """Return the windows that hold a time, µs since the epoch.
 
     Raises
@@ -92,9 +92,9 @@ def holding(found: pa.Table, at_us: int, spec: OperatorSpec) -> pa.Table:
     if spec.operation.numbered:
         raise PlanError("count windows hold no time", got=spec.operation.describe(), hint="leave `window` out")
     n = len(spec.keys)
-    starts, ends = (bounds_of(joined(found.column(at)), spec.time_kind) for at in (n, n + 1))
+    starts, ends = (bounds_of(joined(rows.column(i)), spec.time_kind) for i in (n, n + 1))
     within = (starts[1] | (starts[0] <= at_us)) & (ends[1] | (ends[0] > at_us))
-    return found.filter(pa.array(within))
+    return rows.filter(pa.array(within))
 
 
 def joined(column: pa.ChunkedArray) -> pa.Array:

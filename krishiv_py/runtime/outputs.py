@@ -53,10 +53,10 @@ def claim_folder(sink: FolderSink, rows: str, mark: str, checkpoint: str | None)
         checkpoint = os.path.realpath(store_at(checkpoint)[1])
     with writable(folder):
         there = store.entries(notes)
-    for found in there:
-        if not found.base_name.endswith(_NOTE):
+    for entry in there:
+        if not entry.base_name.endswith(_NOTE):
             continue
-        note = _noted(store, found.path)
+        note = _noted(store, entry.path)
         if note["rows"] != rows:
             raise PlanError(
                 f"{folder} holds the {note['rows']} of another query",
@@ -65,7 +65,7 @@ def claim_folder(sink: FolderSink, rows: str, mark: str, checkpoint: str | None)
                 hint=f"use another folder, or remove {notes} with all that is in {folder}",
             )
         other = note["checkpoint"]
-        if found.base_name == f"{mark}{_NOTE}" and checkpoint is not None and _is_copy(other, checkpoint):
+        if entry.base_name == f"{mark}{_NOTE}" and checkpoint is not None and _is_copy(other, checkpoint):
             raise CheckpointError(
                 "the checkpoint is a copy of another one that is still there",
                 got=f"{checkpoint}, of {other}",
@@ -93,8 +93,8 @@ def _goes_on(other: str, checkpoint: str) -> bool:
 
 def _noted(store: Store, path: str) -> dict[str, Any]:
     data = store.read(path) or b""
-    found: dict[str, Any] = json.loads(unsealed(data, path, "remove it: the query that wrote it makes it again"))
-    return found
+    note: dict[str, Any] = json.loads(unsealed(data, path, "remove it: the query that wrote it makes it again"))
+    return note
 
 
 @attrs.frozen
@@ -151,6 +151,6 @@ def claim_outputs(plan: PhysicalPlan, sinks: tuple[Sink, ...], mark: str, checkp
     """Note next to files of which query they are."""
     named: list[tuple[OutputName, Sink | None]] = [("results", sink) for sink in sinks]
     named += [("late_rows", late) for late in late_sinks(plan)]
-    for name, found in named:
-        if isinstance(found, FolderSink):
-            claim_folder(found, _PEOPLE[name], mark, checkpoint)
+    for name, output in named:
+        if isinstance(output, FolderSink):
+            claim_folder(output, _PEOPLE[name], mark, checkpoint)

@@ -171,19 +171,19 @@ class BucketMetrics:
         """The sums over all buckets."""
         with self._lock:
             entries, batch_id, moment = dict(self.buckets), self.batch_id, self.moment
-        found = {}
+        values = {}
         for number, stage in enumerate(self.stages):
             reached = moment.at(stage.times).watermark_us
             mine = [report for bucket, report in entries.items() if stage_of(bucket, self.last) == number]
             sums = _sums(mine, batch_id, reached, {} if number else dict(self.sources_us))
-            found[stage.spec.name] = attrs.evolve(sums, batch_seconds=self.seconds, batch_ended_us=self.ended_us)
+            values[stage.spec.name] = attrs.evolve(sums, batch_seconds=self.seconds, batch_ended_us=self.ended_us)
         first = self.stages[0].spec.name
         held, (backlog, by_partition) = self._held(), waiting(self.backlog())
-        found[first] = attrs.evolve(
-            found[first], idle_sources=self.idle, held_back=held, backlog=backlog, partition_backlog=by_partition
+        values[first] = attrs.evolve(
+            values[first], idle_sources=self.idle, held_back=held, backlog=backlog, partition_backlog=by_partition
         )
         return attrs.evolve(
-            of_stages(found, input_stages(self.stages), leading_stage(self.stages)),
+            of_stages(values, input_stages(self.stages), leading_stage(self.stages)),
             watermark_advances=self.advances,
             held_back=held,
             backlog=backlog,
@@ -243,8 +243,8 @@ class OutputColumns:
             raise PlanError(
                 f"{what} needs the rows in memory", got="another sink", hint=f"start with {wanted}, or read the sink's output"
             )
-        found = self.sink.table()
-        return self.schema.empty_table() if found is None else found
+        table = self.sink.table()
+        return self.schema.empty_table() if table is None else table
 
 
 @attrs.frozen(eq=False)
@@ -273,19 +273,19 @@ class QueryRows:
         """
         if output is None and len(self.results) > 1:
             raise PlanError("the query has several outputs", got="no name", hint=_known(self.results))
-        return _found(self.results, output, "results()", "output").table("results()", "MemorySink()")
+        return _chosen(self.results, output, "results()", "output").table("results()", "MemorySink()")
 
     def late_rows(self, stage: str | None) -> pa.Table:
         """All late rows of a stage so far, by default of the first one. Raises as :meth:`result_rows`."""
-        found = _found(self.late, stage, "late_rows()", "stage")
-        return found.table("late_rows()", "SideOutputLateEventHandler(MemorySink())")
+        sinks = _chosen(self.late, stage, "late_rows()", "stage")
+        return sinks.table("late_rows()", "SideOutputLateEventHandler(MemorySink())")
 
     def late_in_memory(self) -> dict[str, pa.Table]:
         """Return the late rows so far of each stage that keeps them in memory."""
         return {n: kept.table("late_rows()", "") for n, kept in self.late.items() if isinstance(kept.sink, ReadableSink)}
 
 
-def _found(kept: dict[str, OutputColumns], name: str | None, what: str, of: str) -> OutputColumns:
+def _chosen(kept: dict[str, OutputColumns], name: str | None, what: str, of: str) -> OutputColumns:
     if name is None:
         return next(iter(kept.values()))
     if not isinstance(name, str) or name not in kept:
@@ -352,8 +352,8 @@ class RunningQuery:
             if kept is None or kept.age_s > oldest_s:
                 began = time.monotonic()
                 kept = self._snapshots[number] = StateSnapshot(KeyedRows(self.state(stage)), spec.keys, began)
-            found = kept.of(keys)
-        return found if at_us is None else holding(found, at_us, spec)
+            answer = kept.of(keys)
+        return answer if at_us is None else holding(answer, at_us, spec)
 
     def savepoint(self, path: str) -> str:
         """Write a savepoint between two micro-batches."""

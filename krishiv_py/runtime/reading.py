@@ -95,15 +95,15 @@ def opened(store: Store, path: str, shown: str, *, as_lines: bool = False) -> It
         When it is not there any more or may not be read, whatever the rules are: that says nothing about its rows.
     """
     try:
-        found = store.arrow.open_input_stream(path, compression=_compression(path)) if as_lines else store.open(path)
+        stream = store.arrow.open_input_stream(path, compression=_compression(path)) if as_lines else store.open(path)
     except FileNotFoundError as problem:
         raise gone(shown) from problem
     except OSError as problem:
         raise SourceError(
             "a file cannot be opened", got=f"{shown}: {problem}", hint="see that every worker may read it"
         ) from problem
-    with found:
-        yield found
+    with stream:
+        yield stream
 
 
 def gone(shown: str) -> SourceError:
@@ -188,12 +188,12 @@ def literal_path(path: str) -> str:
 
 def with_partitions(schema: pa.Schema, paths: list[str]) -> pa.Schema:
     """A schema read from files, and the columns that their folders add."""
-    found: dict[str, list[str | None]] = {}
+    values: dict[str, list[str | None]] = {}
     for path in paths:
         for name, value in partitions(path).items():
-            found.setdefault(name, []).append(value)
+            values.setdefault(name, []).append(value)
     present = {name.lower() for name in schema.names}
-    for name, texts in found.items():
+    for name, texts in values.items():
         if name.lower() not in present:
             schema = schema.append(pa.field(name, _type_of(texts)))
     return schema
@@ -231,9 +231,9 @@ class FileReader:
         """The rows of a file, and what of it is set aside."""
         store, path = store_at(uri)
         shown, rows = shown_path(uri), 0
-        with opened(store, path, shown, as_lines=self.as_lines) as found:
+        with opened(store, path, shown, as_lines=self.as_lines) as file:
             try:
-                for scanned in self.scanned(found, uri):
+                for scanned in self.scanned(file, uri):
                     yield scanned
                     rows += 0 if scanned.batch is None else scanned.batch.num_rows
             except (*UNREADABLE, MisfitError) as problem:
@@ -256,7 +256,7 @@ class FileReader:
             raise malformed[0].error()
         return Scanned(None, malformed=tuple(malformed))
 
-    def scanned(self, found: Any, uri: str) -> Iterator[Scanned]:
+    def scanned(self, file: Any, uri: str) -> Iterator[Scanned]:
         """The rows of an open file."""
         raise NotImplementedError
 
@@ -311,12 +311,12 @@ def by_folders(batch: pa.RecordBatch, uri: str, rows: pa.Array | None = None) ->
         When a folder names no value of the column's type.
     """
     named = partitions(uri)
-    for at, field in enumerate(batch.schema):
-        folder = spelt(field.name, list(named)) if named and batch.column(at).null_count else None
+    for i, field in enumerate(batch.schema):
+        folder = spelt(field.name, list(named)) if named and batch.column(i).null_count else None
         if folder is not None:
-            column, value = batch.column(at), SameValue.by_folder(field, named[folder]).value
+            column, value = batch.column(i), SameValue.by_folder(field, named[folder]).value
             unsaid = column.is_null() if rows is None else pc.and_(column.is_null(), rows)
-            batch = batch.set_column(at, field, pc.if_else(unsaid, value, column))
+            batch = batch.set_column(i, field, pc.if_else(unsaid, value, column))
     return batch
 
 
@@ -329,10 +329,10 @@ class JsonReader(FileReader):
     kind: ClassVar[str] = "JSON"
     as_lines: ClassVar[bool] = True
 
-    def scanned(self, found: Any, uri: str) -> Iterator[Scanned]:
+    def scanned(self, file: Any, uri: str) -> Iterator[Scanned]:
         """The rows of an open file, block by block; of what a line does not say, its folders may have the value."""
         lines = JsonLines(self.schema, self.known)
-        for parsed in lines.read(found):
+        for parsed in lines.read(file):
             if parsed.batch.num_rows:
                 yield Scanned(by_folders(parsed.batch, uri))
             if parsed.bad:
@@ -357,9 +357,9 @@ class ParquetReader(FileReader):
         for uri in batch.column(0).to_pylist():
             yield from self._rows(open_sent(*store_at(uri)), uri)
 
-    def scanned(self, found: Any, uri: str) -> Iterator[Scanned]:
+    def scanned(self, file: Any, uri: str) -> Iterator[Scanned]:
         """The rows of an open file."""
-        return self._rows(open_parquet(found), uri)
+        return self._rows(open_parquet(file), uri)
 
     def _rows(self, parquet: pq.ParquetFile, uri: str) -> Iterator[Scanned]:
         names = parquet.schema_arrow.names
@@ -459,10 +459,10 @@ class CsvReader(FileReader):
             raise PlanError(what, got=", ".join(odd), hint=hint)
         return cls(schema, rules, options, source.schema)
 
-    def scanned(self, found: Any, uri: str) -> Iterator[Scanned]:
+    def scanned(self, file: Any, uri: str) -> Iterator[Scanned]:
         """The rows of an open file, block by block."""
         headed = not self.options.header
-        for lines in input_lines(found, self.options):
+        for lines in input_lines(file, self.options):
             text, numbers = lines.text, lines.numbers
             if not headed and len(text):
                 self._check_header(text[0].as_py(), uri)
@@ -472,12 +472,12 @@ class CsvReader(FileReader):
 
     def _rows(self, lines: _Lines, uri: str) -> Iterator[Scanned]:
         read = records(lines.text, len(self.known), self.options)
-        at = {name: n for n, name in enumerate(self.known.names)}
-        converted = [values(read.columns[at[field.name]], field.type) for field in self.schema]
+        index_of = {name: n for n, name in enumerate(self.known.names)}
+        converted = [values(read.columns[index_of[field.name]], field.type) for field in self.schema]
         bad = np.zeros(len(read.lines), np.bool_)
         for _, none in converted:
             bad |= none
-        odd = self._odd(lines, read, at)
+        odd = self._odd(lines, read, index_of)
         batch = pa.RecordBatch.from_arrays([column for column, _ in converted], schema=self.schema)
         wrong = bad | odd
         if wrong.any():
@@ -489,28 +489,28 @@ class CsvReader(FileReader):
             for line, is_odd in zip(read.lines[wrong], (odd & ~bad)[wrong], strict=True)
         }
         if problems:
-            yield self.put_aside([self._malformed(lines, at, problems[at], uri) for at in sorted(problems)])
+            yield self.put_aside([self._malformed(lines, index_of, problems[index_of], uri) for index_of in sorted(problems)])
 
-    def _odd(self, lines: _Lines, read: Records, at: dict[str, int]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def _odd(self, lines: _Lines, read: Records, index_of: dict[str, int]) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Return which rows have bytes that are not UTF-8 in a text that is read."""
-        found = np.zeros(len(read.lines), np.bool_)
+        odd = np.zeros(len(read.lines), np.bool_)
         if lines.odd:
-            found = np.isin(lines.numbers[read.lines], list(lines.odd))
-            texts = [read.columns[at[f.name]] for f in self.schema if pa.types.is_string(f.type)]
+            odd = np.isin(lines.numbers[read.lines], list(lines.odd))
+            texts = [read.columns[index_of[f.name]] for f in self.schema if pa.types.is_string(f.type)]
             replaced = np.zeros(len(read.lines), np.bool_)
             for column in texts:
                 replaced |= pc.fill_null(pc.match_substring(column, _REPLACED), False).to_numpy(zero_copy_only=False)
-            found &= replaced
-        return found
+            odd &= replaced
+        return odd
 
     @property
     def _record(self) -> str:
         return f"no record of {', '.join(f'{field.name} {type_text(field.type)}' for field in self.known)}"
 
-    def _malformed(self, lines: _Lines, at: int, problem: str, uri: str) -> Malformed:
-        number = int(lines.numbers[at])
+    def _malformed(self, lines: _Lines, line: int, problem: str, uri: str) -> Malformed:
+        number = int(lines.numbers[line])
         raw = lines.odd.get(number)
-        text = lines.text[at].as_py() if raw is None else raw.decode("utf-8", "backslashreplace")
+        text = lines.text[line].as_py() if raw is None else raw.decode("utf-8", "backslashreplace")
         return Malformed(shown_path(uri), number, text, problem)
 
     def _check_header(self, line: str, uri: str) -> None:
@@ -521,11 +521,11 @@ class CsvReader(FileReader):
         SourceError
             When it names others.
         """
-        found = header_of(line, self.options)
-        if [name.lower() for name in found] != [name.lower() for name in self.known.names]:
+        header = header_of(line, self.options)
+        if [name.lower() for name in header] != [name.lower() for name in self.known.names]:
             raise SourceError(
                 f"{shown_path(uri)}: the header names other columns than the schema",
-                got=f"header {', '.join(found)}; schema {', '.join(self.known.names)}"[:600],
+                got=f"header {', '.join(header)}; schema {', '.join(self.known.names)}"[:600],
                 then="values would come under wrong names",
                 hint="pass a schema with the columns of the header, in its order",
             )
@@ -565,8 +565,8 @@ def _is_utf_8(line: bytes) -> bool:
 def header_columns(path: str, options: CsvOptions) -> list[str]:
     """Return what the first line of a file calls its columns: ``_c0``, ``_c1`` where it is not a header."""
     store, root = store_at(path)
-    with opened(store, root, shown_path(path), as_lines=True) as found:
-        for lines in input_lines(found, options):
+    with opened(store, root, shown_path(path), as_lines=True) as file:
+        for lines in input_lines(file, options):
             if len(lines.text):
                 names = header_of(lines.text[0].as_py(), options)
                 return list(names) if options.header else [f"_c{n}" for n in range(len(names))]

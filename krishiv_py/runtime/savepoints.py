@@ -126,12 +126,12 @@ class Savepoint:
             When there is none, or it is damaged or of a later version.
         """
         hint = "pass the folder of a savepoint: what query.savepoint(path), session.savepoint(...) or krishiv savepoint wrote"
-        found = _heard(note_of(folder, MANIFEST, "savepoint", hint), f"{folder}/{MANIFEST}")
-        check_version(folder, "savepoint", found["version"], VERSION)
-        sources = [SourceState(**each) for each in found.pop("sources")]
-        stages = [StageState(**each) for each in found.pop("stages")]
+        manifest = _heard(note_of(folder, MANIFEST, "savepoint", hint), f"{folder}/{MANIFEST}")
+        check_version(folder, "savepoint", manifest["version"], VERSION)
+        sources = [SourceState(**each) for each in manifest.pop("sources")]
+        stages = [StageState(**each) for each in manifest.pop("stages")]
         known = {field.name for field in attrs.fields(cls)}
-        return cls(folder, sources=sources, stages=stages, **{name: value for name, value in found.items() if name in known})
+        return cls(folder, sources=sources, stages=stages, **{name: value for name, value in manifest.items() if name in known})
 
     @property
     def after(self) -> tuple[int, ...]:
@@ -150,10 +150,10 @@ class Savepoint:
 
     def bucket(self, stage: int, bucket: int) -> BucketContent:
         """Return a bucket of a stage, by its number in the folder."""
-        found = read_bucket(self.folder, stage, bucket)
-        if found is None:
+        content = read_bucket(self.folder, stage, bucket)
+        if content is None:
             raise missing(f"{_path(self.folder, stage, bucket)}/{_BUCKET}", _WAY_OUT)
-        return found
+        return content
 
     def names_of(self, source: int) -> list[tuple[str, int]]:
         """The files that a source has read: paths, and times of modification in ns."""
@@ -234,16 +234,16 @@ def read_bucket(folder: str, stage: int, bucket: int) -> BucketContent | None:
     tables: dict[str, pa.Table] = {}
     for each in report["tables"]:
         path = f"{where}/{each['file']}"
-        found = read_at(path)
-        if found is None:
+        content = read_at(path)
+        if content is None:
             raise missing(path, _WAY_OUT)
-        if len(found) != each["bytes"] or f"{checksum(found):08x}" != each["crc32"]:
-            raise damaged(path, f"{len(found)} bytes with a wrong checksum", _WAY_OUT)
-        rows = pa.ipc.open_file(pa.py_buffer(found)).read_all()
-        rows, at = pa.Table.from_arrays(rows.columns, schema=_plain(rows.schema)), 0
+        if len(content) != each["bytes"] or f"{checksum(content):08x}" != each["crc32"]:
+            raise damaged(path, f"{len(content)} bytes with a wrong checksum", _WAY_OUT)
+        rows = pa.ipc.open_file(pa.py_buffer(content)).read_all()
+        rows, begin = pa.Table.from_arrays(rows.columns, schema=_plain(rows.schema)), 0
         for name, count in each["parts"]:
-            tables[name] = rows.slice(at, count).combine_chunks()
-            at += count
+            tables[name] = rows.slice(begin, count).combine_chunks()
+            begin += count
     return BucketContent(report["known"], tables)
 
 
@@ -307,41 +307,41 @@ def read_sources(checkpoint: str, note: Mapping[str, Any], taken: Mapping[int, i
     CheckpointError
         For a source that cannot go on elsewhere, and for a part of its log that is lost or damaged.
     """
-    found = []
-    for at, kind in enumerate(note["outline"]["sources"]):
+    sources = []
+    for index, kind in enumerate(note["outline"]["sources"]):
         state = SourceState(kind)
-        found.append(state)
-        log = RangeLog(f"{checkpoint}/krishiv/ranges/{at}", durable=True)
-        noted = at in taken and taken[at] in log.numbers()
-        if kind == "other" or (kind == "files" and at in taken and not noted):
+        sources.append(state)
+        log = RangeLog(f"{checkpoint}/krishiv/ranges/{index}", durable=True)
+        noted = index in taken and taken[index] in log.numbers()
+        if kind == "other" or (kind == "files" and index in taken and not noted):
             raise CheckpointError(
                 "a source of this query is read by Spark itself",
-                got=f"source {at + 1} of {checkpoint}",
+                got=f"source {index + 1} of {checkpoint}",
                 then="nobody else knows how far it was read",
                 hint="read its files or its topic with a source of krishiv_py, from a new checkpoint",
             )
-        if at not in taken:
+        if index not in taken:
             continue
         if noted:
-            state.position = log.position_of(taken[at])
+            state.position = log.position_of(taken[index])
             state.ended = state.position is None
         elif kind == "memory":
-            state.position = _sent(checkpoint, at, taken[at])
+            state.position = _sent(checkpoint, index, taken[index])
         if kind == "files":
-            names = Taken.open(f"{checkpoint}/krishiv/files/{at}", durable=True).loaded
-            numbers = [number for number in log.numbers() if number <= taken[at]]
+            names = Taken.open(f"{checkpoint}/krishiv/files/{index}", durable=True).loaded
+            numbers = [number for number in log.numbers() if number <= taken[index]]
             names += [(file[3], file[2] or 0) for number in numbers for file in files_in(log.ranges_of(number))]
             known = dict(names)
             columns = [pa.array(list(known), pa.string()), pa.array(list(known.values()), pa.int64())]
-            _write_parquet(f"{folder}/files/{at}.parquet", pa.Table.from_arrays(columns, schema=_NAMES))
-    return found
+            _write_parquet(f"{folder}/files/{index}.parquet", pa.Table.from_arrays(columns, schema=_NAMES))
+    return sources
 
 
-def _sent(checkpoint: str, at: int, taken: int) -> str | None:
+def _sent(checkpoint: str, number: int, taken: int) -> str | None:
     """Return how far Spark has read a memory stream itself."""
     read = {}
     for path, entries in entries_of(*store_at(checkpoint)):
-        if int(path.rsplit("/", 2)[-2]) == at:
+        if int(path.rsplit("/", 2)[-2]) == number:
             for entry in entries:
                 folder, _, name = unquote(urlparse(entry["path"]).path).rpartition("/")
                 if int(entry["batchId"]) <= taken:
@@ -357,24 +357,24 @@ def read_streams(checkpoint: str) -> dict[str, str]:
     """Return the folders of the memory streams of a checkpoint, by what tells each from others."""
     path = f"{checkpoint}/krishiv/streams.json"
     data = read_at(path)
-    found: dict[str, str] = {} if data is None else json.loads(unsealed(data, path, _WAY_OUT))
-    return found
+    streams: dict[str, str] = {} if data is None else json.loads(unsealed(data, path, _WAY_OUT))
+    return streams
 
 
 def write_sources(savepoint: Savepoint, checkpoint: str) -> dict[int, int]:
     """Let the sources of a new checkpoint go on where they are in a savepoint; gives the entry that each has given."""
     taken = {}
-    for at, source in enumerate(savepoint.sources):
+    for number, source in enumerate(savepoint.sources):
         if source.position is None and not source.ended:
             continue
-        log = RangeLog.open(f"{checkpoint}/krishiv/ranges/{at}", durable=True)
+        log = RangeLog.open(f"{checkpoint}/krishiv/ranges/{number}", durable=True)
         if source.position is None:
             log.end(Control(END_OF_TIME, None, savepoint.now_us))
         else:
             log.note(NotedRanges(source.position, ()))
         if source.kind == "files":
-            Taken.open(f"{checkpoint}/krishiv/files/{at}", durable=True).keep(savepoint.names_of(at), log.last)
-        taken[at] = log.last
+            Taken.open(f"{checkpoint}/krishiv/files/{number}", durable=True).keep(savepoint.names_of(number), log.last)
+        taken[number] = log.last
     if savepoint.streams:
         write_at(f"{checkpoint}/krishiv/streams.json", sealed(json.dumps(savepoint.streams).encode()), durable=True)
     return taken
@@ -432,19 +432,19 @@ def restore_for_spark(savepoint: Savepoint, checkpoint: str, buckets: int) -> No
     """
     write_sources(savepoint, checkpoint)
     outline = savepoint.note["outline"]
-    for at, stage in enumerate(savepoint.stages):
-        for bucket, held in enumerate(spread_stage(savepoint, at, buckets) if stage.buckets else ()):
+    for number, stage in enumerate(savepoint.stages):
+        for bucket, held in enumerate(spread_stage(savepoint, number, buckets) if stage.buckets else ()):
             if not bucket:  # counters are sums over all buckets
                 held.meta.update(counters=stage.counters, given=stage.left)
-            write_bucket(f"{checkpoint}/{STATE}", at, bucket, held, stage.columns)
+            write_bucket(f"{checkpoint}/{STATE}", number, bucket, held, stage.columns)
     first, *others = savepoint.after
     if outline["ledger"]:
         entry = {**savepoint.clocks, "now_us": savepoint.now_us}
         path = f"{checkpoint}/krishiv/ledger/{0:012d}.json"
         write_at(path, sealed(json.dumps(entry).encode()), durable=True)
     reports = {
-        f"earlier{'' if at == outline['last'] else f'@{at}'}": Report(stage.counters, 0, 0, 0, given=stage.left).saved()
-        for at, stage in enumerate(savepoint.stages)
+        f"earlier{'' if number == outline['last'] else f'@{number}'}": Report(stage.counters, 0, 0, 0, given=stage.left).saved()
+        for number, stage in enumerate(savepoint.stages)
         if not stage.state
     }
     report = {"buckets": reports, "watermark": first, "advances": savepoint.advances}

@@ -102,10 +102,10 @@ class SessionRunner(Generic[Q]):
 
     def why(self, plan: PhysicalPlan, checkpoint: str, key: Any, time: TimePoint | None, stage: str | None) -> str:
         """Say what became of a key at a time in the query of a checkpoint."""
-        found, reached = self.read_state(plan, checkpoint, stage), self.standing(plan, checkpoint)
+        state, reached = self.read_state(plan, checkpoint, stage), self.standing(plan, checkpoint)
         stage_plan = plan.stages[plan.stage_called(stage)]
         now = Standing(reached.moment.at(stage_plan.times).watermark_us, reached.sources_us, reached.moved_us, self.clock())
-        return why_text(plan, stage_plan, now, key, time, lambda: found, None)
+        return why_text(plan, stage_plan, now, key, time, lambda: state, None)
 
     def against(self, plan: PhysicalPlan, folder: str) -> str:
         """See :class:`~krishiv_py.api.runner.Runner`."""

@@ -47,14 +47,16 @@ def run(spark: SparkSession, plan: PhysicalPlan, now_us: int, shuffle_files: Shu
             then="a streaming source never ends",
             hint="use start(sink), or read the same data with streaming=False",
         )
-    found = Gathered(plan)
+    gathered = Gathered(plan)
     if _nothing_sent(plan):
-        return found.result()
+        return gathered.result()
     with as_they_stand(lookup_tables(plan)):  # all tasks see what they hold now
-        return _run(spark, plan, now_us, shuffle_files, found)
+        return _run(spark, plan, now_us, shuffle_files, gathered)
 
 
-def _run(spark: SparkSession, plan: PhysicalPlan, now_us: int, shuffle_files: ShuffleFiles, found: Gathered) -> BoundedResult:
+def _run(
+    spark: SparkSession, plan: PhysicalPlan, now_us: int, shuffle_files: ShuffleFiles, gathered: Gathered
+) -> BoundedResult:
     partitions = _partitions(spark, plan)
     ids = tuple(range(partitions))
     given, batches = _packed(spark, plan, ids, now_us, shuffle_files)
@@ -65,8 +67,8 @@ def _run(spark: SparkSession, plan: PhysicalPlan, now_us: int, shuffle_files: Sh
             given = mapped(shuffled, steps.__call__, PACKED_TYPE)
     reports = given.select("kind", "blob").toArrow()
     for kind, blob in zip(*(c.to_pylist() for c in reports.columns), strict=True):
-        found.take(kind, blob, shuffle_files)
-    return found.result()
+        gathered.take(kind, blob, shuffle_files)
+    return gathered.result()
 
 
 def _packed(
@@ -75,36 +77,36 @@ def _packed(
     """The rows of all streams, packed for the stages that read them; and the micro-batches they are in."""
     when, begun = timetable(spark, plan, now_us), attrs.evolve(plan.clocks.initial, now_us=now_us, begun_us=now_us)
     frames = []
-    for at, read in enumerate(plan.reads):
+    for number, read in enumerate(plan.reads):
         roots = tuple(root_of(plan.stages[n], n, branch) for n, branch in read.takers)
         outs = tuple(leaving(plan, root.number) for root in roots)
         if when is not None:
-            paths = spark.createDataFrame([(f,) for f in when.files[at]], "path string")
+            paths = spark.createDataFrame([(f,) for f in when.files[number]], "path string")
             frame = paths.repartition(len(ids)) if len(ids) > 1 else paths.coalesce(1)
-            pack = BoundedPack(roots, stream_reader(read), ids, when.files[at], begun, shuffle_files, outs)
+            pack = BoundedPack(roots, stream_reader(read), ids, when.files[number], begun, shuffle_files, outs)
         else:
-            found = scan(spark, read.source, read.needs_columns, streaming=False)
-            frame = found.frame
-            pack = BoundedPack(roots, found.reader, ids, None, begun, shuffle_files, outs)
+            scanned = scan(spark, read.source, read.needs_columns, streaming=False)
+            frame = scanned.frame
+            pack = BoundedPack(roots, scanned.reader, ids, None, begun, shuffle_files, outs)
         frames.append(mapped(frame, pack.__call__, PACKED_TYPE))
     return functools.reduce(DataFrame.union, frames), (TimedBatch(0, begun),) if when is None else when.batches
 
 
 def with_files(plan: PhysicalPlan, folder: str) -> PhysicalPlan:
     """Return a plan whose memory streams in segments, which Spark cannot read, are streams of files in a folder."""
-    found: dict[int, Source] = {}
+    sources: dict[int, Source] = {}
     for read in plan.reads:
         source = read.source
-        if isinstance(source, MemorySource) and id(source) not in found and ReplayLog(source.spool).in_segments:
-            files = ReplayLog(f"{folder}/{len(found)}")
+        if isinstance(source, MemorySource) and id(source) not in sources and ReplayLog(source.spool).in_segments:
+            files = ReplayLog(f"{folder}/{len(sources)}")
             private_folder(files.folder)
             for send in ReplayLog(source.spool).sends():
                 files.append(send)
-            found[id(source)] = attrs.evolve(source, spool=files.folder)
-    if not found:
+            sources[id(source)] = attrs.evolve(source, spool=files.folder)
+    if not sources:
         return plan
     stages = (
-        attrs.evolve(stage, inputs=tuple(attrs.evolve(b, source=found.get(id(b.source), b.source)) for b in stage.inputs))
+        attrs.evolve(stage, inputs=tuple(attrs.evolve(b, source=sources.get(id(b.source), b.source)) for b in stage.inputs))
         for stage in plan.stages
     )
     return attrs.evolve(plan, stages=tuple(stages))

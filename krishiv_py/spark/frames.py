@@ -124,9 +124,9 @@ def rows_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
         )
     if plan.stateless:
         return plain_frame(spark, plan)
-    found = scan(spark, source, spec.needs_columns, streaming=True)
+    frame = scan(spark, source, spec.needs_columns, streaming=True)
     ids = bucket_ids(setting(spark, "spark.sql.shuffle.partitions"))
-    packed = mapped(found.frame, RawPack(spec, found.reader, ids).__call__, PACKED_TYPE)
+    packed = mapped(frame.frame, RawPack(spec, frame.reader, ids).__call__, PACKED_TYPE)
     chunks = operator(packed, BucketProcessor(spec))
     return explode(chunks.filter(chunks["kind"] == RESULT), plan.stage.layout.result_schema)
 
@@ -200,7 +200,7 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
     """Return how rows lie in files: under plain names, without columns that have nothing but nulls, which parquet does
     not know.
     """
-    fields = [pa.field(f"c{at}", f.type) for at, f in enumerate(schema) if not pa.types.is_null(f.type)]
+    fields = [pa.field(f"c{i}", f.type) for i, f in enumerate(schema) if not pa.types.is_null(f.type)]
     return pa.schema([*fields, pa.field(TIME, _TIME_TYPE), pa.field(NOTE, pa.string())])
 
 
@@ -249,17 +249,17 @@ class HandOver(TableSink):
         store, root = store_at(self.folder)
         store.make_folder(root)
         there = store.entries(root)
-        _check_home(store, root, any(_NAMED.fullmatch(found.base_name) for found in there), durable=self.durable)
-        for found in there:
-            if found.base_name.startswith("failed-") and found.base_name.endswith(".parquet"):
-                name = found.base_name.removesuffix(".parquet")
+        _check_home(store, root, any(_NAMED.fullmatch(entry.base_name) for entry in there), durable=self.durable)
+        for entry in there:
+            if entry.base_name.startswith("failed-") and entry.base_name.endswith(".parquet"):
+                name = entry.base_name.removesuffix(".parquet")
                 write(self.folder, name, stored_schema(self.schema).empty_table(), 0, durable=self.durable)
 
     def last_committed(self, batch: OutputBatch) -> int | None:
         """See TableSink."""
         store, root = store_at(self.folder)
-        found = store.entries(root)
-        named = [name for f in found if (name := _NAMED.fullmatch(f.base_name)) is not None]
+        entries = store.entries(root)
+        named = [name for f in entries if (name := _NAMED.fullmatch(f.base_name)) is not None]
         return max((int(name[2]) for name in named if name[1] == batch.query_id), default=None)
 
     def write_tables(self, batch: OutputBatch, tables: Sequence[pa.Table]) -> None:
@@ -410,8 +410,8 @@ def _read(spark: SparkSession, sink: HandOver, handed: Handed) -> DataFrame:
     names = sink.schema.names
     time = time_name(names)
     columns = [
-        (f.lit(None) if pa.types.is_null(field.type) else f.col(f"c{at}")).alias(field.name)
-        for at, field in enumerate(sink.schema)
+        (f.lit(None) if pa.types.is_null(field.type) else f.col(f"c{i}")).alias(field.name)
+        for i, field in enumerate(sink.schema)
     ]
     timed = [f.col(TIME).alias(time)] if sink.times.column is not None else []
     note = f"__krishiv_{NOTE}"

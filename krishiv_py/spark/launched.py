@@ -60,8 +60,8 @@ class Launched:
     def exception(self) -> StreamingQueryException | None:
         """Return what made it fail."""
         query = self.query
-        found = query.exception()
-        return None if found is not None and self._again(query) else found
+        error = query.exception()
+        return None if error is not None and self._again(query) else error
 
     def stop(self) -> None:
         """Stop it; it is not started again."""

@@ -91,9 +91,9 @@ def save(spark: SparkSession, checkpoint: str, folder: str, after: int | None = 
             operator = sum(bool(s["state"]) for s in outline["stages"][number + 1 :])
             blobs = ChunkFolder(checkpoint, 0, 0, stage=number)
             task = WriteBuckets(folder, number, bucket_ids(note["buckets"]), blobs, stage.columns)
-            found = of_store(spark, checkpoint, operator, task.__call__, _TYPE, after)
-            stage.buckets = sorted(task.ids.index(bucket) for bucket in found["bucket"].to_pylist())
-            for report in map(json.loads, found["report"].to_pylist()):
+            states = of_store(spark, checkpoint, operator, task.__call__, _TYPE, after)
+            stage.buckets = sorted(task.ids.index(bucket) for bucket in states["bucket"].to_pylist())
+            for report in map(json.loads, states["report"].to_pylist()):
                 count(stage.counters, report["counters"])
                 count(stage.left, report["given"])
             stage.open = [max((r.open_windows for r in mine), default=0), sum(r.open_rows for r in mine)]

@@ -152,10 +152,10 @@ class SparkFiles:
         with blamed(self.sink, batch_id):
             self.sink.write_files(frame, f"{folder}/{staging}")
         store, root = store_at(folder)
-        found = store.entries(f"{root}/{staging}")
+        entries = store.entries(f"{root}/{staging}")
         if self.publisher.durable:
-            store.sync(*(f.path for f in found if f.is_file))
-        names = [f.base_name for f in found if f.base_name.startswith("part-") and f.size]
+            store.sync(*(f.path for f in entries if f.is_file))
+        names = [f.base_name for f in entries if f.base_name.startswith("part-") and f.size]
         self.publisher.publish(batch_id, names)
 
 
@@ -203,19 +203,19 @@ def output_for(sink: Sink, output: OutputOf, mark: str, *, kind: str | None = No
 
 def outputs_of(plan: PhysicalPlan, sinks: tuple[Sink, ...], title: str, mark: str, *, durable: bool) -> tuple[QueryOutput, ...]:
     """The outputs of a query: results, then the late rows of each stage."""
-    found = []
+    outputs = []
     for output, sink, kind in zip(plan.outputs, sinks, result_kinds(plan), strict=True):
         query = f"{mark}-{output.name}" if plan.named else mark
         results = OutputOf(query, title, "results", output.schema)
-        found.append(output_for(sink, results, mark, kind=kind, durable=durable))
+        outputs.append(output_for(sink, results, mark, kind=kind, durable=durable))
     for number, stage in enumerate(plan.stages):
         kind, to = kind_of(LATE_ROWS, number, plan.last), side_output(stage.late)
         if to is None:
-            found.append(Handled(kind, stage.late, stage.spec.name))
+            outputs.append(Handled(kind, stage.late, stage.spec.name))
         else:
             late = OutputOf(plan.late_id(mark, number), title, "late_rows", late_output_schema(stage.layout))
-            found.append(output_for(to, late, mark, kind=kind, durable=durable))
-    return tuple(found)
+            outputs.append(output_for(to, late, mark, kind=kind, durable=durable))
+    return tuple(outputs)
 
 
 def task_output(plan: PhysicalPlan, sinks: tuple[Sink, ...], mark: str, checkpoint: str, *, durable: bool) -> TaskOutput:

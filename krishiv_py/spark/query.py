@@ -63,7 +63,7 @@ class StreamQuery(RunningQuery):
         cleanup: Callable[[], None],
         halt: Halt,
         spark: SparkSession,
-        behind: Callable[[], bool],
+        is_behind: Callable[[], bool],
         closing: threading.Event,
         held: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
@@ -72,13 +72,13 @@ class StreamQuery(RunningQuery):
         super().__init__(name, ledger, plan, note, rows)
         self._cleanup = cleanup
         self._spark = spark
-        self._behind = behind
+        self._is_behind = is_behind
         self._closing = closing
         self._held = held
         self._halt = halt
         self._ending = threading.Lock()
         self._end: Literal["stopped", "failed"] | None = None
-        self._lost: Exception | None = None
+        self._failure: Exception | None = None
         self._follow = threading.Thread(target=self._go_on, args=(then,), name=f"{name}-flush", daemon=True) if then else None
         if self._follow is not None:
             self._follow.start()
@@ -95,7 +95,7 @@ class StreamQuery(RunningQuery):
             try:
                 self._query = follow()
             except (PySparkException, Py4JError, OSError) as problem:  # told to whoever waits: windows are still open
-                self._lost = problem
+                self._failure = problem
                 return
 
     @property
@@ -157,7 +157,7 @@ class StreamQuery(RunningQuery):
     def _processed(self) -> None:
         try:
             self._query.process_all_available()
-            while self.status == "running" and self._behind():  # sends that are made to wait
+            while self.status == "running" and self._is_behind():  # sends that are made to wait
                 time.sleep(0.02)
                 self._query.process_all_available()
         except self._end_types as problem:
@@ -178,24 +178,24 @@ class StreamQuery(RunningQuery):
 
     def _problem(self) -> BaseException | None:
         """Return what ended it, as it came: an exception of ours or of a user's function rather than Spark's words for it."""
-        if self._lost is not None or self._end == "stopped":
-            return self._lost
+        if self._failure is not None or self._end == "stopped":
+            return self._failure
         try:
-            found: BaseException | None = self._query.exception()
+            error: BaseException | None = self._query.exception()
         except self._gone_types as problem:
             self._gone(problem)
-            return self._lost
-        return None if found is None else self._halt.problem or found
+            return self._failure
+        return None if error is None else self._halt.problem or error
 
     def _gone(self, problem: Exception) -> None:
         """Remember that the JVM has gone, unless the query had ended before."""
         if self._end is None and is_gone(problem):
-            self._lost, self._end = problem, "failed"
+            self._failure, self._end = problem, "failed"
 
     def _fail(self, problem: KrishivError) -> None:
         """End it over a problem that is not one of Spark's; nothing, when it has ended."""
         if self.status == "running":
-            self._lost, self._end = problem, "failed"
+            self._failure, self._end = problem, "failed"
             self.stop()
 
     def stop(self) -> None:

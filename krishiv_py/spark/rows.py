@@ -31,10 +31,10 @@ from krishiv_py.spark.tasks.rows import GiveRows, RowsOut
 def rows_given(spark: SparkSession, plan: PhysicalPlan, checkpoint: str, output: TaskOutput) -> DataFrame:
     """The streaming DataFrame of a plan: rows ``(kind, bucket, blob)``, as of one with windows."""
     frames = []
-    for at, read in enumerate(plan.reads):
-        found = scan(spark, logged(read.source, checkpoint, at, waits=False), read.needs_columns, streaming=True)
-        outputs = tuple(RowsOut(b.spec, output, n, plan.last, at, leaving(plan, n)) for n, b in read.takers)
-        frames.append(mapped(found.frame, GiveRows(outputs, found.reader).__call__, OUT_TYPE))
+    for number, read in enumerate(plan.reads):
+        frame = scan(spark, logged(read.source, checkpoint, number, waits=False), read.needs_columns, streaming=True)
+        outputs = tuple(RowsOut(b.spec, output, n, plan.last, number, leaving(plan, n)) for n, b in read.takers)
+        frames.append(mapped(frame.frame, GiveRows(outputs, frame.reader).__call__, OUT_TYPE))
     return functools.reduce(DataFrame.union, frames)
 
 
@@ -72,5 +72,5 @@ def plain_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
             got=f"{source.spool}, which a session in process began",
             hint="pass another `spool`, or start the query with start(sink)",
         )
-    found = scan(spark, plan.source, plan.spec.needs_columns, streaming=True)
-    return mapped(found.frame, RowsFrame(plan.spec, found.reader).__call__, spark_ddl(plan.stage.layout.result_schema))
+    frame = scan(spark, plan.source, plan.spec.needs_columns, streaming=True)
+    return mapped(frame.frame, RowsFrame(plan.spec, frame.reader).__call__, spark_ddl(plan.stage.layout.result_schema))

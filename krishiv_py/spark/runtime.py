@@ -196,7 +196,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
                 checkpoint,
                 buckets,
                 f"PySpark {pyspark.__version__}",
-                lambda found: restore_for_spark(found, checkpoint, buckets),
+                lambda savepoint: restore_for_spark(savepoint, checkpoint, buckets),
             )
 
     def _started(

@@ -77,7 +77,7 @@ def open_checkpoint(
 def release_at_end(lease: Lease, query: StreamQuery) -> None:
     """Let others run from the checkpoint once the query has ended, in whatever way; end it when its lease is lost."""
     lease.running = lambda: query.status == "running"
-    lease.lost = query._fail
+    lease.on_lost = query._fail
 
     def wait() -> None:
         with contextlib.suppress(KrishivError, Py4JError):  # what ended it is told to whoever asks the query

@@ -62,8 +62,8 @@ class OpenWindowReader:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         operator = operator_for(self.spec)
         for _, held in buckets_in(batches, self.blobs):
-            found = operator.state(held)
-            pieces = [encode(found.slice(at, _PIECE)) for at in range(0, found.num_rows, _PIECE)]
+            rows = operator.state(held)
+            pieces = [encode(rows.slice(begin, _PIECE)) for begin in range(0, rows.num_rows, _PIECE)]
             yield pa.RecordBatch.from_arrays([pa.array(pieces, pa.binary())], schema=_SCHEMA)
 
 
@@ -139,8 +139,8 @@ def _read(
 ) -> list[bytes]:
     """Return what a `task` makes of the rows of a stage in Spark's state store."""
     after = sum(not s.stateless for s in plan.stages[number + 1 :])
-    found: list[bytes] = of_store(spark, notes.checkpoint, after, task, _TYPE)["blob"].to_pylist()
-    return found
+    blobs: list[bytes] = of_store(spark, notes.checkpoint, after, task, _TYPE)["blob"].to_pylist()
+    return blobs
 
 
 def of_store(

@@ -90,8 +90,8 @@ def shuffle_files(spark: SparkSession, folder: str) -> ShuffleFiles:
 @contextmanager
 def handed_over(spark: SparkSession, folder: str) -> Iterator[ShuffleFiles]:
     """For the time of the body."""
-    found = shuffle_files(spark, folder)
+    files = shuffle_files(spark, folder)
     try:
-        yield found
+        yield files
     finally:
-        found.clear()
+        files.clear()

@@ -81,27 +81,27 @@ def stateful(
     ids, stages = bucket_ids(buckets), plan.stages
     timed = [n for n, s in enumerate(stages) if not s.stateless]
     frames = []
-    for at, read in enumerate(plan.reads):
-        source = logged(read.source, clock.checkpoint, at, waits=plan.drift_us(read) is not None)
-        found = scan(spark, source, read.needs_columns, streaming=True)
+    for index, read in enumerate(plan.reads):
+        source = logged(read.source, clock.checkpoint, index, waits=plan.drift_us(read) is not None)
+        scanned = scan(spark, source, read.needs_columns, streaming=True)
         roots = tuple(root_of(stages[n], n, b) for n, b in read.takers if n in timed)
-        passed = tuple(RowsOut(b.spec, output, n, plan.last, at, leaving(plan, n)) for n, b in read.takers if n not in timed)
-        pack = Pack(roots, found.reader, ids, clock, shuffle_files, passed)
-        frames.append(mapped(found.frame, pack.__call__, PACKED_TYPE))
+        passed = tuple(RowsOut(b.spec, output, n, plan.last, index, leaving(plan, n)) for n, b in read.takers if n not in timed)
+        pack = Pack(roots, scanned.reader, ids, clock, shuffle_files, passed)
+        frames.append(mapped(scanned.frame, pack.__call__, PACKED_TYPE))
     if controls is not None:
         frame_of_controls = own_files(spark, controls.folder, streaming=True, max_files=None)
-        roots = tuple(Root(stages[n].spec, n, stages[n].times, at) for at, n in enumerate(plan.clock_owners))
+        roots = tuple(Root(stages[n].spec, n, stages[n].times, index) for index, n in enumerate(plan.clock_owners))
         pack = Pack(roots, ParquetReader(stages[0].spec.source_schema, sent=True), ids, clock, shuffle_files)
         frames.append(mapped(frame_of_controls, pack.__call__, PACKED_TYPE))
     frame = functools.reduce(DataFrame.union, frames)
-    if clock.wakes_buckets:
+    if clock.heartbeats_reach_buckets:
         frame = frame.drop("wm")
     for number, after in zip(timed, [*timed[1:], None], strict=True):
         chunks = attrs.evolve(blobs, stage=number)
         processor = BucketProcessor(
             stages[number].spec, output, clock, chunks, shuffle_files, place_of(plan, number, after, ids)
         )
-        frame = _behind(frame, processor) if number or clock.wakes_buckets else operator(frame, processor)
+        frame = _following(frame, processor) if number or clock.heartbeats_reach_buckets else operator(frame, processor)
     return frame
 
 
@@ -397,7 +397,7 @@ def start(
     return query
 
 
-def _behind(given: DataFrame, processor: BucketProcessor) -> DataFrame:
+def _following(given: DataFrame, processor: BucketProcessor) -> DataFrame:
     # its watermark follows from that of the first stage, and rows wake it: Spark's clock plays no part
     return with_state(given, carried(processor), OUT_TYPE, "None")
 

@@ -63,9 +63,9 @@ class Registered:
             )
         names = [f.name for f in self.stream.schema]
         node = stream._node if self.spec is None else filters_after(stream._node, self.stream._node, names)
-        found = attrs.evolve(stream, node=node).with_watermark(spec, self.event_time, source_column=self.source_column)
-        handler = self.late_handler or found.late_handler
-        return attrs.evolve(found, draft=attrs.evolve(found._draft, explicit=self.explicit, late_handler=handler))
+        stream_timed = attrs.evolve(stream, node=node).with_watermark(spec, self.event_time, source_column=self.source_column)
+        handler = self.late_handler or stream_timed.late_handler
+        return attrs.evolve(stream_timed, draft=attrs.evolve(stream_timed._draft, explicit=self.explicit, late_handler=handler))
 
 
 @attrs.frozen(eq=False)
@@ -101,22 +101,22 @@ def _with_lag(spec: AnyWatermarkSpec | None, lag_us: int) -> AnyWatermarkSpec:
     return attrs.evolve(spec, lag_us=lag_us)
 
 
-def is_static(found: object) -> bool:
+def is_static(table: object) -> bool:
     """Return whether something is a table, or a function that loads one."""
-    return holds_arrow(found) or hasattr(found, "toArrow") or callable(found)
+    return holds_arrow(table) or hasattr(table, "toArrow") or callable(table)
 
 
 def static(name: str, table: Any) -> Static:
     """A checked :class:`Static`."""
     a_name(name)
     try:
-        found = as_table(table() if callable(table) and not hasattr(table, "toArrow") else table)
+        rows = as_table(table() if callable(table) and not hasattr(table, "toArrow") else table)
     except RAISED as problem:  # a user's function: whatever it raises is told
         hint = "register a stream, a pyarrow.Table, a frame, a static Spark DataFrame, or a function that returns one of these"
         what = "not a stream or table that can be queried"
         raise PlanError(what, got=type(table).__name__, then=failure_text(problem), hint=hint) from problem
-    kept = table if callable(table) or hasattr(table, "toArrow") else found  # what can be read once is read here
-    return Static(name, kept, checked(found.schema.remove_metadata()))
+    kept = table if callable(table) or hasattr(table, "toArrow") else rows  # what can be read once is read here
+    return Static(name, kept, checked(rows.schema.remove_metadata()))
 
 
 def a_name(name: object) -> None:

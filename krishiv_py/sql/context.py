@@ -74,8 +74,8 @@ class SqlContext:
                 raise PlanError("a table that does not change has no watermark", got=got, hint=hint)
             self._tables[str(name).lower()] = static(name, stream)
             return
-        found = registered(name, stream, event_time, lag)
-        self._tables[name.lower()] = found
+        entry = registered(name, stream, event_time, lag)
+        self._tables[name.lower()] = entry
 
     def register_sink(self, name: str, sink: Sink | BatchConsumer) -> None:
         """Let ``INSERT INTO name`` name a sink; a name that is taken is given to the new one.
@@ -126,10 +126,10 @@ class SqlContext:
                 raise PlanError(
                     "INSERT INTO is for sql_outputs()", got=text.strip(), then="sql() gives a plan without a sink", hint=hint
                 )
-            found = self._planned(statement)
+            planned = self._planned(statement)
         except RecursionError as problem:
             raise _too_deep(text) from problem
-        return found
+        return planned
 
     @quiet_parser()
     def sql_outputs(self, text: str) -> list[Output]:
@@ -165,7 +165,7 @@ class SqlContext:
         >>> {name: t.num_rows for name, t in Driver(outputs).send([{"user": "a", "at": 1, "n": 1}]).by_output.items()}
         {'large': 0, 'users': 1}
         """
-        before, found = dict(self._set), dict[str, Output]()
+        before, outputs = dict(self._set), dict[str, Output]()
         try:
             for tree in statements_of(text):
                 if isinstance(tree, sg.Set):
@@ -175,11 +175,11 @@ class SqlContext:
                 sink = self._sinks.get(name.lower())
                 if sink is None:
                     raise unknown_sink(name, self._sinks)
-                if name.lower() in found:
+                if name.lower() in outputs:
                     hint = "write one INSERT INTO with UNION ALL, or register the queries' sinks apart"
                     raise PlanError("two queries go to one sink", got=name, hint=hint)
-                found[name.lower()] = self._planned(query).to(sink[1], name=sink[0])
-            if not found:
+                outputs[name.lower()] = self._planned(query).to(sink[1], name=sink[0])
+            if not outputs:
                 hint = "write INSERT INTO name SELECT ..."
                 raise PlanError("there is no INSERT INTO", got=text.strip(), hint=hint)
         except RecursionError as problem:
@@ -187,18 +187,18 @@ class SqlContext:
         except PlanError:
             self._set = before
             raise
-        return list(found.values())
+        return list(outputs.values())
 
     def _planned(self, tree: Query) -> Stream | ResultStream:
         """The plan of a query, which has used up what was set for it."""
         env = Env(dict(self._tables), self._set.get("watermark.lag"), self._set.get("deduplication.within"))
-        found = plan(tree, env)
-        self._check_used(env, found, tree.sql("spark"))
+        planned = plan(tree, env)
+        self._check_used(env, planned, tree.sql("spark"))
         self._set.clear()  # a query that was refused did not use it up
-        return found
+        return planned
 
-    def _check_used(self, env: Env, found: Stream | ResultStream, text: str) -> None:
-        if env.lag_us is not None and found._plan().stateless:
+    def _check_used(self, env: Env, planned: Stream | ResultStream, text: str) -> None:
+        if env.lag_us is not None and planned._plan().stateless:
             del self._set["watermark.lag"]
             raise PlanError(
                 "watermark.lag was set, and the query has no watermark",

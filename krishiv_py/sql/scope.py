@@ -225,9 +225,9 @@ class Relation:
             if is_doubled(node):
                 text = node.name
                 qualifies = isinstance(node.parent, sg.Dot) and node.parent.this is node
-                found = known.get(text.lower()) or (tables.get(text.lower()) if qualifies else None)
-                if found is not None:
-                    raise text_or_column(text, found, "sql")
+                relation = known.get(text.lower()) or (tables.get(text.lower()) if qualifies else None)
+                if relation is not None:
+                    raise text_or_column(text, relation, "sql")
 
     def resolved(self, node: sg.Expression, *, bounds: bool = False) -> sg.Expression:
         """A copy with the columns of the stream; bounds that are not known yet become marks, or are refused."""
@@ -235,12 +235,12 @@ class Relation:
         def step(part: sg.Expression) -> sg.Expression:
             if not isinstance(part, sg.Column) or isinstance(part.this, sg.Star):
                 return part
-            found, fields = self.find(part)
-            if found.actual is None:
-                if not bounds or found.role is None or fields:
-                    raise _not_yet(part, found)
-                return mark(found.role)
-            return self._spelled(found.actual, fields)
+            column, fields = self.find(part)
+            if column.actual is None:
+                if not bounds or column.role is None or fields:
+                    raise _not_yet(part, column)
+                return mark(column.role)
+            return self._spelled(column.actual, fields)
 
         return node.transform(step)
 
@@ -265,10 +265,10 @@ class Relation:
 def dotted(names: list[str]) -> sg.Expression:
     """A column, or a column and fields below it."""
     identifiers = [sg.to_identifier(n, quoted=True) for n in names]
-    found: sg.Expression = sg.Column(**dict(zip(_PARTS[-len(names) :], identifiers[: len(_PARTS)], strict=False)))
+    expression: sg.Expression = sg.Column(**dict(zip(_PARTS[-len(names) :], identifiers[: len(_PARTS)], strict=False)))
     for more in identifiers[len(_PARTS) :]:
-        found = sg.Dot(this=found, expression=more)
-    return found
+        expression = sg.Dot(this=expression, expression=more)
+    return expression
 
 
 def mark(role: str) -> sg.Expression:
@@ -280,12 +280,12 @@ def role_of_mark(node: object) -> Role | None:
     """The role a mark stands for; None for other nodes."""
     if not isinstance(node, sg.Anonymous) or node.name != _MARK:
         return None
-    found: Role = node.expressions[0].name
-    return found
+    role: Role = node.expressions[0].name
+    return role
 
 
-def _only(found: list[Column], node: sg.Column) -> Column:
-    shown = [c for c in found if not c.hidden] or found
+def _only(columns: list[Column], node: sg.Column) -> Column:
+    shown = [c for c in columns if not c.hidden] or columns
     if len({(c.actual, c.role) for c in shown}) > 1:
         tables = sorted({c.table for c in shown if c.table is not None})
         hint = f"write {tables[0]}.{shown[0].name}" if tables else "name columns of the inner query apart with AS"
@@ -343,7 +343,7 @@ def conjuncts(node: sg.Expression | None) -> list[sg.Expression]:
     """Return the parts that AND joins, in order and without recursion; none of None."""
     if node is None:
         return []
-    found: list[sg.Expression] = []
+    parts: list[sg.Expression] = []
     open_ = [node]
     while open_:
         part = open_.pop()
@@ -352,5 +352,5 @@ def conjuncts(node: sg.Expression | None) -> list[sg.Expression]:
         elif isinstance(part, sg.Paren) and isinstance(part.this, (sg.And, sg.Paren)):
             open_.append(part.this)
         else:
-            found.append(part)
-    return found
+            parts.append(part)
+    return parts

@@ -37,23 +37,23 @@ _DISTINCT: Final = "write SELECT DISTINCT ... FROM (SELECT ... GROUP BY ...)"
 
 def plan(tree: Query, env: Env) -> Stream | ResultStream:
     """The plan of a statement."""
-    found = rows_of(tree, env, top=True)
-    if isinstance(found, ResultStream):
-        return found
-    if found.ranking is not None:
-        raise found.ranking.unbounded()
-    if found.pending:
+    planned = rows_of(tree, env, top=True)
+    if isinstance(planned, ResultStream):
+        return planned
+    if planned.ranking is not None:
+        raise planned.ranking.unbounded()
+    if planned.pending:
         raise PlanError(
             "rows of a window function are not grouped",
             got=tree.sql("spark"),
             then="a row has no bounds of its own",
             hint="add GROUP BY window_start, window_end",
         )
-    stream = found.stream
-    handler = None if found.table is None else found.table.late_handler
+    stream = planned.stream
+    handler = None if planned.table is None else planned.table.late_handler
     if isinstance(stream, Stream) and handler is not None:
         stream = stream.with_late_event_handler(handler)  # of malformed input
-    shown = (*found.visible, *found.panes)
+    shown = (*planned.visible, *planned.panes)
     if stream.schema.names != [c.actual for c in shown] or any(c.actual != c.name for c in shown):
         stream = stream.select(*(Alias(col(c.actual), c.name) for c in shown if c.actual is not None))
     return stream._as_plan() if isinstance(stream, ResultStream) else stream
@@ -91,17 +91,17 @@ def rows_of(tree: Query, env: Env, *, top: bool = False) -> Relation | ResultStr
         return grouped(tree, rows, condition, env.lag_us, top=top)
     if aggregated or tree.args.get("having") is not None:
         raise no_group(tree)
-    found = mapped(tree, rows, condition)
+    rows_mapped = mapped(tree, rows, condition)
     if not distinct:
-        return found
-    return deduplicated(found, [c.actual for c in found.visible if c.actual is not None], env, tree.sql("spark"))
+        return rows_mapped
+    return deduplicated(rows_mapped, [c.actual for c in rows_mapped.visible if c.actual is not None], env, tree.sql("spark"))
 
 
 def inner(tree: Query, env: Env) -> Relation:
     """A query in brackets."""
-    found = rows_of(tree, env)
-    assert isinstance(found, Relation)
-    return found
+    planned = rows_of(tree, env)
+    assert isinstance(planned, Relation)
+    return planned
 
 
 def _with(tree: Query, env: Env) -> Env:
@@ -181,21 +181,21 @@ def mapped(tree: sg.Select, rows: Relation, condition: Expr | None) -> Relation:
 
 
 def _items(tree: sg.Select, rows: Relation) -> list[tuple[Column, Expr | None]]:
-    found: list[tuple[Column, Expr | None]] = []
+    columns: list[tuple[Column, Expr | None]] = []
     for item in tree.expressions:
         node = item.unalias().unnest()
         if isinstance(node, sg.Star) or (isinstance(node, sg.Column) and isinstance(node.this, sg.Star)):
-            found += _fields(node, rows) or [_taken(c, None) for c in _starred(node, rows)]
+            columns += _fields(node, rows) or [_taken(c, None) for c in _starred(node, rows)]
             continue
         if isinstance(node, sg.Column):
             column, fields = rows.find(node)
             if not fields:
-                found.append(_taken(column, item.alias or None))
+                columns.append(_taken(column, item.alias or None))
                 continue
         expr = rows.expr(node)
         name = item.alias or (name_of(expr) if isinstance(node, sg.Column) else node.sql("spark"))
-        found.append((Column(None, name, name), Alias(expr, name)))
-    return found
+        columns.append((Column(None, name, name), Alias(expr, name)))
+    return columns
 
 
 def _taken(column: Column, alias: str | None) -> tuple[Column, Expr | None]:
@@ -227,11 +227,11 @@ def _starred(node: sg.Expression, rows: Relation) -> list[Column]:
     if isinstance(node, sg.Star):
         return list(rows.visible)
     assert isinstance(node, sg.Column)
-    found = [c for c in rows.visible if c.table is not None and c.table.lower() == node.table.lower()]
-    if not found:
+    columns = [c for c in rows.visible if c.table is not None and c.table.lower() == node.table.lower()]
+    if not columns:
         tables = sorted({c.table for c in rows.visible if c.table})
         raise PlanError("this is not a table of the query", got=node.sql("spark"), hint=f"the tables are: {', '.join(tables)}")
-    return found
+    return columns
 
 
 def _distinct(columns: list[Column]) -> None:
@@ -253,9 +253,9 @@ def _over(tree: sg.Select, rows: Relation, condition: Expr | None, env: Env) -> 
         if tree.args.get("qualify") is None:
             return with_ranks
         ranked, wanted = bounded(with_ranks, wanted, env)
-        found = mapped(ranking.tree, ranked, None)
+        planned = mapped(ranking.tree, ranked, None)
     else:
         looked, changed = looking_back(shown, filtered, env)
-        found = mapped(changed, looked, None)
-    condition = _all_of(wanted, found)
-    return without(found if condition is None else attrs.evolve(found, stream=found.stream.filter(condition)), added)
+        planned = mapped(changed, looked, None)
+    condition = _all_of(wanted, planned)
+    return without(planned if condition is None else attrs.evolve(planned, stream=planned.stream.filter(condition)), added)

@@ -79,8 +79,8 @@ def as_parquet(table: pa.Table) -> pa.Buffer:
 def sealed_parquet(data: pa.Buffer) -> list[Any]:
     """The pieces of a parquet file with a checksum between pages and footer, where readers of parquet do not look."""
     view = memoryview(data)
-    at = _footer_at(view)
-    pages, footer = view[:at], view[at:]
+    footer_start = _footer_at(view)
+    pages, footer = view[:footer_start], view[footer_start:]
     return [pages, _PARQUET, checksum(footer, checksum(pages)).to_bytes(4, "little"), footer]
 
 
@@ -93,12 +93,12 @@ def check_parquet(data: pa.Buffer, where: str, way_out: str) -> None:
         When it is not, or never was; names the file, `where`, and the `way_out`.
     """
     view = memoryview(data)
-    at = _footer_at(view)
-    block = bytes(view[max(at - _BLOCK, 0) : max(at, 0)])
+    footer = _footer_at(view)
+    block = bytes(view[max(footer - _BLOCK, 0) : max(footer, 0)])
     if not block.startswith(_PARQUET):
         got = f"{len(view)} bytes without a checksum of ours, as if an older version or another program wrote it"
         raise damaged(where, got, way_out)
-    if checksum(view[at:], checksum(view[: at - _BLOCK])).to_bytes(4, "little") != block[len(_PARQUET) :]:
+    if checksum(view[footer:], checksum(view[: footer - _BLOCK])).to_bytes(4, "little") != block[len(_PARQUET) :]:
         raise damaged(where, f"{len(view)} bytes with a wrong checksum", way_out)
 
 

@@ -186,12 +186,12 @@ def _in_bucket(example: str, scheme: str, host: str, path: str) -> str:
 def _of_arrow(uri: str, scheme: str, rest: str) -> tuple[Store, str]:
     host, slash, path = rest.partition("/")
     try:
-        system, found = pafs.FileSystem.from_uri(f"{scheme}://{host}{slash}{quote(path)}")
+        system, path_found = pafs.FileSystem.from_uri(f"{scheme}://{host}{slash}{quote(path)}")
     except (ImportError, OSError, pa.ArrowException) as problem:
         got, consequence = str(problem).splitlines()[0], "no file there can be read or written"
         hint = "use s3a://, gs://, abfss://, hdfs:// or a mounted path"
         raise EnvironmentSetupError(f"Arrow cannot reach {scheme}://", got=got, then=consequence, hint=hint) from problem
-    return Store(system, f"{scheme}://"), str(found)
+    return Store(system, f"{scheme}://"), str(path_found)
 
 
 def _secret_in_path(scheme: str) -> PlanError:

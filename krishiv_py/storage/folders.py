@@ -148,10 +148,10 @@ def of_this_machine(path: str) -> str:
     PlanError
         For a scheme with one slash, which Hadoop takes: here it would be a folder of this machine, ``./dbfs:/``.
     """
-    found = _ONE_SLASH.match(path)
-    if found is None or found[1].lower() == "file":
+    match = _ONE_SLASH.match(path)
+    if match is None or match[1].lower() == "file":
         return path
-    scheme, rest = found[1].lower(), path[found.end() :]
+    scheme, rest = match[1].lower(), path[match.end() :]
     hint = f"write {scheme}://host/{rest}; a folder of this machine with that name is ./{path}"
     if scheme == "dbfs":
         hint = f"write /dbfs/{rest}, where Databricks mounts it, or a path of a volume: /Volumes/catalog/schema/volume/{rest}"

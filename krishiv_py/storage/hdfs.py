@@ -76,11 +76,11 @@ def hdfs_client(host: str) -> Client:
     """
     settings = hdfs_settings()
     with _making:
-        found = _clients.get(host)
-        if found is None or found[0] != settings:
+        client_of_host = _clients.get(host)
+        if client_of_host is None or client_of_host[0] != settings:
             time.sleep(max(0.0, _safe_at[0] - time.monotonic()))
-            found = _clients[host] = settings, new_client(host, settings)
-    return found[1]
+            client_of_host = _clients[host] = settings, new_client(host, settings)
+    return client_of_host[1]
 
 
 def new_client(host: str, settings: Mapping[str, str]) -> Client:
@@ -219,14 +219,14 @@ class Hdfs(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no type
         root = hdfs_path(selector.base_dir)
         try:
             with as_os_errors():
-                found = list(hdfs_client(self.host).list_status(root, selector.recursive))
+                entries = list(hdfs_client(self.host).list_status(root, selector.recursive))
         except FileNotFoundError:
             if selector.allow_not_found:
                 return []
             raise
-        if len(found) == 1 and found[0].path.rstrip("/") == root and not found[0].isdir:
+        if len(entries) == 1 and entries[0].path.rstrip("/") == root and not entries[0].isdir:
             raise NotADirectoryError(f"{root} is not a folder")
-        return [_shown(f"{selector.base_dir.rstrip('/')}/{posixpath.relpath(each.path, root)}", each) for each in found]
+        return [_shown(f"{selector.base_dir.rstrip('/')}/{posixpath.relpath(each.path, root)}", each) for each in entries]
 
     def create_dir(self, path: str, recursive: bool) -> None:
         """Make a folder, unless it is there."""
@@ -240,8 +240,8 @@ class Hdfs(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no type
 
     def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
         """Remove all that is in a folder."""
-        for found in self.get_file_info_selector(pafs.FileSelector(path, allow_not_found=missing_dir_ok)):
-            self._delete(found.path)
+        for entry in self.get_file_info_selector(pafs.FileSelector(path, allow_not_found=missing_dir_ok)):
+            self._delete(entry.path)
 
     def delete_root_dir_contents(self) -> None:
         """Remove everything."""
@@ -253,12 +253,12 @@ class Hdfs(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no type
         self._delete(path)
 
     def _need(self, path: str, *, folder: bool) -> None:
-        found = self._info(path).type
-        if found == pafs.FileType.NotFound:
+        kind = self._info(path).type
+        if kind == pafs.FileType.NotFound:
             raise FileNotFoundError(f"{path} is not there")
-        if folder and found == pafs.FileType.File:
+        if folder and kind == pafs.FileType.File:
             raise NotADirectoryError(f"{path} is a file")
-        if not folder and found == pafs.FileType.Directory:
+        if not folder and kind == pafs.FileType.Directory:
             raise IsADirectoryError(f"{path} is a folder")
 
     def _delete(self, path: str) -> None:
@@ -420,16 +420,16 @@ class _Read(_Failed):
                 got = f"{len(self._file)} of {self._length} bytes"
                 raise OSError(f"{self._path} ends after {got}: no datanode has reported its last block")
             time.sleep(_POLL_S)
-            at = self.tell()
+            position = self.tell()
             with as_os_errors():
                 self._file = hdfs_client(self._host).read(self._path)
-            self._file.seek(min(at, len(self._file)))
+            self._file.seek(min(position, len(self._file)))
 
 
-def _shown(path: str, found: Any) -> pafs.FileInfo:
+def _shown(path: str, info: Any) -> pafs.FileInfo:
     """A file's facts as Arrow shows them."""
-    kind = pafs.FileType.Directory if found.isdir else pafs.FileType.File
-    return pafs.FileInfo(path, kind, mtime_ns=found.modification_time * _MS, size=None if found.isdir else found.length)
+    kind = pafs.FileType.Directory if info.isdir else pafs.FileType.File
+    return pafs.FileInfo(path, kind, mtime_ns=info.modification_time * _MS, size=None if info.isdir else info.length)
 
 
 _ANSWER_S: Final = 20

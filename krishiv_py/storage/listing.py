@@ -88,14 +88,14 @@ def files_at(path: str, *, literal: bool, known: Known = nothing_known) -> list[
     store, root = store_at(path)
     try:
         roots = [root] if literal or not PATTERN.search(root) else _matching(store, root)
-        found = list(_local(roots, known) if store.local else _remote(store, roots, known))
+        files = list(_local(roots, known) if store.local else _remote(store, roots, known))
     except (OSError, pa.ArrowException) as problem:
         raise _unreadable(path, problem) from problem
     log = f"{roots[0]}/_spark_metadata" if len(roots) == 1 else ""
     if log and store.arrow.get_file_info(log).type == pafs.FileType.Directory:
         written = _of_sparks_sink(store, log)
-        found = [file for file in found if file.path in written]
-    return sorted((f for f in found if f.size), key=lambda f: (f.mtime_ns, f.path))
+        files = [file for file in files if file.path in written]
+    return sorted((f for f in files if f.size), key=lambda f: (f.mtime_ns, f.path))
 
 
 def facts_of(path: str) -> tuple[int, int] | None:
@@ -119,9 +119,9 @@ def _local(roots: list[str], known: Known) -> Iterator[File]:
     while folders or links:
         if not folders:
             links.sort(reverse=True)
-            for at in range(len(links) - 1, -1, -1):  # folders first: a file in one of them is not a file of its own
-                if os.path.isdir(links[at]):
-                    folders.append(links.pop(at))
+            for i in range(len(links) - 1, -1, -1):  # folders first: a file in one of them is not a file of its own
+                if os.path.isdir(links[i]):
+                    folders.append(links.pop(i))
                     break
             else:
                 while links:
@@ -190,14 +190,14 @@ def _remote(store: Store, roots: list[str], known: Known) -> Iterator[File]:
 
 def _matching(store: Store, pattern: str) -> list[str]:
     """The files and folders that a pattern names, as in Hadoop: ``*``, ``?``, ``[a-c]``, ``{a,b}``."""
-    found: dict[str, None] = {}
+    paths: dict[str, None] = {}
     for each in _alternatives(pattern):
         head, *parts = each.split("/")
         places = [head]
         for part in parts:
             places = [name for place in places for name in _children(store, place, part)]
-        found |= dict.fromkeys(places)
-    return sorted(place for place in found if _counts(store.arrow.get_file_info(place)))
+        paths |= dict.fromkeys(places)
+    return sorted(place for place in paths if _counts(store.arrow.get_file_info(place)))
 
 
 def _counts(info: pafs.FileInfo) -> bool:
@@ -221,39 +221,39 @@ def _children(store: Store, place: str, part: str) -> list[str]:
 def _alternatives(pattern: str) -> list[str]:
     """A pattern without braces for each choice they give."""
     depth, begin, cuts = 0, -1, list[int]()
-    at = 0
-    while at < len(pattern):
-        sign = pattern[at]
+    position = 0
+    while position < len(pattern):
+        sign = pattern[position]
         if sign == "\\":
-            at += 1
+            position += 1
         elif sign == "{":
-            begin, depth = (at if not depth else begin), depth + 1
+            begin, depth = (position if not depth else begin), depth + 1
         elif sign == "," and depth == 1:
-            cuts.append(at)
+            cuts.append(position)
         elif sign == "}" and depth:
             depth -= 1
             if not depth:
-                edges = [begin, *cuts, at]
+                edges = [begin, *cuts, position]
                 parts = [pattern[one + 1 : two] for one, two in itertools.pairwise(edges)]
-                return [a for part in parts for a in _alternatives(pattern[:begin] + part + pattern[at + 1 :])]
-        at += 1
+                return [a for part in parts for a in _alternatives(pattern[:begin] + part + pattern[position + 1 :])]
+        position += 1
     return [pattern]
 
 
 def _regex(part: str) -> re.Pattern[str]:
-    text, at = "", 0
-    while at < len(part):
-        sign = part[at]
-        if sign == "\\" and at + 1 < len(part):
-            at += 1
-            text += re.escape(part[at])
-        elif sign == "[" and (end := part.find("]", at + 2)) > 0:
-            inner = part[at + 1 : end].replace("\\", "\\\\")
+    text, position = "", 0
+    while position < len(part):
+        sign = part[position]
+        if sign == "\\" and position + 1 < len(part):
+            position += 1
+            text += re.escape(part[position])
+        elif sign == "[" and (end := part.find("]", position + 2)) > 0:
+            inner = part[position + 1 : end].replace("\\", "\\\\")
             text += f"[{'^' + inner[1:] if inner[0] in '!^' else inner}]"
-            at = end
+            position = end
         else:
             text += {"*": ".*", "?": "."}.get(sign, re.escape(sign))
-        at += 1
+        position += 1
     return re.compile(text, re.DOTALL)
 
 

@@ -285,9 +285,9 @@ def _rows_of(plan: PhysicalPlan, number: int, turn: Turn, keys: pa.Table) -> Ite
                 mask = among(rows, keys.rename_columns(list(spec.keys)), list(spec.keys))
                 rows = rows.filter(pa.array(np.asarray(mask, bool)))
             times, _ = bounds_of(pa.concat_arrays([*rows[spec.time_column].chunks, _none(spec)]), spec.time_kind)
-            for at in range(rows.num_rows):
-                whole = rows.slice(at, 1).select(spec.row_schema.names).combine_chunks().to_batches()[0]
-                yield names.get(id(spec), ""), _Row(whole, rows[_ROW][at].as_py(), int(times[at]), bare)
+            for row in range(rows.num_rows):
+                whole = rows.slice(row, 1).select(spec.row_schema.names).combine_chunks().to_batches()[0]
+                yield names.get(id(spec), ""), _Row(whole, rows[_ROW][row].as_py(), int(times[row]), bare)
 
 
 def _none(spec: OperatorSpec) -> pa.Array:

@@ -157,8 +157,8 @@ class Driver:
     @property
     def counters(self) -> dict[str, int]:
         """Rows so far, under the names of SEMANTICS §4.5 without prefix; of several stages, those that read sources."""
-        found = summed(dict(self._stages[n].counters) for n in input_stages(self._plan.stages))
-        return Counters({name: n for name, n in found.items() if name != FIRINGS})
+        counters = summed(dict(self._stages[n].counters) for n in input_stages(self._plan.stages))
+        return Counters({name: n for name, n in counters.items() if name != FIRINGS})
 
     @property
     def progress(self) -> Progress:
@@ -171,8 +171,10 @@ class Driver:
         core = self._core
         whole = of_stages(
             {
-                s.spec.name: s.progress(core.batch_id - 1, core.in_force.at(s.plan.times).watermark_us, {} if at else sources)
-                for at, s in enumerate(self._stages)
+                s.spec.name: s.progress(
+                    core.batch_id - 1, core.in_force.at(s.plan.times).watermark_us, {} if number else sources
+                )
+                for number, s in enumerate(self._stages)
             },
             input_stages(self._plan.stages),
             leading_stage(self._plan.stages),
@@ -248,11 +250,11 @@ class Driver:
         `to` is in ms since the epoch, or a datetime.
         """
         known = sorted(self._clocks.reached)
-        found = self._clocks.find(source) if isinstance(source, str) else None
-        if source is not None and found is None:
+        moved = self._clocks.find(source) if isinstance(source, str) else None
+        if source is not None and moved is None:
             hint = f"the sources are {', '.join(map(repr, known))}" if known != [ONLY] else "leave `source` out"
             raise PlanError("no such source", got=shown(source), hint=hint)
-        clock, named = (None, None) if found is None else found
+        clock, named = (None, None) if moved is None else moved
         self._clocks.advance(clock, time_point_us(to, "to"), named, self.clock.now_us)
         return self._step(None)
 

@@ -45,15 +45,15 @@ class DriverInput:
         PlanError
             For names of streams that there are not, and for rows of a join without any.
         """
-        found: dict[int, Sent] = {}
+        sent_by_source: dict[int, Sent] = {}
         for takers, part in self._parts(rows):
             bad: tuple[Malformed, ...] = ()
             if isinstance(part, MicroBatch):
                 part, bad = part.table, part.malformed
             read = [Scanned(batch) for batch in as_batches(part, takers[0][1].spec.source_schema)]
             for number, stage in takers:
-                found.setdefault(number, []).append((stage, [Scanned(None, malformed=bad), *read] if bad else read))
-        return found
+                sent_by_source.setdefault(number, []).append((stage, [Scanned(None, malformed=bad), *read] if bad else read))
+        return sent_by_source
 
     def _parts(self, rows: Any) -> list[tuple[Takers, Any]]:
         if isinstance(rows, Mapping) and self._streams:

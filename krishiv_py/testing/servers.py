@@ -44,7 +44,7 @@ class Jars:
     def pinned(self) -> dict[str, str]:
         """Check sum by path below the repository."""
         lines = self.list.read_text().splitlines()
-        return {path: found for found, path in (line.split() for line in lines)}
+        return {path: digest for digest, path in (line.split() for line in lines)}
 
     def cache(self) -> Path:
         """Return where the jars are kept."""
@@ -108,11 +108,11 @@ def free_ports(number: int) -> list[int]:
     with contextlib.ExitStack() as held:
         sockets: list[socket.socket] = []
         while len(sockets) < number:
-            found = held.enter_context(socket.socket())
+            free = held.enter_context(socket.socket())
             with contextlib.suppress(OSError):  # somebody has it
-                found.bind(("127.0.0.1", secrets.choice(possible)))
-                sockets.append(found)
-        return [int(found.getsockname()[1]) for found in sockets]
+                free.bind(("127.0.0.1", secrets.choice(possible)))
+                sockets.append(free)
+        return [int(free.getsockname()[1]) for free in sockets]
 
 
 def _given_by_itself() -> range:

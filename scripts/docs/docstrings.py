@@ -108,11 +108,11 @@ def _found(obj: Object, path: str, pkg: Module) -> Object | Alias | None:
     scope: Object | Alias | None = pkg if path.startswith("krishiv_py.") else obj
     first, *rest = path.removeprefix("krishiv_py.").split(".")
     while scope is not None:
-        found = scope.all_members.get(first)
+        result = scope.all_members.get(first)
         for name in rest:
-            found = None if found is None else found.all_members.get(name)
-        if found is not None:
-            return found
+            result = None if result is None else result.all_members.get(name)
+        if result is not None:
+            return result
         scope = scope.parent
     return None
 

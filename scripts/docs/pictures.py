@@ -37,14 +37,14 @@ class Bar:
 def _lanes(bars: Sequence[Bar], spare: float) -> list[int]:
     """Return the lane of each bar, so that bars of one lane do not meet."""
     ends: list[float] = []
-    found = []
+    result = []
     for bar in bars:
         lane = next((n for n, end in enumerate(ends) if end + spare <= bar.start), len(ends))
         if lane == len(ends):
             ends.append(bar.end)
         ends[lane] = bar.end
-        found.append(lane)
-    return found
+        result.append(lane)
+    return result
 
 
 def windows(
@@ -86,8 +86,8 @@ def _by_count(made: Namespace) -> Picture:
     from krishiv_py.testing import Driver
 
     times = [row["at"] / 1_000 for row in made["rows"]]
-    found = Driver(made["by_count"]).send(made["rows"]).results.to_pylist()
-    bars = [Bar(times[r["window_start"]], times[r["window_end"] - 1], str(r["count"]), closed=True) for r in found]
+    result = Driver(made["by_count"]).send(made["rows"]).results.to_pylist()
+    bars = [Bar(times[r["window_start"]], times[r["window_end"] - 1], str(r["count"]), closed=True) for r in result]
     return windows(times, bars, [float(t) for t in range(0, 41, 10)], lambda t: f"{t:g}", "seconds")
 
 
@@ -146,8 +146,8 @@ def arrivals(steps: Sequence[Step], ticks: Sequence[float], line: bool = True) -
         else:
             picture.put("circle", cx=axis.x(second), cy=y, r=5.0, fill=colour)
         said = ["late"] if late else [f"[{start}, {start + 10}): {n}" for start, n in fired]
-        for at, words in enumerate(said):
-            picture.write(words, axis.right + 8, y + 5 - 14 * (len(said) - 1 - at), "start", LATE if late else BAR, size=12)
+        for i, words in enumerate(said):
+            picture.write(words, axis.right + 8, y + 5 - 14 * (len(said) - 1 - i), "start", LATE if late else BAR, size=12)
     if path:
         path.append(f"{last:g},{bottom:g}")
         shape = {"fill": "none", "stroke": BAR, "stroke_width": 2.0, "stroke_linejoin": "round"}
@@ -267,13 +267,13 @@ PAGES: dict[str, dict[str, Callable[[Namespace], Picture]]] = {
 def drawn(page: str) -> dict[str, str]:
     """Return the pictures of a page as texts of SVG files, by name; the examples above a picture run first."""
     text, made = (ROOT / "docs" / page).read_text(encoding="utf-8"), Namespace()
-    found, done = {}, 0
+    result, done = {}, 0
     for mark in _NAMED.finditer(text):
         for example in doctest.DocTestParser().get_examples(text[done : mark.start()]):
             exec(compile(example.source, page, "single"), made)
         done = mark.end()
-        found[mark[1]] = PAGES[page][mark[1]](made).svg()
-    return found
+        result[mark[1]] = PAGES[page][mark[1]](made).svg()
+    return result
 
 
 def main() -> None:

@@ -13,8 +13,8 @@ from tests.azure.store import Storage, running
 @pytest.fixture(scope="session")
 def store() -> Iterator[Storage]:
     """A server on a free port."""
-    with running() as found:
-        yield found
+    with running() as actual:
+        yield actual
 
 
 @pytest.fixture

@@ -114,23 +114,23 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return self._blob(method, container, key, query, body)
 
     def _container(self, method: str, name: str, query: dict[str, str]) -> Answer:
-        found = self.account.containers.get(name)
+        actual = self.account.containers.get(name)
         if method == "PUT":
-            if found is not None:
+            if actual is not None:
                 raise RefusedError(409, "ContainerAlreadyExists")
             self.account.containers[name] = {}
             return 201, self._facts(), b""
-        if found is None:
+        if actual is None:
             raise RefusedError(404, "ContainerNotFound")
         if query.get("comp") != "list":
             return 200, self._facts(), b""
-        return 200, {"Content-Type": "application/xml"}, _listed(found, name, query).encode()
+        return 200, {"Content-Type": "application/xml"}, _listed(actual, name, query).encode()
 
     def _blob(self, method: str, container: str, key: str, query: dict[str, str], body: bytes) -> Answer:
         blobs, place = self.account.containers[container], (container, key)
-        found = blobs.get(key)
+        actual = blobs.get(key)
         if method == "PUT":
-            self._check(found)
+            self._check(actual)
             if query.get("comp") == "block":
                 self.account.blocks.setdefault(place, {})[query["blockid"]] = body
                 return 201, self._facts(), b""
@@ -149,18 +149,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 blobs[key].notes |= {"x-ms-copy-status": "success", "x-ms-copy-id": "1"}
             copied = {"x-ms-copy-status": "success", "x-ms-copy-id": "1"} if source is not None else {}
             return 202 if source is not None else 201, {**_of(blobs[key]), **copied, **self._facts(blobs[key])}, b""
-        if found is None:
+        if actual is None:
             raise RefusedError(404, "BlobNotFound")
-        self._check(found)
+        self._check(actual)
         if method == "DELETE":
             del blobs[key]
             return 202, {"x-ms-delete-type-permanent": "true", **self._facts()}, b""
         if query.get("comp") == "blocklist":
             return 200, {"Content-Type": "application/xml"}, b'<?xml version="1.0"?><BlockList><CommittedBlocks/></BlockList>'
-        return self._read(method, found)
+        return self._read(method, actual)
 
-    def _read(self, method: str, found: Blob) -> Answer:
-        headers = {**_of(found), "Accept-Ranges": "bytes", "x-ms-blob-type": "BlockBlob", **found.notes}
+    def _read(self, method: str, actual: Blob) -> Answer:
+        headers = {**_of(actual), "Accept-Ranges": "bytes", "x-ms-blob-type": "BlockBlob", **actual.notes}
         headers |= {"x-ms-creation-time": headers["Last-Modified"], "x-ms-server-encrypted": "true"}
         headers |= {
             "Content-Type": "application/octet-stream",
@@ -169,19 +169,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
         }
         wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("x-ms-range") or self.headers.get("Range") or "")
         if method == "HEAD" or wanted is None:
-            shown = {"Content-Length": str(len(found.data))} if method == "HEAD" else {}
-            return 200, {**headers, **shown}, b"" if method == "HEAD" else found.data
+            shown = {"Content-Length": str(len(actual.data))} if method == "HEAD" else {}
+            return 200, {**headers, **shown}, b"" if method == "HEAD" else actual.data
         first = int(wanted[1])
-        if first >= len(found.data):
+        if first >= len(actual.data):
             raise RefusedError(416, "InvalidRange")
-        last = min(int(wanted[2] or len(found.data)), len(found.data) - 1)
-        return 206, {**headers, "Content-Range": f"bytes {first}-{last}/{len(found.data)}"}, found.data[first : last + 1]
+        last = min(int(wanted[2] or len(actual.data)), len(actual.data) - 1)
+        return 206, {**headers, "Content-Range": f"bytes {first}-{last}/{len(actual.data)}"}, actual.data[first : last + 1]
 
-    def _check(self, found: Blob | None) -> None:
+    def _check(self, actual: Blob | None) -> None:
         none, match = self.headers.get("If-None-Match"), self.headers.get("If-Match")
-        if none == "*" and found is not None:
+        if none == "*" and actual is not None:
             raise RefusedError(409, "BlobAlreadyExists")
-        if match not in (None, "*") and (found is None or found.tag != match):
+        if match not in (None, "*") and (actual is None or actual.tag != match):
             raise RefusedError(412, "ConditionNotMet")
 
     def _batch(self, body: bytes) -> Answer:
@@ -196,18 +196,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
             )
         return 202, {"Content-Type": "multipart/mixed; boundary=b"}, ("\r\n".join(answers) + "\r\n--b--\r\n").encode()
 
-    def _facts(self, found: Blob | None = None) -> dict[str, str]:
+    def _facts(self, actual: Blob | None = None) -> dict[str, str]:
         facts = {"ETag": '"0x0"', "Last-Modified": formatdate(usegmt=True), "x-ms-request-server-encrypted": "true"}
         facts |= {"x-ms-lease-state": "available", "x-ms-lease-status": "unlocked"}
         facts |= {"x-ms-has-immutability-policy": "false", "x-ms-has-legal-hold": "false"}
-        return facts if found is None else {**facts, **_of(found)}
+        return facts if actual is None else {**facts, **_of(actual)}
 
     def log_message(self, *args: Any) -> None:
         """Say nothing."""
 
 
-def _of(found: Blob) -> dict[str, str]:
-    return {"ETag": found.tag, "Last-Modified": formatdate(found.modified, usegmt=True)}
+def _of(actual: Blob) -> dict[str, str]:
+    return {"ETag": actual.tag, "Last-Modified": formatdate(actual.modified, usegmt=True)}
 
 
 def _listed(blobs: dict[str, Blob], container: str, query: dict[str, str]) -> str:
@@ -215,8 +215,8 @@ def _listed(blobs: dict[str, Blob], container: str, query: dict[str, str]) -> st
     entries: dict[str, Blob | None] = {}
     for key in sorted(blobs):
         if key.startswith(prefix):
-            below, found, _ = key[len(prefix) :].partition(sign) if sign else (key, "", "")
-            entries |= {prefix + below + found: None} if found else {key: blobs[key]}
+            below, actual, _ = key[len(prefix) :].partition(sign) if sign else (key, "", "")
+            entries |= {prefix + below + actual: None} if actual else {key: blobs[key]}
     names = [name for name in entries if name > query.get("marker", "")]
     texts = []
     for name in names[:most]:

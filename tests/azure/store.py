@@ -39,8 +39,8 @@ class Storage:
     @property
     def system(self) -> pafs.FileSystem:
         """What Arrow sees of the account."""
-        at = {f"{name}_storage_authority": f"127.0.0.1:{self.port}" for name in ("blob", "dfs")}
-        return pafs.AzureFileSystem(ACCOUNT, account_key=KEY, blob_storage_scheme="http", dfs_storage_scheme="http", **at)
+        moment = {f"{name}_storage_authority": f"127.0.0.1:{self.port}" for name in ("blob", "dfs")}
+        return pafs.AzureFileSystem(ACCOUNT, account_key=KEY, blob_storage_scheme="http", dfs_storage_scheme="http", **moment)
 
     def url(self, path: str) -> str:
         """A path in the container."""
@@ -63,7 +63,7 @@ class Storage:
     def keys(self, folder: str) -> list[str]:
         """Return the files below a folder."""
         selected = pafs.FileSelector(f"{CONTAINER}/{folder}", recursive=True, allow_not_found=True)
-        return sorted(found.path.partition("/")[2] for found in self.system.get_file_info(selected) if found.is_file)
+        return sorted(actual.path.partition("/")[2] for actual in self.system.get_file_info(selected) if actual.is_file)
 
 
 @contextlib.contextmanager

@@ -136,9 +136,9 @@ def test_what_is_in_a_container_counts_as_on_disk(used: Storage, folder: str, tm
             store, path = store_at(f"{home}/{name}")
             store.write(path, b"" if name == "empty" else b"12")
     for pattern in ("", "/{a,user=7}*", "/*/x"):
-        found = {file.path.removeprefix(far): file.size for file in files_at(f"{far}{pattern}", literal=not pattern)}
+        actual = {file.path.removeprefix(far): file.size for file in files_at(f"{far}{pattern}", literal=not pattern)}
         local = {f.path.removeprefix(f"file:{near}"): f.size for f in files_at(f"{near}{pattern}", literal=not pattern)}
-        assert found == local and found
+        assert actual == local and actual
     facts = facts_of(f"{far}/b")
     assert facts is not None and facts[0] == 2 and facts_of(f"{far}/none") is None
 
@@ -157,16 +157,16 @@ def test_a_query_in_process_goes_on_after_a_restart(used: Storage, folder: str, 
                 ParquetSink(used.url(f"{folder}/out")), checkpoint=used.url(f"{folder}/cp"), batches=Batches.available_now()
             ).await_termination()
     system, root = file_system(used.url(folder))
-    found = ds.dataset(f"{root}/out", filesystem=system).to_table().select(["window_start", "count"]).to_pylist()
-    assert sorted(row["window_start"] for row in found) == [0, 10, 20] and all(row["count"] == 1 for row in found)
+    actual = ds.dataset(f"{root}/out", filesystem=system).to_table().select(["window_start", "count"]).to_pylist()
+    assert sorted(row["window_start"] for row in actual) == [0, 10, 20] and all(row["count"] == 1 for row in actual)
     assert ds.dataset(f"{root}/late", filesystem=system).to_table()["at"].to_pylist() == [2]
     assert not any(KEY.encode() in used.read(key) for key in used.keys(folder))
 
 
 class TestSettings:
     def test_options_become_settings_and_are_not_shown(self) -> None:
-        found = dict(spark_settings({"azure_storage_account_key": KEY, "AZURE_STORAGE_ENDPOINT": "http://127.0.0.1:1"}))
-        assert found == {
+        actual = dict(spark_settings({"azure_storage_account_key": KEY, "AZURE_STORAGE_ENDPOINT": "http://127.0.0.1:1"}))
+        assert actual == {
             "spark.hadoop.fs.azure.account.key": KEY,
             "spark.hadoop.fs.azure.account.auth.type": "SharedKey",
             "spark.hadoop.fs.azure.endpoint": "http://127.0.0.1:1",
@@ -197,9 +197,9 @@ class TestSettings:
         ],
     )
     def test_wrong_options_are_refused(self, options: Any, text: str) -> None:
-        with pytest.raises(PlanError, match=text) as told:
+        with pytest.raises(PlanError, match=text) as error:
             Session.builder().storage_options(options)
-        assert KEY not in str(told.value)
+        assert KEY not in str(error.value)
 
     def test_an_account_may_have_settings_of_its_own(self, used: Storage) -> None:
         settings.use({"fs.azure.account.key": "a", f"fs.azure.account.key.{HOST}": "b"})
@@ -211,26 +211,26 @@ class TestSettings:
         assert path == f"{CONTAINER}/a/b/d e#%20?" and store.uri(path) == used.url("a/b/d e#%20?")
         assert place_of(used.url("a")) == place_of(used.url("a/").replace("abfss", "abfs"))
         for wrong in ("abfss://streams/x", f"abfss://@{HOST}/x", "abfss:///x", f"abfss://user:{KEY[:9]}@{HOST}/x"):
-            with pytest.raises(PlanError, match="a path of Azure names container and account") as told:
+            with pytest.raises(PlanError, match="a path of Azure names container and account") as error:
                 store_at(wrong)
-            assert KEY[:9] not in str(told.value)
+            assert KEY[:9] not in str(error.value)
 
-    def test_what_is_wrong_with_a_store_is_told(self, used: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_what_is_wrong_with_a_store_is_reported(self, used: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
         check_reachable([used.url("any")], written=True)
         with pytest.raises(EnvironmentSetupError, match="cannot be reached: there is no such container"):
             check_reachable([f"abfss://nowhere@{HOST}/any"])
         monkeypatch.setattr(azure, "_ANSWER_S", 1)
         settings.use({**used.settings, "fs.azure.endpoint": "http://127.0.0.1:1"})
-        with pytest.raises(EnvironmentSetupError, match="no store answers there") as told:
+        with pytest.raises(EnvironmentSetupError, match="no store answers there") as error:
             check_reachable([used.url("any")])
-        assert KEY not in str(told.value)
+        assert KEY not in str(error.value)
         wrong = f"{KEY[:-8]}AAAAAA=="
         settings.use({**used.settings, "fs.azure.account.key": wrong})
         if used.account is not None:
             used.account.answer = 403
-        with pytest.raises(EnvironmentSetupError, match="the credentials are refused") as told:
+        with pytest.raises(EnvironmentSetupError, match="the credentials are refused") as error:
             check_reachable([used.url("any")])
-        assert wrong not in str(told.value) and "\n" not in str(told.value)
+        assert wrong not in str(error.value) and "\n" not in str(error.value)
         store, path = store_at(used.url("any"))
         with pytest.raises(OSError, match="403"):
             store.write_if(path, b"", None)

@@ -102,9 +102,9 @@ class Cluster:
         self._start("master", name)
         log = self.home / "master.log"
         self._wait(lambda: "Starting Spark master at" in log.read_text(), "master")
-        found = re.search(r"Starting Spark master at (spark://\S+)", log.read_text())
-        assert found is not None
-        self.url = found.group(1)
+        actual = re.search(r"Starting Spark master at (spark://\S+)", log.read_text())
+        assert actual is not None
+        self.url = actual.group(1)
 
 
 @contextmanager

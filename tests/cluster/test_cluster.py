@@ -28,8 +28,8 @@ SOME_CASES = ("la-own-retract-session", "lb-own-on-arrival-two-sided-others")
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A master and two workers of one core each."""
-    with cluster(tmp_path_factory.mktemp("cluster")) as found:
-        yield found
+    with cluster(tmp_path_factory.mktemp("cluster")) as actual:
+        yield actual
 
 
 def start(running: Cluster, kind: str, work: Path, source: str = "../in") -> subprocess.Popen[bytes]:
@@ -62,10 +62,10 @@ def test_a_worker_and_the_driver_are_killed(kind: str, running: Cluster, tmp_pat
     out, late, read = by_driver(kind, tmp_path / "in", work)
     assert all(out.values()) and late
     seeded = random.Random(kind)
-    lost = next(worker for worker in running.workers if worker.poll() is None)
+    missing = next(worker for worker in running.workers if worker.poll() is None)
     job = start(running, kind, work)
     wait_for_batch(job, work, seeded.randrange(4))
-    running.kill(lost)
+    running.kill(missing)
     running.add_worker()
     wait_for_batch(job, work, 5 + seeded.randrange(3))
     assert job.poll() is None, "the job ends before it can be killed: " + (work / "log").read_text()[-3_000:]

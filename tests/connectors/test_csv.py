@@ -63,20 +63,20 @@ def test_fields_are_the_values_of_spark(type_: str) -> None:
     wanted = {text: value for text, value in SPARK["values"][type_] if text not in TODAY}
     arrow = as_schema(f"v {type_}").field("v").type
     fields = pa.array([text or None for text in wanted])
-    found, bad = values(fields, arrow)
-    shown = written(found)[0]
-    for at, (text, value) in enumerate(wanted.items()):
-        assert bad[at] == (value is None), text
+    actual, bad = values(fields, arrow)
+    shown = written(actual)[0]
+    for i, (text, value) in enumerate(wanted.items()):
+        assert bad[i] == (value is None), text
         if value is not None and not (value[0] or "").startswith("+"):  # Spark writes a plus before years of five digits
-            assert shown[at].as_py() == value[0], text
-        one, alone = values(fields.slice(at, 1), arrow)  # with others or alone, by Arrow or by itself
-        assert alone[0] == bad[at] and (bad[at] or pc.equal(one[0], found[at]).as_py() is not False or text.endswith("NaN"))
+            assert shown[i].as_py() == value[0], text
+        one, alone = values(fields.slice(i, 1), arrow)  # with others or alone, by Arrow or by itself
+        assert alone[0] == bad[i] and (bad[i] or pc.equal(one[0], actual[i]).as_py() is not False or text.endswith("NaN"))
 
 
 def rows(stream: Stream) -> list[dict[str, Any]]:
     """All rows of a bounded stream."""
-    found: list[dict[str, Any]] = stream.collect().to_pylist()
-    return found
+    actual: list[dict[str, Any]] = stream.collect().to_pylist()
+    return actual
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_blocks_end_anywhere(session: Session, tmp_path: Path, monkeypatch: pyte
     seen = []
     for size in (1 << 20, 97, 10):
         monkeypatch.setattr(reading, "BLOCK_BYTES", size)
-        found = stream.watermark("at", 0).with_late_event_handler(SideOutputLateEventHandler(MemorySink()))
-        run = found.tumbling_window(1_000).agg(count(), collect_list("user").alias("users")).run()
+        actual = stream.watermark("at", 0).with_late_event_handler(SideOutputLateEventHandler(MemorySink()))
+        run = actual.tumbling_window(1_000).agg(count(), collect_list("user").alias("users")).run()
         seen.append((run.table.to_pylist(), run.late.select(["malformed_line", "malformed_text", "reason"]).to_pylist()))
     assert seen[0] == seen[1] == seen[2]
     assert [row["malformed_line"] for row in seen[0][1]] == [79, 402]

@@ -70,8 +70,8 @@ def test_two_drivers_write_into_one_folder_and_one_memory_sink(tmp_path: Path) -
     for sink in (ParquetSink(tmp_path), kept):
         rows = given(Driver(plan(), sink=sink))[0] + given(Driver(plan(), sink=sink))[0]
         table = kept.table()
-        found = read(tmp_path) if table is None else table.to_pylist()
-        assert sorted(map(str, found)) == sorted(map(str, rows))
+        actual = read(tmp_path) if table is None else table.to_pylist()
+        assert sorted(map(str, actual)) == sorted(map(str, rows))
 
 
 def test_sinks_of_a_user(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

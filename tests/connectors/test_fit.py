@@ -141,10 +141,10 @@ def test_values_of_any_depth_are_the_same_in_any_layout(data: st.DataObject) -> 
     except pa.ArrowNotImplementedError:  # Arrow makes no dictionary from such values
         return
     begin = data.draw(st.integers(0, len(rows)))
-    found = fitted(column.slice(begin), pa.field("x", wanted), SENT, "lost")
-    found.validate(full=True)
-    assert found.type == wanted
-    assert found.to_pylist() == pa.array(rows[begin:], wanted).to_pylist()
+    actual = fitted(column.slice(begin), pa.field("x", wanted), SENT, "lost")
+    actual.validate(full=True)
+    assert actual.type == wanted
+    assert actual.to_pylist() == pa.array(rows[begin:], wanted).to_pylist()
 
 
 def test_what_lies_under_a_null_is_no_value() -> None:

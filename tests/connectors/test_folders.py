@@ -57,7 +57,7 @@ def test_a_scheme_with_one_slash_is_no_folder_of_this_machine(
     assert os.listdir(tmp_path) == []
 
 
-def test_a_folder_whose_name_looks_like_a_scheme_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_whose_name_reads_like_a_scheme_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     os.makedirs("./dbfs:/a")
     with Session.in_process() as session:

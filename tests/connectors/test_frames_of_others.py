@@ -60,8 +60,8 @@ def test_rows_of_other_libraries(made: Callable[[pa.Table], Any]) -> None:
     driver = Driver(counted.map_batches(lambda batch: made(pa.Table.from_batches([batch]))))
     driver.send(made(ROWS))
     kept = [{"user": "a", "count": 2, "sum_n": 1}, {"user": "b", "count": 1, "sum_n": 2}]
-    found = driver.close().results
-    assert found.select(["user", "count", "sum_n"]).to_pylist() == kept
+    actual = driver.close().results
+    assert actual.select(["user", "count", "sum_n"]).to_pylist() == kept
     assert pa.concat_tables(micro_batches(Counted(made))).to_pylist() == ROWS.to_pylist()
 
 
@@ -76,9 +76,9 @@ def test_tables_of_other_libraries(made: Callable[[pa.Table], Any]) -> None:
     context = SqlContext()
     context.register("events", stream, event_time="at")
     context.register("users", made(users))
-    found = context.sql("SELECT n, city FROM events JOIN users ON events.user = users.user")
-    assert found is not None
-    assert Driver(found).send(ROWS).results.to_pylist() == [{"n": 1, "city": "Pune"}, {"n": None, "city": "Pune"}]
+    actual = context.sql("SELECT n, city FROM events JOIN users ON events.user = users.user")
+    assert actual is not None
+    assert Driver(actual).send(ROWS).results.to_pylist() == [{"n": 1, "city": "Pune"}, {"n": None, "city": "Pune"}]
 
 
 def test_what_is_no_table() -> None:

@@ -47,21 +47,21 @@ def lines(table: pa.Table) -> list[str]:
 )
 def test_values(values: list[Any], type_: pa.DataType, told: list[Any]) -> None:
     name = 'the "name", with\na line'
-    found = [json.loads(line)[name] for line in lines(pa.table({name: pa.array([*values, None], type_)}))]
-    assert found[: len(told)] == told and found[-1] is None and len(found) == len(values) + 1
+    actual = [json.loads(line)[name] for line in lines(pa.table({name: pa.array([*values, None], type_)}))]
+    assert actual[: len(told)] == told and actual[-1] is None and len(actual) == len(values) + 1
 
 
 def test_numbers_keep_their_digits_and_doubles_are_seen_to_be_doubles() -> None:
     exact = decimal.Decimal("-12345678901234567890123456789012345.678")
     table = pa.table({"d": pa.array([5.0, -0.0, 1e300, 0.1]), "e": pa.array([exact, None, None, None])})
-    found = [json.loads(line, parse_float=str, parse_int=str) for line in lines(table)]
-    assert [r["d"] for r in found] == ["5.0", "-0.0", "1e+300", "0.1"]
-    assert decimal.Decimal(found[0]["e"]) == exact
+    actual = [json.loads(line, parse_float=str, parse_int=str) for line in lines(table)]
+    assert [r["d"] for r in actual] == ["5.0", "-0.0", "1e+300", "0.1"]
+    assert decimal.Decimal(actual[0]["e"]) == exact
 
 
 def test_every_type_has_a_text(tmp_path: Path) -> None:
     """As the library gives them to sinks; other readers find as many rows."""
-    columns = {f"c{at}": column(type_) for at, type_ in enumerate(ACCEPTED)}
+    columns = {f"c{i}": column(type_) for i, type_ in enumerate(ACCEPTED)}
     given = pa.table(columns)
     known = as_schema(given.schema)
     stream = stream_of(given.schema.append(pa.field("at", pa.int64()))).watermark("at", 0).tumbling_window(10)
@@ -98,8 +98,8 @@ def test_the_driver_writes_results_and_late_rows(tmp_path: Path) -> None:
     stream = stream_of("at timestamp, x double").watermark("at", 0).tumbling_window("10 us").agg(count())
     plan = stream.with_late_event_handler(SideOutputLateEventHandler(JsonSink(tmp_path / "late")))
     driver = Driver(plan, sink=JsonSink(tmp_path / "out"))
-    for at in (1, 35, 3):
-        driver.send([{"at": dt.datetime(1970, 1, 1, microsecond=at, tzinfo=dt.timezone.utc), "x": at}])
+    for moment in (1, 35, 3):
+        driver.send([{"at": dt.datetime(1970, 1, 1, microsecond=moment, tzinfo=dt.timezone.utc), "x": moment}])
     driver.close()
     with duckdb.connect() as db:
         late = db.execute(f"SELECT late.at, late.x, late.reason FROM read_json('{tmp_path}/late/*.json') AS late").fetchall()

@@ -95,5 +95,5 @@ def test_a_late_row_whose_time_is_out_of_range_is_shown(tmp_path: Path, capsys: 
         driver.close()
     assert f"at=<value out of range: {2**61}>, reason=time_out_of_range" in capsys.readouterr().out
     with SqliteSink(tmp_path / "rows.db").opened() as database:
-        found = database.execute('SELECT "at", reason FROM late_rows ORDER BY 2').fetchall()
-    assert found == [(None, "null_time"), (str(2**61), "time_out_of_range")]
+        actual = database.execute('SELECT "at", reason FROM late_rows ORDER BY 2').fetchall()
+    assert actual == [(None, "null_time"), (str(2**61), "time_out_of_range")]

@@ -71,8 +71,8 @@ def test_other_readers_find_the_same(tmp_path: Path) -> None:
     sink = ParquetSink(tmp_path / "out", partition_by=["day", "user"])
     written(sink, 0, table, Publisher(sink.path, "cafe"))
     hive = ds.partitioning(pa.schema([table.schema.field("day"), table.schema.field("user")]), flavor="hive")
-    found = ds.dataset(tmp_path / "out", partitioning=hive, exclude_invalid_files=True).to_table().select(table.schema.names)
-    assert found.sort_by("n").to_pylist() == table.to_pylist()
+    actual = ds.dataset(tmp_path / "out", partitioning=hive, exclude_invalid_files=True).to_table().select(table.schema.names)
+    assert actual.sort_by("n").to_pylist() == table.to_pylist()
     assert len(list((tmp_path / "out").rglob("part-*"))) == 3  # one a folder
 
 
@@ -139,8 +139,8 @@ def test_a_query_on_spark_writes_folders_and_reads_them_over_a_restart(session: 
         sink = ParquetSink(tmp_path / "out", partition_by=["user", "day"])
         query = events.filter("n >= 0").start(sink, checkpoint=str(tmp_path / "checkpoint"), batches=Batches.available_now())
         query.await_termination()
-    found = session.read_parquet(str(tmp_path / "out"), schema).collect()
-    assert sorted(found.to_pylist(), key=lambda r: r["n"]) == sent
-    told = session.read_parquet(str(tmp_path / "out")).schema
-    assert set(told.names) == {"user", "day", "n", "at"} and told.field("day").type == pa.date32()
+    actual = session.read_parquet(str(tmp_path / "out"), schema).collect()
+    assert sorted(actual.to_pylist(), key=lambda r: r["n"]) == sent
+    given = session.read_parquet(str(tmp_path / "out")).schema
+    assert set(given.names) == {"user", "day", "n", "at"} and given.field("day").type == pa.date32()
     assert (tmp_path / "out/user=a%2Fb").is_dir()

@@ -88,10 +88,10 @@ def test_what_a_source_does_wrong_is_named(source: Source, kind: type[KrishivErr
         list(micro_batches(source))
 
 
-def test_batches_tables_and_further_columns_are_taken() -> None:
+def test_batches_tables_and_more_columns_are_taken() -> None:
     wide = pa.table({"x": ["a"], "at": pa.array([3], pa.int32())})
-    (found,) = micro_batches(Listed(Planned([1], [{"r": 1}]), [BATCH, BATCH.slice(0, 0), wide]))
-    assert found.schema == SCHEMA and found["at"].to_pylist() == [1, 2, 3]
+    (actual,) = micro_batches(Listed(Planned([1], [{"r": 1}]), [BATCH, BATCH.slice(0, 0), wide]))
+    assert actual.schema == SCHEMA and actual["at"].to_pylist() == [1, 2, 3]
 
 
 class Named(Listed):

@@ -73,7 +73,7 @@ def test_what_waits_of_earlier_attempts_goes_first(tmp_path: Path) -> None:
     write_staged(sink, sink.path, "beef", 0, 0, pa.table({"n": [7]}))
     Publisher(str(tmp_path), "cafe").publish(0, written(tmp_path, 0, 1))
     assert values(tmp_path) == [1]
-    assert [found.name for found in (tmp_path / STAGING).iterdir()] == ["beef-000000000000"]
+    assert [actual.name for actual in (tmp_path / STAGING).iterdir()] == ["beef-000000000000"]
 
 
 def test_who_is_overtaken_while_it_publishes_ends_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,7 +175,7 @@ def kafka_avro(given: pa.Table, schema: pa.Schema, folder: Path) -> Any:
 def delta(given: pa.Table, schema: pa.Schema, folder: Path) -> Any:
     path = str(folder / "table")
     write_deltalake(path, schema.empty_table())
-    table = pa.Table.from_pylist([{"at": at + 1} for at in range(given.num_rows)], schema)
+    table = pa.Table.from_pylist([{"at": i + 1} for i in range(given.num_rows)], schema)
     write_deltalake(path, table, mode="append")
     (file,) = Path(path).glob("*.parquet")
     pq.write_table(given, file)

@@ -54,7 +54,7 @@ def test_a_crash_at_any_point_of_any_batch_leaves_every_row_once(tmp_path: Path,
     assert rows(sink) == [0, 1, 2, 3, 4, 5]
 
 
-def test_outputs_and_queries_are_told_apart(tmp_path: Path) -> None:
+def test_outputs_and_queries_are_distinguished(tmp_path: Path) -> None:
     sink = SqliteSink(tmp_path / "out.db")
     for query, name in (("q", "results"), ("q", "late_rows"), ("other", "results")):
         TablePublisher(sink, output(query, name)).publish(0, [table(1)], is_replay=True)  # type: ignore[arg-type]
@@ -121,7 +121,7 @@ def test_the_driver_writes_late_rows_to_it(tmp_path: Path) -> None:
     assert rows(sink, "late_rows") == [7, 8]
 
 
-def test_what_a_sink_states_is_checked_and_told(tmp_path: Path) -> None:
+def test_what_a_sink_states_is_checked_and_reported(tmp_path: Path) -> None:
     class Folderless(CsvSink):
         """Has lost its folder."""
 

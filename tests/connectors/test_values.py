@@ -69,17 +69,17 @@ def _around(type_: pa.DataType, value: Any) -> list[tuple[pa.DataType, Any]]:
 @pytest.mark.parametrize(("type_", "value", "kept"), TAKEN)
 def test_a_value_is_taken_exactly(type_: pa.DataType, value: Any, kept: Any) -> None:
     for (outer, given), (_, wanted) in zip(_around(type_, value), _around(type_, kept), strict=True):
-        found = column([None, given], outer)
-        found.validate(full=True)
-        assert found.equals(pa.array([None, wanted], outer))
+        actual = column([None, given], outer)
+        actual.validate(full=True)
+        assert actual.equals(pa.array([None, wanted], outer))
 
 
 @pytest.mark.parametrize(("type_", "value"), REFUSED)
 def test_a_value_is_refused_at_any_depth(type_: pa.DataType, value: Any) -> None:
     for outer, given in _around(type_, value):
-        with pytest.raises(UnfitError) as found:
+        with pytest.raises(UnfitError) as actual:
             column([None, given], outer)
-        assert found.value.at == 1 and found.value.type == type_
+        assert actual.value.at == 1 and actual.value.type == type_
 
 
 def test_names_of_structs_are_checked_at_any_depth() -> None:

@@ -26,9 +26,9 @@ def write_input(folder: Path, seed: int, files: int = FILES) -> None:
     for number in range(files):
         rows = []
         for _ in range(ROWS):
-            at = number * 4_000 + seeded.randrange(4_000) - (seeded.randrange(20_000) if seeded.random() < 0.02 else 0)
+            i = number * 4_000 + seeded.randrange(4_000) - (seeded.randrange(20_000) if seeded.random() < 0.02 else 0)
             rows.append(
-                {"user": seeded.randrange(300), "at": None if seeded.random() < 0.001 else at, "amount": seeded.randrange(100)}
+                {"user": seeded.randrange(300), "at": None if seeded.random() < 0.001 else i, "amount": seeded.randrange(100)}
             )
         path = folder / f"{number:04d}.parquet"
         pq.write_table(
@@ -58,11 +58,11 @@ def kill_tree(job: subprocess.Popen[bytes]) -> None:
 def _descendants(pid: int) -> list[int]:
     table = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
     parents = [tuple(map(int, line.split())) for line in table.splitlines()]
-    found, frontier = [], {pid}
+    actual, frontier = [], {pid}
     while frontier:
         frontier = {child for child, parent in parents if parent in frontier}
-        found += list(frontier)
-    return found
+        actual += list(frontier)
+    return actual
 
 
 def run(kind: str, source: Path, work: Path) -> float:
@@ -112,6 +112,6 @@ def rows(folder: Path) -> Counter[tuple[str, ...]]:
     return counted(pq.read_table(folder).to_pylist())
 
 
-def counted(found: list[dict[str, Any]]) -> Counter[tuple[str, ...]]:
+def counted(actual: list[dict[str, Any]]) -> Counter[tuple[str, ...]]:
     """Every row, lists in it too, and how often."""
-    return Counter(tuple(map(repr, row.values())) for row in found)
+    return Counter(tuple(map(repr, row.values())) for row in actual)

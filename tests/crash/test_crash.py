@@ -56,12 +56,12 @@ def driven(
         batch = pq.read_table(path)
         done.append(driver.send({"left": batch, "right": batch} if joins else batch))
     done += [driver.tick(), driver.close()]
-    found: dict[str, list[dict[str, Any]]] = {}
+    actual: dict[str, list[dict[str, Any]]] = {}
     for step in done:
         for name, table in step.by_output.items():
-            found.setdefault("out" if name == "results" else name, []).extend(table.to_pylist())
+            actual.setdefault("out" if name == "results" else name, []).extend(table.to_pylist())
     refused = counted([row for step in done for row in step.late.to_pylist()])
-    given = {name: counted(rows) for name, rows in found.items()}
+    given = {name: counted(rows) for name, rows in actual.items()}
     return given, refused, f"{driver.progress.rows} {driver.progress.late['late']}"
 
 
@@ -128,10 +128,10 @@ def test_each_batch_of_a_reloaded_table_has_one_version(tmp_path: Path, length_s
 
 def attempts(folder: Path) -> dict[int, list[Rows]]:
     """What was seen of each batch, at every attempt."""
-    found: dict[int, list[Rows]] = {}
+    actual: dict[int, list[Rows]] = {}
     for path in sorted(folder.glob("[0-9]*.parquet")):
-        found.setdefault(int(path.name.partition("-")[0]), []).append(rows(path))
-    return found
+        actual.setdefault(int(path.name.partition("-")[0]), []).append(rows(path))
+    return actual
 
 
 def ascending(versions_met: set[str]) -> list[int]:
@@ -141,11 +141,11 @@ def ascending(versions_met: set[str]) -> list[int]:
 
 def assert_fired_under_one_version(folder: Path) -> None:
     """Files are named after their batch; a later one has a later version."""
-    found: dict[int, set[int]] = {}
+    actual: dict[int, set[int]] = {}
     for path in folder.glob("part-*.parquet"):
         fired = pq.read_table(path)["fired"].to_pylist()
-        found.setdefault(int(path.name.split("-")[2]), set()).update(fired)
-    in_order = [sorted(one) for _, one in sorted(found.items())]
+        actual.setdefault(int(path.name.split("-")[2]), set()).update(fired)
+    in_order = [sorted(one) for _, one in sorted(actual.items())]
     assert all(len(one) == 1 for one in in_order) and in_order == sorted(in_order), in_order
     assert len({one[0] for one in in_order}) == len(in_order) > 2
 
@@ -171,12 +171,12 @@ def by_driver_with(met: list[int], source: Path, work: Path) -> tuple[dict[str, 
 
     late = SideOutputLateEventHandler(MemorySink())
     driver = Driver(reloaded(read, late, str(work), load, load), idle_batches=False, clock=clock)
-    found, refused, told = driven(driver, source, before=before)
+    actual, refused, given = driven(driver, source, before=before)
     without = Rows()
-    for row, n in found["out"].items():
+    for row, n in actual["out"].items():
         without[row[:-1]] += n
-    found["out"] = without
-    return found, refused, told
+    actual["out"] = without
+    return actual, refused, given
 
 
 def rows_without(folder: Path, name: str) -> Rows:

@@ -83,8 +83,8 @@ def test_what_a_query_needs_is_found_to_be_damaged(trial: Trial) -> None:
     trial.put_back()
     kinds = trial.kinds()
     for kind, damage in FATAL[trial.plan][: None if LONG else 3]:
-        found = trial.outcome(*((path, damage) for path in kinds[kind]))
-        assert any(named(found, path) for path in kinds[kind]), f"{kind} {damage}: {found}"
+        actual = trial.outcome(*((path, damage) for path in kinds[kind]))
+        assert any(named(actual, path) for path in kinds[kind]), f"{kind} {damage}: {actual}"
 
 
 @pytest.mark.skipif(not LONG, reason="takes an hour: nox -s damage")
@@ -92,9 +92,9 @@ def test_every_kind_of_file_is_damaged(trial: Trial) -> None:
     trial.put_back()
     wrong = []
     for path, damage in cases(trial.kinds()):
-        found = trial.outcome((path, damage))
-        if found != "right" and not named(found, path):
-            wrong.append(f"{path.relative_to(trial.home)} {damage}: {found}")
+        actual = trial.outcome((path, damage))
+        if actual != "right" and not named(actual, path):
+            wrong.append(f"{path.relative_to(trial.home)} {damage}: {actual}")
     assert not wrong, "\n".join(wrong)
 
 

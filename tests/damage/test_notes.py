@@ -82,9 +82,9 @@ def damages(data: bytes) -> Iterator[tuple[str, bytes | None]]:
     """Removed, emptied, cut and flipped at many places, and a line lost."""
     yield "removed", None
     yield "emptied", b""
-    for at in range(1, len(data), max(len(data) // 5, 1)):
-        yield f"cut at {at}", data[:at]
-        yield f"flipped at {at}", flipped(data, at)
+    for i in range(1, len(data), max(len(data) // 5, 1)):
+        yield f"cut at {i}", data[:i]
+        yield f"flipped at {i}", flipped(data, i)
     for line in range(min(data.count(b"\n"), 3)):
         lines = data.split(b"\n")
         yield f"without line {line}", b"\n".join(lines[:line] + lines[line + 1 :])
@@ -181,7 +181,7 @@ class Kept:
 
     def _mark(self, path: Path) -> tuple[int, int, int] | None:
         try:
-            found = (self.home / path).stat()
+            actual = (self.home / path).stat()
         except FileNotFoundError:
             return None
-        return found.st_ino, found.st_mtime_ns, found.st_size
+        return actual.st_ino, actual.st_mtime_ns, actual.st_size

@@ -47,12 +47,12 @@ class Query:
         notes.claim(SPEC, 2)
         clock = itertools.count(10)
         driver = LookupTables(self._checkpoint, tables, lambda: next(clock), False, begun, notes.has_tables, notes.note_tables)
-        found = []
+        actual = []
         for batch in batches:
             versions = [one.version for one in driver.begin(batch).values()]
             with tables_are(TaskTables(self._checkpoint, batch)):
-                found.append(([table.current()[1].to_pylist() for table in tables], versions))
-        return found
+                actual.append(([table.current()[1].to_pylist() for table in tables], versions))
+        return actual
 
 
 @pytest.fixture
@@ -70,9 +70,9 @@ def damages(folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     for path in paths:
         data = path.read_bytes()
         yield f"{path.name} removed", path.unlink
-        for at in [0, *range(1, len(data), max(len(data) // 40, 1))]:
-            yield f"{path.name} cut at {at}", partial(path.write_bytes, data[:at])
-            yield f"{path.name} flipped at {at}", partial(path.write_bytes, flipped(data, at))
+        for i in [0, *range(1, len(data), max(len(data) // 40, 1))]:
+            yield f"{path.name} cut at {i}", partial(path.write_bytes, data[:i])
+            yield f"{path.name} flipped at {i}", partial(path.write_bytes, flipped(data, i))
     one, other = [path for path in paths if path.name != NOTE]
 
     def swap() -> None:
@@ -116,7 +116,7 @@ def test_damaged_tables_are_refused(query: Query) -> None:
     assert tried > 200
 
 
-def test_a_note_and_tables_of_an_earlier_batch_are_told_from_the_last(query: Query) -> None:
+def test_a_note_and_tables_of_an_earlier_batch_are_distinguished_from_the_last(query: Query) -> None:
     """Such a note is left by a crash before the tables of the repeated batch were loaded: then its tables are still there."""
     earlier = (query.folder / NOTE).read_bytes()
     query.run(LAST + 1, begun=LAST)

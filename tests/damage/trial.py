@@ -154,12 +154,12 @@ class Trial:
 
     def kinds(self) -> dict[str, list[Path]]:
         """All files but the user's own by kind, the oldest first."""
-        found: dict[str, list[Path]] = {}
+        actual: dict[str, list[Path]] = {}
         for path in sorted(self.home.rglob("*"), key=lambda p: (p.stat().st_mtime_ns, p)):
             kind = kind_of(path.relative_to(self.home)) if path.is_file() else None
             if kind is not None:
-                found.setdefault(kind, []).append(path)
-        return found
+                actual.setdefault(kind, []).append(path)
+        return actual
 
     def outcome(self, *damaged: tuple[Path, str]) -> str:
         """What becomes of the query with files damaged in some way: ``right``, ``wrong: …``, or the error."""
@@ -171,15 +171,15 @@ class Trial:
                 path.write_bytes(changed)
         begun = time.monotonic()
         try:
-            found = self.go_on()
+            actual = self.go_on()
         except KrishivError as problem:
             said = f"{type(problem).__name__}: {problem}"
         except Exception as problem:
             said = f"foreign {type(problem).__name__}: {problem}"
         else:
-            said = "right" if found == self.expected() else f"wrong: {[len(f) for f in found]}"
-        at, damage = damaged[0][0].relative_to(self.home), damaged[0][1]
-        print(f"{time.monotonic() - begun:5.1f} s  {at} {damage} ({len(damaged)}): {said}", flush=True)
+            said = "right" if actual == self.expected() else f"wrong: {[len(f) for f in actual]}"
+        moment, damage = damaged[0][0].relative_to(self.home), damaged[0][1]
+        print(f"{time.monotonic() - begun:5.1f} s  {moment} {damage} ({len(damaged)}): {said}", flush=True)
         return said
 
     def expected(self) -> tuple[Counter[Any], Counter[Any]]:
@@ -208,6 +208,6 @@ def prepared(session: Session, home: Path, plan: str) -> Trial:
     shutil.copytree(trial.home, f"{trial.home}-begun")
     trial.go_on()
     shutil.copytree(trial.home, f"{trial.home}-right")
-    found, late = trial.expected()
-    assert len(found) > 20 and len(late) > 5, "the trial would prove little"
+    actual, late = trial.expected()
+    assert len(actual) > 20 and len(late) > 5, "the trial would prove little"
     return trial

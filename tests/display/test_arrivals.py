@@ -28,17 +28,17 @@ BATCHES = st.lists(st.lists(ROWS, max_size=8).map(lambda rows: batch(*rows)), mi
 def test_watermarks_and_reasons_are_those_of_the_driver(batches: list[pa.Table], rule: str) -> None:
     windows = users().watermark("at", LAG_MS).key_by("user").null_keys("side_output").tumbling_window(5_000)
     happened = run(windows.late_rule(rule).agg(count()), batches)  # type: ignore[arg-type]
-    found = arrivals(batches, "at", LAG_MS, None, happened.late, "user")
-    assert list(found.watermarks_us) == happened.watermarks_us
-    assert arrivals(batches, "at", None, happened.watermarks_us, happened.late, "user").reasons == found.reasons
+    actual = arrivals(batches, "at", LAG_MS, None, happened.late, "user")
+    assert list(actual.watermarks_us) == happened.watermarks_us
+    assert arrivals(batches, "at", None, happened.watermarks_us, happened.late, "user").reasons == actual.reasons
     rows = pa.concat_tables(batches).to_pylist()
     for number, late in enumerate(happened.late_by_batch):
-        here = range(found.edges[number], found.edges[number + 1])
-        refused = Counter((rows[n]["user"], rows[n]["at"], found.reasons[n]) for n in here if found.reasons[n] is not None)
+        here = range(actual.edges[number], actual.edges[number + 1])
+        refused = Counter((rows[n]["user"], rows[n]["at"], actual.reasons[n]) for n in here if actual.reasons[n] is not None)
         assert refused == Counter((r["user"], r["at"], r["reason"]) for r in late)
 
 
-def test_equal_rows_are_told_apart_by_the_watermark_they_met() -> None:
+def test_equal_rows_are_distinguished_by_the_watermark_they_met() -> None:
     #   watermark:   unset      8 s
     #   batch 0: [1 s, 10 s]    batch 1: [1 s]      the second row at 1 s is late, the first is not
     batches = [batch(("a", 1_000), ("a", 10_000)), batch(("a", 1_000))]
@@ -58,11 +58,11 @@ def test_late_rows_of_another_run_are_refused() -> None:
 
 
 def test_timestamps_are_read_like_milliseconds() -> None:
-    at = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
+    moment = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
     for zone in ("UTC", None):
-        sent = [pa.table({"at": pa.array([at.replace(tzinfo=None)], pa.timestamp("ns", zone))})] * 2
-        found = arrivals(sent, "at", "1 s", None, None, None)
-        assert found.watermarks_us == (UNSET, int(at.timestamp() - 1) * 1_000_000)
+        sent = [pa.table({"at": pa.array([moment.replace(tzinfo=None)], pa.timestamp("ns", zone))})] * 2
+        actual = arrivals(sent, "at", "1 s", None, None, None)
+        assert actual.watermarks_us == (UNSET, int(moment.timestamp() - 1) * 1_000_000)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_columns_that_are_not_there() -> None:
 
 def results(*rows: tuple[str, int, int, int, str]) -> pa.Table:
     names = ("user", "window_start", "window_end", "count", "op")
-    return pa.table({name: [row[at] for row in rows] for at, name in enumerate(names)})
+    return pa.table({name: [row[i] for row in rows] for i, name in enumerate(names)})
 
 
 def test_the_last_firing_of_a_window_counts_and_withdrawn_windows_go() -> None:

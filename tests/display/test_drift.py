@@ -50,9 +50,9 @@ def test_with_several_sources_a_step_is_the_change_of_all_lags(batches: list[lis
         driver = Driver(stream.tumbling_window(7).agg(count()))
         return sum(driver.send([{"source": s, "at": t} for s, t in rows]).late.num_rows for rows in batches), driver
 
-    lost, driver = late(more)
-    assert late_over(driver.lateness(), (1_000 + more) * 1_000) == lost
-    assert late_over(late(0)[1].lateness(), (1_000 + more) * 1_000) == lost
+    missing, driver = late(more)
+    assert late_over(driver.lateness(), (1_000 + more) * 1_000) == missing
+    assert late_over(late(0)[1].lateness(), (1_000 + more) * 1_000) == missing
 
 
 def test_rows_that_no_watermark_follows_are_apart() -> None:
@@ -69,11 +69,11 @@ def test_a_query_goes_on_counting_after_a_restart(tmp_path: Any) -> None:
         windows = stream.watermark("at", "2 s").tumbling_window("10 s").agg(count())
         for batch in ([10_000], [9_000], [5_000]):
             query = windows.start(MemorySink(), checkpoint=str(tmp_path / "checkpoint"), lateness=PUNCTUAL)
-            sender.send([{"at": at} for at in batch])
+            sender.send([{"at": moment} for moment in batch])
             query.process_all_available()
-            found = query.lateness()
+            actual = query.lateness()
             query.stop()
-        assert (found.rows, [late_over(found, us) for us in (0, 1_000_000, 2_000_000, 5_000_000)]) == (3, [2, 1, 1, 0])
+        assert (actual.rows, [late_over(actual, us) for us in (0, 1_000_000, 2_000_000, 5_000_000)]) == (3, [2, 1, 1, 0])
 
 
 def test_progress_warns_while_rows_leave_the_profile() -> None:

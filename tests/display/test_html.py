@@ -32,7 +32,7 @@ def values(html: str) -> dict[str, str]:
 
 
 def test_a_plan_reads_from_source_to_route() -> None:
-    labels, found = shown(sessions()._repr_html_())
+    labels, actual = shown(sessions()._repr_html_())
     assert labels[:8] == [
         "source",
         "↓ filter",
@@ -43,14 +43,14 @@ def test_a_plan_reads_from_source_to_route() -> None:
         "↓ options",
         "↓ route",
     ]
-    assert found[1:6] == [
+    assert actual[1:6] == [
         "(celsius > -60)",
         "at: max(event time) - 10 s",
         "sensor",
         "session with gap 5 min",
         "count(*) AS count, avg(celsius) AS mean",
     ]
-    assert found[7].startswith("collect() and run(): one Spark job; start(): micro-batches, because ")
+    assert actual[7].startswith("collect() and run(): one Spark job; start(): micro-batches, because ")
     assert labels[8:] == ["time", "reads", "scan", "prepare", "window", "publish"]
 
 
@@ -58,10 +58,10 @@ def test_html_and_text_tell_the_same_route_reasons_and_warnings() -> None:
     plan = sessions()
     text, html = plan.explain(), plan._repr_html_()
     words = re.sub(r"\s+", " ", "".join(ElementTree.fromstring(html).itertext()))
-    told = [line[2:] for line in text.splitlines() if line.startswith("! ")]
-    told += [line.strip() for line in text.splitlines() if line.strip().startswith("because ")]
-    assert len(told) == 5  # one warning and a reason for each physical step
-    assert [line for line in told if line not in words] == []
+    given = [line[2:] for line in text.splitlines() if line.startswith("! ")]
+    given += [line.strip() for line in text.splitlines() if line.strip().startswith("because ")]
+    assert len(given) == 5  # one warning and a reason for each physical step
+    assert [line for line in given if line not in words] == []
     assert html.count("⚠") == 1
     assert "⚠" not in stream_of("at bigint").watermark("at", 1).tumbling_window(5).agg(count())._repr_html_()
 
@@ -81,7 +81,7 @@ def test_nothing_comes_from_elsewhere() -> None:
         assert [page for page in pages if name in page] == []
 
 
-def test_a_query_shows_where_it_stands() -> None:
+def test_a_query_shows_where_it_is() -> None:
     progress = Progress(
         batch_id=12,
         watermark_us=1_700_000_000_000_000,

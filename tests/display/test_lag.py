@@ -38,7 +38,7 @@ def driven(times: list[int], cuts: list[int], lag: int, window: int = 7) -> tupl
 def test_row_by_row_the_driver_loses_as_many_rows_and_holds_as_many(times: list[int], lags: list[int]) -> None:
     profile = lateness_profile([{"at": t} for t in times], "at", lags=lags, window=7)
     for lag, late, held in zip(lags, profile.table["late"].to_pylist(), profile.table["held"].to_pylist(), strict=True):
-        assert (late, held) == ((found := driven(times, list(range(len(times) + 1)), lag))[0], max(found[1]))
+        assert (late, held) == ((actual := driven(times, list(range(len(times) + 1)), lag))[0], max(actual[1]))
 
 
 @given(data=st.data(), times=TIMES, lag=st.integers(0, 60))
@@ -57,18 +57,18 @@ def test_in_batches_too(data: st.DataObject, times: list[int], lag: int) -> None
 def test_the_smallest_lag_is_enough_and_a_smaller_one_is_not(times: list[int], share: float) -> None:
     rows = [{"at": t} for t in times]
     lag = lateness_profile(rows, "at").smallest_lag(share)
-    found = lateness_profile(rows, "at", lags=[lag]).table["late"].to_pylist()[0]
-    assert found <= share * len(times) + 1e-6
+    actual = lateness_profile(rows, "at", lags=[lag]).table["late"].to_pylist()[0]
+    assert actual <= share * len(times) + 1e-6
     ms = int(lateness_profile(rows, "at", lags=[lag]).table["lag_us"].to_pylist()[0]) // 1_000
     if ms:
         assert lateness_profile(rows, "at", lags=[ms - 1]).table["late"].to_pylist()[0] > share * len(times) - 1e-6
 
 
 def test_delays_are_from_the_end_of_a_window_to_the_row_that_lets_it_fire() -> None:
-    def at(second: float) -> dt.datetime:
+    def moment(second: float) -> dt.datetime:
         return dt.datetime.fromtimestamp(second, UTC)
 
-    rows = [{"at": at(t), "came": at(t + delay)} for t, delay in [(1, 0), (5, 1), (11, 2), (13, 2), (25, 3)]]
+    rows = [{"at": moment(t), "came": moment(t + delay)} for t, delay in [(1, 0), (5, 1), (11, 2), (13, 2), (25, 3)]]
     profile = lateness_profile(rows, "at", arrival="came", window="10 s", lags=[0, "3 s", "1 h"])
     assert profile.table["delay_us"].to_pylist() == [(3 + 8) * 500_000, (5 + 8) * 500_000, None]
     assert "result after the end" in str(profile) and "5.5 s" not in str(profile)
@@ -160,9 +160,9 @@ FORMS: dict[str, Any] = {
 @pytest.mark.parametrize("form", list(FORMS))
 def test_every_form_of_rows_gives_the_same_profile(form: str) -> None:
     mixed = [ROWS[n] for n in (3, 0, 5, 1, 4, 2)]
-    found = lateness_profile(FORMS[form](mixed), "at", order="n", by="user", window=5, lags=[0, 4])
-    assert str(found) == str(lateness_profile(ROWS, "at", by="user", window=5, lags=[0, 4])).replace("the rows", "'n'")
-    assert found.table["late"].to_pylist() == [3, 2]
+    actual = lateness_profile(FORMS[form](mixed), "at", order="n", by="user", window=5, lags=[0, 4])
+    assert str(actual) == str(lateness_profile(ROWS, "at", by="user", window=5, lags=[0, 4])).replace("the rows", "'n'")
+    assert actual.table["late"].to_pylist() == [3, 2]
 
 
 def test_finer_times_than_microseconds_are_taken() -> None:
@@ -174,7 +174,7 @@ def test_finer_times_than_microseconds_are_taken() -> None:
 def test_rows_lost_and_windows_open_by_value_are_those_of_plain_python(times: list[int], lag: int, data: st.DataObject) -> None:
     users = data.draw(st.lists(st.sampled_from(["a", "b", None]), min_size=len(times), max_size=len(times)))
     rows: list[dict[str, Any]] = [{"at": t, "user": u} for t, u in zip(times, users, strict=True)]
-    found = lateness_profile(
+    actual = lateness_profile(
         pa.table({"at": times, "user": pa.array(users, pa.string())}), "at", by="user", lags=[lag], window=7
     )
     newest, late, own, ahead = -(10**6), dict.fromkeys(users, 0), dict.fromkeys(users, 0), dict[Any, int]()
@@ -189,11 +189,11 @@ def test_rows_lost_and_windows_open_by_value_are_those_of_plain_python(times: li
         fired += driver.send([row]).results.num_rows
         own[user] = max(own[user], ahead.get(user, t) - t)
         ahead[user], newest = max(ahead.get(user, t), t), max(newest, t)
-    assert found.groups is not None and found.group_lags is not None
-    assert dict(zip(found.group_lags["user"].to_pylist(), found.group_lags["late"].to_pylist(), strict=True)) == late
+    assert actual.groups is not None and actual.group_lags is not None
+    assert dict(zip(actual.group_lags["user"].to_pylist(), actual.group_lags["late"].to_pylist(), strict=True)) == late
     own_us = {user: 1_000 * ms for user, ms in own.items()}
-    assert dict(zip(found.groups["user"].to_pylist(), found.groups["own_us"].to_pylist(), strict=True)) == own_us
-    assert found.table["open"].to_pylist() == [most_open]
+    assert dict(zip(actual.groups["user"].to_pylist(), actual.groups["own_us"].to_pylist(), strict=True)) == own_us
+    assert actual.table["open"].to_pylist() == [most_open]
 
 
 def test_without_a_window_the_delay_is_that_of_the_watermark() -> None:

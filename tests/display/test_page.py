@@ -113,11 +113,11 @@ def test_the_last_minutes_are_drawn(session: Session) -> None:
     windows.start(MemorySink(), name="q")
     with session.ui(port=0) as page:
         until = time.monotonic() + 30
-        at = 0
+        moment = 0
         while "<polyline" not in get(f"{page.url}now")[1]:
             assert time.monotonic() < until
-            sender.send([{"user": "a", "at": at}])
-            at += 500
+            sender.send([{"user": "a", "at": moment}])
+            moment += 500
             time.sleep(0.2)
 
 
@@ -174,9 +174,9 @@ def test_several_outputs_and_joins_are_drawn_with_what_they_read(session: Sessio
     windows, _ = pipeline(session)
     other, _ = session.memory_stream("user string, at bigint, price double")
     joined = other.watermark("at", 0).interval_join(windows.key_by("user"), on="user", lower="-1 s", upper="1 s")
-    found = boxes(joined._plan("in_process"))
-    assert [b.kind for b in found].count("source") == 2 and found[-1].kind == "output"
-    assert all(n < at for at, box in enumerate(found) for n in box.inputs)
+    actual = boxes(joined._plan("in_process"))
+    assert [b.kind for b in actual].count("source") == 2 and actual[-1].kind == "output"
+    assert all(n < i for i, box in enumerate(actual) for n in box.inputs)
 
 
 @pytest.mark.parametrize("host", ["::1", "127.0.0.1", "localhost"])

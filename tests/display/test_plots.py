@@ -47,15 +47,15 @@ def drawn(figure: Figure) -> bytes:
 
 
 def test_every_row_with_a_time_is_one_dot_or_one_cross() -> None:
-    found = tumbling()
-    figure = plots.timeline(BATCHES, time="at", lag=LAG_MS, late=found.late)
+    actual = tumbling()
+    figure = plots.timeline(BATCHES, time="at", lag=LAG_MS, late=actual.late)
     assert dots(figure.axes[0]) == {"row": 5, "refused: late": 3}
     assert drawn(figure).startswith(b"\x89PNG")
 
 
 def test_each_key_has_a_panel_with_its_rows_and_windows() -> None:
-    found = tumbling()
-    figure = plots.timeline(BATCHES, time="at", lag=LAG_MS, results=found.results, late=found.late, key="user", label="count")
+    actual = tumbling()
+    figure = plots.timeline(BATCHES, time="at", lag=LAG_MS, results=actual.results, late=actual.late, key="user", label="count")
     panels = {axes.get_title(loc="left"): axes for axes in figure.axes if axes.get_title(loc="left")}
     assert list(panels) == ["user = a", "user = b"]
     assert dots(panels["user = a"]) == {"row": 3, "refused: late": 1}
@@ -103,8 +103,8 @@ def test_four_panels_at_the_most() -> None:
 
 
 def test_no_text_lies_over_another() -> None:
-    found = tumbling()
-    figure = plots.timeline(BATCHES, time="at", lag=LAG_MS, results=found.results, late=found.late, key="user")
+    actual = tumbling()
+    figure = plots.timeline(BATCHES, time="at", lag=LAG_MS, results=actual.results, late=actual.late, key="user")
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     renderer = canvas.get_renderer()
@@ -123,8 +123,8 @@ def late_rows(lateness: list[int | None], reasons: list[str], time: pa.DataType 
 
 @pytest.mark.parametrize(("time", "second"), [(UTC, 1_000_000), (pa.timestamp("us"), 1_000_000), (pa.int64(), 1_000)])
 def test_a_histogram_counts_every_late_row_and_every_reason(time: pa.DataType, second: int) -> None:
-    behind = [None if s is None else int(s * second) for s in (1, 2, 2.5, 9, None, None)]
-    late = late_rows(behind, ["late"] * 4 + ["null_time"] * 2, time)
+    late_us = [None if s is None else int(s * second) for s in (1, 2, 2.5, 9, None, None)]
+    late = late_rows(late_us, ["late"] * 4 + ["null_time"] * 2, time)
     figure = plots.lateness(late)
     histogram, reasons = figure.axes
     assert sum(p.get_height() for p in histogram.patches) == 4  # type: ignore[attr-defined]
@@ -144,21 +144,21 @@ def test_a_histogram_of_no_late_rows_and_of_a_run() -> None:
 
 
 def test_rows_may_be_lists_of_dicts() -> None:
-    found = tumbling()
+    actual = tumbling()
     lists = [b.to_pylist() for b in BATCHES]
-    tables = plots.timeline(BATCHES, time="at", lag=LAG_MS, results=found.results, late=found.late, key="user")
+    tables = plots.timeline(BATCHES, time="at", lag=LAG_MS, results=actual.results, late=actual.late, key="user")
     dicts = plots.timeline(
         [*lists[:1], [], *lists[1:]],
         time="at",
         lag=LAG_MS,
         key="user",
-        results=found.results.to_pylist(),
-        late=found.late.to_pylist(),
+        results=actual.results.to_pylist(),
+        late=actual.late.to_pylist(),
     )
     drawn = [[(c.get_label(), len(a.patches)) for a in f.axes for c in a.collections] for f in (tables, dicts)]
     assert drawn[0] == drawn[1] and drawn[0]
     assert plots.timeline([BATCHES[0].to_batches()[0], BATCHES[1].to_pandas()], time="at", lag=LAG_MS).axes
-    assert plots.lateness(found.late.to_pylist()).axes[0].get_title(loc="left") == "3 late rows"
+    assert plots.lateness(actual.late.to_pylist()).axes[0].get_title(loc="left") == "3 late rows"
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_rows_may_be_lists_of_dicts() -> None:
         {"results": [{"window_start": 0, "window_end": 1}], "label": 5},
     ],
 )
-def test_wrong_arguments_are_told_in_words_of_ours(wrong: dict[str, Any]) -> None:
+def test_wrong_arguments_are_reported_in_words_of_ours(wrong: dict[str, Any]) -> None:
     given: dict[str, Any] = {"batches": BATCHES[:2], "time": "at", "lag": LAG_MS, **wrong}
     with pytest.raises(KrishivError, match="Hint: "):
         plots.timeline(given.pop("batches"), **given)
@@ -211,7 +211,7 @@ def test_wrong_arguments_are_told_in_words_of_ours(wrong: dict[str, Any]) -> Non
         [{"reason": "late", "watermark": 0, "lateness": "x"}],
     ],
 )
-def test_wrong_late_rows_are_told_in_words_of_ours(wrong: Any) -> None:
+def test_wrong_late_rows_are_reported_in_words_of_ours(wrong: Any) -> None:
     with pytest.raises(KrishivError, match="Hint: "):
         plots.lateness(wrong)
 

@@ -48,7 +48,7 @@ def test_the_line_follows_the_work_and_ends_with_its_end() -> None:
     assert to.getvalue().endswith("\n")
 
 
-def test_nobody_looks_unless_asked() -> None:
+def test_nobody_reads_unless_wanted() -> None:
     work, to = Work(), io.StringIO()
     for show in (False, None):
         with shown(work.look, show, to=to, every_s=0.001):

@@ -54,10 +54,10 @@ def test_the_site_needs_no_other_host(site: Path) -> None:
 @pytest.mark.xdist_group("site")
 def test_the_search_knows_every_page_and_works_without_a_server(site: Path) -> None:
     text = (site / "search" / "search_index.js").read_text()
-    found = json.loads(text.removeprefix("var __index = "))["docs"]
+    actual = json.loads(text.removeprefix("var __index = "))["docs"]
     pages = {str(page.relative_to(site)) for page in site.rglob("*.html")} - {"404.html"}
-    assert {entry["location"].partition("#")[0] for entry in found} == pages
-    assert any(entry["location"].endswith("#krishiv_py.Session.sql") for entry in found)
+    assert {entry["location"].partition("#")[0] for entry in actual} == pages
+    assert any(entry["location"].endswith("#krishiv_py.Session.sql") for entry in actual)
 
 
 @pytest.mark.xdist_group("site")

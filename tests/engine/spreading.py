@@ -54,8 +54,8 @@ class SpreadStage(StageOperator):
     def _parts(self, packed: Packed, n: int) -> list[Packed]:
         chunks: list[list[pa.Table]] = [[] for _ in range(n)]
         for chunk in packed.chunks:
-            at = buckets([chunk[k] for k in self.layout.key_names], chunk.num_rows, n)
-            for number, part in split(chunk, at):
+            moment = buckets([chunk[k] for k in self.layout.key_names], chunk.num_rows, n)
+            for number, part in split(chunk, moment):
                 chunks[number].append(part.combine_chunks())
         first, *others = chunks
         return [attrs.evolve(packed, chunks=first), *(Packed(mine) for mine in others)]

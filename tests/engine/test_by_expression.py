@@ -37,12 +37,12 @@ def timed(schema: str = SCHEMA) -> kv.TimedStream:
 def results(plan: Any, rows: list[dict[str, Any]], cuts: list[int]) -> list[dict[str, Any]]:
     """All results, the rows sent in batches."""
     driver, start = Driver(plan), 0
-    found: list[dict[str, Any]] = []
+    actual: list[dict[str, Any]] = []
     for cut in [*sorted({c for c in cuts if c < len(rows)}), len(rows)]:
-        found += driver.send(rows[start:cut]).results.to_pylist()
+        actual += driver.send(rows[start:cut]).results.to_pylist()
         start = cut
-    found += driver.close().results.to_pylist()
-    return found
+    actual += driver.close().results.to_pylist()
+    return actual
 
 
 def site(url: str | None) -> str | None:
@@ -114,14 +114,14 @@ def test_sides_meet_by_an_expression_each(left: list[dict[str, Any]], right: lis
     other = stream_of("name string, seen bigint").watermark("seen", 100)
     on = (SITE.alias("site"), col("name").lower().upper())
     driver = Driver(timed("url string, v bigint, at bigint").interval_join(other, on, lower=-5, upper=5))
-    found = driver.send({"left": ours, "right": theirs}).results.to_pylist()
+    actual = driver.send({"left": ours, "right": theirs}).results.to_pylist()
     wanted = [
         {"site": site(a["url"]), **a, **b, "join_time": max(a["at"], b["seen"])}
         for a in ours
         for b in theirs
         if a["url"] is not None and site(a["url"]) == b["name"] and abs(a["at"] - b["seen"]) <= 5
     ]
-    assert ordered(found) == ordered(wanted)
+    assert ordered(actual) == ordered(wanted)
 
 
 @given(ROWS, ROWS)
@@ -131,15 +131,15 @@ def test_sides_of_a_window_join_meet_by_an_expression_each(left: list[dict[str, 
     other = stream_of("name string, seen bigint").watermark("seen", 100)
     on = (SITE.alias("site"), col("name").lower().upper())
     driver = Driver(timed("url string, v bigint, at bigint").window_join(other, on, window=tumbling(20)))
-    found = [*driver.send({"left": ours, "right": theirs}).results.to_pylist(), *driver.close().results.to_pylist()]
+    actual = [*driver.send({"left": ours, "right": theirs}).results.to_pylist(), *driver.close().results.to_pylist()]
     wanted = [
         {"site": site(a["url"]), **a, **b, "window_start": a["at"] // 20 * 20, "window_end": a["at"] // 20 * 20 + 20}
         for a in ours
         for b in theirs
         if a["url"] is not None and site(a["url"]) == b["name"] and a["at"] // 20 == b["seen"] // 20
     ]
-    names = list(found[0]) if found else []
-    assert ordered(found) == ordered([{n: row[n] for n in names} for row in wanted])
+    names = list(actual[0]) if actual else []
+    assert ordered(actual) == ordered([{n: row[n] for n in names} for row in wanted])
 
 
 @given(ROWS, ROWS, st.sampled_from(["backward", "forward", "nearest"]))
@@ -153,7 +153,7 @@ def test_the_nearest_row_is_of_the_key_that_expressions_give(
         other, (SITE.alias("site"), col("name").lower().upper()), direction=direction, tolerance=30
     )
     driver = Driver(plan)
-    found = [*driver.send({"left": ours, "right": theirs}).results.to_pylist(), *driver.close().results.to_pylist()]
+    actual = [*driver.send({"left": ours, "right": theirs}).results.to_pylist(), *driver.close().results.to_pylist()]
     wanted = []
     for a in ours:
         near = [b for b in theirs if a["url"] is not None and b["name"] == site(a["url"]) and abs(b["seen"] - a["at"]) <= 30]
@@ -161,25 +161,25 @@ def test_the_nearest_row_is_of_the_key_that_expressions_give(
             near = [b for b in near if (b["seen"] <= a["at"] if direction == "backward" else b["seen"] >= a["at"])]
         best = min(near, key=lambda b: (abs(b["seen"] - a["at"]), b["seen"], -b["nr"]), default=None)
         wanted.append((site(a["url"]), a["url"], a["v"], a["at"], None if best is None else best["nr"]))
-    assert sorted(map(repr, wanted)) == sorted(repr(tuple(row[n] for n in ("site", "url", "v", "at", "nr"))) for row in found)
+    assert sorted(map(repr, wanted)) == sorted(repr(tuple(row[n] for n in ("site", "url", "v", "at", "nr"))) for row in actual)
 
 
 def test_keys_of_a_second_stage_and_of_a_stream_without_watermark_yet() -> None:
     first = stream_of(SCHEMA).key_by(SITE.alias("site"), "gap").watermark("at", 0).tumbling_window(10).agg(kv.sum("v"))
     plan = first.key_by(col("site").length()).session_window(col("sum_v") * 10).agg(kv.sum("sum_v").alias("s"))
     rows = [{"url": "a/x", "gap": 1, "v": 1, "at": 1}, {"url": "b", "gap": 2, "v": 2, "at": 12}, {"url": "cc", "v": 3, "at": 3}]
-    found = results(plan, rows, [1])
-    assert [row["s"] for row in found] == [1, 3, 2]  # both long ones end at 39, in the order of their starts
-    assert list(found[0]) == ["length(site)", "window_start", "window_end", "s"]
+    actual = results(plan, rows, [1])
+    assert [row["s"] for row in actual] == [1, 3, 2]  # both long ones end at 39, in the order of their starts
+    assert list(actual[0]) == ["length(site)", "window_start", "window_end", "s"]
 
 
-def test_one_expression_for_both_sides_beside_a_column() -> None:
+def test_one_expression_for_both_sides_next_to_a_column() -> None:
     other = stream_of("shop int, name string, seen bigint").watermark("seen", 0)
     one = stream_of("shop int, name string, at bigint").watermark("at", 0)
     driver = Driver(one.interval_join(other, ["shop", col("name").lower()], lower=0, upper=5, suffixes=("", "_right")))
     driver.send({"left": [{"shop": 1, "name": "Ann", "at": 1}, {"shop": 2, "name": "Ann", "at": 1}]})
-    found = driver.send({"right": [{"shop": 1, "name": "ANN", "seen": 3}]}).results.to_pylist()
-    assert found == [{"shop": 1, "lower(name)": "ann", "name": "Ann", "at": 1, "name_right": "ANN", "seen": 3, "join_time": 3}]
+    actual = driver.send({"right": [{"shop": 1, "name": "ANN", "seen": 3}]}).results.to_pylist()
+    assert actual == [{"shop": 1, "lower(name)": "ann", "name": "Ann", "at": 1, "name_right": "ANN", "seen": 3, "join_time": 3}]
 
 
 Change = Callable[[kv.TimedStream], Any]

@@ -28,7 +28,7 @@ SENT = [
     ("b", 9, 60),
 ]
 SENT += [("a", 6, 5), ("b", 1, 63)]
-ROWS = [{"user": user, "n": n, "at": at} for user, n, at in SENT]
+ROWS = [{"user": user, "n": n, "at": moment} for user, n, moment in SENT]
 PLAIN = [count(), kv.sum("n"), kv.max("n"), kv.collect_list("n").alias("all")]
 COMPUTED = [
     kv.collect_list("n").alias("all"),
@@ -75,8 +75,8 @@ def keyed() -> Any:
 
 def sent(stream: Any) -> list[dict[str, Any]]:
     driver = Driver(stream)
-    found = [row for one in ROWS for row in driver.send([one]).results.to_pylist()]
-    return [*found, *driver.close().results.to_pylist()]
+    actual = [row for one in ROWS for row in driver.send([one]).results.to_pylist()]
+    return [*actual, *driver.close().results.to_pylist()]
 
 
 @pytest.mark.parametrize("name", WINDOWS)
@@ -85,12 +85,12 @@ def test_it_is_what_a_step_computes(name: str) -> None:
     computed, plain = windows.agg(*COMPUTED), windows.agg(*PLAIN)
     about = [n for n in ("op", "pane_timing", "pane_index") if n in plain.schema.names]
     own = ["n", "at"] if name == "look-back" else []
-    found = sent(computed)
+    actual = sent(computed)
     names = ["user", "window_start", "window_end", "all", "mean", "top", "who", "big", "length", "scaled", "n_rows"]
-    assert list(found[0]) == [*names, *own, *about]
+    assert list(actual[0]) == [*names, *own, *about]
     step = plain.select("user", "window_start", "window_end", *BY_STEP, *own, *(n for n in about if n != "op"))
-    assert [{k: row[k] for k in sorted(row)} for row in found] == [{k: row[k] for k in sorted(row)} for row in sent(step)]
-    assert any(row["mean"] is not None for row in found)
+    assert [{k: row[k] for k in sorted(row)} for row in actual] == [{k: row[k] for k in sorted(row)} for row in sent(step)]
+    assert any(row["mean"] is not None for row in actual)
 
 
 def test_options_come_before_and_after() -> None:
@@ -102,10 +102,10 @@ def test_options_come_before_and_after() -> None:
     assert "Emit" in changes
 
 
-def test_a_further_stage_reads_it() -> None:
+def test_a_later_stage_reads_it() -> None:
     means = keyed().tumbling_window(10).agg(mean=kv.sum("n") / count(), window_time=count() + 1)
-    found = sent(means.key_by("user").tumbling_window(100).agg(best=kv.max("mean") * 2, most=kv.max("window_time")))
-    assert [(row["user"], row["best"], row["most"]) for row in found] == [("a", 14.0, 4), ("b", 10.0, 3)]
+    actual = sent(means.key_by("user").tumbling_window(100).agg(best=kv.max("mean") * 2, most=kv.max("window_time")))
+    assert [(row["user"], row["best"], row["most"]) for row in actual] == [("a", 14.0, 4), ("b", 10.0, 3)]
 
 
 def test_results_of_two_such_stages_are_joined() -> None:
@@ -121,8 +121,8 @@ def test_several_outputs_share_the_stage() -> None:
     sinks = kv.MemorySink(), kv.MemorySink()
     driver = Driver([base.filter("mean > 3").to(sinks[0], name="big"), base.select("user", "mean").to(sinks[1], name="all")])
     assert len(driver._plan.stages) == 1
-    found = [driver.send(ROWS[:5]).by_output, driver.send(ROWS[5:]).by_output, driver.close().by_output]
-    every, big = (builtins.sum(part[name].num_rows for part in found) for name in ("all", "big"))
+    actual = [driver.send(ROWS[:5]).by_output, driver.send(ROWS[5:]).by_output, driver.close().by_output]
+    every, big = (builtins.sum(part[name].num_rows for part in actual) for name in ("all", "big"))
     assert every > big > 0
 
 
@@ -143,15 +143,17 @@ def test_each_aggregate_is_kept_once() -> None:
 
 def test_names_do_not_meet() -> None:
     rows = stream_of("sum_n string, n bigint, at bigint").watermark("at", 5).key_by("sum_n")
-    found = sent_of(rows.tumbling_window(100).agg((kv.sum("n") + 1).alias("count"), count() / 2, kv.sum("n") * 1))
-    assert found == [{"sum_n": "a", "window_start": 0, "window_end": 100, "count": 4, "(count(*) / 2)": 1.0, "(sum(n) * 1)": 3}]
+    actual = sent_of(rows.tumbling_window(100).agg((kv.sum("n") + 1).alias("count"), count() / 2, kv.sum("n") * 1))
+    assert actual == [
+        {"sum_n": "a", "window_start": 0, "window_end": 100, "count": 4, "(count(*) / 2)": 1.0, "(sum(n) * 1)": 3}
+    ]
 
 
 def sent_of(stream: Any) -> list[dict[str, Any]]:
     driver = Driver(stream)
     driver.send([{"sum_n": "a", "n": 1, "at": 1}, {"sum_n": "a", "n": 2, "at": 2}])
-    found: list[dict[str, Any]] = driver.close().results.to_pylist()
-    return found
+    actual: list[dict[str, Any]] = driver.close().results.to_pylist()
+    return actual
 
 
 def test_sql_computes_in_the_same_place() -> None:

@@ -31,8 +31,8 @@ def aside() -> SideOutputLateEventHandler:
 
 
 def summed(rows: Any) -> ResultStream:
-    found: ResultStream = rows.watermark("at", 0).with_late_event_handler(aside()).tumbling_window(10).agg(sum("amount"))
-    return found
+    actual: ResultStream = rows.watermark("at", 0).with_late_event_handler(aside()).tumbling_window(10).agg(sum("amount"))
+    return actual
 
 
 def test_a_row_that_fails_goes_to_the_late_output_and_moves_no_watermark() -> None:
@@ -76,8 +76,8 @@ def test_expectations_stand_before_and_after_the_watermark(where: str) -> None:
 def test_later_steps_do_not_see_the_row_and_its_new_columns_are_null() -> None:
     rows = stream_of("amount bigint, at bigint").expect("amount <> 0", "side_output").with_column("share", "100 / amount")
     driver = Driver(summed(rows.expect("share > 10", "side_output", name="large")))
-    found = driver.send([{"amount": 0, "at": 1}, {"amount": 50, "at": 2}, {"amount": 5, "at": 3}]).late
-    assert found.select(["amount", "share", "reason"]).to_pylist() == [
+    actual = driver.send([{"amount": 0, "at": 1}, {"amount": 50, "at": 2}, {"amount": 5, "at": 3}]).late
+    assert actual.select(["amount", "share", "reason"]).to_pylist() == [
         {"amount": 0, "share": None, "reason": "amount <> 0"},
         {"amount": 50, "share": 2.0, "reason": "large"},
     ]
@@ -251,10 +251,10 @@ class Strict:
 
 class AtOnce(Strict):
     def partial(self, values: pa.Array, groups: Any, n: int) -> list[int]:
-        found = [0] * n
+        actual = [0] * n
         for value, group in zip(values.to_pylist(), groups.tolist(), strict=True):
-            found[group] = self.add(found[group], value)
-        return found
+            actual[group] = self.add(actual[group], value)
+        return actual
 
 
 def aggregated(rows: Any, *calls: Any) -> ResultStream:
@@ -318,8 +318,8 @@ def test_the_rows_set_aside_do_not_depend_on_the_batches(amounts: list[int | Non
     call = udaf(Strict(), "amount", pa.int64(), on_error="side_output").alias("n")
     driver = Driver(aggregated(stream_of("amount bigint, at bigint"), call))
     rows, late = [{"amount": a, "at": 5} for a in amounts], []
-    for at in range(0, len(rows), cuts):
-        late += driver.send(rows[at : at + cuts]).late["amount"].to_pylist()
+    for i in range(0, len(rows), cuts):
+        late += driver.send(rows[i : i + cuts]).late["amount"].to_pylist()
     assert late == [a for a in amounts if a is not None and a < 0]
     good = [a for a in amounts if a is None or a >= 0]
     total = functools.reduce(operator.add, [a or 0 for a in good], 0)

@@ -50,21 +50,21 @@ def test_a_batch_without_rows_follows_only_if_the_watermark_moved_and_the_query_
     assert "rows" not in done[-1].counters or steps == 1
 
 
-def test_what_follows_is_asked_after_the_batch_ran() -> None:
-    stage, asked = a_stage(), []
+def test_what_follows_is_called_after_the_batch_ran() -> None:
+    stage, requested = a_stage(), []
     bucket = Bucket(MemoryStore())
 
     def then() -> Moment:
-        asked.append(len(bucket.meta))
+        requested.append(len(bucket.meta))
         return UNSAID
 
     packing = stage.pack(UNSAID)
     packing.take(batch((1, 5)))
     assert len(list(micro_batch(stage, bucket, packing.packed(), UNSAID, then, waits=True))) == 1
-    assert asked and asked[0] > 0
+    assert requested and requested[0] > 0
 
 
-def test_rows_of_several_batches_are_judged_counted_and_combined_together() -> None:
+def test_rows_of_several_batches_are_classified_counted_and_combined_together() -> None:
     stage = a_stage()
     packing = stage.pack(Moment(10_000, 0))
     assert packing.chunks() == []

@@ -47,7 +47,7 @@ def _run(plan: Plan, sent: list[list[int]]) -> list[object]:
         seen.append((step.results.to_pylist(), step.late.to_pylist(), str(progress), driver.counters, driver.open_windows))
 
     for times in sent:
-        rows = [{"k": "a", "at": at * 1_000} for at in times]
+        rows = [{"k": "a", "at": moment * 1_000} for moment in times]
         joins = len(driver._plan.reads) > 1 or len(driver._plan.stage.inputs) > 1
         look(driver.send({"left": rows, "right": [{"k": "a", "bt": r["at"]} for r in rows]} if joins else rows))
         look(driver.tick())

@@ -37,9 +37,9 @@ def cost(kind: str, held: int) -> list[CountingStore]:
     for stage, store in zip(driver._stages, stores, strict=True):
         stage.buckets[0].store = store  # type: ignore[assignment]
     for batch in range(BATCHES):
-        at = 30 + 10 * batch
-        rows = [{"user": (batch * 7 + i) % 50 * (held // 100), "at": at, "n": -batch * ROWS - i} for i in range(ROWS)]
-        driver.send([*rows, {"user": -1, "at": LAG + at, "n": 0}])
+        moment = 30 + 10 * batch
+        rows = [{"user": (batch * 7 + i) % 50 * (held // 100), "at": moment, "n": -batch * ROWS - i} for i in range(ROWS)]
+        driver.send([*rows, {"user": -1, "at": LAG + moment, "n": 0}])
     return stores
 
 

@@ -49,21 +49,21 @@ def plainly(rows: Rows) -> Rows:
     for row in rows:
         first[row["at"] // FIRST, row["user"]].append(row["amount"])
     second: dict[tuple[int, str], list[list[int]]] = defaultdict(list)
-    for (at, user), amounts in sorted(first.items()):
-        second[(at * FIRST + FIRST - 1) // SECOND, user].append(amounts)
+    for (moment, user), amounts in sorted(first.items()):
+        second[(moment * FIRST + FIRST - 1) // SECOND, user].append(amounts)
     third: dict[int, list[tuple[str, int]]] = defaultdict(list)
-    for (at, user), windows in sorted(second.items()):
+    for (moment, user), windows in sorted(second.items()):
         n = len([a for window in windows for a in window])
         if n > 1:
-            third[(at * SECOND + SECOND - 1) // THIRD].append((user, n))
+            third[(moment * SECOND + SECOND - 1) // THIRD].append((user, n))
     return [
         {
-            "window_start": at * THIRD,
-            "window_end": at * THIRD + THIRD,
+            "window_start": moment * THIRD,
+            "window_end": moment * THIRD + THIRD,
             "n": builtins.sum(n for _, n in users),
             "users": [user for user, _ in users],
         }
-        for at, users in sorted(third.items())
+        for moment, users in sorted(third.items())
     ]
 
 
@@ -81,13 +81,13 @@ def rows_of(times: list[int]) -> Rows:
 @example([500] * 40, [1], 3)
 def test_a_chain_is_what_it_is_by_hand_however_rows_are_cut(times: list[int], cuts: list[int], restart: int) -> None:
     rows = rows_of(times)
-    driver, got, at, number = Driver(chain()), [], 0, 0
-    while at < len(rows):
+    driver, got, moment, number = Driver(chain()), [], 0, 0
+    while moment < len(rows):
         size = cuts[number % len(cuts)]
-        out = driver.send(rows[at : at + size])
+        out = driver.send(rows[moment : moment + size])
         assert out.late.num_rows == 0
         got += out.results.to_pylist()
-        at, number = at + size, number + 1
+        moment, number = moment + size, number + 1
         if number == restart:
             driver = driver.restarted()
     assert got + driver.close().results.to_pylist() == plainly(rows)
@@ -145,7 +145,7 @@ def test_every_window_with_a_time_can_be_followed() -> None:
 
 
 @pytest.mark.parametrize("first", ["tumbling", "lookback", "deduplicated"])
-def test_whole_rows_of_a_further_stage_have_its_columns_only(first: str) -> None:
+def test_whole_rows_of_a_later_stage_have_its_columns_only(first: str) -> None:
     """What the library adds for the order of results is in no match, no pair and no tuple, and cannot be named."""
     keyed = stream_of(DDL).watermark("at", 0).key_by("user")
     stages: dict[str, Any] = {
@@ -159,15 +159,15 @@ def test_whole_rows_of_a_further_stage_have_its_columns_only(first: str) -> None
     before = stages[first].key_by("user")
     rows = [{"user": "a", "at": t, "amount": 1} for t in (0, 1_400, 2_500)]
 
-    def told(stage: Any) -> list[dict[str, Any]]:
+    def stated(stage: Any) -> list[dict[str, Any]]:
         driver = Driver(stage)
         return [r for out in (driver.send(rows), driver.restarted().close()) for r in out.results.to_pylist()]
 
-    matches = told(before.lookback_window(10_000).matches())
+    matches = stated(before.lookback_window(10_000).matches())
     assert [[list(m) for m in (r["row"], *r["matches"])] for r in matches] == [[names], [names] * 2, [names] * 3]
-    pairs = told(before.lookback_window(10_000).pairs())
+    pairs = stated(before.lookback_window(10_000).pairs())
     assert [list(r) for r in pairs] == [[f"{side}_{n}" for side in ("left", "right") for n in names]] * 3
-    panes = told(before.time_interval_window(TimeIntervalWindowOptions("10 s")).on_events(PaneHandler()))
+    panes = stated(before.time_interval_window(TimeIntervalWindowOptions("10 s")).on_events(PaneHandler()))
     assert [[list(t) for t in r["tuples"]] for r in panes] == [[names] * 3]
     with pytest.raises(ColumnError, match="order_0"):
         before.lookback_window(10_000).pairs("left___krishiv_order_0 = 1")
@@ -178,20 +178,20 @@ def test_whole_rows_of_a_further_stage_have_its_columns_only(first: str) -> None
 def test_a_pane_goes_on_once_however_often_it_fires(handler: PaneHandler | None, accumulation: Any) -> None:
     """Panes of 10 that fire again for 10 more: 3 rows in [0, 10), of which two come late, and 2 in [10, 20)."""
     panes = stream_of(DDL).watermark("at", 0).time_interval_window(TimeIntervalWindowOptions("10 ms", discard_age="10 ms"))
-    told = panes.accumulation(accumulation).emit("final")
+    stated = panes.accumulation(accumulation).emit("final")
     n = count().alias("n")
-    stage = told.agg(n) if handler is None else told.on_events(handler, aggs=[n])
+    stage = stated.agg(n) if handler is None else stated.on_events(handler, aggs=[n])
     rows = [[1, 11], [5], [18], [9], [50]]
     for plan, wanted in (
         (stage.select("window_end", "n", "pane_timing"), [(10, 3, "final"), (20, 2, "final"), (60, 1, "final")]),
         (stage.tumbling_window(20).agg(sum("n"), count()).select("window_end", "sum_n", "count"), [(20, 5, 2), (60, 1, 1)]),
     ):
-        driver, found = Driver(plan), []
+        driver, actual = Driver(plan), []
         for batch in rows:
-            found += driver.send([{"user": "a", "at": t, "amount": 1} for t in batch]).results.to_pylist()
+            actual += driver.send([{"user": "a", "at": t, "amount": 1} for t in batch]).results.to_pylist()
             driver = driver.restarted()
-        found += driver.close().results.to_pylist()
-        assert [tuple(row.values()) for row in found] == wanted
+        actual += driver.close().results.to_pylist()
+        assert [tuple(row.values()) for row in actual] == wanted
 
 
 def test_steps_over_results_are_the_end_of_a_plan_too() -> None:
@@ -219,8 +219,8 @@ def test_rows_keep_their_own_time_whether_it_is_shown_or_not() -> None:
         (rows.drop("at", "user"), [{"amount": n} for n in (0, 1, 4, 5, 8, 9)]),
         (rows.with_column("later", "at + 1").select("later"), [{"later": n * 400 + 1} for n in (0, 1, 4, 5, 8, 9)]),
     ):
-        found = Driver(shown).send(sent).results.to_pylist()
-        assert sorted(map(str, found)) == sorted(map(str, wanted)) and shown.schema.names == list(wanted[0])
+        actual = Driver(shown).send(sent).results.to_pylist()
+        assert sorted(map(str, actual)) == sorted(map(str, wanted)) and shown.schema.names == list(wanted[0])
     counts = rows.select("user").tumbling_window(2_000).agg(count())
     driver = Driver(counts)
     assert [r["count"] for d in (driver.send(sent), driver.close()) for r in d.results.to_pylist()] == [3, 3]
@@ -271,7 +271,7 @@ def test_what_cannot_be_followed_says_so() -> None:
     assert Driver(counted.filter("count > 1")).send([{"user": "a", "at": 1, "amount": 1}] * 2).results.num_rows == 1
 
 
-def test_a_mapping_of_results_that_gives_other_columns_is_told_the_ones_it_declared() -> None:
+def test_a_mapping_of_results_that_gives_other_columns_is_reported_the_ones_it_declared() -> None:
     """Columns that go along unseen do not concern its author."""
     counts = stream_of("at bigint").watermark("at", 0).tumbling_window(10).agg(count())
     other = counts.map_batches(lambda batch: batch, "n bigint")

@@ -112,12 +112,12 @@ def test_partitions_are_named_when_rows_are_late_that_their_own_watermark_would_
     parts, top, own, expected = Partitions(), -1_000, dict[str, int](), set[str]()
     for batch in batches:
         parts.now += 1_000.0
-        found = parts.batch(batch)
-        lost = (
+        actual = parts.batch(batch)
+        missing = (
             {p for p, times in batch.items() for t in times if t < top - 10 and t >= own.get(p, -1_000) - 10} if own else set()
         )
-        assert any("are late" in text for text in found) == bool(lost)
-        expected |= lost
+        assert any("are late" in text for text in actual) == bool(missing)
+        expected |= missing
         for p, times in batch.items():
             own[p] = max([own.get(p, -1_000), *times])
         own = {p: t for p, t in own.items() if t >= 0}
@@ -153,8 +153,8 @@ def test_rows_that_are_not_late_yet_are_announced() -> None:
 def test_what_is_no_drift_is_silent(slow: list[int]) -> None:
     """A slow partition in the order of time, disorder inside of a partition, and one that is silent."""
     parts = Partitions()
-    for at in (50, 65, 70, 75):
-        assert parts.batch({"t-0": [at], "t-1": [*slow, at - 5] if slow else []}) == []
+    for moment in (50, 65, 70, 75):
+        assert parts.batch({"t-0": [moment], "t-1": [*slow, moment - 5] if slow else []}) == []
     assert parts.batch({"t-0": [1_000], "t-1": [999]}) == []
     assert parts.batch({"t-0": [1_001, 700], "t-1": [1_002, 100]}) == [], "late by the watermark of its own, too"
     assert parts.late == 2 and parts.watch.doubts == ()

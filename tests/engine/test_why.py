@@ -51,20 +51,20 @@ def test_a_row_goes_where_it_says(
     kind: str, rule: str, sent: list[tuple[str, int]], asked: tuple[str, int], lag: int, lateness: int
 ) -> None:
     driver = Driver(WINDOWS[kind](stream(lag, lateness, rule)).agg(count()))
-    for user, at in sent:
-        driver.send([{"user": user, "at": at}])
-    key, at = asked
-    text = driver.why(key, at)
+    for user, moment in sent:
+        driver.send([{"user": user, "at": moment}])
+    key, moment = asked
+    text = driver.why(key, moment)
     fate, windows = text.splitlines()[1], text.splitlines()[2:]
     opened = {(w["window_start"], w["window_end"]) for w in driver.state().to_pylist() if w["user"] == key}
     for line in windows:
-        found = re.match(r"window (\S+) to (\S+): (\w+)", line)
-        if found is not None and kind != "look-back":
+        actual = re.match(r"window (\S+) to (\S+): (\w+)", line)
+        if actual is not None and kind != "look-back":
             bounds = tuple(
-                int(dt.datetime.fromisoformat(t.replace("Z", "+00:00")).timestamp() * 1_000) for t in found.groups()[:2]
+                int(dt.datetime.fromisoformat(t.replace("Z", "+00:00")).timestamp() * 1_000) for t in actual.groups()[:2]
             )
-            assert (bounds in opened) == (found.group(3) == "open")
-    late = driver.send([{"user": key, "at": at}]).late.num_rows
+            assert (bounds in opened) == (actual.group(3) == "open")
+    late = driver.send([{"user": key, "at": moment}]).late.num_rows
     if "unless an open window" not in fate:
         assert late == ("the late output" in fate), text
 
@@ -74,16 +74,16 @@ def test_windows_are_open_fired_closed_or_never_seen() -> None:
         rows, sender = session.memory_stream("user string, at bigint")
         minutes = rows.watermark("at", 0).key_by("user").tumbling_window(10_000).agg(count())
         query = minutes.start(MemorySink())
-        for at in (1_000, 25_000):
-            sender.send([{"user": "a", "at": at}])
+        for moment in (1_000, 25_000):
+            sender.send([{"user": "a", "at": moment}])
             query.process_all_available()
-        for at, said in (
+        for moment, said in (
             (5_000, "closed, and fired"),
             (15_000, "closed, and never seen"),
             (25_000, "open"),
             (99_000, "never seen"),
         ):
-            assert said in query.why("a", at).splitlines()[2]
+            assert said in query.why("a", moment).splitlines()[2]
         assert "closed, and never seen" in query.why("b", 5_000)
         printed = re.findall(r"window (\S+) to", query.why("a", 25_000))[0]
         assert query.why("a", printed).splitlines()[2] == query.why("a", 25_000).splitlines()[2]
@@ -121,7 +121,7 @@ def orders(session):
 """
 
 
-def test_the_command_asks_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_checks_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, checkpoint, job = tmp_path / "in", str(tmp_path / "checkpoint"), tmp_path / "why_job.py"
     folder.mkdir()
     (folder / "a.json").write_text('{"user": "a", "at": 1000}\n{"user": "b", "at": 25000}\n')
@@ -130,18 +130,18 @@ def test_the_command_asks_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFix
     assert "no query has begun" in capsys.readouterr().err
     assert main(["run", f"{job}:orders", "--checkpoint", checkpoint, "--until-idle"]) == 0
     capsys.readouterr()
-    asked = ["why", checkpoint, "--job", f"{job}:orders"]
-    assert main([*asked, "--key", "b", "--time", "1970-01-01T00:00:25Z"]) == 0
+    requested = ["why", checkpoint, "--job", f"{job}:orders"]
+    assert main([*requested, "--key", "b", "--time", "1970-01-01T00:00:25Z"]) == 0
     out = capsys.readouterr().out
     assert "window 1970-01-01T00:00:20Z to 1970-01-01T00:00:30Z: open" in out and " since 20" in out
-    assert main([*asked, "--time", "5000"]) == 0
+    assert main([*requested, "--time", "5000"]) == 0
     assert "closed; if a row was accepted in time it has fired" in capsys.readouterr().out
     for wrong, said in (
         (["--key", "a", "--key", "b"], "2 values"),
         (["--time", "soon"], "`time`"),
         (["--stage", "x"], "stage"),
     ):
-        assert main([*asked, *wrong]) == 1
+        assert main([*requested, *wrong]) == 1
         assert said in capsys.readouterr().err
 
 

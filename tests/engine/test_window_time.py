@@ -78,12 +78,12 @@ def test_withdrawn_results_carry_it() -> None:
     for steps, names in ((counts.select("window_time"), ["window_time", "op"]), (counts.filter("window_time < 40"), None)):
         driver = Driver(steps)
         driver.send([ROWS[0], ROWS[7]])
-        found = driver.send([ROWS[2]]).results
-        assert found["op"].to_pylist() == ["-U", "+U"]
-        assert names is None or found.schema.names == names
+        actual = driver.send([ROWS[2]]).results
+        assert actual["op"].to_pylist() == ["-U", "+U"]
+        assert names is None or actual.schema.names == names
 
 
-def test_a_further_stage_can_aggregate_it() -> None:
+def test_a_later_stage_can_aggregate_it() -> None:
     further = per_user().select("user", "window_time", "count").tumbling_window(80).agg(max("window_time"))
     assert collect([further], ROWS)[0]["max_window_time"].to_pylist() == [79]
 
@@ -103,5 +103,5 @@ def test_sql_selects_it(query: str, wanted: dict[str, Any]) -> None:
     plan = session.sql(query.format(counts))
     assert plan is not None
     driver = Driver(plan)
-    found = [*driver.send(ROWS).results.to_pylist(), *driver.close().results.to_pylist()]
-    assert found[0] == wanted
+    actual = [*driver.send(ROWS).results.to_pylist(), *driver.close().results.to_pylist()]
+    assert actual[0] == wanted

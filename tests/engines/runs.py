@@ -57,11 +57,11 @@ def _counted(counters: Any) -> dict[str, int]:
 
 def differences(one: Seen, other: Seen, keys: list[str]) -> dict[str, str]:
     """Columns in which two engines differ, and how; under names of their own what is not a column."""
-    found: dict[str, str] = {}
+    actual: dict[str, str] = {}
     if one.counters != other.counters:
-        found["counters"] = f"{one.counters} against {other.counters}"
-    found |= _tables("", one.results, other.results, [*keys, "window_start", "window_end"])
-    return found | _tables("late row, ", one.late, other.late, list(one.late.column_names))
+        actual["counters"] = f"{one.counters} against {other.counters}"
+    actual |= _tables("", one.results, other.results, [*keys, "window_start", "window_end"])
+    return actual | _tables("late row, ", one.late, other.late, list(one.late.column_names))
 
 
 def _tables(label: str, one: pa.Table, other: pa.Table, order: list[str]) -> dict[str, str]:
@@ -82,5 +82,5 @@ def _sorted(table: pa.Table, order: list[str]) -> dict[str, list[str]]:
 
 
 def _first(left: list[str], right: list[str]) -> str:
-    at = next(i for i, pair in enumerate(zip(left, right, strict=True)) if pair[0] != pair[1])
-    return f"row {at}: {left[at]} against {right[at]}"
+    index = next(i for i, pair in enumerate(zip(left, right, strict=True)) if pair[0] != pair[1])
+    return f"row {index}: {left[index]} against {right[index]}"

@@ -103,10 +103,10 @@ def test_a_broken_trigger_is_named_by_both_spark_engines(session: kv.Session) ->
     sender.send(BATCHES[0])
     sender.close()
     plan = planned(stream, "session", Failing())
-    told = "window trigger Failing does not return one bool for each of"
-    with pytest.raises(OperatorError, match=told):
+    given = "window trigger Failing does not return one bool for each of"
+    with pytest.raises(OperatorError, match=given):
         plan.collect()
     query = plan.start(kv.MemorySink())
-    with pytest.raises(OperatorError, match=told):
+    with pytest.raises(OperatorError, match=given):
         query.process_all_available()
     query.stop()

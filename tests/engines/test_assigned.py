@@ -112,10 +112,10 @@ def test_a_broken_assigner_is_named_by_both_spark_engines(session: kv.Session) -
     sender.send(BATCHES[0])
     sender.close()
     plan = stream.watermark("at", 0).window(Failing()).agg(kv.count())
-    told = "window assigner Failing gives a window that does not contain the row"
-    with pytest.raises(OperatorError, match=told):
+    given = "window assigner Failing gives a window that does not contain the row"
+    with pytest.raises(OperatorError, match=given):
         plan.collect()
     query = plan.start(kv.MemorySink())
-    with pytest.raises(OperatorError, match=told):
+    with pytest.raises(OperatorError, match=given):
         query.process_all_available()
     query.stop()

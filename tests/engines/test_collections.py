@@ -67,13 +67,13 @@ def test_queries_take_functions_of_elements(session: kv.Session) -> None:
     planned = context.sql(QUERY)
     assert planned is not None
     driver = Driver(planned)
-    found = driver.send(ROWS).results.to_pylist() + driver.close().results.to_pylist()
-    assert sorted((r["joined"], r["n"], r["total"]) for r in found) == wanted
+    actual = driver.send(ROWS).results.to_pylist() + driver.close().results.to_pylist()
+    assert sorted((r["joined"], r["n"], r["total"]) for r in actual) == wanted
     stream, sender = session.memory_stream(SCHEMA)
     session.register("rows", stream.watermark("at", 0))
     sender.send(ROWS)
     sender.close()
-    asked = session.sql(QUERY)
-    assert asked is not None
-    results = asked.collect().to_pylist()
+    requested = session.sql(QUERY)
+    assert requested is not None
+    results = requested.collect().to_pylist()
     assert sorted((r["joined"], r["n"], r["total"]) for r in results) == wanted

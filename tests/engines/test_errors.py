@@ -41,9 +41,9 @@ FAILING: dict[str, tuple[type[KrishivError], Callable[[Any], Any]]] = {
 
 def gist(problem: BaseException) -> str:
     """What was wrong and what was got, without the place an engine may add."""
-    found = re.search(r"[^\n]*\(got: [^\n]*Hint: [^\n]*", str(problem))
-    assert found is not None, str(problem)
-    return found[0].partition("(got:")[0].rpartition(": ")[2].strip()
+    actual = re.search(r"[^\n]*\(got: [^\n]*Hint: [^\n]*", str(problem))
+    assert actual is not None, str(problem)
+    return actual[0].partition("(got:")[0].rpartition(": ")[2].strip()
 
 
 @pytest.mark.parametrize("what", FAILING)

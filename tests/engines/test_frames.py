@@ -85,9 +85,9 @@ def test_dots_and_backticks_in_names(session: Session, tmp_path: Path) -> None:
         session.read_json(str(tmp_path / "rows"), made.schema),
     ):
         plan = stream.watermark("at", 0).key_by(*names).tumbling_window(10).agg(first(col("s")).alias("s`."))
-        found = plan.collect().sort_by("x y").to_pylist()
-        assert [r["a`b"] for r in found] == [0, 1, 2]
-        assert found[1]["s`."] == {"c.`d": 1}
+        actual = plan.collect().sort_by("x y").to_pylist()
+        assert [r["a`b"] for r in actual] == [0, 1, 2]
+        assert actual[1]["s`."] == {"c.`d": 1}
 
 
 def every_type() -> pa.RecordBatch:

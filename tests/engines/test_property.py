@@ -24,7 +24,7 @@ _GIVEN: Final = os.environ.get("KRISHIV_ENGINE_SEED")
 _ROUNDS: Final = max(1, int(os.environ.get("KRISHIV_EXAMPLES", "40")) // 40)
 SEEDS: Final = [int(_GIVEN)] if _GIVEN else [20, *(random.randrange(1 << 30) for _ in range(_ROUNDS - 1))]
 QUERIES: Final = [
-    (seed, window, TIMES[(at + number) % len(TIMES)]) for number, seed in enumerate(SEEDS) for at, window in enumerate(WINDOWS)
+    (seed, window, TIMES[(i + number) % len(TIMES)]) for number, seed in enumerate(SEEDS) for i, window in enumerate(WINDOWS)
 ]
 
 
@@ -69,10 +69,10 @@ def agree(session: Session, seed: int, window: str, time: object) -> None:
     bounded, streamed = on_spark(session, work)
     what = {case.column: case.what for case in work.cases}
     keys = [key_name(t) for t in KEY_TYPES]
-    found = [
+    actual = [
         f"{engine}, {what.get(column, column)}: {how}"
         for engine, seen in (("bounded", bounded), ("streaming", streamed))
         for column, how in differences(driver, seen, keys).items()
     ]
     again = f'KRISHIV_ENGINE_SEED={seed} python -m pytest tests/engines/test_property.py -m "" -k "{window} and engines_agree"'
-    assert not found, "\n".join([f"driver against {line}" for line in found] + [f"repeat: {again}"])
+    assert not actual, "\n".join([f"driver against {line}" for line in actual] + [f"repeat: {again}"])

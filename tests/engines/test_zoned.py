@@ -46,8 +46,8 @@ TIMES = st.one_of(
 
 
 def values(expr: Expr, times: list[dt.datetime | None], type_: pa.DataType) -> list[Any]:
-    found: list[Any] = evaluate(expr, pa.table({"t": pa.array(times, type_)})).to_pylist()
-    return [v.replace(tzinfo=None) if isinstance(v, dt.datetime) else v for v in found]
+    actual: list[Any] = evaluate(expr, pa.table({"t": pa.array(times, type_)})).to_pylist()
+    return [v.replace(tzinfo=None) if isinstance(v, dt.datetime) else v for v in actual]
 
 
 @given(times=st.lists(TIMES, min_size=1, max_size=30), zone=st.sampled_from(ZONES))

@@ -41,9 +41,9 @@ def by_driver(in_utc: list[str]) -> set[str]:
 
 @pytest.mark.spark
 def test_on_spark(by_driver: set[str]) -> None:
-    found = printed("spark", ZONES[0])
-    assert by_driver <= set(found)
-    assert {line.partition(":")[0] for line in set(found) - by_driver} == {"sql", "json", "read", "frame", "made"}
+    actual = printed("spark", ZONES[0])
+    assert by_driver <= set(actual)
+    assert {line.partition(":")[0] for line in set(actual) - by_driver} == {"sql", "json", "read", "frame", "made"}
 
 
 @pytest.mark.slow

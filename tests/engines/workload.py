@@ -136,7 +136,7 @@ def workload(seed: int, window: str, time: pa.DataType) -> Workload:
     schema = pa.schema(fields)
     aggs, cases = _aggs(seed, rng, list(WINDOWS).index(window))
     cases += [Case(key_name(t), f"key {t}") for t in KEY_TYPES]
-    batches = tuple(_batch(rng, schema, at) for at in range(5))
+    batches = tuple(_batch(rng, schema, i) for i in range(5))
     return Workload(seed, window, time, schema, batches, tuple(aggs), tuple(cases))
 
 

@@ -34,7 +34,7 @@ ROWS: Final = [
         "ms": int(moment.replace(tzinfo=UTC).timestamp() * 1_000),
         "txt": moment.isoformat(" "),
     }
-    for naive, moment in ((at % 2, moment) for at, moment in enumerate(MOMENTS))
+    for naive, moment in ((i % 2, moment) for i, moment in enumerate(MOMENTS))
 ]
 EXPRESSIONS: Final = (
     "cast(n as string)",
@@ -94,28 +94,30 @@ VALID: Final = pa.table(
 
 def computed(stream: Any) -> Any:
     """A result for each row, with all expressions."""
-    for at, text in enumerate(EXPRESSIONS):
-        stream = stream.with_column(f"x{at}", text)
-    aggregates = [first(f"x{at}").alias(f"x{at}") for at in range(len(EXPRESSIONS))]
+    for i, text in enumerate(EXPRESSIONS):
+        stream = stream.with_column(f"x{i}", text)
+    aggregates = [first(f"x{i}").alias(f"x{i}") for i in range(len(EXPRESSIONS))]
     return stream.watermark("ms", 0).key_by("txt").tumbling_window("1 day").agg(*aggregates)
 
 
 def plans(make: Callable[[], Any]) -> dict[str, Any]:
     """Plans by name, over streams that `make` gives."""
-    found: dict[str, Any] = {"expressions": computed(make())}
+    actual: dict[str, Any] = {"expressions": computed(make())}
     for time in ("at", "n"):
         for zone in ("UTC", "America/New_York", "Asia/Kolkata"):
             days = calendar_window("day", zone)
-            found[f"days of {zone} by {time}"] = make().watermark(time, 0).window(days).agg(count())
+            actual[f"days of {zone} by {time}"] = make().watermark(time, 0).window(days).agg(count())
         of_day = kv.min("n").alias("least"), kv.max("d").alias("day"), first("at"), kv.collect_list("n").alias("all")
-        found[f"tumbling by {time}"] = make().watermark(time, 0).tumbling_window("1 day").agg(count(), *of_day)
-    found["keys"] = make().watermark("ms", 0).key_by("n", "at", "d").tumbling_window("1 day").agg(count())
-    at, day = dt.datetime(2024, 3, 10, 3), dt.date(2024, 3, 10)
-    later = make().filter((col("at") >= at) & (col("n") >= at) & (col("d") >= day) & (col("at") >= at.replace(tzinfo=UTC)))
-    found["filters"] = later.watermark("at", 0).tumbling_window("1 day").agg(count())
+        actual[f"tumbling by {time}"] = make().watermark(time, 0).tumbling_window("1 day").agg(count(), *of_day)
+    actual["keys"] = make().watermark("ms", 0).key_by("n", "at", "d").tumbling_window("1 day").agg(count())
+    moment, day = dt.datetime(2024, 3, 10, 3), dt.date(2024, 3, 10)
+    later = make().filter(
+        (col("at") >= moment) & (col("n") >= moment) & (col("d") >= day) & (col("at") >= moment.replace(tzinfo=UTC))
+    )
+    actual["filters"] = later.watermark("at", 0).tumbling_window("1 day").agg(count())
     looked = make().lookup_join(VALID, "k", at="n", validity=("since", "until")).watermark("n", 0)
-    found["lookup"] = looked.key_by("v").tumbling_window("1 day").agg(count())
-    return found
+    actual["lookup"] = looked.key_by("v").tumbling_window("1 day").agg(count())
+    return actual
 
 
 def told(name: str, answer: Any) -> None:

@@ -87,9 +87,9 @@ def aggregated() -> kv.ResultStream:
 
 def driver() -> Driver:
     """A driver that has seen rows."""
-    found = Driver(aggregated())
-    found.send(ROWS)
-    return found
+    actual = Driver(aggregated())
+    actual.send(ROWS)
+    return actual
 
 
 def sql() -> SqlContext:
@@ -411,8 +411,8 @@ def _stages() -> Iterator[Call]:
     yield Call("LookBackStream.pairs", lambda: timed().lookback_window(5).pairs, {})
     panes = timed().time_interval_window(kv.TimeIntervalWindowOptions(10.0))
     yield Call("PaneStream.on_events", lambda: lambda h: panes.on_events(h), {"h": compat.PaneHandler()})
-    told = {"aggs": (), "submits": None}
-    yield Call("on_events, more", lambda: lambda aggs, submits: panes.on_events(Kept(), aggs=aggs, submits=submits), told)
+    given = {"aggs": (), "submits": None}
+    yield Call("on_events, more", lambda: lambda aggs, submits: panes.on_events(Kept(), aggs=aggs, submits=submits), given)
     yield Call("drop_duplicates", lambda: timed().drop_duplicates, {"columns": "user", "within": 5})
     yield Call("drop_duplicates, results", lambda: aggregated().drop_duplicates, {"columns": "user", "within": 5})
     yield Call("WindowedStream.reduce", lambda: windowed().reduce, {"column": "n", "function": larger})

@@ -39,40 +39,40 @@ ROWS: Final[list[dict[str, Any]]] = [
 ]
 
 
-def completed(found: object) -> ResultStream | None:
+def completed(actual: object) -> ResultStream | None:
     """A whole pipeline that uses what was found; None where there is none."""
     start = stream_of(SCHEMA)
     timed = start.watermark("at", 0)
-    if isinstance(found, ResultStream):
-        return found
-    if isinstance(found, WindowedStream):
-        return found.agg(count())
-    if isinstance(found, KeyedStream):
-        return completed(found.tumbling_window(10_000))
-    if isinstance(found, (Stream, KeyedUntimedStream)):
-        schema = found.schema if isinstance(found, Stream) else found._stream.schema
+    if isinstance(actual, ResultStream):
+        return actual
+    if isinstance(actual, WindowedStream):
+        return actual.agg(count())
+    if isinstance(actual, KeyedStream):
+        return completed(actual.tumbling_window(10_000))
+    if isinstance(actual, (Stream, KeyedUntimedStream)):
+        schema = actual.schema if isinstance(actual, Stream) else actual._stream.schema
         name = next((f.name for f in schema if pa.types.is_timestamp(f.type) or pa.types.is_int64(f.type)), None)
-        return None if name is None else completed(found.watermark(name, 0))
-    if isinstance(found, AggCall):
-        return timed.tumbling_window(10_000).agg(found.alias("found"))
-    if isinstance(found, Expr):
-        return completed(start.with_column("found", found))
-    return _with_value(start, timed, found)
+        return None if name is None else completed(actual.watermark(name, 0))
+    if isinstance(actual, AggCall):
+        return timed.tumbling_window(10_000).agg(actual.alias("found"))
+    if isinstance(actual, Expr):
+        return completed(start.with_column("found", actual))
+    return _with_value(start, timed, actual)
 
 
-def _with_value(start: Stream, timed: KeyedStream, found: object) -> ResultStream | None:
-    if isinstance(found, WatermarkSpec):
-        return completed(start.with_watermark(found, "at"))
-    if isinstance(found, MultiSourceWatermarkSpec):
-        return completed(start.with_watermark(found, "at", source_column="user"))
-    if isinstance(found, Trigger):
-        return completed(timed.trigger(found))
-    if isinstance(found, SlidingWindows):
-        return completed(timed.windowed_by(found))
-    if isinstance(found, TimeIntervalWindowOptions):
-        return completed(timed.time_interval_window(found))
-    if isinstance(found, StateTtlConfig):
-        return completed(timed.with_state_ttl(found))
+def _with_value(start: Stream, timed: KeyedStream, actual: object) -> ResultStream | None:
+    if isinstance(actual, WatermarkSpec):
+        return completed(start.with_watermark(actual, "at"))
+    if isinstance(actual, MultiSourceWatermarkSpec):
+        return completed(start.with_watermark(actual, "at", source_column="user"))
+    if isinstance(actual, Trigger):
+        return completed(timed.trigger(actual))
+    if isinstance(actual, SlidingWindows):
+        return completed(timed.windowed_by(actual))
+    if isinstance(actual, TimeIntervalWindowOptions):
+        return completed(timed.time_interval_window(actual))
+    if isinstance(actual, StateTtlConfig):
+        return completed(timed.with_state_ttl(actual))
     return None
 
 

@@ -46,9 +46,9 @@ def lines_of(draw: Choose, count: int) -> list[bytes]:
         user, x = draw.choice(["a", "bä", "", "c d"]), draw.choice(["0.5", "-1e300", "3", ""])
         line = f"{n},{user},{n * 100},{x}".encode()
         for _ in range(draw.choice([0, 0, 1, 2])):
-            at = draw.randrange(len(line) + 1)
-            end = min(len(line), at + draw.choice([0, 1, 3]))
-            line = line[:at] + draw.choice((b"", *TOKENS)) + line[end:]
+            i = draw.randrange(len(line) + 1)
+            end = min(len(line), i + draw.choice([0, 1, 3]))
+            line = line[:i] + draw.choice((b"", *TOKENS)) + line[end:]
         out.append(line)
     return out
 

@@ -84,24 +84,24 @@ def rows_of(draw: Choose, count: int) -> list[Row]:
 
 def damaged(draw: Choose, data: bytes, spare: int = 0) -> bytes:
     """One to three accidents, none in the first bytes that are to be spared."""
-    found = bytearray(data)
+    actual = bytearray(data)
     for _ in range(draw.randrange(1, 4)):
-        at = draw.randrange(spare, len(found) + 1)
-        end = min(len(found), at + draw.choice([1, 2, 8, 40]))
+        i = draw.randrange(spare, len(actual) + 1)
+        end = min(len(actual), i + draw.choice([1, 2, 8, 40]))
         kind = draw.randrange(7)
-        if kind == 0 and at < len(found):
-            found[at] ^= 1 << draw.randrange(8)
+        if kind == 0 and i < len(actual):
+            actual[i] ^= 1 << draw.randrange(8)
         elif kind == 1:
-            del found[at:end]
+            del actual[i:end]
         elif kind == 2:
-            found[at:at] = found[at:end]
+            actual[i:i] = actual[i:end]
         elif kind in (3, 4):
-            found[at:at] = draw.choice(TOKENS)
+            actual[i:i] = draw.choice(TOKENS)
         elif kind == 5 and draw.random() < 0.3:
-            del found[at:]
+            del actual[i:]
         else:
-            found[at:end] = draw.randbytes(end - at)
-    return bytes(found)
+            actual[i:end] = draw.randbytes(end - i)
+    return bytes(actual)
 
 
 def read(reader: type[FileReader], path: Path, rules: Rules, **more: Any) -> tuple[list[pa.RecordBatch], list[Malformed]]:
@@ -138,10 +138,10 @@ class Number(str):
 def judged(line: bytes) -> list[Row] | None:
     """The rows of a line by Python's own reader; None where a line is none."""
     try:
-        found = json.loads(line.decode(), object_pairs_hook=list, parse_int=Number, parse_float=Number, parse_constant=Number)
+        actual = json.loads(line.decode(), object_pairs_hook=list, parse_int=Number, parse_float=Number, parse_constant=Number)
     except (ValueError, RecursionError):
         return None
-    objects = [found] if line.strip().startswith(b"{") else found
+    objects = [actual] if line.strip().startswith(b"{") else actual
     if not isinstance(objects, list) or not objects or not all(isinstance(o, list) for o in objects):
         return None
     out = [_row(pairs) for pairs in objects]
@@ -152,12 +152,12 @@ def _row(pairs: Any) -> Row | None:
     if not all(isinstance(p, tuple) for p in pairs):
         return None
     values = {name: _of_name(name, pairs) for name in SCHEMA.names}
-    if not any(values.values()) or any(len(found) > 1 for found in values.values()):
+    if not any(values.values()) or any(len(actual) > 1 for actual in values.values()):
         return None
     row: Row = dict.fromkeys(SCHEMA.names)
-    for name, found in values.items():
+    for name, actual in values.items():
         try:
-            row[name] = None if not found or found[0] is None else READ[name](found[0])
+            row[name] = None if not actual or actual[0] is None else READ[name](actual[0])
         except (ValueError, TypeError, UnicodeError):
             return None
     return row
@@ -197,7 +197,7 @@ READ: Final = {"id": _whole, "at": _whole, "x": _real, "user": _text}
 
 @MANY
 @given(st.integers(0, 2**63))
-def test_lines_are_rows_or_malformed_whatever_stands_beside_them(seed: int) -> None:
+def test_lines_are_rows_or_malformed_whatever_is_next_to_them(seed: int) -> None:
     draw = random.Random(seed)
     whole = [json.dumps(row, ensure_ascii=draw.random() < 0.5).encode() + b"\n" for row in rows_of(draw, 12)]
     data = damaged(draw, b"".join(whole), spare=len(whole[0]))  # the first line says how names are spelt
@@ -209,10 +209,10 @@ def test_lines_are_rows_or_malformed_whatever_stands_beside_them(seed: int) -> N
         path.write_bytes(data)
         batches, aside = read(JsonReader, path, ASIDE, known=NAMES)
         said = refused(JsonReader, path, known=NAMES)
-    found = [row for batch in batches for row in batch.to_pylist()]
+    actual = [row for batch in batches for row in batch.to_pylist()]
     assert [(m.line, m.text) for m in aside] == bad
-    assert len(found) == len(wanted) == counted(batches)
-    for got, row in zip(found, wanted, strict=True):
+    assert len(actual) == len(wanted) == counted(batches)
+    for got, row in zip(actual, wanted, strict=True):
         assert repr(got) == repr(row if row["user"] is not AS_WRITTEN else {**row, "user": got["user"]})
     assert (said is None) == (not bad)
     if said:
@@ -249,7 +249,7 @@ KINDS: Final[dict[str, tuple[type[FileReader], Callable[[Choose, list[Row]], byt
 @pytest.mark.parametrize("kind", KINDS)
 @MANY
 @given(st.integers(0, 2**63))
-def test_a_file_gives_all_its_rows_or_is_told_to_break_off(kind: str, seed: int) -> None:
+def test_a_file_gives_all_its_rows_or_is_reported_to_break_off(kind: str, seed: int) -> None:
     """Values within a page may be others where no checksum guards them; their number may not, nor may any be no value."""
     draw = random.Random(seed)
     reader, written, more = KINDS[kind]
@@ -259,12 +259,12 @@ def test_a_file_gives_all_its_rows_or_is_told_to_break_off(kind: str, seed: int)
         path.write_bytes(damaged(draw, written(draw, rows)))
         batches, aside = read(reader, path, ASIDE, **more)
         said = refused(reader, path, **more)
-    found = sum(batch.num_rows for batch in batches)
+    actual = sum(batch.num_rows for batch in batches)
     assert (said is None) == (not aside)
-    assert counted(batches) == found
+    assert counted(batches) == actual
     if aside:
-        assert found == 0 or aside[-1].line is not None or f"after {found} rows" in aside[-1].problem
+        assert actual == 0 or aside[-1].line is not None or f"after {actual} rows" in aside[-1].problem
         assert said and f"/a.{kind}" in said
     else:
-        assert found == len(rows)
+        assert actual == len(rows)
     event("malformed" if aside else "whole")

@@ -104,8 +104,8 @@ def fault_of(call: Call, parameter: str, make: Callable[[], Any]) -> str | None:
 @pytest.mark.parametrize("name", CALLS)
 def test_a_wrong_value_is_refused_at_the_call_with_a_hint(name: str) -> None:
     call = CALLS[name]
-    found = {(p, label): fault_of(call, p, make) for p in call.parameters for label, make in WRONG.items()}
-    assert {where: fault for where, fault in found.items() if fault} == {}
+    actual = {(p, label): fault_of(call, p, make) for p in call.parameters for label, make in WRONG.items()}
+    assert {where: fault for where, fault in actual.items() if fault} == {}
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -114,9 +114,9 @@ def test_what_is_right_is_accepted(name: str) -> None:
     parameter, value = next(iter(call.good.items()), (None, None))
     if parameter is None or name in NEEDS_A_SESSION or name.endswith(", 2"):
         return
-    found = completed(call.with_one(parameter, value))
-    if found is not None:
-        run(found)
+    actual = completed(call.with_one(parameter, value))
+    if actual is not None:
+        run(actual)
 
 
 NEEDS_A_SESSION = {n for n in CALLS if n.split(".")[-1] in ("run", "collect", "collect_with_aggs", "start", "to_dataframe")}

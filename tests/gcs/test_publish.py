@@ -65,11 +65,11 @@ def test_a_kill_at_each_step_is_mended_by_the_next_run(used: Google, monkeypatch
     left = [after]
 
     def step(real: Any) -> Any:
-        def stepping(*args: Any, **told: Any) -> Any:
+        def stepping(*args: Any, **options: Any) -> Any:
             if left[0] == 0:
                 raise Killed
             left[0] -= 1
-            return real(*args, **told)
+            return real(*args, **options)
 
         return stepping
 
@@ -101,8 +101,8 @@ def test_who_is_overtaken_while_it_publishes_ends_there(used: Google, monkeypatc
     blob = type(used.bucket().blob("x"))
     real = blob.rewrite
 
-    def overtaken(*args: Any, **told: Any) -> Any:
-        done = real(*args, **told)
+    def overtaken(*args: Any, **options: Any) -> Any:
+        done = real(*args, **options)
         monkeypatch.undo()
         publisher(used, "overtaken").publish(0, written(used, "overtaken", 0, 1, 2))
         return done
@@ -120,8 +120,8 @@ def test_a_copy_whose_answer_was_lost_is_taken_for_done(used: Google, monkeypatc
     blob = type(used.bucket().blob("x"))
     real = blob.rewrite
 
-    def unheard(*args: Any, **told: Any) -> Any:
-        real(*args, **told)
+    def unheard(*args: Any, **options: Any) -> Any:
+        real(*args, **options)
         raise PreconditionFailed("it is there")  # what the store says to the same request again
 
     monkeypatch.setattr(blob, "rewrite", unheard)
@@ -130,13 +130,13 @@ def test_a_copy_whose_answer_was_lost_is_taken_for_done(used: Google, monkeypatc
     assert used.files("unheard/") == ["unheard/new"] and used.read("unheard/new") == b"1"
 
 
-def test_a_large_copy_is_asked_for_until_it_is_done(used: Google, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_copy_is_polled_until_it_is_done(used: Google, monkeypatch: pytest.MonkeyPatch) -> None:
     blob = type(used.bucket().blob("x"))
     real, tokens = blob.rewrite, []
 
-    def slowly(self: Any, source: Any, token: str | None = None, **told: Any) -> Any:
+    def slowly(self: Any, source: Any, token: str | None = None, **options: Any) -> Any:
         tokens.append(token)
-        return real(self, source, **told) if token == "second" else ("second" if token else "first", 1, 3)
+        return real(self, source, **options) if token == "second" else ("second" if token else "first", 1, 3)
 
     monkeypatch.setattr(blob, "rewrite", slowly)
     used.put("large/old", b"1")

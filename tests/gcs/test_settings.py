@@ -59,9 +59,9 @@ def test_options_become_settings() -> None:
     ],
 )
 def test_wrong_options_are_refused(options: Any, text: str) -> None:
-    with pytest.raises(PlanError, match=text) as told:
+    with pytest.raises(PlanError, match=text) as error:
         Session.builder().storage_options(options)
-    assert "nobodymaysee" not in str(told.value)
+    assert "nobodymaysee" not in str(error.value)
 
 
 def test_the_settings_in_use(used: Google) -> None:
@@ -80,9 +80,9 @@ def test_paths_are_read_as_hadoop_reads_them(used: Google) -> None:
     assert place_of("gs://streams/a") == place_of("gcs://streams/a/")
     with pytest.raises(PlanError, match=r"a path names no bucket .*write gs://bucket"):
         file_system("gs:///x")
-    with pytest.raises(PlanError, match="a path holds credentials") as told:
+    with pytest.raises(PlanError, match="a path holds credentials") as error:
         file_system("gs://nobodymaysee@streams/x")
-    assert "nobodymaysee" not in str(told.value)
+    assert "nobodymaysee" not in str(error.value)
 
 
 def test_files_are_whole(used: Google) -> None:
@@ -101,18 +101,18 @@ def test_folders_ask_for_no_right_to_the_bucket_and_make_none(recorder: Recorder
     store.make_folder(root)
     store.make_folder("bucket")
     assert store.entries(root) == []
-    asked = [path for path, _ in recorder.asked]
-    assert asked.count("/upload/storage/v1/b/bucket/o") == 1 and "/storage/v1/b" not in asked
+    requested = [path for path, _ in recorder.asked]
+    assert requested.count("/upload/storage/v1/b/bucket/o") == 1 and "/storage/v1/b" not in requested
 
 
-def test_a_bucket_that_is_not_there_is_told(used: Google) -> None:
+def test_a_bucket_that_is_not_there_is_reported(used: Google) -> None:
     check_google(used.url("any"))
     with pytest.raises(EnvironmentSetupError, match="gs://nowhere/any cannot be reached: there is no such bucket"):
         check_google("gs://nowhere/any")
 
 
 @pytest.mark.slow
-def test_a_store_that_is_not_there_is_told_in_seconds(used: Google) -> None:
+def test_a_store_that_is_not_there_is_reported_in_seconds(used: Google) -> None:
     settings.use({**used.settings, "fs.gs.storage.root.url": "http://127.0.0.1:1"})
     since = time.monotonic()
     with pytest.raises(EnvironmentSetupError, match="no store answers there"):
@@ -121,7 +121,7 @@ def test_a_store_that_is_not_there_is_told_in_seconds(used: Google) -> None:
 
 
 @pytest.mark.slow
-def test_a_store_that_says_nothing_is_told_in_seconds(used: Google) -> None:
+def test_a_store_that_says_nothing_is_reported_in_seconds(used: Google) -> None:
     """It takes the connection, as a machine behind a wall that keeps what is sent to it."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         settings.use({**used.settings, "fs.gs.storage.root.url": f"http://127.0.0.1:{silent.getsockname()[1]}"})
@@ -143,7 +143,7 @@ class Recorder:
 @pytest.fixture
 def recorder(used: Google) -> Iterator[Recorder]:
     """It listens while a test runs."""
-    found = Recorder("")
+    actual = Recorder("")
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def __getattr__(self, name: str) -> Any:
@@ -154,11 +154,11 @@ def recorder(used: Google) -> Iterator[Recorder]:
         def answer(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
             token = self.path == "/token"
-            found.asked.append((self.path.partition("?")[0], self.headers.get("Authorization") or ""))
+            actual.asked.append((self.path.partition("?")[0], self.headers.get("Authorization") or ""))
             said = {"access_token": "given", "expires_in": 3_600, "token_type": "Bearer"} if token else {"items": []}
             body = json.dumps(said).encode()
             bucket = self.path.partition("?")[0] == "/storage/v1/b/bucket"  # Google's client looks at it by the way
-            self.send_response(403 if bucket else 200 if token else found.answers)
+            self.send_response(403 if bucket else 200 if token else actual.answers)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -169,8 +169,8 @@ def recorder(used: Google) -> Iterator[Recorder]:
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    found.endpoint = f"http://127.0.0.1:{server.server_port}"
-    yield found
+    actual.endpoint = f"http://127.0.0.1:{server.server_port}"
+    yield actual
     server.shutdown()
     server.server_close()
 
@@ -200,7 +200,7 @@ def test_a_key_file_signs_the_requests_of_arrow_and_of_google(recorder: Recorder
     assert os.environ.get("GOOGLE_APPLICATION_CREDENTIALS") == before
 
 
-def test_credentials_that_are_refused_are_told(recorder: Recorder, tmp_path: Path) -> None:
+def test_credentials_that_are_refused_are_reported(recorder: Recorder, tmp_path: Path) -> None:
     settings.use({"fs.gs.storage.root.url": recorder.endpoint, "fs.gs.auth.type": "UNAUTHENTICATED"})
     for answer in (401, 403):
         recorder.answers = answer
@@ -218,9 +218,9 @@ def test_credentials_that_are_refused_are_told(recorder: Recorder, tmp_path: Pat
     with pytest.raises(EnvironmentSetupError, match=r"the key file cannot be used .*none\.json"):
         check_google("gs://bucket/x")
     (tmp_path / "none.json").write_text("no key")
-    with pytest.raises(EnvironmentSetupError, match="the key file cannot be used") as told:
+    with pytest.raises(EnvironmentSetupError, match="the key file cannot be used") as error:
         check_google("gs://bucket/x")
-    assert "no key" not in str(told.value)
+    assert "no key" not in str(error.value)
 
 
 def test_without_credentials_the_error_says_so(used: Google, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_other_settings_make_another_connection(used: Google) -> None:
     assert client() is not one and file_system("gs://streams/x")[0] is not other
 
 
-def test_without_the_connector_spark_is_told_what_it_lacks(used: Google, session: Session) -> None:
+def test_without_the_connector_spark_is_reported_what_it_lacks(used: Google, session: Session) -> None:
     with pytest.raises(EnvironmentSetupError, match=r"Spark has no file system for gs:// .*put Google's connector"):
         check_stores(session.spark, [used.url("in")])
     with pytest.raises(PlanError, match="Spark reads and writes Google's store as gs://"):
@@ -252,7 +252,7 @@ def test_without_the_connector_spark_is_told_what_it_lacks(used: Google, session
 def test_a_store_that_fails_is_no_damaged_checkpoint() -> None:
     trace = "Job aborted: CANNOT_LOAD_STATE_STORE gs://b/cp/state/0/1.zip\nCaused by: {}"
     failed = "com.google.cloud.hadoop.repackaged.gcs.com.google.api.client.http.HttpResponseException: 503"
-    lost = lost_file(RuntimeError(trace.format(failed)), "q", "/c")
-    assert "the store did not take or give a file" in str(lost) and "as whole as before" in str(lost)
+    missing = lost_file(RuntimeError(trace.format(failed)), "q", "/c")
+    assert "the store did not take or give a file" in str(missing) and "as whole as before" in str(missing)
     gone = lost_file(RuntimeError(trace.format("java.io.FileNotFoundException: gs://b/cp/state/0/1.zip")), "q", "/c")
     assert "gs://b/cp/state/0/1.zip cannot be read" in str(gone)

@@ -19,10 +19,10 @@ def verdict(engine: Engine, case: Case) -> tuple[str, str]:
     if reason is not None:
         return "skip", reason
     try:
-        found = differences(case, engine.run(case))
+        actual = differences(case, engine.run(case))
     except Exception as error:  # one case that breaks must not hide the others
         return "FAIL", f"raised {type(error).__name__}: {error}"
-    return ("FAIL", "; ".join(found)) if found else ("ok", "")
+    return ("FAIL", "; ".join(actual)) if actual else ("ok", "")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

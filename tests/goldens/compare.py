@@ -24,21 +24,21 @@ def differences(case: Case, seen: Observed, expect: Expect | None = None) -> lis
     steps_known = all(w.step is not None for w in written)
     # An engine that cannot tell steps runs to the end of input, and closes what would still be open (§2.5).
     final = [sign.result(r) for r in (*want.final, *(() if steps_known else want.still_open))]
-    found: list[str] = []
+    actual: list[str] = []
     for part in case.compare:
         if part == "final" and case.emit != "retractions":
-            found += _final(case, written, final)
+            actual += _final(case, written, final)
         elif part in ("final", "net"):
-            found += _net(written, final)
+            actual += _net(written, final)
         elif part == "late":
-            found += _late(seen, want)
+            actual += _late(seen, want)
         elif part == "emissions":
-            found += _emissions(case, written, expected, seen.may_lag)
+            actual += _emissions(case, written, expected, seen.may_lag)
         elif part == "watermark":
-            found += _watermark(seen, want)
+            actual += _watermark(seen, want)
         else:
             raise ValueError(f"{case.id}: nothing known of how to compare {part!r}")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(actual))
 
 
 class _Normal:
@@ -110,24 +110,24 @@ def _net(written: Sequence[Written], final: Sequence[Result]) -> list[str]:
 def _unfounded(written: Sequence[Written]) -> list[str]:
     """Withdrawals of what does not stand at that point of the log."""
     standing: Counter[Result] = Counter()
-    found = []
+    actual = []
     for w in written:
         standing[w.row] += 1 if w.op == "+" else -1
         if standing[w.row] < 0:
-            found.append(f"net: withdrawn though it did not stand{_at(w.step)}: {show(w.row)}")
+            actual.append(f"net: withdrawn though it did not stand{_at(w.step)}: {show(w.row)}")
             standing[w.row] = 0
-    return found[:SHOWN]
+    return actual[:SHOWN]
 
 
 def _late(seen: Observed, want: Expect) -> list[str]:
-    found = []
+    actual = []
     if isinstance(seen.late, int):
         if seen.late != len(want.late):
-            found.append(f"late: expected {len(want.late)} rows, got {seen.late}")
+            actual.append(f"late: expected {len(want.late)} rows, got {seen.late}")
     else:
         rows = [row for row in seen.late if row.reason != "null_time"]
         steps_known = all(row.step is not None for row in rows)
-        found += _unlike("late", _late_keys(want.late, steps_known), _late_keys(rows, steps_known))
+        actual += _unlike("late", _late_keys(want.late, steps_known), _late_keys(rows, steps_known))
     null_rows = seen.null_ts_dropped
     if null_rows is None and not isinstance(seen.late, int) and any(r.reason == "null_time" for r in seen.late):
         null_rows = sum(row.reason == "null_time" for row in seen.late)
@@ -136,8 +136,8 @@ def _late(seen: Observed, want: Expect) -> list[str]:
         ("unassigned", want.unassigned, seen.unassigned),
     ):
         if got is not None and got != expected:
-            found.append(f"{name}: expected {expected}, got {got}")
-    return found
+            actual.append(f"{name}: expected {expected}, got {got}")
+    return actual
 
 
 def _late_keys(rows: Iterable[LateRow], steps_known: bool) -> list[str]:
@@ -150,12 +150,12 @@ def _emissions(case: Case, written: Sequence[Written], expected: Sequence[Writte
         written, expected = _without_repeats(written), _without_repeats(expected)
     panes_known = all(w.pane is not None for w in written)
     got, want = _steps_of(written, panes_known), _steps_of(expected, panes_known)
-    found = []
+    actual = []
     for line in dict.fromkeys([*want, *got]):
         have, need = sorted(got.get(line, [])), sorted(want.get(line, []))
         if len(have) != len(need) or not all(_same_step(n, h, may_lag) for n, h in zip(need, have, strict=True)):
-            found.append(f"emissions: {_line(line)}: expected {_steps(need)}, got {_steps(have)}")
-    return found[:SHOWN] + (_unfounded(written) if case.emit == "retractions" else [])
+            actual.append(f"emissions: {_line(line)}: expected {_steps(need)}, got {_steps(have)}")
+    return actual[:SHOWN] + (_unfounded(written) if case.emit == "retractions" else [])
 
 
 UNKNOWN = -1  # stands for a step the engine cannot tell

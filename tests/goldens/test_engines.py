@@ -19,10 +19,10 @@ SOME = CASES if os.environ.get("KRISHIV_GOLDENS") == "all" else [*CORPUS[::16], 
 
 
 def _holds(engine: str, case: Case) -> None:
-    found = engine_named(engine)
-    if unsupported_by(found) & set(case.tags):
+    actual = engine_named(engine)
+    if unsupported_by(actual) & set(case.tags):
         pytest.skip("a feature the semantics do not define")
-    assert differences(case, found.run(case)) == []
+    assert differences(case, actual.run(case)) == []
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)

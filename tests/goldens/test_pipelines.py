@@ -64,18 +64,18 @@ def plan(case: dict[str, Any], opened: dict[str, kv.Stream], late: kv.MemorySink
         return context.sql(case["query"])
     if case["op"] == "dedup":
         return timed.drop_duplicates("key", within=case["within"], duplicates="side_output")
-    at: Any = timed
+    moment: Any = timed
     for number, stage in enumerate(case["stages"]):
         if "lag" in stage:
-            at = at.watermark("window_time", stage["lag"])
+            moment = moment.watermark("window_time", stage["lag"])
         if "filter" in stage:
-            at = at.filter(stage["filter"])
+            moment = moment.filter(stage["filter"])
         if "dedup" in stage:
-            at = at.drop_duplicates(*stage["dedup"], within=stage["within"])
+            moment = moment.drop_duplicates(*stage["dedup"], within=stage["within"])
         else:
-            at = windowed(at, stage)
-        assert at is not timed or not number
-    return at
+            moment = windowed(moment, stage)
+        assert moment is not timed or not number
+    return moment
 
 
 def windowed(at: Any, stage: dict[str, Any]) -> Any:
@@ -113,10 +113,10 @@ class Seen:
 
     def check(self, case: dict[str, Any], counters: dict[str, int], *, by_step: bool = True) -> None:
         """Compare with what was worked out."""
-        found, wanted = self.results, [tuple(row) for row in case["results"]]
+        actual, wanted = self.results, [tuple(row) for row in case["results"]]
         if not by_step:
-            found, wanted = [row[1:] for row in found], [row[1:] for row in wanted]
-        assert sorted(map(repr, found)) == sorted(map(repr, wanted))
+            actual, wanted = [row[1:] for row in actual], [row[1:] for row in wanted]
+        assert sorted(map(repr, actual)) == sorted(map(repr, wanted))
         assert {name: sorted(ids) for name, ids in self.refused.items()} == {
             name: case[name] for name in ("late", "duplicate") if case.get(name)
         }

@@ -21,8 +21,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def hdfs() -> Iterator[Server]:
     """A namenode and datanodes on free ports."""
-    with running() as found:
-        yield found
+    with running() as actual:
+        yield actual
 
 
 @pytest.fixture

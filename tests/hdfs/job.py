@@ -15,9 +15,9 @@ def main(work: str) -> None:
     with settings.get_or_create() as session:
         late = SideOutputLateEventHandler(ParquetSink(f"{work}/late"))
         read = session.read_parquet(f"{work}/in", SCHEMA, streaming=True, max_files_per_batch=1)
-        found = plan(lambda: read, "tumbling", late)
+        actual = plan(lambda: read, "tumbling", late)
         batches = Batches.available_now(flush=True)
-        found.start(ParquetSink(f"{work}/out"), checkpoint=f"{work}/checkpoint", batches=batches).await_termination()
+        actual.start(ParquetSink(f"{work}/out"), checkpoint=f"{work}/checkpoint", batches=batches).await_termination()
     store, root = store_at(work)
     store.put(f"{root}/done", b"")
 

@@ -81,7 +81,7 @@ def running(port: int | None = None) -> Iterator[Server]:
 def _started(gateway: JavaGateway, folder: str, port: int) -> Server:
     hadoop = gateway.jvm.org.apache.hadoop
     http, *others = free_ports(1 + 3 * _DATANODES)
-    told = {
+    given = {
         "fs.defaultFS": f"hdfs://127.0.0.1:{port}",
         "dfs.namenode.http-address": f"127.0.0.1:{http}",
         "dfs.namenode.name.dir": f"file://{folder}/name",
@@ -93,7 +93,7 @@ def _started(gateway: JavaGateway, folder: str, port: int) -> Server:
         "dfs.datanode.hostname": "127.0.0.1",
     }
     settings = hadoop.conf.Configuration()
-    for key, value in told.items():
+    for key, value in given.items():
         settings.set(key, str(value))
     hadoop.metrics2.lib.DefaultMetricsSystem.setMiniClusterMode(True)  # both in one process
     hadoop.hdfs.server.namenode.NameNode.format(settings)
@@ -119,11 +119,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("fetch", "run"))
     parser.add_argument("--port", type=int, default=9000)
-    told = parser.parse_args()
-    if told.what == "fetch":
+    given = parser.parse_args()
+    if given.what == "fetch":
         print(f"{len(JARS.fetch())} jars in {JARS.cache()}")
         return
-    with running(told.port) as hdfs, contextlib.suppress(KeyboardInterrupt):
+    with running(given.port) as hdfs, contextlib.suppress(KeyboardInterrupt):
         print(f"HDFS at {hdfs.root}; Ctrl-C ends it", flush=True)
         while True:
             time.sleep(1)

@@ -63,8 +63,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, hdfs: Server) -> Place
 def names(place: Place, **selector: Any) -> list[str]:
     """What is in a folder, as paths below it."""
     store, root = place
-    found = store.arrow.get_file_info(pafs.FileSelector(root, **selector))
-    return sorted(each.path.removeprefix(f"{root}/") for each in found)
+    actual = store.arrow.get_file_info(pafs.FileSelector(root, **selector))
+    return sorted(each.path.removeprefix(f"{root}/") for each in actual)
 
 
 class TestAsOnDisk:
@@ -199,7 +199,7 @@ class TestHdfs:
         other = pickle.loads(pickle.dumps(system))
         assert other == system and Store(other, "").read(f"{root}/file") == b"1"
 
-    def test_a_file_is_read_to_its_end_though_its_last_block_is_told_later(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_file_is_read_to_its_end_though_its_last_block_is_reported_later(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """So it is behind a namenode that lets files be closed before the datanodes have reported all blocks."""
 
         class Opened(io.BytesIO):
@@ -213,8 +213,8 @@ class TestHdfs:
                 assert whence == io.SEEK_SET and offset <= len(self)
                 return super().seek(offset)
 
-        def client(*told: bytes) -> Callable[[str], Any]:
-            files = iter([Opened(each) for each in told])
+        def client(*given: bytes) -> Callable[[str], Any]:
+            files = iter([Opened(each) for each in given])
             return lambda host: SimpleNamespace(
                 read=lambda path: next(files), get_file_info=lambda path: SimpleNamespace(length=7)
             )
@@ -269,7 +269,7 @@ class TestHdfs:
         """
         subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=60)
 
-    def test_a_file_nobody_closed_is_written_anew(self, hdfs: Server, place: Place) -> None:
+    def test_a_file_nobody_closed_is_written_again(self, hdfs: Server, place: Place) -> None:
         """A writer that died has it open; HDFS lets another one write it in its stead."""
         store, root = place
         program = f"""
@@ -297,8 +297,8 @@ class TestHdfs:
 
     def test_replication_and_blocks_as_they_were_set(self, hdfs: Server, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         store, root = place
-        told = {"dfs.replication": "1", "dfs.blocksize": "8k"}
-        monkeypatch.setattr(hdfs_client, "hdfs_settings", lambda: told)
+        given = {"dfs.replication": "1", "dfs.blocksize": "8k"}
+        monkeypatch.setattr(hdfs_client, "hdfs_settings", lambda: given)
         store.put(f"{root}/file", b"1" * 20_000)
         status = hdfs_client.hdfs_client(hdfs.root.removeprefix("hdfs://")).get_file_info(f"{root}/file")
         assert (status.replication, status.blocksize, status.length) == (1, 8_192, 20_000)
@@ -314,8 +314,8 @@ class TestHdfs:
                 stream.write(part)
         assert system.get_file_info(f"{root}/large").size == 300 << 20
         with system.open_input_file(f"{root}/large") as file:
-            for at in (0, 127, 128, 200, 299):
-                file.seek(at << 20)
+            for moment in (0, 127, 128, 200, 299):
+                file.seek(moment << 20)
                 assert file.read(1 << 20) == part
             file.seek((128 << 20) - 10)
             assert file.read(20) == part[-10:] + part[:10]

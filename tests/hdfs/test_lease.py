@@ -32,8 +32,8 @@ def checkpoint(hdfs: Server) -> str:
 def note_of(checkpoint: str) -> dict[str, Any]:
     """What the note says; nothing without one."""
     data = read_at(f"{checkpoint}/krishiv/lease.json")
-    found: dict[str, Any] = {} if data is None else json.loads(unsealed(data, "note", ""))
-    return found
+    actual: dict[str, Any] = {} if data is None else json.loads(unsealed(data, "note", ""))
+    return actual
 
 
 def change(checkpoint: str, **values: Any) -> None:

@@ -53,7 +53,7 @@ def test_a_memory_stream_over_restarts(session: Session, hdfs: Server) -> None:
         query = query_plan.start(ParquetSink(f"{work}/out 1%"), checkpoint=f"{work}/check point")
         batch = [row(seeded.choice("abc"), step * 700 + seeded.randrange(-900, 900)) for _ in range(20)]
         sender.send(batch)
-        told = driver.send(batch)
+        given = driver.send(batch)
         if step == 2:
             sender.close()
         query.process_all_available()
@@ -67,8 +67,8 @@ def test_a_memory_stream_over_restarts(session: Session, hdfs: Server) -> None:
             store, commits = store_at(f"{work}/check point/commits")
             last = max(int(name) for name in files_in(f"{work}/check point/commits") if name.isdigit())
             store.delete(f"{commits}/{last}")
-        expected += found(told.results)
-        refused += told.late["at"].to_pylist()
+        expected += found(given.results)
+        refused += given.late["at"].to_pylist()
     expected += found(driver.close().results)
     assert found(dataset(f"{work}/out 1%")) == sorted(expected, key=repr)
     assert sorted(dataset(f"{work}/late")["at"].to_pylist()) == sorted(refused) != []
@@ -102,9 +102,9 @@ def run_on(session: Session, work: str, *, last: bool) -> None:
     """Run a query to the end of the files there are, from wherever it was."""
     late = SideOutputLateEventHandler(ParquetSink(f"{work}/late"))
     read = session.read_parquet(f"{work}/in", SCHEMA, streaming=True, max_files_per_batch=1)
-    found = plan(lambda: read, "tumbling", late)
+    actual = plan(lambda: read, "tumbling", late)
     batches = Batches.available_now(flush=last)
-    found.start(JsonSink(f"{work}/out"), checkpoint=f"{work}/checkpoint", batches=batches).await_termination()
+    actual.start(JsonSink(f"{work}/out"), checkpoint=f"{work}/checkpoint", batches=batches).await_termination()
 
 
 def test_files_over_a_restart_by_the_name_of_a_service(service: Session, tmp_path: Path) -> None:
@@ -119,9 +119,9 @@ def test_files_over_a_restart_by_the_name_of_a_service(service: Session, tmp_pat
     driver = Driver(plan(lambda: stream_of(SCHEMA), "tumbling", SideOutputLateEventHandler(MemorySink())))
     for number, path in enumerate(files):
         store.put(f"{root}/{path.name}", path.read_bytes())
-        told = [driver.send(pq.read_table(path)), *([driver.close()] if number else [])]
-        expected += sum((counted(step.results.to_pylist()) for step in told), Counter())
-        late += sum((counted(step.late.to_pylist()) for step in told), Counter())
+        given = [driver.send(pq.read_table(path)), *([driver.close()] if number else [])]
+        expected += sum((counted(step.results.to_pylist()) for step in given), Counter())
+        late += sum((counted(step.late.to_pylist()) for step in given), Counter())
         run_on(service, work, last=bool(number))
     assert counted(dataset(f"{work}/out", "json").to_pylist()) == expected
     assert counted(dataset(f"{work}/late").to_pylist()) == late

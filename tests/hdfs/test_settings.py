@@ -74,7 +74,7 @@ class TestSettings:
         done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60)
         assert done.stdout == "Stores() Directory\n", done.stderr
 
-    def test_a_client_is_made_anew_when_settings_change(self, hdfs: Server) -> None:
+    def test_a_client_is_made_again_when_settings_change(self, hdfs: Server) -> None:
         host = hdfs.root.removeprefix("hdfs://")
         one = hdfs_client(host)
         assert hdfs_client(host) is one
@@ -95,9 +95,9 @@ class TestSettings:
 
 class TestRefused:
     def test_nobody_answers(self) -> None:
-        told = refused(f"hdfs://127.0.0.1:{closed_port()}/x")
-        assert "/x cannot be reached: no namenode answers (got: Connection refused" in told
-        assert "spark.hadoop.fs.defaultFS" in told
+        given = refused(f"hdfs://127.0.0.1:{closed_port()}/x")
+        assert "/x cannot be reached: no namenode answers (got: Connection refused" in given
+        assert "spark.hadoop.fs.defaultFS" in given
 
     def test_names_that_are_unknown(self) -> None:
         assert "hdfs://nowhere/x cannot be reached: no namenode of this name is known" in refused("hdfs://nowhere/x")
@@ -114,9 +114,9 @@ class TestRefused:
         yield f"{hdfs.root}{root}"
 
     def test_a_user_that_may_not(self, stranger: str) -> None:
-        told = refused(f"{stranger}/out", written=True)
-        assert f"{stranger}/out cannot be reached: the user may not do that (got: Permission denied: user=stranger" in told
-        assert "\n" not in told
+        given = refused(f"{stranger}/out", written=True)
+        assert f"{stranger}/out cannot be reached: the user may not do that (got: Permission denied: user=stranger" in given
+        assert "\n" not in given
         store, root = store_at(stranger)
         with pytest.raises(PermissionError, match="user=stranger"):
             store.put(f"{root}/file", b"1")

@@ -112,7 +112,7 @@ def test_the_command_of_an_example_is_one_that_krishiv_takes(file: str) -> None:
 
 def test_the_job_of_the_examples_runs(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
-    rows = [{"user": "a", "at": at, "amount": 2} for at in (0, 1_000, 80_000)]
+    rows = [{"user": "a", "at": moment, "amount": 2} for moment in (0, 1_000, 80_000)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in/a.parquet")
     done = subprocess.run(
         [sys.executable, "-m", "krishiv_py", "run", f"{MANIFEST.with_name('orders.py')}:orders", "--until-idle"],

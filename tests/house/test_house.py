@@ -85,9 +85,9 @@ def test_a_stream_without_text_needs_no_sql_parser() -> None:
         "s = stream_of(pa.schema([('at', pa.int64())])).filter(col('at') > 0).watermark('at', 0); "
         "Driver(s.tumbling_window(10).agg(count())).send([{'at': 1}])"
     )
-    found = loaded_by(program)
-    assert "krishiv_py.kernels.registry" in found
-    assert [m for m in found if m.startswith(("sqlglot", "krishiv_py.sql"))] == []
+    actual = loaded_by(program)
+    assert "krishiv_py.kernels.registry" in actual
+    assert [m for m in actual if m.startswith(("sqlglot", "krishiv_py.sql"))] == []
 
 
 def lazy_names(tree: ast.Module) -> dict[str, str]:
@@ -200,7 +200,7 @@ def undocumented(thing: Callable[..., Any]) -> list[str]:
 
 def test_parameters_are_documented() -> None:
     routines = {name: thing for name, thing in PUBLIC.items() if inspect.isroutine(thing)}
-    assert {name: found for name, thing in routines.items() if (found := undocumented(thing))} == {}
+    assert {name: actual for name, thing in routines.items() if (actual := undocumented(thing))} == {}
 
 
 def drawn_tree(text: str) -> dict[str, str]:
@@ -208,15 +208,15 @@ def drawn_tree(text: str) -> dict[str, str]:
     parents: dict[str, str] = {}
     path: list[tuple[int, str]] = []
     for line in text.splitlines():
-        found = re.match(r"^([\s│├└─]*)(\w+Error|KrishivError)\b", line)
-        if not found:
+        actual = re.match(r"^([\s│├└─]*)(\w+Error|KrishivError)\b", line)
+        if not actual:
             continue
-        depth = len(found.group(1))
+        depth = len(actual.group(1))
         while path and path[-1][0] >= depth:
             path.pop()
         if path:
-            parents[found.group(2)] = path[-1][1]
-        path.append((depth, found.group(2)))
+            parents[actual.group(2)] = path[-1][1]
+        path.append((depth, actual.group(2)))
     return parents
 
 
@@ -226,7 +226,7 @@ def test_the_exception_tree_is_as_drawn() -> None:
     assert drawn_tree(errors.__doc__ or "") == real
 
 
-def test_the_builtin_beside_each_exception_is_as_drawn() -> None:
+def test_the_builtin_next_to_each_exception_is_as_drawn() -> None:
     for name, builtin in re.findall(r"(\w+Error) .*\(also (\w+)\)", errors.__doc__ or ""):
         assert issubclass(getattr(errors, name), getattr(builtins, builtin)), name
 
@@ -238,7 +238,7 @@ def test_the_readme_shows_the_quickstart() -> None:
     assert shown.group(1) in (ROOT / "examples" / "quickstart.py").read_text()
 
 
-def test_what_pyspark_asks_for_at_run_time_is_installed_with_the_library() -> None:
+def test_what_pyspark_needs_at_run_time_is_installed_with_the_library() -> None:
     # PySpark declares neither, but refuses mapInArrow and transformWithState without them.
     declared = [line for line in metadata.requires("krishiv_py") or () if "extra ==" not in line]
     assert {"pandas", "protobuf"} <= {re.split(r"[<>=]", line)[0] for line in declared}
@@ -268,7 +268,7 @@ KNOWS_KINDS = (
 SHARED_OF_OPERATIONS = {"windows.base", "joins.sides"}
 
 
-def test_an_operation_is_asked_and_not_told_apart_by_its_class() -> None:
+def test_an_operation_is_called_and_not_distinguished_by_its_class() -> None:
     """Only those who make operations, and the operators of a kind, know the class of a window, a join or deduplication."""
     knowing = {}
     for file, tree in TREES.items():
@@ -291,7 +291,7 @@ def test_a_class_has_a_name_of_its_own() -> None:
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(f"{file}:{node.lineno}")
-    assert {name: found for name, found in places.items() if len(found) > 1 and name not in SAME_NAMES} == {}
+    assert {name: actual for name, actual in places.items() if len(actual) > 1 and name not in SAME_NAMES} == {}
 
 
 def test_a_docstring_is_a_sentence_and_no_indirect_question() -> None:

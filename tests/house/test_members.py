@@ -18,8 +18,8 @@ LISTED = re.compile(r"^(\*{0,2}\w+(?:, \w+)*)(?: : .*)?\n    \S", re.MULTILINE)
 def classes() -> dict[str, type]:
     """Return the classes of the reference by their entries."""
     places = [(entry, *entry.rpartition(".")[::2]) for entry in entries() if entry != "krishiv_py.errors"]
-    found = {entry: getattr(importlib.import_module(module), name) for entry, module, name in places}
-    return {entry: cls for entry, cls in found.items() if inspect.isclass(cls) and not issubclass(cls, (BaseException, Enum))}
+    actual = {entry: getattr(importlib.import_module(module), name) for entry, module, name in places}
+    return {entry: cls for entry, cls in actual.items() if inspect.isclass(cls) and not issubclass(cls, (BaseException, Enum))}
 
 
 def bases(cls: type) -> list[type]:
@@ -29,12 +29,12 @@ def bases(cls: type) -> list[type]:
 
 def documented(cls: type) -> set[str]:
     """Return the members that a page shows: those with a text of their own, and those that the text of the class lists."""
-    found: set[str] = set()
+    actual: set[str] = set()
     for base in bases(cls):
-        found |= {name for name, member in vars(base).items() if is_method(member) and member.__doc__}
+        actual |= {name for name, member in vars(base).items() if is_method(member) and member.__doc__}
         for names in LISTED.findall(inspect.cleandoc(base.__doc__ or "")):
-            found |= set(names.split(", "))
-    return found
+            actual |= set(names.split(", "))
+    return actual
 
 
 def is_method(member: object) -> bool:

@@ -48,9 +48,9 @@ def test_every_public_name_has_an_entry(module: str) -> None:
 
 
 def test_every_entry_is_there_once_and_names_something() -> None:
-    found = entries()
-    assert sorted(set(found)) == sorted(found)
-    for name in found:
+    actual = entries()
+    assert sorted(set(actual)) == sorted(actual)
+    for name in actual:
         thing: object = krishiv_py
         if name.count(".") > 1:
             thing = importlib.import_module(name.rpartition(".")[0])

@@ -27,8 +27,8 @@ def built(stream: Any) -> Any:
 
 def batch(number: int, rows: int) -> pa.RecordBatch:
     """Rows of a few users, in order."""
-    at = [number * 20 + n // 10 for n in range(rows)]
-    return pa.record_batch([[n * 7 % 50 for n in range(rows)], at, list(range(rows))], schema=ARROW)
+    i = [number * 20 + n // 10 for n in range(rows)]
+    return pa.record_batch([[n * 7 % 50 for n in range(rows)], i, list(range(rows))], schema=ARROW)
 
 
 def calls(profile: cProfile.Profile) -> int:

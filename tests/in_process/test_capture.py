@@ -189,12 +189,12 @@ def test_two_plans_are_compared(session: Session, tmp_path: Path) -> None:
     capture = Capture(path, old)
     assert capture.compare(old, old).counts == {"same": len(results), "changed": 0, "only_old": 0, "only_new": 0}
     few = job(stream_of(SCHEMA).filter("amount <> 7 AND user <> 'u0'"))
-    found = capture.compare(old, few)
+    actual = capture.compare(old, few)
     gone = len([row for row in results if row["user"] == "u0"])
-    assert (found.counts["only_old"], found.counts["changed"] > 0, found.counts["only_new"]) == (gone, True, 0)
-    changed = [row for row in found.rows.to_pylist() if row["change"] == "changed"]
+    assert (actual.counts["only_old"], actual.counts["changed"] > 0, actual.counts["only_new"]) == (gone, True, 0)
+    changed = [row for row in actual.rows.to_pylist() if row["change"] == "changed"]
     assert all(row["total_old"] != row["total_new"] for row in changed)
-    assert "only old" in str(found) and "<table" in found._repr_html_()
+    assert "only old" in str(actual) and "<table" in actual._repr_html_()
 
 
 def test_other_lags_are_tried(session: Session, tmp_path: Path) -> None:

@@ -35,15 +35,15 @@ def keyed(schema: str = SCHEMA, late: int = 0) -> Any:
 
 def batches(seed: int, n: int = 6) -> list[Rows]:
     """Rows a little out of order; each amount is the number of the row, so that a sum says which rows are in it."""
-    chance, at, found = random.Random(seed), 0, []
+    chance, i, actual = random.Random(seed), 0, []
     for batch in range(n):
         rows: Rows = []
         for _ in range(12):
-            at += chance.randrange(0, 8_000)
-            time = at - chance.randrange(0, 45_000)
+            i += chance.randrange(0, 8_000)
+            time = i - chance.randrange(0, 45_000)
             rows.append({"user": chance.choice("abcd"), "at": time, "amount": 1 << (len(rows) % 12 + 12 * (batch % 4))})
-        found.append(rows)
-    return found
+        actual.append(rows)
+    return actual
 
 
 def run(driver: Driver, sent: list[Rows], *, end: bool = False) -> tuple[Rows, Rows]:
@@ -78,15 +78,15 @@ def test_aggregates_are_added_removed_renamed_and_moved(kind: str, at: int, tmp_
     aggs = min("amount").alias("low"), max("amount").alias("highest"), count().alias("n"), avg("at").alias("mean")
     old = windows.agg(count(), sum("amount").alias("gone"), max("amount").alias("top"))
     new, whole = windows.agg(*aggs, completeness=True), windows.agg(*aggs, ids=collect_list("id"))
-    before, _, found, _ = _through(old, new, tmp_path, sent, at)
+    before, _, actual, _ = _through(old, new, tmp_path, sent, at)
     expected, _ = run(Driver(whole), sent, end=True)
     for row in expected:
         row["complete"] = builtin_min(row.pop("ids")) >= 12 * at
         if not row["complete"]:
             row["low"] = row["mean"] = None
     names = ("user", "window_start", "window_end", "n", "highest", "low", "mean", "complete")
-    assert plainly(found, *names) == plainly(expected[len(before) :], *names)
-    assert {row["complete"] for row in found} == {True, False}
+    assert plainly(actual, *names) == plainly(expected[len(before) :], *names)
+    assert {row["complete"] for row in actual} == {True, False}
 
 
 @pytest.mark.parametrize("kind", ["tumbling", "hopping", "session", "lookback"])
@@ -97,20 +97,20 @@ def test_allowed_lateness_becomes_another(kind: str, was: int, now: int, tmp_pat
     def totals(late: int) -> Any:
         return OPERATORS[kind](keyed(late=late)).agg(count(), sum("amount").alias("total"))
 
-    for at in (2, 4):
-        sent = batches(7 + at, 8)
-        before, late_before, found, late = _through(totals(was), totals(now), tmp_path / str(at), sent, at)
-        windows = [(row["user"], row["window_start"], row["window_end"]) for row in before + found]
+    for moment in (2, 4):
+        sent = batches(7 + moment, 8)
+        before, late_before, actual, late = _through(totals(was), totals(now), tmp_path / str(moment), sent, moment)
+        windows = [(row["user"], row["window_start"], row["window_end"]) for row in before + actual]
         if kind != "lookback":  # rows of equal time have equal windows
             assert len(windows) == len(set(windows))
         rows = [row for batch in sent for row in batch]
         if kind in ("tumbling", "session"):  # each row that is not late is in one window
-            assert builtin_sum(row["count"] for row in before + found) == len(rows) - len(late_before) - len(late)
+            assert builtin_sum(row["count"] for row in before + actual) == len(rows) - len(late_before) - len(late)
         assert {row["reason"] for row in late} <= {"late"}
-        expected, expected_late = _replayed(kind, was, now, sent, at)
+        expected, expected_late = _replayed(kind, was, now, sent, moment)
         assert plainly(late_before + late, "user", "at", "amount") == plainly(expected_late, "user", "at", "amount")
         if kind == "tumbling":
-            assert plainly(before + found, "user", "window_start", "count", "total") == expected
+            assert plainly(before + actual, "user", "window_start", "count", "total") == expected
 
 
 def _replayed(kind: str, was: int, now: int, sent: list[Rows], at: int) -> tuple[list[tuple[Any, ...]], Rows]:
@@ -164,15 +164,15 @@ def test_emission_becomes_another(kind: str, was: str, now: str, tmp_path: Path)
         return OPERATORS[kind](stream).agg(count(), sum("amount").alias("total"))
 
     sent = batches(3)
-    before, _, found, _ = _through(totals(was), totals(now), tmp_path, sent, 3)
+    before, _, actual, _ = _through(totals(was), totals(now), tmp_path, sent, 3)
     expected, _ = run(Driver(totals("final")), sent, end=True)
     stands: dict[tuple[Any, ...], Any] = {}
-    for row in before + found:
+    for row in before + actual:
         if row.get("op", "+I") in ("+I", "+U"):
             stands[row["user"], row["window_start"]] = row["total"]
     assert stands == {(row["user"], row["window_start"]): row["total"] for row in expected}
     if now == "final":
-        assert len(found) == len({(row["user"], row["window_start"]) for row in found})
+        assert len(actual) == len({(row["user"], row["window_start"]) for row in actual})
 
 
 @pytest.mark.parametrize("kind", OPERATORS)
@@ -185,10 +185,10 @@ def test_types_become_wider(kind: str, wider: str, tmp_path: Path) -> None:
         aggs = sum("amount").alias("total"), avg("amount").alias("mean"), max("amount").alias("top")
         return operator(keyed(f"user string, at bigint, amount {type_}")).agg(*aggs)
 
-    before, _, found, _ = _through(totals(narrow), totals(wide), tmp_path, sent, 3)
+    before, _, actual, _ = _through(totals(narrow), totals(wide), tmp_path, sent, 3)
     expected, _ = run(Driver(totals(wide)), sent, end=True)
     names = ("user", "window_start", "window_end", "total", "mean", "top")
-    assert plainly(before + found, *names) == plainly(expected, *names)
+    assert plainly(before + actual, *names) == plainly(expected, *names)
 
 
 def test_whole_numbers_become_decimals(tmp_path: Path) -> None:
@@ -203,9 +203,9 @@ def test_whole_numbers_become_decimals(tmp_path: Path) -> None:
     first = Driver(totals("bigint"))
     run(first, sent[:3])
     driver = Driver(totals("decimal(20,2)"), savepoint=first.savepoint(str(tmp_path / "one")))
-    found = driver.state().to_pylist()
+    actual = driver.state().to_pylist()
     expected = first.state().to_pylist()
-    assert [(r["total"], r["low"]) for r in found] == [(r["total"], r["low"]) for r in expected]
+    assert [(r["total"], r["low"]) for r in actual] == [(r["total"], r["low"]) for r in expected]
 
 
 def test_a_stage_is_added_reset_and_dropped(tmp_path: Path) -> None:
@@ -221,20 +221,20 @@ def test_a_stage_is_added_reset_and_dropped(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"names a stage that is not there .*'per_minute'"):
         Driver(minutes(30_000), savepoint=path, on_change={"per_hour": "reset"})
     driver = Driver(minutes(30_000), savepoint=path, on_change={"per_minute": "reset"})
-    found, _ = run(driver, sent[3:], end=True)
+    actual, _ = run(driver, sent[3:], end=True)
     newest = sorted(row["at"] for rows in sent[:3] for row in rows)[-1]
     whole, _ = run(Driver(minutes(30_000)), sent, end=True)
     expected = [row for row in whole if row["window_start"] >= newest]
-    assert [row for row in found if row["complete"]] == expected
-    assert all(row["count"] is None and row["window_start"] < newest for row in found if not row["complete"])
+    assert [row for row in actual if row["complete"]] == expected
+    assert all(row["count"] is None and row["window_start"] < newest for row in actual if not row["complete"])
     chained = minutes(60_000).tumbling_window(600_000).agg(sum("count").alias("n")).named("per_hour")
     driver = Driver(chained, savepoint=path)
     run(driver, sent[3:])
     again = driver.savepoint(str(tmp_path / "two"))
     with pytest.raises(CheckpointError, match=r"per_hour: the plan has no stage .*'per_hour': 'drop'"):
         Driver(minutes(60_000), savepoint=again)
-    found, _ = run(Driver(minutes(60_000), savepoint=again, on_change={"per_hour": "drop"}), [], end=True)
-    assert found == run(Driver(minutes(60_000)), sent, end=True)[0][-len(found) :]
+    actual, _ = run(Driver(minutes(60_000), savepoint=again, on_change={"per_hour": "drop"}), [], end=True)
+    assert actual == run(Driver(minutes(60_000)), sent, end=True)[0][-len(actual) :]
 
 
 def test_unnamed_stages_keep_their_names_when_others_come(tmp_path: Path) -> None:
@@ -244,8 +244,8 @@ def test_unnamed_stages_keep_their_names_when_others_come(tmp_path: Path) -> Non
     run(first, sent[:3])
     path = first.savepoint(str(tmp_path / "one"))
     chained = minutes.tumbling_window(600_000).agg(sum("count").alias("n"))
-    found, _ = run(Driver(chained, savepoint=path), sent[3:], end=True)
-    assert found
+    actual, _ = run(Driver(chained, savepoint=path), sent[3:], end=True)
+    assert actual
 
 
 def test_a_column_of_the_source_is_added_to_deduplication(tmp_path: Path) -> None:
@@ -256,9 +256,9 @@ def test_a_column_of_the_source_is_added_to_deduplication(tmp_path: Path) -> Non
     ]
     for number, make in enumerate(makes):
         sent = batches(6)
-        before, _, found, _ = _through(make(keyed()), make(keyed(wide)), tmp_path / str(number), sent, 3)
+        before, _, actual, _ = _through(make(keyed()), make(keyed(wide)), tmp_path / str(number), sent, 3)
         expected, _ = run(Driver(make(keyed())), sent, end=True)
-        assert plainly(before + found, "user") == plainly(expected, "user")
+        assert plainly(before + actual, "user") == plainly(expected, "user")
 
 
 def test_the_difference_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

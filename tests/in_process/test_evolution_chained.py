@@ -25,19 +25,19 @@ def test_an_aggregate_is_added_twice_in_a_row(kind: str, tmp_path: Path) -> None
     for number, plan in enumerate(plans[1:], 1):
         given += len(run(driver, sent[2 * number - 2 : 2 * number])[0])
         driver = Driver(plan, savepoint=driver.savepoint(str(tmp_path / str(number)))).restarted()
-    found, _ = run(driver, sent[4:], end=True)
+    actual, _ = run(driver, sent[4:], end=True)
     expected = run(Driver(plans[2]), sent, end=True)[0][given:]
     once = Driver(plans[0])
     run(once, sent[:2])
     one = Driver(plans[2], savepoint=once.savepoint(str(tmp_path / "total")))
-    totals = plainly(run(one, sent[2:], end=True)[0][-len(found) :], "user", "window_start", "window_end", "total")
-    assert plainly(found, "user", "window_start", "window_end", "total") == totals
-    assert plainly(found, "user", "window_start", "window_end", "count") == plainly(
+    totals = plainly(run(one, sent[2:], end=True)[0][-len(actual) :], "user", "window_start", "window_end", "total")
+    assert plainly(actual, "user", "window_start", "window_end", "total") == totals
+    assert plainly(actual, "user", "window_start", "window_end", "count") == plainly(
         expected, "user", "window_start", "window_end", "count"
     )
-    tops = {row["top"] is None for row in found}
+    tops = {row["top"] is None for row in actual}
     assert tops == {True, False}
-    assert all(row["top"] is None for row in found if row["total"] is None)
+    assert all(row["top"] is None for row in actual if row["total"] is None)
 
 
 @pytest.mark.parametrize("kind", OPERATORS)
@@ -66,8 +66,8 @@ def test_a_plan_and_the_number_of_workers_change_in_one_step(kind: str, was: int
         for rows in sent[3:]:
             sender.send(rows)
             query.process_all_available()
-        found = query.results().to_pylist()
+        actual = query.results().to_pylist()
         query.stop()
     names = ("user", "window_start", "window_end", "count", "mean")
-    assert found
-    assert plainly(found, *names) == plainly(expected, *names)
+    assert actual
+    assert plainly(actual, *names) == plainly(expected, *names)

@@ -63,7 +63,7 @@ def judged(counters: dict[str, int]) -> dict[str, int]:
 @given(name=st.sampled_from(sorted(PLANS)), sends=SENDS, rising=st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_sends_in_one_batch_give_what_a_batch_for_each_gives(name: str, sends: list[list[Any]], rising: bool) -> None:
-    rows = [[{"key": k, "at": at, "n": n} for k, at, n in send] for send in sends]
+    rows = [[{"key": k, "at": moment, "n": n} for k, moment, n in send] for send in sends]
     if rising:  # a stream that is nearly in order, as most are
         for number, send in enumerate(rows):
             for row in send:
@@ -90,8 +90,8 @@ def test_sends_in_one_batch_give_what_a_batch_for_each_gives(name: str, sends: l
 def test_a_backlog_of_sends_in_order_is_few_batches() -> None:
     with Session.in_process() as session:
         stream, sender = session.memory_stream(SCHEMA)
-        for at in range(500):
-            sender.send([{"key": "a", "at": at * 10, "n": 1}])
+        for i in range(500):
+            sender.send([{"key": "a", "at": i * 10, "n": 1}])
         query = built(stream, "tumbling", None).start(MemorySink())
         query.process_all_available()
         assert query.progress.rows == 500
@@ -112,8 +112,8 @@ def test_a_restarted_query_reads_the_same_sends_in_the_batch_that_was_broken_off
     monkeypatch.setattr(MemorySink, "put", failing)
     with Session.in_process() as session:
         stream, sender = session.memory_stream(SCHEMA, spool=str(tmp_path / "spool"))
-        for at in range(100):
-            sender.send([{"key": "a", "at": at, "n": 1}])
+        for i in range(100):
+            sender.send([{"key": "a", "at": i, "n": 1}])
         query = built(stream, "tumbling", None).start(sink, checkpoint=str(tmp_path / "c"))
         with pytest.raises(Exception, match="no room"):
             query.process_all_available()

@@ -149,8 +149,8 @@ def test_a_batch_that_is_broken_off_anywhere_is_run_once(
         again.process_all_available()
         again.stop()
         assert again.progress.rows == 6
-    found = {row["user"]: row["all"] for row in pq.read_table(out).to_pylist()}
-    assert found == {"a": [2, 3], "b": [1, 2]}
+    actual = {row["user"]: row["all"] for row in pq.read_table(out).to_pylist()}
+    assert actual == {"a": [2, 3], "b": [1, 2]}
 
 
 def test_the_end_of_a_source_is_known_to_every_clock(session: Session) -> None:
@@ -421,9 +421,9 @@ def test_queries_over_one_table_have_versions_of_their_own(session: Session) -> 
     stream, sender = session.memory_stream("item string, at bigint")
     plan = stream.lookup_join(table, "item", reload="10 us")
     queries = [plan.start(MemorySink(), name=name) for name in ("one", "two")]
-    for at in range(6):
-        now[0] = 4 * at
-        sender.send([{"item": "a", "at": at}])
+    for i in range(6):
+        now[0] = 4 * i
+        sender.send([{"item": "a", "at": i}])
         for query in queries:
             query.process_all_available()
     seen = [[row["n"] for row in query.results().to_pylist()] for query in queries]

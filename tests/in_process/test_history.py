@@ -103,8 +103,8 @@ def archive(session: Session, folder: Path, batches: list[list[dict[str, Any]]],
 
 def read(sink: MemorySink) -> list[dict[str, Any]]:
     """All rows of a sink."""
-    found = sink.table()
-    return [] if found is None else found.to_pylist()
+    actual = sink.table()
+    return [] if actual is None else actual.to_pylist()
 
 
 @pytest.mark.parametrize("seam", [0, 3, 6])

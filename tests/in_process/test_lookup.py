@@ -63,9 +63,9 @@ def test_a_lookup_is_what_the_state_has_of_a_key(session: Session, kind: str) ->
         for user, place in (("a", 0), ("b", 2), ("zzz", 1)):
             mask = pc.and_(pc.equal(state["user"], user), pc.equal(state["place"], place))
             wanted = state.filter(mask)
-            found = query.lookup((user, place))
-            assert found.schema == state.schema
-            assert same(found, wanted), kind
+            actual = query.lookup((user, place))
+            assert actual.schema == state.schema
+            assert same(actual, wanted), kind
         both = query.lookup([("a", 0), ("b", 2)])
         assert same(both, pa.concat_tables([query.lookup(("a", 0)), query.lookup(("b", 2))]))
     assert query.lookup([]).num_rows == 0
@@ -79,11 +79,11 @@ def test_a_lookup_is_what_the_state_has_of_a_key(session: Session, kind: str) ->
 def test_windows_that_hold_a_time(session: Session) -> None:
     stream, sender = session.memory_stream("user string, at timestamp")
     query = stream.watermark("at", "1 h").key_by("user").hopping_window("10 min", "5 min").agg(count()).start(MemorySink())
-    at = dt.datetime(2026, 1, 1, 12, 7, tzinfo=dt.timezone.utc)
-    sender.send([{"user": "a", "at": at}, {"user": "a", "at": at + dt.timedelta(minutes=30)}])
+    moment = dt.datetime(2026, 1, 1, 12, 7, tzinfo=dt.timezone.utc)
+    sender.send([{"user": "a", "at": moment}, {"user": "a", "at": moment + dt.timedelta(minutes=30)}])
     query.process_all_available()
     assert query.lookup("a").num_rows == 4
-    assert query.lookup("a", window=at)["window_start"].to_pylist() == [at.replace(minute=0), at.replace(minute=5)]
+    assert query.lookup("a", window=moment)["window_start"].to_pylist() == [moment.replace(minute=0), moment.replace(minute=5)]
     assert query.lookup("a", window="2026-01-01T12:03:00Z")["count"].to_pylist() == [1]
     assert query.lookup("a", window="2026-01-01T13:00:00Z").num_rows == 0
 

@@ -184,8 +184,8 @@ def test_a_damaged_savepoint_is_an_error_that_names_the_file(tmp_path: Path) -> 
     write_bucket(str(tmp_path), 0, 0, BucketContent({}, {"a": pa.table({"x": [1]})}))
     for path in sorted((tmp_path / "stages" / "0" / "00000").iterdir()):
         whole = path.read_bytes()
-        for at in (0, 10, len(whole) // 2, len(whole) - 1):
-            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        for moment in (0, 10, len(whole) // 2, len(whole) - 1):
+            path.write_bytes(whole[:moment] + bytes([whole[moment] ^ 1]) + whole[moment + 1 :])
             with pytest.raises(CheckpointError, match=re.escape(path.name)):
                 read_bucket(str(tmp_path), 0, 0)
         path.write_bytes(whole)

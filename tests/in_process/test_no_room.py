@@ -63,9 +63,9 @@ print(json.dumps({"said": said, "sent": n * 60, "counted": sum(r["count"] for r 
 def test_no_room_is_said_and_the_query_goes_on_when_there_is_room(tmp_path: Path, limit: int) -> None:
     ran = subprocess.run([sys.executable, "-c", CHILD, str(tmp_path), str(limit)], capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr[-2_000:]
-    found = json.loads(ran.stdout.splitlines()[-1])
-    assert found["counted"] == found["sent"] == 1_440
-    assert found["windows"] == 21, "each window once"
-    assert found["said"], "the limit was met"
-    for text in found["said"]:
+    actual = json.loads(ran.stdout.splitlines()[-1])
+    assert actual["counted"] == actual["sent"] == 1_440
+    assert actual["windows"] == 21, "each window once"
+    assert actual["said"], "the limit was met"
+    for text in actual["said"]:
         assert text.startswith(("SpoolError: ", "CheckpointError: ", "OperatorError: ")) and "room" in text, text

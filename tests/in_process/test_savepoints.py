@@ -100,7 +100,7 @@ def test_each_file_that_is_damaged_or_missing_is_named(session: Session, tmp_pat
     assert len(files) == 3
     for file in files:
         data = file.read_bytes()
-        damaged = [data[: len(data) // 2], b"", data + b"x", *(_flipped(data, at) for at in range(0, len(data), 37))]
+        damaged = [data[: len(data) // 2], b"", data + b"x", *(_flipped(data, i) for i in range(0, len(data), 37))]
         for broken in damaged:
             file.write_bytes(broken)
             with pytest.raises(CheckpointError, match=file.name.replace(".", r"\.")):
@@ -128,8 +128,8 @@ def test_outputs_go_on_in_their_folder_unless_the_first_query_went_on(session: S
     sender.send(ROWS[2]), sender.send(ROWS[3])
     new.process_all_available()
     new.stop()
-    found = pq.read_table(tmp_path / "out").to_pylist()
-    assert sorted(map(str, found)) == sorted(map(str, whole()))
+    actual = pq.read_table(tmp_path / "out").to_pylist()
+    assert sorted(map(str, actual)) == sorted(map(str, whole()))
     with pytest.raises(CheckpointError, match="copy of another one"):  # both would write batch 2
         per_minute(stream).start(out, checkpoint=str(tmp_path / "old"))
     with pytest.raises(CheckpointError, match="copy of another one"):

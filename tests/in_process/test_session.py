@@ -164,8 +164,8 @@ def test_files_are_read_as_they_come(session: Session, tmp_path: Path) -> None:
     write(2)
     query.process_all_available()
     query.stop()
-    found = [json.loads(line) for path in (tmp_path / "out").glob("*.json") for line in path.read_text().splitlines()]
-    assert sorted(found, key=repr) == by_driver(*(rows(70, 70 * n) for n in range(3)))
+    actual = [json.loads(line) for path in (tmp_path / "out").glob("*.json") for line in path.read_text().splitlines()]
+    assert sorted(actual, key=repr) == by_driver(*(rows(70, 70 * n) for n in range(3)))
     whole = session.read_parquet(str(tmp_path / "in"))
     assert per_minute(whole).collect().num_rows == 12
 
@@ -211,12 +211,12 @@ def test_several_outputs_and_sql(session: Session, tmp_path: Path) -> None:
     assert query.late_rows().num_rows == 1
     session.register("t", stream, event_time="at", lag=0)
     windows = "TABLE(TUMBLE(TABLE t, DESCRIPTOR(at), INTERVAL '1' MINUTE))"
-    found = session.sql(f"SELECT user, window_start, COUNT(*) AS n FROM {windows} GROUP BY user, window_start, window_end")
-    assert found is not None
-    assert found.collect()["n"].to_pylist()
+    actual = session.sql(f"SELECT user, window_start, COUNT(*) AS n FROM {windows} GROUP BY user, window_start, window_end")
+    assert actual is not None
+    assert actual.collect()["n"].to_pylist()
 
 
-def test_two_queries_beside_each_other(session: Session) -> None:
+def test_two_queries_side_by_side(session: Session) -> None:
     stream, sender = session.memory_stream(SCHEMA)
     queries = [per_minute(stream).start(MemorySink(), name=f"q{n}") for n in range(3)]
     for n in range(5):

@@ -68,8 +68,8 @@ def test_a_savepoint_of_several_workers(session: Session, kind: str, tmp_path: P
 
 def sent(number: int) -> pa.Table:
     """Rows of 40 users in ten seconds each."""
-    at = [number * 10_000 + i * 7 for i in range(1_000)]
-    return pa.table({"user": [i % 40 for i in range(1_000)], "at": at, "amount": list(range(1_000))})
+    index = [number * 10_000 + i * 7 for i in range(1_000)]
+    return pa.table({"user": [i % 40 for i in range(1_000)], "at": index, "amount": list(range(1_000))})
 
 
 def test_what_a_running_query_shows(session: Session, tmp_path: Path) -> None:
@@ -85,8 +85,8 @@ def test_what_a_running_query_shows(session: Session, tmp_path: Path) -> None:
     assert query.state().num_rows == 40
     assert query.pending_keys == 40
     open_ = sorted(query.state().select(["user", "count"]).to_pylist(), key=lambda row: row["user"])
-    found = query.lookup([row["user"] for row in open_]).select(["user", "count"]).to_pylist()
-    assert sorted(found, key=lambda row: row["user"]) == open_
+    actual = query.lookup([row["user"] for row in open_]).select(["user", "count"]).to_pylist()
+    assert sorted(actual, key=lambda row: row["user"]) == open_
     assert query.lookup(99).num_rows == 0 and query.lookup([]).num_rows == 0
     query.stop()
     assert not [t for t in threading.enumerate() if t.name.startswith("krishiv-worker")]

@@ -26,11 +26,11 @@ def cost(kind: str, held: int) -> CountingStore:
     right = stream_of("user bigint, seen bigint, m bigint").watermark("seen", 100_000)
     driver = Driver(KINDS[kind](left, right))
     users = np.arange(held // 2)
-    at = pa.array(1_000_000 + users * 100_000 // len(users))
+    moment = pa.array(1_000_000 + users * 100_000 // len(users))
     driver.send(
         {
-            "left": pa.table({"user": users, "at": at, "n": users}),
-            "right": pa.table({"user": users + held, "seen": at, "m": users}),
+            "left": pa.table({"user": users, "at": moment, "n": users}),
+            "right": pa.table({"user": users + held, "seen": moment, "m": users}),
         }
     )
     store = CountingStore(driver._store)

@@ -47,10 +47,10 @@ def driver_of(stream: Any) -> Driver:
 def test_rows_of_both_sides_are_refused_counted_and_move_no_watermark(
     join: str, where: str, action: Any, reference: Any
 ) -> None:
-    def told(stream: Any, place: str) -> Any:
+    def settings(stream: Any, place: str) -> Any:
         return stream.future_tolerance(60, action, reference) if place == where else stream
 
-    driver = driver_of(told(JOINS[join](told(left(), "left"), told(right(), "right")), "behind"))
+    driver = driver_of(settings(JOINS[join](settings(left(), "left"), settings(right(), "right")), "behind"))
     if reference == "watermark":
         driver.advance_watermark(NOW)
     lefts, rights = [100, 161, 160], [100, 161, 162]
@@ -67,7 +67,7 @@ def test_rows_of_both_sides_are_refused_counted_and_move_no_watermark(
 
 
 @pytest.mark.parametrize("join", ["interval", "as-of", "nearest"])
-def test_results_of_a_stage_are_never_too_far_ahead_and_rows_beside_them_are(join: str) -> None:
+def test_results_of_a_stage_are_never_too_far_ahead_and_rows_next_to_them_are(join: str) -> None:
     driver = driver_of(JOINS[join](counted(left()), right()).future_tolerance(60, "side_output"))
     driver.send({"left": [{"key": "a", "at": 500}], "right": [{"key": "a", "seen": 100}]})
     out = driver.send({"left": [{"key": "a", "at": 600}], "right": [{"key": "a", "seen": 700}]})
@@ -90,6 +90,6 @@ def test_a_tolerance_that_could_refuse_nothing_is_refused() -> None:
 
 def test_a_lookup_join_takes_the_tolerance_of_its_stream() -> None:
     table = pa.table({"key": ["a"], "n": [1]})
-    found = stream_of("key string, at bigint").lookup_join(table, "key").watermark("at", 0).future_tolerance(60, "side_output")
-    out = driver_of(found.tumbling_window(10).agg(count())).send([{"key": "a", "at": 100}, {"key": "a", "at": 161}])
+    actual = stream_of("key string, at bigint").lookup_join(table, "key").watermark("at", 0).future_tolerance(60, "side_output")
+    out = driver_of(actual.tumbling_window(10).agg(count())).send([{"key": "a", "at": 100}, {"key": "a", "at": 161}])
     assert [(row["at"], row["n"], row["reason"]) for row in out.late.to_pylist()] == [(161, 1, "future")]

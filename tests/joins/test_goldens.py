@@ -34,12 +34,12 @@ def test_on_the_driver(case: dict[str, Any]) -> None:
     if case["join"] == "interval":
         plan = left.interval_join(right, "key", lower=case["lower"], upper=case["upper"], how=case["how"])
     else:
-        told = {name: case[name] for name in ("direction", "tolerance", "how")}
-        plan = left.asof_join(right, "key", **told)
+        given = {name: case[name] for name in ("direction", "tolerance", "how")}
+        plan = left.asof_join(right, "key", **given)
     driver = Driver(plan)
-    outs = [(at, driver.send(sent(rows))) for at, rows in enumerate(batches(case))] + [("end", driver.close())]
-    found = [[at, r.left, r.right, r.t] for at, out in outs for r in results_of(out)]
-    assert ordered(found) == ordered(case["results"])
+    outs = [(i, driver.send(sent(rows))) for i, rows in enumerate(batches(case))] + [("end", driver.close())]
+    actual = [[i, r.left, r.right, r.t] for i, out in outs for r in results_of(out)]
+    assert ordered(actual) == ordered(case["results"])
     late = [r["lid"] if r["side"] == "left" else r["rid"] for _, out in outs for r in out.late.to_pylist()]
     assert sorted(late) == case["late"]
     assert driver.counters["unmatched"] == case["unmatched"]
@@ -53,8 +53,8 @@ def test_on_the_reference(case: dict[str, Any]) -> None:
         run = IntervalJoin(case["lower"], case["upper"], case["how"], 0, clock)
     else:
         run = AsofJoin(case["direction"], case["tolerance"], case["how"], 0, clock)
-    outs: list[tuple[Any, Any]] = [(at, run.send(rows)) for at, rows in enumerate(batches(case))]
+    outs: list[tuple[Any, Any]] = [(index, run.send(rows)) for index, rows in enumerate(batches(case))]
     outs.append(("end", run.close()))
-    assert ordered([[at, r.left, r.right, r.t] for at, out in outs for r in out.results]) == ordered(case["results"])
+    assert ordered([[index, r.left, r.right, r.t] for index, out in outs for r in out.results]) == ordered(case["results"])
     assert sorted(i for _, out in outs for i in out.late) == case["late"]
     assert sum(out.unmatched for _, out in outs) == case["unmatched"]

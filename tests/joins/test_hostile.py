@@ -95,8 +95,8 @@ def test_a_key_without_rows_for_its_time_to_live_is_dropped_and_counted() -> Non
         driver = Driver(plan.with_state_ttl(kv.StateTtlConfig(40)))
         driver.send({"left": [{"key": "a", "at": 100}, {"key": "b", "at": 100}], "right": [{"key": "b", "seen": 100}]})
         driver = driver.restarted()
-        for at in range(110, 150, 5):
-            driver.send({"left": [{"key": "b", "at": at}], "right": [{"key": "b", "seen": at}]})
+        for i in range(110, 150, 5):
+            driver.send({"left": [{"key": "b", "at": i}], "right": [{"key": "b", "seen": i}]})
         assert driver.counters["ttl_dropped"] >= 1
         keys = {row["key"] for row in driver.close().results.to_pylist()}
         assert "a" not in keys
@@ -132,8 +132,8 @@ def test_too_many_pairs_of_one_key_are_an_error_that_names_it() -> None:
 def test_a_hot_key_is_bounded_and_what_is_not_kept_is_counted(how: Any) -> None:
     joined = left(lag=1_000).interval_join(right(lag=1_000), "key", lower=-500, upper=500, how=how, max_rows_per_key=5)
     driver = Driver(joined)
-    for at in range(40):
-        driver.send({"left": [{"key": "hot", "at": at}, {"key": f"cold {at}", "at": at}]})
+    for i in range(40):
+        driver.send({"left": [{"key": "hot", "at": i}, {"key": f"cold {i}", "at": i}]})
     assert driver.counters["limited"] == 35
     assert driver.progress.open_rows == 45
     met = driver.restarted().send({"right": [{"key": "hot", "seen": 50}, {"key": "cold 39", "seen": 50}]}).results
@@ -151,23 +151,23 @@ def test_pairs_of_a_limited_key_do_not_depend_on_batches(how: Any, seed: int) ->
     draw = Random(seed)
     joined = left(lag=1_000).interval_join(right(lag=1_000), "key", lower=-30, upper=20, how=how, max_rows_per_key=4)
     ones, others = ([(draw.choice(["a", "b", None]), draw.randrange(100)) for _ in range(40)] for _ in range(2))
-    found = []
+    actual = []
     for most in (1, 3, 40):
-        driver, at, to, rows = Driver(joined), 0, 0, []
-        while at < 40 or to < 40:
+        driver, moment, to, rows = Driver(joined), 0, 0, []
+        while moment < 40 or to < 40:
             more, further = draw.randint(0, most), draw.randint(1, most)
             sent = driver.send(
                 {
-                    "left": [{"key": key, "at": time} for key, time in ones[at : at + more]],
+                    "left": [{"key": key, "at": time} for key, time in ones[moment : moment + more]],
                     "right": [{"key": key, "seen": time} for key, time in others[to : to + further]],
                 }
             )
             rows += given(sent)
-            at, to = at + more, to + further
+            moment, to = moment + more, to + further
         rows += given(driver.close())
-        found.append((sorted(map(repr, rows)), driver.counters["limited"], driver.counters["unmatched"]))
-    assert found[0] == found[1] == found[2]
-    assert found[0][1] == sum(sum(key == k for key, _ in side) - 4 for side in (ones, others) for k in "ab")
+        actual.append((sorted(map(repr, rows)), driver.counters["limited"], driver.counters["unmatched"]))
+    assert actual[0] == actual[1] == actual[2]
+    assert actual[0][1] == sum(sum(key == k for key, _ in side) - 4 for side in (ones, others) for k in "ab")
 
 
 def test_one_batch_of_a_hot_key_gives_at_most_its_rows_times_the_limit() -> None:
@@ -176,8 +176,8 @@ def test_one_batch_of_a_hot_key_gives_at_most_its_rows_times_the_limit() -> None
     )
     driver = Driver(joined)
     rows = {
-        "left": [{"key": "hot", "at": at} for at in range(8_000)],
-        "right": [{"key": "hot", "seen": at} for at in range(8_000)],
+        "left": [{"key": "hot", "at": i} for i in range(8_000)],
+        "right": [{"key": "hot", "seen": i} for i in range(8_000)],
     }
     assert driver.send(rows).results.num_rows == 10_000
     assert driver.counters["limited"] == 2 * 7_900
@@ -187,12 +187,12 @@ def test_one_batch_of_a_hot_key_gives_at_most_its_rows_times_the_limit() -> None
 def test_rows_without_a_key_are_given_where_there_is_no_room_for_them(how: Any, at_once: int, at_the_end: int) -> None:
     joined = left(lag=1_000).interval_join(right(lag=1_000), "key", lower=-500, upper=500, how=how, max_rows_per_key=3)
     driver = Driver(joined)
-    out = driver.send({"left": [{"key": None, "at": at} for at in range(10)]}).results.num_rows
-    out += driver.send({"right": [{"key": None, "seen": at} for at in range(8)]}).results.num_rows
+    out = driver.send({"left": [{"key": None, "at": i} for i in range(10)]}).results.num_rows
+    out += driver.send({"right": [{"key": None, "seen": i} for i in range(8)]}).results.num_rows
     assert (out, driver.progress.open_rows) == (at_once, at_the_end)
     assert driver.close().results.num_rows == at_the_end
-    lost = {"left": 8, "anti": 8, "right": 10, "full": 0}[how]
-    assert (driver.counters["limited"], driver.counters["unmatched"]) == (0, lost), "none has missed a partner"
+    missing = {"left": 8, "anti": 8, "right": 10, "full": 0}[how]
+    assert (driver.counters["limited"], driver.counters["unmatched"]) == (0, missing), "none has missed a partner"
 
 
 def test_explain_calls_a_join_a_join() -> None:
@@ -207,8 +207,8 @@ def test_explain_calls_a_join_a_join() -> None:
 
 
 def given(out: StepOutput) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = out.results.to_pylist()
-    return found
+    actual: list[dict[str, Any]] = out.results.to_pylist()
+    return actual
 
 
 def test_names_of_both_sides() -> None:
@@ -217,8 +217,8 @@ def test_names_of_both_sides() -> None:
     assert one.interval_join(other, "key", lower=0, upper=5).schema.names == expected
     again = one.interval_join(right("key string, seen bigint, v bigint, v_right bigint"), "key", lower=0, upper=5)
     assert again.schema.names == ["key", "at", "v", "seen", "v_right_right", "v_right", "join_time"]
-    found = one.interval_join(other, "key", lower=0, upper=5, suffixes=("", "_right")).schema.names
-    assert found == ["key", "at", "v", "seen", "V_right", "join_time"]
+    actual = one.interval_join(other, "key", lower=0, upper=5, suffixes=("", "_right")).schema.names
+    assert actual == ["key", "at", "v", "seen", "V_right", "join_time"]
     with pytest.raises(SchemaError, match="two columns of the result"):
         one.interval_join(right("key string, seen bigint, v bigint, v2 bigint"), "key", lower=0, upper=5, suffixes=("2", "2"))
     odd = left("key string, at bigint, side bigint, join_time bigint")
@@ -229,7 +229,7 @@ def test_names_of_both_sides() -> None:
 ENDS = ("window_start_hits", "window_end_hits")
 
 
-def test_bounds_of_results_beside_those_of_a_window_join() -> None:
+def test_bounds_of_results_next_to_those_of_a_window_join() -> None:
     hits = left("key string, at bigint").key_by("key").tumbling_window(5).agg(count())
     within = windows.tumbling(10)
     own = ["window_start_left", "window_end_left"]
@@ -245,8 +245,8 @@ def test_bounds_of_results_beside_those_of_a_window_join() -> None:
     driver.send({"left": [{"key": "a", "at": 6}], "right": [{"key": "a", "seen": 1}]})
     row = driver.close().results.to_pylist()[0]
     assert [row[n] for n in ("window_start", "window_end", *ENDS)] == [0, 10, 5, 10]
-    behind = right().window_join(hits, "key", window=within, how="full", suffixes=("", "_hits"))
-    assert behind.results().schema.names == ["key", "window_start", "window_end", "seen", *ENDS, "count"]
+    late = right().window_join(hits, "key", window=within, how="full", suffixes=("", "_hits"))
+    assert late.results().schema.names == ["key", "window_start", "window_end", "seen", *ENDS, "count"]
 
 
 @pytest.mark.parametrize("named", ["left", "right"])
@@ -306,14 +306,14 @@ def test_what_is_wrong_is_refused_at_the_call_with_a_hint(kind: type[Exception],
 def test_results_go_on_to_a_window() -> None:
     joined = left().interval_join(right(), "key", lower=0, upper=50, how="left")
     driver = Driver(joined.key_by("key").tumbling_window(100).agg(kv.count(), kv.count("seen").alias("met")))
-    found = []
-    for at in range(0, 400, 20):
-        out = driver.send({"left": [{"key": "ab"[at // 20 % 2], "at": at}], "right": [{"key": "a", "seen": at + 5}]})
+    actual = []
+    for i in range(0, 400, 20):
+        out = driver.send({"left": [{"key": "ab"[i // 20 % 2], "at": i}], "right": [{"key": "a", "seen": i + 5}]})
         assert not any(rows.num_rows for rows in out.late_by_stage.values())
-        found += given(out)
-    found += given(driver.close())
-    assert sum(r["count"] for r in found if r["key"] == "b") == 10
-    assert sum(r["met"] for r in found if r["key"] == "b") == 0
+        actual += given(out)
+    actual += given(driver.close())
+    assert sum(r["count"] for r in actual if r["key"] == "b") == 10
+    assert sum(r["met"] for r in actual if r["key"] == "b") == 0
     assert isinstance(joined.schema, pa.Schema)
 
 
@@ -321,6 +321,6 @@ def test_right_rows_that_an_as_of_join_forgets_are_counted() -> None:
     driver = Driver(left().asof_join(right(), "key").with_state_ttl(kv.StateTtlConfig(40)))
     driver.send({"right": [{"key": "a", "seen": 100}, {"key": "a", "seen": 101}, {"key": "b", "seen": 100}]})
     driver.send({"left": [{"key": "b", "at": 100}], "right": [{"key": "b", "seen": 104}]})
-    for at in range(110, 150, 5):
-        driver.send({"left": [{"key": "b", "at": at}], "right": [{"key": "b", "seen": at}]})
+    for i in range(110, 150, 5):
+        driver.send({"left": [{"key": "b", "at": i}], "right": [{"key": "b", "seen": i}]})
     assert driver.counters["ttl_dropped"] == 1  # of the key a the newest that the watermark had passed

@@ -47,12 +47,12 @@ class Plan:
 def inputs(draw: st.DrawFn) -> list[list[Row]]:
     """Batches of rows of both sides, in any order or nearly in that of time."""
     rows = st.tuples(st.sampled_from(SIDES), st.sampled_from(["a", "b", None]), st.integers(-5, 25))
-    found = draw(st.lists(st.lists(rows, max_size=8), max_size=7))
+    actual = draw(st.lists(st.lists(rows, max_size=8), max_size=7))
     if draw(st.booleans()):
-        flat = sorted((r for batch in found for r in batch), key=lambda r: r[2])
-        found = [flat[at : at + 4] for at in range(0, len(flat), 4)]
+        flat = sorted((r for batch in actual for r in batch), key=lambda r: r[2])
+        actual = [flat[i : i + 4] for i in range(0, len(flat), 4)]
     number = iter(range(1_000))
-    return [[Row(side, next(number), key, t) for side, key, t in batch] for batch in found]
+    return [[Row(side, next(number), key, t) for side, key, t in batch] for batch in actual]
 
 
 @st.composite

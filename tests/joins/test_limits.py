@@ -23,12 +23,12 @@ LEFT, RIGHT = "key string, at bigint, n bigint", "key string, seen bigint, m big
 
 def plain(times: list[int], held: list[int], most: int, reach: int) -> list[bool]:
     """Row by row."""
-    taken, found = list(held), []
+    taken, actual = list(held), []
     for time in times:
-        found.append(sum(abs(t - time) <= reach for t in taken) < most)
-        if found[-1]:
+        actual.append(sum(abs(t - time) <= reach for t in taken) < most)
+        if actual[-1]:
             taken.append(time)
-    return found
+    return actual
 
 
 @given(
@@ -43,8 +43,8 @@ def test_the_first_to_come_are_those_found_row_by_row(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("krishiv_py.arrays.grouping._REFUSED", refused)
-        found = first_come(np.array(times, np.int64), np.array(held, np.int64), most, reach)
-    assert found.tolist() == plain(times, held, most, reach)
+        actual = first_come(np.array(times, np.int64), np.array(held, np.int64), most, reach)
+    assert actual.tolist() == plain(times, held, most, reach)
 
 
 def test_many_rows_of_a_hot_key_are_refused_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,12 +67,12 @@ Event = tuple[str, str | None, int, int]
 
 def events(seed: int, n: int = 150) -> list[Event]:
     """Rows of both sides in one order of arrival, none of them later than the lag, over many times the reach of the join."""
-    draw, now, found = Random(seed), 0, []
+    draw, now, actual = Random(seed), 0, []
     for number in range(n):
         now += draw.choice([0, 1, 5, 12])
         side, key = draw.choice(["left", "right"]), draw.choice(["a", "a", "b", None])
-        found.append((side, key, now - draw.randint(0, LAG // 2), number))
-    return found
+        actual.append((side, key, now - draw.randint(0, LAG // 2), number))
+    return actual
 
 
 def batch(rows: list[Event]) -> dict[str, list[dict[str, Any]]]:
@@ -84,26 +84,26 @@ def batch(rows: list[Event]) -> dict[str, list[dict[str, Any]]]:
 
 
 def cut(rows: list[Event], most: int, seed: int) -> list[list[Event]]:
-    draw, at, found = Random(seed), 0, []
-    while at < len(rows):
-        to = at + draw.randint(1, most)
-        found.append(rows[at:to])
-        at = to
-    return found
+    draw, moment, actual = Random(seed), 0, []
+    while moment < len(rows):
+        to = moment + draw.randint(1, most)
+        actual.append(rows[moment:to])
+        moment = to
+    return actual
 
 
 def taking_part(rows: list[Event], late: int) -> list[Event]:
     """The plain rule: fewer than so many rows of its side and key before it are closer than rows can stay."""
     reach = UPPER - LOWER + LAG + late
-    taken, found = defaultdict[tuple[str, str], list[int]](list), []
+    taken, actual = defaultdict[tuple[str, str], list[int]](list), []
     for side, key, t, number in rows:
         if key is not None:
             near = taken[side, key]
             if sum(abs(t - other) <= reach for other in near) >= MOST:
                 continue
             near.append(t)
-        found.append((side, key, t, number))
-    return found
+        actual.append((side, key, t, number))
+    return actual
 
 
 def expected(rows: list[Event], how: str, late: int) -> list[tuple[int | None, int | None]]:
@@ -114,12 +114,12 @@ def expected(rows: list[Event], how: str, late: int) -> list[tuple[int | None, i
     met_left, met_right = {a for a, _ in pairs}, {b for _, b in pairs}
     if how in ("semi", "anti"):
         return [(row[3], None) for row in ones if (row[3] in met_left) == (how == "semi")]
-    found: list[tuple[int | None, int | None]] = list(pairs)
+    actual: list[tuple[int | None, int | None]] = list(pairs)
     if how in ("left", "full"):
-        found += [(row[3], None) for row in ones if row[3] not in met_left]
+        actual += [(row[3], None) for row in ones if row[3] not in met_left]
     if how in ("right", "full"):
-        found += [(None, row[3]) for row in others if row[3] not in met_right]
-    return found
+        actual += [(None, row[3]) for row in others if row[3] not in met_right]
+    return actual
 
 
 def joined(how: Any, left: Any, right: Any, late: int) -> Any:
@@ -148,10 +148,10 @@ def test_room_that_the_watermark_frees_does_not_depend_on_batches(how: str, seed
     for most in (1, 7, 40, len(rows)):
         driver = Driver(joined(how, stream_of(LEFT), stream_of(RIGHT), late))
         steps, held = [], 0
-        for at, some in enumerate(cut(rows, most, seed)):
+        for i, some in enumerate(cut(rows, most, seed)):
             steps.append(driver.send(batch(some)))
             held = max(held, driver.progress.open_rows)
-            driver = driver.restarted() if at % 5 == 4 else driver
+            driver = driver.restarted() if i % 5 == 4 else driver
         steps.append(driver.close())
         assert driver.counters["late"] == 0
         assert results(steps) == wanted

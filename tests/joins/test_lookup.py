@@ -33,7 +33,7 @@ def seen(stream: Any, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @given(ROWS, TABLE, st.booleans(), st.booleans())
 def test_rows_find_what_a_loop_finds(rows: Any, table: Any, inner: bool, timed: bool) -> None:
-    found = pa.table(
+    actual = pa.table(
         {
             "code": pa.array([k for k, _, _ in table], pa.string()),
             "from": pa.array([f for _, f, _ in table], pa.int64()),
@@ -43,23 +43,23 @@ def test_rows_find_what_a_loop_finds(rows: Any, table: Any, inner: bool, timed: 
     )
     time: dict[str, Any] = {"validity": ("from", "to"), "at": "at"} if timed else {}
     stream = stream_of("key string, at bigint").lookup_join(
-        found, {"key": "code"}, columns=["n"], how="inner" if inner else "left", **time
+        actual, {"key": "code"}, columns=["n"], how="inner" if inner else "left", **time
     )
     wanted: list[dict[str, Any]] = []
-    for key, at in rows:
+    for key, moment in rows:
         partners: list[int | None] = [
             n
             for n, (k, f, t) in enumerate(table)
-            if k is not None and k == key and (not timed or ((f is None or f <= at) and (t is None or at < t)))
+            if k is not None and k == key and (not timed or ((f is None or f <= moment) and (t is None or moment < t)))
         ]
-        wanted += [{"key": key, "at": at, "n": n} for n in (partners or ([] if inner else [None]))]
+        wanted += [{"key": key, "at": moment, "n": n} for n in (partners or ([] if inner else [None]))]
     found_rows = seen(stream, [{"key": k, "at": t} for k, t in rows])
     assert sorted(map(repr, found_rows)) == sorted(map(repr, wanted))
 
 
 @given(ROWS, TABLE, st.booleans(), st.booleans(), st.integers(1, 10))
 def test_results_find_what_a_loop_finds(rows: Any, table: Any, inner: bool, timed: bool, cut: int) -> None:
-    found = pa.table(
+    actual = pa.table(
         {
             "code": pa.array([k for k, _, _ in table], pa.string()),
             "from": pa.array([f for _, f, _ in table], pa.int64()),
@@ -69,29 +69,29 @@ def test_results_find_what_a_loop_finds(rows: Any, table: Any, inner: bool, time
     )
     time: dict[str, Any] = {"validity": ("from", "to"), "at": "window_time"} if timed else {}
     counted = stream_of("key string, at bigint").watermark("at", 5).key_by("key").tumbling_window(5).agg(kv.count())
-    looked = counted.lookup_join(found, {"key": "code"}, columns=["n"], how="inner" if inner else "left", **time)
+    looked = counted.lookup_join(actual, {"key": "code"}, columns=["n"], how="inner" if inner else "left", **time)
     windows = looked.key_by("n").tumbling_window(10).agg(kv.sum("count"), kv.count().alias("keys"))
     plain: list[dict[str, Any]] = []
-    behind: list[dict[str, Any]] = []
-    for plan, results in ((counted, plain), (windows, behind)):
+    late: list[dict[str, Any]] = []
+    for plan, results in ((counted, plain), (windows, late)):
         driver = Driver(plan)
         for first in range(0, len(rows), cut):
-            batch = [{"key": key, "at": at} for key, at in rows[first : first + cut]]
+            batch = [{"key": key, "at": moment} for key, moment in rows[first : first + cut]]
             results += driver.send(batch).results.to_pylist()
         results += driver.close().results.to_pylist()
     wanted: dict[tuple[int | None, int], tuple[int, int]] = {}
     for row in plain:
-        at = row["window_end"] - 1
+        moment = row["window_end"] - 1
         partners: list[int | None] = [
             n
             for n, (k, f, t) in enumerate(table)
-            if k is not None and k == row["key"] and (not timed or ((f is None or f <= at) and (t is None or at < t)))
+            if k is not None and k == row["key"] and (not timed or ((f is None or f <= moment) and (t is None or moment < t)))
         ]
         for n in partners or ([] if inner else [None]):
-            total, keys = wanted.get((n, at // 10 * 10), (0, 0))
-            wanted[n, at // 10 * 10] = total + row["count"], keys + 1
-    assert {(r["n"], r["window_start"]): (r["sum_count"], r["keys"]) for r in behind} == wanted
-    assert len(behind) == len(wanted)
+            total, keys = wanted.get((n, moment // 10 * 10), (0, 0))
+            wanted[n, moment // 10 * 10] = total + row["count"], keys + 1
+    assert {(r["n"], r["window_start"]): (r["sum_count"], r["keys"]) for r in late} == wanted
+    assert len(late) == len(wanted)
 
 
 MOMENTS: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -111,15 +111,16 @@ def valid_at(kind: str) -> tuple[Any, list[dict[str, Any]], list[list[int]]]:
     """A stream that looks up every pair of bounds, its rows, and what each of them finds."""
     type_, bounds = MOMENTS[kind]
     table = [(since, until) for since in bounds for until in bounds]
-    columns = [pa.array([row[at] for row in table], type_) for at in (0, 1)]
-    found = pa.table({"key": ["a"] * len(table), "since": columns[0], "until": columns[1], "n": range(len(table))})
-    at = [bound for bound in bounds if bound in (None, -5, 0, 5) or getattr(bound, "year", 0) in (1969, 1970, 2024)]
+    columns = [pa.array([row[moment] for row in table], type_) for moment in (0, 1)]
+    actual = pa.table({"key": ["a"] * len(table), "since": columns[0], "until": columns[1], "n": range(len(table))})
+    moment = [bound for bound in bounds if bound in (None, -5, 0, 5) or getattr(bound, "year", 0) in (1969, 1970, 2024)]
     wanted = [
-        [n for n, (f, t) in enumerate(table) if m is not None and (f is None or f <= m) and (t is None or m < t)] for m in at
+        [n for n, (f, t) in enumerate(table) if m is not None and (f is None or f <= m) and (t is None or m < t)]
+        for m in moment
     ]
     stream = stream_of(f"key string, id bigint, at {kind}")
-    looked = stream.lookup_join(found, "key", columns=["n"], at="at", validity=("since", "until"))
-    return looked.select("id", "n"), [{"key": "a", "id": n, "at": m} for n, m in enumerate(at)], wanted
+    looked = stream.lookup_join(actual, "key", columns=["n"], at="at", validity=("since", "until"))
+    return looked.select("id", "n"), [{"key": "a", "id": n, "at": m} for n, m in enumerate(moment)], wanted
 
 
 @pytest.mark.parametrize("kind", MOMENTS)
@@ -144,8 +145,8 @@ def test_null_is_no_bound_on_spark(session: kv.Session) -> None:
     sender.close()
     looked = stream.lookup_join(table, "key", columns=["n"], at="at", validity=("since", "until"))
     counted = looked.watermark("at", 0).key_by("n").tumbling_window(1).agg(kv.count()).collect().to_pylist()
-    found = {at: sorted(row["n"] for row in counted if row["window_start"] == at) for at in sold["at"].to_pylist()}
-    assert found == {
+    actual = {moment: sorted(row["n"] for row in counted if row["window_start"] == moment) for moment in sold["at"].to_pylist()}
+    assert actual == {
         -(10**9): ["always", "old"],
         0: ["always", "new", "old"],
         5: ["always", "new", "on"],
@@ -164,9 +165,9 @@ def test_results_are_looked_up_as_they_leave() -> None:
     second = driver.send([{"key": "a", "at": 4}]).results.to_pylist()
     assert [(r["op"], r["count"], r["city"]) for r in second] == [("-U", 1, "Ulm"), ("+U", 2, "Ulm")]
     valid = pa.table({"key": ["a"], "from": [0], "to": [9], "n": [1]})
-    found = Driver(counted.lookup_join(valid, "key", at="window_time", validity=("from", "to")).select("window_end", "n"))
-    found.send([{"key": "a", "at": t} for t in (1, 6, 11)])
-    assert [(r["window_end"], r["n"]) for r in found.close().results.to_pylist()] == [(15, None)]
+    actual = Driver(counted.lookup_join(valid, "key", at="window_time", validity=("from", "to")).select("window_end", "n"))
+    actual.send([{"key": "a", "at": t} for t in (1, 6, 11)])
+    assert [(r["window_end"], r["n"]) for r in actual.close().results.to_pylist()] == [(15, None)]
     with pytest.raises(PlanError, match=r"withdrawn cannot be looked up .*Hint: leave `reload` out"):
         counted.emit("retractions").lookup_join(lambda: cities, "key", reload="1 s")
     with pytest.raises(SchemaError, match="already"):
@@ -198,13 +199,13 @@ def test_a_table_grows_old_by_the_clock_of_the_driver() -> None:
     clock = ManualClock()
     stream = stream_of("key string, at bigint").lookup_join(load, "key", reload="10 s")
     driver = Driver(stream, clock=clock)
-    found = []
+    actual = []
     for seconds in (0, 9, 1, 9, 1):
         clock.advance(f"{seconds} s") if seconds else None
-        found += driver.send([{"key": "a", "at": 1}]).results["n"].to_pylist()
-    assert [n - found[0] for n in found] == [0, 0, 1, 1, 2]
+        actual += driver.send([{"key": "a", "at": 1}]).results["n"].to_pylist()
+    assert [n - actual[0] for n in actual] == [0, 0, 1, 1, 2]
     other = Driver(stream, clock=ManualClock())
-    assert other.send([{"key": "a", "at": 1}]).results["n"].to_pylist() == [found[-1] + 1]
+    assert other.send([{"key": "a", "at": 1}]).results["n"].to_pylist() == [actual[-1] + 1]
 
 
 def test_progress_has_the_version_a_batch_has_seen() -> None:
@@ -248,16 +249,16 @@ PEOPLE = pa.table({"code": ["A", "b", None], "n": [1, 2, 3], "part": [{"key": "a
 )
 def test_keys_may_be_computed(on: Any, wanted: list[int | None]) -> None:
     rows = [{"key": k, "at": t} for t, k in enumerate(["a", "b", None])]
-    found = stream_of("key string, at bigint").lookup_join(PEOPLE, on, columns={"n": "found"})
-    assert Driver(found).send(rows).results["found"].to_pylist() == wanted
-    plain = found.watermark("at", 0).lookback_window(0, with_row=True, emit="arrival").agg(kv.count())
+    actual = stream_of("key string, at bigint").lookup_join(PEOPLE, on, columns={"n": "found"})
+    assert Driver(actual).send(rows).results["found"].to_pylist() == wanted
+    plain = actual.watermark("at", 0).lookback_window(0, with_row=True, emit="arrival").agg(kv.count())
     assert Driver(plain).send(rows).results["found"].to_pylist() == wanted
 
 
 def test_keys_of_results_may_be_computed() -> None:
     counted = stream_of("key string, at bigint").watermark("at", 0).key_by("key").tumbling_window(5).agg(kv.count())
-    found = counted.lookup_join(PEOPLE, [(col("key").upper(), "code")], columns=["n"])
-    driver = Driver(found)
+    actual = counted.lookup_join(PEOPLE, [(col("key").upper(), "code")], columns=["n"])
+    driver = Driver(actual)
     driver.send([{"key": "a", "at": 1}, {"key": "b", "at": 2}])
     assert {(r["key"], r["n"]) for r in driver.close().results.to_pylist()} == {("a", 1), ("b", None)}
     once = Driver(stream_of("key string, at bigint").lookup_join(PEOPLE, [(col("key").upper(), "code")]))
@@ -281,10 +282,10 @@ def test_a_function_that_fails_later_says_what_to_do(later: Any) -> None:
     loaded = iter([SMALL])
 
     def load() -> Any:
-        found = next(loaded, later)
-        if isinstance(found, Exception):
-            raise found
-        return found
+        actual = next(loaded, later)
+        if isinstance(actual, Exception):
+            raise actual
+        return actual
 
     driver = Driver(stream_of("key string, at bigint").lookup_join(load, "key", columns={"from": "since"}))
     with pytest.raises(
@@ -333,13 +334,13 @@ def test_a_frame_and_an_arrow_table_on_spark(session: kv.Session) -> None:
     assert once.collect().to_pylist() == [{"key": "c", "at": 4, "again": 4}]
     again = stored.lookup_join(lambda: session.spark.table("more_rows"), "key", reload="1 s", columns={"at": "again"})
     assert again.collect().to_pylist() == [{"key": "c", "at": 4, "again": 4}]
-    for name, streaming, told in (("no_rows", False, ""), ("more_rows", True, " as a stream"), ("a b", False, "")):
-        with pytest.raises(SourceError, match=rf"the table '{name}' cannot be read{told} .*Hint: correct the name"):
+    for name, streaming, stated in (("no_rows", False, ""), ("more_rows", True, " as a stream"), ("a b", False, "")):
+        with pytest.raises(SourceError, match=rf"the table '{name}' cannot be read{stated} .*Hint: correct the name"):
             session.table(name, streaming=streaming)
     stream, sender = session.memory_stream("key string, at bigint")
     cities = session.spark.createDataFrame([("a", "Ulm"), ("b", "Rom")], "key string, city string")
-    found = stream.lookup_join(cities, "key").lookup_join(pa.table({"city": ["Rom"], "land": ["IT"]}), "city")
-    plan = found.watermark("at", 0).key_by("city", "land").tumbling_window(10).agg(kv.count())
+    actual = stream.lookup_join(cities, "key").lookup_join(pa.table({"city": ["Rom"], "land": ["IT"]}), "city")
+    plan = actual.watermark("at", 0).key_by("city", "land").tumbling_window(10).agg(kv.count())
     plan = plan.lookup_join(cities.selectExpr("city AS town", "key AS code"), {"city": "town"})._as_plan()
     sender.send([{"key": "a", "at": 1}, {"key": "b", "at": 2}, {"key": None, "at": 3}])
     sender.close()

@@ -62,8 +62,8 @@ def test_a_batch_sees_one_version_and_progress_names_it(session: kv.Session, tmp
             shop.put(price)
             sender.send(sent(1, 100))
             query.process_all_available()
-            told = query.progress.tables["prices"]
-            versions.append((told.version, told.rows))
+            given = query.progress.tables["prices"]
+            versions.append((given.version, given.rows))
         assert found(query) == [(1, 0), (100, 1), (1, 10), (100, 11), (1, 10), (100, 11), (1, 20), (100, 21)]
         assert versions == [(1, 2), (2, 2), (2, 2), (3, 2)]
         assert "table prices: version 3" in repr(query)
@@ -127,7 +127,7 @@ def test_a_repeated_batch_sees_the_version_it_saw(session: kv.Session, tmp_path:
     assert out == [(0, 0), (1, 10), (2, 1_000)]
 
 
-def test_a_bounded_run_sees_the_table_as_it_stands_then(session: kv.Session, tmp_path: Path) -> None:
+def test_a_bounded_run_sees_the_table_as_it_is_then(session: kv.Session, tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     pq.write_table(pa.Table.from_pylist(sent(*range(0, 200, 50))), tmp_path / "rows.parquet")
     stream = session.read_parquet(str(tmp_path / "rows.parquet"), schema="item string, at bigint")
@@ -165,8 +165,8 @@ def test_a_function_may_hold_what_cannot_be_sent_to_tasks(session: kv.Session) -
 
     def codes() -> pa.Table:
         with held:
-            found = session.spark.range(1).selectExpr("'a' AS item", f"{next(calls)} AS n")
-        return found.toArrow()
+            actual = session.spark.range(1).selectExpr("'a' AS item", f"{next(calls)} AS n")
+        return actual.toArrow()
 
     stream, sender = session.memory_stream("item string, at bigint")
     plan = stream.lookup_join(codes, "item", reload="1 us")

@@ -140,8 +140,8 @@ class Drawing:
             return keyed.cumulate_window(size, 3 * size), stage
         if kind == "session":
             longest = pick.choice([None, size, size + 8])
-            found = keyed.session_window(size, max_duration=longest)
-            return found, ref.Sessions(**common, gap=size, longest=longest or math.inf)
+            actual = keyed.session_window(size, max_duration=longest)
+            return actual, ref.Sessions(**common, gap=size, longest=longest or math.inf)
         if kind == "distinct":
             return keyed.windowed_by(SlidingWindows.of(size).grace(common["lateness"])), ref.Distinct(**common, size=size)
         two, without = pick.random() < 0.3, pick.random() < 0.4
@@ -159,9 +159,11 @@ class Drawing:
         joined, stage = self._joined(one, other, kind, common | {"how": how})
         self.stages.append(stage)
         n = "n" if how in ("semi", "anti") else "coalesce(n, 0) + 2 * coalesce(n_right, 100)"
-        found = joined.allowed_lateness(stage.lateness).select("k", n=n)
-        names = {f"{side}.{at}".rstrip("."): s for side, m in (("left", left), ("right", right)) for at, s in m.names.items()}
-        return Made(stage, found, names)
+        actual = joined.allowed_lateness(stage.lateness).select("k", n=n)
+        names = {
+            f"{side}.{moment}".rstrip("."): s for side, m in (("left", left), ("right", right)) for moment, s in m.names.items()
+        }
+        return Made(stage, actual, names)
 
     def _joined(self, one: Any, other: Any, kind: str, common: dict[str, Any]) -> tuple[Any, joins.Join]:
         pick, how, suffixes = self.random, common["how"], ("", "_right")
@@ -262,8 +264,8 @@ def check(seed: int) -> None:
         assert late_rows(out) == sum(stage.late for stage in drawn.stages) - late
     assert driver.open_windows == driver.progress.open_rows == 0, "nothing is left behind"
     unmatched = sum(stage.unmatched for stage in drawn.stages if isinstance(stage, joins.Join))
-    told = driver.progress.stages
-    counted = [p.counters.get("unmatched", 0) for p in told.values()] if told else [driver.counters.get("unmatched", 0)]
+    stated = driver.progress.stages
+    counted = [p.counters.get("unmatched", 0) for p in stated.values()] if stated else [driver.counters.get("unmatched", 0)]
     assert sum(counted) == unmatched
 
 

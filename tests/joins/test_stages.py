@@ -75,10 +75,10 @@ class Plan:
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
     rows = st.tuples(st.sampled_from(["left", "right"]), st.sampled_from(["a", "b", None]), st.integers(-5, 25))
-    found = draw(st.lists(st.lists(rows, max_size=6), max_size=8))
+    actual = draw(st.lists(st.lists(rows, max_size=6), max_size=8))
     if draw(st.booleans()):
-        flat = sorted((r for batch in found for r in batch), key=lambda r: r[2])
-        found = [flat[at : at + 3] for at in range(0, len(flat), 3)]
+        flat = sorted((r for batch in actual for r in batch), key=lambda r: r[2])
+        actual = [flat[i : i + 3] for i in range(0, len(flat), 3)]
     number = iter(range(1_000))
     lower, upper = sorted(draw(st.tuples(st.integers(-6, 6), st.integers(-6, 6))))
     side = st.builds(SidePlan, st.sampled_from(get_args(Kind)), *[st.integers(0, 4)] * 3)
@@ -88,7 +88,7 @@ def plans(draw: st.DrawFn) -> Plan:
         lower,
         upper,
         draw(st.integers(0, 3)),
-        [[(name, ref.Row(f"{next(number)}", key, t)) for name, key, t in batch] for batch in found],
+        [[(name, ref.Row(f"{next(number)}", key, t)) for name, key, t in batch] for batch in actual],
         draw(st.sets(st.integers(0, 8), max_size=3)),
         draw(st.booleans()),
     )
@@ -96,7 +96,7 @@ def plans(draw: st.DrawFn) -> Plan:
 
 def shown(out: StepOutput, plan: Plan) -> list[str]:
     """Results as the reference tells them."""
-    found = []
+    actual = []
     for row in out.results.to_pylist():
         ids, times = [], []
         for side, (id_, time) in zip(plan.sides, (("lid", "at"), ("rid", "seen")), strict=True):
@@ -107,9 +107,9 @@ def shown(out: StepOutput, plan: Plan) -> list[str]:
             else:
                 ids.append(row.get(id_))
                 times.append(row.get(time))
-        told = row["join_time"] if "join_time" in row else times[0]
-        found.append(repr((ids[0], ids[1], told)))
-    return sorted(found)
+        stated = row["join_time"] if "join_time" in row else times[0]
+        actual.append(repr((ids[0], ids[1], stated)))
+    return sorted(actual)
 
 
 def late(out: StepOutput) -> list[str]:

@@ -98,11 +98,11 @@ def test_the_three_engines_agree(made: Callable[[Any, Any], list[kv.Output]], se
             expected[name] = sorted([*expected[name], *lines(table)])
         assert driver.watermark == driver.progress.watermark
         marks.append(driver.watermark)
-    assert all(len(found) > 2 for found in expected.values())
+    assert all(len(actual) > 2 for actual in expected.values())
     late = sum(driver.progress.counters.values())
     streams = {side: session.memory_stream(ddl) for side, ddl in (("left", SHOWN), ("right", CLICKED))}
-    told = made(*(streams[side][0] for side in ("left", "right")))
-    query = session.start(told, checkpoint=str(tmp_path / "checkpoint"))
+    given = made(*(streams[side][0] for side in ("left", "right")))
+    query = session.start(given, checkpoint=str(tmp_path / "checkpoint"))
     try:
         for number, (side, rows) in enumerate(SENDS):
             streams[side][1].send(rows)
@@ -110,7 +110,7 @@ def test_the_three_engines_agree(made: Callable[[Any, Any], list[kv.Output]], se
             assert (query.watermark, query.progress.watermark) == (marks[number], marks[number])
             if number == 2:
                 query.stop()
-                query = session.start(told, checkpoint=str(tmp_path / "checkpoint"))
+                query = session.start(given, checkpoint=str(tmp_path / "checkpoint"))
         for _, sender in streams.values():
             sender.close()
         query.process_all_available()
@@ -118,7 +118,7 @@ def test_the_three_engines_agree(made: Callable[[Any, Any], list[kv.Output]], se
         assert sum(query.progress.counters.values()) == late
     finally:
         query.stop()
-    for output in told[:3]:
+    for output in given[:3]:
         assert lines(output.stream.collect()) == expected[str(output.name)], output.name
 
 

@@ -70,9 +70,9 @@ def test_results_are_those_of_nested_loops(plan: Plan) -> None:
         before = driver.counters.get("unmatched", 0)
         out = driver.close() if batch is None else driver.send(sent(batch))
         results, late, unmatched = reference.close() if batch is None else reference.send(batch)
-        found = [(r["window_start"], r["lid"], r.get("rid")) for r in out.results.to_pylist()]
-        assert ordered(found) == ordered([attrs_of(r) for r in results])
-        assert [start for start, *_ in found] == sorted(start for start, *_ in found)
+        actual = [(r["window_start"], r["lid"], r.get("rid")) for r in out.results.to_pylist()]
+        assert ordered(actual) == ordered([attrs_of(r) for r in results])
+        assert [start for start, *_ in actual] == sorted(start for start, *_ in actual)
         assert all(r["window_end"] - r["window_start"] == plan.size for r in out.results.to_pylist())
         assert sorted(r["lid"] if r["side"] == "left" else r["rid"] for r in out.late.to_pylist()) == sorted(late)
         assert driver.counters.get("unmatched", 0) - before == unmatched
@@ -85,14 +85,14 @@ def attrs_of(result: Any) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("idle_batches", [True, False])
-def test_a_row_beside_results_enters_no_window_that_is_over_when_it_comes(idle_batches: bool) -> None:
+def test_a_row_next_to_results_enters_no_window_that_is_over_when_it_comes(idle_batches: bool) -> None:
     """Windows of 10 every 5, the right side deduplicated: at a watermark of 20 the row at 18 is on time for [15, 25) alone."""
     left = stream_of("lid bigint, key string, at bigint").watermark("at", 0)
     right = stream_of("rid bigint, key string, seen bigint").watermark("seen", 0).drop_duplicates("rid", within=100)
     joined = left.window_join(right, "key", window=windows.hopping(10, 5), how="inner").late_rule("window")
     driver = Driver(joined, idle_batches=idle_batches)
-    found = driver.send({"left": [{"lid": 1, "key": "a", "at": 12}], "right": [{"rid": 1, "key": "a", "seen": 16}]}).results
-    rows = found.to_pylist()
+    actual = driver.send({"left": [{"lid": 1, "key": "a", "at": 12}], "right": [{"rid": 1, "key": "a", "seen": 16}]}).results
+    rows = actual.to_pylist()
     for batch in (
         {"left": [{"lid": 2, "key": "b", "at": 20}], "right": [{"rid": 2, "key": "b", "seen": 20}]},
         {"left": [{"lid": 3, "key": "a", "at": 18}]},

@@ -53,8 +53,8 @@ class TokenBroker(Broker):
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
     """A broker on free ports."""
-    with running(kind=TokenBroker) as found:
-        yield found
+    with running(kind=TokenBroker) as actual:
+        yield actual
 
 
 @pytest.fixture
@@ -67,12 +67,12 @@ def tokens(broker: Broker) -> str:
 @pytest.fixture
 def topic(broker: Broker) -> Callable[..., str]:
     """Makes topics."""
-    asked = admin_module().AdminClient({"bootstrap.servers": broker.address})
+    requested = admin_module().AdminClient({"bootstrap.servers": broker.address})
 
     def make(partitions: int = 1, **settings: str) -> str:
         name = f"topic-{os.getpid()}-{next(_NUMBER)}"
         new = admin_module().NewTopic(name, partitions, 1, config={k.replace("_", "."): v for k, v in settings.items()})
-        for made in asked.create_topics([new]).values():
+        for made in requested.create_topics([new]).values():
             made.result()
         return name
 

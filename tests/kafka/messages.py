@@ -51,10 +51,10 @@ def _message(made: Any, fields: str) -> None:
 
 def described() -> descriptor_pb2.FileDescriptorSet:
     """A file with messages ``test.Other``, ``test.Event`` and ``test.Event.Inner``, and what it imports."""
-    found = descriptor_pb2.FileDescriptorSet()
+    actual = descriptor_pb2.FileDescriptorSet()
     for module in (timestamp_pb2, duration_pb2, wrappers_pb2):
-        module.DESCRIPTOR.CopyToProto(found.file.add())
-    file = found.file.add(name="test.proto", package="test", syntax="proto3")
+        module.DESCRIPTOR.CopyToProto(actual.file.add())
+    file = actual.file.add(name="test.proto", package="test", syntax="proto3")
     file.dependency.extend(m.DESCRIPTOR.name for m in (timestamp_pb2, duration_pb2, wrappers_pb2))
     kinds = file.enum_type.add(name="Kind")
     for number, name in enumerate(["NONE", "CLICK", "VIEW"]):
@@ -64,7 +64,7 @@ def described() -> descriptor_pb2.FileDescriptorSet:
     _message(event, EVENT)
     _message(event.nested_type.add(name="Inner"), "amount int64")
     _message(file.message_type.add(name="Place"), "city string; x double")
-    return found
+    return actual
 
 
 def classes() -> dict[str, Any]:
@@ -78,12 +78,12 @@ def classes() -> dict[str, Any]:
 
 def classes_of(fields: str) -> Any:
     """A class of messages with these fields, the only one of its file."""
-    found = described()
-    file = found.file[-1]
+    actual = described()
+    file = actual.file[-1]
     file.ClearField("message_type")
     _message(file.message_type.add(name="Row"), fields)
     pool = descriptor_pool.DescriptorPool()
-    for one in found.file:
+    for one in actual.file:
         pool.Add(one)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("test.Row"))
 
@@ -98,31 +98,31 @@ def registry(known: dict[int, dict[str, Any]] | None = None) -> Iterator[tuple[s
             number = self.path.split("?")[0].rpartition("/")[2]
             if "/versions/" in self.path and number.isdigit():
                 subject = urllib.parse.unquote(self.path.split("/")[2])
-                of_it = [(one, told) for one, told in schemas.items() if told.get("subject") == subject][int(number) - 1 :]
+                of_it = [(one, given) for one, given in schemas.items() if given.get("subject") == subject][int(number) - 1 :]
                 self._answer({**of_it[0][1], "id": of_it[0][0], "version": int(number)} if of_it else None)
                 return
             if number == "latest":
                 subject = self.path.split("/")[2]
-                of_it = [(one, told) for one, told in schemas.items() if told.get("subject") == subject]
+                of_it = [(one, given) for one, given in schemas.items() if given.get("subject") == subject]
                 self._answer({**of_it[-1][1], "id": of_it[-1][0], "version": len(of_it)} if of_it else None)
                 return
             self._answer(schemas.get(int(number)) if number.isdigit() else None)
 
         def do_POST(self) -> None:
-            told = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            given = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             subject = urllib.parse.unquote(self.path.split("?")[0].split("/")[2])
-            more = {"references": told["references"]} if told.get("references") else {}
-            told = {"subject": subject, "schema": told["schema"], "schemaType": told.get("schemaType", "AVRO"), **more}
-            same = [number for number, one in schemas.items() if one == told]
+            more = {"references": given["references"]} if given.get("references") else {}
+            given = {"subject": subject, "schema": given["schema"], "schemaType": given.get("schemaType", "AVRO"), **more}
+            same = [number for number, one in schemas.items() if one == given]
             number = same[0] if same else 1 + max(schemas, default=0)
-            schemas[number] = told
-            self._answer({**told, "id": number, "version": 1})
+            schemas[number] = given
+            self._answer({**given, "id": number, "version": 1})
 
-        def _answer(self, found: Any) -> None:
-            self.send_response(200 if found else 404)
+        def _answer(self, actual: Any) -> None:
+            self.send_response(200 if actual else 404)
             self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
             self.end_headers()
-            self.wfile.write(json.dumps(found or {"error_code": 40403, "message": "Schema not found"}).encode())
+            self.wfile.write(json.dumps(actual or {"error_code": 40403, "message": "Schema not found"}).encode())
 
         def log_message(self, *_: Any) -> None:
             """Quiet."""

@@ -69,11 +69,11 @@ def registry() -> Iterator[str]:
             number = self.path.split("?")[0].rpartition("/")[2]
             known = {"1": {"schema": json.dumps(FIRST)}, "2": {"schema": json.dumps(SECOND)}}
             known["3"] = {"schema": "{}", "schemaType": "JSON"}
-            found = known.get(number)
-            self.send_response(200 if found else 404)
+            actual = known.get(number)
+            self.send_response(200 if actual else 404)
             self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
             self.end_headers()
-            self.wfile.write(json.dumps(found or {"error_code": 40403, "message": "Schema not found"}).encode())
+            self.wfile.write(json.dumps(actual or {"error_code": 40403, "message": "Schema not found"}).encode())
 
         def log_message(self, *_: Any) -> None:
             """Quiet."""
@@ -100,8 +100,8 @@ def test_writers_of_several_schemas_in_one_topic(broker: Broker, topic: Topic, r
         written(SECOND, {"user": "d", "at": AT, "amount": 4, "note": "n"}, 2),
     ]
     send(broker, name, [(0, v) for v in values])
-    told: dict[str, Any] = {"bootstrap_servers": broker.address, "schema": SCHEMA, "value_format": "avro", "ending": "latest"}
-    source = kafka_source(name, schema_registry=registry, on_malformed="side_output", offset="offset", **told)
+    stated: dict[str, Any] = {"bootstrap_servers": broker.address, "schema": SCHEMA, "value_format": "avro", "ending": "latest"}
+    source = kafka_source(name, schema_registry=registry, on_malformed="side_output", offset="offset", **stated)
     (batch,) = micro_batches(source)
     assert isinstance(batch, MicroBatch)
     assert [tuple(r.values()) for r in batch.table.to_pylist()] == [
@@ -112,9 +112,9 @@ def test_writers_of_several_schemas_in_one_topic(broker: Broker, topic: Topic, r
     ]
     assert [(m.offset, m.value) for m in batch.malformed] == [(n, values[n]) for n in (2, 3, 4, 6, 7, 8, 9)]
     with pytest.raises(SourceError, match=r"offset 2: no value \(a tombstone\)"):
-        list(micro_batches(kafka_source(name, schema_registry=registry, **told)))
+        list(micro_batches(kafka_source(name, schema_registry=registry, **stated)))
     with pytest.raises(SourceError, match="the schema registry does not answer"):
-        list(micro_batches(kafka_source(name, schema_registry="http://127.0.0.1:1", **told)))
+        list(micro_batches(kafka_source(name, schema_registry="http://127.0.0.1:1", **stated)))
     wrong: list[dict[str, Any]] = [
         {},
         {"schema_registry": registry, "avro_schema": "{}"},
@@ -123,7 +123,7 @@ def test_writers_of_several_schemas_in_one_topic(broker: Broker, topic: Topic, r
     ]
     for refused in wrong:
         with pytest.raises(PlanError):
-            kafka_source(name, **told, **refused)
+            kafka_source(name, **stated, **refused)
     with pytest.raises(PlanError):
         kafka_source(name, bootstrap_servers=broker.address, schema=SCHEMA, avro_schema=json.dumps(FIRST))
 
@@ -185,34 +185,34 @@ ROWS = st.fixed_dictionaries(
 
 
 @given(st.lists(ROWS | st.none() | st.binary(max_size=4), max_size=20))
-def test_what_was_written_is_read_whatever_stands_beside_it(given_: Sequence[Any]) -> None:
+def test_what_was_written_is_read_whatever_is_next_to_it(given_: Sequence[Any]) -> None:
     values = [written(EVERY, r) if isinstance(r, dict) else r for r in given_]
-    found = decode_avro(ARROW, None, json.dumps(EVERY), values)
+    actual = decode_avro(ARROW, None, json.dumps(EVERY), values)
     expected = [{**r, "map": list(r["map"].items()), "dec": Decimal(r["dec"])} for r in given_ if isinstance(r, dict)]
-    assert [at for at, _ in found.bad] == [at for at, r in enumerate(given_) if not isinstance(r, dict)]
-    assert found.batch.to_pylist() == expected
+    assert [i for i, _ in actual.bad] == [i for i, r in enumerate(given_) if not isinstance(r, dict)]
+    assert actual.batch.to_pylist() == expected
 
 
 def test_a_type_that_would_lose_something_is_no_value() -> None:
     value = written(SECOND, {"user": "b", "at": AT, "amount": 2**40, "note": "n"})
     for name, type_ in (("amount", pa.int32()), ("amount", pa.string()), ("user", pa.int64()), ("at", pa.date32())):
-        found = decode_avro(pa.schema([(name, type_)]), None, json.dumps(SECOND), [value])
-        assert found.batch.num_rows == 0 and f"column '{name}'" in found.bad[0][1], (name, type_)
+        actual = decode_avro(pa.schema([(name, type_)]), None, json.dumps(SECOND), [value])
+        assert actual.batch.num_rows == 0 and f"column '{name}'" in actual.bad[0][1], (name, type_)
 
 
 def test_a_registered_schema_without_the_columns_is_refused_at_the_call(broker: Broker, topic: Topic) -> None:
     name, other = topic(), topic()
-    told: dict[str, Any] = {"bootstrap_servers": broker.address, "value_format": "avro"}
+    stated: dict[str, Any] = {"bootstrap_servers": broker.address, "value_format": "avro"}
     known = {1: {"subject": f"{name}-value", "schema": json.dumps(SECOND)}}
     known |= {2: {"subject": f"{other}-value", "schema": '"int"'}, 3: {"subject": "else-value", "schema": json.dumps(FIRST)}}
     with registry_of(known) as (url, schemas):
         with pytest.raises(PlanError, match="do not fit") as refused:
-            kafka_source(name, schema="customer string, seen bigint", schema_registry=url, **told)
+            kafka_source(name, schema="customer string, seen bigint", schema_registry=url, **stated)
         assert f"'{name}-value'" in str(refused.value) and "user, at" in str(refused.value)
-        kafka_source(name, schema="user string, seen bigint", schema_registry=url, **told)  # one column is enough
-        kafka_source(other, schema="customer string", schema_registry=url, **told)  # no record: the values tell
+        kafka_source(name, schema="user string, seen bigint", schema_registry=url, **stated)  # one column is enough
+        kafka_source(other, schema="customer string", schema_registry=url, **stated)  # no record: the values tell
         schemas[4] = {"subject": f"{name}-value", "schema": json.dumps(FIRST).replace('"user"', '"customer"')}
-        kafka_source(name, schema="customer string", schema_registry=url, **told)
+        kafka_source(name, schema="customer string", schema_registry=url, **stated)
 
 
 UTC = pa.timestamp("us", "UTC")
@@ -260,44 +260,44 @@ def test_a_logical_type_means_the_same_at_any_depth(
         "list": ({"type": "array", "items": ["null", inner]}, [None, {"x": value}], pa.list_(pa.struct([("x", arrow)]))),
         "map": ({"type": "map", "values": avro}, {"k": value}, pa.map_(pa.string(), arrow)),
     }[depth]
-    told = {"type": "record", "name": "Outer", "fields": [{"name": "v", "type": kind}]}
-    plain = json.loads(json.dumps(told).replace('"logicalType"', '"was"'))
-    found = decode_avro(pa.schema([("v", wanted)]), None, json.dumps(told), [written(plain, {"v": row})])
+    stated = {"type": "record", "name": "Outer", "fields": [{"name": "v", "type": kind}]}
+    plain = json.loads(json.dumps(stated).replace('"logicalType"', '"was"'))
+    actual = decode_avro(pa.schema([("v", wanted)]), None, json.dumps(stated), [written(plain, {"v": row})])
     if expected is None:
-        ((_, why),) = found.bad
-        assert "column 'v'" in why and str(value) not in why and found.batch.num_rows == 0
+        ((_, why),) = actual.bad
+        assert "column 'v'" in why and str(value) not in why and actual.batch.num_rows == 0
         return
-    assert not found.bad
+    assert not actual.bad
     exact = pa.array([expected], pa.int64()).cast(arrow) if pa.types.is_temporal(arrow) else pa.array([expected], arrow)
     (one,) = exact.to_pylist()
     shapes: dict[str, Any] = {"record": {"x": one}, "list": [None, {"x": one}], "map": [("k", one)]}
-    assert found.batch.to_pylist() == [{"v": shapes.get(depth, one)}]
+    assert actual.batch.to_pylist() == [{"v": shapes.get(depth, one)}]
 
 
 def test_a_schema_that_holds_itself_is_read_as_deep_as_the_column() -> None:
-    at = {"type": "long", "logicalType": "timestamp-micros"}
+    moment = {"type": "long", "logicalType": "timestamp-micros"}
     node = {
         "type": "record",
         "name": "Node",
-        "fields": [{"name": "at", "type": at}, {"name": "next", "type": ["null", "Node"]}],
+        "fields": [{"name": "at", "type": moment}, {"name": "next", "type": ["null", "Node"]}],
     }
     row = {"at": AT, "next": {"at": AT, "next": {"at": AT, "next": None}}}
     wanted = pa.schema([("at", UTC), ("next", pa.struct([("at", pa.int64())]))])
-    found = decode_avro(wanted, None, json.dumps(node), [written(node, row), written(node, {"at": AT, "next": None})])
+    actual = decode_avro(wanted, None, json.dumps(node), [written(node, row), written(node, {"at": AT, "next": None})])
     ms = round(AT.timestamp() * 1_000)
-    assert found.batch.to_pylist() == [{"at": AT, "next": {"at": ms}}, {"at": AT, "next": None}]
+    assert actual.batch.to_pylist() == [{"at": AT, "next": {"at": ms}}, {"at": AT, "next": None}]
 
 
 def test_a_union_whose_times_have_no_known_unit_is_malformed() -> None:
     nanos = {"type": "long", "logicalType": "timestamp-nanos"}
-    told = {"type": "record", "name": "E", "fields": [{"name": "v", "type": ["string", nanos]}]}
-    value = written({**told, "fields": [{"name": "v", "type": ["string", "long"]}]}, {"v": 5_000_000})
-    ((_, why),) = decode_avro(pa.schema([("v", pa.int64())]), None, json.dumps(told), [value]).bad
+    stated = {"type": "record", "name": "E", "fields": [{"name": "v", "type": ["string", nanos]}]}
+    value = written({**stated, "fields": [{"name": "v", "type": ["string", "long"]}]}, {"v": 5_000_000})
+    ((_, why),) = decode_avro(pa.schema([("v", pa.int64())]), None, json.dumps(stated), [value]).bad
     assert "union" in why
 
 
 def test_a_damaged_value_is_not_shown() -> None:
-    told = {"type": "record", "name": "E", "fields": [{"name": "v", "type": "string"}]}
+    stated = {"type": "record", "name": "E", "fields": [{"name": "v", "type": "string"}]}
     for value in (b"\x08\xffsec", b"\x08\xff\xfeXY", b"\x04abc"):
-        ((_, why),) = decode_avro(pa.schema([("v", pa.string())]), None, json.dumps(told), [value]).bad
+        ((_, why),) = decode_avro(pa.schema([("v", pa.string())]), None, json.dumps(stated), [value]).bad
         assert why.startswith("no Avro record of its schema: ") and "0x" not in why

@@ -54,8 +54,8 @@ def framed(number: int, value: bytes) -> bytes:
 def read(writer: Any, row: Any, reader: Any, **columns: pa.DataType) -> tuple[list[Any], list[str]]:
     """The rows, and why there are none."""
     value = written(writer, row)
-    found = decode_avro(pa.schema(list(columns.items())), None, json.dumps(writer), [value], json.dumps(reader))
-    return found.batch.to_pylist(), [why for _, why in found.bad]
+    actual = decode_avro(pa.schema(list(columns.items())), None, json.dumps(writer), [value], json.dumps(reader))
+    return actual.batch.to_pylist(), [why for _, why in actual.bad]
 
 
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}
@@ -216,12 +216,12 @@ def test_schemas_that_refer_to_others_and_unions_of_records() -> None:
         framed(5, b"\x02" + order),
     ]
     with registry(known()) as (url, _):
-        found = decode_avro(COLUMNS, registry_at(url), None, values)
+        actual = decode_avro(COLUMNS, registry_at(url), None, values)
     paid = {**ROW, "reason": None}
     back = {"total": None, "at": 7, "places": None, "reason": "r"}
-    assert found.batch.to_pylist() == [paid, paid, back, back, paid]
-    assert [at for at, _ in found.bad] == list(range(4, 13))
-    why = dict(found.bad)
+    assert actual.batch.to_pylist() == [paid, paid, back, back, paid]
+    assert [i for i, _ in actual.bad] == list(range(4, 13))
+    why = dict(actual.bad)
     assert why[4] == "no value (a tombstone)" and "begins with no branch" in why[5] + why[6]
     assert "no schema shop.types.Place version 9" in why[8]
     assert why[9] == "schema 7 of the registry is not a record" and "it is not an Avro schema" in why[10]
@@ -237,20 +237,20 @@ def test_the_reader_of_values_of_a_registry() -> None:
     value = framed(4, written(record("Refund", field("at", "long"), field("reason", "string")), {"at": 7, "reason": "r"}))
     with registry(known()) as (url, _):
         columns = pa.schema([("why", pa.string()), ("who", pa.string())])
-        found = decode_avro(columns, registry_at(url), None, [value, framed(3, b"")], json.dumps(reader))
-    assert found.batch.to_pylist() == [{"why": "r", "who": "me"}]
-    assert [at for at, _ in found.bad] == [1]
+        actual = decode_avro(columns, registry_at(url), None, [value, framed(3, b"")], json.dumps(reader))
+    assert actual.batch.to_pylist() == [{"why": "r", "who": "me"}]
+    assert [moment for moment, _ in actual.bad] == [1]
 
 
 @pytest.mark.parametrize("text", ["00000000-0000-0000-0000-0000000000ff", "no uuid"])
 def test_uuids_as_bytes_and_as_text(text: str) -> None:
     schema = record("R", field("id", ["null", {"type": "string", "logicalType": "uuid"}]))
     values = [written(record("R", field("id", ["null", "string"])), {"id": one}) for one in (text, None)]
-    found = decode_avro(pa.schema([("id", pa.binary())]), None, json.dumps(schema), values)
+    actual = decode_avro(pa.schema([("id", pa.binary())]), None, json.dumps(schema), values)
     if text == "no uuid":
-        assert found.bad == ((0, "column 'id': a text is not a UUID"),) and found.batch.to_pylist() == [{"id": None}]
+        assert actual.bad == ((0, "column 'id': a text is not a UUID"),) and actual.batch.to_pylist() == [{"id": None}]
         return
-    assert found.batch.to_pylist() == [{"id": bytes(15) + b"\xff"}, {"id": None}]
+    assert actual.batch.to_pylist() == [{"id": bytes(15) + b"\xff"}, {"id": None}]
     kind = {"type": "fixed", "name": "U", "size": 16}
     value = written(record("R", field("id", kind)), {"id": bytes(15) + b"\xff"})
     of_bytes = json.dumps(record("R", field("id", {**kind, "logicalType": "uuid"})))
@@ -268,10 +268,10 @@ def test_json_with_the_number_of_a_schema() -> None:
         framed(9, b'{"k": "b"}'),
     ]
     with registry(known()) as (url, _):
-        found = decode_registered_json(columns, ("k",), registry_at(url), values)
-    assert found.batch.to_pylist() == [{"k": "a"}, {"k": "b"}]
-    assert [at for at, _ in found.bad] == [1, 2, 3, 4]
-    assert dict(found.bad)[2] == "schema 1 of the registry is AVRO, not JSON"
+        actual = decode_registered_json(columns, ("k",), registry_at(url), values)
+    assert actual.batch.to_pylist() == [{"k": "a"}, {"k": "b"}]
+    assert [moment for moment, _ in actual.bad] == [1, 2, 3, 4]
+    assert dict(actual.bad)[2] == "schema 1 of the registry is AVRO, not JSON"
 
 
 class Message:
@@ -293,12 +293,12 @@ class Message:
         return self.at
 
 
-def rows_of(monkeypatch: pytest.MonkeyPatch, keys: list[bytes | None], **told: Any) -> tuple[list[Any], list[Malformed]]:
+def rows_of(monkeypatch: pytest.MonkeyPatch, keys: list[bytes | None], **options: Any) -> tuple[list[Any], list[Malformed]]:
     """Rows and malformed records of a topic with these keys, whose values are the numbers of the records."""
-    found = [Message(n, key, json.dumps({"n": n}).encode()) for n, key in enumerate(keys)]
-    monkeypatch.setattr(reading, "records", lambda *_a, **_k: iter([found]))
+    actual = [Message(n, key, json.dumps({"n": n}).encode()) for n, key in enumerate(keys)]
+    monkeypatch.setattr(reading, "records", lambda *_a, **_k: iter([actual]))
     monkeypatch.setattr(making, "partitions", lambda *_: [("t", 0)])
-    source = kafka_source("t", bootstrap_servers="x:1", schema="n bigint", on_malformed="side_output", offset="at", **told)
+    source = kafka_source("t", bootstrap_servers="x:1", schema="n bigint", on_malformed="side_output", offset="at", **options)
     parts = list(reading.rows(source, "t", 0, 0, len(keys), tuple(source.schema.names)))
     batches = [part for part in parts if isinstance(part, pa.RecordBatch)]
     assert [b.schema.names for b in batches] == [source.schema.names] * len(batches)
@@ -322,12 +322,12 @@ def test_keys_of_one_value(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_keys_of_a_registry_and_of_json(monkeypatch: pytest.MonkeyPatch) -> None:
     key = framed(3, written(WHOLE, ROW))
     with registry(known()) as (url, _):
-        told: dict[str, Any] = {"key_format": "avro", "value_format": "bytes", "schema_registry": url}
-        told |= {"key_schema": pa.schema([("total", MONEY_TYPE), ("at_ms", pa.int64())])}
-        found = [Message(n, k, b"") for n, k in enumerate([key, None, framed(7, b"\x02a"), framed(99, b"")])]
-        monkeypatch.setattr(reading, "records", lambda *_a, **_k: iter([found]))
+        stated: dict[str, Any] = {"key_format": "avro", "value_format": "bytes", "schema_registry": url}
+        stated |= {"key_schema": pa.schema([("total", MONEY_TYPE), ("at_ms", pa.int64())])}
+        actual = [Message(n, k, b"") for n, k in enumerate([key, None, framed(7, b"\x02a"), framed(99, b"")])]
+        monkeypatch.setattr(reading, "records", lambda *_a, **_k: iter([actual]))
         monkeypatch.setattr(making, "partitions", lambda *_: [("t", 0)])
-        source = kafka_source("t", bootstrap_servers="x:1", on_malformed="side_output", **told)
+        source = kafka_source("t", bootstrap_servers="x:1", on_malformed="side_output", **stated)
         parts = list(reading.rows(source, "t", 0, 0, 4, ("total",)))
         assert [p.problem for p in parts if isinstance(p, Malformed)] == [
             "its key: schema 7 of the registry is not a record",
@@ -389,8 +389,8 @@ def test_a_sink_registers_a_schema_with_references() -> None:
         (number,) = [n for n, one in schemas.items() if one["subject"] == "paid-value"]
         assert schemas[number]["schema"] == json.dumps(ORDER)
         assert schemas[number]["references"] == [reference("shop.types.Place"), reference("shop.types.Money")]
-        found = decode_avro(COLUMNS, registry_at(url), None, written_)
-    assert found.batch.to_pylist() == [{**ROW, "reason": None}] and not found.bad
+        actual = decode_avro(COLUMNS, registry_at(url), None, written_)
+    assert actual.batch.to_pylist() == [{**ROW, "reason": None}] and not actual.bad
     assert written_ == [framed(number, written(WHOLE, ROW))]
 
 

@@ -76,19 +76,19 @@ AVRO_ROWS = st.fixed_dictionaries(
 def test_avro_records_are_read_as_they_were_written(rows: list[dict[str, Any]]) -> None:
     table = pa.Table.from_pylist(rows, AVRO)
     with_number = values_of("avro", None, None, None, None).encoder("t", AVRO)(table)
-    found = decode_avro(AVRO, None, record_schema(AVRO, None, "t"), with_number)
-    assert not found.bad and found.batch.to_pylist() == table.to_pylist()
+    actual = decode_avro(AVRO, None, record_schema(AVRO, None, "t"), with_number)
+    assert not actual.bad and actual.batch.to_pylist() == table.to_pylist()
 
 
 def test_sinks_refuse_what_a_format_cannot_write() -> None:
-    told = {"type": "record", "name": "E", "fields": [{"name": "user", "type": "string"}, {"name": "n", "type": "int"}]}
-    text = json.dumps(told)
+    stated = {"type": "record", "name": "E", "fields": [{"name": "user", "type": "string"}, {"name": "n", "type": "int"}]}
+    text = json.dumps(stated)
     avro = values_of("avro", None, text, None, None)
     two = pa.schema([("user", pa.string()), ("n", pa.int64())])
     avro.check(two, "sink")
     encode = avro.encoder("t", two)
     (value,) = encode(pa.table({"user": ["a"], "n": [1]}, two))
-    assert value is not None and fastavro.schemaless_reader(io.BytesIO(value), told, None) == {
+    assert value is not None and fastavro.schemaless_reader(io.BytesIO(value), stated, None) == {
         "user": "a",
         "n": 1,
     }
@@ -142,11 +142,11 @@ def test_windows_go_through_a_topic_of_each_format(broker: Broker, topic: Topic,
         pytest.skip("Arrow describes itself")
     name = topic(2)
     stream = stream_of(DDL).watermark("at", 0).key_by("user").tumbling_window(1_000).agg(count(), sum("amount").alias("total"))
-    told: dict[str, Any] = {"protobuf_message": PER_WINDOW} if kind == "protobuf" else {}
+    stated: dict[str, Any] = {"protobuf_message": PER_WINDOW} if kind == "protobuf" else {}
     with registry() as (url, schemas):
         if with_registry:
-            told["schema_registry"] = url
-        sink = KafkaSink(name, bootstrap_servers=broker.address, format=kind, key=None if kind == "arrow" else "user", **told)
+            stated["schema_registry"] = url
+        sink = KafkaSink(name, bootstrap_servers=broker.address, format=kind, key=None if kind == "arrow" else "user", **stated)
         driver = Driver(stream, sink=sink)
         expected = []
         for batch in ([row("a", 10), row("b", 20), row(None, 30)], [row("a", 5_000, 7)], [row("z", 20_000)]):
@@ -155,7 +155,7 @@ def test_windows_go_through_a_topic_of_each_format(broker: Broker, topic: Topic,
         if with_registry:
             assert [one["subject"] for one in schemas.values()] == [f"{name}-value"]
         elif kind == "avro":
-            told["avro_schema"] = record_schema(WINDOWS, None, "t")
+            stated["avro_schema"] = record_schema(WINDOWS, None, "t")
         source = kafka_source(
             name,
             bootstrap_servers=broker.address,
@@ -165,7 +165,7 @@ def test_windows_go_through_a_topic_of_each_format(broker: Broker, topic: Topic,
             key="key",
             offset="offset",
             headers="headers",
-            **told,
+            **stated,
         )
         (read,) = micro_batches(source)
     assert isinstance(read, pa.Table)
@@ -174,9 +174,9 @@ def test_windows_go_through_a_topic_of_each_format(broker: Broker, topic: Topic,
     assert sorted(([r[n] for n in WINDOWS.names] for r in rows), key=str) == sorted(
         ([r[n] for n in WINDOWS.names] for r in expected), key=str
     )
-    for found in rows:
-        assert found["key"] == (None if kind == "arrow" else found["user"]) and found["offset"] is not None
-        assert [h["name"] for h in found["headers"]][-1] == "krishiv-row"
+    for actual in rows:
+        assert actual["key"] == (None if kind == "arrow" else actual["user"]) and actual["offset"] is not None
+        assert [h["name"] for h in actual["headers"]][-1] == "krishiv-row"
     planned = source.plan(None)
     assert planned is not None
     beside = [b for one in planned.ranges for b in source.read(one, ["offset"]) if isinstance(b, pa.RecordBatch)]
@@ -187,15 +187,15 @@ def test_windows_go_through_a_topic_of_each_format(broker: Broker, topic: Topic,
 
 def test_a_registry_that_refuses_and_arrow_with_keys(broker: Broker, topic: Topic) -> None:
     stream = stream_of(DDL).watermark("at", 0).key_by("user").tumbling_window(1_000).agg(count())
-    told: dict[str, Any] = {"bootstrap_servers": broker.address}
-    sink = KafkaSink(topic(), format="avro", schema_registry="http://127.0.0.1:1", **told)
+    stated: dict[str, Any] = {"bootstrap_servers": broker.address}
+    sink = KafkaSink(topic(), format="avro", schema_registry="http://127.0.0.1:1", **stated)
     driver = Driver(stream, sink=sink)
     with pytest.raises(OperatorError, match="the schema registry does not answer"):
         driver.send([row("a", 10)])
         driver.send([row("a", 5_000)])
     for wrong in ({"key": "user"}, {"upsert": True, "key": "user"}, {"headers": {"who": "user"}}):
         with pytest.raises(PlanError, match="a value of Arrow is many rows"):
-            KafkaSink("t", format="arrow", **told, **wrong)
+            KafkaSink("t", format="arrow", **stated, **wrong)
 
 
 def test_files_that_a_protobuf_message_imports_are_registered_and_referred_to() -> None:
@@ -217,8 +217,8 @@ def test_files_that_a_protobuf_message_imports_are_registered_and_referred_to() 
         assert kept["references"] == [{"name": "shop/money.proto", "subject": "shop/money.proto", "version": 1}]
         assert "shop/money.proto" in {one["subject"] for one in schemas.values()}
         assert value is not None and value[4] == number
-        found = decode_protobuf(schema, message_type(made), registry_at(url), [value])
-    assert found.batch.to_pylist() == [{"total": {"units": 7}}]
+        actual = decode_protobuf(schema, message_type(made), registry_at(url), [value])
+    assert actual.batch.to_pylist() == [{"total": {"units": 7}}]
 
 
 def test_a_type_that_is_used_again_cuts_nothing() -> None:

@@ -99,11 +99,11 @@ def by_protobuf(row: dict[str, Any]) -> bytes:
 @given(st.lists(ROWS | st.none(), max_size=12))
 def test_messages_are_read_as_protobuf_writes_them_and_written_as_they_are_read(given_: Sequence[Any]) -> None:
     values = [None if r is None else by_protobuf(r) for r in given_]
-    found = decode_protobuf(COLUMNS, EVENT, None, values)
+    actual = decode_protobuf(COLUMNS, EVENT, None, values)
     rows = [r for r in given_ if r is not None]
-    assert found.batch.schema == COLUMNS and found.batch.to_pylist() == rows
-    assert [at for at, _ in found.bad] == [at for at, r in enumerate(given_) if r is None]
-    written = values_of("protobuf", None, None, CLASSES["Event"], None).encoder("t", COLUMNS)(pa.table(found.batch))
+    assert actual.batch.schema == COLUMNS and actual.batch.to_pylist() == rows
+    assert [i for i, _ in actual.bad] == [i for i, r in enumerate(given_) if r is None]
+    written = values_of("protobuf", None, None, CLASSES["Event"], None).encoder("t", COLUMNS)(pa.table(actual.batch))
     again = decode_protobuf(COLUMNS, EVENT, None, written)
     assert again.batch.to_pylist() == rows and not again.bad
     of_own = [CLASSES["Event"].FromString(v) for v in written if v is not None]
@@ -117,9 +117,9 @@ def test_no_bytes_do_harm(values: list[bytes]) -> None:
         (lambda s, v: decode_protobuf(s, EVENT, None, v), COLUMNS, good),
         (decode_arrow, pa.schema([("amount", pa.int64())]), stream({"amount": [1]})),
     ):
-        found = decode(schema, [*values, beside, *(beside[:n] + v + beside[n + len(v) :] for n, v in enumerate(values))])
-        found.batch.validate(full=True)
-        assert len(values) not in dict(found.bad)
+        actual = decode(schema, [*values, beside, *(beside[:n] + v + beside[n + len(v) :] for n, v in enumerate(values))])
+        actual.batch.validate(full=True)
+        assert len(values) not in dict(actual.bad)
 
 
 def test_columns_that_a_message_has_otherwise() -> None:
@@ -164,10 +164,10 @@ def test_values_that_do_not_fit_are_bad_alone() -> None:
         b"",
     ]
     schema = pa.schema([("amount", pa.int64()), ("kind", pa.string()), ("big", pa.int64())])
-    found = decode_protobuf(schema, EVENT, None, values)
-    assert found.batch.column("amount").to_pylist() == [1, 4, 0]
-    assert [at for at, _ in found.bad] == [1, 2, 3]
-    assert "a number is none of NONE, CLICK, VIEW" in found.bad[0][1] and "no message test.Event" in found.bad[1][1]
+    actual = decode_protobuf(schema, EVENT, None, values)
+    assert actual.batch.column("amount").to_pylist() == [1, 4, 0]
+    assert [moment for moment, _ in actual.bad] == [1, 2, 3]
+    assert "a number is none of NONE, CLICK, VIEW" in actual.bad[0][1] and "no message test.Event" in actual.bad[1][1]
     as_number = decode_protobuf(pa.schema([("kind", pa.int32())]), EVENT, None, values[:2])
     assert as_number.batch.to_pylist() == [{"kind": 0}, {"kind": 7}]
 
@@ -183,7 +183,7 @@ def test_numbers_of_schemas_before_messages() -> None:
     amount = pa.schema([("amount", pa.int64())])
     text = as_text(described().file[-1])
     with registry({1: {"schema": text, "schemaType": "PROTOBUF"}, 2: {"schema": '"int"'}}) as (url, _):
-        at = Connection(url)
+        moment = Connection(url)
         values = [
             framed(1, b"\x02\x02", event),  # the second message of the file
             framed(1, b"\x00", event),
@@ -192,9 +192,9 @@ def test_numbers_of_schemas_before_messages() -> None:
             event,
             framed(1, b"\x04\x02\x00", inner),
         ]
-        found = decode_protobuf(amount, EVENT, at, values)
-        assert found.batch.to_pylist() == [{"amount": 5}]
-        assert [problem for _, problem in found.bad] == [
+        actual = decode_protobuf(amount, EVENT, moment, values)
+        assert actual.batch.to_pylist() == [{"amount": 5}]
+        assert [problem for _, problem in actual.bad] == [
             "it is another message of schema 1 than test.Event",
             "schema 2 of the registry is AVRO, not PROTOBUF",
             "the schema registry has no schema 9",
@@ -203,24 +203,24 @@ def test_numbers_of_schemas_before_messages() -> None:
         ]
         nested = [d for d in [*CLASSES["Event"].DESCRIPTOR.nested_types]].index(CLASSES["Event.Inner"].DESCRIPTOR)
         values = [framed(1, bytes([4, 2, 2 * nested]), inner)]
-        found = decode_protobuf(amount, message_type(CLASSES["Event.Inner"]), at, values)
-        assert found.batch.to_pylist() == [{"amount": 5}]
+        actual = decode_protobuf(amount, message_type(CLASSES["Event.Inner"]), moment, values)
+        assert actual.batch.to_pylist() == [{"amount": 5}]
         short = CLASSES["Other"](amount=5).SerializeToString()
         values = [framed(1, head, short) for head in (b"\x00", b"\x02\x00")]
-        assert decode_protobuf(amount, message_type(CLASSES["Other"]), at, values).batch.num_rows == 2
+        assert decode_protobuf(amount, message_type(CLASSES["Other"]), moment, values).batch.num_rows == 2
 
 
-def test_a_type_of_messages_is_told_by_a_file_and_can_be_sent(tmp_path: Path) -> None:
+def test_a_type_of_messages_is_reported_by_a_file_and_can_be_sent(tmp_path: Path) -> None:
     whole, part = tmp_path / "a.pb", tmp_path / "part.pb"
     whole.write_bytes(described().SerializeToString())
     without = described()
     del without.file[0]
     part.write_bytes(without.SerializeToString())
-    told = message_type((whole, "test.Event"))
+    stated = message_type((whole, "test.Event"))
     value = by_protobuf({"amount": 5})
     amount = pa.schema([("amount", pa.int64())])
-    assert decode_protobuf(amount, pickle.loads(pickle.dumps(told)), None, [value]).batch.to_pylist() == [{"amount": 5}]
-    assert "files" not in repr(told)
+    assert decode_protobuf(amount, pickle.loads(pickle.dumps(stated)), None, [value]).batch.to_pylist() == [{"amount": 5}]
+    assert "files" not in repr(stated)
     for wrong in (
         "test.Event",
         (whole, "test.None"),
@@ -255,10 +255,15 @@ def stream(columns: dict[str, Any] | pa.Table, options: Any = None, file: bool =
 
 
 def test_arrow_values_of_many_rows_in_any_layout() -> None:
-    at = pa.array([1, None, 3], pa.timestamp("ms"))
+    moment = pa.array([1, None, 3], pa.timestamp("ms"))
     schema = pa.schema([("user", pa.string()), ("at", pa.timestamp("us")), ("n", pa.int64()), ("s", PLACE)])
     table = pa.table(
-        {"n": pa.array([1, 2, 3], pa.int16()), "at": at, "user": pa.array(["a", None, "a"]).dictionary_encode(), "x": [0, 0, 0]}
+        {
+            "n": pa.array([1, 2, 3], pa.int16()),
+            "at": moment,
+            "user": pa.array(["a", None, "a"]).dictionary_encode(),
+            "x": [0, 0, 0],
+        }
     )
     large = pa.table(
         {"n": pa.array([4], pa.uint64()), "user": pa.array(["b"], pa.large_string()), "s": pa.array([{"city": "c"}])}
@@ -280,16 +285,16 @@ def test_arrow_values_of_many_rows_in_any_layout() -> None:
         stream(table) + stream(table),
         stream(large, pa.ipc.IpcWriteOptions(compression="lz4")),
     ]
-    found = decode_arrow(schema, values)
+    actual = decode_arrow(schema, values)
     first = [
         {"user": u, "at": t, "n": n, "s": None}
-        for u, t, n in zip(["a", None, "a"], at.cast(pa.timestamp("us")).to_pylist(), [1, 2, 3], strict=True)
+        for u, t, n in zip(["a", None, "a"], moment.cast(pa.timestamp("us")).to_pylist(), [1, 2, 3], strict=True)
     ]
     last = {"user": "b", "at": None, "n": 4, "s": {"city": "c", "x": None}}
-    assert found.batch.to_pylist() == [*first, last, last]
-    assert found.counts is not None and found.counts.tolist() == [3, 0, 1, 1]
-    assert [place for place, _ in found.bad] == list(range(3, 13))
-    problems = dict(found.bad)
+    assert actual.batch.to_pylist() == [*first, last, last]
+    assert actual.counts is not None and actual.counts.tolist() == [3, 0, 1, 1]
+    assert [place for place, _ in actual.bad] == list(range(3, 13))
+    problems = dict(actual.bad)
     assert "no value" in problems[3] and "none of the columns" in problems[6] and "two columns are called 'n'" in problems[7]
     assert "left over" in problems[12] and "column 'n'" in problems[8]
 
@@ -298,9 +303,9 @@ def test_arrow_values_of_many_rows_in_any_layout() -> None:
 def test_rows_are_cut_into_streams_of_a_size(texts: list[str], most: int) -> None:
     table = pa.table({"t": pa.array(texts, pa.string())})
     parts = messages_of_rows(table, most)
-    found = decode_arrow(table.schema, [value for value, _ in parts])
-    assert found.batch.column("t").to_pylist() == texts and not found.bad
-    assert found.counts is not None
-    begins = [0, *found.counts.cumsum().tolist()[:-1]]
+    actual = decode_arrow(table.schema, [value for value, _ in parts])
+    assert actual.batch.column("t").to_pylist() == texts and not actual.bad
+    assert actual.counts is not None
+    begins = [0, *actual.counts.cumsum().tolist()[:-1]]
     assert [begin for _, begin in parts] == begins
-    assert all(len(value) <= most for (value, _), n in zip(parts, found.counts, strict=True) if n > 1)
+    assert all(len(value) <= most for (value, _), n in zip(parts, actual.counts, strict=True) if n > 1)

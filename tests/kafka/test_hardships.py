@@ -40,9 +40,9 @@ def source_of(broker: Broker, topic: str, **more: Any) -> KafkaSource:
 
 def planned(source: Source, last: Any = None) -> Planned:
     """The next batch."""
-    found = source.plan(json.loads(json.dumps(last)))
-    assert found is not None
-    return found
+    actual = source.plan(json.loads(json.dumps(last)))
+    assert actual is not None
+    return actual
 
 
 def read(source: Source, batch: Planned) -> list[int]:
@@ -57,12 +57,12 @@ def counted(parts: Iterable[Any]) -> int:
 
 def make_again(broker: Broker, topic: str, partitions: int = 1) -> None:
     """Delete a topic, and make one of the same name."""
-    asked = admin_module().AdminClient({"bootstrap.servers": broker.address})
-    asked.delete_topics([topic])[topic].result()
+    requested = admin_module().AdminClient({"bootstrap.servers": broker.address})
+    requested.delete_topics([topic])[topic].result()
     until = time.monotonic() + 20
     while True:
         try:
-            asked.create_topics([admin_module().NewTopic(topic, partitions, 1)])[topic].result()
+            requested.create_topics([admin_module().NewTopic(topic, partitions, 1)])[topic].result()
             return
         except confluent_kafka.KafkaException:
             assert time.monotonic() < until
@@ -71,8 +71,8 @@ def make_again(broker: Broker, topic: str, partitions: int = 1) -> None:
 
 def expire(broker: Broker, topic: str, before: int) -> None:
     """Let all records before an offset go."""
-    asked = admin_module().AdminClient({"bootstrap.servers": broker.address})
-    for done in asked.delete_records([confluent_kafka.TopicPartition(topic, 0, before)]).values():
+    requested = admin_module().AdminClient({"bootstrap.servers": broker.address})
+    for done in requested.delete_records([confluent_kafka.TopicPartition(topic, 0, before)]).values():
         done.result()
 
 
@@ -112,14 +112,14 @@ def ids(batch: Planned) -> dict[str, str]:
 
 def test_topics_of_a_pattern_come_and_go(broker: Broker, topic: Topic) -> None:
     begin = f"pattern-{time.monotonic_ns()}"
-    asked = admin_module().AdminClient({"bootstrap.servers": broker.address})
+    requested = admin_module().AdminClient({"bootstrap.servers": broker.address})
 
     def make(name: str, partitions: int = 1) -> str:
-        asked.create_topics([admin_module().NewTopic(f"{begin}-{name}", partitions, 1)])[f"{begin}-{name}"].result()
+        requested.create_topics([admin_module().NewTopic(f"{begin}-{name}", partitions, 1)])[f"{begin}-{name}"].result()
         return f"{begin}-{name}"
 
     def gone(name: str) -> None:
-        asked.delete_topics([name])[name].result()
+        requested.delete_topics([name])[name].result()
         time.sleep(0.5)
 
     def look(source: Any) -> Any:
@@ -189,17 +189,17 @@ def test_ranges_are_read_side_by_side(broker: Broker, topic: Topic) -> None:
     begun = next(slow)
     assert counted(quick) == 5_000
     assert counted([begun, *slow]) == 25_000
-    found: dict[int, bool] = {}
+    actual: dict[int, bool] = {}
 
     def all_of_it(number: int) -> None:
-        found[number] = taken(source_of(broker, name, max_offsets_per_batch=7_000)) == list(range(30_000))
+        actual[number] = taken(source_of(broker, name, max_offsets_per_batch=7_000)) == list(range(30_000))
 
     threads = [threading.Thread(target=all_of_it, args=(number,)) for number in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == dict.fromkeys(range(3), True)
+    assert actual == dict.fromkeys(range(3), True)
 
 
 def test_small_batches_do_not_wait_for_one_another(broker: Broker, topic: Topic) -> None:
@@ -222,7 +222,7 @@ def rows(*pairs: tuple[str, int]) -> list[pa.Table]:
 
 
 @pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
-def test_what_a_topic_does_not_take_is_told_with_what_helps(broker: Broker, topic: Topic, delivery: str) -> None:
+def test_what_a_topic_does_not_take_is_reported_with_what_helps(broker: Broker, topic: Topic, delivery: str) -> None:
     with pytest.raises(OperatorError, match=r"Message size too large.*message\.max\.bytes"):
         publisher(broker, topic(), delivery=delivery).publish(0, rows(("x" * 2_000_000, 1)), is_replay=False)
     small = topic(max_message_bytes="10000")
@@ -277,7 +277,7 @@ def test_a_broker_that_goes_away_before_a_commit_is_an_error_in_time(broker: Bro
     assert [json.loads(m.value())["n"] for m in committed(broker, name)] == [0, 1]
 
 
-def test_tombstones_of_a_compacted_topic_are_told_apart(broker: Broker, topic: Topic) -> None:
+def test_tombstones_of_a_compacted_topic_are_distinguished(broker: Broker, topic: Topic) -> None:
     name = topic(cleanup_policy="compact")
     send(broker, name, [(0, b'{"n": 1}'), (0, None), (0, b'{"n": 2}')], key="k")
     (batch,) = micro_batches(source_of(broker, name, key="key", on_malformed="side_output"))

@@ -40,15 +40,15 @@ LAID_OUT = st.sampled_from([None, 1])
 
 
 @given(st.lists(st.tuples(GOOD, LAID_OUT, st.sampled_from(["", " ", "\n"])) | st.sampled_from(BAD), max_size=60))
-def test_every_value_is_a_row_or_is_told(given_: Sequence[Any]) -> None:
+def test_every_value_is_a_row_or_is_reported(given_: Sequence[Any]) -> None:
     values = [
         (json.dumps(each[0], indent=each[1], ensure_ascii=False) + each[2]).encode() if isinstance(each, tuple) else each
         for each in given_
     ]
-    found = decode_json(SCHEMA, ("user", "n"), values)
-    assert found.batch.to_pylist() == [each[0] for each in given_ if isinstance(each, tuple)]
-    assert [at for at, _ in found.bad] == [at for at, each in enumerate(given_) if not isinstance(each, tuple)]
-    assert all(problem for _, problem in found.bad)
+    actual = decode_json(SCHEMA, ("user", "n"), values)
+    assert actual.batch.to_pylist() == [each[0] for each in given_ if isinstance(each, tuple)]
+    assert [i for i, _ in actual.bad] == [i for i, each in enumerate(given_) if not isinstance(each, tuple)]
+    assert all(problem for _, problem in actual.bad)
 
 
 EVERY = pa.schema(
@@ -96,15 +96,15 @@ def test_what_the_sink_writes_the_source_reads_back(rows: list[dict[str, Any]]) 
     texts = objects(table, table.column_names)
     for text in texts.to_pylist():
         assert list(json.loads(text)) == table.column_names, "any other reader can read it"
-    found = decode_json(EVERY, tuple(EVERY.names), [text.encode() for text in texts.to_pylist()])
-    assert found.bad == ()
-    assert found.batch.to_pylist() == table.to_pylist()
+    actual = decode_json(EVERY, tuple(EVERY.names), [text.encode() for text in texts.to_pylist()])
+    assert actual.bad == ()
+    assert actual.batch.to_pylist() == table.to_pylist()
 
 
 def test_the_frame_of_a_json_schema_serializer_is_left_out() -> None:
     schema = pa.schema([("k", pa.string())])
     frame = b"\x00\x00\x00\x00\x0a"
     values = [frame + b'{"k": "a"}', b'{"k": "b"}', None, frame, frame + b'["k"]', frame[:3] + b'{"k": "c"}']
-    found = decode_json(schema, ("k",), values)
-    assert found.batch.to_pylist() == [{"k": "a"}, {"k": "b"}]
-    assert [at for at, _ in found.bad] == [2, 3, 4, 5]
+    actual = decode_json(schema, ("k",), values)
+    assert actual.batch.to_pylist() == [{"k": "a"}, {"k": "b"}]
+    assert [moment for moment, _ in actual.bad] == [2, 3, 4, 5]

@@ -21,7 +21,7 @@ def test_a_client_is_made_once_for_each_key() -> None:
     assert made == [("a", 1), ("b", 1)]
 
 
-def test_one_that_nobody_asks_for_is_ended_and_made_anew() -> None:
+def test_one_that_nobody_uses_is_ended_and_made_again() -> None:
     ended: list[object] = []
     kept = PooledClients(lambda *key: object(), ended.append, idle_s=0.2)
     unused, used = kept("unused"), kept("used")

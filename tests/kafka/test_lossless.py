@@ -42,10 +42,10 @@ def record(kind: Any, name: str = "R", field: str = "c") -> dict[str, Any]:
     return {"type": "record", "name": name, "fields": [{"name": field, "type": kind}]}
 
 
-def written(values: pa.Array, told: Any = None, kind: str = "avro") -> list[bytes | None]:
+def written(values: pa.Array, given: Any = None, kind: str = "avro") -> list[bytes | None]:
     """A column as values of records."""
     table = pa.table({"c": values})
-    to = values_of(kind, None, None if told is None else json.dumps(record(told)), None, None)
+    to = values_of(kind, None, None if given is None else json.dumps(record(given)), None, None)
     to.check(table.schema, "sink")
     return to.encoder("t", table.schema)(table)
 
@@ -78,9 +78,9 @@ def test_a_key_that_is_twice_in_a_map() -> None:
         "protobuf": lambda: message.encoder("t", pa.schema([("labels", TWICE.type)]))(pa.table({"labels": TWICE})),
     }
     for kind, encode in encoders.items():
-        with pytest.raises(OperatorError, match=r"'a' twice|duplicate key was 'a'") as told:
+        with pytest.raises(OperatorError, match=r"'a' twice|duplicate key was 'a'") as error:
             encode()
-        assert "Hint: " in str(told.value), kind
+        assert "Hint: " in str(error.value), kind
 
 
 def test_json_has_no_durations() -> None:
@@ -98,8 +98,8 @@ def test_json_has_no_durations() -> None:
 def test_bytes_as_keys_of_maps_are_read_as_they_were_written() -> None:
     values = pa.array([[(b"\xff\x00", 1), (b"", 2)], [], None], pa.map_(pa.binary(), pa.int64()))
     schema = pa.schema([("c", values.type)])
-    found = decode_json(schema, ("c",), written(values, kind="json"))
-    assert not found.bad and found.batch["c"].to_pylist() == values.to_pylist()
+    actual = decode_json(schema, ("c",), written(values, kind="json"))
+    assert not actual.bad and actual.batch["c"].to_pylist() == values.to_pylist()
 
 
 def test_both_zeros_are_one_key() -> None:
@@ -119,7 +119,7 @@ def test_both_zeros_are_one_key() -> None:
         (pa.array([2**24 + 1]), "float"),
     ],
 )
-def test_a_value_that_a_told_field_would_cut_is_refused(values: pa.Array, told: Any) -> None:
+def test_a_value_that_a_declared_field_would_cut_is_refused(values: pa.Array, told: Any) -> None:
     with pytest.raises(OperatorError, match="not a record of the Avro schema"):
         written(values, told)
 
@@ -136,7 +136,7 @@ def test_a_value_that_a_told_field_would_cut_is_refused(values: pa.Array, told: 
         (pa.string(), "long"),
     ],
 )
-def test_a_told_field_that_does_not_hold_a_column_is_refused_at_the_start(kind: pa.DataType, told: Any) -> None:
+def test_a_declared_field_that_does_not_hold_a_column_is_refused_at_the_start(kind: pa.DataType, told: Any) -> None:
     with pytest.raises(PlanError, match=r"sink: a field of `avro_schema` does not hold the values of a column .got: c: "):
         written(pa.array([], kind), told)
 
@@ -149,5 +149,5 @@ def test_times_are_utc_wherever_the_machine_is(kind: pa.DataType, unit: str, loc
     at_us = 1_720_000_000_123_000
     (value,) = written(pa.array([at_us], kind), logical(f"{local}timestamp-{unit}"))
     assert value is not None
-    found: Any = fastavro.schemaless_reader(io.BytesIO(value), fastavro.parse_schema(record("long")), None)
-    assert found["c"] == (at_us if unit == "micros" else at_us // 1_000)
+    actual: Any = fastavro.schemaless_reader(io.BytesIO(value), fastavro.parse_schema(record("long")), None)
+    assert actual["c"] == (at_us if unit == "micros" else at_us // 1_000)

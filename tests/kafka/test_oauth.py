@@ -164,7 +164,7 @@ def test_what_takes_no_tokens_is_refused_at_the_call(options: dict[str, Any]) ->
         assert SECRET not in str(refused.value)
 
 
-def test_tokens_need_no_further_option() -> None:
-    found = connection("x", {"oauth_cb": of_text}, oauth=True)
-    assert dict(found.settings) == {"sasl.mechanism": "OAUTHBEARER", "security.protocol": "SASL_SSL"}
-    assert isinstance(found.config()["oauth_cb"], TokenCallback)
+def test_tokens_need_no_other_option() -> None:
+    actual = connection("x", {"oauth_cb": of_text}, oauth=True)
+    assert dict(actual.settings) == {"sasl.mechanism": "OAUTHBEARER", "security.protocol": "SASL_SSL"}
+    assert isinstance(actual.config()["oauth_cb"], TokenCallback)

@@ -38,9 +38,9 @@ def cluster() -> Iterator[tuple[str, Send]]:
 @pytest.fixture
 def ids(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The ids of topics, which such a cluster does not have."""
-    found: dict[str, str] = {}
-    monkeypatch.setattr(source_module, "identities", lambda _c, topics, _s: {t: found.get(t, f"id of {t}") for t in topics})
-    return found
+    actual: dict[str, str] = {}
+    monkeypatch.setattr(source_module, "identities", lambda _c, topics, _s: {t: actual.get(t, f"id of {t}") for t in topics})
+    return actual
 
 
 def source_of(cluster: tuple[str, Send], topics: Any, **more: Any) -> KafkaSource:
@@ -51,9 +51,9 @@ def source_of(cluster: tuple[str, Send], topics: Any, **more: Any) -> KafkaSourc
 def planned(source: KafkaSource, last: Planned | None = None) -> Planned:
     """The next batch, with topics looked up again."""
     source._looked.at_s = float("-inf")
-    found = source.plan(None if last is None else json.loads(json.dumps(last.position)))
-    assert found is not None
-    return found
+    actual = source.plan(None if last is None else json.loads(json.dumps(last.position)))
+    assert actual is not None
+    return actual
 
 
 def read(source: KafkaSource, batch: Planned) -> list[int]:
@@ -123,8 +123,8 @@ def test_when_all_topics_have_gone_nothing_is_planned(cluster: tuple[str, Send],
     cluster[1]("orders-a", 1)
     source = source_of(cluster, "^orders-.*")
     with pytest.warns(RuntimeWarning, match="orders-x has gone"):
-        found = source.plan({"at": {"orders-x": {"0": 5}}, "ids": {"orders-x": "x"}})
-    assert found is not None and read(source, found) == [1], "the other topic is new"
+        actual = source.plan({"at": {"orders-x": {"0": 5}}, "ids": {"orders-x": "x"}})
+    assert actual is not None and read(source, actual) == [1], "the other topic is new"
     source = attrs_without_topics(source)
     with pytest.warns(RuntimeWarning, match="orders-x has gone"):
         assert source.plan({"at": {"orders-x": {"0": 5}}, "ids": {"orders-x": "x"}}) is None
@@ -159,5 +159,5 @@ def test_what_is_no_pattern_is_refused(cluster: tuple[str, Send]) -> None:
 
 def test_keys_of_a_topic(cluster: tuple[str, Send], ids: dict[str, str]) -> None:
     a = cluster[1]("orders-a", 1)
-    told: dict[str, Any] = {"key_format": "avro", "key_schema": "id bigint", "avro_key_schema": '"long"', "ending": "latest"}
-    assert [row for t in micro_batches(source_of(cluster, a, **told)) for row in t.to_pylist()] == [{"n": 1, "id": 1}]
+    given: dict[str, Any] = {"key_format": "avro", "key_schema": "id bigint", "avro_key_schema": '"long"', "ending": "latest"}
+    assert [row for t in micro_batches(source_of(cluster, a, **given)) for row in t.to_pylist()] == [{"n": 1, "id": 1}]

@@ -41,8 +41,8 @@ def numbers(broker: Broker, topic: str, first: int, n: int, partitions: int = 1)
 def numbers_at(broker: Broker, topic: str, partition: int, times: range) -> None:
     """Write numbers that are also the times of their records, in ms after some moment."""
     to = confluent_kafka.Producer({"bootstrap.servers": broker.address})
-    for at in times:
-        to.produce(topic, json.dumps({"n": at}).encode(), partition=partition, timestamp=1_700_000_000_000 + at)
+    for moment in times:
+        to.produce(topic, json.dumps({"n": moment}).encode(), partition=partition, timestamp=1_700_000_000_000 + moment)
     assert to.flush(30) == 0
 
 
@@ -57,8 +57,8 @@ def places(planned: Planned) -> list[Any]:
     return [each[:4] for each in ranges]
 
 
-def test_a_query_begins_where_it_is_told(broker: Broker, topic: Topic) -> None:
-    name, told = topic(), {"bootstrap_servers": broker.address, "schema": "n bigint"}
+def test_a_query_begins_where_it_says(broker: Broker, topic: Topic) -> None:
+    name, stated = topic(), {"bootstrap_servers": broker.address, "schema": "n bigint"}
     numbers(broker, name, 0, 10)
     time.sleep(0.02)
     between = dt.datetime.now(dt.timezone.utc)
@@ -74,21 +74,21 @@ def test_a_query_begins_where_it_is_told(broker: Broker, topic: Topic) -> None:
         ({name: {0: "latest"}}, []),
         ({0: 20}, []),
     ):
-        assert taken(kafka_source(name, starting=starting, ending="latest", **told)) == list(expected), starting  # type: ignore[arg-type]
-    assert taken(kafka_source(name, ending=between, **told)) == list(range(10))  # type: ignore[arg-type]
-    assert taken(kafka_source(name, ending={0: 4}, max_offsets_per_batch=3, **told)) == [0, 1, 2, 3]  # type: ignore[arg-type]
-    latest = kafka_source(name, starting="latest", **told)  # type: ignore[arg-type]
+        assert taken(kafka_source(name, starting=starting, ending="latest", **stated)) == list(expected), starting  # type: ignore[arg-type]
+    assert taken(kafka_source(name, ending=between, **stated)) == list(range(10))  # type: ignore[arg-type]
+    assert taken(kafka_source(name, ending={0: 4}, max_offsets_per_batch=3, **stated)) == [0, 1, 2, 3]  # type: ignore[arg-type]
+    latest = kafka_source(name, starting="latest", **stated)  # type: ignore[arg-type]
     first = latest.plan(None)
     assert first is not None, "where it begins is noted although nothing is there"
     numbers(broker, name, 20, 5)
-    again = kafka_source(name, starting="latest", **told).plan(first.position)  # type: ignore[arg-type]
+    again = kafka_source(name, starting="latest", **stated).plan(first.position)  # type: ignore[arg-type]
     assert again is not None and places(again) == [[name, 0, 20, 25]]
     with pytest.raises(SourceError, match=r"`starting` lies after the last record.*offset 99"):
-        kafka_source(name, starting={0: 99}, **told).plan(None)  # type: ignore[arg-type]
+        kafka_source(name, starting={0: 99}, **stated).plan(None)  # type: ignore[arg-type]
     with pytest.raises(SourceError, match=r"`ending` lies before `starting`.*from offset 7 to 4"):
-        kafka_source(name, starting={0: 7}, ending={0: 4}, **told).plan(None)  # type: ignore[arg-type]
+        kafka_source(name, starting={0: 7}, ending={0: 4}, **stated).plan(None)  # type: ignore[arg-type]
     with pytest.raises(PlanError, match=r"names a partition that does not exist.*partition 3"):
-        kafka_source(name, starting={3: 0}, **told).plan(None)  # type: ignore[arg-type]
+        kafka_source(name, starting={3: 0}, **stated).plan(None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -150,19 +150,19 @@ def test_new_partitions_are_found_and_read_from_their_first_record(broker: Broke
     first = source.plan(None)
     assert first is not None
     more = admin_module().NewPartitions(name, 3)
-    asked = admin_module().AdminClient({"bootstrap.servers": broker.address})
-    for made in asked.create_partitions([more]).values():
+    requested = admin_module().AdminClient({"bootstrap.servers": broker.address})
+    for made in requested.create_partitions([more]).values():
         made.result()
     numbers(broker, name, 5, 6, partitions=3)
     source._looked.at_s = 0.0
     rows: list[int] = []
-    at = first.position
+    moment = first.position
     until = time.monotonic() + 20
     while len(rows) < 6 and time.monotonic() < until:
         source._looked.at_s = 0.0
-        planned = source.plan(at)
+        planned = source.plan(moment)
         if planned is not None:
-            at = planned.position
+            moment = planned.position
             rows += [
                 n
                 for r in planned.ranges
@@ -173,26 +173,26 @@ def test_new_partitions_are_found_and_read_from_their_first_record(broker: Broke
     assert sorted(rows) == list(range(5, 11))
 
 
-def test_what_expired_or_went_is_told(broker: Broker, topic: Topic) -> None:
+def test_what_expired_or_went_is_reported(broker: Broker, topic: Topic) -> None:
     name = topic(1)
     numbers(broker, name, 0, 10)
-    told: dict[str, Any] = {"bootstrap_servers": broker.address, "schema": "n bigint", "timeout": "3 s"}
-    source = kafka_source(name, **told)
+    stated: dict[str, Any] = {"bootstrap_servers": broker.address, "schema": "n bigint", "timeout": "3 s"}
+    source = kafka_source(name, **stated)
     first = source.plan(None)
     assert first is not None
     numbers(broker, name, 10, 5)
-    asked = admin_module().AdminClient({"bootstrap.servers": broker.address})
-    for done in asked.delete_records([confluent_kafka.TopicPartition(name, 0, 12)]).values():
+    requested = admin_module().AdminClient({"bootstrap.servers": broker.address})
+    for done in requested.delete_records([confluent_kafka.TopicPartition(name, 0, 12)]).values():
         done.result()
     with pytest.raises(SourceError, match=r"are not there any more .*offset 10 is next, and the first one kept is 12"):
         source.plan(first.position)
     with pytest.raises(SourceError, match=r"are not there any more .*offset 0 of a batch up to 10"):
         list(source.read(first.ranges[0], ["n"]))
-    patient = kafka_source(name, on_lost="warn", **told)
+    patient = kafka_source(name, on_lost="warn", **stated)
     with pytest.warns(RuntimeWarning, match="2 offsets are passed over, the next one is 12"):
         planned = patient.plan(first.position)
     assert planned is not None and places(planned) == [[name, 0, 12, 15]]
-    for done in asked.delete_topics([name]).values():
+    for done in requested.delete_topics([name]).values():
         done.result()
     time.sleep(0.5)
     source._looked.at_s = 0.0
@@ -200,10 +200,10 @@ def test_what_expired_or_went_is_told(broker: Broker, topic: Topic) -> None:
         source.plan(planned.position)
     with pytest.raises(SourceError, match=name):
         list(source.read([name, 0, 12, 15], ["n"]))
-    for done in asked.create_topics([admin_module().NewTopic(name, 1, 1)]).values():
+    for done in requested.create_topics([admin_module().NewTopic(name, 1, 1)]).values():
         done.result()
     with pytest.raises(SourceError, match=r"a topic is shorter than what was read of it"):
-        kafka_source(name, **told).plan(planned.position)
+        kafka_source(name, **stated).plan(planned.position)
 
 
 def test_transactions_are_read_when_they_are_committed(broker: Broker, topic: Topic) -> None:
@@ -231,18 +231,18 @@ def test_the_end_waits_for_commits_on_their_way(broker: Broker, topic: Topic, mo
     to.flush()
     late = threading.Timer(0.5, to.commit_transaction)
     late.start()
-    told: Any = {"bootstrap_servers": broker.address, "schema": "n bigint", "ending": "latest"}
-    assert taken(kafka_source(name, **told)) == [0]
+    stated: Any = {"bootstrap_servers": broker.address, "schema": "n bigint", "ending": "latest"}
+    assert taken(kafka_source(name, **stated)) == [0]
     late.join()
     to.begin_transaction()
     to.produce(name, b'{"n": 1}')
     to.flush()
     monkeypatch.setattr(client, "_OPEN_S", 0.3)
     send(broker, name, [(0, b'{"n": 2}')])
-    assert taken(kafka_source(name, **told)) == [0]  # behind an open transaction nobody who reads committed ones sees anything
-    assert taken(kafka_source(name, **told, options={"isolation.level": "read_uncommitted"})) == [0, 1, 2]
+    assert taken(kafka_source(name, **stated)) == [0]  # an open transaction hides what follows it
+    assert taken(kafka_source(name, **stated, options={"isolation.level": "read_uncommitted"})) == [0, 1, 2]
     to.abort_transaction(10)
-    assert taken(kafka_source(name, **told)) == [0, 2]
+    assert taken(kafka_source(name, **stated)) == [0, 2]
 
 
 @pytest.mark.parametrize("most", [7, 100, 900])
@@ -282,25 +282,25 @@ def test_partitions_are_watermark_sources(broker: Broker, topic: Topic) -> None:
     assert driver.source_watermarks_us == {f"{name}-0": 101_000, f"{name}-1": 5_000}
 
 
-def test_columns_beside_the_value(broker: Broker, topic: Topic) -> None:
+def test_columns_next_to_the_value(broker: Broker, topic: Topic) -> None:
     name = topic(1, retention_ms="-1")  # else a record of 2020 goes at once
     send(broker, name, [(0, b"\xff\x00")], key="ключ".encode(), headers=[("a", b"1"), ("a", None)], timestamp=1_600_000_000_123)
     send(broker, name, [(0, None)], key=b"\xff")
     named = {what: what for what in ("key", "timestamp", "headers", "topic", "partition", "offset")}
-    told: dict[str, Any] = {"bootstrap_servers": broker.address, "value_format": "bytes", "ending": "latest", **named}
-    (table,) = micro_batches(kafka_source(name, key_format="bytes", **told))
+    stated: dict[str, Any] = {"bootstrap_servers": broker.address, "value_format": "bytes", "ending": "latest", **named}
+    (table,) = micro_batches(kafka_source(name, key_format="bytes", **stated))
     first, second = table.to_pylist()
     assert first["value"] == b"\xff\x00" and first["key"] == "ключ".encode() and first["timestamp"].year == 2020
     assert first["timestamp"].microsecond == 123_000
     assert first["headers"] == [{"name": "a", "value": b"1"}, {"name": "a", "value": None}]
     assert (first["topic"], first["partition"], first["offset"]) == (name, 0, 0)
     assert second["value"] is None and second["key"] == b"\xff"
-    (put_aside,) = micro_batches(kafka_source(name, on_malformed="side_output", **told))
+    (put_aside,) = micro_batches(kafka_source(name, on_malformed="side_output", **stated))
     assert put_aside.table["key"].to_pylist() == ["ключ"]
     (bad,) = put_aside.malformed
     assert isinstance(bad, Malformed) and (bad.offset, bad.key) == (1, b"\xff") and "UTF-8" in bad.problem
     with pytest.raises(SourceError, match=rf"topic {name}, partition 0, offset 1: its key is not UTF-8"):
-        list(micro_batches(kafka_source(name, **told)))
+        list(micro_batches(kafka_source(name, **stated)))
 
 
 def test_offsets_are_committed_for_monitors(broker: Broker, topic: Topic) -> None:
@@ -310,8 +310,8 @@ def test_offsets_are_committed_for_monitors(broker: Broker, topic: Topic) -> Non
     assert len(taken(pickle.loads(pickle.dumps(source)))) == 7
     reader = confluent_kafka.Consumer({"bootstrap.servers": broker.address, "group.id": name})
     until = time.monotonic() + 10
-    while (found := reader.committed([confluent_kafka.TopicPartition(name, 0)], 10)[0].offset) != 7:
-        assert time.monotonic() < until, found
+    while (actual := reader.committed([confluent_kafka.TopicPartition(name, 0)], 10)[0].offset) != 7:
+        assert time.monotonic() < until, actual
     reader.close()
 
 
@@ -320,12 +320,12 @@ def test_a_broker_that_restarts_is_waited_for(broker: Broker, topic: Topic) -> N
     numbers(broker, name, 0, 1_000)
     source = kafka_source(name, bootstrap_servers=broker.address, schema="n bigint", max_offsets_per_batch=100, ending="latest")
     rows: list[int] = []
-    at = None
-    while (planned := source.plan(at)) is not None:
-        if at is None:
+    moment = None
+    while (planned := source.plan(moment)) is not None:
+        if moment is None:
             broker.kill()
             broker.start()
-        at = planned.position
+        moment = planned.position
         for each in planned.ranges:
             rows += [n for b in source.read(each, ["n"]) if isinstance(b, pa.RecordBatch) for n in b["n"].to_pylist()]
     assert rows == list(range(1_000))
@@ -335,13 +335,13 @@ def test_a_broker_that_restarts_is_waited_for(broker: Broker, topic: Topic) -> N
     st.lists(st.tuples(st.integers(0, 10**12), st.integers(0, 10**6)), min_size=1, max_size=8),
     st.one_of(st.none(), st.integers(1, 10**6)),
 )
-def test_shares_are_whole_fair_and_never_more_than_was_told(waiting: list[tuple[int, int]], most: int | None) -> None:
+def test_shares_are_whole_fair_and_never_more_than_was_given(waiting: list[tuple[int, int]], most: int | None) -> None:
     ranges = {("t", n): (begin, begin + size) for n, (begin, size) in enumerate(waiting)}
-    found = shares(ranges, most)
+    actual = shares(ranges, most)
     total = sum(size for _, size in waiting)
-    assert list(found) == list(ranges)
-    assert sum(end - begin for begin, end in found.values()) == (total if most is None else min(most, total))
-    for place, (begin, end) in found.items():
+    assert list(actual) == list(ranges)
+    assert sum(end - begin for begin, end in actual.values()) == (total if most is None else min(most, total))
+    for place, (begin, end) in actual.items():
         assert begin == ranges[place][0] and begin <= end <= ranges[place][1]
         if most is not None and total > most:
             assert abs((end - begin) - (ranges[place][1] - begin) * most / total) < 1

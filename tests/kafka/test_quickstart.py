@@ -18,9 +18,9 @@ def test_it_runs(
     session: Session, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    found = re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert [name for name, _ in found] == ["fill", "per_minute", "show"]
-    for name, program in found:
+    actual = re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert [name for name, _ in actual] == ["fill", "per_minute", "show"]
+    for name, program in actual:
         exec(compile(program.replace("localhost:9092", broker.address), name, "exec"), {})
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "1001 records, 1 malformed"

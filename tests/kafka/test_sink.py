@@ -31,8 +31,8 @@ ROOT = Path(__file__).parents[2]
 
 def committed(broker: Broker, topic: str) -> list[Any]:
     """All records that a reader of committed ones sees, by partition and offset."""
-    asked = {"bootstrap.servers": broker.address, "group.id": "reader", "isolation.level": "read_committed"}
-    reader = confluent_kafka.Consumer({**asked, "enable.partition.eof": "true", "enable.auto.commit": "false"})
+    requested = {"bootstrap.servers": broker.address, "group.id": "reader", "isolation.level": "read_committed"}
+    reader = confluent_kafka.Consumer({**requested, "enable.partition.eof": "true", "enable.auto.commit": "false"})
     numbers = reader.list_topics(topic, 10).topics[topic].partitions
     reader.assign([confluent_kafka.TopicPartition(topic, n, 0) for n in numbers])
     records: list[Any] = []
@@ -62,8 +62,8 @@ def test_a_kill_at_any_point_leaves_every_row_once(broker: Broker, topic: Topic,
     subprocess.run([*job, "nowhere", "0"], cwd=ROOT, timeout=60, check=True)
     records = committed(broker, name)
     assert sorted(json.loads(m.value())["n"] for m in records) == [0, 1, 2, 3, 4, 5, 6]
-    told = sorted((int(headers(m)["krishiv-batch"]), int(headers(m)["krishiv-row"])) for m in records)
-    assert told == [(0, 0), (0, 1), (0, 2), (1, 0), (3, 0), (3, 1), (4, 0)]
+    given = sorted((int(headers(m)["krishiv-batch"]), int(headers(m)["krishiv-row"])) for m in records)
+    assert given == [(0, 0), (0, 1), (0, 2), (1, 0), (3, 0), (3, 1), (4, 0)]
 
 
 def test_a_checkpoint_of_an_older_copy_is_recognised(broker: Broker, topic: Topic) -> None:
@@ -86,7 +86,7 @@ def _with_begun(publisher: TablePublisher, last: int) -> TablePublisher:
     return publisher
 
 
-def test_a_note_that_cannot_be_told_yet_is_not_taken_for_none() -> None:
+def test_a_note_that_cannot_be_stated_yet_is_not_taken_for_none() -> None:
     place, error = confluent_kafka.TopicPartition("t", 0), confluent_kafka.KafkaError
     answers = [
         [SimpleNamespace(offset=-1001, error=error(error.UNSTABLE_OFFSET_COMMIT))],
@@ -95,12 +95,12 @@ def test_a_note_that_cannot_be_told_yet_is_not_taken_for_none() -> None:
         [SimpleNamespace(offset=-1001, error=error(error.GROUP_AUTHORIZATION_FAILED))],
     ]
 
-    def committed(asked: list[Any], _within_s: float) -> Any:
-        assert asked == [place]
-        told = answers.pop(0)
-        if isinstance(told, BaseException):
-            raise told
-        return told
+    def committed(requested: list[Any], _within_s: float) -> Any:
+        assert requested == [place]
+        given = answers.pop(0)
+        if isinstance(given, BaseException):
+            raise given
+        return given
 
     writer = Writer(connection("h:1", None), "t", "krishiv-q-results", True, 5, group=SimpleNamespace(committed=committed))
     assert writer.last() == 5
@@ -108,7 +108,7 @@ def test_a_note_that_cannot_be_told_yet_is_not_taken_for_none() -> None:
         writer.last()
 
 
-def test_a_fatal_error_is_told_with_what_helps_whichever_call_it_comes_out_of() -> None:
+def test_a_fatal_error_is_reported_with_what_helps_whichever_call_it_comes_out_of() -> None:
     error = confluent_kafka.KafkaError
 
     def fatal(*_: object, **__: object) -> Any:
@@ -127,8 +127,8 @@ def test_a_fatal_error_is_told_with_what_helps_whichever_call_it_comes_out_of() 
 @pytest.mark.slow
 def test_a_broker_that_is_killed_and_comes_back_gets_every_batch_once() -> None:
     with running() as mine:
-        asked = admin_module().AdminClient({"bootstrap.servers": mine.address})
-        for made in asked.create_topics([admin_module().NewTopic("out", 2, 1)]).values():
+        requested = admin_module().AdminClient({"bootstrap.servers": mine.address})
+        for made in requested.create_topics([admin_module().NewTopic("out", 2, 1)]).values():
             made.result()
         table = pa.table({"n": [1, 2]})
         publisher = TablePublisher(
@@ -139,8 +139,8 @@ def test_a_broker_that_is_killed_and_comes_back_gets_every_batch_once() -> None:
                 mine.kill()
                 mine.start()
             publisher.publish(number, [table], is_replay=False)
-        told = [(int(headers(m)["krishiv-batch"]), int(headers(m)["krishiv-row"])) for m in committed(mine, "out")]
-    assert sorted(told) == [(batch, row) for batch in range(4) for row in range(2)]
+        given = [(int(headers(m)["krishiv-batch"]), int(headers(m)["krishiv-row"])) for m in committed(mine, "out")]
+    assert sorted(given) == [(batch, row) for batch in range(4) for row in range(2)]
 
 
 def test_a_change_log_folds_to_the_table_it_tells(broker: Broker, topic: Topic) -> None:
@@ -176,7 +176,7 @@ def test_a_change_log_folds_to_the_table_it_tells(broker: Broker, topic: Topic) 
 
 
 def test_what_means_nothing_is_refused(broker: Broker, topic: Topic) -> None:
-    for told in (
+    for given in (
         {"delivery": "twice"},
         {"upsert": True},
         {"format": "bytes"},
@@ -186,7 +186,7 @@ def test_what_means_nothing_is_refused(broker: Broker, topic: Topic) -> None:
         {"options": {"transactional.id": "mine"}},
     ):
         with pytest.raises(PlanError):
-            KafkaSink("t", bootstrap_servers=broker.address, **told)
+            KafkaSink("t", bootstrap_servers=broker.address, **given)
     shown = repr(KafkaSink("t", bootstrap_servers="host:1", options={"sasl.password": "hunter2"}))
     assert "hunter2" not in shown
     with pytest.raises(OperatorError, match=r"topic cannot be read.*nowhere.*nothing can be written"):

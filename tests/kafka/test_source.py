@@ -44,8 +44,8 @@ Topic = Callable[..., str]
 
 def event(number: int) -> bytes:
     """One of many, a little out of order."""
-    at = number * 10 - number * 7_919 % 300
-    return json.dumps({"user": f"u{number % 7}", "at": at, "amount": number}).encode()
+    moment = number * 10 - number * 7_919 % 300
+    return json.dumps({"user": f"u{number % 7}", "at": moment, "amount": number}).encode()
 
 
 def hostile(number: int) -> list[bytes | None]:
@@ -81,19 +81,19 @@ def test_the_three_engines_are_equal_over_restarts(session: Session, broker: Bro
     values: list[bytes | None] = [event(n) for n in range(3_000)]
     values[1_500:1_500] = hostile(7)
     send(broker, name, [(n % 3, v) for n, v in enumerate(values)], key=b"k")
-    told: dict[str, Any] = {
+    given: dict[str, Any] = {
         "bootstrap_servers": broker.address,
         "schema": DDL,
         "max_offsets_per_batch": 500,
         "on_malformed": "side_output",
         "ending": "latest",
     }
-    results, late = by_the_driver(kafka_source(name, **told))
+    results, late = by_the_driver(kafka_source(name, **given))
     malformed = [row for row in late if "malformed" in row]
     assert len(malformed) == len(hostile(7))
     assert {row[7] for row in malformed} == set(hostile(7)), "values are there whole"
     assert len(late) > len(malformed), "the test would prove little without late rows"
-    stream = session.read_kafka(name, **told)
+    stream = session.read_kafka(name, **given)
     kept = MemorySink()
     whole = per_second(stream).with_late_event_handler(SideOutputLateEventHandler(kept)).run()
     assert (found(whole.table), found(whole.late)) == (results, late)
@@ -144,9 +144,9 @@ def backlogs(registry: CollectorRegistry) -> set[float]:
 def test_a_flush_fires_what_is_open(session: Session, broker: Broker, topic: Topic, tmp_path: Path) -> None:
     name = topic(2)
     send(broker, name, [(n % 2, event(n)) for n in range(1_000)])
-    told: dict[str, Any] = {"bootstrap_servers": broker.address, "schema": DDL, "max_offsets_per_batch": 300}
-    whole, late = by_the_driver(kafka_source(name, ending="latest", **told))  # late: batches end where records' clock says
-    plan, out, checkpoint = per_second(session.read_kafka(name, **told)), tmp_path / "out", str(tmp_path / "checkpoint")
+    given: dict[str, Any] = {"bootstrap_servers": broker.address, "schema": DDL, "max_offsets_per_batch": 300}
+    whole, late = by_the_driver(kafka_source(name, ending="latest", **given))  # late: batches end where records' clock says
+    plan, out, checkpoint = per_second(session.read_kafka(name, **given)), tmp_path / "out", str(tmp_path / "checkpoint")
     plan.start(ParquetSink(out), checkpoint=checkpoint, batches=Batches.available_now()).await_termination()
     assert len(found(pq.read_table(out))) < len(whole), "no window was open"
     plan.start(ParquetSink(out), checkpoint=checkpoint, batches=Batches.available_now(flush=True)).await_termination()
@@ -170,8 +170,8 @@ def drifting(broker: Broker, name: str, *, imported: bool) -> int:
         parts.setdefault(draw.choice([0, 0, 0, 0, 0, 0, 0, 1, 1, 2]), []).append((n * 200, n * 200 + draw.randrange(4_000)))
     to, begin_ms = Producer({"bootstrap.servers": broker.address}), int(time.time() * 1_000) - 600_000
     for partition in sorted(parts):
-        for moment, at in parts[partition]:
-            value = json.dumps({"user": "u", "at": at, "amount": 1}).encode()
+        for moment, place in parts[partition]:
+            value = json.dumps({"user": "u", "at": place, "amount": 1}).encode()
             written_ms = begin_ms + (partition * 1_000 if imported else moment)
             to.produce(name, value, partition=partition, timestamp=written_ms)
     assert to.flush(30) == 0

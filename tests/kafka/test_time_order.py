@@ -34,12 +34,12 @@ class Backlog:
     def batch(self, most: int | None) -> list[Row] | None:
         """The rows of the next batch."""
         waiting = {p: (self.at[p], len(rows)) for p, rows in self.parts.items()}
-        found, self.cut = in_time_order(waiting, most, self.at_time, LIMIT, self.cut)
-        assert list(found) == list(waiting)
-        for p, (begin, end) in found.items():
+        actual, self.cut = in_time_order(waiting, most, self.at_time, LIMIT, self.cut)
+        assert list(actual) == list(waiting)
+        for p, (begin, end) in actual.items():
             assert begin == self.at[p] <= end <= len(self.parts[p])
-        self.at.update({p: end for p, (_, end) in found.items()})
-        rows = [r for p, (begin, end) in found.items() for r in self.parts[p][begin:end]]
+        self.at.update({p: end for p, (_, end) in actual.items()})
+        rows = [r for p, (begin, end) in actual.items() for r in self.parts[p][begin:end]]
         assert most is None or len(rows) <= most
         return rows or None
 

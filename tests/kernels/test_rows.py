@@ -17,9 +17,9 @@ ROWS = [{"id": i, "name": "ab"[i % 2], "at": None if i == 2 else 5 - i} for i in
 
 def test_rows_come_out_at_once_in_their_order_over_a_restart(tmp_path: Path) -> None:
     driver = Driver(stream_of(SCHEMA).filter("id <> 1").select("id", twice="id * 2"), sink=kv.ParquetSink(str(tmp_path)))
-    found = [driver.send(ROWS).results, driver.restarted().send(ROWS).results]
+    actual = [driver.send(ROWS).results, driver.restarted().send(ROWS).results]
     wanted = [{"id": i, "twice": 2 * i} for i in (0, 2, 3)]
-    assert [t.to_pylist() for t in found] == [wanted, wanted]
+    assert [t.to_pylist() for t in actual] == [wanted, wanted]
     assert driver.close().results.num_rows == 0
     assert pq.read_table(tmp_path).num_rows == 6
     assert driver.progress.rows == driver.progress.firings == 3 and driver.progress.open_rows == 0

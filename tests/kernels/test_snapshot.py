@@ -78,11 +78,11 @@ def chains(shape: str) -> Any:
     if shape == "three":
         third = first.key_by().tumbling_window(15).agg(kv.sum("v").alias("v"))
         return [third.key_by().with_pane().hopping_window(30, 15).agg(kv.count(), kv.sum("v")).to(kv.MemorySink(), name="a")]
-    found = [second.to(kv.MemorySink(), name="a")]
+    actual = [second.to(kv.MemorySink(), name="a")]
     if shape == "two outputs":
-        found.append(first.filter("v is not null").to(kv.MemorySink(), name="b"))
-        found.append(rows.key_by("key").with_pane().hopping_window(9, 3).agg(kv.count()).to(kv.MemorySink(), name="c"))
-    return found
+        actual.append(first.filter("v is not null").to(kv.MemorySink(), name="b"))
+        actual.append(rows.key_by("key").with_pane().hopping_window(9, 3).agg(kv.count()).to(kv.MemorySink(), name="c"))
+    return actual
 
 
 SHAPES = ("plain", "deduplicated", "sessions", "having", "three", "two outputs")
@@ -129,7 +129,7 @@ def keys() -> Any:
 def test_early_results_enter_what_the_stage_behind_holds(second: str) -> None:
     counts = stream_of("key string, at bigint").watermark("at", 0).key_by("key").tumbling_window(10).agg(kv.count().alias("n"))
     driver = Driver(SECOND[second](counts.select("key", "n").key_by("key")))
-    rows = [{"key": "a", "at": at} for at in (1, 2, 15, 25)]
+    rows = [{"key": "a", "at": moment} for moment in (1, 2, 15, 25)]
     driver.send({"left": rows, "right": [{"key": "a", "seen": 20}]} if "join" in second else rows)
     ended, out = driver.restarted().close().results, driver.snapshot().results
     columns = [n for n in out.column_names if not n.startswith("pane_")]
@@ -204,8 +204,8 @@ def test_a_window_join_alone_shows_what_its_open_windows_would_give(how: Any, tt
     rows = left.watermark("at", 0).window_join(right.watermark("at", 0), "k", window=kv.windows.tumbling(10), how=how)
     rows = rows.with_state_ttl(kv.StateTtlConfig(1_000)) if ttl else rows
     driver = Driver(rows)
-    for at in (1, 12, 13):
-        lefts, rights = ([{"k": k, "at": at, of: at} for k in keys] for keys, of in (("xy", "a"), ("xz", "b")))
+    for moment in (1, 12, 13):
+        lefts, rights = ([{"k": k, "at": moment, of: moment} for k in keys] for keys, of in (("xy", "a"), ("xz", "b")))
         driver.send({"left": lefts, "right": rights})
     with pytest.warns(UserWarning, match="a sink of their own"):
         early = driver.snapshot().results

@@ -31,22 +31,22 @@ ROWS = st.lists(
 
 def ranked(rows: list[dict[str, Any]], k: int, smallest: bool) -> list[tuple[Any, ...]]:
     """The first `k` rows of each user and window of 20, one by one."""
-    found: list[tuple[Any, ...]] = []
+    actual: list[tuple[Any, ...]] = []
     for start in sorted({row["at"] // 20 * 20 for row in rows}):
         for user in (None, "a", "b"):
             own = [row for row in rows if row["user"] == user and row["at"] // 20 * 20 == start]
             own.sort(key=lambda row: (row["n"] is None, (row["n"] or 0) * (1 if smallest else -1), row["at"], row["nr"]))
-            found += [(user, start, start + 20, row["n"], row["nr"], place) for place, row in enumerate(own[:k], 1)]
-    return found
+            actual += [(user, start, start + 20, row["n"], row["nr"], place) for place, row in enumerate(own[:k], 1)]
+    return actual
 
 
 def run(stream: Any, rows: list[dict[str, Any]], cut: int, restarts: bool = False) -> list[tuple[Any, ...]]:
-    driver, found = Driver(stream), []
-    for at in range(0, len(rows), cut):
-        found += driver.send(rows[at : at + cut]).results.to_pylist()
+    driver, actual = Driver(stream), []
+    for i in range(0, len(rows), cut):
+        actual += driver.send(rows[i : i + cut]).results.to_pylist()
         driver = driver.restarted() if restarts else driver
-    found += driver.close().results.to_pylist()
-    return [tuple(row.values()) for row in found]
+    actual += driver.close().results.to_pylist()
+    return [tuple(row.values()) for row in actual]
 
 
 @given(rows=ROWS, k=st.integers(1, 4), smallest=st.booleans(), cut=st.integers(1, 9), restarts=st.booleans())
@@ -54,17 +54,15 @@ def test_ranks_are_those_of_the_rows_in_order(
     rows: list[dict[str, Any]], k: int, smallest: bool, cut: int, restarts: bool
 ) -> None:
     windowed = stream_of("user string, n bigint, at bigint, nr bigint").watermark("at", 200).key_by("user").tumbling_window(20)
-    found = run(windowed.top_rows(k, "n", "nr", smallest=smallest), rows, cut, restarts)
-    assert sorted(found, key=repr) == sorted(ranked(rows, k, smallest), key=repr)
+    actual = run(windowed.top_rows(k, "n", "nr", smallest=smallest), rows, cut, restarts)
+    assert sorted(actual, key=repr) == sorted(ranked(rows, k, smallest), key=repr)
 
 
 @given(rows=ROWS, k=st.integers(1, 4), turned=st.booleans(), cut=st.integers(1, 9), restarts=st.booleans())
-def test_equal_rows_go_by_what_stands_behind(
-    rows: list[dict[str, Any]], k: int, turned: bool, cut: int, restarts: bool
-) -> None:
+def test_equal_rows_go_by_what_follows(rows: list[dict[str, Any]], k: int, turned: bool, cut: int, restarts: bool) -> None:
     windowed = stream_of("user string, n bigint, at bigint, nr bigint").watermark("at", 200).tumbling_window(20)
     then: Any = [("user", "smallest" if turned else "largest"), (col("n").alias("again"), "smallest"), ("nr", "largest")]
-    found = run(windowed.top_rows(k, "n", "at", smallest=turned, then=then), rows, cut, restarts)
+    actual = run(windowed.top_rows(k, "n", "at", smallest=turned, then=then), rows, cut, restarts)
     wanted = []
     for start in sorted({row["at"] // 20 * 20 for row in rows}):
         own = [row for row in rows if row["at"] // 20 * 20 == start]
@@ -75,7 +73,7 @@ def test_equal_rows_go_by_what_stands_behind(
         wanted += [
             (start, start + 20, r["n"], r["user"], r["n"], r["nr"], r["at"], place) for place, r in enumerate(own[:k], 1)
         ]
-    assert sorted(found, key=repr) == sorted(wanted, key=repr)
+    assert sorted(actual, key=repr) == sorted(wanted, key=repr)
 
 
 @pytest.mark.parametrize("then", ["user", ["user"], [("user", "ASC")], [("user",)], 5, [(5, "smallest")]])

@@ -86,9 +86,9 @@ def test_other_windows_lose_no_value_and_take_none_twice(kind: str) -> None:
     driver = Driver(KINDS[kind](keyed).agg(kv.udaf(Listed(), "n", pa.list_(pa.int64())).alias("came")))
     times = [500, 900, 0, 300, 600]
     sent = [driver.send([{"key": "k", "at": t, "n": i}]).results for i, t in enumerate(times)] + [driver.close().results]
-    found = [row["came"] for table in sent for row in table.to_pylist()]
-    assert all(len(set(came)) == len(came) for came in found)
-    assert max(map(len, found)) == len(times)
+    actual = [row["came"] for table in sent for row in table.to_pylist()]
+    assert all(len(set(came)) == len(came) for came in actual)
+    assert max(map(len, actual)) == len(times)
 
 
 @pytest.mark.parametrize("kind", ORDERED)
@@ -99,7 +99,7 @@ def test_earlier_arrivals_are_on_the_left(kind: str, times: list[int], width: in
     driver = Driver(KINDS[kind](keyed).agg(kv.udaf(Listed(), "n", pa.list_(pa.int64())).alias("came")))
     rows = [{"key": "k", "at": t, "n": i} for i, t in enumerate(times)]
     sent = [driver.send(rows[i : i + width]).results for i in range(0, len(rows), width)] + [driver.close().results]
-    found = [row["came"] for table in sent for row in table.to_pylist()]
-    assert found or kind == "count"  # a count window that was not filled has no result
-    for came in found:
+    actual = [row["came"] for table in sent for row in table.to_pylist()]
+    assert actual or kind == "count"  # a count window that was not filled has no result
+    for came in actual:
         assert came == sorted(came)

@@ -52,9 +52,9 @@ def campaign(kind: str, kills: int, seed: int, broker: Broker, server: Server, f
         own = seed * 1_000 + number
         seeded = random.Random(f"{kind} {own} what")
         wanted = [seeded.choice(possible) for _ in range(min(A_RUN, kills - killed))]
-        at = time.monotonic()
+        moment = time.monotonic()
         done, tally = one_run(kind, wanted, own, broker, server, folder)
-        print(f"{kind}, seed {own}: {time.monotonic() - at:.0f} s, {tally}", flush=True)
+        print(f"{kind}, seed {own}: {time.monotonic() - moment:.0f} s, {tally}", flush=True)
         killed, number = killed + done, number + 1
         assert number < kills + 3, "the job ends before it can be killed"
     return killed
@@ -67,11 +67,11 @@ def main() -> None:
     parser.add_argument("--kind", choices=KINDS, default="all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--upto", type=float, default=1e9, help="begin no other run after so many seconds")
-    told = parser.parse_args()
+    given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that broker and database end
     with brokers() as broker, servers() as server, tempfile.TemporaryDirectory(prefix="krishiv-kills-") as folder:
-        killed = campaign(told.kind, told.kills, told.seed, broker, server, Path(folder), told.upto)
-    print(f"{killed} kills of {told.kind}, and nothing lost or doubled")
+        killed = campaign(given.kind, given.kills, given.seed, broker, server, Path(folder), given.upto)
+    print(f"{killed} kills of {given.kind}, and nothing lost or doubled")
 
 
 if __name__ == "__main__":

@@ -13,5 +13,5 @@ from tests.tables.conftest import server as server
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     """A broker on a free port."""
-    with running() as found:
-        yield found
+    with running() as actual:
+        yield actual

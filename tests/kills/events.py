@@ -75,11 +75,11 @@ def fill(broker: str, topic: str, seed: int, portions: int) -> None:
 def await_markers(broker: str, topic: str) -> None:
     """Until all markers are there: a transaction counts as committed before, and then batches would be cut elsewhere."""
     admin = admin_module().AdminClient({"bootstrap.servers": broker})
-    asked = {TopicPartition(topic, number): admin_module().OffsetSpec.latest() for number in range(PARTITIONS)}
+    requested = {TopicPartition(topic, number): admin_module().OffsetSpec.latest() for number in range(PARTITIONS)}
     until = time.monotonic() + 60
     while True:
         ends = [
-            [found.result().offset for found in admin.list_offsets(asked, isolation_level=level).values()]
+            [actual.result().offset for actual in admin.list_offsets(requested, isolation_level=level).values()]
             for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
         ]
         if ends[0] == ends[1]:
@@ -90,10 +90,10 @@ def await_markers(broker: str, topic: str) -> None:
 
 def value(seeded: random.Random, number: int) -> dict[str, int | None] | None:
     """A row of a portion; None for a value that is not a row."""
-    kind, at = seeded.random(), number * 1_000 + seeded.randrange(1_500)
+    kind, i = seeded.random(), number * 1_000 + seeded.randrange(1_500)
     if kind < 0.01:
         return None
-    time = None if kind < 0.02 else at - seeded.randrange(1_000, 12_000) if kind < 0.1 else at
+    time = None if kind < 0.02 else i - seeded.randrange(1_000, 12_000) if kind < 0.1 else i
     return {"user": seeded.randrange(40), "at": time, "amount": seeded.randrange(1_000)}
 
 
@@ -107,16 +107,16 @@ def expected(broker: str, topic: str) -> Expected:
     stream = Stream(node, node.schema, NoRunner())
     driver = Driver(plan(stream, SideOutputLateEventHandler(MemorySink())), idle_batches=False)
     done = [*(driver.send(batch) for batch in batches), driver.tick(), driver.close()]
-    told = pa.concat_tables(step.results for step in done)
-    log = told.to_pylist()
+    given = pa.concat_tables(step.results for step in done)
+    log = given.to_pylist()
     late = [row for step in done for row in step.late.to_pylist()]
-    found = driver.progress.late
-    table = fold(changes(told))
+    actual = driver.progress.late
+    table = fold(changes(given))
     plain_table, plain_late = plain(batches)
     assert counted(table, ("user", "window_start", "window_end", "count", "sum_amount")) == plain_table
     assert counted([row for row in late if row["reason"] != "malformed"], ("user", "at", "amount")) == plain_late
     assert {"-U", "-D"} & {row["op"] for row in log} and {"late", "null_time", "malformed"} <= {r["reason"] for r in late}
-    counts = f"{driver.progress.rows} {found['late']} {found['malformed']}"
+    counts = f"{driver.progress.rows} {actual['late']} {actual['malformed']}"
     return Expected(counted(log), counted(table), counted(late, LATE), counts, len(batches))
 
 
@@ -128,19 +128,19 @@ def plain(batches: list[MicroBatch]) -> tuple[Rows, Rows]:
     for batch in batches:
         rows = batch.table.to_pylist()
         for row in rows:
-            at = row["at"]
-            if at is None or (seen is not None and at < seen - LAG_MS - LATENESS_MS):
-                late[row["user"], at, row["amount"]] += 1
+            moment = row["at"]
+            if moment is None or (seen is not None and moment < seen - LAG_MS - LATENESS_MS):
+                late[row["user"], moment, row["amount"]] += 1
             else:
-                kept.setdefault(row["user"], []).append((at, row["amount"]))
+                kept.setdefault(row["user"], []).append((moment, row["amount"]))
         seen = max([row["at"] for row in rows if row["at"] is not None] + ([] if seen is None else [seen]), default=None)
     table: Rows = Counter()
-    for user, found in kept.items():
-        found.sort()
+    for user, actual in kept.items():
+        actual.sort()
         begin = 0
-        for end in range(1, len(found) + 1):
-            if end == len(found) or found[end][0] - found[end - 1][0] >= GAP_MS:
-                whole = found[begin:end]
+        for end in range(1, len(actual) + 1):
+            if end == len(actual) or actual[end][0] - actual[end - 1][0] >= GAP_MS:
+                whole = actual[begin:end]
                 table[user, whole[0][0], whole[-1][0] + GAP_MS, len(whole), sum(amount for _, amount in whole)] += 1
                 begin = end
     return table, late

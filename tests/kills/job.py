@@ -81,9 +81,9 @@ def plan(rows: Stream, late: LateEventHandler) -> ResultStream:
     return keyed.session_window(GAP_MS).agg(count(), sum("amount"), max("at")).with_late_event_handler(late)
 
 
-def main(told: str) -> None:
+def main(given: str) -> None:
     """Run, or go on."""
-    places = Places(**json.loads(Path(told).read_text()))
+    places = Places(**json.loads(Path(given).read_text()))
     settings = Session.builder().master("local[2,4]").profile("single-node-durable").config("spark.log.level", "ERROR")
     with settings.get_or_create() as session:
         rows = session.read_kafka(

@@ -165,8 +165,8 @@ class Killer:
     def error(self) -> str:
         """What the job failed with."""
         lines = [line for line in self.log().splitlines() if line.strip()]
-        told = [line for line in lines if line.startswith(("krishiv_py.", "pyspark.", "py4j."))]
-        return (told or lines or ["nothing"])[-1][:600]
+        given = [line for line in lines if line.startswith(("krishiv_py.", "pyspark.", "py4j."))]
+        return (given or lines or ["nothing"])[-1][:600]
 
     def log(self) -> str:
         """The end of its log."""
@@ -184,9 +184,9 @@ def kill_database(server: Server, seeded: random.Random) -> None:
     if seeded.random() < 0.5:
         server.stop(signal.SIGQUIT)
         return
-    found = psutil.Process(server.process.pid)
-    below = found.children(recursive=True)
-    for process in (found, *below):
+    actual = psutil.Process(server.process.pid)
+    below = actual.children(recursive=True)
+    for process in (actual, *below):
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     server.process.wait()

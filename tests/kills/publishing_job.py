@@ -25,8 +25,8 @@ def main(batches: str, work: str, database: str, prefix: str) -> None:
     notes, places = Path(work, "notes"), Places("all", "", database, "", prefix, work)
     begun, finished = json.loads(notes.read_text()) if notes.exists() else (-1, -1)
 
-    def note(*told: int) -> None:
-        notes.with_suffix(".next").write_text(json.dumps(told))
+    def note(*given: int) -> None:
+        notes.with_suffix(".next").write_text(json.dumps(given))
         os.replace(notes.with_suffix(".next"), notes)
 
     with pa.ipc.open_file(batches) as file:

@@ -20,7 +20,7 @@ def rows_of(places: Places, target: str, name: str, broker: Broker | None, serve
     if target == "delta":
         return delta_rows(Path(places.work) / called)
     if target == "postgres":
-        return [found for (found,) in server.rows(f"SELECT row_to_json(t) FROM {called} t")]
+        return [actual for (actual,) in server.rows(f"SELECT row_to_json(t) FROM {called} t")]
     assert broker is not None
     records = committed(broker, called)
     numbered = [tuple(dict(m.headers())[name] for name in ("krishiv-batch", "krishiv-row")) for m in records]
@@ -36,14 +36,14 @@ def differences(places: Places, expected: Expected, broker: Broker, server: Serv
     wrong = {}
     for target in places.targets:
         for name in ("log", "table"):
-            found = counted(rows_of(places, target, name, broker, server))
-            wrong[f"{target} {name}"] = _apart(expected.log if name == "log" else expected.table, found)
+            actual = counted(rows_of(places, target, name, broker, server))
+            wrong[f"{target} {name}"] = _apart(expected.log if name == "log" else expected.table, actual)
     late = counted(rows_of(places, places.late, "late", broker, server), LATE)
     wrong[f"{places.late} late"] = _apart(expected.late, late)
     counts = Path(places.work, "rows").read_text()
     assert counts == expected.counts, f"the query counted {counts}, and it must be {expected.counts}"
-    return {output: found for output, found in wrong.items() if any(found)}
+    return {output: actual for output, actual in wrong.items() if any(actual)}
 
 
-def _apart(expected: Rows, found: Rows) -> tuple[Rows, Rows]:
-    return expected - found, found - expected
+def _apart(expected: Rows, actual: Rows) -> tuple[Rows, Rows]:
+    return expected - actual, actual - expected

@@ -31,7 +31,7 @@ def change_log(seeded: random.Random, portions: int) -> list[pa.Table]:
     """Results with withdrawals, batch by batch."""
     driver = Driver(plan(stream_of(SCHEMA), SideOutputLateEventHandler(MemorySink())))
     rows = [row for n in range(portions) for row in (value(seeded, n) for _ in range(100)) if row is not None]
-    done = [driver.send(rows[at : at + BATCH]) for at in range(0, len(rows), BATCH)]
+    done = [driver.send(rows[i : i + BATCH]) for i in range(0, len(rows), BATCH)]
     return [step.results for step in [*done, driver.close()]]
 
 
@@ -85,13 +85,13 @@ def test_every_batch_is_there_once(server: Server, tmp_path: Path) -> None:
             break
         assert code == -9 or (done["database"] and "OperatorError" in text), text
     print(f"killed: {dict(done)}")
-    told = pa.concat_tables(logs)
-    expected = {"log": counted(told.to_pylist()), "table": counted(fold(changes(told)))}
+    given = pa.concat_tables(logs)
+    expected = {"log": counted(given.to_pylist()), "table": counted(fold(changes(given)))}
     places = Places("all", "", server.address(), "", prefix, str(work))
     for target in TARGETS:
         for name in ("log", "table"):
-            found = counted(rows_of(places, target, name, None, server))
-            assert found == expected[name], f"{target} {name}: {found - expected[name]}, {expected[name] - found}"
+            actual = counted(rows_of(places, target, name, None, server))
+            assert actual == expected[name], f"{target} {name}: {actual - expected[name]}, {expected[name] - actual}"
 
 
 def wait_for_notes(job: subprocess.Popen[bytes], work: Path) -> None:

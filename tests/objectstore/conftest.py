@@ -21,8 +21,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def store() -> Iterator[Store]:
     """A server on a free port."""
-    with running() as found:
-        yield found
+    with running() as actual:
+        yield actual
 
 
 @pytest.fixture

@@ -46,8 +46,8 @@ class Log:
 def start(session: Session, source: str, work: str, kind: str, batches: Batches = TO_THE_END) -> Query:
     """Start a query with both outputs."""
     late = SideOutputLateEventHandler(ParquetSink(f"{work}/late"))
-    found = plan(lambda: session.read_parquet(source, SCHEMA, streaming=True, max_files_per_batch=1), kind, late)
-    return found.start(ParquetSink(f"{work}/out"), checkpoint=f"{work}/checkpoint", batches=batches)
+    actual = plan(lambda: session.read_parquet(source, SCHEMA, streaming=True, max_files_per_batch=1), kind, late)
+    return actual.start(ParquetSink(f"{work}/out"), checkpoint=f"{work}/checkpoint", batches=batches)
 
 
 def refused(call: Callable[[], object]) -> str:
@@ -80,8 +80,8 @@ def sent(session: Session, work: str, spool: str) -> None:
         sums = stream.watermark("at", 0).key_by("user").tumbling_window(1_000).agg(count(), sum("amount"))
         query = sums.start(SparkJsonSink(f"{work}/out"), checkpoint=f"{work}/checkpoint")
         for number in range(2):
-            at = (2 if last else 0) + number
-            sender.send([{"user": n % 7, "at": 1_000 * at + n, "amount": n} for n in range(300)])
+            moment = (2 if last else 0) + number
+            sender.send([{"user": n % 7, "at": 1_000 * moment + n, "amount": n} for n in range(300)])
         if last:
             sender.close()
         query.process_all_available()
@@ -93,7 +93,7 @@ def whole(store: Store | Google, work: str, folder: str) -> dict[str, object]:
     bucket = store.url(work)
     with builder(store).get_or_create() as session:
         log = Log()
-        told: dict[str, object] = {"refused": refusals(session, store, bucket, store.url("in"))}
+        given: dict[str, object] = {"refused": refusals(session, store, bucket, store.url("in"))}
         log("refusals")
         source, kinds = store.url("in"), ("tumbling", "session")
         for query in [start(session, f"{folder}/in", f"{folder}/{kind}", kind) for kind in kinds]:
@@ -111,10 +111,10 @@ def whole(store: Store | Google, work: str, folder: str) -> dict[str, object]:
         log("a memory stream")
         late = SideOutputLateEventHandler(ParquetSink(f"{bucket}/bounded-late"))
         bounded = plan(lambda: session.read_parquet(source, SCHEMA, max_files_per_batch=1), "tumbling", late)
-        told["bounded"] = bounded.collect().num_rows
+        given["bounded"] = bounded.collect().num_rows
         log("bounded")
-        told["shown"] = f"{bounded.explain()}{builder(store)!r}{queries[0].explain()}"
-    return told
+        given["shown"] = f"{bounded.explain()}{builder(store)!r}{queries[0].explain()}"
+    return given
 
 
 def halves(store: Store | Google, work: str, folder: str) -> None:

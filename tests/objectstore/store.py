@@ -115,7 +115,7 @@ class Store:
     def keys(self, prefix: str = "") -> list[str]:
         """What lies in the bucket."""
         pages = self.client().get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
-        return [found["Key"] for page in pages for found in page.get("Contents", [])]
+        return [actual["Key"] for page in pages for actual in page.get("Contents", [])]
 
     def files(self, prefix: str = "") -> list[str]:
         """Return the same without empty objects that stand in for folders."""
@@ -123,7 +123,7 @@ class Store:
 
     def uploads(self) -> list[str]:
         """What was begun to be uploaded and is not there yet."""
-        return [found["Key"] for found in self.client().list_multipart_uploads(Bucket=BUCKET).get("Uploads", [])]
+        return [actual["Key"] for actual in self.client().list_multipart_uploads(Bucket=BUCKET).get("Uploads", [])]
 
     def checking(self) -> Store:
         """Let it check keys from now on: the same store with keys that may do everything."""
@@ -132,28 +132,28 @@ class Store:
         allowed = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
         names.put_user_policy(UserName="tester", PolicyName="all", PolicyDocument=json.dumps(allowed))
         made = names.create_access_key(UserName="tester")["AccessKey"]
-        asked = urllib.request.Request(
+        requested = urllib.request.Request(
             f"{self.endpoint}/moto-api/reset-auth", b"0", {"Content-Type": "text/plain"}, method="POST"
         )
-        urllib.request.urlopen(asked, timeout=10).close()
+        urllib.request.urlopen(requested, timeout=10).close()
         return Store(self.port, made["AccessKeyId"], made["SecretAccessKey"])
 
 
 @contextlib.contextmanager
 def running(port: int | None = None) -> Iterator[Store]:
     """A server with an empty bucket, in a process of its own."""
-    found = free_ports(1)[0] if port is None else port
-    command = [sys.executable, "-c", _SERVE, "-H", "127.0.0.1", "-p", str(found)]
+    actual = free_ports(1)[0] if port is None else port
+    command = [sys.executable, "-c", _SERVE, "-H", "127.0.0.1", "-p", str(actual)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         until = time.monotonic() + _START_S
         while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", found), timeout=1):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", actual), timeout=1):
                 break
             if server.poll() is not None or time.monotonic() > until:
                 raise RuntimeError("the moto server did not start")
             time.sleep(0.05)
-        store = Store(found)
+        store = Store(actual)
         store.client().create_bucket(Bucket=BUCKET)
         yield store
     finally:
@@ -175,11 +175,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("fetch", "run"))
     parser.add_argument("--port", type=int, default=5000)
-    told = parser.parse_args()
-    if told.what == "fetch":
+    given = parser.parse_args()
+    if given.what == "fetch":
         print(f"{len(JARS.fetch())} jars in {JARS.cache()}")
         return
-    with running(told.port) as store, contextlib.suppress(KeyboardInterrupt):
+    with running(given.port) as store, contextlib.suppress(KeyboardInterrupt):
         print(f"S3 at {store.endpoint}, with the bucket s3a://{BUCKET}; Ctrl-C ends it", flush=True)
         while True:
             time.sleep(1)

@@ -19,10 +19,10 @@ def test_what_is_in_a_bucket_counts_as_on_disk(used: Store, tmp_path: Path, patt
             store, path = store_at(f"{home}/{name}")
             Path(path).parent.mkdir(parents=True, exist_ok=True) if home is near else None
             store.put(path, b"" if name == "empty" else b"12")
-    found = {file.path.removeprefix(far): file.size for file in files_at(f"{far}{pattern}", literal=not pattern)}
+    actual = {file.path.removeprefix(far): file.size for file in files_at(f"{far}{pattern}", literal=not pattern)}
     local = {f.path.removeprefix(f"file:{near}"): f.size for f in files_at(f"{near}{pattern}", literal=not pattern)}
-    assert found == local and found
-    for name, size in found.items():
+    assert actual == local and actual
+    for name, size in actual.items():
         facts = facts_of(f"{far}{name}")
         assert facts is not None and facts[0] == size
     assert facts_of(f"{far}/none") is None

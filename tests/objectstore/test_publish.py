@@ -47,11 +47,11 @@ def publisher(folder: str, mark: str = "cafe") -> Publisher:
 def test_files_are_there_when_they_are_published_and_never_copied(used: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     names = written("seen", 0, 1, 2)
     assert used.keys("seen/") == [] and len(used.uploads()) == 2
-    asked: list[str] = []
-    client(BUCKET).meta.events.register("before-call.s3.*", lambda model, **_: asked.append(model.name))
+    requested: list[str] = []
+    client(BUCKET).meta.events.register("before-call.s3.*", lambda model, **_: requested.append(model.name))
     publisher("seen").publish(0, names)
     assert values("seen") == [1, 2] and used.uploads() == []
-    assert "CompleteMultipartUpload" in asked and not any("Copy" in name for name in asked)
+    assert "CompleteMultipartUpload" in requested and not any("Copy" in name for name in requested)
 
 
 def test_a_repeated_batch_replaces_its_files_and_gives_up_what_was_left(used: Store) -> None:

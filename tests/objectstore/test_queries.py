@@ -25,9 +25,9 @@ pytestmark = pytest.mark.skipif(
 class TestWhole(Whole):
     """One session runs a query of each kind, the second time from its checkpoint."""
 
-    def test_no_secret_is_told_or_kept(self, done: tuple[dict[str, Any], Path], used: Store) -> None:
-        told, folder = done
-        texts = [told["said"].encode(), json.dumps(told).encode()]
+    def test_no_secret_is_reported_or_kept(self, done: tuple[dict[str, Any], Path], used: Store) -> None:
+        given, folder = done
+        texts = [given["said"].encode(), json.dumps(given).encode()]
         texts += [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
         texts += [used.read(key) for key in used.keys("")]
         assert len(texts) > 100

@@ -33,8 +33,8 @@ ALL = {
 
 
 def test_options_become_settings_and_are_not_shown() -> None:
-    found = dict(spark_settings(ALL))
-    assert found == {
+    actual = dict(spark_settings(ALL))
+    assert actual == {
         "spark.hadoop.fs.s3a.access.key": KEY,
         "spark.hadoop.fs.s3a.secret.key": SECRET,
         "spark.hadoop.fs.s3a.session.token": "TOKENnobodymaysee",
@@ -62,14 +62,14 @@ def test_options_become_settings_and_are_not_shown() -> None:
     ],
 )
 def test_wrong_options_are_refused(options: Any, text: str) -> None:
-    with pytest.raises(PlanError, match=text) as told:
+    with pytest.raises(PlanError, match=text) as error:
         Session.builder().storage_options(options)
-    assert SECRET not in str(told.value)
+    assert SECRET not in str(error.value)
 
 
-def using(monkeypatch: pytest.MonkeyPatch, **told: str) -> None:
+def using(monkeypatch: pytest.MonkeyPatch, **options: str) -> None:
     """Reach stores by these settings in a test."""
-    monkeypatch.setattr(settings, "_known", {f"fs.s3a.{k.replace('__', '.')}": v for k, v in told.items()})
+    monkeypatch.setattr(settings, "_known", {f"fs.s3a.{k.replace('__', '.')}": v for k, v in options.items()})
 
 
 def test_a_bucket_may_have_settings_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,8 +87,8 @@ def test_without_a_key_the_other_ways_are_tried(monkeypatch: pytest.MonkeyPatch)
     using(
         monkeypatch, secret__key="left over", endpoint="x", aws__credentials__provider="org.x.AnonymousAWSCredentialsProvider"
     )
-    found = reached("b")
-    assert (found.key, found.secret, found.anonymous) == (None, None, True)
+    actual = reached("b")
+    assert (actual.key, actual.secret, actual.anonymous) == (None, None, True)
 
 
 def test_settings_go_with_a_pickle_and_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,9 +104,9 @@ def test_settings_go_with_a_pickle_and_are_not_shown(monkeypatch: pytest.MonkeyP
 
 def test_credentials_in_a_path_are_refused() -> None:
     for path in (f"s3a://{KEY}:{SECRET}@bucket/events", f"s3://{KEY}@bucket/events"):
-        with pytest.raises(PlanError, match="a path holds credentials") as told:
+        with pytest.raises(PlanError, match="a path holds credentials") as error:
             file_system(path)
-        assert SECRET not in str(told.value) and KEY not in str(told.value)
+        assert SECRET not in str(error.value) and KEY not in str(error.value)
 
 
 def test_paths_are_read_as_hadoop_reads_them(used: Store) -> None:
@@ -120,23 +120,25 @@ def test_paths_are_read_as_hadoop_reads_them(used: Store) -> None:
 def test_a_store_that_fails_is_no_damaged_checkpoint() -> None:
     """Whoever is told that it is damaged might remove it."""
     trace = "Job aborted: CANNOT_LOAD_STATE_STORE s3a://b/cp/state/0/1.zip\nCaused by: {}"
-    lost = lost_file(RuntimeError(trace.format("software.amazon.awssdk.core.exception.SdkClientException: timeout")), "q", "/c")
-    assert "the store did not take or give a file" in str(lost) and "as whole as before" in str(lost)
+    missing = lost_file(
+        RuntimeError(trace.format("software.amazon.awssdk.core.exception.SdkClientException: timeout")), "q", "/c"
+    )
+    assert "the store did not take or give a file" in str(missing) and "as whole as before" in str(missing)
     gone = lost_file(RuntimeError(trace.format("java.io.FileNotFoundException: s3a://b/cp/state/0/1.zip")), "q", "/c")
     assert "s3a://b/cp/state/0/1.zip cannot be read" in str(gone)
 
 
-def test_what_is_wrong_with_a_store_is_told(used: Store) -> None:
+def test_what_is_wrong_with_a_store_is_reported(used: Store) -> None:
     check_s3(f"s3a://{BUCKET}/any")
     with pytest.raises(EnvironmentSetupError, match="s3a://nowhere/any cannot be reached: there is no such bucket"):
         check_s3("s3a://nowhere/any")
     settings.use({**used.settings, "fs.s3a.endpoint": "http://127.0.0.1:1"})
-    with pytest.raises(EnvironmentSetupError, match="no store answers there") as told:
+    with pytest.raises(EnvironmentSetupError, match="no store answers there") as error:
         check_s3(f"s3a://{BUCKET}/any")
-    assert SECRET not in str(told.value)
+    assert SECRET not in str(error.value)
 
 
-def test_a_store_that_says_nothing_is_told_in_seconds(used: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_says_nothing_is_reported_in_seconds(used: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes the connection, as a machine behind a wall that keeps what is sent to it."""
     monkeypatch.setattr(s3, "_PROBE_S", 1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -147,7 +149,7 @@ def test_a_store_that_says_nothing_is_told_in_seconds(used: Store, monkeypatch: 
         assert time.monotonic() - since < 10
 
 
-def test_wrong_keys_are_told() -> None:
+def test_wrong_keys_are_reported() -> None:
     before = dict(settings._known)
     with running() as store:
         right = store.checking()
@@ -156,9 +158,9 @@ def test_wrong_keys_are_told() -> None:
             check_s3(f"s3a://{BUCKET}/any")
             for wrong in ({"fs.s3a.access.key": "AKIAwrong"}, {"fs.s3a.secret.key": SECRET}):
                 settings.use({**right.settings, **wrong})
-                with pytest.raises(EnvironmentSetupError, match="the credentials are refused") as told:
+                with pytest.raises(EnvironmentSetupError, match="the credentials are refused") as error:
                     check_s3(f"s3a://{BUCKET}/any")
-                assert SECRET not in str(told.value) and right.secret not in str(told.value)
+                assert SECRET not in str(error.value) and right.secret not in str(error.value)
         finally:
             settings.use(before)
 
@@ -180,6 +182,6 @@ def test_without_boto3_the_extra_is_named(used: Store) -> None:
     assert "MissingExtraError: boto3" in done.stderr and 'pip install ".[s3]"' in done.stderr
 
 
-def test_a_store_nobody_knows_is_told() -> None:
+def test_a_store_nobody_knows_is_reported() -> None:
     with pytest.raises(EnvironmentSetupError, match="Arrow cannot reach nosuch://"):
         file_system("nosuch://host/x")

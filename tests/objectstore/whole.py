@@ -25,9 +25,9 @@ from tests.store_rules import file_system
 KILLS = int(os.environ.get("KRISHIV_KILLS", "1"))
 
 
-def command(store: Store | Google, *told: str) -> list[str]:
+def command(store: Store | Google, *given: str) -> list[str]:
     """A job."""
-    return [sys.executable, "-m", "tests.objectstore.job", *store.told, *told]
+    return [sys.executable, "-m", "tests.objectstore.job", *store.told, *given]
 
 
 def files(folder: Path, seed: int, number: int) -> list[Path]:
@@ -66,8 +66,8 @@ def done(store: Store | Google, tmp_path_factory: pytest.TempPathFactory) -> Ite
     run = subprocess.run(command(store, "whole", "w", str(folder)), capture_output=True, text=True, timeout=400)
     assert run.returncode == 0, run.stderr[-6_000:]
     print(run.stderr)
-    told = json.loads((folder / "told.json").read_text())
-    yield {**told, "said": run.stdout + run.stderr}, folder
+    given = json.loads((folder / "told.json").read_text())
+    yield {**given, "said": run.stdout + run.stderr}, folder
     empty(store)
 
 
@@ -93,26 +93,26 @@ class Whole:
         assert not [key for key in used.keys("w/") if key.endswith("lease.json")]
 
     def test_a_memory_stream_and_json(self, done: tuple[dict[str, Any], Path], used: Store | Google) -> None:
-        told = [used.read(key) for key in used.keys("w/sent/out/part")]
-        found = [json.loads(line) for text in told for line in text.decode().splitlines()]
-        sums = Counter((row["user"], row["window_start"], row["count"], row["sum_amount"]) for row in found)
+        given = [used.read(key) for key in used.keys("w/sent/out/part")]
+        actual = [json.loads(line) for text in given for line in text.decode().splitlines()]
+        sums = Counter((row["user"], row["window_start"], row["count"], row["sum_amount"]) for row in actual)
         amounts = {user: range(user, 300, 7) for user in range(7)}
-        assert sums == Counter((u, 1_000 * at, len(a), sum(a)) for u, a in amounts.items() for at in range(4))
+        assert sums == Counter((u, 1_000 * i, len(a), sum(a)) for u, a in amounts.items() for i in range(4))
 
     def test_a_bounded_run(self, done: tuple[dict[str, Any], Path], used: Store | Google) -> None:
-        told, folder = done
-        assert told["bounded"] > 50
+        given, folder = done
+        assert given["bounded"] > 50
         assert there(used, "w/bounded-late") == rows(folder / "tumbling" / "late")
 
     def test_what_is_refused_at_start(self, done: tuple[dict[str, Any], Path], used: Store | Google) -> None:
-        told = done[0]["refused"]
+        given = done[0]["refused"]
         for what in ("checkpoint", "sink", "source"):
             assert (
-                told[what].startswith(f"EnvironmentSetupError: {used.scheme}://nowhere/")
-                and "there is no such bucket" in told[what]
+                given[what].startswith(f"EnvironmentSetupError: {used.scheme}://nowhere/")
+                and "there is no such bucket" in given[what]
             )
-        assert told["scheme"].startswith("PlanError: Spark reads and writes ") and f" as {used.scheme}://" in told["scheme"]
-        assert told["spool"].startswith("PlanError: the spool of a memory stream needs a file system")
+        assert given["scheme"].startswith("PlanError: Spark reads and writes ") and f" as {used.scheme}://" in given["scheme"]
+        assert given["spool"].startswith("PlanError: the spool of a memory stream needs a file system")
 
 
 def killed(used: Store | Google, tmp_path: Path) -> None:

@@ -74,8 +74,8 @@ def test_streaming_gives_what_the_driver_gives(session: kv.Session, tmp_path: Pa
             query = fed(session, query, given, str(tmp_path / "checkpoint"), sender, number, batch)
             if number == 0:
                 stage = "sums: stage 1"
-                found = query.state(stage).drop(["last_update"]).to_pylist()
-                assert found and shown(found) == shown(held.drop(["last_update"]).to_pylist())
+                actual = query.state(stage).drop(["last_update"]).to_pylist()
+                assert actual and shown(actual) == shown(held.drop(["last_update"]).to_pylist())
         for name in ("bigs", "sums", "wide", "raw"):
             assert shown(query.results(name).to_pylist()) == shown(wanted[name]), name
         for name in files:
@@ -154,9 +154,9 @@ def test_rows_alone_have_several_outputs(session: kv.Session) -> None:
     try:
         sender.send(BATCHES[0])
         query.process_all_available()
-        found = [query.results(f"output {n}").num_rows for n in (1, 2, 3)]
-        assert found == [part.collect().num_rows for part in parts]
-        assert builtins.sum(found) == len(BATCHES[0])
-        assert [p.rows for p in query.progress.stages.values()] == found
+        actual = [query.results(f"output {n}").num_rows for n in (1, 2, 3)]
+        assert actual == [part.collect().num_rows for part in parts]
+        assert builtins.sum(actual) == len(BATCHES[0])
+        assert [p.rows for p in query.progress.stages.values()] == actual
     finally:
         query.stop()

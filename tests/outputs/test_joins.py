@@ -97,8 +97,8 @@ def test_pipelines_over_a_finite_input_are_collected_together(session: Session) 
         timed.session_window(7).agg(kv.sum("n")).tumbling_window(100).agg(count()),
     ]
     rows = [{"user": "abc"[n % 3], "at": 3 * n, "n": n % 5} for n in range(40)]
-    for at in range(0, 40, 10):
-        sender.send(rows[at : at + 10])
+    for i in range(0, 40, 10):
+        sender.send(rows[i : i + 10])
     sender.send([{"user": "a", "at": 1, "n": 9}])
     together = session.collect(iter(plans))
     assert [shown(t.to_pylist()) for t in together] == [shown(p.collect().to_pylist()) for p in plans]
@@ -106,7 +106,7 @@ def test_pipelines_over_a_finite_input_are_collected_together(session: Session) 
     timed = local[0].watermark("at", 5).key_by("user")
     driven = collect(
         [timed.tumbling_window(10).agg(count()), local[0].filter("n > 2")],
-        *(rows[at : at + 10] for at in range(0, 40, 10)),
+        *(rows[i : i + 10] for i in range(0, 40, 10)),
         [{"user": "a", "at": 1, "n": 9}],
     )
     assert [shown(t.to_pylist()) for t in driven] == [shown(t.to_pylist()) for t in together[:2]]
@@ -120,7 +120,7 @@ def test_what_is_no_list_of_pipelines_is_refused(given: Any) -> None:
         collect(given)
 
 
-def test_a_join_of_one_streams_results_beside_these_results() -> None:
+def test_a_join_of_one_streams_results_next_to_these_results() -> None:
     counts = stream_of("k string, at bigint").watermark("at", 0).key_by("k").tumbling_window(4).agg(count().alias("n"))
     first = counts.results().drop_duplicates("k", within=100)
     joined = counts.interval_join(first, "k", lower=0, upper=9, suffixes=("", "_first"))
@@ -130,8 +130,8 @@ def test_a_join_of_one_streams_results_beside_these_results() -> None:
         assert [out["joined"]["n_first"].to_pylist(), out["counts"]["n"].to_pylist()] == [[1], [1]]
 
 
-def test_a_join_is_one_stage_wherever_it_stands_in_the_outputs() -> None:
-    one, other = (stream_of(f"k string, {at} bigint").watermark(at, 0) for at in ("at", "seen"))
+def test_a_join_is_one_stage_wherever_it_is_in_the_outputs() -> None:
+    one, other = (stream_of(f"k string, {moment} bigint").watermark(moment, 0) for moment in ("at", "seen"))
     hits = one.key_by("k").tumbling_window(4).agg(count().alias("n"))
     joined = hits.interval_join(other, "k", lower=-9, upper=9)
     counted = joined.results().key_by("k").tumbling_window(10).agg(count().alias("met"))

@@ -45,13 +45,13 @@ def pipelines(stream: Stream) -> dict[str, ResultStream | Stream]:
     """Windows, a chain of which two share the first stage, deduplication, and rows as they are; all follow every row."""
     timed = stream.watermark("at", 5)
     inner = timed.key_by("user").tumbling_window(5).agg(count(), sum("amount"))
-    behind = stream.watermark("at", 9).key_by("user").allowed_lateness(3).session_window(4).agg(count())
+    late = stream.watermark("at", 9).key_by("user").allowed_lateness(3).session_window(4).agg(count())
     return {
         "windows": timed.key_by("user").hopping_window(10, 5).agg(sum("amount")),
         "inner": inner,
         "wide": inner.key_by("user").tumbling_window(10).agg(sum("count").alias("n")),
         "wider": inner.tumbling_window(20).agg(sum("sum_amount").alias("total")),
-        "behind": behind,
+        "behind": late,
         "once": timed.drop_duplicates("user", within=7),
         "raw": stream.filter("amount > 3"),
     }
@@ -185,8 +185,8 @@ def test_a_late_row_is_late_once_however_many_outputs_follow_its_stage() -> None
     for outputs in groups:
         late.tables.clear()
         driver = Driver([plan.to(MemorySink()) for plan in outputs])
-        for at in (1, 9, 2):
-            driver.send([{"user": "a", "at": at, "amount": at}])
+        for moment in (1, 9, 2):
+            driver.send([{"user": "a", "at": moment, "amount": moment}])
         assert [row["at"] for table in late.tables.values() for part in table for row in part.to_pylist()] == [2]
         assert len(driver._plan.stages) == (2 if wide in outputs else 1)
 
@@ -213,7 +213,7 @@ def test_errors_of_an_outputs_steps_name_the_stage() -> None:
 
 
 def test_every_row_is_in_exactly_one_part() -> None:
-    sent = [{"user": "a", "at": at, "amount": amount} for at, amount in enumerate([None, 1, 5, 9, 5, None, 0])]
+    sent = [{"user": "a", "at": i, "amount": amount} for i, amount in enumerate([None, 1, 5, 9, 5, None, 0])]
     parts = stream_of(DDL).split("amount > 6", col("amount") > 3)
     out = Driver([part.to(MemorySink()) for part in parts]).send(sent)
     assert [part["at"].to_pylist() for part in out.by_output.values()] == [[3], [2, 4], [0, 1, 5, 6]]
@@ -293,10 +293,10 @@ def test_wrong_calls_are_refused(call: Any, hint: str) -> None:
 
 def test_split_names_what_was_written() -> None:
     stream = stream_of(DDL)
-    for wrong, told in (("amount", "amount of type bigint"), (col("user").lower(), "lower(user) of type string")):
+    for wrong, stated in (("amount", "amount of type bigint"), (col("user").lower(), "lower(user) of type string")):
         with pytest.raises(ExpressionError, match=r"split\(\) takes conditions") as problem:
             stream.split("amount > 3", wrong)
-        assert told in str(problem.value) and "coalesce" not in str(problem.value)
+        assert stated in str(problem.value) and "coalesce" not in str(problem.value)
     with pytest.raises(ColumnError, match=r"^split: "):
         stream.split(col("amonut") > 3)
 
@@ -305,8 +305,8 @@ def test_outputs_are_any_iterable_once() -> None:
     stream = stream_of(DDL)
     driver = Driver(counted(stream, offset=offset).to(MemorySink()) for offset in (0, 5))
     driver.send([{"user": "a", "at": 7, "amount": 1}])
-    found = driver.restarted().close().by_output
-    assert [t["window_start"].to_pylist() for t in found.values()] == [[0], [5]]
+    actual = driver.restarted().close().by_output
+    assert [t["window_start"].to_pylist() for t in actual.values()] == [[0], [5]]
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def test_changes_have_their_window_in_the_type_of_the_time_column(type_: str) ->
     second: Any
     start, second = (0, 1_000) if type_ == "bigint" else (begun, dt.timedelta(seconds=1))
     rows = [start + second, start + 11 * second, start + 2 * second]
-    log = [c for at in rows for c in changes(driver.send([{"user": "a", "at": at}]).results)]
+    log = [c for moment in rows for c in changes(driver.send([{"user": "a", "at": moment}]).results)]
     log += changes(driver.close().results)
     first = Window(start, start + 10 * second)
     assert [type(c) for c in log if c.window == first] == [Emit, Retract, Emit]

@@ -161,17 +161,17 @@ def test_values_by_method_and_by_text(expr: Expr | None, text: str, wanted: list
     if wanted[-1] is ...:
         wanted, rows = wanted[:-1], ROWS.slice(0, 1)
     for one in (parse_expr(text), *([] if expr is None else [expr])):
-        found = evaluate(one, rows)
-        assert same(found.to_pylist(), wanted), one
-        found.validate(full=True)
-        assert expr_type(one, rows.schema) == found.type
+        actual = evaluate(one, rows)
+        assert same(actual.to_pylist(), wanted), one
+        actual.validate(full=True)
+        assert expr_type(one, rows.schema) == actual.type
         again = pickle.loads(pickle.dumps(one))
         assert same(evaluate(again, rows).to_pylist(), wanted)
         assert repr(again) == repr(one)
         for batch in rows.to_batches():  # lists whose elements do not begin at the first
-            for at in range(len(wanted)):
-                assert same(evaluate(one, batch.slice(at)).to_pylist(), wanted[at:])
-                assert same(evaluate(one, batch.slice(0, at)).to_pylist(), wanted[:at])
+            for i in range(len(wanted)):
+                assert same(evaluate(one, batch.slice(i)).to_pylist(), wanted[i:])
+                assert same(evaluate(one, batch.slice(0, i)).to_pylist(), wanted[:i])
 
 
 @pytest.mark.parametrize("longest", [2, 5, 31, 32, 33, 70])
@@ -181,8 +181,8 @@ def test_lists_are_sorted_as_a_function_says_and_equals_keep_their_order(longest
     lists += [sorted(lists[0]), sorted(lists[1])[::-1], [*range(longest)], []]
     rows = pa.table({"xs": pa.array(lists, pa.list_(pa.int64())), "up": [n % 2 == 0 for n in range(len(lists))]})
     text = "array_sort(xs, (a, b) -> CASE WHEN up THEN a DIV 100 - b DIV 100 ELSE b DIV 100 - a DIV 100 END)"
-    found = evaluate(parse_expr(text), rows)
-    assert found.to_pylist() == [
+    actual = evaluate(parse_expr(text), rows)
+    assert actual.to_pylist() == [
         sorted(one, key=lambda x: x // 100) if n % 2 == 0 else sorted(one, key=lambda x: -(x // 100))
         for n, one in enumerate(lists)
     ]
@@ -195,7 +195,7 @@ def test_a_function_that_compares_and_gives_null_is_an_error() -> None:
         evaluate(unknown, ROWS)
 
 
-def test_parameters_are_told_apart() -> None:
+def test_parameters_are_distinguished() -> None:
     inner = X.transform(lambda x: Y.transform(lambda x: x))
     assert repr(inner) == "transform(xs, x -> transform(ys, x_2 -> x_2))"
     hidden = X.transform(lambda x: (lambda outer: Y.transform(lambda x: x + outer))(x))
@@ -273,9 +273,9 @@ REFUSED: list[Callable[[], Any]] = [
 @pytest.mark.parametrize("at", range(len(REFUSED)))
 def test_what_has_no_meaning_is_refused(at: int) -> None:
     with pytest.raises(ExpressionError, match="Hint:"):
-        found = REFUSED[at]()
-        if isinstance(found, Expr):
-            evaluate(found, ROWS)
+        actual = REFUSED[at]()
+        if isinstance(actual, Expr):
+            evaluate(actual, ROWS)
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_nulls_without_a_type_are_lists_too() -> None:
 
 
 def test_lists_are_rebuilt_without_a_loop_over_rows() -> None:
-    rows = pa.table({"xs": [list(range(at % 5)) for at in range(200_000)]})
+    rows = pa.table({"xs": [list(range(i % 5)) for i in range(200_000)]})
     calls = [0]
 
     def counted(x: Expr) -> Expr:

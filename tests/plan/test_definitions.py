@@ -19,8 +19,8 @@ SHOWN = sorted(name for name, known in FUNCTIONS.items() if known.example[0])
 @pytest.mark.parametrize("name", SHOWN)
 def test_an_example_has_the_value_it_shows(name: str) -> None:
     text, wanted = FUNCTIONS[name].example
-    (found,) = evaluate(parse_expr(text), ROW).to_pylist()
-    assert (found, type(found)) == (wanted, type(wanted))
+    (actual,) = evaluate(parse_expr(text), ROW).to_pylist()
+    assert (actual, type(actual)) == (wanted, type(wanted))
 
 
 def test_only_the_function_that_no_user_calls_has_no_example() -> None:

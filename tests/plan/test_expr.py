@@ -25,8 +25,8 @@ UTC = dt.timezone.utc
 
 
 def values(expr: Expr, **columns: Any) -> list[Any]:
-    found: list[Any] = evaluate(expr, pa.table(columns)).to_pylist()
-    return found
+    actual: list[Any] = evaluate(expr, pa.table(columns)).to_pylist()
+    return actual
 
 
 LOGIC = [True, False, None]

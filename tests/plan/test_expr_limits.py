@@ -28,8 +28,8 @@ NAN = float("nan")
 
 
 def values(expr: Expr, **columns: Any) -> list[Any]:
-    found: list[Any] = evaluate(expr, pa.table(columns)).to_pylist()
-    return found
+    actual: list[Any] = evaluate(expr, pa.table(columns)).to_pylist()
+    return actual
 
 
 # Depth

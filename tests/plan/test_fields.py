@@ -27,8 +27,8 @@ TABLE = pa.Table.from_pylist(ROWS, SCHEMA)
 
 
 def of(text: str) -> list[Any]:
-    found: list[Any] = evaluate(parse_expr(text), TABLE).to_pylist()
-    return found
+    actual: list[Any] = evaluate(parse_expr(text), TABLE).to_pylist()
+    return actual
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_aggregates_over_fields() -> None:
     ]
     driver = Driver(stream_of(SCHEMA).watermark("at", 0).tumbling_window(10).agg(aggs))
     driver.send(ROWS)
-    found = driver.close().results.to_pylist()[0]
-    assert {k: found[k] for k in ("sum_amount", "n", "d", "top")} == {"sum_amount": 101, "n": 1, "d": 1, "top": 301}
+    actual = driver.close().results.to_pylist()[0]
+    assert {k: actual[k] for k in ("sum_amount", "n", "d", "top")} == {"sum_amount": 101, "n": 1, "d": 1, "top": 301}
 
 
 @pytest.mark.parametrize(

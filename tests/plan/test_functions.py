@@ -145,7 +145,7 @@ AT, D, S = col("at"), col("d"), col("s")
         (func("sha2", S, 0), "sha2(s, 0)", hashlib.sha256(b"a/b").hexdigest()),
     ],
 )
-def test_functions_of_one_known_value_beside_a_null(expr: Expr, text: str | None, wanted: Any) -> None:
+def test_functions_of_one_known_value_next_to_a_null(expr: Expr, text: str | None, wanted: Any) -> None:
     for each in [expr] if text is None else [expr, parse_expr(text)]:
         assert evaluate(each, MORE).to_pylist() == [wanted, None]
         assert evaluate(each, MORE.slice(1)).to_pylist() == [None]
@@ -170,20 +170,20 @@ def test_json_is_read_the_same_in_whatever_company() -> None:
     expr = parse_expr("from_json(t, 'a bigint, b string')")
     assert expr.same_as(col("t").from_json("a bigint, b string"))
     assert evaluate(expr, rows).to_pylist() == wanted * 9
-    assert [evaluate(expr, rows.slice(at, 1)).to_pylist()[0] for at in range(8)] == wanted
+    assert [evaluate(expr, rows.slice(i, 1)).to_pylist()[0] for i in range(8)] == wanted
     assert evaluate(expr.field("a"), rows.slice(0, 0)).type == pa.int64()
     for schema in ("a date", "a", "a int, a int", "a array<decimal(5,2)>", ""):
         with pytest.raises(ExpressionError, match="from_json"):
             col("t").from_json(schema)
 
 
-def test_hashes_do_not_depend_on_the_rows_beside() -> None:
+def test_hashes_do_not_depend_on_the_rows_next_to() -> None:
     """Their bits are held to Spark's in tests/spark."""
     texts = ["", "abc", "日本語", "x" * 31, "y" * 32, "z" * 103, None]
     rows = pa.table({"s": texts, "n": [1, None, -1, 2**62, 0, 7, 8]})
     for name in ("hash", "xxhash64"):
         whole = evaluate(func(name, col("s"), col("n")), rows).to_pylist()
-        assert whole == [evaluate(func(name, col("s"), col("n")), rows.slice(at, 1))[0].as_py() for at in range(7)]
+        assert whole == [evaluate(func(name, col("s"), col("n")), rows.slice(i, 1))[0].as_py() for i in range(7)]
         assert evaluate(func(name, lit(None)), rows).to_pylist() == [42] * 7
     assert evaluate(func("hash", col("s")), rows)[1].as_py() == 1_322_437_556
     assert evaluate(func("xxhash64", col("s")), rows)[1].as_py() == 1_423_657_621_850_124_518
@@ -194,12 +194,12 @@ def test_nested_values_hash_one_by_one_as_columns_do(lists: list[list[str | None
     """A list, and a struct of a list, hash as their elements would side by side; empty and null ones as nothing."""
     rows = pa.table({"l": pa.array(lists, pa.list_(pa.string())), "n": range(len(lists))})
     for name in ("hash", "xxhash64"):
-        found = evaluate(func(name, col("n"), col("l")), rows).to_pylist()
+        actual = evaluate(func(name, col("n"), col("l")), rows).to_pylist()
         inside = func("named_struct", lit("n"), col("n"), lit("l"), col("l"))
-        assert evaluate(func(name, inside), rows).to_pylist() == found
-        for at, items in enumerate(lists):
-            plain = func(name, lit(at), *(lit(x).cast("string") for x in items or []))
-            assert evaluate(plain, rows)[0].as_py() == found[at]
+        assert evaluate(func(name, inside), rows).to_pylist() == actual
+        for i, items in enumerate(lists):
+            plain = func(name, lit(i), *(lit(x).cast("string") for x in items or []))
+            assert evaluate(plain, rows)[0].as_py() == actual[i]
 
 
 def test_places_of_a_list_by_a_column_are_checked() -> None:
@@ -271,8 +271,8 @@ def test_javas_end_before_two_line_ends_is_refused() -> None:
 
 def test_a_long_case_does_not_recurse() -> None:
     case: Case = when(N < 0, -1)
-    for at in range(2_000):
-        case = case.when(func("abs", N) == at, at)
+    for i in range(2_000):
+        case = case.when(func("abs", N) == i, i)
     assert evaluate(case, ROWS).to_pylist() == [1, None, 12, 5]
 
 

@@ -134,7 +134,7 @@ def test_functions(expr: Expr | None, text: str | None, wanted: Any) -> None:
                 evaluate(each, ROWS)
             continue
         assert evaluate(each, ROWS).to_pylist() == wanted
-        assert [evaluate(each, ROWS.slice(at, 1)).to_pylist()[0] for at in range(3)] == wanted
+        assert [evaluate(each, ROWS.slice(i, 1)).to_pylist()[0] for i in range(3)] == wanted
         assert evaluate(each, ROWS.slice(0, 0)).type == evaluate(each, ROWS).type
 
 

@@ -103,12 +103,12 @@ def stages() -> list[Any]:
 
 
 def calls() -> list[tuple[Any, str]]:
-    found = []
+    actual = []
     for stage in stages():
         for name in sorted(n for n in dir(type(stage)) if not n.startswith("_")):
             if callable(getattr(type(stage), name)):
-                found.append((stage, name))
-    return found
+                actual.append((stage, name))
+    return actual
 
 
 @pytest.mark.parametrize(("stage", "name"), calls(), ids=lambda v: v if isinstance(v, str) else type(v).__name__)
@@ -146,15 +146,15 @@ def test_why_not_fired_names_the_oldest_window_and_reads_what_it_prints() -> Non
     driver = Driver(stream_of("at bigint").watermark("at", 5_000).tumbling_window(10_000).agg(count()))
     assert "no window waits" in driver.why_not_fired()
     driver.send([{"at": 1_000}, {"at": 12_000}])
-    told = driver.why_not_fired()
-    assert told.startswith("the window that ends at 1970-01-01T00:00:10Z fires")
-    assert driver.why_not_fired("1970-01-01T00:00:10Z") == told == driver.why_not_fired(10_000)
+    given = driver.why_not_fired()
+    assert given.startswith("the window that ends at 1970-01-01T00:00:10Z fires")
+    assert driver.why_not_fired("1970-01-01T00:00:10Z") == given == driver.why_not_fired(10_000)
     for text in ("", "soon", "10", "5 seconds"):
         with pytest.raises(KrishivError, match="is not a point in time"):
             driver.why_not_fired(text)
 
 
-def test_the_hint_for_a_condition_of_a_left_join_gives_the_answer_that_was_asked_for() -> None:
+def test_the_hint_for_a_condition_of_a_left_join_gives_the_answer_that_was_wanted() -> None:
     table = pa.table({"u": ["p", "q"], "city": ["Y", "Z"]})
     wanted = [("p", None), ("q", "Z"), ("r", None)]  # LEFT JOIN t ON a.u = t.u AND ...
 
@@ -264,9 +264,9 @@ def test_top_rows_without_columns_have_all_columns_of_the_row() -> None:
         assert [name for name in best.schema.names if name != "window_time"] == names
     views = rows.key_by("page").tumbling_window(10).agg(count().alias("views"))
     driver = Driver(views.tumbling_window(100).top_rows(2, "views"))
-    driver.send([{"page": page, "n": 1, "s": None, "at": at} for at, page in enumerate("aab")])
-    found = driver.close().results.to_pylist()
-    assert [(row["page"], row["views"], row["rank"]) for row in found] == [("a", 2, 1), ("b", 1, 2)]
+    driver.send([{"page": page, "n": 1, "s": None, "at": i} for i, page in enumerate("aab")])
+    actual = driver.close().results.to_pylist()
+    assert [(row["page"], row["views"], row["rank"]) for row in actual] == [("a", 2, 1), ("b", 1, 2)]
 
 
 @pytest.mark.parametrize(

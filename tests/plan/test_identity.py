@@ -155,8 +155,8 @@ def test_sql_keeps_a_column_and_an_expression_of_one_text_apart() -> None:
     assert planned is not None
     driver = Driver(planned)
     driver.send(ROWS)
-    found = sorted(tuple(row.items()) for row in driver.close().results.to_pylist())
-    assert found == [
+    actual = sorted(tuple(row.items()) for row in driver.close().results.to_pylist())
+    assert actual == [
         (("(a + b)", 3), ("c", 100), ("x", 7), ("y", 1)),
         (("(a + b)", 7), ("c", 200), ("x", 8), ("y", 1)),
     ]

@@ -44,6 +44,6 @@ def test_a_constant_that_is_a_list_is_a_column_like_others() -> None:
     rows = stream_of("n bigint")
     parts = rows.with_column("parts", "split('a,b', ',')")
     read = rows.with_column("read", """from_json('{"l": [1]}', 'l array<int>')""")
-    found, json = collect([parts, read], [{"n": 1}, {"n": 2}])
-    assert found["parts"].to_pylist() == [["a", "b"]] * 2
+    actual, json = collect([parts, read], [{"n": 1}, {"n": 2}])
+    assert actual["parts"].to_pylist() == [["a", "b"]] * 2
     assert json["read"].to_pylist() == [{"l": [1]}] * 2

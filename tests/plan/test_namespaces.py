@@ -45,9 +45,9 @@ OTHERS = {
 
 @pytest.mark.parametrize(("space", "name"), [(s, n) for s, names in OTHERS.items() for n in names])
 def test_names_of_polars_are_answered(space: str, name: str) -> None:
-    with pytest.raises(MethodError) as found:
+    with pytest.raises(MethodError) as actual:
         getattr(getattr(X, space), name)
-    assert f'write col("x").{OTHERS[space][name]}' in str(found.value)
+    assert f'write col("x").{OTHERS[space][name]}' in str(actual.value)
 
 
 def test_a_group_is_no_value() -> None:

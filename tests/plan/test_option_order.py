@@ -121,16 +121,16 @@ SETTINGS: Final = sorted({SETTING.get(option, option) for option in OPTIONS})
 @hypothesis.settings(max_examples=150, deadline=None)
 def test_any_order_of_steps_gives_one_plan(data: st.DataObject) -> None:
     settings = data.draw(st.lists(st.sampled_from(SETTINGS), max_size=5, unique=True))
-    told = [data.draw(st.sampled_from([o for o in OPTIONS if SETTING.get(o, o) == s])) for s in settings]
+    given = [data.draw(st.sampled_from([o for o in OPTIONS if SETTING.get(o, o) == s])) for s in settings]
     chosen = WINDOWS[data.draw(st.sampled_from(list(WINDOWS)))]
     known: set[str] = set()
-    for order in (told, told[::-1], data.draw(st.permutations(told))):
+    for order in (given, given[::-1], data.draw(st.permutations(given))):
         steps = [OPTIONS[o] for o in order]
-        at = data.draw(st.integers(0, len(steps)))
-        known.add(outcome(*steps[:at], chosen, *steps[at:], aggregated))
+        moment = data.draw(st.integers(0, len(steps)))
+        known.add(outcome(*steps[:moment], chosen, *steps[moment:], aggregated))
     assert len(known) == 1 or all(text.startswith("PlanError") for text in known), known
     if len(known) > 1:  # each tells one of several faults, none of them a fault that is not there
-        few = [[OPTIONS[o] for o in some] for n in (1, 2) for some in itertools.permutations(told, n)]
+        few = [[OPTIONS[o] for o in some] for n in (1, 2) for some in itertools.permutations(given, n)]
         assert known <= {outcome(chosen, *some, aggregated) for some in few}
 
 
@@ -141,8 +141,8 @@ def test_options_after_the_aggregates_give_the_same_plan_if_every_plan_on_the_wa
     steps = [OPTIONS[data.draw(st.sampled_from([o for o in OPTIONS if SETTING.get(o, o) == s]))] for s in settings]
     chosen = WINDOWS[data.draw(st.sampled_from(list(WINDOWS)))]
     before = outcome(chosen, *steps, aggregated)
-    for at in range(len(steps)):
-        if outcome(chosen, aggregated, *steps[:at]).startswith("PlanError"):
+    for i in range(len(steps)):
+        if outcome(chosen, aggregated, *steps[:i]).startswith("PlanError"):
             return
     assert outcome(chosen, aggregated, *steps) == before
 
@@ -184,7 +184,7 @@ def test_panes_refuse_what_contradicts_them() -> None:
         keyed.time_interval_window(PANES).trigger(kv.Trigger(late=None))
 
 
-def test_the_length_of_panes_can_be_told_from_the_plan() -> None:
+def test_the_length_of_panes_can_be_distinguished_from_the_plan() -> None:
     timed = stream_of("at bigint").watermark("at", 0)
     seconds, milliseconds = (timed.time_interval_window(kv.TimeIntervalWindowOptions(d)).agg(kv.count()) for d in (10.0, 10))
     assert "time intervals of 10 s" in seconds.explain() and "an int is milliseconds" not in seconds.explain()

@@ -257,7 +257,7 @@ def test_arguments_that_the_parser_forgets_are_refused(text: str) -> None:
 @pytest.mark.parametrize("many", range(1, 7))
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_no_function_forgets_an_argument(name: str, many: int) -> None:
-    for arguments in ([f"c{at}" for at in range(many)], [str(100 + at) for at in range(many)]):
+    for arguments in ([f"c{i}" for i in range(many)], [str(100 + i) for i in range(many)]):
         try:
             read = repr(parse_expr(f"{name}({', '.join(arguments)})"))
         except ExpressionError:

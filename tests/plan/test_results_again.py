@@ -61,8 +61,8 @@ def test_a_preset_that_withdraws_results_is_named_where_a_step_leaves_out_which(
     with pytest.raises(OrderError, match=r"preset\('ripple'\), which withdraws results.*\.emit\(\"retractions\"\)\.select"):
         Driver(counts.select("k", "count"))
     for emit in ("retractions", "final"):
-        told = Driver(counts.emit(emit).select("k", "count"))
-        told.send([{"k": "a", "at": 1}, {"k": "a", "at": 1_000}])
-        told.send([{"k": "a", "at": 2}])
-        names = told.close().results.schema.names
+        given = Driver(counts.emit(emit).select("k", "count"))
+        given.send([{"k": "a", "at": 1}, {"k": "a", "at": 1_000}])
+        given.send([{"k": "a", "at": 2}])
+        names = given.close().results.schema.names
         assert names == (["k", "count", "op"] if emit == "retractions" else ["k", "count"])

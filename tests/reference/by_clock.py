@@ -15,27 +15,27 @@ def moments(clock: Sequence[int]) -> list[int]:
 
 def grid(rows: Sequence[Arrival], size: int, slide: int) -> list[Counted]:
     """Tumbling and hopping windows: every start at a multiple of `slide`."""
-    found = []
+    actual = []
     for key in {key for _, key in rows}:
         mine = [t for t, k in rows if k == key]
         for start in range((min(mine) - size) // slide * slide, max(mine) + 1, slide):
             inside = sum(start <= t < start + size for t in mine)
             if inside:
-                found.append((key, start, start + size, inside))
-    return found
+                actual.append((key, start, start + size, inside))
+    return actual
 
 
 def sessions(rows: Sequence[Arrival], gap: int) -> list[Counted]:
     """Sessions: rows of a key less than `gap` apart."""
-    found: list[Counted] = []
+    actual: list[Counted] = []
     for key in {key for _, key in rows}:
         mine = sorted(t for t, k in rows if k == key)
         while mine:
             run = [mine.pop(0)]
             while mine and mine[0] - run[-1] < gap:
                 run.append(mine.pop(0))
-            found.append((key, run[0], run[-1] + gap, len(run)))
-    return found
+            actual.append((key, run[0], run[-1] + gap, len(run)))
+    return actual
 
 
 def over(windows: Sequence[Counted], now: int) -> list[Counted]:

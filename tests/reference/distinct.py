@@ -64,9 +64,9 @@ class DistinctSet:
         """A row counts in every window that contains it and was not closed when the row came."""
         spans = {self.own_span(s.t) for s in held if not horizon.closed(self.own_span(s.t)[1], s.under)}
         spans |= {span for s in held for span in self.next_spans(s.t)}
-        found = []
+        actual = []
         for start, end in sorted(spans):
             rows = tuple(s for s in held if start <= s.t <= end and not horizon.closed(end, s.under))
             if rows:
-                found.append(Window(rows[0].row.key, start, end, rows))
-        return found
+                actual.append(Window(rows[0].row.key, start, end, rows))
+        return actual

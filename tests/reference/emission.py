@@ -55,8 +55,8 @@ class Firings:
 
     def ask(self, step: int, windows: Iterable[Window], fresh: int, watermark: Watermark) -> None:
         """§5.7: once per batch, open windows that rows numbered from `fresh` came to, or with new rows at all."""
-        asked, waiting = self.config.trigger.asked, self.config.trigger.waiting
-        if asked is None:
+        requested, waiting = self.config.trigger.asked, self.config.trigger.waiting
+        if requested is None:
             return
         windows = sorted(windows, key=order_of)
         keys = {w.key for w in windows if any(s.number >= fresh for s in w.rows)}
@@ -70,7 +70,7 @@ class Firings:
                 continue
             often, newest = self._fired_so_often(window), max(s.t for s in window.rows)
             facts = (len(window.rows), len(new), often, newest, watermark)
-            if asked(Facts(window.key, window.start, window.end, *facts)):
+            if requested(Facts(window.key, window.start, window.end, *facts)):
                 self._fire(step, window, "early")
 
     def _fired_so_often(self, window: Window) -> int:

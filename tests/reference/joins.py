@@ -178,9 +178,9 @@ class AsofJoin:
         due = [row for row in self.waiting if row.t + ahead < self.in_force - self.lateness]
         for row in due:
             self.waiting.remove(row)
-            found = [r for r in self.rights if self._fits(row, r)]
-            if found:
-                best = min(found, key=lambda r: (abs(r.t - row.t), r.t, -r.id))
+            actual = [r for r in self.rights if self._fits(row, r)]
+            if actual:
+                best = min(actual, key=lambda r: (abs(r.t - row.t), r.t, -r.id))
                 out.results.append(Result(row.id, best.id, row.t))
             elif self.how == "left":
                 out.results.append(Result(row.id, None, row.t))
@@ -251,8 +251,8 @@ class WindowJoin:
         return self._told([*results, *self._fire()], [])
 
     @staticmethod
-    def _told(found: list[InWindow | None], late: list[int]) -> tuple[list[InWindow], list[int], int]:
-        return [f for f in found if f is not None], late, found.count(None)
+    def _told(actual: list[InWindow | None], late: list[int]) -> tuple[list[InWindow], list[int], int]:
+        return [f for f in actual if f is not None], late, actual.count(None)
 
     def _fire(self) -> list[InWindow | None]:
         """The windows that are final now; None for a row without a partner that is not given."""

@@ -77,11 +77,11 @@ class Window:
     def result(self, rows: Sequence[Seen] | None = None) -> Result:
         """The result over its rows, or over some of them."""
         counted = [s for s in (self.rows if rows is None else rows) if not (self.leaves_row_out and s.number == self.anchor)]
-        found = result_of(self.key, self.start, self.end, counted)
+        actual = result_of(self.key, self.start, self.end, counted)
         if not self.carries_row:
-            return found
+            return actual
         (own,) = (s.row for s in self.rows if s.number == self.anchor)
-        return replace(found, row=(own.time, own.value))
+        return replace(actual, row=(own.time, own.value))
 
 
 @dataclass(frozen=True)

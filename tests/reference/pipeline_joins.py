@@ -70,9 +70,9 @@ class Join(ReferenceStage):
 
     def fire(self, given: list[Row]) -> list[Row]:
         """Behind other stages a join gives what was due before their results came, then what is due now (§7.3)."""
-        behind = any(isinstance(one, ReferenceStage) for one in self.inputs)
+        late = any(isinstance(one, ReferenceStage) for one in self.inputs)
         rows = []
-        for reached in (self.before, self.watermark) if behind else (self.watermark,):
+        for reached in (self.before, self.watermark) if late else (self.watermark,):
             self.due(reached)
             rows += [m.row for m in sorted(self.out, key=lambda m: (m.left, m.right))]
             self.out = []
@@ -149,9 +149,9 @@ class Asof(Join):
             if reached - self.lateness <= h.row.t + self.held_back:
                 continue
             h.done = True
-            found = [r for r in rights if equal_keys(h, r) and self._near(r.row.t - h.row.t)]
-            if found:
-                best = min(found, key=lambda r: (abs(r.row.t - h.row.t), r.row.t, -r.number))
+            actual = [r for r in rights if equal_keys(h, r) and self._near(r.row.t - h.row.t)]
+            if actual:
+                best = min(actual, key=lambda r: (abs(r.row.t - h.row.t), r.row.t, -r.number))
                 self.meet(h, best, h.row.t, first=True)
             else:
                 self.alone(h, h.row.t)

@@ -165,8 +165,8 @@ class Windowed(ReferenceStage):
         return []
 
     def fire(self, given: list[Row]) -> list[Row]:
-        found = [(end, start, key, self.result(key, rows, self.time(end))) for start, end, key, rows in self.final()]
-        return [result for *_, result in sorted(found, key=lambda f: (f[0], f[1], in_order(f[2])))]
+        actual = [(end, start, key, self.result(key, rows, self.time(end))) for start, end, key, rows in self.final()]
+        return [result for *_, result in sorted(actual, key=lambda f: (f[0], f[1], in_order(f[2])))]
 
     def result(self, key: str | None, rows: Iterable[Held], t: int) -> Row:
         """That of a window, over its rows."""
@@ -199,12 +199,12 @@ class Fixed(Windowed):
         return all(end + self.lateness <= under for _, end in self.windows(t))
 
     def final(self) -> list[tuple[int, int, str | None, list[Held]]]:
-        found: dict[tuple[int, int, str | None], list[Held]] = {}
+        actual: dict[tuple[int, int, str | None], list[Held]] = {}
         for h in self.held:
             for start, end in self.windows(h.row.t):
                 if h.under < end + self.lateness <= self.watermark:
-                    found.setdefault((start, end, h.row.key), []).append(h)
-        new = {window: rows for window, rows in found.items() if window not in self.fired}
+                    actual.setdefault((start, end, h.row.key), []).append(h)
+        new = {window: rows for window, rows in actual.items() if window not in self.fired}
         self.fired |= set(new)
         return [(*window, rows) for window, rows in new.items()]
 

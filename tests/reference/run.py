@@ -174,8 +174,8 @@ class _Run:
             self.gone.add(window.identity)
 
     def _windows_of(self, key: Key) -> list[Window]:
-        found = self.kind.windows(self.held.get(key, []), self.horizon)
-        return [w for w in found if w.identity not in self.gone]
+        actual = self.kind.windows(self.held.get(key, []), self.horizon)
+        return [w for w in actual if w.identity not in self.gone]
 
     def _open_windows(self) -> list[Window]:
         return [w for key in self.held for w in self._windows_of(key)]

@@ -165,8 +165,8 @@ def test_distinct_sets_of_the_kip() -> None:
 def test_count_windows_in_arrival_order() -> None:
     config = Config(CountWindow(3, 2), WatermarkSpec(lag=100))
     seen = Reference(config).run([Batch(rows(9, 1)), Batch([*rows(5, 7), *rows(2, key="j")]), Close()])
-    found = [(e.step, e.result.key, e.result.start, e.result.end, e.result.values) for e in seen.emissions]
-    assert found == [(1, "k", 0, 3, (1, 5, 9)), (2, "j", 0, 3, (2,)), (2, "k", 2, 5, (5, 7))]
+    actual = [(e.step, e.result.key, e.result.start, e.result.end, e.result.values) for e in seen.emissions]
+    assert actual == [(1, "k", 0, 3, (1, 5, 9)), (2, "j", 0, 3, (2,)), (2, "k", 2, 5, (5, 7))]
 
 
 def test_a_count_trigger_does_not_depend_on_batches() -> None:

@@ -287,8 +287,8 @@ def _logic(chance: random.Random, _kind: str, depth: int) -> Expr:
 
 def _membership(chance: random.Random, _kind: str, depth: int) -> Expr:
     kinds = chance.choice(_MEETING)
-    found = [chance.choice(_LITERALS[chance.choice(kinds)]) for _ in range(chance.randrange(1, 4))]
-    return tree(chance, chance.choice(kinds), depth).isin(*found)
+    actual = [chance.choice(_LITERALS[chance.choice(kinds)]) for _ in range(chance.randrange(1, 4))]
+    return tree(chance, chance.choice(kinds), depth).isin(*actual)
 
 
 _LIKES = ["%a%", "a%", "_b%", "", "%", "a\\%", "%ß%", "ab_", "A%"]

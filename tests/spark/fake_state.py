@@ -30,11 +30,11 @@ class FakeState:
 
     def getValue(self, name: tuple[str]) -> tuple[bytes] | None:
         self.calls += 1
-        found = self.held.get(name[0])
-        if found is None:
+        actual = self.held.get(name[0])
+        if actual is None:
             return None
-        self.read += len(found)
-        return (found,)
+        self.read += len(actual)
+        return (actual,)
 
     def updateValue(self, name: tuple[str], value: tuple[bytes]) -> None:
         self.calls += 1

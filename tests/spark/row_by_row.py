@@ -18,14 +18,14 @@ def check_rows(session: Session, rows: pa.Table, texts: Sequence[str], equal: Ca
     """Fail with the first row of each text in which ours is not what Spark gives."""
     spark = Spark(session, rows)
     try:
-        found = spark.values(list(texts))
+        actual = spark.values(list(texts))
     except AnalysisException:
         pytest.fail("Spark refuses\n" + "\n".join(f"{t}\n    {why}" for t in texts if (why := spark.refuses(t))))
     wrong = []
-    for text, (type_, theirs) in zip(texts, found, strict=True):
-        for at, (x, y) in enumerate(zip(ours(parse_expr(text), rows), theirs, strict=True)):
+    for text, (type_, theirs) in zip(texts, actual, strict=True):
+        for i, (x, y) in enumerate(zip(ours(parse_expr(text), rows), theirs, strict=True)):
             if not equal(x, y):
-                row = {n: rows[n][at].as_py() for n in rows.schema.names if n in text}
+                row = {n: rows[n][i].as_py() for n in rows.schema.names if n in text}
                 wrong.append(f"{text}\n    ours {x!r}, Spark {y!r} ({type_}), row {row}")
                 break
     assert not wrong, f"{len(wrong)} of {len(texts)}:\n" + "\n".join(wrong)

@@ -76,9 +76,9 @@ def seen_backlogs(
     return [*seen, query.progress.backlog]
 
 
-def falls_to_zero(found: Sequence[dict[str, int]]) -> bool:
+def falls_to_zero(actual: Sequence[dict[str, int]]) -> bool:
     """Whether a backlog falls from batch to batch, and is 0 in the end."""
-    numbers = [next(iter(one.values())) for one in found]
+    numbers = [next(iter(one.values())) for one in actual]
     return numbers == sorted(numbers, reverse=True) and numbers[-1] == 0 and (len(set(numbers)) > 1 or len(numbers) < 3)
 
 

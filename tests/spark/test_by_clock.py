@@ -30,9 +30,9 @@ class Clock:
 @pytest.fixture
 def clock(session: kv.Session) -> Iterator[Clock]:
     """The clock of the session."""
-    found = Clock()
-    session.use_clock(found)
-    yield found
+    actual = Clock()
+    session.use_clock(actual)
+    yield actual
     session.use_clock(wall_clock_us)
 
 

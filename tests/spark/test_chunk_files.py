@@ -100,7 +100,7 @@ def test_a_damaged_chunk_is_never_read(folder: ChunkFolder, rows: int) -> None:
     path = Path(folder.of_bucket(0), name_of(meta, "a"))
     whole = path.read_bytes()
     assert len(whole) == size
-    flips = [whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :] for at in range(0, size, max(size // 97, 1))]
+    flips = [whole[:i] + bytes([whole[i] ^ 1 << i % 8]) + whole[i + 1 :] for i in range(0, size, max(size // 97, 1))]
     cuts = [b"", whole[:-1], whole[:4096], whole[: size // 2]] if size > 4096 else [b"", whole[:-1], whole[: size // 2]]
     for changed in [*flips, *cuts, whole + b"\0", bytes(size)]:
         path.write_bytes(changed)
@@ -112,8 +112,8 @@ def test_a_damaged_chunk_is_never_read(folder: ChunkFolder, rows: int) -> None:
     with pytest.raises(CheckpointError, match=f"{path.name} is missing"):
         opened.read("a")
     path.write_bytes(whole)
-    found = opened.read("a")
-    assert found is not None and found["n"].to_pylist() == list(range(rows))
+    actual = opened.read("a")
+    assert actual is not None and actual["n"].to_pylist() == list(range(rows))
 
 
 def test_blocks_that_change_places_are_noticed() -> None:

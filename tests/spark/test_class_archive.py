@@ -87,7 +87,7 @@ def test_another_set_of_jars_has_another_archive(cache: Path, tmp_path: Path, mo
     assert archive_path(java) != first
 
 
-def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(EnvironmentSetupError, match=r"cannot be kept.*Hint: set XDG_CACHE_HOME"):
@@ -97,10 +97,10 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pyt
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The processes that would have been begun."""
-    found: list[list[str]] = []
-    monkeypatch.setattr(subprocess, "Popen", lambda words, **_: found.append(words))
+    actual: list[list[str]] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda words, **_: actual.append(words))
     monkeypatch.setenv(SWITCH, "auto")
-    return found
+    return actual
 
 
 def test_on_request_a_session_has_the_archive_made_once(
@@ -109,7 +109,7 @@ def test_on_request_a_session_has_the_archive_made_once(
     make_archive()
     make_archive()  # another session, while it is being made or when that failed
     assert begun == [[sys.executable, "-m", warm.__name__]]
-    assert str(cache) in (told := capsys.readouterr().err) and "180 MB" in told
+    assert str(cache) in (given := capsys.readouterr().err) and "180 MB" in given
     yesterday = time.time() - 100_000
     os.utime(tried_path(archive_path(str(java_found()))), (yesterday, yesterday))
     make_archive()

@@ -61,9 +61,9 @@ def row(user: str | None, part: Decimal | None, at: int) -> dict[str, Any]:
 SMALL, LARGE = Decimal("1.50"), Decimal("2.00")
 KEYS = [("a", SMALL), ("b", LARGE), (None, SMALL), ("a", None)]
 STEPS: list[Any] = [
-    [row(user, part, at) for at in (0, 5, 30) for user, part in KEYS],
+    [row(user, part, moment) for moment in (0, 5, 30) for user, part in KEYS],
     ("a", SMALL),
-    [row(user, part, at) for at in (35, 60) for user, part in KEYS],
+    [row(user, part, moment) for moment in (35, 60) for user, part in KEYS],
     (None, SMALL),
     ("a", None),
     ("nobody", LARGE),
@@ -102,8 +102,8 @@ def test_keys_are_closed_as_in_the_driver(
     given, checkpoint = outputs(stream), str(tmp_path / "checkpoint")
     query = session.start(given, checkpoint=checkpoint)
     try:
-        for at, step in enumerate([*STEPS, None]):
-            if at == 4:  # between the call and the batch that closes the key
+        for i, step in enumerate([*STEPS, None]):
+            if i == 4:  # between the call and the batch that closes the key
                 query.stop()
                 query = session.start(given, checkpoint=checkpoint)
             if isinstance(step, tuple):
@@ -117,10 +117,10 @@ def test_keys_are_closed_as_in_the_driver(
             sender.close() if step is None else sender.send(step)
             query.process_all_available()
         for name, rows in wanted.items():
-            found = query.results(name) if len(given) > 1 else query.results()
-            assert told(found.to_pylist()) == told(rows), name
-        lost = dropped(driver.progress)
-        assert any(lost.values()) and dropped(query.progress) == lost
+            actual = query.results(name) if len(given) > 1 else query.results()
+            assert told(actual.to_pylist()) == told(rows), name
+        missing = dropped(driver.progress)
+        assert any(missing.values()) and dropped(query.progress) == missing
         assert not list((tmp_path / "checkpoint/krishiv/closing").iterdir()), "requests that are done are removed"
     finally:
         query.stop()

@@ -147,9 +147,9 @@ def test_a_killed_server_frees_its_checkpoint_within_seconds(tmp_path: Path) -> 
     """Killed in the middle of a batch: its Python process, which writes that batch, does not hold the checkpoint longer."""
     for folder in ("in", "out"):
         (tmp_path / folder).mkdir()
-    for number, at in enumerate((1, 25, 47)):
+    for number, i in enumerate((1, 25, 47)):
         path = tmp_path / "in" / f"{number}.parquet"
-        pq.write_table(pa.table({"user": ["a", "a"], "n": [at, at + 1]}), path)
+        pq.write_table(pa.table({"user": ["a", "a"], "n": [i, i + 1]}), path)
         os.utime(path, (1_600_000_000 + number,) * 2)
     (tmp_path / "hold").touch()
     command = [sys.executable, "-c", KILLED, str(tmp_path)]

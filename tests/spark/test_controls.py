@@ -108,7 +108,7 @@ def test_the_pulse_rests_while_batches_run_and_ends_with_its_query(tmp_path: Pat
     assert len(names(tmp_path)) == 2
 
 
-def test_a_beat_that_fails_is_told_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_heartbeat_that_fails_is_reported_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, failed = HeldClock(), threading.Event()
     written: list[int] = []
 
@@ -150,7 +150,7 @@ def test_a_silent_source_times_out_and_leaves_no_files(session: Session, tmp_pat
     query.stop()
 
 
-def test_a_flush_that_cannot_begin_is_told(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flush_that_cannot_begin_is_reported(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stream, sender = session.memory_stream(DDL)
     sender.send([row("a", 10)])
 
@@ -171,13 +171,13 @@ def test_any_run_from_a_checkpoint_may_flush(session: Session, tmp_path: Path, o
     """Spark refuses a checkpoint whose query had another number of sources."""
     stream, sender = session.memory_stream(DDL)
     sink = MemorySink()
-    for at, flush in enumerate(order):
-        sender.send([row("a", at * 10_000), row("a", at * 10_000 + 10)])
+    for i, flush in enumerate(order):
+        sender.send([row("a", i * 10_000), row("a", i * 10_000 + 10)])
         query = per_second(stream).start(sink, checkpoint=str(tmp_path), batches=Batches.available_now(flush=flush))
         assert query.await_termination()
         query.stop()
     flushed = order.index(True)  # the end of input: what comes later is late
-    assert found(query.results()) == [("a", at * 10_000, at * 10_000 + 1_000, 2, 2) for at in range(flushed + 1)]
+    assert found(query.results()) == [("a", i * 10_000, i * 10_000 + 1_000, 2, 2) for i in range(flushed + 1)]
     assert query.progress.late["late"] == 2 * (len(order) - 1 - flushed)
 
 

@@ -73,7 +73,7 @@ def test_windows_over_rows_that_passed(engine: str, request: pytest.FixtureReque
     wanted = [(0, 6, 9), (10_000, 2, 211), (40_000, 1, 201)]
     if engine == "driver":
         driver = Driver(per_window(stream_of(SCHEMA)))
-        found = [row for rows in SENDS for row in driver.send(rows).results.to_pylist()] + driver.close().results.to_pylist()
+        actual = [row for rows in SENDS for row in driver.send(rows).results.to_pylist()] + driver.close().results.to_pylist()
     else:
         session: kv.Session = request.getfixturevalue("session")
         stream, sender = session.memory_stream(SCHEMA)
@@ -81,12 +81,12 @@ def test_windows_over_rows_that_passed(engine: str, request: pytest.FixtureReque
             sender.send(rows)
         sender.close()
         if engine == "bounded":
-            found = per_window(stream).collect().to_pylist()
+            actual = per_window(stream).collect().to_pylist()
         else:
             query = per_window(stream).start(kv.MemorySink())
             try:
                 query.process_all_available()
-                found = query.results().to_pylist()
+                actual = query.results().to_pylist()
             finally:
                 query.stop()
-    assert [(r["window_start"], r["count"], r["sum_n"]) for r in found] == wanted
+    assert [(r["window_start"], r["count"], r["sum_n"]) for r in actual] == wanted

@@ -48,9 +48,9 @@ def test_scripts() -> None:
     """On one session, for a start of Spark takes longer than most of them."""
     assert {*SCRIPTS, "quickstart.py", "__init__.py"} == {path.name for path in EXAMPLES.glob("*.py")}
     calls = [[str(EXAMPLES / name), *arguments, ","] for name, (arguments, _) in SCRIPTS.items()]
-    told = said("-m", "tests.spark.example_scripts", *[word for call in calls for word in call][:-1])
+    given = said("-m", "tests.spark.example_scripts", *[word for call in calls for word in call][:-1])
     for name, (_, right) in SCRIPTS.items():
-        assert right in told, name
+        assert right in given, name
 
 
 def test_notebook() -> None:

@@ -41,14 +41,14 @@ PER_KIND = max(60, int(os.environ.get("KRISHIV_EXAMPLES", "40")) // 20)
 def ours(expr: Expr, rows: pa.Table) -> list[Any]:
     """Values by row; rows one by one where not all can be computed."""
     try:
-        found: list[Any] = plain(evaluate(expr, rows))
-        return found
+        actual: list[Any] = plain(evaluate(expr, rows))
+        return actual
     except OperatorError:
         pass
     out: list[Any] = []
-    for at in range(len(rows)):
+    for i in range(len(rows)):
         try:
-            out += plain(evaluate(expr, rows.slice(at, 1)))
+            out += plain(evaluate(expr, rows.slice(i, 1)))
         except OperatorError:
             out.append(ERROR)
     return out
@@ -60,8 +60,8 @@ def plain(column: pa.Array) -> list[Any]:
         column = column.cast(pa.int64())
     elif pa.types.is_date(column.type):
         column = column.cast(pa.int32())
-    found: list[Any] = column.to_pylist()
-    return found
+    actual: list[Any] = column.to_pylist()
+    return actual
 
 
 class Spark:
@@ -93,11 +93,11 @@ class Spark:
         """Type and values of each."""
         self.conf.set("spark.sql.optimizer.excludedRules", ",".join(f"{_RULES}.{rule}" for rule in _REWRITES))
         try:
-            found = self.frame.select(*[self.column(text, f"c{at}") for at, text in enumerate(texts)]).toArrow()
+            actual = self.frame.select(*[self.column(text, f"c{i}") for i, text in enumerate(texts)]).toArrow()
         finally:
             self.conf.unset("spark.sql.optimizer.excludedRules")
         out = []
-        for column in found.columns:
+        for column in actual.columns:
             whole = column.combine_chunks()
             values = iter(plain(whole.flatten()))
             out.append((whole.type.value_type, [next(values) if fine else ERROR for fine in whole.is_valid().to_pylist()]))
@@ -135,18 +135,18 @@ def test_values_and_errors_are_those_of_spark(session: Session, kind: str) -> No
     spark = Spark(session, rows)
     texts = [sql(e) for e in exprs]
     try:
-        found = spark.values(texts)
+        actual = spark.values(texts)
     except AnalysisException:
         pytest.fail("Spark refuses\n" + "\n".join(f"{t}\n    {why}" for t in texts if (why := spark.refuses(t))))
     wrong, order = [], 0
-    for expr, text, (type_, theirs) in zip(exprs, texts, found, strict=True):
+    for expr, text, (type_, theirs) in zip(exprs, texts, actual, strict=True):
         mine = ours(expr, rows)
-        for at, (x, y) in enumerate(zip(mine, theirs, strict=True)):
+        for i, (x, y) in enumerate(zip(mine, theirs, strict=True)):
             if x is None and y is ERROR:  # next to null: which operand is looked at first Spark does not promise
                 order += 1
                 break
             if not same(x, y):
-                row = {n: rows[n][at].as_py() for n in rows.schema.names if f"`{n}`" in text}
+                row = {n: rows[n][i].as_py() for n in rows.schema.names if f"`{n}`" in text}
                 wrong.append(f"{text}\n    ours {x!r}, Spark {y!r} ({type_}), row {row}")
                 break
     assert order <= len(exprs) // 50
@@ -160,5 +160,5 @@ def test_text_is_read_as_spark_reads_it() -> None:
         expr = tree(chance, chance.choice(sorted(TARGETS)), 2)
         if not well_typed(expr, rows):
             continue
-        found, wanted = ours(parse_expr(sql(expr)), rows), ours(expr, rows)
-        assert all(same(x, y) for x, y in zip(found, wanted, strict=True)), sql(expr)
+        actual, wanted = ours(parse_expr(sql(expr)), rows), ours(expr, rows)
+        assert all(same(x, y) for x, y in zip(actual, wanted, strict=True)), sql(expr)

@@ -123,10 +123,10 @@ def test_the_heart_comes_out_everywhere(
     for wait in (query.process_all_available, query.await_termination):
         with pytest.raises(kind) as caught:
             wait()
-        found = str(caught.value)
-        assert found.startswith("query 'fails' failed: ") and all(part in found for part in said), found
-        assert "\tat " not in found and "org.apache" not in found
-    assert type(query.exception()) is kind and str(query.exception()) == found
+        actual = str(caught.value)
+        assert actual.startswith("query 'fails' failed: ") and all(part in actual for part in said), actual
+        assert "\tat " not in actual and "org.apache" not in actual
+    assert type(query.exception()) is kind and str(query.exception()) == actual
     assert query.status == "failed"
     query.stop()
     query.stop()

@@ -219,9 +219,9 @@ def test_folders_give_the_columns_of_json_whoever_reads_it(session: Session, tmp
         if streaming:
             query = plan.start(MemorySink(), batches=Batches.available_now(flush=True))
             query.await_termination()
-        found = query.results() if streaming else plan.collect()
+        actual = query.results() if streaming else plan.collect()
         sums: dict[str | None, int] = {}
-        for r in found.to_pylist():
+        for r in actual.to_pylist():
             sums[r["user"]] = max(sums.get(r["user"], 0), r["sum_amount"])
         assert sums == {"7": 1, "own": 2, "a/b %": 3, None: 15}
     (tmp_path / "in/user=x").mkdir()
@@ -238,13 +238,13 @@ def test_a_query_that_goes_on_warns_of_files_that_were_changed(session: Session,
     stream = session.read_parquet(tmp_path / "in #1%20", DDL, streaming=True)
 
     def go_on() -> list[str]:
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as given:
             warnings.simplefilter("always")
             query = per_second(stream).start(
                 MemorySink(), checkpoint=str(tmp_path / "checkpoint"), batches=Batches.available_now()
             )
             query.await_termination()
-        return [str(w.message) for w in told]
+        return [str(w.message) for w in given]
 
     assert go_on() == go_on() == []
     write(tmp_path / "in #1%20/0 ä.parquet", row("b", 9_000))

@@ -71,7 +71,7 @@ def test_a_note_without_format_or_writer_is_refused(tmp_path: Path) -> None:
         notes.plan()
 
 
-def test_a_plain_note_of_an_early_version_is_told_from_a_damaged_one(tmp_path: Path) -> None:
+def test_a_plain_note_of_an_early_version_is_distinguished_from_a_damaged_one(tmp_path: Path) -> None:
     home = unpacked("without-format", tmp_path)
     notes = CheckpointNotes(str(home / "checkpoint"))
     with pytest.raises(CheckpointError, match=r"has a format this version cannot read .*none, from before"):
@@ -103,7 +103,7 @@ def test_a_checkpoint_of_an_earlier_version_goes_on(session: Session, tmp_path: 
     driver = Driver(windows(stream_of(SCHEMA)))
     outs = [driver.send(rows) for rows in BEGUN + TO_COME] + [driver.close()]
     assert found(pq.read_table(home / "out")) == sorted((r for o in outs for r in found(o.results)), key=repr)
-    late = sorted(at for o in outs for at in o.late["at"].to_pylist())
+    late = sorted(moment for o in outs for moment in o.late["at"].to_pylist())
     assert sorted(pq.read_table(home / "late")["at"].to_pylist()) == late == [900, 2_000]
     kept = CheckpointNotes(str(home / "checkpoint")).metrics()["buckets"].values()
     assert [set(RENAMED) & set(report["counters"]) for report in kept] == [set()] * len(kept)  # counters have today's names

@@ -68,12 +68,12 @@ def test_every_operator_of_spark_follows_a_chain(session: Session, memory: Memor
     session.queries[-1].process_all_available()
     with reading(ten, "ten") as query:
         through(session, query)
-        told = session.spark.table("ten").selectExpr("window.end", "user", "n").collect()
-        assert sorted(map(tuple, told)) == [(at(10_000), "a", 1), (at(10_000), "b", 2)]  # although no result came behind it
+        given = session.spark.table("ten").selectExpr("window.end", "user", "n").collect()
+        assert sorted(map(tuple, given)) == [(at(10_000), "a", 1), (at(10_000), "b", 2)]  # although no result came behind it
         sender.close()
         through(session, query)
-    told = session.spark.table("ten").selectExpr("window.end", "user", "n").collect()
-    assert sorted(map(tuple, told))[2:] == [(at(20_000), "a", 2), (at(20_000), "b", 4)]
+    given = session.spark.table("ten").selectExpr("window.end", "user", "n").collect()
+    assert sorted(map(tuple, given))[2:] == [(at(20_000), "a", 2), (at(20_000), "b", 4)]
 
 
 def test_rows_ahead_of_their_watermark_make_none_late(session: Session, memory: Memory) -> None:
@@ -112,7 +112,7 @@ def test_both_queries_go_on_exactly_once(session: Session, tmp_path: Path) -> No
     assert sorted(map(tuple, done)) == [(10_000, 2), (20_000, 3)]
 
 
-def test_what_failed_is_told_to_the_reader_and_taken_back(session: Session, tmp_path: Path) -> None:
+def test_what_failed_is_reported_to_the_reader_and_taken_back(session: Session, tmp_path: Path) -> None:
     stream, sender = session.memory_stream(DDL, spool=str(tmp_path / "spool"))
     broken = tmp_path / "broken"
 
@@ -123,8 +123,8 @@ def test_what_failed_is_told_to_the_reader_and_taken_back(session: Session, tmp_
 
     def frame() -> DataFrame:
         plan = stream.map_batches(strict).watermark("at", 0).tumbling_window(1_000).agg(count())
-        found: DataFrame = plan.to_dataframe(checkpoint=str(tmp_path / "ours"), clean=True)
-        return found.filter("count > 0").select("window_end", "count")
+        actual: DataFrame = plan.to_dataframe(checkpoint=str(tmp_path / "ours"), clean=True)
+        return actual.filter("count > 0").select("window_end", "count")
 
     broken.touch()
     sender.send([row("a", 1), row("a", 1_001)])
@@ -192,5 +192,5 @@ def test_streams_are_joined_when_all_there_is_is_handed_over(session: Session, m
     met = left.join(right, F.expr("user = other AND r BETWEEN l - interval 5 seconds AND l - interval 1 second"), "leftOuter")
     query = met.writeStream.trigger(availableNow=True).format("memory").queryName("at_once").start()
     assert query.awaitTermination(60)
-    found = [tuple(r) for r in session.spark.table("at_once").select("user", "count", "m").collect()]
-    assert sorted(found, key=repr) == [("a", 1, 2), ("a", 2, None), ("b", 1, None)]
+    actual = [tuple(r) for r in session.spark.table("at_once").select("user", "count", "m").collect()]
+    assert sorted(actual, key=repr) == [("a", 1, 2), ("a", 2, None), ("b", 1, None)]

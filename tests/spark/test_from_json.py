@@ -90,19 +90,19 @@ WHOLE += [
 
 def texts() -> list[str]:
     """Every value in every field, and objects of several."""
-    found = [*WHOLE, *(f'{{"{name}":{value}}}' for name in "abcdegfih" for value in VALUES)]
+    actual = [*WHOLE, *(f'{{"{name}":{value}}}' for name in "abcdegfih" for value in VALUES)]
     chance = random.Random(os.environ.get("KRISHIV_SEED", "1"))
     for _ in range(300):
         fields = [f'"{chance.choice("abcdegfihz")}": {chance.choice(VALUES)}' for _ in range(chance.randrange(1, 4))]
         text = "{" + ", ".join(fields) + "}"
-        found.append(text[: chance.randrange(len(text))] if chance.random() < 0.1 else text)
-    return found
+        actual.append(text[: chance.randrange(len(text))] if chance.random() < 0.1 else text)
+    return actual
 
 
 def test_values_are_those_of_spark(session: Session) -> None:
     rows = pa.table({"t": [*texts(), None]})
     theirs = session.spark.createDataFrame(rows).selectExpr(f"from_json(t, '{SCHEMA}') AS j").collect()
-    found = evaluate(col("t").from_json(SCHEMA), rows).to_pylist()
+    actual = evaluate(col("t").from_json(SCHEMA), rows).to_pylist()
     wanted = [None if row.j is None else row.j.asDict(True) for row in theirs]
-    wrong = [(t, w, f) for t, w, f in zip(rows["t"].to_pylist(), wanted, found, strict=True) if repr(w) != repr(f)]
+    wrong = [(t, w, f) for t, w, f in zip(rows["t"].to_pylist(), wanted, actual, strict=True) if repr(w) != repr(f)]
     assert not wrong, f"{len(wrong)}:\n" + "\n".join(f"{t!r}\n  Spark {w}\n  ours  {f}" for t, w, f in wrong[:12])

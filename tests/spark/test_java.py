@@ -45,7 +45,7 @@ def test_a_java_home_without_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
 @pytest.mark.parametrize(
     ("noted", "works"), [('JAVA_VERSION="21.0.2"', True), ('X="1"\nJAVA_VERSION="11.0.1"', False), ("", False)]
 )
-def test_its_version_is_read_beside_it_or_asked(
+def test_its_version_is_read_next_to_it_or_requested(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, noted: str, works: bool
 ) -> None:
     (tmp_path / "bin").mkdir()
@@ -107,10 +107,10 @@ for master, key, value in tried:
 """
 
 
-def test_what_spark_does_not_take_is_told_and_the_next_session_begins() -> None:
+def test_what_spark_does_not_take_is_reported_and_the_next_session_begins() -> None:
     names = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")  # of these Java tells first, and they are not the reason
-    told = {**os.environ, **dict.fromkeys(names, "-Dof.the=user")}
-    run = subprocess.run([sys.executable, "-c", AGAIN], capture_output=True, text=True, timeout=180, env=told)
+    given = {**os.environ, **dict.fromkeys(names, "-Dof.the=user")}
+    run = subprocess.run([sys.executable, "-c", AGAIN], capture_output=True, text=True, timeout=180, env=given)
     wanted = ("EnvironmentSetupError", "3", "printed by Java")
     first, second, third, heap, agent, *last = [line for line in run.stdout.splitlines() if line.startswith(wanted)]
     assert "EnvironmentSetupError ['Spark could not be started on nonsense (got: " in first and "Master must" in first, (

@@ -99,8 +99,8 @@ class TestWhereThereAreNoLocks:
 
     def change(self, **values: Any) -> None:
         """Rewrite the note."""
-        found = json.loads(unsealed(self.note.read_bytes(), "note", ""))
-        self.note.write_bytes(sealed(json.dumps({**found, **values}).encode()))
+        actual = json.loads(unsealed(self.note.read_bytes(), "note", ""))
+        self.note.write_bytes(sealed(json.dumps({**actual, **values}).encode()))
 
     def test_the_owner_is_named(self) -> None:
         held = take("s3://b/cp", "one")
@@ -111,7 +111,7 @@ class TestWhereThereAreNoLocks:
         take("s3://b/cp", "two").release()
 
     @pytest.mark.parametrize("gone", [{"pid": 2**22 + 1}, {"begun": "1"}], ids=["no such process", "number given to another"])
-    def test_a_dead_process_of_this_host_is_told_apart(self, gone: dict[str, Any]) -> None:
+    def test_a_dead_process_of_this_host_is_distinguished(self, gone: dict[str, Any]) -> None:
         take("s3://b/cp", "one")
         self.change(**gone)
         take("s3://b/cp", "two").release()
@@ -133,37 +133,37 @@ class TestWhereThereAreNoLocks:
             take("s3://b/cp", "two").release()
             held.release()
 
-    def test_who_lost_it_between_batches_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_who_lost_it_between_batches_is_reported(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(lease, "_RENEWED_S", 0.01)
-        told: list[CheckpointError] = []
+        given: list[CheckpointError] = []
         held = take("s3://b/cp", "one")
-        held.lost = told.append
+        held.on_lost = given.append
         self.change(token="another", query="two", host="elsewhere")
         end = time.monotonic() + 10
-        while not told and time.monotonic() < end:
+        while not given and time.monotonic() < end:
             time.sleep(0.01)
-        assert [str(t).count("it is of query 'two' of process") for t in told] == [1]
+        assert [str(t).count("it is of query 'two' of process") for t in given] == [1]
         held.release()
         assert self.note.exists(), "the note is the other's"
 
     @pytest.mark.parametrize("kind", [OSError, pa.ArrowException])
-    def test_a_store_that_does_not_answer_is_asked_again(self, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]) -> None:
+    def test_a_store_that_does_not_answer_is_tried_again(self, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]) -> None:
         monkeypatch.setattr(lease, "_RENEWED_S", 0.01)
         held = take("s3://b/cp", "one")
-        real, asked = lease.Note.renew, []
+        real, requested = lease.Note.renew, []
 
         def renew(note: lease.Note) -> None:
-            asked.append(note)
-            if len(asked) < 3:
+            requested.append(note)
+            if len(requested) < 3:
                 raise kind("timeout")
             real(note)
 
         monkeypatch.setattr(lease.Note, "renew", renew)
         end = time.monotonic() + 10
-        while len(asked) < 4 and time.monotonic() < end:
+        while len(requested) < 4 and time.monotonic() < end:
             time.sleep(0.01)
         held.release()
-        assert len(asked) >= 4
+        assert len(requested) >= 4
 
     @pytest.mark.parametrize("change", ["replaced", "removed", "damaged"])
     def test_who_lost_it_hears_of_it_at_the_next_batch(self, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
@@ -235,7 +235,7 @@ def test_a_lock_file_that_is_not_the_same_any_more_is_noticed(tmp_path: Path, ch
     held.release()
 
 
-def test_a_file_system_that_numbers_its_files_anew_loses_nothing(tmp_path: Path) -> None:
+def test_a_file_system_that_numbers_its_files_again_loses_nothing(tmp_path: Path) -> None:
     held = take(str(tmp_path), "one")
     lock = tmp_path / "krishiv" / "lock"
     whole = lock.read_bytes()

@@ -70,7 +70,7 @@ def test_a_line_that_is_no_row(
     assert (query.progress.rows, query.progress.late["malformed"]) == (4, 2)
 
 
-def test_a_file_that_cannot_be_read_is_put_aside_beside_late_rows(session: Session, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_put_aside_next_to_late_rows(session: Session, tmp_path: Path) -> None:
     write(tmp_path / "in/a.parquet", row("a", 5_000), at_s=1_000)
     write(tmp_path / "in/b.parquet", row("b", 10), at_s=2_000)
     bad = write(tmp_path / "in/c.parquet", row("c", 6_000), at_s=3_000)

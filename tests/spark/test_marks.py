@@ -34,8 +34,8 @@ from tests.spark.conftest import per_second, row
 
 def seconds(*values: float | None) -> pa.Table:
     """Rows at these seconds since 1970, each with its place as `n`."""
-    at = pa.array([None if v is None else round(v * 1_000_000) for v in values], pa.int64())
-    return pa.table({"at": at.cast(pa.timestamp("us", "UTC")), "n": pa.array(range(len(values)), pa.int64())})
+    moment = pa.array([None if v is None else round(v * 1_000_000) for v in values], pa.int64())
+    return pa.table({"at": moment.cast(pa.timestamp("us", "UTC")), "n": pa.array(range(len(values)), pa.int64())})
 
 
 def files(session: Session, folder: Path) -> tuple[DataFrame, Callable[[int, pa.Table], None]]:
@@ -59,9 +59,9 @@ def test_the_lag_of_a_frame_is_taken(session: Session) -> None:
         in stream.rename(t="at").filter("value > 0").watermark("at").count_window(1).agg(count()).explain()
     )
     assert stream.rename(t="at").watermark("at")._draft.input.spec == WatermarkSpec.fixed_lag("5 s")
-    lost = marked.select(F.unix_millis("timestamp").alias("at"))  # the mark on the column is gone, the watermark is not
+    missing = marked.select(F.unix_millis("timestamp").alias("at"))  # the mark on the column is gone, the watermark is not
     for other, column in (
-        (session.from_dataframe(lost), "at"),
+        (session.from_dataframe(missing), "at"),
         (stream.with_column("t", "t + INTERVAL '1' SECOND"), "t"),
         (session.rate(), "timestamp"),
     ):
@@ -101,15 +101,15 @@ def test_operators_of_spark_stand_before_windows(session: Session, tmp_path: Pat
     once = frame.withWatermark("at", "2 seconds").dropDuplicatesWithinWatermark(["n"])
     ten = once.groupBy(F.window("at", "10 seconds")).agg(F.sum("n").alias("n")).select("n", F.window_time("window").alias("at"))
     plan = session.from_dataframe(ten).watermark("at", 0).tumbling_window("20 s").agg(sum("n"))
-    found: list[tuple[Any, ...]] = []
+    actual: list[tuple[Any, ...]] = []
     for last, part in enumerate((((1.0, 2.0, 11.0), (1.0, 5.0, 23.0)), ((30.0,), (44.0, 45.0, 70.0)))):
         for rows in part:
             put(len(os.listdir(tmp_path / "in")), seconds(*rows))
         until = Batches.available_now(flush=bool(last))
         with plan.start(MemorySink(), checkpoint=str(tmp_path / "cp"), batches=until) as query:
             assert query.await_termination("60 s")
-        found += [tuple(r.values()) for r in query.results().to_pylist()]
-    assert [(start.second, end.second, n) for start, end, n in found] == [(0, 20, 3), (20, 40, 0), (40, 0, 1)]
+        actual += [tuple(r.values()) for r in query.results().to_pylist()]
+    assert [(start.second, end.second, n) for start, end, n in actual] == [(0, 20, 3), (20, 40, 0), (40, 0, 1)]
 
 
 def test_in_a_bounded_frame_a_watermark_means_nothing(session: Session) -> None:
@@ -124,8 +124,8 @@ def test_a_watermark_behind_to_dataframe_stops_the_query(session: Session, memor
     counted = again.groupBy(F.window("t", "1 minute")).count()
     query = counted.writeStream.format("noop").outputMode("append").start()
     try:
-        for at in (1_000, 100_000, 200_000):
-            sender.send([row("a", at), row("b", at)])
+        for moment in (1_000, 100_000, 200_000):
+            sender.send([row("a", moment), row("b", moment)])
         with pytest.raises(StreamingQueryException, match=r"another watermark holds back the one of to_dataframe\(\)"):
             query.processAllAvailable()
     finally:

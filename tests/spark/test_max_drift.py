@@ -56,14 +56,14 @@ def test_the_fast_source_waits_for_the_slow_one_and_not_for_ever(session: kv.Ses
     PUBLISHED.clear()
     sources = {"fast": Steps("fast", 2_000, 5), "slow": Steps("slow", 100, 8)}
     query = both({n: session.read_source(s, name=n) for n, s in sources.items()}, session).start(kv.MemorySink())
-    end, told = time.monotonic() + 90, ""
+    end, given = time.monotonic() + 90, ""
     while query.progress.rows < 13 and time.monotonic() < end:
         assert query.exception() is None
-        told = max(told, query.why_not_fired(100_000), key=len)
+        given = max(given, query.why_not_fired(100_000), key=len)
         time.sleep(0.02)
     assert query.progress.rows == 13, "the slow source has nothing more to read, so it holds nobody"
     assert query.progress.held_back.keys() == {"fast"}
-    assert "Source 'fast' is held back: it is more than 2 s (max_drift) ahead of source 'slow'." in told
+    assert "Source 'fast' is held back: it is more than 2 s (max_drift) ahead of source 'slow'." in given
     query.stop()
     assert PUBLISHED["slow"] == [100 * n for n in range(8)] and PUBLISHED["fast"] == [2_000 * n for n in range(5)]
     assert max(PUBLISHED["ahead"]) <= 2_000 + 2 * 2_000, "two batches more at most: the fifth one waited"
@@ -75,9 +75,9 @@ def test_memory_streams_wait_too_over_a_restart_and_none_loses_a_send(session: k
         streams[name], senders[name] = session.memory_stream("at bigint", name=name)
     sink, checkpoint = kv.MemorySink(), str(tmp_path / "checkpoint")
     plan = both(streams, session)
-    for at in range(6):
-        senders["fast"].send([{"at": at * 3_000}])
-        senders["slow"].send([{"at": at * 400}])
+    for i in range(6):
+        senders["fast"].send([{"at": i * 3_000}])
+        senders["slow"].send([{"at": i * 400}])
     query = plan.start(sink, checkpoint=checkpoint)
     query.process_all_available()
     assert query.progress.rows == 12 and query.progress.held_back["fast"] >= 1
@@ -99,17 +99,17 @@ def test_memory_streams_wait_too_over_a_restart_and_none_loses_a_send(session: k
         both(streams, session, None).start(sink, checkpoint=checkpoint)
 
 
-def test_who_is_held_back_is_told_between_batches_and_no_more_when_it_goes_on(session: kv.Session) -> None:
+def test_who_is_held_back_is_reported_between_batches_and_no_more_when_it_goes_on(session: kv.Session) -> None:
     streams, senders = {}, {}
     for name in ("fast", "slow"):
         streams[name], senders[name] = session.memory_stream("at bigint", name=name)
         senders[name].send([{"at": 0}])
     query = both(streams, session, idle="5 min").start(kv.MemorySink())
-    told = "Source 'fast' is held back: it is more than 2 s (max_drift) ahead of source 'slow'."
+    given = "Source 'fast' is held back: it is more than 2 s (max_drift) ahead of source 'slow'."
     try:
-        for at in range(1, 7):
-            senders["fast"].send([{"at": at * 3_000}])
-        until(lambda: told in query.why_not_fired(100_000), query)
+        for i in range(1, 7):
+            senders["fast"].send([{"at": i * 3_000}])
+        until(lambda: given in query.why_not_fired(100_000), query)
         assert query.progress.held_back == {"fast": 1}
         until(lambda: query.progress.rows >= 3, query)
         time.sleep(1)

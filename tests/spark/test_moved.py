@@ -59,7 +59,7 @@ def test_the_schema_of_state_is_found_where_the_checkpoint_is(tmp_path: Path) ->
     assert not metadata.with_name(".0.crc").exists()
 
 
-def test_a_stream_made_anew_in_its_folder_is_refused(tmp_path: Path) -> None:
+def test_a_stream_made_again_in_its_folder_is_refused(tmp_path: Path) -> None:
     follow(str(tmp_path / "cp"), [stream(tmp_path / "spool")])
     log_of(tmp_path / "cp", f"file://{tmp_path}/spool/000000000000.parquet")
     shutil.rmtree(tmp_path / "spool")
@@ -114,16 +114,16 @@ def test_what_a_compact_file_has_too_is_not_looked_at(tmp_path: Path) -> None:
 def test_a_moved_query_goes_on(session: Session, tmp_path: Path) -> None:
     home = tmp_path / "here"
     rows = []
-    for at in (0, 1, 2):
-        if at == 1:
+    for moment in (0, 1, 2):
+        if moment == 1:
             moved = tmp_path / "there and back"
             shutil.move(home, moved)
             home = moved
         stream, sender = session.memory_stream(DDL, spool=str(home / "spool"))
-        rows += [[row("a", at * 700), row("b", at * 900)]]
+        rows += [[row("a", moment * 700), row("b", moment * 900)]]
         sender.send(rows[-1])
         query = per_second(stream).start(
-            ParquetSink(str(home / "out")), checkpoint=str(home / "cp"), batches=Batches.available_now(flush=at == 2)
+            ParquetSink(str(home / "out")), checkpoint=str(home / "cp"), batches=Batches.available_now(flush=moment == 2)
         )
         query.await_termination()
         query.stop()

@@ -87,7 +87,7 @@ SHORT = ("hopping retractions", "look-back on arrival", "panes")
 @pytest.mark.parametrize(
     ("kind", "chunks_in", "restarts"),
     [
-        *((kind, "files", (EVERY[at % 3],)) for at, kind in enumerate(SHORT)),
+        *((kind, "files", (EVERY[i % 3],)) for i, kind in enumerate(SHORT)),
         ("session", "state store", (3,)),
         *(pytest.param(*place, EVERY, marks=pytest.mark.slow) for place in PLACES),
     ],

@@ -122,7 +122,7 @@ def test_bounded_streaming_and_driver_are_equal_over_restarts(
     assert found(pq.read_table(out)) == results
 
 
-def test_an_endless_source_is_asked_again(session: Session, tmp_path: Path) -> None:
+def test_an_endless_source_is_tried_again(session: Session, tmp_path: Path) -> None:
     known = tmp_path / "known"
     told(known, 5)
     source = Ticks(known)
@@ -153,7 +153,7 @@ def test_an_endless_source_is_asked_again(session: Session, tmp_path: Path) -> N
         plan.start(out, checkpoint=str(tmp_path / "checkpoint"))
 
 
-def test_a_source_beside_a_memory_stream(session: Session, tmp_path: Path) -> None:
+def test_a_source_next_to_a_memory_stream(session: Session, tmp_path: Path) -> None:
     known = tmp_path / "known"
     known.write_text("30")
     sent, sender = session.memory_stream("at bigint")

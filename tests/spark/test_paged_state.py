@@ -68,7 +68,7 @@ def test_pages_give_what_memory_gives(shape: str, given_batches: list[tuple[int,
         beside(driver, patch)
         for seconds, rows in given_batches:
             clock.advance(1 + seconds)
-            driver.send([{"user": user, "at": at} for user, at in rows])
+            driver.send([{"user": user, "at": moment} for user, moment in rows])
         driver.close()
 
 
@@ -111,15 +111,15 @@ def cost(kind: str, open_windows: int, folder: Path) -> tuple[FakeState, FakeSta
     with pytest.MonkeyPatch.context() as patch:
         state = beside(driver, patch, blobs=files).state
         driver.send(many_rows(kind, open_windows))
-        found = []
+        actual = []
         for rows in (1, 0):
             driver.send([])
             state.reset()
             for batch in range(BATCHES):
-                at = open_windows // 2 + batch
-                driver.send([{"user": at if kind in BY_KEY else 1, "at": 10 * DAY + 1_000 * at}] * rows)
-            found.append(attrs.evolve(state, held={}))
-    return found[0], found[1]
+                moment = open_windows // 2 + batch
+                driver.send([{"user": moment if kind in BY_KEY else 1, "at": 10 * DAY + 1_000 * moment}] * rows)
+            actual.append(attrs.evolve(state, held={}))
+    return actual[0], actual[1]
 
 
 @pytest.mark.parametrize("kind", OPEN)
@@ -140,7 +140,7 @@ KEPT: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("kind", KEPT)
 def test_a_late_row_costs_its_windows_and_not_all_that_have_ended(kind: str) -> None:
-    found = []
+    actual = []
     for n in (100, 1_500):
         keyed = stream_of("user bigint, at bigint").watermark("at", 0).key_by("user")
         driver = Driver(KEPT[kind](keyed).agg(kv.count()))
@@ -151,8 +151,8 @@ def test_a_late_row_costs_its_windows_and_not_all_that_have_ended(kind: str) -> 
             state.reset()
             for batch in range(BATCHES):
                 driver.send([{"user": 1, "at": 10 * DAY + 1_000 * (n // 2) + batch}])
-            found.append(attrs.evolve(state, held={}))
-    few, many = found
+            actual.append(attrs.evolve(state, held={}))
+    few, many = actual
     assert many.calls <= few.calls + 8 * BATCHES, "pages of two or three maps"
     assert many.read + many.written <= few.read + few.written + 24_000 * BATCHES
 
@@ -231,9 +231,9 @@ def test_state_in_pages_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
         names=["bucket", "name", "blob"],
     )
     shown = OpenWindowReader(driver._plan.stage.spec, ChunkFolder("nowhere", 0, 0))(iter([rows]))
-    found = in_order([decode(blob.as_py()) for part in shown for blob in part["blob"]], 1)
+    actual = in_order([decode(blob.as_py()) for part in shown for blob in part["blob"]], 1)
     held = in_order([driver.state()], 1)
-    assert found.drop_columns(["last_update"]).equals(held.drop_columns(["last_update"]))
+    assert actual.drop_columns(["last_update"]).equals(held.drop_columns(["last_update"]))
 
 
 def test_large_chunks_are_found_again_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,9 +267,9 @@ def test_what_would_come_if_the_input_ended_reads_pages_and_writes_none(shape: s
     pages = SparkPages(operated.state)
     meta = json.loads(before["meta"])
     bucket = Bucket(SparkStore(operated.state, meta, pages, None), meta, 1, pages)
-    found = as_if_ended(operated.processor._stage, bucket, Moment(UNSET, 1))
+    actual = as_if_ended(operated.processor._stage, bucket, Moment(UNSET, 1))
     assert operated.state.held == before
     monkeypatch.undo()
-    names = [name for name in found.column_names if not name.startswith("pane")]  # the timing of what comes early says so
+    names = [name for name in actual.column_names if not name.startswith("pane")]  # the timing of what comes early says so
     ended = driver.close().results.select(names).to_pylist()
-    assert sorted(map(repr, found.select(names).to_pylist())) == sorted(map(repr, ended))
+    assert sorted(map(repr, actual.select(names).to_pylist())) == sorted(map(repr, ended))

@@ -38,20 +38,20 @@ def written(folder: Path, time: str, keys: str, seed: int) -> None:
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return the folders of two sources by the name of their column of times."""
-    found = {time: tmp_path_factory.mktemp(time) for time in ("at", "bt")}
-    for seed, (time, folder) in enumerate(found.items()):
+    actual = {time: tmp_path_factory.mktemp(time) for time in ("at", "bt")}
+    for seed, (time, folder) in enumerate(actual.items()):
         written(folder, time, "abcdefgh", seed)
-    return {time: str(folder) for time, folder in found.items()}
+    return {time: str(folder) for time, folder in actual.items()}
 
 
 @pytest.fixture(scope="module")
 def spark(session: Session) -> Iterator[SparkSession]:
     """Return the session of Spark with few tasks per batch."""
-    found = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
-    before = found.conf.get("spark.sql.shuffle.partitions")
-    found.conf.set("spark.sql.shuffle.partitions", "2")
-    yield found
-    found.conf.set("spark.sql.shuffle.partitions", str(before))
+    actual = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+    before = actual.conf.get("spark.sql.shuffle.partitions")
+    actual.conf.set("spark.sql.shuffle.partitions", "2")
+    yield actual
+    actual.conf.set("spark.sql.shuffle.partitions", str(before))
 
 
 Read = Callable[[str], Any]

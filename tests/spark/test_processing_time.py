@@ -31,9 +31,9 @@ class Clock:
 @pytest.fixture
 def clock(session: Session) -> Iterator[Clock]:
     """The clock of the session."""
-    found = Clock()
-    session.use_clock(found)
-    yield found
+    actual = Clock()
+    session.use_clock(actual)
+    yield actual
     session.use_clock(wall_clock_us)
 
 
@@ -41,8 +41,8 @@ def test_keys_of_the_first_batch_live_as_long_as_others(session: Session, clock:
     stream, sender = session.memory_stream(DDL)
     windows = stream.watermark("at", 0).key_by("user").with_state_ttl(StateTtlConfig("1 hour", "processing"))
     query = windows.tumbling_window(1_000).agg(count()).start(MemorySink())
-    for user, at in (("a", 10), ("b", 20), ("c", 5_000)):
-        sender.send([row(user, at)])
+    for user, moment in (("a", 10), ("b", 20), ("c", 5_000)):
+        sender.send([row(user, moment)])
         query.process_all_available()
         clock.now_us += SECOND
     assert found(query.results()) == [("a", 0, 1_000, 1), ("b", 0, 1_000, 1)]
@@ -94,8 +94,8 @@ def test_the_first_interval_is_a_whole_one(session: Session, clock: Clock) -> No
     stream, sender = session.memory_stream(DDL)
     windows = stream.watermark("at", 0).key_by("user").tumbling_window(1_000).trigger(Trigger.on_interval("10 s"))
     query = windows.agg(count()).start(MemorySink())
-    for at in (10, 20):
-        sender.send([row("a", at)])
+    for moment in (10, 20):
+        sender.send([row("a", moment)])
         query.process_all_available()
         clock.now_us += SECOND
     assert query.results().num_rows == 0
@@ -121,7 +121,7 @@ class Always(WindowTrigger):
         return windows.rows > (0 if windows.now - self.begin >= 10 * SECOND else 100)
 
 
-def test_a_heartbeat_asks_the_trigger_of_a_quiet_query(session: Session, clock: Clock) -> None:
+def test_a_heartbeat_checks_the_trigger_of_a_quiet_query(session: Session, clock: Clock) -> None:
     stream, sender = session.memory_stream(DDL)
     windows = stream.watermark("at", 0).key_by("user").tumbling_window(1_000).trigger(Trigger.when(Always()))
     query = windows.agg(count()).start(MemorySink())

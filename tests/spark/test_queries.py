@@ -39,7 +39,7 @@ from tests.spark.conftest import DDL, found, per_second, row
 Memory = Callable[[], tuple[Stream, Sender]]
 
 
-def test_batches_are_judged_by_the_watermark_of_earlier_ones(memory: Memory) -> None:
+def test_batches_are_classified_by_the_watermark_of_earlier_ones(memory: Memory) -> None:
     stream, sender = memory()
     late = MemorySink()
     query = per_second(stream).with_late_event_handler(SideOutputLateEventHandler(late)).start(MemorySink())
@@ -83,28 +83,28 @@ def test_a_bounded_run_has_the_same_results_and_late_rows(memory: Memory) -> Non
     query.stop()
 
 
-def test_look_back_results_are_told_apart_by_their_rows_on_every_engine(memory: Memory) -> None:
+def test_look_back_results_are_distinguished_by_their_rows_on_every_engine(memory: Memory) -> None:
     stream, sender = memory()
     keyed = stream.watermark("at", 5).key_by("user")
     others = keyed.lookback_window(10, with_row=True, exclude_self=True)
     plan = others.agg(first("amount"), last("amount"), collect_list("amount"))
     driver = Driver(plan)
-    told = []
+    given = []
     for batch in ([row("a", 5, 3), row("a", 5, 1), row("b", 5, 9)], [row("a", 5, 2), row("a", 7, 0), row("a", 5, 8)]):
         sender.send(batch)
-        told += found(driver.send(batch).results)
-    told = sorted([*told, *found(driver.close().results)], key=repr)
-    assert [r for r in told if r[:2] == ("a", -5)] == [
+        given += found(driver.send(batch).results)
+    given = sorted([*given, *found(driver.close().results)], key=repr)
+    assert [r for r in given if r[:2] == ("a", -5)] == [
         ("a", -5, 5, 1, 8, [1, 2, 8], 5, 3),
         ("a", -5, 5, 3, 2, [3, 1, 2], 5, 8),
         ("a", -5, 5, 3, 8, [3, 1, 8], 5, 2),
         ("a", -5, 5, 3, 8, [3, 2, 8], 5, 1),
     ]
-    assert found(plan.collect()) == told
+    assert found(plan.collect()) == given
     query = plan.start(MemorySink())
     sender.close()
     query.process_all_available()
-    assert found(query.results()) == told
+    assert found(query.results()) == given
 
 
 def test_an_empty_stream_collects_to_an_empty_table(memory: Memory) -> None:
@@ -278,7 +278,7 @@ def test_a_snapshot_gives_what_is_open_and_the_next_run_goes_on_as_if_there_had_
 ) -> None:
     stream, sender = memory()
     plan = stream.watermark("at", 5).key_by("user").with_pane().tumbling_window(1_000).agg(count(), collect_list("amount"))
-    sink, driver, told = MemorySink(), Driver(plan), []
+    sink, driver, given = MemorySink(), Driver(plan), []
     runs = [
         ([row("a", 10, 1), row("a", 1_500, 2), row("b", 1_600, 3)], Batches.available_now(snapshot=True)),
         ([row("a", 1_595, 4), row("b", 20, 5)], Batches.available_now(snapshot=True)),
@@ -289,11 +289,11 @@ def test_a_snapshot_gives_what_is_open_and_the_next_run_goes_on_as_if_there_had_
         query = plan.start(sink, checkpoint=str(tmp_path / "checkpoint"), batches=until)
         assert query.await_termination()
         outs = [driver.send(rows), driver.close() if until.flush else driver.snapshot()]
-        told += [r for out in outs for r in found(out.results)]
-        assert found(query.results()) == sorted(told, key=repr)
+        given += [r for out in outs for r in found(out.results)]
+        assert found(query.results()) == sorted(given, key=repr)
         assert query.progress.counters == driver.progress.counters
         assert query.progress.watermark_us == driver.watermark_us
-    early = [r for r in told if "early" in r]
+    early = [r for r in given if "early" in r]
     assert len(early) == 4
     assert [r[3] for r in early if r[0] == "a"] == [1, 2]
 

@@ -25,8 +25,8 @@ def test_what_is_noted_is_raised_by_the_client_without_secrets(tmp_path: Path) -
     assert noted_failure(checkpoint) is None
     forget_failure(checkpoint)
     note_failure(checkpoint, OwnError("no broker answers at sasl.password=hunter2hunter2"))
-    told = noted_failure(checkpoint)
-    assert type(told) is SourceError and "no broker answers" in str(told) and "hunter2" not in str(told)
+    given = noted_failure(checkpoint)
+    assert type(given) is SourceError and "no broker answers" in str(given) and "hunter2" not in str(given)
     note_failure(checkpoint, KrishivError("another one"))
     assert type(noted_failure(checkpoint)) is OperatorError, "the last one counts"
     (note,) = (tmp_path / "krishiv").iterdir()
@@ -43,19 +43,19 @@ def begun(how: Planning, tmp_path: Path, stop: threading.Event) -> tuple[RangePl
     source = node_of(Ticks(tmp_path / "known"), None)
     (planner,) = planners([source], checkpoint, wall_clock_us, {}, durable=False)
 
-    def asked() -> None:
+    def requested() -> None:
         stop.set()
         raise SystemExit  # ends the thread, as the process would end with the query
 
-    begin_planning((planner,), how, checkpoint, asked)
+    begin_planning((planner,), how, checkpoint, requested)
     return planner, planner.log.last + 1
 
 
 @pytest.mark.parametrize(("how", "batches"), [("one by one", 1), ("all there is", 1), ("no more", 0)])
 def test_how_much_is_planned_before_the_query_begins(how: Planning, batches: int, tmp_path: Path) -> None:
     (tmp_path / "known").write_text("5")
-    planner, found = begun(how, tmp_path, threading.Event())
-    assert found == batches
+    planner, actual = begun(how, tmp_path, threading.Event())
+    assert actual == batches
     planner.stop()
 
 
@@ -63,13 +63,15 @@ def test_how_much_is_planned_before_the_query_begins(how: Planning, batches: int
 def test_a_source_that_fails_later_ends_the_query_and_says_why(tmp_path: Path) -> None:
     (tmp_path / "known").write_text("0")
     stopped = threading.Event()
-    planner, found = begun("one by one", tmp_path, stopped)
-    assert found == 0 and not stopped.is_set()
+    planner, actual = begun("one by one", tmp_path, stopped)
+    assert actual == 0 and not stopped.is_set()
     (tmp_path / "gone").write_text("-1")
     (tmp_path / "gone").rename(tmp_path / "known")  # at once: the planner reads it meanwhile
     assert stopped.wait(30)
-    told = noted_failure(str(tmp_path / "checkpoint"))
-    assert isinstance(told, SourceError) and "the source Ticks cannot plan" in str(told) and "the broker is gone" in str(told)
+    given = noted_failure(str(tmp_path / "checkpoint"))
+    assert (
+        isinstance(given, SourceError) and "the source Ticks cannot plan" in str(given) and "the broker is gone" in str(given)
+    )
     planner.stop()
 
 

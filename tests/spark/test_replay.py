@@ -55,8 +55,8 @@ def one_watermark(stream: Stream) -> TimedStream:
 
 def by_source(stream: Stream) -> TimedStream:
     spec = MultiSourceWatermarkSpec.new()
-    for at, name in enumerate(LIMITS):
-        spec = spec.source(name, WatermarkSpec.fixed_lag(at * 300))
+    for i, name in enumerate(LIMITS):
+        spec = spec.source(name, WatermarkSpec.fixed_lag(i * 300))
     return stream.with_watermark(spec, "at", source_column="source")
 
 

@@ -83,8 +83,8 @@ def rows(out: Path) -> list[str]:
 
 def state(session: Session, folder: Path, checkpoint: Path) -> list[str]:
     """The windows in the state of a query of one stage, in some order."""
-    found = session.read_state(str(checkpoint), one(session, folder)).drop_columns(["last_update"])
-    return sorted(map(str, found.to_pylist()))
+    actual = session.read_state(str(checkpoint), one(session, folder)).drop_columns(["last_update"])
+    return sorted(map(str, actual.to_pylist()))
 
 
 def test_buckets_lie_evenly_in_any_number_of_partitions_that_divides_them() -> None:
@@ -96,16 +96,16 @@ def test_buckets_lie_evenly_in_any_number_of_partitions_that_divides_them() -> N
 
 @pytest.mark.parametrize(("plan", "tasks"), [slow(one, [8]), (chain, [8]), slow(chain, [8, 1]), slow(joined, [4])])
 def test_a_query_goes_on_with_more_tasks_and_with_fewer(buckets: Session, tmp_path: Path, plan: Any, tasks: list[int]) -> None:
-    wanted, found, folder = tmp_path / "wanted", tmp_path / "found", tmp_path / "in"
-    for at, number in enumerate([None, *tasks]):
+    wanted, actual, folder = tmp_path / "wanted", tmp_path / "found", tmp_path / "in"
+    for i, number in enumerate([None, *tasks]):
         if number is not None:
             buckets.rescale(str(tmp_path / "cp-found"), number)
             assert len(list((tmp_path / "cp-found/state/0").glob("[0-9]"))) == max(tasks)
-        for file in range(2 * at, 2 * at + 2):
+        for file in range(2 * i, 2 * i + 2):
             write(folder, file)
-        run(plan(buckets, folder), found, tmp_path / "cp-found")
+        run(plan(buckets, folder), actual, tmp_path / "cp-found")
     run(plan(buckets, folder), wanted, tmp_path / "cp-wanted")
-    assert rows(found) == rows(wanted) != []
+    assert rows(actual) == rows(wanted) != []
     if plan is one:
         assert state(buckets, folder, tmp_path / "cp-found") == state(buckets, folder, tmp_path / "cp-wanted") != []
 
@@ -132,8 +132,8 @@ def test_a_rescaling_that_was_broken_off(buckets: Session, tmp_path: Path) -> No
     folder, checkpoints = tmp_path / "in", {"before Spark was done": tmp_path / "cp1", "before the ledger": tmp_path / "cp2"}
     for number in range(2):
         write(folder, number)
-    for at, (died, cp) in enumerate(checkpoints.items()):
-        run(chain(buckets, folder), tmp_path / f"found-{at}", cp)
+    for i, (died, cp) in enumerate(checkpoints.items()):
+        run(chain(buckets, folder), tmp_path / f"found-{i}", cp)
         with pytest.raises(KeyboardInterrupt):
             rescale.Rescaling(str(cp), 4, durable=False).run(Dying(buckets.spark, died))
         assert (cp / "krishiv/rescaling.json").exists()
@@ -146,10 +146,10 @@ def test_a_rescaling_that_was_broken_off(buckets: Session, tmp_path: Path) -> No
     for number in range(2, 4):
         write(folder, number)
     run(chain(buckets, folder), tmp_path / "wanted", tmp_path / "cp-wanted")
-    for at, cp in enumerate(checkpoints.values()):
-        run(chain(buckets, folder), tmp_path / f"found-{at}", cp)
+    for i, cp in enumerate(checkpoints.values()):
+        run(chain(buckets, folder), tmp_path / f"found-{i}", cp)
         assert not (cp / "krishiv/rescaling.json").exists()
-        assert rows(tmp_path / f"found-{at}") == rows(tmp_path / "wanted") != []
+        assert rows(tmp_path / f"found-{i}") == rows(tmp_path / "wanted") != []
 
 
 def test_what_was_only_announced_is_forgotten(tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ def test_a_sink_in_memory_has_one_writer(memory: Memory, tmp_path: Path) -> None
     (one, to_one), (two, to_two) = memory(), memory()
     late, sink, checkpoint = MemorySink(), MemorySink(), str(tmp_path / "checkpoint")
     plans = [per_second(s).with_late_event_handler(SideOutputLateEventHandler(late)) for s in (one, two)]
-    for at in (10, 5_000, 20):
-        to_one.send([row("a", at)])
-        to_two.send([row("b", at)])
+    for moment in (10, 5_000, 20):
+        to_one.send([row("a", moment)])
+        to_two.send([row("b", moment)])
     first = plans[0].start(sink, checkpoint=checkpoint, name="first")
     first.process_all_available()
     for refused in (
@@ -53,9 +53,9 @@ def test_folders_take_the_rows_of_two_queries_at_once(memory: Memory, tmp_path: 
     for kind in (ParquetSink, JsonSink):
         sink, streams = kind(str(tmp_path / kind.__name__)), [memory(), memory()]
         queries = [per_second(stream).start(sink) for stream, _ in streams]
-        for at in (0, 1_000, 10_000):
+        for moment in (0, 1_000, 10_000):
             for n, (_, sender) in enumerate(streams):
-                sender.send([row("ab"[n], at), row("ab"[n], at + 1)])
+                sender.send([row("ab"[n], moment), row("ab"[n], moment + 1)])
         for query in queries:
             query.process_all_available()
             query.stop()

@@ -62,7 +62,7 @@ SLOW = "Python worker failed to connect back."
     ids=["always slow", "after a batch", "another reason"],
 )
 @pytest.mark.filterwarnings("ignore:query 'q'.*started again:RuntimeWarning")
-def test_what_fails_again_and_again_is_told(words: str, progress: object, starts: int) -> None:
+def test_what_fails_again_and_again_is_reported(words: str, progress: object, starts: int) -> None:
     begun: list[Failed] = []
 
     def start() -> StreamingQuery:
@@ -101,22 +101,22 @@ def test_what_was_stopped_is_not_started_again() -> None:
 def test_a_server_gets_more_time_for_its_process() -> None:
     late = PySparkException("(java.net.SocketTimeoutException) Timed out while waiting for the Python worker to connect back")
     refused, query = PySparkException("something else"), cast("StreamingQuery", Failed(SLOW))
-    told: list[PySparkException | None] = [late, late, None]
+    given: list[PySparkException | None] = [late, late, None]
 
     def begin() -> StreamingQuery:
-        found = told.pop(0)
-        if found is not None:
-            raise found
+        actual = given.pop(0)
+        if actual is not None:
+            raise actual
         return query
 
-    assert patiently(begin, "q") is query and not told
-    told = [late, refused]
+    assert patiently(begin, "q") is query and not given
+    given = [late, refused]
     with pytest.raises(PySparkException, match="something else"):
         patiently(begin, "q")
-    told = [late] * 5
+    given = [late] * 5
     with pytest.raises(EnvironmentSetupError, match=r"no Python process begins in time.*5 attempts.*Hint"):
         patiently(begin, "q")
-    assert not told
+    assert not given
 
 
 @pytest.mark.slow
@@ -133,7 +133,7 @@ def test_a_query_whose_python_is_slow_to_begin(tmp_path: Path) -> None:
 
 def main(folder: Path) -> None:
     """A query to its end; says how often it was started again."""
-    with Session.embedded() as session, warnings.catch_warnings(record=True) as told:
+    with Session.embedded() as session, warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
         stream, sender = session.memory_stream(DDL, spool=str(folder / "spool"))
         sender.send([row("a", 100), row("a", 5_000)])
@@ -141,7 +141,7 @@ def main(folder: Path) -> None:
             ParquetSink(str(folder / "out")), checkpoint=str(folder / "checkpoint"), batches=Batches.available_now()
         )
         query.await_termination()
-        print(sum("started again" in str(one.message) for one in told))
+        print(sum("started again" in str(one.message) for one in given))
 
 
 if __name__ == "__main__":

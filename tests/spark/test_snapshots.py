@@ -21,7 +21,7 @@ def test_stages_and_outputs_give_what_is_open_early(session: kv.Session, tmp_pat
     plans: dict[str, Any] = {"users": users, "per_user": per_user.filter("total > 1")}
     outputs = [plan.to(kv.MemorySink(), name=name) for name, plan in plans.items()]
     driver = Driver([plan.to(kv.MemorySink(), name=name) for name, plan in plans.items()])
-    told: dict[str, list[Any]] = {name: [] for name in plans}
+    given: dict[str, list[Any]] = {name: [] for name in plans}
     snapshot = kv.Batches.available_now(snapshot=True)
     for sent, until in (
         ([row("a", 10, 1), row("a", 1_500, 2), row("b", 1_600, 3), row("b", 4_100, 9)], snapshot),
@@ -32,10 +32,10 @@ def test_stages_and_outputs_give_what_is_open_early(session: kv.Session, tmp_pat
         assert query.await_termination()
         for out in (driver.send(sent), driver.close() if until.flush else driver.snapshot()):
             for name, table in out.by_output.items():
-                told[name] += [tuple(r.values()) for r in table.to_pylist()]
-        for name, expected in told.items():
-            found = [tuple(r.values()) for r in query.results(name).to_pylist()]
-            assert sorted(found, key=repr) == sorted(expected, key=repr)
+                given[name] += [tuple(r.values()) for r in table.to_pylist()]
+        for name, expected in given.items():
+            actual = [tuple(r.values()) for r in query.results(name).to_pylist()]
+            assert sorted(actual, key=repr) == sorted(expected, key=repr)
         assert query.progress.counters == driver.progress.counters
         assert query.progress.watermark_us == driver.watermark_us
-    assert [r[2:5] for r in told["users"]] == [(3, 6, "final"), (1, 9, "early"), (2, 13, "final")]
+    assert [r[2:5] for r in given["users"]] == [(3, 6, "final"), (1, 9, "early"), (2, 13, "final")]

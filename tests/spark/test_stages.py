@@ -116,8 +116,8 @@ def test_results_that_name_their_event_time_have_it(session: Session, tmp_path: 
         counts = stream.watermark("at", 1_000).key_by("user").tumbling_window(1_000).agg(count())
         return counts.filter("window_time > 1500").select("user", "window_time", code="user || 'x' <=> 'ax'")
 
-    def rows_of(found: list[dict[str, Any]]) -> list[str]:
-        return sorted(map(repr, found))
+    def rows_of(actual: list[dict[str, Any]]) -> list[str]:
+        return sorted(map(repr, actual))
 
     driver = Driver(counted(stream_of(DDL)))
     wanted = [r for d in [*map(driver.send, BATCHES), driver.close()] for r in d.results.to_pylist()]

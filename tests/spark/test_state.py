@@ -35,9 +35,9 @@ def seen(table: pa.Table) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize("kind", ["tumbling", "session", "count", "triggered"])
 def test_a_running_and_a_stopped_query_show_the_state_of_the_driver(session: Session, tmp_path: Path, kind: str) -> None:
     stream, sender = session.memory_stream(DDL)
-    asked, driver = plan(stream, kind), Driver(plan(stream, kind))
+    requested, driver = plan(stream, kind), Driver(plan(stream, kind))
     checkpoint = str(tmp_path / "checkpoint")
-    query = asked.start(MemorySink(), checkpoint=checkpoint)
+    query = requested.start(MemorySink(), checkpoint=checkpoint)
     seeded = random.Random(3)
     for step in range(3):
         batch = [row(seeded.choice(["a", "b", "c", None]), step * 900 + seeded.randrange(900), n) for n in range(30)]

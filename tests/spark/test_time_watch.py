@@ -54,7 +54,7 @@ def test_a_clock_that_runs_ahead_is_named_and_a_catch_up_is_none(
         plan = timed.with_late_event_handler(kv.SideOutputLateEventHandler(late)).tumbling_window("1 h").agg(kv.count())
         query = plan.start(sink, checkpoint=str(tmp_path / f"{action} {reference}"))
         for rows in (hours[:1], [*hours[1:], now + day]):
-            sender.send([{"at": at} for at in rows])
+            sender.send([{"at": moment} for moment in rows])
             query.process_all_available()
         counters, watermark_us = query.progress.counters, query.progress.watermark_us
         lines = [r.getMessage() for r in caplog.records if r.name == "krishiv_py.future"]

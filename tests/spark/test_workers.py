@@ -57,8 +57,8 @@ def test_tasks_open_no_port_where_a_stranger_could_call(memory: Memory) -> None:
 
     watching = threading.Thread(target=watch)
     watching.start()
-    for at in range(3):
-        sender.send([row("a", at * 1_000)])
+    for i in range(3):
+        sender.send([row("a", i * 1_000)])
         query.process_all_available()
     over.set()
     watching.join()
@@ -75,8 +75,8 @@ def test_workers_find_the_installed_pyspark(session: Session) -> None:
 
     running = SparkSession.getActiveSession()
     assert running is not None
-    found = running.range(1).mapInArrow(where, "file string").collect()
-    assert [r.file for r in found] == [pyspark.__file__]
+    actual = running.range(1).mapInArrow(where, "file string").collect()
+    assert [r.file for r in actual] == [pyspark.__file__]
 
 
 def test_a_python_the_user_chose_stays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,13 +208,13 @@ def listening() -> set[int]:
 
 def daemons() -> list[psutil.Process]:
     """The processes workers are forked from; each is a child of the JVM."""
-    found = []
+    actual = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):  # others end meanwhile
             parent = process.parent()
             if parent is not None and parent.name() == "java" and "pyspark.daemon" in process.cmdline():
-                found.append(process)
-    return found
+                actual.append(process)
+    return actual
 
 
 def test_a_worker_whose_spark_has_ended_leaves_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,12 +54,12 @@ def planned(text: str) -> Any:
 
 def run(plan: Any, cut: int, *sides: list[dict[str, Any]], names: tuple[str, str] = ("left", "right")) -> list[tuple[Any, ...]]:
     driver = Driver(plan)
-    found: list[dict[str, Any]] = []
-    for at in range(0, max(map(len, sides)), cut):
-        parts = [side[at : at + cut] for side in sides]
-        found += driver.send(parts[0] if len(parts) == 1 else dict(zip(names, parts, strict=True))).results.to_pylist()
-    found += driver.close().results.to_pylist()
-    return sorted((tuple(r.values()) for r in found), key=repr)
+    actual: list[dict[str, Any]] = []
+    for i in range(0, max(map(len, sides)), cut):
+        parts = [side[i : i + cut] for side in sides]
+        actual += driver.send(parts[0] if len(parts) == 1 else dict(zip(names, parts, strict=True))).results.to_pylist()
+    actual += driver.close().results.to_pylist()
+    return sorted((tuple(r.values()) for r in actual), key=repr)
 
 
 PAIRS: Final = [
@@ -318,8 +318,8 @@ def test_joins_are_those_of_duckdb(
     text: str, how: str, left: list[dict[str, Any]], right: list[dict[str, Any]], cut: int
 ) -> None:
     def spelled(lengths: tuple[str, str], time: str, window: str) -> str:
-        found = text.replace("{5}", lengths[0]).replace("{30}", lengths[1])
-        return found.replace("{how}", how).replace("{time}", time).replace("{window}", window)
+        actual = text.replace("{5}", lengths[0]).replace("{30}", lengths[1])
+        return actual.replace("{how}", how).replace("{time}", time).replace("{window}", window)
 
     ours = spelled(("INTERVAL '5' SECOND", "30000"), "join_time", "tumble(t, INTERVAL '1' MINUTE)")
     theirs = spelled(("5000", "30000"), "greatest(e.ts, o.ts)", "t // 60000")
@@ -352,9 +352,9 @@ def test_a_window_join_and_versions_are_those_of_duckdb(
         "e.ts) WHERE place = 1"
     )
     assert run(planned(versions), cut, left, right) == answer(theirs, events=left, others=right)
-    asked = versions.replace("LEFT JOIN", "JOIN") + " AND v.amount > 3"  # of the version, not of which there are
+    requested = versions.replace("LEFT JOIN", "JOIN") + " AND v.amount > 3"  # of the version, not of which there are
     theirs = theirs.replace("SELECT e.nr", "SELECT o.amount, e.nr") + " AND amount > 3"
-    assert run(planned(asked), cut, left, right) == answer(theirs, events=left, others=right)
+    assert run(planned(requested), cut, left, right) == answer(theirs, events=left, others=right)
 
 
 @few
@@ -371,5 +371,5 @@ def test_union_all_is_that_of_duckdb(left: list[dict[str, Any]], right: list[dic
 @given(given_rows=rows, cut=cuts)
 def test_the_answer_is_that_of_duckdb(text: str, theirs: str, given_rows: list[dict[str, Any]], cut: int) -> None:
     names = {"tumble": TUMBLE, "hop": HOP, "tumbled": TUMBLED, "hopped": HOPPED}
-    found = run(planned(text.format(**names)), cut, given_rows)
-    assert found == answer(theirs.format(**names), events=given_rows)
+    actual = run(planned(text.format(**names)), cut, given_rows)
+    assert actual == answer(theirs.format(**names), events=given_rows)

@@ -60,8 +60,8 @@ CALLS: Final[list[tuple[str, str, dict[str, Any]]]] = [
 
 def results(stream: Any) -> list[dict[str, Any]]:
     driver = Driver(stream)
-    found: list[dict[str, Any]] = driver.send(ROWS).results.to_pylist() + driver.close().results.to_pylist()
-    return found
+    actual: list[dict[str, Any]] = driver.send(ROWS).results.to_pylist() + driver.close().results.to_pylist()
+    return actual
 
 
 def asked(text: str) -> Any:
@@ -88,8 +88,8 @@ def test_names_of_arguments() -> None:
         "SELECT window_start, window_end, count(*) AS n FROM TABLE(TUMBLE(DATA => TABLE events, TIMECOL => DESCRIPTOR(at), "
         "TIME_ZONE => 'Europe/Paris', SIZE => INTERVAL '1' DAY{offset})) GROUP BY window_start, window_end"
     )
-    for offset, told in [("", "0 s"), (", OFFSET => INTERVAL '6' HOUR", "6 h")]:
-        window = calendar_window("day", "Europe/Paris", offset=told)
+    for offset, given in [("", "0 s"), (", OFFSET => INTERVAL '6' HOUR", "6 h")]:
+        window = calendar_window("day", "Europe/Paris", offset=given)
         assert results(asked(text.format(offset=offset))) == results(EVENTS.window(window).agg(count().alias("n")))
 
 
@@ -107,8 +107,8 @@ def test_a_second_grouping_takes_the_results_of_one_end(inner: str, again: str) 
         "SELECT window_start, window_end, sum(n) AS n FROM (SELECT window_start, window_end, window_time, count(*) AS n FROM "
         f"TABLE({table}) GROUP BY window_start, window_end, window_time) GROUP BY window_start, window_end"
     )
-    found = results(asked(text))
-    assert len({row["window_end"] for row in found}) == len(found) > 1
+    actual = results(asked(text))
+    assert len({row["window_end"] for row in actual}) == len(actual) > 1
 
 
 @pytest.mark.parametrize(

@@ -39,10 +39,10 @@ PLACES = [
 
 
 def context() -> SqlContext:
-    found = SqlContext()
-    found.register("events", stream_of("customerId string, amount bigint, at bigint"), event_time="at", lag=0)
-    found.register("others", stream_of("id string, ot bigint"), event_time="ot", lag=0)
-    return found
+    actual = SqlContext()
+    actual.register("events", stream_of("customerId string, amount bigint, at bigint"), event_time="at", lag=0)
+    actual.register("others", stream_of("id string, ot bigint"), event_time="ot", lag=0)
+    return actual
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -55,15 +55,15 @@ def test_a_column_in_double_quotes_is_refused_in_every_place(place: str, name: s
 @pytest.mark.parametrize("place", PLACES)
 def test_the_hint_can_be_followed(place: str) -> None:
     """In backquotes it is the column: the same plan as without quotes, or the same error."""
-    told = []
+    given = []
     for written in ("`customerId`", "customerId"):
         try:
-            found = context().sql(place.replace("{}", written))
-            assert found is not None
-            told.append(found.explain())
+            actual = context().sql(place.replace("{}", written))
+            assert actual is not None
+            given.append(actual.explain())
         except KrishivError as problem:
-            told.append(type(problem).__name__)
-    assert told[0] == told[1]
+            given.append(type(problem).__name__)
+    assert given[0] == given[1]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Driver, stream_of
 
 
-def test_pane_columns_go_along_where_the_stream_asks_for_them() -> None:
+def test_pane_columns_go_along_where_the_stream_wants_them() -> None:
     made = SqlContext()
     made.register("events", stream_of("who string, at bigint").watermark("at", 0).with_pane())
     inner = "SELECT who, COUNT(*) AS n, window_start, window_end FROM TABLE(TUMBLE(TABLE events, DESCRIPTOR(at), "
@@ -32,13 +32,13 @@ def test_pane_columns_go_along_where_the_stream_asks_for_them() -> None:
     with pytest.raises(PlanError, match="one name"):
         made.sql(f"SELECT n AS pane_index FROM ({inner})")
     made.register("plain", stream_of("who string, at bigint").watermark("at", 0))
-    behind = made.sql(f"{inner.replace('events', 'plain')} HAVING COUNT(*) > 0")
-    assert isinstance(behind, ResultStream)
+    late = made.sql(f"{inner.replace('events', 'plain')} HAVING COUNT(*) > 0")
+    assert isinstance(late, ResultStream)
     with pytest.raises(OrderError, match=r"with_pane\(\) after"):
-        behind.with_pane()
+        late.with_pane()
 
 
-def test_a_setting_without_effect_is_told() -> None:
+def test_a_setting_without_effect_is_reported() -> None:
     made = SqlContext()
     made.register("events", stream_of("who string, at bigint"), event_time="at")
     made.sql("SET watermark.lag = INTERVAL '5' SECOND")
@@ -69,8 +69,8 @@ def test_inserts_are_the_outputs_of_one_query() -> None:
     driver = Driver(outputs)
     driver.send([{"who": "a", "n": n, "at": n} for n in (1, 2, 7)])
     driver.close()
-    found = [output.sink.table() for output in outputs if isinstance(output.sink, MemorySink)]
-    assert [table is not None and table.to_pylist() for table in found] == [[{"who": "a", "n": 7}], [{"who": "a", "n": 9}]]
+    actual = [output.sink.table() for output in outputs if isinstance(output.sink, MemorySink)]
+    assert [table is not None and table.to_pylist() for table in actual] == [[{"who": "a", "n": 7}], [{"who": "a", "n": 9}]]
 
 
 @pytest.mark.parametrize(

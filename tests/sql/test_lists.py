@@ -36,8 +36,8 @@ def planned(text: str) -> Any:
 
 def answer(text: str) -> list[tuple[Any, ...]]:
     driver = Driver(planned(text))
-    found = driver.send(ROWS).results.to_pylist() + driver.close().results.to_pylist()
-    return sorted((tuple(row.values()) for row in found), key=repr)
+    actual = driver.send(ROWS).results.to_pylist() + driver.close().results.to_pylist()
+    return sorted((tuple(row.values()) for row in actual), key=repr)
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_a_star_behind_a_struct_is_its_fields() -> None:
     for text in ("place.*, id", "events.PLACE.*, events.id"):
         plan = context.sql(f"SELECT {text} FROM events")
         assert plan is not None
-        found = Driver(plan).send(rows).results.to_pylist()
-        assert found == [{"city": "Ulm", "zip": 5, "id": 1}, {"city": None, "zip": None, "id": 2}]
+        actual = Driver(plan).send(rows).results.to_pylist()
+        assert actual == [{"city": "Ulm", "zip": 5, "id": 1}, {"city": None, "zip": None, "id": 2}]
     for text in ("id.*", "other.place.*"):
         with pytest.raises(PlanError, match=r"not a table of the query \(got: .*\*\)"):
             context.sql(f"SELECT {text} FROM events")

@@ -160,19 +160,19 @@ def run(stream: Any) -> list[dict[str, Any]]:
     other = [
         {"id": i, "bt": dt.datetime.fromtimestamp(t, dt.timezone.utc), "y": n} for n, (i, t) in enumerate([("a", 5), ("c", 70)])
     ]
-    found: list[dict[str, Any]] = driver.send({"left": rows, "right": other} if joins else rows).results.to_pylist()
-    found += driver.close().results.to_pylist()
-    return found
+    actual: list[dict[str, Any]] = driver.send({"left": rows, "right": other} if joins else rows).results.to_pylist()
+    actual += driver.close().results.to_pylist()
+    return actual
 
 
 @pytest.mark.parametrize(("text", "built"), PAIRS)
 def test_a_query_is_the_plan_of_the_builder(text: str, built: Callable[[], Any]) -> None:
-    found, stream = context().sql(text), built()
+    actual, stream = context().sql(text), built()
     expected = stream._as_plan() if isinstance(stream, ResultStream) else stream
-    assert found is not None
-    assert fingerprint(found._spec()) == fingerprint(expected._spec())
-    assert found.schema == expected.schema
-    assert run(found) == run(expected)
+    assert actual is not None
+    assert fingerprint(actual._spec()) == fingerprint(expected._spec())
+    assert actual.schema == expected.schema
+    assert run(actual) == run(expected)
 
 
 def test_deduplication_is_that_of_the_builder() -> None:
@@ -182,10 +182,10 @@ def test_deduplication_is_that_of_the_builder() -> None:
     ):
         made = context()
         assert made.sql("SET deduplication.within = INTERVAL '10' MINUTE") is None
-        found = made.sql(text)
-        assert found is not None
-        assert fingerprint(found._spec()) == fingerprint(a().drop_duplicates("id", within="10 min")._spec())
-        assert [r["id"] for r in run(found)] == ["a", "b"]
+        actual = made.sql(text)
+        assert actual is not None
+        assert fingerprint(actual._spec()) == fingerprint(a().drop_duplicates("id", within="10 min")._spec())
+        assert [r["id"] for r in run(actual)] == ["a", "b"]
         with pytest.raises(PlanError, match=r"distinct for some time only .*Hint: SET deduplication.within"):
             made.sql(text)
 
@@ -193,17 +193,17 @@ def test_deduplication_is_that_of_the_builder() -> None:
 def test_a_result_may_have_the_name_of_a_key_or_a_bound() -> None:
     text = f"SELECT id AS x, SUM(x) AS id, COUNT(*) AS window_start FROM {TUMBLE} GROUP BY id, window_start, window_end"
     for having in ("", " HAVING COUNT(*) > 0"):
-        found = context().sql(text + having)
-        assert found is not None
-        assert run(found)[0] == {"x": "a", "id": 1, "window_start": 2}
+        actual = context().sql(text + having)
+        assert actual is not None
+        assert run(actual)[0] == {"x": "a", "id": 1, "window_start": 2}
 
 
 def test_using_takes_the_bounds_of_time_from_where() -> None:
-    found = context().sql(
+    actual = context().sql(
         "SELECT id, x, y FROM a JOIN b USING (id) WHERE bt BETWEEN a.ts AND a.ts + INTERVAL '1' HOUR AND x < 1"
     )
-    assert found is not None
-    assert run(found) == [{"id": "a", "x": 0, "y": 0}]
+    assert actual is not None
+    assert run(actual) == [{"id": "a", "x": 0, "y": 0}]
 
 
 def test_a_setting_without_effect_is_refused_once() -> None:
@@ -218,9 +218,9 @@ def test_each_stream_of_a_union_has_its_lag() -> None:
     text = (
         "SELECT id, COUNT(*) AS n FROM (SELECT id, bt FROM b UNION ALL SELECT lower(id), bt FROM b WHERE y > 1) GROUP BY id, {}"
     )
-    found = context().sql(text.format("tumble(bt, INTERVAL '1' MINUTE)"))
-    assert isinstance(found, ResultStream)
-    assert [spec.lag_us for _, spec in found._stage_node.input.spec.sources] == [7_000_000, 7_000_000]  # type: ignore[union-attr]
+    actual = context().sql(text.format("tumble(bt, INTERVAL '1' MINUTE)"))
+    assert isinstance(actual, ResultStream)
+    assert [spec.lag_us for _, spec in actual._stage_node.input.spec.sources] == [7_000_000, 7_000_000]  # type: ignore[union-attr]
 
 
 def test_options_of_a_registered_stream_go_along_and_late_ones_are_refused_where_they_cannot() -> None:
@@ -229,8 +229,8 @@ def test_options_of_a_registered_stream_go_along_and_late_ones_are_refused_where
     made = SqlContext()
     made.register("a", stream.emit("retractions"))
     having = f"SELECT id, COUNT(*) AS n FROM {TUMBLE} GROUP BY id, window_start, window_end HAVING COUNT(*) > 0"
-    found = made.sql(having)
-    assert found is not None and found.late_handler is handler and found.schema.names == ["id", "n", "op"]
+    actual = made.sql(having)
+    assert actual is not None and actual.late_handler is handler and actual.schema.names == ["id", "n", "op"]
     made.register("a", stream)
     plain = made.sql(having)
     assert isinstance(plain, ResultStream)

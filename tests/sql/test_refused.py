@@ -270,7 +270,7 @@ def test_what_cannot_be_registered_is_refused_there(register: Any) -> None:
         "GRANT a TO b",
     ],
 )
-def test_the_parser_says_nothing_beside_the_error(
+def test_the_parser_says_nothing_next_to_the_error(
     text: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     calls: tuple[Callable[[], object], ...] = (

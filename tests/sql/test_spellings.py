@@ -98,7 +98,7 @@ def test_a_union_keeps_each_column_that_is_the_event_time_in_all_queries() -> No
     assert driver.close().results.to_pylist() == [{"s": 0, "v": 1_007}]
 
 
-def test_constants_stand_beside_groups() -> None:
+def test_constants_are_next_to_groups() -> None:
     """They have one value in every window, so they need no group."""
     text = "SELECT 1, 'minute' AS kind, COUNT(*) AS n, 1 + 1 AS two FROM events GROUP BY window(at, '1 minute') HAVING TRUE"
     assert run(text) == [(1, "minute", 2, 2), (1, "minute", 1, 2), (1, "minute", 1, 2)]
@@ -115,8 +115,8 @@ def test_a_range_may_end_with_the_row_without_saying_so() -> None:
 
 def test_nulls_are_skipped_on_request_too() -> None:
     texts = ["LAST(x) IGNORE NULLS", "LAST(x, true)", "LAST_VALUE(x IGNORE NULLS)", "LAST(x) FILTER (WHERE x < 6) IGNORE NULLS"]
-    told = [run(f"SELECT {text} AS v FROM events WHERE at < 60000 GROUP BY window(at, '1 hour')") for text in texts]
-    assert told == [[(5,)]] * 4
+    given = [run(f"SELECT {text} AS v FROM events WHERE at < 60000 GROUP BY window(at, '1 hour')") for text in texts]
+    assert given == [[(5,)]] * 4
     assert run("SELECT LAST(x) IGNORE NULLS + 1 AS v FROM events GROUP BY window(at, '1 hour')") == [(2,)]
     with pytest.raises(PlanError, match=r"aggregates skip nulls .*MAX_BY\(x, ts\)"):
         run("SELECT LAST(x) RESPECT NULLS FROM events GROUP BY window(at, '1 hour')")
@@ -148,10 +148,10 @@ def test_percentiles_in_the_words_of_the_standard() -> None:
     ],
 )
 def test_lengths_of_windows_in_all_spellings(length: str, us: int) -> None:
-    found = run(
+    actual = run(
         f"SELECT tumble_start(at, {length}) AS s, tumble_end(at, {length}) AS e FROM events GROUP BY tumble(at, {length})"
     )
-    assert found[0] == (0, us // 1_000)
+    assert actual[0] == (0, us // 1_000)
 
 
 @pytest.mark.parametrize(
@@ -255,8 +255,8 @@ def test_arguments_by_name_stand_in_any_order(arguments: str) -> None:
 def test_the_table_of_sessions_may_be_named_last() -> None:
     for last in ("DATA => TABLE events PARTITION BY who", "DATA => (SELECT * FROM events) PARTITION BY who"):
         text = f"TABLE(SESSION(GAP => INTERVAL '2' MINUTE, TIMECOL => DESCRIPTOR(at), {last}))"
-        found = run(f"SELECT who, COUNT(*) AS n FROM {text} GROUP BY who, window_start, window_end")
-        assert found == [("it's", 1), ("a", 2), ("b", 1)]
+        actual = run(f"SELECT who, COUNT(*) AS n FROM {text} GROUP BY who, window_start, window_end")
+        assert actual == [("it's", 1), ("a", 2), ("b", 1)]
 
 
 @pytest.mark.parametrize("twice", ["SIZE => '1 min', SIZE => '5 min'", "'1 min', SIZE => '5 min'"])

@@ -57,9 +57,9 @@ def context(lag: int | None = 5_000) -> SqlContext:
 
 
 def planned(text: str, of: SqlContext | None = None) -> ResultStream:
-    found = (of or context()).sql(text)
-    assert isinstance(found, ResultStream)
-    return found
+    actual = (of or context()).sql(text)
+    assert isinstance(actual, ResultStream)
+    return actual
 
 
 def timed(lag: int = 5_000) -> TimedStream:
@@ -175,12 +175,12 @@ def test_each_aggregate_is_the_builders(text: str, call: AggCall) -> None:
 
 
 def test_where_comes_after_the_watermark_of_its_table() -> None:
-    found = planned(
+    actual = planned(
         f"SELECT lower(country) AS land, {MINUTE}, tumble_end(at, '1 minute'), MAX(amount) FROM events "
         f"WHERE amount BETWEEN 0 AND 100 GROUP BY land, {MINUTE}"
     )
     built = STREAM.watermark("at", 5_000).filter("amount BETWEEN 0 AND 100").with_column("land", func("lower", col("country")))
-    assert_same_plan(found, built.key_by("land").tumbling_window(60_000).agg(max("amount")))
+    assert_same_plan(actual, built.key_by("land").tumbling_window(60_000).agg(max("amount")))
 
 
 def test_a_timed_stream_keeps_its_watermark_options_and_handler() -> None:
@@ -188,14 +188,14 @@ def test_a_timed_stream_keeps_its_watermark_options_and_handler() -> None:
     stream = timed(3_000).allowed_lateness(1_000).late_rule("window").with_late_event_handler(handler)
     made = SqlContext()
     made.register("Events", stream)
-    found = planned(
+    actual = planned(
         f"SELECT user, {MINUTE}, tumble_end(at, '1 minute'), COUNT(*) FROM EVENTS WHERE amount > 0 GROUP BY user, {MINUTE}",
         made,
     )
     built = STREAM.watermark("at", 3_000).filter("amount > 0").allowed_lateness(1_000).late_rule("window")
     built = built.with_late_event_handler(handler)
-    assert_same_plan(found, built.key_by("user").tumbling_window(60_000).agg(count()))
-    assert found.late_handler is handler
+    assert_same_plan(actual, built.key_by("user").tumbling_window(60_000).agg(count()))
+    assert actual.late_handler is handler
 
 
 def test_queries_over_a_plain_stream_count_late_rows_each_for_itself() -> None:
@@ -212,36 +212,36 @@ def test_queries_over_a_plain_stream_count_late_rows_each_for_itself() -> None:
 
 
 def test_columns_follow_the_select_list() -> None:
-    found = planned(
+    actual = planned(
         f"SELECT COUNT(*) AS n, tumble_end(at, INTERVAL '1 minute') AS upto, user AS who, {MINUTE} AS since "
         f"FROM events e GROUP BY e.user, {MINUTE}"
     )
-    assert found.schema.names == ["n", "upto", "who", "since"]
-    assert run(found) == [
+    assert actual.schema.names == ["n", "upto", "who", "since"]
+    assert run(actual) == [
         {"n": 2, "upto": 60_000, "who": "a", "since": 0},
         {"n": 1, "upto": 120_000, "who": "b", "since": 60_000},
     ]
-    assert "columns n, window_end AS upto, user AS who, window_start AS since" in found.explain()
+    assert "columns n, window_end AS upto, user AS who, window_start AS since" in actual.explain()
 
 
 def test_keys_and_bounds_may_be_left_out_or_come_twice() -> None:
-    found = planned(f"SELECT {MINUTE} AS a, {MINUTE} AS b, SUM(amount) AS total FROM events GROUP BY user, {MINUTE}")
-    assert run(found) == [{"a": 0, "b": 0, "total": 4}, {"a": 60_000, "b": 60_000, "total": 7}]
+    actual = planned(f"SELECT {MINUTE} AS a, {MINUTE} AS b, SUM(amount) AS total FROM events GROUP BY user, {MINUTE}")
+    assert run(actual) == [{"a": 0, "b": 0, "total": 4}, {"a": 60_000, "b": 60_000, "total": 7}]
 
 
 def test_a_computed_key_may_have_the_name_of_the_column_it_hides() -> None:
-    found = planned(f"SELECT lower(country) AS country, MAX(country) AS top FROM events GROUP BY lower(country), {MINUTE}")
-    assert run(found) == [{"country": "no", "top": "no"}, {"country": "se", "top": "SE"}]
+    actual = planned(f"SELECT lower(country) AS country, MAX(country) AS top FROM events GROUP BY lower(country), {MINUTE}")
+    assert run(actual) == [{"country": "no", "top": "no"}, {"country": "se", "top": "SE"}]
 
 
 def test_names_are_found_whatever_their_case_and_keep_the_streams_spelling() -> None:
-    found = planned("SELECT USER, SUM(Events.Amount) FROM EVENTS GROUP BY uSER, TUMBLE_END(AT, interval '1' minute)")
-    assert found.schema.names == ["user", "sum_amount"]
+    actual = planned("SELECT USER, SUM(Events.Amount) FROM EVENTS GROUP BY uSER, TUMBLE_END(AT, interval '1' minute)")
+    assert actual.schema.names == ["user", "sum_amount"]
 
 
 def test_changes_and_panes_come_after_the_columns() -> None:
-    found = planned(f"SELECT COUNT(*) AS n, user FROM events GROUP BY user, {MINUTE}").allowed_lateness("1 h")
-    driver = Driver(found.emit("retractions").with_pane())
+    actual = planned(f"SELECT COUNT(*) AS n, user FROM events GROUP BY user, {MINUTE}").allowed_lateness("1 h")
+    driver = Driver(actual.emit("retractions").with_pane())
     driver.send([*ROWS, {**ROWS[0], "at": 70_000}])
     again = driver.send(ROWS[:1]).results
     assert again.schema.names == ["n", "user", "op", "pane_timing", "pane_index"]
@@ -249,8 +249,8 @@ def test_changes_and_panes_come_after_the_columns() -> None:
 
 
 def test_options_and_restarts_go_on_as_ever() -> None:
-    found = planned(f"SELECT COUNT(*) AS n, user FROM events GROUP BY user, {MINUTE}", context(lag=0))
-    driver = Driver(found.with_state_ttl(StateTtlConfig(ttl=10_000)))
+    actual = planned(f"SELECT COUNT(*) AS n, user FROM events GROUP BY user, {MINUTE}", context(lag=0))
+    driver = Driver(actual.with_state_ttl(StateTtlConfig(ttl=10_000)))
     driver.send(ROWS[:2])
     driver = driver.restarted()
     out = driver.send([{**ROWS[2], "at": 30_000}])
@@ -273,14 +273,14 @@ def test_options_and_restarts_go_on_as_ever() -> None:
     ],
 )
 def test_columns_of_other_windows(window: str, results: list[tuple[Any, ...]]) -> None:
-    found = planned(f"SELECT {window} AS upto, user AS who, SUM(amount) AS total FROM events GROUP BY user, {window}")
-    assert [tuple(r.values()) for r in run(found)] == results
+    actual = planned(f"SELECT {window} AS upto, user AS who, SUM(amount) AS total FROM events GROUP BY user, {window}")
+    assert [tuple(r.values()) for r in run(actual)] == results
 
 
 def test_other_aggregates_over_the_windows_of_a_query_have_the_default_columns() -> None:
-    found = planned(f"SELECT COUNT(*) AS n, user AS who FROM events GROUP BY user, {MINUTE}")
+    actual = planned(f"SELECT COUNT(*) AS n, user AS who FROM events GROUP BY user, {MINUTE}")
     with pytest.raises(PlanError, match="needs a session"):  # planned, but there is nothing to run it on
-        found.collect_with_aggs([sum("amount")])
+        actual.collect_with_aggs([sum("amount")])
 
 
 # SET watermark.lag (SEMANTICS §2.6)
@@ -325,9 +325,9 @@ def test_set_gives_every_source_its_lag_and_keeps_the_start() -> None:
     made.register("events", STREAM.with_watermark(spec, "at", source_column="country"))
     made.register("early", STREAM.with_watermark(WatermarkSpec.fixed_lag(1, initial=0), "at"))
     made.sql("SET watermark.lag = INTERVAL '0' SECOND")
-    found = planned(QUERY, made)._stage_node.input
-    assert isinstance(found.spec, MultiSourceWatermarkSpec) and found.source_column == "country"
-    assert [s.lag_us for _, s in found.spec.sources] == [0, 0]
+    actual = planned(QUERY, made)._stage_node.input
+    assert isinstance(actual.spec, MultiSourceWatermarkSpec) and actual.source_column == "country"
+    assert [s.lag_us for _, s in actual.spec.sources] == [0, 0]
     made.sql("SET watermark.lag = INTERVAL '3' SECOND")
     assert planned(QUERY.replace("events", "early"), made)._stage_node.input.spec == WatermarkSpec(3_000_000, 0)
 

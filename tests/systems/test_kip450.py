@@ -64,8 +64,8 @@ def test_both_time_bounds_are_inclusive() -> None:
 
 def test_forward_windows_start_before_they_end_one_for_each_distinct_timestamp() -> None:
     """Each new record gives exactly one output unless one of its timestamp has been seen."""
-    found = everything(FORWARD, 0, 5, 5, 12, 5, 30)
-    assert found == [(0, 10, 4), (5, 15, 4), (12, 22, 1), (30, 40, 1)]
+    actual = everything(FORWARD, 0, 5, 5, 12, 5, 30)
+    assert actual == [(0, 10, 4), (5, 15, 4), (12, 22, 1), (30, 40, 1)]
 
 
 def test_a_record_is_output_when_its_end_is_before_stream_time_minus_grace() -> None:
@@ -113,7 +113,7 @@ def test_the_counting_example_as_a_whole_pipeline() -> None:
     counts = source.watermark("at", 0).key_by("value").windowed_by(SlidingWindows.of("10 s").grace("2 s")).agg(kv.count())
     driver = Driver(counts)
     sent = [("a", 1_000), ("b", 4_000), ("a", 8_000), ("a", 7_000), ("a", 8_000), ("b", 20_000), ("a", 9_000), ("b", 60_000)]
-    outs = [driver.send([{"value": value, "at": at}]) for value, at in sent] + [driver.close()]
+    outs = [driver.send([{"value": value, "at": moment}]) for value, moment in sent] + [driver.close()]
     assert [row for out in outs for row in triples(out)] == [
         ("a", -9_000, 1_000, 1),
         ("b", -6_000, 4_000, 1),
@@ -151,15 +151,18 @@ def test_windowed_by_takes_every_window(windows: Any) -> None:
         SOURCE.windowed_by(10)  # type: ignore[arg-type]
 
 
-ROWS = [{"value": v, "at": at, "n": n} for v, at, n in [("a", 1, 5), ("a", 3, None), ("a", 4, 7), ("b", 2, None), ("a", 40, 1)]]
+ROWS = [
+    {"value": v, "at": moment, "n": n}
+    for v, moment, n in [("a", 1, 5), ("a", 3, None), ("a", 4, 7), ("b", 2, None), ("a", 40, 1)]
+]
 
 
 def test_reduce_combines_two_by_two() -> None:
     reduced = SOURCE.windowed_by(SlidingWindows.of(10)).reduce("n", lambda a, b: a * 10 + b)
     assert reduced.schema.field("reduce_n").type == pa.int64()
     driver = Driver(reduced)
-    found = [tuple(r.values()) for out in (driver.send(ROWS), driver.restarted().close()) for r in out.results.to_pylist()]
-    assert found == [
+    actual = [tuple(r.values()) for out in (driver.send(ROWS), driver.restarted().close()) for r in out.results.to_pylist()]
+    assert actual == [
         ("a", -9, 1, 5),
         ("b", -8, 2, None),
         ("a", -7, 3, 5),
@@ -182,7 +185,7 @@ def test_a_table_shows_the_last_value_of_every_window(emit: Any) -> None:
     counts = SOURCE.emit(emit).trigger(kv.Trigger.on_every_element()).session_window(5).count()
     driver = Driver(counts)
     sent = [("a", 10), ("a", 16), ("b", 11), ("a", 13), (None, 30)]
-    tables = [driver.send([{"value": v, "at": at, "n": 1} for v, at in sent]).results, driver.close().results]
+    tables = [driver.send([{"value": v, "at": moment, "n": 1} for v, moment in sent]).results, driver.close().results]
     view = kv.table_view(pa.concat_tables(tables))
     last = sorted((tuple(r.values()) for r in view.to_pylist()), key=repr)
     assert ("a", 10, 21, 3) in last and ("b", 11, 16, 1) in last and (None, 30, 35, 1) in last
@@ -203,6 +206,6 @@ def test_a_table_view_needs_columns_that_name_its_rows() -> None:
 
 
 def test_one_output_for_each_distinct_timestamp_is_an_option() -> None:
-    rows = [{"value": "a", "at": at, "n": 1} for at in (0, 3, 3, 7, 100)]
+    rows = [{"value": "a", "at": moment, "n": 1} for moment in (0, 3, 3, 7, 100)]
     driver = Driver(SOURCE.windowed_by(SlidingWindows.of(10, direction="forward")).count())
     assert driver.send(rows).results.num_rows + driver.close().results.num_rows == len({r["at"] for r in rows})

@@ -108,12 +108,12 @@ def test_the_sql_example_is_the_builders_plan() -> None:
     context = SqlContext()
     context.register("events", stream_of(SCHEMA), event_time="event_time")
     assert context.sql("SET watermark.lag = INTERVAL '5' SECOND") is None
-    found = context.sql(SQL)
-    assert found is not None
+    actual = context.sql(SQL)
+    assert actual is not None
     built = stream_of(SCHEMA).watermark("event_time", 5_000).tumbling_window(60_000).agg(kv.count().alias("events"))
-    assert found.explain() == built.explain()
-    assert found.schema.names == ["window_start", "window_end", "events"]
-    driver = Driver(found)
+    assert actual.explain() == built.explain()
+    assert actual.schema.names == ["window_start", "window_end", "events"]
+    driver = Driver(actual)
     assert driver.send([row("ann", 1), row("bob", 59.9), row("bob", 64.9)]).results.num_rows == 0
     assert brief(driver.send([row("bob", 65)]).results) == [(0, 60, 2)]
     assert brief(driver.close().results) == [(60, 120, 2)]

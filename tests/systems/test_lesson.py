@@ -32,15 +32,15 @@ def outcome(stream: ResultStream, rows: list[dict[str, Any]]) -> list[tuple[Any,
 
 
 def test_tumbling_windows_of_five_seconds() -> None:
-    rows = [{"at": at} for at in (0, 4_999, 5_000, 9_999, 10_000)]
-    found = outcome(timed().tumbling_window("5 s").agg(kv.count()), rows)
-    assert found == [(0, 5_000, 2), (5_000, 10_000, 2), (10_000, 15_000, 1)]
+    rows = [{"at": moment} for moment in (0, 4_999, 5_000, 9_999, 10_000)]
+    actual = outcome(timed().tumbling_window("5 s").agg(kv.count()), rows)
+    assert actual == [(0, 5_000, 2), (5_000, 10_000, 2), (10_000, 15_000, 1)]
 
 
 def test_every_event_is_in_six_hopping_windows_of_30_by_5() -> None:
     """Every event lands in size / step windows, 30 / 5 = 6; [0, 30), [5, 35), [10, 40) overlap by 25 seconds."""
-    found = outcome(timed().hopping_window("30 s", "5 s").agg(kv.count()), [{"at": 27_000}])
-    assert found == [(start, start + 30_000, 1) for start in (0, 5_000, 10_000, 15_000, 20_000, 25_000)]
+    actual = outcome(timed().hopping_window("30 s", "5 s").agg(kv.count()), [{"at": 27_000}])
+    assert actual == [(start, start + 30_000, 1) for start in (0, 5_000, 10_000, 15_000, 20_000, 25_000)]
 
 
 def test_every_event_is_in_thirty_windows_with_a_step_of_one_second() -> None:
@@ -48,8 +48,8 @@ def test_every_event_is_in_thirty_windows_with_a_step_of_one_second() -> None:
 
 
 def test_an_event_at_t_anchors_t_minus_30_to_t_and_the_next_one_follows() -> None:
-    found = outcome(timed().lookback_window("30 s").agg(kv.count()), [{"at": 100_000}, {"at": 101_000}])
-    assert found == [(70_000, 100_000, 1), (71_000, 101_000, 2)]
+    actual = outcome(timed().lookback_window("30 s").agg(kv.count()), [{"at": 100_000}, {"at": 101_000}])
+    assert actual == [(70_000, 100_000, 1), (71_000, 101_000, 2)]
 
 
 def test_a_hundred_events_a_second_for_thirty_seconds_are_3000_entries() -> None:
@@ -71,8 +71,8 @@ def test_a_session_ends_after_the_gap_or_at_its_longest() -> None:
     passes = keyed.session_window("10 s", max_duration="60 s").agg(kv.count())
     rows = [{"satellite": "talks on", "at": s * 1_000} for s in range(150)]
     rows += [{"satellite": "pauses", "at": s * 1_000} for s in (0, 9, 18, 40, 45)]
-    found = sorted(outcome(passes, rows))
-    assert found == [
+    actual = sorted(outcome(passes, rows))
+    assert actual == [
         ("pauses", 0, 28_000, 3),
         ("pauses", 40_000, 55_000, 2),
         ("talks on", 0, 60_000, 60),
@@ -135,7 +135,7 @@ def test_pending_windows_and_keys_are_counted_and_a_key_can_be_closed() -> None:
     assert [r["object"] for r in passes.close().results.to_pylist()] == ["sat"]
 
 
-def test_a_key_that_cannot_be_closed_is_told() -> None:
+def test_a_key_that_cannot_be_closed_is_reported() -> None:
     driver = Driver(held().tumbling_window("30 s").agg(kv.count()))
     with pytest.raises(PlanError, match="kept by their end"):
         driver.close_key("sat")
@@ -195,5 +195,5 @@ def test_pairs_come_once_however_often_they_are_looked_at() -> None:
     stream = stream_of("object bigint, at bigint").watermark("at", "5 s")
     driver = Driver(stream.lookback_window("30 s", emit="arrival").pairs("left_object <> right_object"))
     rows = [{"object": n % 3, "at": 100_000 + n * 700 - n % 2 * 2_000} for n in range(20)]
-    told = [tuple(p.values()) for n in range(20) for p in driver.send([rows[n]]).results.to_pylist()]
-    assert len(told) == len(set(told)) == sum(a["object"] != b["object"] for i, a in enumerate(rows) for b in rows[:i])
+    given = [tuple(p.values()) for n in range(20) for p in driver.send([rows[n]]).results.to_pylist()]
+    assert len(given) == len(set(given)) == sum(a["object"] != b["object"] for i, a in enumerate(rows) for b in rows[:i])

@@ -48,8 +48,8 @@ def test_sliding_60_by_15_puts_every_event_in_4_windows() -> None:
 def test_sessions_close_after_30_seconds_of_silence() -> None:
     driver = Driver(ripple(lag=600 * S).session_window("30 s").agg(kv.count()))
     driver.send(rows(0, 10, 25, 100, 120, 200))
-    found = [(r["window_start"] // S, r["window_end"] // S, r["count"]) for r in driver.close().results.to_pylist()]
-    assert sorted(found) == [(0, 55, 3), (100, 150, 2), (200, 230, 1)]
+    actual = [(r["window_start"] // S, r["window_end"] // S, r["count"]) for r in driver.close().results.to_pylist()]
+    assert sorted(actual) == [(0, 55, 3), (100, 150, 2), (200, 230, 1)]
 
 
 def test_the_tracker_starts_at_zero_and_never_goes_back() -> None:
@@ -176,11 +176,11 @@ def test_a_query_registers_sources_on_their_first_advance_too() -> None:
     spec = kv.MultiSourceWatermarkSpec.new().unknown("register", kv.WatermarkSpec.fixed_lag(0))
     stream = stream_of("source string, at bigint").with_watermark(spec, "at", source_column="source")
     driver = Driver(stream.tumbling_window("100 s").agg(kv.count()))
-    told = [
+    stated = [
         (driver.advance_watermark(w * S, s).watermark_us // 1_000_000)
         for s, w in [("A", 100), ("B", 50), ("A", 200), ("B", 150)]
     ]
-    assert told == [100, 100, 100, 150]
+    assert stated == [100, 100, 100, 150]
     assert sorted(driver.source_watermarks_us) == ["A", "B"]
     assert driver.progress.watermark_advances == 2
     assert driver.restarted().progress.watermark_advances == 2
@@ -193,8 +193,8 @@ def test_on_count_over_all_elements_is_a_stream_without_a_key() -> None:
     sent = [rows(t, key=k)[0] for t, k in [(1, "a"), (2, "b"), (3, "a"), (4, "c"), (5, "b")]]
     plan = stream.trigger(kv.Trigger.on_count(2)).tumbling_window("60 s").agg(kv.count(), kv.collect_list("key").alias("keys"))
     for cuts in ([5], [1, 1, 1, 1, 1], [3, 2]):
-        driver, at, told = Driver(plan), 0, []
+        driver, moment, stated = Driver(plan), 0, []
         for n in cuts:
-            told += driver.send(sent[at : at + n]).results.to_pylist()
-            at += n
-        assert [(r["count"], r["keys"]) for r in told] == [(2, ["a", "b"]), (4, ["a", "b", "a", "c"])]
+            stated += driver.send(sent[moment : moment + n]).results.to_pylist()
+            moment += n
+        assert [(r["count"], r["keys"]) for r in stated] == [(2, ["a", "b"]), (4, ["a", "b", "a", "c"])]

@@ -69,8 +69,8 @@ class Log(compat.PaneHandler):
 def test_tuples_are_assigned_to_the_intervals_of_their_time(t: float, intervals: list[tuple[int, int]]) -> None:
     driver = Driver(panes().agg(kv.count()))
     tables = [driver.send(rows(t)).results, driver.close().results]
-    found = [(r["window_start"] // S, r["window_end"] // S) for table in tables for r in table.to_pylist()]
-    assert found == intervals
+    actual = [(r["window_start"] // S, r["window_end"] // S) for table in tables for r in table.to_pylist()]
+    assert actual == intervals
 
 
 def test_events_in_the_order_of_execution() -> None:
@@ -193,10 +193,10 @@ def submitted(given: Any, pane: compat.Pane) -> Any:
 
 
 def test_what_is_submitted_must_have_the_schema() -> None:
-    for wrong, told in ([{"m": 1}, "column that is not in the stream"], [{"n": "text"}, "not a bigint"], [5, "not a mapping"]):
+    for wrong, given in ([{"m": 1}, "column that is not in the stream"], [{"n": "text"}, "not a bigint"], [5, "not a mapping"]):
         driver = Driver(panes().on_events(window_trigger=partial(submitted, wrong), submits="n bigint"))
         driver.send(rows(1))
-        with pytest.raises(OperatorError, match=f"(?s)another form.*{told}"):
+        with pytest.raises(OperatorError, match=f"(?s)another form.*{given}"):
             driver.close()
     driver = Driver(panes().on_events(window_trigger=lambda pane: {"n": 1}))
     driver.send(rows(1))
@@ -236,12 +236,12 @@ def test_several_single_handlers_are_called_in_order() -> None:
         panes().on_events(Log)  # type: ignore[arg-type]
 
 
-def test_aggregates_stand_beside_the_tuples_of_a_handler() -> None:
+def test_aggregates_are_next_to_the_tuples_of_a_handler() -> None:
     log = Log()
     driver = Driver(panes(kv.TimeIntervalWindowOptions(10.0)).on_events(log, aggs=[kv.count(), kv.max("at").alias("last")]))
     driver.send(rows(7, 3))
-    found = driver.close().results.to_pylist()
-    assert [(r["count"], r["last"], [t["at"] for t in r["tuples"]]) for r in found] == [(2, 7_000, [3_000, 7_000])]
+    actual = driver.close().results.to_pylist()
+    assert [(r["count"], r["last"], [t["at"] for t in r["tuples"]]) for r in actual] == [(2, 7_000, [3_000, 7_000])]
     assert [line[0] for line in log.lines][-3:] == ["full", "trigger", "close"]
 
 
@@ -263,12 +263,12 @@ def test_tuples_that_were_discarded_are_not_in_the_data_of_a_handler(submits: st
     seen: list[tuple[str, list[int]]] = []
 
     def tell(event: str) -> Any:
-        def told(pane: compat.Pane) -> Any:
+        def given(pane: compat.Pane) -> Any:
             assert pane.data is not None
             seen.append((event, pane.data["at"].to_pylist()))
             return None if submits is None else {"n": pane.data.num_rows}
 
-        return told
+        return given
 
     options = kv.TimeIntervalWindowOptions(10.0, discard_age=15.0)
     stream = panes(options).accumulation("discarding")
@@ -290,8 +290,8 @@ def test_an_operator_may_stand_behind_another_one() -> None:
 
     def tuples(pane: compat.Pane) -> list[dict[str, Any]]:
         assert pane.data is not None
-        found: list[dict[str, Any]] = pane.data.to_pylist()
-        return found
+        actual: list[dict[str, Any]] = pane.data.to_pylist()
+        return actual
 
     log: list[Any] = []
     first = panes(kv.TimeIntervalWindowOptions(10.0)).on_events(
@@ -310,7 +310,7 @@ def test_an_operator_may_stand_behind_another_one() -> None:
     driver.send([*rows(1, 2, key="x"), *rows(3, key="y")])
     driver.send(rows(11, 12, 13, key="x"))
     driver = driver.restarted()
-    found = driver.send(rows(20)).results.select(["half", "window_start", "window_end", "sum", "rows"]).to_pylist()
-    assert sorted(tuple(r.values()) for r in found) == [(1, 0, 20 * S, 6, 3), (2, 0, 20 * S, 6, 3)]
+    actual = driver.send(rows(20)).results.select(["half", "window_start", "window_end", "sum", "rows"]).to_pylist()
+    assert sorted(tuple(r.values()) for r in actual) == [(1, 0, 20 * S, 6, 3), (2, 0, 20 * S, 6, 3)]
     names = ["key", "window_start", "window_end", "n", "half", "pane_timing", "pane_index", "window_time"]
     assert sorted(log) == sorted((half, names) for half in (1, 2) for _ in range(3))

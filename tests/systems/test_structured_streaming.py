@@ -154,21 +154,21 @@ def test_joins(lefts: list[Rows], rights: list[Rows], waits: bool, how: Any) -> 
     mark = now = float("-inf")
     newest: list[float] = [float("-inf")] * 2
     expected: list[Any] = []
-    found: list[Any] = []
+    actual: list[Any] = []
     for batch in zip(lefts, rights, strict=True):
         sent = {"left": [{"k": k, "at": t} for k, t in batch[0]], "right": [{"k": k, "seen": t} for k, t in batch[1]]}
-        found += driver.send(sent).results.to_pylist()
+        actual += driver.send(sent).results.to_pylist()
         for side, rows in enumerate(batch):
             late += sum(t <= mark for _, t in rows)
             seen[side].extend([row for row in rows if row[1] > mark])
             newest[side] = max([newest[side], *(t for _, t in rows)])
         mark, now = now, max(now, min(newest) - LAG)
         mark = now if waits else mark
-    found += driver.close().results.to_pylist()
+    actual += driver.close().results.to_pylist()
     for k, t in seen[0]:
         partners = [u for other, u in seen[1] if other == k and t - 3 <= u <= t + 5]
         expected += [(k, t, u) for u in (partners or ([-1] if how == "left" else []))]
-    assert sorted((r["k"], r["at"], -1 if r["seen"] is None else r["seen"]) for r in found) == sorted(expected)
+    assert sorted((r["k"], r["at"], -1 if r["seen"] is None else r["seen"]) for r in actual) == sorted(expected)
     assert driver.counters["late"] == late
 
 

@@ -30,8 +30,8 @@ def server() -> Iterator[Server]:
         if "CI" in os.environ or "KRISHIV_FIXED_EXAMPLES" in os.environ:  # the second is set by .ci/run
             pytest.fail(why)
         pytest.skip(why)
-    with running() as found:
-        yield found
+    with running() as actual:
+        yield actual
 
 
 @pytest.fixture

@@ -29,9 +29,9 @@ _START_S: Final = 60
 
 def programs() -> Path | None:
     """Where ``initdb`` and ``postgres`` are; None where they are not installed."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    actual = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     on_path = shutil.which("initdb")
-    return found[-1].parent if found else Path(on_path).parent if on_path else None
+    return actual[-1].parent if actual else Path(on_path).parent if on_path else None
 
 
 def _user() -> str | None:
@@ -55,18 +55,18 @@ class Server:
         """An address with a password in it."""
         return f"postgresql://{user}:{quote(password, safe='')}@127.0.0.1:{self.port}/{database}"
 
-    def rows(self, asked: str) -> list[tuple[Any, ...]]:
+    def rows(self, requested: str) -> list[tuple[Any, ...]]:
         """What a statement gives."""
         with psycopg.connect(self.address(), autocommit=True) as connection:
-            found = connection.execute(asked)
-            return list(found.fetchall()) if found.description else []
+            actual = connection.execute(requested)
+            return list(actual.fetchall()) if actual.description else []
 
     def start(self) -> None:
         """Start, and wait until it answers."""
-        told = ["-p", str(self.port), "-c", "listen_addresses=127.0.0.1", "-k", str(self.home), "-c", "fsync=off"]
+        given = ["-p", str(self.port), "-c", "listen_addresses=127.0.0.1", "-k", str(self.home), "-c", "fsync=off"]
         with (self.home / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                [self.bin / "postgres", "-D", self.home / "data", *told], user=_user(), stdout=log, stderr=log, cwd=self.home
+                [self.bin / "postgres", "-D", self.home / "data", *given], user=_user(), stdout=log, stderr=log, cwd=self.home
             )
         until = time.monotonic() + _START_S
         while True:
@@ -97,7 +97,7 @@ def running() -> Iterator[Server]:
         if user is not None:
             for path in (home, home / "password"):
                 shutil.chown(path, user)
-        told = [
+        given = [
             "-U",
             "tester",
             "--auth=scram-sha-256",
@@ -107,7 +107,7 @@ def running() -> Iterator[Server]:
             "--locale=C",
             "--no-sync",
         ]
-        subprocess.run([where / "initdb", "-D", home / "data", *told], user=user, check=True, capture_output=True, cwd=home)
+        subprocess.run([where / "initdb", "-D", home / "data", *given], user=user, check=True, capture_output=True, cwd=home)
         server = Server(home, where, free_ports(1)[0])
         server.start()
         try:

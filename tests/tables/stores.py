@@ -24,8 +24,8 @@ def iceberg(folder: Path, name: str, key: Sequence[str] = ()) -> IcebergSink:
 
 def iceberg_rows(folder: Path, name: str) -> list[dict[str, Any]]:
     """What a table holds."""
-    found = load_catalog("default", **catalog(folder)).load_table(f"reports.{name}").scan().to_arrow()
-    rows: list[dict[str, Any]] = found.to_pylist()
+    actual = load_catalog("default", **catalog(folder)).load_table(f"reports.{name}").scan().to_arrow()
+    rows: list[dict[str, Any]] = actual.to_pylist()
     return rows
 
 

@@ -42,7 +42,7 @@ def table(tmp_path: Path) -> str:
     return path
 
 
-def test_a_table_is_read_once_as_it_stands(table: str) -> None:
+def test_a_table_is_read_once_as_it_is(table: str) -> None:
     assert numbers(micro_batches(delta_source(table))) == [[1, 2, 3, 4, 5]]
     assert numbers(micro_batches(delta_source(table, version=1))) == [[1, 2, 3]]
     DeltaTable(table).delete("n = 2")
@@ -58,7 +58,7 @@ def test_each_version_is_read_once_whatever_the_size_of_batches(table: str) -> N
             path = f"{table} {start} {most}"
             shutil.copytree(table, path)
             source = delta_source(path, streaming=True, starting=start, max_files_per_batch=most)
-            found, last, chance = [], None, random.Random(0)
+            actual, last, chance = [], None, random.Random(0)
             for step in range(12):
                 if step % 3 == 1:
                     write_deltalake(path, events(10 + step), mode="append")
@@ -69,9 +69,9 @@ def test_each_version_is_read_once_whatever_the_size_of_batches(table: str) -> N
                 while (planned := source.plan(last)) is not None:
                     last = json.loads(json.dumps(planned.position))
                     rows = [b for r in planned.ranges for b in source.read(json.loads(json.dumps(r)), ["n"])]
-                    found.append([n for batch in rows for n in batch["n"].to_pylist()])
+                    actual.append([n for batch in rows for n in batch["n"].to_pylist()])
                     assert most is None or sum(len(r) for r in planned.ranges) <= most  # type: ignore[arg-type,misc]
-            assert sorted(n for batch in found for n in batch) == [*before, 11, 14, 17, 20], (start, most)
+            assert sorted(n for batch in actual for n in batch) == [*before, 11, 14, 17, 20], (start, most)
 
 
 def test_two_queries_over_one_source_object_do_not_disturb_one_another(table: str) -> None:
@@ -122,9 +122,9 @@ def test_types_partitions_and_columns_added_later(tmp_path: Path) -> None:
     write_deltalake(path, more, mode="append", schema_mode="merge")
     source = delta_source(path)
     names = [*rows.column_names, "new"]
-    found = [row for planned in micro_batches(source) for row in planned.to_pylist()]
+    actual = [row for planned in micro_batches(source) for row in planned.to_pylist()]
     expected = [{name: row.get(name) for name in names} for row in [*rows.to_pylist(), *more.to_pylist()]]
-    by_number = sorted(({name: row[name] for name in names} for row in found), key=lambda row: row["n"])
+    by_number = sorted(({name: row[name] for name in names} for row in actual), key=lambda row: row["n"])
     assert by_number == expected
     stream = delta_source(path, streaming=True, starting=0)  # partition values from the log's texts, and not from the snapshot
     first = stream.plan(None)
@@ -135,7 +135,7 @@ def test_types_partitions_and_columns_added_later(tmp_path: Path) -> None:
     assert sorted(read, key=lambda row: row["n"]) == expected
 
 
-def test_what_cannot_be_read_is_told(table: str, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_reported(table: str, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="there is no Delta table"):
         delta_source(tmp_path / "nothing")
     with pytest.raises(SourceError, match=r"cannot be read.*version 9"):
@@ -162,7 +162,7 @@ def test_what_cannot_be_read_is_told(table: str, tmp_path: Path) -> None:
         source.plan(first.position)
 
 
-def test_lost_versions_and_other_tables_are_told(table: str) -> None:
+def test_lost_versions_and_other_tables_are_reported(table: str) -> None:
     source = delta_source(table, streaming=True, starting=1)
     first = source.plan(None)
     assert first is not None

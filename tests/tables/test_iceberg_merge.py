@@ -72,8 +72,8 @@ def test_keys_of_all_types_are_found_again(tmp_path: Path) -> None:
                 valid[plain(key)] = key, seeded.randrange(1_000)
                 lines.append({**named, "n": valid[plain(key)][1], "op": "+U"})
         to.publish(batch, [pa.Table.from_pylist(lines, LOG)] if lines else [], is_replay=False)
-        found = sorted((plain(tuple(row[name] for name in KEY)), row["n"]) for row in iceberg_rows(tmp_path, "t"))
-        assert found == sorted((key, n) for key, (_, n) in valid.items()), batch
+        actual = sorted((plain(tuple(row[name] for name in KEY)), row["n"]) for row in iceberg_rows(tmp_path, "t"))
+        assert actual == sorted((key, n) for key, (_, n) in valid.items()), batch
     assert valid
 
 
@@ -86,9 +86,9 @@ def test_rows_of_others_and_their_columns_stay(tmp_path: Path) -> None:
     table.append(pa.table({"k": ["a", "b", "z"], "n": [1, 2, 3], "note": ["A", "B", "Z"]}, schema=noted))
     many = pa.table({"k": [f"k{n}" for n in range(1_000)] + ["b"], "n": [*range(1_000), 20]}, schema=PLAIN)
     to.publish(0, [many], is_replay=False)
-    found = {row["k"]: (row["n"], row["note"]) for row in iceberg_rows(tmp_path, "t")}
-    assert len(found) == len(iceberg_rows(tmp_path, "t")) == 1_003
-    assert [found[k] for k in ("a", "b", "z", "k7")] == [(1, "A"), (20, "B"), (3, "Z"), (7, None)]
+    actual = {row["k"]: (row["n"], row["note"]) for row in iceberg_rows(tmp_path, "t")}
+    assert len(actual) == len(iceberg_rows(tmp_path, "t")) == 1_003
+    assert [actual[k] for k in ("a", "b", "z", "k7")] == [(1, "A"), (20, "B"), (3, "Z"), (7, None)]
 
 
 @pytest.mark.parametrize("key", [["k"], []])
@@ -149,5 +149,5 @@ def test_a_partitioned_table_equals_the_fold(tmp_path: Path) -> None:
                 valid[key] = seeded.randrange(100)
                 lines.append({**named, "n": valid[key], "op": "+U"})
         to.publish(batch, [pa.Table.from_pylist(lines, log)], is_replay=False)
-        found = sorted((row["k"], row["day"], row["n"]) for row in iceberg_rows(tmp_path, "t"))
-        assert found == sorted((k, day, n) for (k, day), n in valid.items()), batch
+        actual = sorted((row["k"], row["day"], row["n"]) for row in iceberg_rows(tmp_path, "t"))
+        assert actual == sorted((k, day, n) for (k, day), n in valid.items()), batch

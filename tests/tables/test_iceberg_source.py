@@ -57,27 +57,27 @@ class Lake:
             made.append(part)
         return made
 
-    def source(self, name: str = NAME, **told: Any) -> IcebergSource:
+    def source(self, name: str = NAME, **options: Any) -> IcebergSource:
         """The source."""
-        return iceberg_source(name, catalog=self.told, **told)
+        return iceberg_source(name, catalog=self.told, **options)
 
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """A table of three snapshots."""
-    found = Lake(tmp_path)
-    found.make(events(1, 2), events(3), events(4, 5, key="b"))
-    return found
+    actual = Lake(tmp_path)
+    actual.make(events(1, 2), events(3), events(4, 5, key="b"))
+    return actual
 
 
 def all_of(source: IcebergSource, last: JsonValue = None) -> tuple[list[list[int]], JsonValue]:
     """The numbers of each batch there is after a position, and the last position, both as the checkpoint has them."""
-    found = []
+    actual = []
     while (planned := source.plan(last)) is not None:
         last = json.loads(json.dumps(planned.position))
         batches = [b for each in planned.ranges for b in source.read(json.loads(json.dumps(each)), ["n"])]
-        found.append(sorted(n for batch in batches for n in batch["n"].to_pylist()))
-    return found, last
+        actual.append(sorted(n for batch in batches for n in batch["n"].to_pylist()))
+    return actual, last
 
 
 def test_a_table_is_read_once_as_it_is_and_as_it_was(lake: Lake) -> None:
@@ -104,7 +104,7 @@ def test_each_snapshot_is_read_once_whatever_the_size_of_batches(tmp_path: Path)
             table = lake.make(events(1, 2), events(3), events(4, 5, key="b"))
             begin: Any = table.metadata.snapshots[start].snapshot_id if isinstance(start, int) else start
             source = lake.source(streaming=True, starting=begin, max_files_per_batch=most)
-            found, last, chance = [], None, random.Random(0)  # type: tuple[list[list[int]], JsonValue, random.Random]
+            actual, last, chance = [], None, random.Random(0)  # type: tuple[list[list[int]], JsonValue, random.Random]
             for step in range(12):
                 if step % 3 == 1:
                     lake.table().append(events(10 + step))
@@ -113,9 +113,9 @@ def test_each_snapshot_is_read_once_whatever_the_size_of_batches(tmp_path: Path)
                 if chance.random() < 0.4:  # a restart
                     source = lake.source(streaming=True, starting="latest", max_files_per_batch=most)
                 more, last = all_of(source, last)
-                found += more
-            assert sorted(n for batch in found for n in batch) == [*before, 11, 14, 17, 20], (start, most)
-            assert most is None or len(found) >= (len(before) + 4) // (2 * most)
+                actual += more
+            assert sorted(n for batch in actual for n in batch) == [*before, 11, 14, 17, 20], (start, most)
+            assert most is None or len(actual) >= (len(before) + 4) // (2 * most)
 
 
 def test_an_empty_table_is_read_when_rows_come(tmp_path: Path) -> None:
@@ -123,8 +123,8 @@ def test_an_empty_table_is_read_when_rows_come(tmp_path: Path) -> None:
     lake.catalog.create_table(NAME, schema=events(1).schema)
     source = lake.source(streaming=True)
     assert numbers(micro_batches(lake.source())) in ([], [[]])
-    found, last = all_of(source)
-    assert found == [[]]
+    actual, last = all_of(source)
+    assert actual == [[]]
     lake.table().append(events(7))
     assert all_of(lake.source(streaming=True), last)[0] == [[7]]
     lake.table().append(events(8))
@@ -177,9 +177,9 @@ def test_types_and_columns_that_are_added_renamed_and_widened(tmp_path: Path) ->
         planned = streaming.plan(None)
         assert planned is not None
         ranges = json.loads(json.dumps(planned.ranges))
-        found = [row for each in ranges for batch in streaming.read(each, source.schema.names) for row in batch.to_pylist()]
+        actual = [row for each in ranges for batch in streaming.read(each, source.schema.names) for row in batch.to_pylist()]
         expected = [{"number" if k == "n" else k: v for k, v in row.items()} | {"new": None} for row in rows.to_pylist()]
-        assert sorted(found, key=lambda r: r["number"]) == [row for row in expected for _ in (1, 2)]
+        assert sorted(actual, key=lambda r: r["number"]) == [row for row in expected for _ in (1, 2)]
     some = [batch for each in ranges for batch in source.read(each, ["new", "day"])]
     assert {tuple(batch.schema.names) for batch in some} == {("new", "day")}
 
@@ -199,9 +199,9 @@ def test_fields_of_structs_are_found_by_their_number_at_any_depth(tmp_path: Path
     source = lake.source(streaming=True)
     planned = source.plan(None)
     assert planned is not None
-    (found,) = [r for each in planned.ranges for batch in source.read(each, source.schema.names) for r in batch.to_pylist()]
-    told = {"x": 1, "text": "a", "new": None}
-    assert found == {"u": told, "l": [told, None], "m": [("k", told)]}
+    (actual,) = [r for each in planned.ranges for batch in source.read(each, source.schema.names) for r in batch.to_pylist()]
+    given = {"x": 1, "text": "a", "new": None}
+    assert actual == {"u": given, "l": [given, None], "m": [("k", given)]}
     with lake.table().update_schema(allow_incompatible_changes=True) as change:
         change.delete_column(("l", "element", "text"))
     lake.table().append(pa.Table.from_pylist([{"u": None}], lake.table().schema().as_arrow()))
@@ -243,14 +243,14 @@ def test_what_cannot_be_read_is_refused(lake: Lake, tmp_path: Path) -> None:
             lake.source(snapshot=wrong)
     with pytest.raises(SourceError, match="no such snapshot"):
         lake.source(streaming=True, starting=5)
-    for told in (
+    for given in (
         {"snapshot": 1, "streaming": True}, {"starting": "latest"}, {"streaming": True, "starting": True},
         {"streaming": True, "starting": "never"}, {"max_files_per_batch": 0}, {"snapshot": -1}, {"snapshot": ""},
         {"snapshot": True}, {"snapshot": 1.5}, {"snapshot": dt.datetime(2026, 1, 1)}, {"on_change": "ignore"},
         {"parallelism": 0}, {"streaming": 1},
     ):  # fmt: skip
         with pytest.raises(PlanError):
-            lake.source(**told)
+            lake.source(**given)
     for name, place in (("events", lake.told), (NAME, 5), (NAME, {})):
         with pytest.raises((PlanError, SourceError)):
             iceberg_source(name, catalog=place)  # type: ignore[arg-type]
@@ -297,8 +297,8 @@ def test_until_now_ends_with_the_snapshot_there_is(lake: Lake) -> None:
     lake.table().append(events(6))
     upto = source.until_now()
     lake.table().append(events(7))
-    found, last = all_of(upto)
-    assert found[-1] == [6] and all_of(source, last)[0] == [[7]]
+    actual, last = all_of(upto)
+    assert actual[-1] == [6] and all_of(source, last)[0] == [[7]]
 
 
 @pytest.mark.spark

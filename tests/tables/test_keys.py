@@ -32,12 +32,12 @@ def sinks(server: Server, name: str, folder: Path) -> list[tuple[TransactionalSi
 
 
 def test_all_forms_of_nan_are_one_key(server: Server, table: Callable[[], str], tmp_path: Path) -> None:
-    for sink, found in sinks(server, table(), tmp_path):
+    for sink, actual in sinks(server, table(), tmp_path):
         publisher = to(sink, schema=FLOATS)
         for batch, (values, ops) in enumerate([(NANS[:1], ["+I"]), (NANS[1:], ["-U", "+U"]), (NANS[2:], ["-D"])]):
             numbers = list(range(len(ops)))
             publisher.publish(batch, [pa.table([pa.array(values), numbers, ops], schema=FLOATS)], is_replay=False)
-            assert [n for _, n in found()] == [[0], [1], []][batch], sink.title
+            assert [n for _, n in actual()] == [[0], [1], []][batch], sink.title
 
 
 def test_two_valid_rows_of_a_key_are_an_error_though_one_is_withdrawn(

@@ -93,7 +93,7 @@ def test_two_outputs_with_one_key_in_a_table_of_postgres(server: Server, table: 
             for width, sink in zip((10, 20), to, strict=True)
         ]
     )
-    for at in (1, 11, 25, 61):
-        driver.send([{"user": "a", "at": at}])
-    found = server.rows(f"SELECT window_start, window_end, count FROM {name} ORDER BY 1, 2")
-    assert found == [(0, 10, 1), (0, 20, 2), (10, 20, 1), (20, 30, 1), (20, 40, 1)]
+    for moment in (1, 11, 25, 61):
+        driver.send([{"user": "a", "at": moment}])
+    actual = server.rows(f"SELECT window_start, window_end, count FROM {name} ORDER BY 1, 2")
+    assert actual == [(0, 10, 1), (0, 20, 2), (10, 20, 1), (20, 30, 1), (20, 40, 1)]

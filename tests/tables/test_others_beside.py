@@ -84,10 +84,10 @@ def test_queries_that_share_one_sink_object_lose_nothing(
     failed = at_once(write, 3)
     assert not failed, failed
     if kind == "postgres":
-        found = {k for (k,) in server.rows(f"SELECT k FROM {name}")}
+        actual = {k for (k,) in server.rows(f"SELECT k FROM {name}")}
     else:
-        found = {row["k"] for row in (delta_rows(tmp_path / "t") if kind == "delta" else iceberg_rows(tmp_path, "t"))}
-    assert found == {f"{q} {batch} {part}" for q in range(3) for batch in range(6) for part in range(20)}
+        actual = {row["k"] for row in (delta_rows(tmp_path / "t") if kind == "delta" else iceberg_rows(tmp_path, "t"))}
+    assert actual == {f"{q} {batch} {part}" for q in range(3) for batch in range(6) for part in range(20)}
 
 
 def test_a_second_writer_of_one_query_doubles_nothing_in_delta(tmp_path: Path) -> None:
@@ -192,9 +192,9 @@ def test_a_delta_table_that_lost_fields_is_not_read_on(tmp_path: Path) -> None:
 
 
 def test_what_a_store_says_is_one_plain_line() -> None:
-    told = {"account_name": "me", "account_key": "hunter2"}
+    given = {"account_name": "me", "account_key": "hunter2"}
     with pytest.raises(OperatorError) as refused:
-        check_sink(DeltaSink("az://container/table", storage_options=told), "results", PLAIN)
+        check_sink(DeltaSink("az://container/table", storage_options=given), "results", PLAIN)
     assert "hunter2" not in str(refused.value) and str(refused.value).isprintable()
     with pytest.raises(PlanError, match="`catalog` is not a catalog"):
         IcebergSink("a.b", catalog=5)

@@ -38,7 +38,7 @@ def sink_of(kind: str, server: Server, name: str, folder: Path, keyed: bool) -> 
 def rows_of(kind: str, server: Server, name: str, folder: Path) -> list[dict[str, Any]]:
     """What the table holds."""
     if kind == "postgres":
-        return [found for (found,) in server.rows(f"SELECT row_to_json(t) FROM {name} t")]
+        return [actual for (actual,) in server.rows(f"SELECT row_to_json(t) FROM {name} t")]
     return delta_rows(folder / name) if kind == "delta" else iceberg_rows(folder, name)
 
 
@@ -85,9 +85,9 @@ def test_every_row_is_there_once_whenever_it_dies(
                 done = number
         except Died:
             continue
-    found = rows_of(kind, server, name, tmp_path)
+    actual = rows_of(kind, server, name, tmp_path)
     expected = [{"k": k, "n": n} for k, n in valid.items()] if keyed else log
-    assert sorted(map(str, found)) == sorted(map(str, expected))
+    assert sorted(map(str, actual)) == sorted(map(str, expected))
 
 
 VALUES = pa.schema(
@@ -124,12 +124,12 @@ def test_values_come_back_as_they_were(kind: str, server: Server, table: Callabl
     rows = pa.Table.from_pylist([ROW, nothing, {**nothing, "x": float("nan")}, {**nothing, "s": ""}], VALUES)
     TablePublisher(sink, OutputOf("q", "a query", "results", VALUES)).publish(0, [rows], is_replay=False)
     if kind == "postgres":
-        found = [dict(zip(ROW, row, strict=True)) for row in server.rows(f"SELECT * FROM {name}")]
+        actual = [dict(zip(ROW, row, strict=True)) for row in server.rows(f"SELECT * FROM {name}")]
     else:
-        found = rows_of(kind, server, name, tmp_path)
+        actual = rows_of(kind, server, name, tmp_path)
     assert (
-        sorted(map(str, found)) == sorted(map(str, rows.to_pylist()))
-        or [{k: v.astimezone(UTC) if k == "t" and v else v for k, v in row.items()} for row in found][:2]
+        sorted(map(str, actual)) == sorted(map(str, rows.to_pylist()))
+        or [{k: v.astimezone(UTC) if k == "t" and v else v for k, v in row.items()} for row in actual][:2]
         == rows.to_pylist()[:2]
     )
 
@@ -157,11 +157,11 @@ def test_a_table_that_does_not_fit_is_refused(server: Server, table: Callable[[]
         check_sink(PostgresSink(server.address("reader", "x"), name), "results", SCHEMA)
 
 
-def test_no_password_is_told(server: Server, table: Callable[[], str]) -> None:
+def test_no_password_is_reported(server: Server, table: Callable[[], str]) -> None:
     wrong = PostgresSink(server.address(password="wr0ng pass/word"), table())
-    with pytest.raises(OperatorError, match="cannot be reached") as told:
+    with pytest.raises(OperatorError, match="cannot be reached") as error:
         check_sink(wrong, "results", SCHEMA)
-    for text in (str(told.value), repr(wrong), wrong.title, repr(told.value.__cause__)):
+    for text in (str(error.value), repr(wrong), wrong.title, repr(error.value.__cause__)):
         assert "wr0ng" not in text and PASSWORD not in text
     with pytest.raises(PlanError) as told_too:
         PostgresSink("host=x pass word=s3cret", "t")

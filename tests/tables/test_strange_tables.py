@@ -38,7 +38,7 @@ def test_a_table_in_which_a_key_would_not_be_found_is_refused(
         to(PostgresSink(server.address(), name, key="k"))
 
 
-def test_an_index_may_have_more_columns_beside_the_key(server: Server, table: Callable[[], str]) -> None:
+def test_an_index_may_have_more_columns_next_to_the_key(server: Server, table: Callable[[], str]) -> None:
     name = table()
     server.rows(f"CREATE TABLE {name} (k text, n bigint); CREATE UNIQUE INDEX ON {name} (k) INCLUDE (n)")
     publisher = to(PostgresSink(server.address(), name, key="k"))
@@ -48,7 +48,7 @@ def test_an_index_may_have_more_columns_beside_the_key(server: Server, table: Ca
 
 
 @pytest.mark.parametrize("key", [[], ["k"]])
-def test_rows_that_a_trigger_leaves_out_are_told(server: Server, table: Callable[[], str], key: list[str]) -> None:
+def test_rows_that_a_trigger_leaves_out_are_reported(server: Server, table: Callable[[], str], key: list[str]) -> None:
     name = table()
     server.rows(f"CREATE TABLE {name} (k text UNIQUE, n bigint)")
     body = "BEGIN IF NEW.n > 1 THEN RETURN NULL; END IF; RETURN NEW; END"
@@ -61,9 +61,9 @@ def test_rows_that_a_trigger_leaves_out_are_told(server: Server, table: Callable
 
 
 def test_a_ledger_that_is_none_is_refused(server: Server, table: Callable[[], str]) -> None:
-    for told in ({"ledger": "t"}, {"ledger": "a.b"}, {"ledger": ""}):
+    for given in ({"ledger": "t"}, {"ledger": "a.b"}, {"ledger": ""}):
         with pytest.raises(PlanError, match="`ledger`"):
-            PostgresSink(NOWHERE, "t", **told)
+            PostgresSink(NOWHERE, "t", **given)
     assert PostgresSink(NOWHERE, "other.krishiv_batches", ledger="t").ledger == "t"
     server.rows("CREATE TABLE mine (query_id text, output text, target text, batch_id bigint)")
     with pytest.raises(SchemaError, match="`ledger` is another table"):

@@ -44,9 +44,9 @@ def plan(rows: Stream, late: Sink) -> ResultStream:
     return keyed.session_window(200).agg(count(), sum("amount")).with_late_event_handler(SideOutputLateEventHandler(late))
 
 
-def sorted_rows(found: list[dict[str, Any]]) -> list[str]:
+def sorted_rows(actual: list[dict[str, Any]]) -> list[str]:
     """Rows in an order of their own."""
-    return sorted(str(sorted(row.items(), key=lambda item: item[0])) for row in found)
+    return sorted(str(sorted(row.items(), key=lambda item: item[0])) for row in actual)
 
 
 class Store:
@@ -68,7 +68,7 @@ class Store:
         """What a table holds."""
         name = self.names[which]
         if self.kind == "postgres":
-            return [found for (found,) in self.server.rows(f"SELECT row_to_json(t) FROM {name} t")]
+            return [actual for (actual,) in self.server.rows(f"SELECT row_to_json(t) FROM {name} t")]
         return delta_rows(self.folder / name) if self.kind == "delta" else iceberg_rows(self.folder, name)
 
 
@@ -118,7 +118,7 @@ def test_one_query_writes_every_table_over_a_restart(
     for kind, store in stores.items():
         assert sorted_rows(store.rows(0)) == expected(kind)[0]
     assert sorted_rows(stores["postgres"].rows(1)) == expected("postgres")[1]
-    kept = [found for (found,) in server.rows(f"SELECT row_to_json(t) FROM {log} t")]
+    kept = [actual for (actual,) in server.rows(f"SELECT row_to_json(t) FROM {log} t")]
     assert sorted_rows(kept) == expected("iceberg")[0]
 
 
@@ -129,5 +129,5 @@ def test_late_rows_of_a_bounded_run_go_to_a_table(session: Session, server: Serv
         sender.send(rows)
     sender.close()
     plan(stream, PostgresSink(server.address(), name)).run()
-    kept = [found for (found,) in server.rows(f"SELECT row_to_json(t) FROM {name} t")]
+    kept = [actual for (actual,) in server.rows(f"SELECT row_to_json(t) FROM {name} t")]
     assert sorted_rows(kept) == expected("postgres")[1]

@@ -176,12 +176,12 @@ def test_deleting_files_needs_a_length_of_time_and_compacting(tmp_path: Path) ->
 
 def files_of(table: Any) -> set[str]:
     """All files that the snapshots of a table need."""
-    found = set[str]()
+    actual = set[str]()
     for snapshot in table.metadata.snapshots:
-        found.add(snapshot.manifest_list)
-        found |= {manifest.manifest_path for manifest in snapshot.manifests(table.io)}
-        found |= {task.file.file_path for task in table.scan(snapshot_id=snapshot.snapshot_id).plan_files()}
-    return found
+        actual.add(snapshot.manifest_list)
+        actual |= {manifest.manifest_path for manifest in snapshot.manifests(table.io)}
+        actual |= {task.file.file_path for task in table.scan(snapshot_id=snapshot.snapshot_id).plan_files()}
+    return actual
 
 
 def files_in(folder: Path) -> set[str]:

@@ -63,8 +63,8 @@ def test_a_table_of_others_with_such_days_is_read(tmp_path: Path) -> None:
     inside = table_of(pa.StructArray.from_arrays([NEVER["day behind"]], ["d"]))
     for name, rows in (("plain", table_of(NEVER["day behind"])), ("inside", inside)):
         deltalake.write_deltalake(tmp_path / name, rows)
-        (found,) = micro_batches(delta_source(tmp_path / name))
-        assert isinstance(found, pa.Table) and found["c"].combine_chunks().equals(rows["c"].combine_chunks())
+        (actual,) = micro_batches(delta_source(tmp_path / name))
+        assert isinstance(actual, pa.Table) and actual["c"].combine_chunks().equals(rows["c"].combine_chunks())
 
 
 def test_bytes_in_a_partition(tmp_path: Path) -> None:
@@ -74,11 +74,11 @@ def test_bytes_in_a_partition(tmp_path: Path) -> None:
     deltalake.write_deltalake(tmp_path / "t", rows, partition_by=["c"])
     with pytest.raises(SchemaError, match=r"cannot be partitioned by it .got: c is binary"):
         to(DeltaSink(tmp_path / "t"), schema=rows.schema)
-    found = [row for batch in micro_batches(delta_source(tmp_path / "t")) for row in batch.to_pylist()]
-    assert sorted(found, key=lambda row: row["n"]) == rows.to_pylist()
+    actual = [row for batch in micro_batches(delta_source(tmp_path / "t")) for row in batch.to_pylist()]
+    assert sorted(actual, key=lambda row: row["n"]) == rows.to_pylist()
 
 
-def test_a_text_that_stands_for_null_in_folders(tmp_path: Path) -> None:
+def test_a_text_that_means_null_in_folders(tmp_path: Path) -> None:
     rows = table_of(pa.array(["__HIVE_DEFAULT_PARTITION__"]))
     publisher = to(DeltaSink(tmp_path / "t", partition_by="c", key="c"), schema=rows.schema)
     with pytest.raises(OperatorError, match="such a text cannot be in a key that is a partition"):
@@ -100,7 +100,7 @@ def test_types_and_names_that_delta_rs_would_refuse_later(tmp_path: Path, column
         to(DeltaSink(tmp_path / "t"), schema=pa.schema([column]))
 
 
-def test_a_map_of_local_times_beside_another_local_time_is_written(tmp_path: Path) -> None:
+def test_a_map_of_local_times_next_to_another_local_time_is_written(tmp_path: Path) -> None:
     rows = table_of(pa.array([[("a", 5)]], pa.map_(pa.string(), LOCAL))).append_column("t", pa.array([7], LOCAL))
     to(DeltaSink(tmp_path / "t"), schema=rows.schema).publish(0, [rows], is_replay=False)
     assert delta_rows(tmp_path / "t") == rows.to_pylist()

@@ -178,5 +178,5 @@ def test_legal_chains_are_clean(at: int, refused: dict[int, str]) -> None:
 
 @pytest.mark.parametrize("name", ILLEGAL)
 def test_illegal_chains_are_refused(name: str, refused: dict[int, str]) -> None:
-    at = HEAD.count("\n") + 1 + len(LEGAL) + list(ILLEGAL).index(name)
-    assert re.search(r"\[(attr-defined|arg-type|call-overload)\]", refused.get(at, "nothing was refused"))
+    moment = HEAD.count("\n") + 1 + len(LEGAL) + list(ILLEGAL).index(name)
+    assert re.search(r"\[(attr-defined|arg-type|call-overload)\]", refused.get(moment, "nothing was refused"))

@@ -65,7 +65,7 @@ class DedupMethods(OptionMethods):
         1
         """
         schema = self._row_schema()
-        once = [c for at, c in enumerate(columns) if not isinstance(c, str) or c not in columns[:at]]
+        once = [c for i, c in enumerate(columns) if not isinstance(c, str) or c not in columns[:i]]
         names, computed = keys_of(once, visible(schema), "drop_duplicates")
         own = tuple(self._draft.input.input.computes) if isinstance(self._draft.input.input, Project) else ()
         hidden = (*own, *(name for name, _ in computed))

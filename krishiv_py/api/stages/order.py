@@ -181,13 +181,13 @@ _BEFORE_MARK: Final = {name: f"call .{name}(...) before .watermark(...)" for nam
 _MARKED: Final = dict.fromkeys(("watermark", "with_watermark", *_MARKS), "the stream has one; call .watermark(...) once") | {
     "processing_time": "the stream has its time; call either .watermark(...) or .processing_time(), once"
 }
-_BEHIND: Final = ("select", "filter", "expect", "with_column", "rename", "drop")
+_AFTER_KEYS: Final = ("select", "filter", "expect", "with_column", "rename", "drop")
 """Steps that may follow the watermark, as long as the stream has no key."""
 ON_TIMED: Final = {
     **_ANYWHERE,
     **_BEFORE_MARK,
-    **{name: f"call .{name}(...) before .key_by(...)" for name in _BEHIND},
-    **{theirs: f"write .{ours}(...), before .key_by(...)" for theirs, ours in _SPARK_STEPS.items() if ours in _BEHIND},
+    **{name: f"call .{name}(...) before .key_by(...)" for name in _AFTER_KEYS},
+    **{theirs: f"write .{ours}(...), before .key_by(...)" for theirs, ours in _SPARK_STEPS.items() if ours in _AFTER_KEYS},
     **_LISTED,
     **_EVENTS,
     **_NO_RESULTS,

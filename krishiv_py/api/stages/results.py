@@ -93,15 +93,15 @@ class ResultStream(TimedStream):
     def _with(self, **changes: Any) -> Self:
         if not self._of_stage:
             return super()._with(**changes)
-        found = results_of(attrs.evolve(self._stage, **changes), self._runner, self._made)
+        stream = results_of(attrs.evolve(self._stage, **changes), self._runner, self._made)
         if not self._steps:
-            return found
-        node: Node = found._output
+            return stream
+        node: Node = stream._output
         for step in self._steps:
-            kept = step if "op" in found._output.schema.names else cut.without(step, {"op"})
+            kept = step if "op" in stream._output.schema.names else cut.without(step, {"op"})
             node = attrs.evolve(kept, input=node)
         only_filters = all(isinstance(step, Filter) for step in self._steps)
-        return found._over(node, found.schema.names if only_filters else self.schema.names)._as_plan()
+        return stream._over(node, stream.schema.names if only_filters else self.schema.names)._as_plan()
 
     @property
     def _node(self) -> Node:
@@ -109,9 +109,9 @@ class ResultStream(TimedStream):
 
     @property
     def _output(self) -> Stage:
-        found = source_of(self._draft.input)
-        assert isinstance(found, Stage)
-        return found
+        source = source_of(self._draft.input)
+        assert isinstance(source, Stage)
+        return source
 
     @property
     def _steps(self) -> tuple[Prefix, ...]:
@@ -133,9 +133,9 @@ class ResultStream(TimedStream):
         """The rows of a `node` over these results, whose columns with these `names` can be named further."""
         draft = attrs.evolve(self._draft, input=attrs.evolve(self._draft.input, input=node))
         draft = attrs.evolve(draft, hides_time=self._output.time_column not in names)
-        found = attrs.evolve(self, draft=draft, of_stage=False)
-        full = found._row_schema()
-        return attrs.evolve(found, schema=pa.schema([full.field(n) for n in names if n in full.names]))
+        stream = attrs.evolve(self, draft=draft, of_stage=False)
+        full = stream._row_schema()
+        return attrs.evolve(stream, schema=pa.schema([full.field(n) for n in names if n in full.names]))
 
     def _via(self, change: Callable[[Stream], Stream]) -> ResultStream:
         """Steps that `change` makes of rows, with the columns that go along."""
@@ -282,9 +282,9 @@ class ResultStream(TimedStream):
         full, time = self._row_schema(), self._output.time_column
         usable = pa.schema([f for f in full if f.name in self.schema.names or f.name == time])
         function, schema = looked_up(usable, table, on, columns, how, validity, at, reload)
-        found = list(schema)[len(usable) :]
-        step = MapBatches(self._node, function, pa.schema([*full, *found]))
-        return self._over(step, [*self.schema.names, *(f.name for f in found)])
+        added = list(schema)[len(usable) :]
+        step = MapBatches(self._node, function, pa.schema([*full, *added]))
+        return self._over(step, [*self.schema.names, *(f.name for f in added)])
 
     def watermark(self, column: str, lag: Duration) -> TimedStream:
         """Let the next stage wait `lag` longer than the stage before makes it.
@@ -376,8 +376,8 @@ class ResultStream(TimedStream):
     def _stages(self) -> tuple[StagePlan, ...]:
         """The stages that run, the last one with the steps over its results."""
         node = self._stage_node
-        found = cut.stages_for(node, after=self._after)
-        if self._steps and node.options.emit_mode == "retractions" and "op" not in found[-1].layout.result_schema.names:
+        stages = cut.stages_for(node, after=self._after)
+        if self._steps and node.options.emit_mode == "retractions" and "op" not in stages[-1].layout.result_schema.names:
             preset = None if self._stage.explicit.emit is not None else self._stage.explicit.preset
             raise OrderError(
                 "steps over results left out what says which results are withdrawn"
@@ -390,7 +390,7 @@ class ResultStream(TimedStream):
                 hint='write it after .agg(...): .agg(...).emit("retractions").select(...), or .emit("final"); '
                 "for SQL, on the stream that is registered",
             )
-        return found
+        return stages
 
     def with_pane(self) -> ResultStream:
         """See :meth:`WindowedStream.with_pane`.
@@ -400,23 +400,23 @@ class ResultStream(TimedStream):
         OrderError
             Behind steps over results that have left the columns out.
         """
-        found = super().with_pane()
-        if found._of_stage and not {"pane_timing", "pane_index"} <= set(found.schema.names):
+        stream = super().with_pane()
+        if stream._of_stage and not {"pane_timing", "pane_index"} <= set(stream.schema.names):
             raise OrderError(
                 "steps over results came before the option, and left its columns out",
                 got="with_pane() after .select(...) or HAVING",
                 then="pane_timing and pane_index would not be shown",
                 hint="set it after .agg(...): .agg(...).with_pane().filter(...); for SQL, on the stream that is registered",
             )
-        return found
+        return stream
 
     def _plan(self, engine: Engine | None = None, late: LateColumns | None = None) -> PhysicalPlan:
         """Return what an `engine` runs; `late` overrides what the late handlers want of a late row."""
         self._check_options()
-        found = self._stages
+        stages = self._stages
         if late is not None:
-            found = cut.stages_for(self._stage_node, late, self._after)
-        return physical.PhysicalPlan(self._stage_node, found, engine)
+            stages = cut.stages_for(self._stage_node, late, self._after)
+        return physical.PhysicalPlan(self._stage_node, stages, engine)
 
 
 def results_of(stage: Draft, runner: Runner, made: list[Stage] | None = None) -> ResultStream:
@@ -447,9 +447,9 @@ def results_of(stage: Draft, runner: Runner, made: list[Stage] | None = None) ->
     own = before.time_of_row and not before.operation.hides_time
     hides = time not in alone.names or not own
     draft = Draft(Watermark(before, time, WatermarkSpec(0)), DefaultLateEventHandler(), hides_time=hides)
-    found = ResultStream(draft, runner, alone, stage, node, made, alone)
-    object.__setattr__(found, "_stages", checked)
-    return found
+    stream = ResultStream(draft, runner, alone, stage, node, made, alone)
+    object.__setattr__(stream, "_stages", checked)
+    return stream
 
 
 def _one(made: list[Stage], node: Stage) -> Stage:

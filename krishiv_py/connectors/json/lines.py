@@ -120,10 +120,10 @@ class JsonLines:
                 continue
             if small.count(f'"{name.lower()}"') != text.count(f'"{name}"'):
                 named = re.findall(rf'"({re.escape(name)})"[ \t\r\n]*:', text, re.IGNORECASE)
-                found = {n for n in named if n.lower() == name.lower()}
-                if len(found) > 1:
+                spellings = {n for n in named if n.lower() == name.lower()}
+                if len(spellings) > 1:
                     return None
-                spelling[name] = next(iter(found), name)
+                spelling[name] = next(iter(spellings), name)
         return spelling
 
     def by_arrow(self, block: bytes) -> pa.RecordBatch | None:
@@ -144,10 +144,10 @@ class JsonLines:
                     read_options=pj.ReadOptions(use_threads=False, block_size=len(block) + 1),
                     parse_options=pj.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="ignore"),
                 )
-                found = self._batch(table, block)
+                batch = self._batch(table, block)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                 continue  # more than six digits of a second, or a line that is wrong
-            return found
+            return batch
         return None
 
     def _as_spelt(self, type_: pa.DataType) -> pa.DataType:
@@ -183,7 +183,7 @@ class JsonLines:
             if not raw.strip():
                 continue
             try:
-                rows = [self._row(found, wanted) for found in _objects(raw)]
+                rows = [self._row(json_object, wanted) for json_object in _objects(raw)]
             except (ValueError, RecursionError) as problem:
                 bad.append(BadLine(line, raw.decode("utf-8", "backslashreplace"), _why(problem)))
                 continue
@@ -197,13 +197,13 @@ class JsonLines:
     def _wanted(self) -> list[tuple[str, Any]]:
         return [(f.name, converter(f.type, self.as_written)) for f in self.schema]
 
-    def _row(self, found: JsonObject, wanted: list[tuple[str, Any]]) -> list[Any]:
-        if not any(found.has(name, self.as_written) for name in self.known):
-            has = ", ".join(list(found)[:20]) or "nothing"
+    def _row(self, json_object: JsonObject, wanted: list[tuple[str, Any]]) -> list[Any]:
+        if not any(json_object.has(name, self.as_written) for name in self.known):
+            has = ", ".join(list(json_object)[:20]) or "nothing"
             raise ValueError(f"none of the columns {', '.join(self.known[:20])}; it has: {has}")
         values = []
         for name, convert in wanted:
-            value = found.one("column", name, self.as_written)
+            value = json_object.one("column", name, self.as_written)
             try:
                 values.append(None if value is None else convert(value))
             except ValueError as problem:
@@ -258,14 +258,14 @@ def _may_end_arrow(block: bytes) -> bool:
 
 def _objects(raw: bytes, *, lists: bool = True) -> list[JsonObject]:
     """The objects of a line: one, or (with `lists`) those of a list."""
-    found = json.loads(
+    value = json.loads(
         raw.decode("utf-8"),
         object_pairs_hook=JsonObject.of,
         parse_int=JsonNumber,
         parse_float=JsonNumber,
         parse_constant=JsonNumber,
     )
-    objects = found if lists and isinstance(found, list) else [found]
+    objects = value if lists and isinstance(value, list) else [value]
     if not all(isinstance(o, JsonObject) for o in objects) or not objects:
         raise ValueError("no JSON object")
     return objects
@@ -281,7 +281,7 @@ def _why(problem: Exception) -> str:
 
 def _inside(type_: pa.DataType) -> list[str]:
     """The names of all fields inside a type."""
-    fields = [type_.field(at) for at in range(type_.num_fields)]
+    fields = [type_.field(i) for i in range(type_.num_fields)]
     names = [f.name for f in fields] if pa.types.is_struct(type_) else []
     return names + [name for field in fields for name in _inside(field.type)]
 

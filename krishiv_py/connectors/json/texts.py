@@ -25,8 +25,8 @@ def objects(table: pa.Table, names: Sequence[str]) -> pa.ChunkedArray:
     if not table.num_rows:
         return pa.chunked_array([[]], pa.string())
     parts: list[Any] = []
-    for at, name in enumerate(names):
-        parts += [("," if at else "{") + json.dumps(name, ensure_ascii=False) + ":", texts(table.column(name), name)]
+    for i, name in enumerate(names):
+        parts += [("," if i else "{") + json.dumps(name, ensure_ascii=False) + ":", texts(table.column(name), name)]
     return pc.binary_join_element_wise(*(parts or ["{"]), "}", "")
 
 
@@ -52,12 +52,12 @@ def _texts(values: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     if is_.is_boolean(type_) or is_.is_integer(type_) or is_.is_decimal(type_):
         return values.cast(pa.string())
     if is_.is_float32(type_) or is_.is_float64(type_):
-        found = values.cast(pa.string())
-        whole = pc.match_substring_regex(found, "^-?[0-9]+$")  # a reader that asks values for their type shall see a double
-        found = pc.binary_join_element_wise(found, pc.if_else(whole, ".0", ""), "")
+        plain = values.cast(pa.string())
+        whole = pc.match_substring_regex(plain, "^-?[0-9]+$")  # a reader that asks values for their type shall see a double
+        plain = pc.binary_join_element_wise(plain, pc.if_else(whole, ".0", ""), "")
         for text, instead in _NO_NUMBER.items():
-            found = pc.if_else(pc.equal(found, text), instead, found)
-        return found
+            plain = pc.if_else(pc.equal(plain, text), instead, plain)
+        return plain
     if is_.is_string(type_):
         return _quoted(values)
     if is_.is_timestamp(type_):
@@ -83,8 +83,8 @@ def _quoted(values: pa.ChunkedArray) -> pa.ChunkedArray:
     rare = pc.fill_null(pc.match_substring_regex(values, _ESCAPED), False)
     if not pc.any(rare).as_py():
         return pc.binary_join_element_wise('"', values, '"', "")
-    found = [None if v is None else json.dumps(v, ensure_ascii=False) for v in values.to_pylist()]
-    return pa.chunked_array([found], pa.string())
+    quoted = [None if v is None else json.dumps(v, ensure_ascii=False) for v in values.to_pylist()]
+    return pa.chunked_array([quoted], pa.string())
 
 
 def _one(value: Any, type_: pa.DataType) -> str:
@@ -98,12 +98,12 @@ def _plain(value: Any, type_: pa.DataType) -> Any:
     if pa.types.is_struct(type_):
         return {f.name: _plain(value[f.name], f.type) for f in type_}
     if pa.types.is_map(type_):
-        found: dict[str, Any] = {}
+        plain: dict[str, Any] = {}
         for k, v in value:
-            if (key := _name(k, type_.key_type)) in found:
+            if (key := _name(k, type_.key_type)) in plain:
                 raise KeyError(key)
-            found[key] = _plain(v, type_.item_type)
-        return found
+            plain[key] = _plain(v, type_.item_type)
+        return plain
     if isinstance(value, list):
         return [_plain(v, type_.value_type) for v in value]
     if isinstance(value, bytes):

@@ -46,11 +46,11 @@ class JsonObject(dict[str, Any]):
     @classmethod
     def of(cls, pairs: list[tuple[str, Any]]) -> JsonObject:
         """From the pairs as they were written."""
-        found = cls(pairs)
-        if len(found) != len(pairs):
+        json_object = cls(pairs)
+        if len(json_object) != len(pairs):
             names = [name for name, _ in pairs]
-            found.twice = frozenset(name for name in names if names.count(name) > 1)
-        return found
+            json_object.twice = frozenset(name for name in names if names.count(name) > 1)
+        return json_object
 
     def has(self, name: str, as_written: bool) -> bool:
         """Return whether it has a name, maybe twice."""
@@ -123,9 +123,9 @@ def _refuse(value: Any, type_: pa.DataType) -> Any:
 
 def _integer(type_: pa.DataType, value: Any) -> int:
     if isinstance(value, JsonNumber) and _INTEGER.fullmatch(value):
-        found = int(value)
-        if -(1 << (type_.bit_width - 1)) <= found < 1 << (type_.bit_width - 1):
-            return found
+        number = int(value)
+        if -(1 << (type_.bit_width - 1)) <= number < 1 << (type_.bit_width - 1):
+            return number
     return int(_refuse(value, type_))
 
 
@@ -135,15 +135,15 @@ def _float(type_: pa.DataType, value: Any) -> float:
         return _FLOATS[value]
     if not isinstance(value, JsonNumber):
         return float(_refuse(value, type_))
-    found = float(value)
-    if math.isinf(found):
+    number = float(value)
+    if math.isinf(number):
         _refuse(value, type_)
     if type_.bit_width == 32:
         try:
-            struct.pack("f", found)
+            struct.pack("f", number)
         except OverflowError:
-            return math.copysign(math.inf, found)
-    return found
+            return math.copysign(math.inf, number)
+    return number
 
 
 def _text(value: Any) -> str:
@@ -195,14 +195,14 @@ def _list(type_: pa.DataType, as_written: bool, value: Any) -> list[Any]:
 def _struct(type_: pa.DataType, as_written: bool, value: Any) -> dict[str, Any]:
     if not isinstance(value, JsonObject):
         return dict(_refuse(value, type_))
-    found = {}
+    fields = {}
     for field in type_:
         one = value.one("field", field.name, as_written)
         try:
-            found[field.name] = None if one is None else converter(field.type, as_written)(one)
+            fields[field.name] = None if one is None else converter(field.type, as_written)(one)
         except ValueError as problem:
             raise ValueError(f"field {field.name!r}: {problem}") from problem
-    return found
+    return fields
 
 
 def _map(type_: pa.DataType, as_written: bool, value: Any) -> list[tuple[Any, Any]]:

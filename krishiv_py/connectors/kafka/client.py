@@ -82,11 +82,11 @@ def partitions(connection: Connection, topics: Iterable[str], within_s: float, s
     SourceError
         When a topic does not exist, or no broker answers within so many seconds.
     """
-    until, found = time.monotonic() + within_s, []
+    until, partitions = time.monotonic() + within_s, []
     for topic in topics:
         numbers = _metadata(connection, topic, until, so)
-        found += [(topic, number) for number in sorted(numbers)]
-    return found
+        partitions += [(topic, number) for number in sorted(numbers)]
+    return partitions
 
 
 def _metadata(connection: Connection, topic: str, until: float, so: str) -> Mapping[int, Any]:
@@ -121,8 +121,8 @@ def matching(connection: Connection, pattern: str, within_s: float) -> list[str]
     until, own = time.monotonic() + within_s, pattern.startswith("^__")
     while True:
         try:
-            found = admin(connection).list_topics(timeout=min(_ASK_S, max(until - time.monotonic(), 0.1))).topics
-            return sorted(name for name in found if re.match(pattern, name) and (own or not name.startswith("__")))
+            topics = admin(connection).list_topics(timeout=min(_ASK_S, max(until - time.monotonic(), 0.1))).topics
+            return sorted(name for name in topics if re.match(pattern, name) and (own or not name.startswith("__")))
         except kafka().KafkaException as problem:
             if time.monotonic() > until:
                 hint = "see that the broker runs and can be reached, and that security options fit"
@@ -170,7 +170,7 @@ def offsets(connection: Connection, places: Mapping[Place, When], within_s: floa
     while request:
         try:
             answer = admin(connection).list_offsets(request, isolation_level=level, request_timeout=_ASK_S)
-            found = {(p.topic, p.partition): future.result(timeout=_ASK_S + 1).offset for p, future in answer.items()}
+            by_partition = {(p.topic, p.partition): future.result(timeout=_ASK_S + 1).offset for p, future in answer.items()}
             break
         except (module.KafkaException, NoAnswer) as problem:
             if time.monotonic() > until:
@@ -180,9 +180,9 @@ def offsets(connection: Connection, places: Mapping[Place, When], within_s: floa
             _check_partitions(places, there)
     else:
         return {}
-    behind = {place: "latest" for place, offset in found.items() if offset < 0}
-    last = offsets(connection, behind, within_s, uncommitted=uncommitted) if behind else {}  # type: ignore[arg-type]  # a literal
-    return {place: last.get(place, offset) for place, offset in found.items()}
+    without_offset = {place: "latest" for place, offset in by_partition.items() if offset < 0}
+    last = offsets(connection, without_offset, within_s, uncommitted=uncommitted) if without_offset else {}  # type: ignore[arg-type]  # a literal
+    return {place: last.get(place, offset) for place, offset in by_partition.items()}
 
 
 def _reads_committed(connection: Connection) -> bool:
@@ -224,14 +224,14 @@ def identities(connection: Connection, topics: Iterable[str], within_s: float) -
     while True:
         try:
             answer = admin(connection).describe_topics(module.TopicCollection(names), request_timeout=_ASK_S)
-            found = {topic: future.result(timeout=_ASK_S + 1).topic_id for topic, future in answer.items()}
+            ids = {topic: future.result(timeout=_ASK_S + 1).topic_id for topic, future in answer.items()}
             break
         except (module.KafkaException, NoAnswer) as problem:
             if time.monotonic() > until:
                 raise connection.failed("the topics are not told", problem, "see that the broker runs") from None
             partitions(connection, names, max(until - time.monotonic(), 0.1))
             time.sleep(0.1)
-    known = {topic: id_ for topic, id_ in found.items() if id_ is not None}
+    known = {topic: id_ for topic, id_ in ids.items() if id_ is not None}
     return {
         topic: str(id_) for topic, id_ in known.items() if id_.get_most_significant_bits() or id_.get_least_significant_bits()
     }
@@ -251,7 +251,7 @@ def _new_committer(connection: Connection, group: str) -> Any:
 _committer = PooledClients(_new_committer, end=lambda consumer: consumer.close())
 
 
-def commit(connection: Connection, group: str, found: Offsets) -> None:
+def commit(connection: Connection, group: str, offsets: Offsets) -> None:
     """Commit offsets in the name of a group, in the background: only monitors read them."""
     module = kafka()
     try:
@@ -263,4 +263,4 @@ def commit(connection: Connection, group: str, found: Offsets) -> None:
         )
         return
     consumer.poll(0)
-    consumer.commit(offsets=[module.TopicPartition(*place, offset) for place, offset in found.items()], asynchronous=True)
+    consumer.commit(offsets=[module.TopicPartition(*place, offset) for place, offset in offsets.items()], asynchronous=True)

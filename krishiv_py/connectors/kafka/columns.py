@@ -27,7 +27,7 @@ def meta_type(what: Meta, key_format: KeyFormat) -> pa.DataType:
     return types[what]
 
 
-def meta_column(what: Meta, type_: pa.DataType, found: Sequence[Any], topic: str, partition: int) -> pa.Array:
+def meta_column(what: Meta, type_: pa.DataType, values: Sequence[Any], topic: str, partition: int) -> pa.Array:
     """A column of messages.
 
     Raises
@@ -36,16 +36,16 @@ def meta_column(what: Meta, type_: pa.DataType, found: Sequence[Any], topic: str
         For a key that is not a text.
     """
     if what == "key":
-        return _keys([m.key() for m in found], type_)
+        return _keys([m.key() for m in values], type_)
     if what == "timestamp":
-        return pa.array([_ms(m) for m in found], pa.int64()).cast(pa.timestamp("ms", "UTC")).cast(type_)
+        return pa.array([_ms(m) for m in values], pa.int64()).cast(pa.timestamp("ms", "UTC")).cast(type_)
     if what == "headers":
-        named = [[{"name": n, "value": v} for n, v in m.headers() or ()] for m in found]
+        named = [[{"name": n, "value": v} for n, v in m.headers() or ()] for m in values]
         return pa.array(named, type_)
     if what == "offset":
-        return pa.array([m.offset() for m in found], type_)
+        return pa.array([m.offset() for m in values], type_)
     texts: dict[Meta, Any] = {"topic": topic, "partition": partition, "source": f"{topic}-{partition}"}
-    return pa.repeat(pa.scalar(texts[what], type_), len(found))
+    return pa.repeat(pa.scalar(texts[what], type_), len(values))
 
 
 def _keys(keys: list[bytes | None], type_: pa.DataType) -> pa.Array:
@@ -54,7 +54,7 @@ def _keys(keys: list[bytes | None], type_: pa.DataType) -> pa.Array:
     return pa.array([None if k is None else k.decode() for k in keys], type_)
 
 
-def _ms(found: Any) -> int | None:
+def _ms(value: Any) -> int | None:
     """Return when a record was written; None if its writer told no time."""
-    kind, at_ms = found.timestamp()
+    kind, at_ms = value.timestamp()
     return None if kind == 0 else at_ms

@@ -30,17 +30,17 @@ def _consumer(connection: Connection) -> Iterator[Any]:
     """A consumer for the time of the body, for nobody else."""
     waiting = _idle.setdefault((connection, os.getpid()), [])
     try:
-        found = waiting.pop()
+        consumer = waiting.pop()
     except IndexError:
-        found = _connected(connection)
+        consumer = _connected(connection)
     try:
-        yield found
+        yield consumer
     finally:
-        found.unassign()
+        consumer.unassign()
         if len(waiting) < _KEPT:
-            waiting.append(found)
+            waiting.append(consumer)
         else:
-            found.close()
+            consumer.close()
 
 
 def _connected(connection: Connection) -> Any:
@@ -84,39 +84,41 @@ def records(
     module, where = kafka(), f"{topic}, partition {partition}"
     with _consumer(connection) as consumer:
         consumer.assign([module.TopicPartition(topic, partition, begin)])
-        at, until, look = begin, time.monotonic() + within_s, time.monotonic() + _LOOK_S
-        while at < end:
-            found = consumer.consume(min(CHUNK, end - at), timeout=_WAIT_S)
-            kept = [m for m in found if m.error() is None]
+        position, until, look = begin, time.monotonic() + within_s, time.monotonic() + _LOOK_S
+        while position < end:
+            messages = consumer.consume(min(CHUNK, end - position), timeout=_WAIT_S)
+            kept = [m for m in messages if m.error() is None]
             if kept:
-                at = kept[-1].offset() + 1
+                position = kept[-1].offset() + 1
                 while kept and kept[-1].offset() >= end:
                     kept.pop()
             if kept:
                 yield kept
-            if len(kept) < len(found):
-                for message in found:
+            if len(kept) < len(messages):
+                for message in messages:
                     error = message.error()
                     if error is not None and error.code() == module.KafkaError._PARTITION_EOF:
-                        at = max(at, message.offset())
+                        position = max(position, message.offset())
                     elif error is not None and pass_over and _is_expired(error):
-                        at = _passed_over(consumer, where, module.TopicPartition(topic, partition), at, end, within_s)
+                        position = _passed_over(
+                            consumer, where, module.TopicPartition(topic, partition), position, end, within_s
+                        )
                     elif error is not None and may_go and error.code() in _unknown():
-                        _warn_gone(where, end - at)
+                        _warn_gone(where, end - position)
                         return
                     elif error is not None:
-                        _check(connection, error, where, at, end)
-            if found:
+                        _check(connection, error, where, position, end)
+            if messages:
                 until, look = time.monotonic() + within_s, time.monotonic() + _LOOK_S
             elif may_go and time.monotonic() > look:  # librdkafka does not say for half a minute that a topic is unknown
                 look = time.monotonic() + _LOOK_S
                 if _has_gone(connection, topic):
-                    _warn_gone(where, end - at)
+                    _warn_gone(where, end - position)
                     return
             elif time.monotonic() > until:
                 raise SourceError(
                     "records of a topic do not come",
-                    got=f"{where}, offsets {at} to {end}, for {within_s:g} s",
+                    got=f"{where}, offsets {position} to {end}, for {within_s:g} s",
                     then="the batch cannot be finished",
                     hint="see to the broker, then start the query again: it goes on with this batch",
                 )
@@ -137,8 +139,8 @@ def _unknown() -> tuple[Any, ...]:
     return codes.UNKNOWN_TOPIC_OR_PART, codes._UNKNOWN_TOPIC, codes._UNKNOWN_PARTITION
 
 
-def _warn_gone(where: str, lost: int) -> None:
-    warnings.warn(f"topic {where} has gone before it was read: {lost} offsets are lost", RuntimeWarning, stacklevel=2)
+def _warn_gone(where: str, missing: int) -> None:
+    warnings.warn(f"topic {where} has gone before it was read: {missing} offsets are lost", RuntimeWarning, stacklevel=2)
 
 
 def _is_expired(error: Any) -> bool:
@@ -146,7 +148,7 @@ def _is_expired(error: Any) -> bool:
     return bool(error.code() in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE))
 
 
-def _passed_over(consumer: Any, where: str, place: Any, at: int, end: int, within_s: float) -> int:
+def _passed_over(consumer: Any, where: str, place: Any, position: int, end: int, within_s: float) -> int:
     """Go on with the first record that is kept; its offset.
 
     Raises
@@ -157,30 +159,30 @@ def _passed_over(consumer: Any, where: str, place: Any, at: int, end: int, withi
     try:
         first, _ = consumer.get_watermark_offsets(place, timeout=within_s)
     except kafka().KafkaException:
-        first = at
-    if first <= at:
-        raise expired(where, f"offset {at} of a batch up to {end}")
-    warn_passed(where, min(first, end) - at, first)
+        first = position
+    if first <= position:
+        raise expired(where, f"offset {position} of a batch up to {end}")
+    warn_passed(where, min(first, end) - position, first)
     place.offset = first
     consumer.assign([place])
     return int(first)
 
 
-def warn_passed(where: str, lost: int, first: int) -> None:
+def warn_passed(where: str, missing: int, first: int) -> None:
     """Say that records expired and are passed over."""
     warnings.warn(
-        f"records of topic {where} expired before they were read: {lost} offsets are passed over, the next one is {first}. "
+        f"records of topic {where} expired before they were read: {missing} offsets are passed over, the next one is {first}. "
         "Hint: keep records for longer",
         RuntimeWarning,
         stacklevel=3,
     )
 
 
-def _check(connection: Connection, error: Any, where: str, at: int, end: int) -> None:
+def _check(connection: Connection, error: Any, where: str, position: int, end: int) -> None:
     """Raise what will not pass by itself."""
     codes = kafka().KafkaError
     if _is_expired(error):
-        raise expired(where, f"offset {at} of a batch up to {end}")
+        raise expired(where, f"offset {position} of a batch up to {end}")
     if error.fatal() or error.code() in (
         *_unknown(),
         codes.TOPIC_AUTHORIZATION_FAILED,
@@ -189,7 +191,7 @@ def _check(connection: Connection, error: Any, where: str, at: int, end: int) ->
     ):
         raise SourceError(
             "a topic can no longer be read",
-            got=f"{where}, offset {at}: {connection.clean(error.str())}",
+            got=f"{where}, offset {position}: {connection.clean(error.str())}",
             then="the batch cannot be finished",
             hint="put the topic or the right to read it back, then start the query again; or begin with a new checkpoint",
         )

@@ -24,7 +24,7 @@ class PooledClients:
     def __init__(self, make: Callable[..., Any], end: Callable[[Any], object] | None = None, idle_s: float = IDLE_S) -> None:
         self._make, self._end, self._idle_s = make, end, idle_s
         self._lock = threading.Lock()
-        self._found: dict[tuple[int, tuple[Hashable, ...]], tuple[Any, float]] = {}
+        self._clients: dict[tuple[int, tuple[Hashable, ...]], tuple[Any, float]] = {}
         self._watched: set[int] = set()
         """Processes in which a timer runs."""
 
@@ -32,8 +32,8 @@ class PooledClients:
         """The client that was made of `key`, or a new one."""
         process = os.getpid()
         with self._lock:
-            client = self._found[process, key][0] if (process, key) in self._found else self._make(*key)
-            self._found[process, key] = client, time.monotonic()
+            client = self._clients[process, key][0] if (process, key) in self._clients else self._make(*key)
+            self._clients[process, key] = client, time.monotonic()
             if process not in self._watched:
                 self._watched.add(process)
                 self._look_again(self._idle_s)
@@ -48,8 +48,8 @@ class PooledClients:
         """End what was unused for too long; come back when the next may be."""
         process, now = os.getpid(), time.monotonic()
         with self._lock:
-            own = {key: used for key, (_, used) in self._found.items() if key[0] == process}
-            unused = [self._found.pop(key)[0] for key, used in own.items() if now - used >= self._idle_s]
+            own = {key: used for key, (_, used) in self._clients.items() if key[0] == process}
+            unused = [self._clients.pop(key)[0] for key, used in own.items() if now - used >= self._idle_s]
             if left := [used for used in own.values() if now - used < self._idle_s]:
                 self._look_again(min(left) + self._idle_s - now)
             else:

@@ -165,12 +165,12 @@ def _pattern(topics: object) -> str | None:
 
 
 def _matching(reached: Connection, pattern: str, within_s: float) -> tuple[str, ...]:
-    found = matching(reached, pattern, within_s)
-    if not found:
+    topics = matching(reached, pattern, within_s)
+    if not topics:
         hint = "make a topic first, or see how their names are written and whether you may read them"
         got = f"{pattern} at {reached.servers}"
         raise SourceError("no topic fits the pattern", got=got, hint=hint)
-    return tuple(found)
+    return tuple(topics)
 
 
 def _topics(topics: object) -> tuple[str, ...]:
@@ -256,15 +256,15 @@ def _keys(key: object, key_format: KeyFormat, key_schema: object, avro_key_schem
 def _values(schema: object, value_format: ValueFormat, messages: MessageType | None) -> pa.Schema:
     """The columns of the value."""
     if value_format == "bytes":
-        found = pa.schema([pa.field("value", pa.binary())]) if schema is None else as_schema(schema)
-        if len(found) != 1 or not pa.types.is_binary(found.field(0).type):
+        columns = pa.schema([pa.field("value", pa.binary())]) if schema is None else as_schema(schema)
+        if len(columns) != 1 or not pa.types.is_binary(columns.field(0).type):
             hint = 'leave `schema` out, or name the column: schema="body binary"'
-            raise SchemaError("bytes are one column", got=shown(found), hint=hint)
-        return found
+            raise SchemaError("bytes are one column", got=shown(columns), hint=hint)
+        return columns
     if messages is not None:
-        found = as_schema(protobuf.known_columns(messages) if schema is None else schema)
-        protobuf.fields_of(messages, found)
-        return found
+        columns = as_schema(protobuf.known_columns(messages) if schema is None else schema)
+        protobuf.fields_of(messages, columns)
+        return columns
     if schema is None:
         hint = 'pass schema="user_id bigint, event_time timestamp"'
         raise SchemaError(f"{value_format} values need a schema", got="None", hint=hint)

@@ -38,27 +38,27 @@ def rows(
     fetched = records(
         source.connection, topic, partition, begin, end, source.within_s, pass_over=pass_over, may_go=source.may_go
     )
-    for found in _pieces(source, fetched):
-        decoded = None if decode is None else decode([m.value() for m in found])
+    for messages in _pieces(source, fetched):
+        decoded = None if decode is None else decode([m.value() for m in messages])
         bad = dict(decoded.bad) if decoded is not None else {}
-        bad |= _bad_keys(source, found, columns, bad)
-        keys, bad_keys = _decoded_keys(source, [m.key() for m in found], columns)
+        bad |= _bad_keys(source, messages, columns, bad)
+        keys, bad_keys = _decoded_keys(source, [m.key() for m in messages], columns)
         bad = bad_keys | bad
         if bad:
-            keep = pa.array([at not in bad for at in range(len(found))])
+            keep = pa.array([i not in bad for i in range(len(messages))])
             keys = {name: array.filter(keep) for name, array in keys.items()}
-            for at in sorted(bad):
-                m = found[at]
+            for i in sorted(bad):
+                m = messages[i]
                 yield Malformed(
-                    topic=topic, partition=partition, offset=m.offset(), key=m.key(), value=m.value(), problem=bad[at]
+                    topic=topic, partition=partition, offset=m.offset(), key=m.key(), value=m.value(), problem=bad[i]
                 )
-            decoded = _without(decoded, bad, len(found))
-            found = [m for at, m in enumerate(found) if at not in bad]
-        if found:
+            decoded = _without(decoded, bad, len(messages))
+            messages = [m for i, m in enumerate(messages) if i not in bad]
+        if messages:
             arrays = {name: decoded.batch.column(name) for name in wanted} if decoded is not None else {}
             for what, name in source.meta:
                 if name in columns:
-                    keys[name] = meta_column(what, source.schema.field(name).type, found, topic, partition)
+                    keys[name] = meta_column(what, source.schema.field(name).type, messages, topic, partition)
             for name, decoded_key in keys.items():
                 arrays[name] = (
                     decoded_key if decoded is None or decoded.counts is None else _repeated(decoded_key, decoded.counts)
@@ -69,18 +69,18 @@ def rows(
 
 def _pieces(source: KafkaSource, chunks: Iterator[list[Any]]) -> Iterator[list[Any]]:
     """Chunks of records; of Arrow, where a record is many rows, no more bytes at a time than fit into memory well."""
-    for found in chunks:
+    for messages in chunks:
         if source.value_format != "arrow":
-            yield found
+            yield messages
             continue
         begin, size = 0, 0
-        for at, m in enumerate(found):
+        for i, m in enumerate(messages):
             size += len(m.value() or b"")
             if size > _PIECE:
-                yield found[begin : at + 1]
-                begin, size = at + 1, 0
-        if begin < len(found):
-            yield found[begin:]
+                yield messages[begin : i + 1]
+                begin, size = i + 1, 0
+        if begin < len(messages):
+            yield messages[begin:]
 
 
 def _repeated(column: pa.Array, counts: npt.NDArray[np.int64]) -> pa.Array:
@@ -117,7 +117,7 @@ def _decoded_keys(
     if not wanted:
         return {}, {}
     schema = pa.schema([source.schema.field(name) for name in wanted])
-    places = [at for at, key in enumerate(keys) if key is not None]
+    places = [i for i, key in enumerate(keys) if key is not None]
     there = [key for key in keys if key is not None]
     if source.key_format == "avro":
         registry = source.registry if source.avro_key_schema is None else None
@@ -125,27 +125,27 @@ def _decoded_keys(
         decoded = avro.decode_avro(schema, registry, source.avro_key_schema, there, single=single)
     else:
         decoded = decode_json(schema, source.key_known, there)
-    bad = {places[at]: f"its key: {why}" for at, why in decoded.bad}
+    bad = {places[i]: f"its key: {why}" for i, why in decoded.bad}
     rows: list[int | None] = [None] * len(keys)
-    for row, at in enumerate(at for at in places if at not in bad):
-        rows[at] = row
+    for row, i in enumerate(i for i in places if i not in bad):
+        rows[i] = row
     taken = decoded.batch.take(pa.array(rows, pa.int64()))
     return {name: taken.column(name) for name in wanted}, bad
 
 
-def _bad_keys(source: KafkaSource, found: list[Any], columns: tuple[str, ...], known: dict[int, str]) -> dict[int, str]:
+def _bad_keys(source: KafkaSource, messages: list[Any], columns: tuple[str, ...], known: dict[int, str]) -> dict[int, str]:
     """Keys that are not text, where the text is read."""
     if source.key_format != "string" or not any(what == "key" and name in columns for what, name in source.meta):
         return {}
     bad = {}
-    for at, m in enumerate(found):
+    for i, m in enumerate(messages):
         key = m.key()
-        if key is None or at in known or key.isascii():
+        if key is None or i in known or key.isascii():
             continue
         try:
             key.decode()
         except UnicodeDecodeError as problem:
-            bad[at] = f"its key is not UTF-8 at byte {problem.start + 1}"
+            bad[i] = f"its key is not UTF-8 at byte {problem.start + 1}"
     return bad
 
 
@@ -153,8 +153,8 @@ def _without(decoded: Decoded | None, bad: dict[int, str], n: int) -> Decoded | 
     """The rows without those of records that are bad for another reason than their value."""
     if decoded is None or len(bad) == len(decoded.bad):
         return decoded
-    values = {at for at, _ in decoded.bad}
-    kept = np.array([at not in bad for at in range(n) if at not in values], np.bool_)
+    values = {i for i, _ in decoded.bad}
+    kept = np.array([i not in bad for i in range(n) if i not in values], np.bool_)
     counts = decoded.counts
     whole = kept if counts is None else np.repeat(kept, counts)
     return Decoded(pc.filter(decoded.batch, pa.array(whole)), decoded.bad, None if counts is None else counts[kept])

@@ -53,14 +53,14 @@ class TokenCallback:
         """Return a token. What goes wrong is noted, for librdkafka does not say it; its text may hold a secret."""
         _failed.pop(self.name, None)
         try:
-            found = self.call(config)
+            token = self.call(config)
         except RAISED as problem:
             _failed[self.name] = f"it raised {type(problem).__name__}"
             raise
-        _failed[self.name] = _token_problem(found)
+        _failed[self.name] = _token_problem(token)
         if _failed[self.name]:
             raise ValueError(_failed[self.name])
-        return found
+        return token
 
     @property
     def problem(self) -> str:
@@ -71,10 +71,10 @@ class TokenCallback:
 _failed: dict[str, str] = {}
 
 
-def _token_problem(found: object) -> str:
-    if not isinstance(found, tuple) or not 2 <= len(found) <= 4 or not isinstance(found[0], str):
-        return f"it returned {type(found).__name__} in place of (token, seconds since the epoch)"
-    ends = found[1]
+def _token_problem(given: object) -> str:
+    if not isinstance(given, tuple) or not 2 <= len(given) <= 4 or not isinstance(given[0], str):
+        return f"it returned {type(given).__name__} in place of (token, seconds since the epoch)"
+    ends = given[1]
     if isinstance(ends, bool) or not isinstance(ends, (int, float)) or not ends > 0:
         return "the end of its token is not a number of seconds since the epoch"
     return "the end of its token is not in seconds since the epoch: divide milliseconds by 1000" if ends > _FAR_S else ""
@@ -100,9 +100,9 @@ class Connection:
 
     def config(self, **more: str) -> dict[str, Any]:
         """All of it as librdkafka takes it; underscores in the names of `more` are dots."""
-        found = {name.replace("_", "."): value for name, value in more.items()}
+        settings = {name.replace("_", "."): value for name, value in more.items()}
         tokens = {} if self.oauth is None else {"oauth_cb": self.oauth}
-        return {"log_level": "0", **found, **dict(self.settings), **tokens, "bootstrap.servers": self.servers}
+        return {"log_level": "0", **settings, **dict(self.settings), **tokens, "bootstrap.servers": self.servers}
 
     def clean(self, text: str) -> str:
         """A `text` of librdkafka without values of secret settings."""
@@ -180,7 +180,7 @@ def connection(servers: object, options: object, *, oauth: bool = False) -> Conn
             got=shown(type(options).__name__),
             hint='write options={"security.protocol": "SSL"}',
         )
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     tokens: TokenCallback | None = None
     for key, value in options.items():
         name = a_text(key, "options", 'write options={"security.protocol": "SSL"}')
@@ -194,10 +194,10 @@ def connection(servers: object, options: object, *, oauth: bool = False) -> Conn
             got = type(value).__name__  # the value may be a secret
             hint = "pass a text, a number, True or False"
             raise PlanError(f"the option {name!r} has no such value", got=got, hint=hint)
-        found[name] = str(value).lower() if isinstance(value, bool) else str(value)
+        settings[name] = str(value).lower() if isinstance(value, bool) else str(value)
     if tokens is not None:
-        _add_mechanism(found)
-    return Connection(address, tuple(sorted(found.items())), tokens)
+        _add_mechanism(settings)
+    return Connection(address, tuple(sorted(settings.items())), tokens)
 
 
 def _tokens(value: object) -> TokenCallback:
@@ -208,12 +208,12 @@ def _tokens(value: object) -> TokenCallback:
     return TokenCallback(value)
 
 
-def _add_mechanism(found: dict[str, str]) -> None:
+def _add_mechanism(settings: dict[str, str]) -> None:
     """Complete settings that a function for tokens needs, and refuse others, under which nobody would call it."""
-    kinds = [found[name] for name in ("sasl.mechanism", "sasl.mechanisms") if name in found]
-    protocol = found.setdefault("security.protocol", "SASL_SSL")
+    kinds = [settings[name] for name in ("sasl.mechanism", "sasl.mechanisms") if name in settings]
+    protocol = settings.setdefault("security.protocol", "SASL_SSL")
     if not kinds:
-        found["sasl.mechanism"] = "OAUTHBEARER"
+        settings["sasl.mechanism"] = "OAUTHBEARER"
     wrong = next((kind for kind in kinds if kind.upper() != "OAUTHBEARER"), None) or (
         None if protocol.upper().startswith("SASL_") else protocol
     )

@@ -40,8 +40,8 @@ class _Search:
     def before(self, at_ms: int) -> Offsets:
         """Return up to where each partition is read by a batch that ends at this time."""
         if at_ms not in self.known:
-            found = self.at_time(at_ms)
-            self.known[at_ms] = {p: min(max(found.get(p, end), begin), end) for p, (begin, end) in self.ranges.items()}
+            offsets = self.at_time(at_ms)
+            self.known[at_ms] = {p: min(max(offsets.get(p, end), begin), end) for p, (begin, end) in self.ranges.items()}
         return self.known[at_ms]
 
     def size(self, upto: Offsets) -> int:
@@ -74,8 +74,8 @@ class _Search:
         Times are halved always from the same bounds on, to the millisecond if it must be. Records of a millisecond in which a
         batch gets full are shared out.
         """
-        for at in (0, self.until_ms):
-            self.known[at] = {p: ends[at > 0] for p, ends in self.ranges.items()}
+        for time_ms in (0, self.until_ms):
+            self.known[time_ms] = {p: ends[time_ms > 0] for p, ends in self.ranges.items()}
         low, high = self._halved(0, self.until_ms)
         upto, n = self.before(low), self.size(self.before(low))
         if 2 * n < self.most:
@@ -124,8 +124,8 @@ def in_time_order(
     search = _Search(ranges, most, at_time, 1 << max(limit_ms, 1).bit_length())
     if last is not None:
         search.look_near(last)
-    at_ms, found = search.run()
-    return found, TimeCut(at_ms, max(at_ms - last.at_ms if last is not None else 1, 1))
+    at_ms, offsets = search.run()
+    return offsets, TimeCut(at_ms, max(at_ms - last.at_ms if last is not None else 1, 1))
 
 
 def shares(ranges: dict[Place, tuple[int, int]], most: int | None) -> dict[Place, tuple[int, int]]:
@@ -137,10 +137,10 @@ def shares(ranges: dict[Place, tuple[int, int]], most: int | None) -> dict[Place
     waiting = sum(end - begin for begin, end in ranges.values())
     if most is None or waiting <= most:
         return ranges
-    found, seen, given = {}, 0, 0
+    taken, seen, given = {}, 0, 0
     for place, (begin, end) in ranges.items():
         seen += end - begin
         upto = seen * most // waiting  # of all so far: what is cut off a share goes to a later one
-        found[place] = (begin, begin + upto - given)
+        taken[place] = (begin, begin + upto - given)
         given = upto
-    return found
+    return taken

@@ -189,8 +189,8 @@ class KafkaSink(TransactionalSink):
     def last_committed(self, batch: OutputBatch) -> int | None:
         """Connect, and read the note of the last transaction of this query and output of `batch`."""
         self._check(batch.schema)
-        at = (batch.query_id, batch.output)
-        if (before := self._outputs.pop(at, None)) is not None:
+        writer_id = (batch.query_id, batch.output)
+        if (before := self._outputs.pop(writer_id, None)) is not None:
             before.writer.close()
         columns = self._columns(batch.schema)
         described = pa.schema([batch.schema.field(name) for name in columns])
@@ -198,7 +198,7 @@ class KafkaSink(TransactionalSink):
         exactly = self._guarantee == "exactly_once"
         writer = Writer(self._connection, self.topic, f"krishiv-{batch.query_id}-{batch.output}", exactly, self._within_s)
         writer.open()
-        self._outputs[at] = _Output(writer, columns, encode)
+        self._outputs[writer_id] = _Output(writer, columns, encode)
         return writer.last() if exactly else None
 
     def write_tables(self, batch: OutputBatch, tables: Sequence[pa.Table]) -> None:
@@ -283,9 +283,9 @@ class KafkaSink(TransactionalSink):
         columns = [[(name, v) for v in encoding.as_bytes(_text(table.column(c), c))] for name, c in self._headers]
         more: list[tuple[Any, ...]] = list(zip(*columns, strict=True)) if columns else [()] * n
         return [
-            (None if ops[at] == "-D" else values[at], keys[at], [*own, ("krishiv-row", b"%d" % (first + at)), *more[at]])
-            for at in range(n)
-            if ops[at] != "-U" or not self._upsert
+            (None if ops[i] == "-D" else values[i], keys[i], [*own, ("krishiv-row", b"%d" % (first + i)), *more[i]])
+            for i in range(n)
+            if ops[i] != "-U" or not self._upsert
         ]
 
     def _streams(self, batch: OutputBatch, table: pa.Table, first: int) -> list[Message]:

@@ -125,20 +125,20 @@ class KafkaSource(Source):
         if last is None:
             return self._first()
         assert isinstance(last, dict)
-        at, ends = _noted(last["at"]), _noted(last["ends"]) if "ends" in last else None
+        begin, ends = _noted(last["at"]), _noted(last["ends"]) if "ends" in last else None
         ids: Any = last.get("ids", {})  # checkpoints of versions before did not note them
         if self.pattern is None:
-            return self._next(at, ends, ids, always=False)
+            return self._next(begin, ends, ids, always=False)
         try:
-            return self._next_of_those_there(at, ends, ids)
+            return self._next_of_those_there(begin, ends, ids)
         except NoTopicError:  # one went since the topics were listed
             self._looked.at_s = float("-inf")
-            return self._next_of_those_there(at, ends, ids)
+            return self._next_of_those_there(begin, ends, ids)
 
-    def _next_of_those_there(self, at: Offsets, ends: Offsets | None, ids: Mapping[str, str]) -> Planned | None:
+    def _next_of_those_there(self, begin: Offsets, ends: Offsets | None, ids: Mapping[str, str]) -> Planned | None:
         """Plan over the topics of the pattern that are there. The positions of others stay, in case they come back."""
         there = {topic for topic, _ in self._places()}
-        gone = {topic for topic, _ in at} - there
+        gone = {topic for topic, _ in begin} - there
         for topic in sorted(gone - self._looked.gone):
             warnings.warn(
                 f"the topic {topic} has gone: what it held and was not read is lost. Hint: the query goes on with the other "
@@ -147,8 +147,8 @@ class KafkaSource(Source):
                 stacklevel=2,
             )
         self._looked.gone = gone
-        found = identities(self.connection, sorted(there & {topic for topic, _ in at}), self.within_s)
-        again = {topic for topic, one in found.items() if ids.get(topic, one) != one}
+        ids_now = identities(self.connection, sorted(there & {topic for topic, _ in begin}), self.within_s)
+        again = {topic for topic, one in ids_now.items() if ids.get(topic, one) != one}
         if again and self.on_lost == "fail":
             raise _made_again(min(again), "its offsets mean other records than those that were read")
         for topic in sorted(again):
@@ -158,8 +158,8 @@ class KafkaSource(Source):
                 RuntimeWarning,
                 stacklevel=2,
             )
-        read = {place: offset for place, offset in at.items() if place[0] in there - again}
-        kept = {place: offset for place, offset in at.items() if place[0] in gone}
+        read = {place: offset for place, offset in begin.items() if place[0] in there - again}
+        kept = {place: offset for place, offset in begin.items() if place[0] in gone}
         planned = self._next(read, ends, {topic: one for topic, one in ids.items() if topic not in again | gone}, always=False)
         if planned is None or not kept:
             return planned
@@ -170,23 +170,23 @@ class KafkaSource(Source):
 
     def _first(self) -> Planned | None:
         places = self._places()
-        at = resolved(self.connection, self.starting, places, "starting", self.within_s)
+        begin = resolved(self.connection, self.starting, places, "starting", self.within_s)
         if self.ending is not None:
             wait_for_commits(self.connection, places, self.within_s)
         ends = None if self.ending is None else resolved(self.connection, self.ending, places, "ending", self.within_s)
-        for offsets_, name in ((at, "starting"), (ends or {}, "ending")):
+        for offsets_, name in ((begin, "starting"), (ends or {}, "ending")):
             self._exist(offsets_, name)
-        self._in_order(at, ends or {})
-        return self._next(at, ends, {}, always=True)
+        self._in_order(begin, ends or {})
+        return self._next(begin, ends, {}, always=True)
 
-    def _in_order(self, at: Offsets, ends: Offsets) -> None:
+    def _in_order(self, begin: Offsets, ends: Offsets) -> None:
         """Refuse an end before the beginning; behind records that have expired, "earliest" may be."""
         for place, end in ends.items():
             start = dict(self.starting).get(place, "earliest") if isinstance(self.starting, tuple) else self.starting
-            if start != "earliest" and at[place] > end:
+            if start != "earliest" and begin[place] > end:
                 raise SourceError(
                     "`ending` lies before `starting`",
-                    got=f"{place[0]}, partition {place[1]}: from offset {at[place]} to {end}",
+                    got=f"{place[0]}, partition {place[1]}: from offset {begin[place]} to {end}",
                     hint="see which of the two is meant otherwise",
                 )
 
@@ -201,44 +201,48 @@ class KafkaSource(Source):
                     hint=f'use at most {latest[place]}, or "latest"',
                 )
 
-    def _next(self, at: Offsets, ends: Offsets | None, ids: Mapping[str, str], *, always: bool) -> Planned | None:
+    def _next(self, positions: Offsets, ends: Offsets | None, ids: Mapping[str, str], *, always: bool) -> Planned | None:
         bounds = dict(self.until) if self.until is not None else ends
-        known = list(at)
+        known = list(positions)
         if ends is not None:
-            ends = {place: end for place, end in ends.items() if place in at}
+            ends = {place: end for place, end in ends.items() if place in positions}
         else:
-            new = [place for place in self._places() if place not in at]
-            at = {**at, **offsets(self.connection, dict.fromkeys(new, "earliest"), self.within_s)}
-        latest = offsets(self.connection, dict.fromkeys(at, "latest"), self.within_s)
-        goals = latest if bounds is None else {p: max(min(latest[p], bounds.get(p, at[p])), at[p]) for p in at}
+            new = [place for place in self._places() if place not in positions]
+            positions = {**positions, **offsets(self.connection, dict.fromkeys(new, "earliest"), self.within_s)}
+        latest = offsets(self.connection, dict.fromkeys(positions, "latest"), self.within_s)
+        goals = (
+            latest if bounds is None else {p: max(min(latest[p], bounds.get(p, positions[p])), positions[p]) for p in positions}
+        )
         self._looked.latest = goals
-        at = self._kept(at if ends is None else {p: max(o, ends.get(p, o)) for p, o in at.items()}, at, latest, goals)
-        ranges = self._shared({p: (at[p], max(goals[p], at[p])) for p in at})
+        positions = self._kept(
+            positions if ends is None else {p: max(o, ends.get(p, o)) for p, o in positions.items()}, positions, latest, goals
+        )
+        ranges = self._shared({p: (positions[p], max(goals[p], positions[p])) for p in positions})
         full = [(place, begin, end) for place, (begin, end) in ranges.items() if end > begin]
-        if not full and not (always or len(at) > len(known)):
+        if not full and not (always or len(positions) > len(known)):
             return None
         shown = full or [(place, begin, begin) for place, (begin, _) in ranges.items()][:1]
-        topics = sorted({topic for topic, _ in at})
-        found = identities(self.connection, topics, self.within_s)  # after the offsets, so these are of the same topics
+        topics = sorted({topic for topic, _ in positions})
+        ids_now = identities(self.connection, topics, self.within_s)  # after the offsets, so these are of the same topics
         for topic, known_id in ids.items():
-            if found.get(topic, known_id) != known_id:
+            if ids_now.get(topic, known_id) != known_id:
                 raise _made_again(topic, "its offsets mean other records than those that were read")
-        position: dict[str, Any] = {"at": _written({p: end for p, (_, end) in ranges.items()}), "ids": {**ids, **found}}
+        position: dict[str, Any] = {"at": _written({p: end for p, (_, end) in ranges.items()}), "ids": {**ids, **ids_now}}
         if ends is not None:
             position["ends"] = _written(ends)
-        return Planned(position, [[topic, number, begin, end, found.get(topic)] for (topic, number), begin, end in shown])
+        return Planned(position, [[topic, number, begin, end, ids_now.get(topic)] for (topic, number), begin, end in shown])
 
-    def _kept(self, needed: Offsets, at: Offsets, latest: Offsets, goals: Offsets) -> Offsets:
+    def _kept(self, needed: Offsets, begin: Offsets, latest: Offsets, goals: Offsets) -> Offsets:
         """Return where to go on: what has expired before it was read is an error, or is passed over with a warning.
 
         Each partition must reach to what is `needed` of it.
         """
-        unread = [p for p in at if goals[p] > at[p]]
+        unread = [p for p in begin if goals[p] > begin[p]]
         earliest = offsets(self.connection, dict.fromkeys(unread, "earliest"), self.within_s) if unread else {}
-        gone = {p: first for p, first in earliest.items() if first > at[p]}
+        gone = {p: first for p, first in earliest.items() if first > begin[p]}
         back = {p: end for p, end in latest.items() if end < needed[p]}
         if not gone and not back:
-            return at
+            return begin
         place, to = next(iter((gone or back).items()))
         where = f"{place[0]}, partition {place[1]}"
         if back and not gone:
@@ -249,9 +253,9 @@ class KafkaSource(Source):
                 hint="begin with a new checkpoint",
             )
         if self.on_lost == "fail":
-            raise reading.expired(where, f"offset {at[place]} is next, and the first one kept is {to}")
-        reading.warn_passed(where, sum(first - at[p] for p, first in gone.items()), to)
-        return {**at, **gone}
+            raise reading.expired(where, f"offset {begin[place]} is next, and the first one kept is {to}")
+        reading.warn_passed(where, sum(first - begin[p] for p, first in gone.items()), to)
+        return {**begin, **gone}
 
     def _shared(self, waiting: dict[Place, tuple[int, int]]) -> dict[Place, tuple[int, int]]:
         """Return what the next batch reads of all that waits: records in the order of their timestamps."""
@@ -310,8 +314,8 @@ class KafkaSource(Source):
         goals = self._looked.latest
         if goals is None or not isinstance(position, dict):
             return None
-        at = _noted(position["at"])
-        return {f"{topic}-{number}": max(end - at.get((topic, number), 0), 0) for (topic, number), end in goals.items()}
+        begin = _noted(position["at"])
+        return {f"{topic}-{number}": max(end - begin.get((topic, number), 0), 0) for (topic, number), end in goals.items()}
 
     def until_now(self) -> KafkaSource:
         """Up to the records there are now, or where reading ends if that is known."""
@@ -331,12 +335,12 @@ def _made_again(topic: str, consequence: str) -> SourceError:
     )
 
 
-def _written(found: Offsets) -> dict[str, dict[str, int]]:
+def _written(by_partition: Offsets) -> dict[str, dict[str, int]]:
     written: dict[str, dict[str, int]] = {}
-    for (topic, number), offset in found.items():
+    for (topic, number), offset in by_partition.items():
         written.setdefault(topic, {})[str(number)] = offset
     return written
 
 
 def _noted(written: Any) -> Offsets:
-    return {(topic, int(number)): offset for topic, found in written.items() for number, offset in found.items()}
+    return {(topic, int(number)): offset for topic, by_number in written.items() for number, offset in by_number.items()}

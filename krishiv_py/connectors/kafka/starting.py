@@ -39,9 +39,9 @@ def where(value: object, name: str, topics: Sequence[str]) -> Where:
         by_topic = value if all(isinstance(v, Mapping) for v in value.values()) else {topics[0]: value}
         if by_topic is value or len(topics) == 1:
             return tuple(
-                (_place(topic, number, topics, value, name), _offset(found, value, name))
+                (_place(topic, number, topics, value, name), _offset(offset_found, value, name))
                 for topic, offsets_of in by_topic.items()
-                for number, found in offsets_of.items()
+                for number, offset_found in offsets_of.items()
             )
     raise _refused(value, name, "no record is meant")
 
@@ -58,9 +58,11 @@ def _place(topic: object, number: object, topics: Sequence[str], value: object, 
     return topic, number
 
 
-def _offset(found: object, value: object, name: str) -> int | str:
-    if (isinstance(found, str) and found in _WORDS) or (isinstance(found, int) and not isinstance(found, bool) and found >= 0):
-        return found
+def _offset(answer: object, value: object, name: str) -> int | str:
+    if (isinstance(answer, str) and answer in _WORDS) or (
+        isinstance(answer, int) and not isinstance(answer, bool) and answer >= 0
+    ):
+        return answer
     raise _refused(value, name, "an offset is a whole number from 0")
 
 

@@ -135,16 +135,16 @@ class Writer:
 
     def last(self) -> int | None:
         """Number of the last batch whose transaction was committed."""
-        found: list[int] = []
-        self._repeat(lambda: found.append(self._noted()), _PASSING, self.within_s)
-        return None if found[-1] < 0 else found[-1] - 1
+        lengths: list[int] = []
+        self._repeat(lambda: lengths.append(self._noted()), _PASSING, self.within_s)
+        return None if lengths[-1] < 0 else lengths[-1] - 1
 
     def _noted(self) -> int:
         """The committed offset, negative if there is none. What cannot be told yet must not look like none."""
-        (found,) = self._group.committed([kafka().TopicPartition(self.topic, 0)], self.within_s)
-        if found.error is not None:
-            raise kafka().KafkaException(found.error)
-        return int(found.offset)
+        (committed,) = self._group.committed([kafka().TopicPartition(self.topic, 0)], self.within_s)
+        if committed.error is not None:
+            raise kafka().KafkaException(committed.error)
+        return int(committed.offset)
 
     def begin(self) -> None:
         """Begin a transaction."""

@@ -99,7 +99,7 @@ def _texts(values: pa.ChunkedArray) -> list[str]:
     try:
         return [_shown(str(value)) for value in values.to_pylist()]
     except (OverflowError, ValueError):  # a time outside of the years 1 to 9999, which Python does not have
-        return [_of_arrow(values.slice(at, 1)) for at in range(len(values))]
+        return [_of_arrow(values.slice(i, 1)) for i in range(len(values))]
 
 
 def _of_arrow(value: pa.ChunkedArray) -> str:

@@ -71,10 +71,10 @@ def check_marks(op: pa.Array) -> None:
     """
     known = pc.fill_null(pc.or_(pc.is_in(op, pa.array(_GONE)), pc.is_in(op, pa.array(_ADDED))), False)
     if not pc.all(known, min_count=0).as_py():
-        at = pc.index(known, False).as_py()
+        row = pc.index(known, False).as_py()
         raise OperatorError(
             "a row says of itself no known change",
-            got=shown(op[at].as_py()),
+            got=shown(op[row].as_py()),
             hint="the marks are +I, -U, +U, -D; give a column of your own another name than `op`",
         )
 
@@ -84,10 +84,10 @@ def one_form(rows: pa.Table, key: Sequence[str]) -> pa.Table:
 
     NaN has many forms: that of a division of zeros is another one than that of Python.
     """
-    for at, field in enumerate(rows.schema):
+    for i, field in enumerate(rows.schema):
         if field.name in key and pa.types.is_floating(field.type):
             values = pc.add(rows[field.name], pa.scalar(0.0, field.type))
-            rows = rows.set_column(at, field, pc.if_else(pc.is_nan(values), pa.scalar(math.nan, field.type), values))
+            rows = rows.set_column(i, field, pc.if_else(pc.is_nan(values), pa.scalar(math.nan, field.type), values))
     return rows
 
 
@@ -117,10 +117,10 @@ def _check_unique(rows: pa.Table, key: Sequence[str], gone: pa.Array, sink: str)
     numbers, added = numbers[order], ~gone.to_numpy(zero_copy_only=False)[order]
     twice = np.flatnonzero((numbers[1:] == numbers[:-1]) & added[1:] & added[:-1])
     if len(twice):
-        at = keys.slice(int(order[twice[0]]), 1).to_pylist()[0]
+        twice_key = keys.slice(int(order[twice[0]]), 1).to_pylist()[0]
         raise OperatorError(
             f"`key` of {sink} does not tell results apart",
-            got=f"several valid rows of {shown(at)} in one batch",
+            got=f"several valid rows of {shown(twice_key)} in one batch",
             then="only one of them would be in the table",
             hint="name all columns that make a result what it is: the keys, and window_start and window_end",
         )

@@ -83,10 +83,10 @@ def columns(value: object, name: str) -> tuple[str, ...]:
         For anything else.
     """
     hint = f'pass a list of names: {name}=["user", "window_start"]'
-    found = [value] if isinstance(value, str) else list(value) if isinstance(value, (list, tuple)) else None
-    if found is None or len(set(map(str, found))) < len(found):
+    names = [value] if isinstance(value, str) else list(value) if isinstance(value, (list, tuple)) else None
+    if names is None or len(set(map(str, names))) < len(names):
         raise PlanError(f"`{name}` is not a list of columns", got=shown(value), hint=hint)
-    return tuple(a_text(each, name, hint) for each in found)
+    return tuple(a_text(each, name, hint) for each in names)
 
 
 def kept(schema: pa.Schema, key: Sequence[str]) -> pa.Schema:

@@ -193,15 +193,15 @@ class Database:
         text = a_text(address, "conninfo", 'pass for instance "postgresql://user@host/database"')
         psycopg = driver()
         try:
-            found = psycopg.conninfo.conninfo_to_dict(text)
+            settings = psycopg.conninfo.conninfo_to_dict(text)
         except psycopg.Error:  # whose text quotes what it could not read
             raise PlanError(
                 "`conninfo` cannot be read",
                 got=f"a text of {len(text)} characters",
                 hint='pass "postgresql://user@host/database" or "host=... dbname=... user=..."; encode signs as URLs need',
             ) from None
-        host = found.get("host") or found.get("hostaddr") or "localhost"
-        return cls(text, f"{found.get('dbname', 'the default database')} at {host}:{found.get('port', 5432)}")
+        host = settings.get("host") or settings.get("hostaddr") or "localhost"
+        return cls(text, f"{settings.get('dbname', 'the default database')} at {host}:{settings.get('port', 5432)}")
 
     def connect(self) -> Any:
         """A connection with a transaction that is begun by its first statement.
@@ -225,8 +225,8 @@ class Database:
     def failed(self, table: str, problem: BaseException) -> OperatorError:
         """The error for a statement that failed."""
         code = getattr(problem, "sqlstate", None) or ""
-        lost = code[:2] in ("08", "57") or not code
-        what, hint = _AWAY if lost else _MEANINGS.get(code, ("PostgreSQL refuses rows", "see the text of the server"))
+        is_gone = code[:2] in ("08", "57") or not code
+        what, hint = _AWAY if is_gone else _MEANINGS.get(code, ("PostgreSQL refuses rows", "see the text of the server"))
         got = f"table {table} in {self.title}: {self.clean(str(problem))}"
         return OperatorError(what, got=got, then="the batch is not written", hint=hint)
 
@@ -304,8 +304,8 @@ def _make(connection: Any, query: Any) -> None:
 
 def _oid(connection: Any, path: Sequence[str]) -> int | None:
     name = driver().sql.Identifier(*path).as_string(connection)
-    found = connection.execute("SELECT to_regclass(%s)::oid", (name,)).fetchone()
-    return None if found[0] is None else int(found[0])
+    row = connection.execute("SELECT to_regclass(%s)::oid", (name,)).fetchone()
+    return None if row[0] is None else int(row[0])
 
 
 def _exists(connection: Any, path: Sequence[str]) -> bool:
@@ -332,10 +332,10 @@ def check_table(connection: Any, path: Sequence[str], ledger: Sequence[str], col
         raise PlanError("rows can be copied into a table only", got=f"{title} is not a table", hint=hint)
     needed = ["SELECT", "INSERT", *(["UPDATE", "DELETE"] if key else [])]
     _check_rights(connection, title, oid, needed)
-    found = _oid(connection, ledger)
-    assert found is not None
-    _check_rights(connection, ".".join(ledger), found, ["SELECT", "INSERT", "UPDATE"])
-    _check_ledger(connection, found, ".".join(ledger))
+    table_oid = _oid(connection, ledger)
+    assert table_oid is not None
+    _check_rights(connection, ".".join(ledger), table_oid, ["SELECT", "INSERT", "UPDATE"])
+    _check_ledger(connection, table_oid, ".".join(ledger))
     _check_columns(connection, title, oid, columns, key)
     if key and not _is_unique(connection, oid, key):
         names, quoted = ", ".join(key), driver().sql.SQL(", ").join(map(driver().sql.Identifier, key)).as_string(connection)
@@ -400,8 +400,8 @@ def takes_nulls_for_one(connection: Any, path: Sequence[str], key: Sequence[str]
     """Return whether an index over the key finds nulls: one that users made may tell each null from all others."""
     if connection.info.server_version < 150_000:
         return False
-    found = _oid(connection, path)
-    return found is not None and _is_unique(connection, found, key, "AND i.indnullsnotdistinct ")
+    oid = _oid(connection, path)
+    return oid is not None and _is_unique(connection, oid, key, "AND i.indnullsnotdistinct ")
 
 
 def _is_unique(connection: Any, oid: int, key: Sequence[str], condition: str = "") -> bool:
@@ -411,7 +411,7 @@ def _is_unique(connection: Any, oid: int, key: Sequence[str], condition: str = "
         "WHERE i.indrelid = %s AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indpred IS NULL "
         f"AND i.indexprs IS NULL {condition}GROUP BY i.indexrelid"
     )
-    return any(set(found) == set(key) for (found,) in connection.execute(query, (oid,)).fetchall())
+    return any(set(columns) == set(key) for (columns,) in connection.execute(query, (oid,)).fetchall())
 
 
 _STAGE, _GONE = "krishiv$put", "krishiv$gone"  # as no other table is called: they hide one of the same name
@@ -579,8 +579,8 @@ class PostgresSink(TransactionalSink):
         query = sql.SQL("SELECT batch_id FROM {} WHERE query_id = %s AND output = %s AND target = %s")
         with self._connected() as connection:
             query = query.format(sql.Identifier(*self._ledger_path))
-            found = connection.execute(query, (batch.query_id, batch.output, self.table)).fetchone()
-        return None if found is None else int(found[0])
+            row = connection.execute(query, (batch.query_id, batch.output, self.table)).fetchone()
+        return None if row is None else int(row[0])
 
     def begin(self, batch: OutputBatch) -> None:
         """See :meth:`TransactionalSink.begin`."""

@@ -24,8 +24,8 @@ def copied(table: pa.Table) -> Iterator[bytes]:
     OperatorError
         For a value that PostgreSQL has not: the character U+0000 in a text, or a time before year 1 or after 9999.
     """
-    for at in range(0, table.num_rows, _ROWS):
-        part = table.slice(at, _ROWS).combine_chunks()
+    for begin in range(0, table.num_rows, _ROWS):
+        part = table.slice(begin, _ROWS).combine_chunks()
         columns = [
             _escaped(_text(values.combine_chunks(), name), values.type)
             for values, name in zip(part.columns, part.schema.names, strict=True)
@@ -38,8 +38,8 @@ def copied(table: pa.Table) -> Iterator[bytes]:
 
 def _escaped(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_nested(kind):
-        for found, instead in (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")):
-            values = pc.replace_substring(values, found, instead)
+        for char, instead in (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")):
+            values = pc.replace_substring(values, char, instead)
     return pc.fill_null(values, "\\N")
 
 
@@ -95,8 +95,8 @@ def _element(values: pa.Array, name: str, *, json: bool) -> pa.Array:
         return _json(inner, name)
     text = _plain(inner, name)
     if pa.types.is_string(inner.type) or pa.types.is_binary(inner.type):
-        for found in ("\\", '"'):
-            text = pc.replace_substring(text, found, f"\\{found}")
+        for char in ("\\", '"'):
+            text = pc.replace_substring(text, char, f"\\{char}")
         return pc.binary_join_element_wise('"', text, '"', "")
     quoted = pa.types.is_timestamp(inner.type) or pa.types.is_duration(inner.type)
     return pc.binary_join_element_wise('"', text, '"', "") if quoted else text
@@ -138,8 +138,8 @@ def _json(values: pa.Array, name: str) -> pa.Array:
 
 def _quoted(values: pa.Array) -> pa.Array:
     """Texts as JSON has them."""
-    for found, instead in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")):
-        values = pc.replace_substring(values, found, instead)
+    for char, instead in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")):
+        values = pc.replace_substring(values, char, instead)
     if pc.any(pc.match_substring_regex(values, "[\x01-\x1f]"), min_count=0).as_py():
         for code in range(1, 32):
             values = pc.replace_substring(values, chr(code), f"\\u{code:04x}")

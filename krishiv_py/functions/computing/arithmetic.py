@@ -76,12 +76,12 @@ def _typed_null(left: Value, right: Value) -> tuple[Value, Value]:
 def _no_zero(left: Value, right: Value) -> None:
     """Refuse a zero divisor, but not of nothing: null / 0 is null."""
     if isinstance(right, pa.Scalar):
-        if right.as_py() == 0 and (at := first_true(pc.is_valid(left))) is not None:
-            raise FaultError(f"division by zero in row {at}")
+        if right.as_py() == 0 and (row := first_true(pc.is_valid(left))) is not None:
+            raise FaultError(f"division by zero in row {row}")
         return
     zero = pc.equal(right, pa.scalar(0, right.type))
-    if pc.any(zero).as_py() and (at := first_true(pc.and_(zero, pc.is_valid(left)))) is not None:
-        raise FaultError(f"division by zero in row {at}")
+    if pc.any(zero).as_py() and (row := first_true(pc.and_(zero, pc.is_valid(left)))) is not None:
+        raise FaultError(f"division by zero in row {row}")
 
 
 def _remainder(left: Value, right: Value) -> Value:
@@ -94,8 +94,8 @@ def _remainder(left: Value, right: Value) -> Value:
     mask = null_mask(a, b)
     x, y = (pc.fill_null(v, 1).to_numpy(zero_copy_only=False) for v in (a, b))
     with np.errstate(all="ignore"):
-        found = np.fmod(x, y)
-    return joined(pa.array(found, a.type, mask=mask), single)
+        rest = np.fmod(x, y)
+    return joined(pa.array(rest, a.type, mask=mask), single)
 
 
 def _times(op: str, left: Value, right: Value) -> Value:
@@ -142,8 +142,8 @@ def rounded(value: Value, digits: int) -> Value:
     (column,), single = arrays(value)
     mask = null_mask(column)
     numbers = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
-    found = _whole(numbers, digits) if is_integer(column.type) else _floats(numbers, digits)
-    return joined(pa.array(found, column.type, mask=mask), single)
+    result = _whole(numbers, digits) if is_integer(column.type) else _floats(numbers, digits)
+    return joined(pa.array(result, column.type, mask=mask), single)
 
 
 def _whole(numbers: npt.NDArray[Any], digits: int) -> npt.NDArray[Any]:
@@ -167,13 +167,13 @@ def _floats(numbers: npt.NDArray[Any], digits: int) -> npt.NDArray[Any]:
         scaled = x * scale if digits >= 0 else x / scale
         floor = np.floor(np.abs(scaled))
         part = np.abs(scaled) - floor
-        found = np.copysign(floor + (part > 0.5), x)
-        found = found / scale if digits >= 0 else found * scale
+        result = np.copysign(floor + (part > 0.5), x)
+        result = result / scale if digits >= 0 else result * scale
         near = np.abs(part - 0.5) <= 1e-9 + floor * 1e-15
     doubt = finite & (near | ~np.isfinite(scaled)) if abs(digits) <= _TENS else finite
-    out = np.where(finite, found, x)
-    for at in np.flatnonzero(doubt):
-        out[at] = _by_text(float(x[at]), digits)
+    out = np.where(finite, result, x)
+    for row in np.flatnonzero(doubt):
+        out[row] = _by_text(float(x[row]), digits)
     with np.errstate(over="ignore"):
         return (out + 0.0).astype(numbers.dtype)
 
@@ -206,9 +206,9 @@ def width_bucket(value: Value, low: Value, high: Value, n: Value) -> Value:
         bad = (least == most) | ~np.isfinite(least) | ~np.isfinite(most) | (parts < 1) | (parts == _MOST_PARTS) | np.isnan(x)
         low_end, high_end = np.minimum(least, most), np.maximum(least, most)
         inside = parts.astype(np.float64) * np.where(least < most, x - least, least - x) / (high_end - low_end)
-        found = np.where(np.isfinite(inside), inside, 0).astype(np.int64) + 1
+        bucket = np.where(np.isfinite(inside), inside, 0).astype(np.int64) + 1
     below, above = (x < low_end, x >= high_end), (x > high_end, x <= low_end)
     falls = least > most
-    found = np.where(np.where(falls, above[0], below[0]), 0, np.where(np.where(falls, above[1], below[1]), parts + 1, found))
+    bucket = np.where(np.where(falls, above[0], below[0]), 0, np.where(np.where(falls, above[1], below[1]), parts + 1, bucket))
     mask = (missing if missing is not None else False) | bad
-    return joined(pa.array(found.astype(np.int64), pa.int64(), mask=np.broadcast_to(mask, x.shape)), single)
+    return joined(pa.array(bucket.astype(np.int64), pa.int64(), mask=np.broadcast_to(mask, x.shape)), single)

@@ -43,28 +43,28 @@ def _days(years: Ints, months: Ints, days: Ints) -> Ints:
     """Days since 1970 of dates that must be there."""
     if (np.abs(years) > _YEARS).any() or ((months < 1) | (months > 12)).any():
         raise FaultError("there is no such month in the calendar")
-    at = (years - 1970) * 12 + months - 1
-    first, after = (m.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) for m in (at, at + 1))
+    months_of = (years - 1970) * 12 + months - 1
+    first, after = (m.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) for m in (months_of, months_of + 1))
     if ((days < 1) | (days > after - first)).any():
         raise FaultError("there is no such day in the month")
-    found: Ints = first + days - 1
-    return found
+    days_since: Ints = first + days - 1
+    return days_since
 
 
-def _numbers(columns: list[pa.Array], lost: Mask) -> list[Ints]:
+def _numbers(columns: list[pa.Array], missing: Mask) -> list[Ints]:
     """Whole numbers, 1 where any of the row is null."""
     plain = (pc.fill_null(pc.cast(c, pa.int64()), 1).to_numpy(zero_copy_only=False) for c in columns)
-    return [np.where(lost, 1, x).astype(np.int64) for x in plain]
+    return [np.where(missing, 1, x).astype(np.int64) for x in plain]
 
 
 def make_date(values: list[Value]) -> Value:
     """``make_date(year, month, day)``."""
     require(is_integer, *values)
     columns, single = arrays(*values)
-    lost = null_mask(*columns)
-    known = np.zeros(len(columns[0]), np.bool_) if lost is None else lost
+    missing = null_mask(*columns)
+    known = np.zeros(len(columns[0]), np.bool_) if missing is None else missing
     days = _days(*_numbers(columns, known))
-    return joined(pc.cast(pa.array(days.astype(np.int32), pa.int32(), mask=lost), pa.date32()), single)
+    return joined(pc.cast(pa.array(days.astype(np.int32), pa.int32(), mask=missing), pa.date32()), single)
 
 
 def make_timestamp(values: list[Value]) -> Value:
@@ -73,8 +73,8 @@ def make_timestamp(values: list[Value]) -> Value:
     require(is_number, values[5])
     seconds = cast(values[5], _SECONDS, named=True)
     columns, single = arrays(*values[:5], seconds)
-    lost = null_mask(*columns)
-    known = np.zeros(len(columns[0]), np.bool_) if lost is None else lost
+    missing = null_mask(*columns)
+    known = np.zeros(len(columns[0]), np.bool_) if missing is None else missing
     days = _days(*_numbers(columns[:3], known))
     hours, minutes = (np.where(known, 0, x) for x in _numbers(columns[3:5], known))
     wide = pc.multiply(pc.cast(columns[5], pa.decimal256(22, 6)), _US)
@@ -84,7 +84,7 @@ def make_timestamp(values: list[Value]) -> Value:
     if ((us < 0) | (us > 60 * _US)).any():
         raise FaultError("a minute has 60 seconds, the last one without a fraction")
     whole = days * (_SECONDS_A_DAY * _US) + (hours * 3_600 + minutes * 60) * _US + us
-    return joined(pa.array(whole, pa.int64(), mask=lost).cast(INSTANT), single)
+    return joined(pa.array(whole, pa.int64(), mask=missing).cast(INSTANT), single)
 
 
 def timestampadd(unit: str, amount: Value, value: Value) -> Value:
@@ -106,12 +106,12 @@ def months_between(end: Value, start: Value, round_off: bool) -> Value:
     whole = (months[0] - months[1]).astype(np.float64)
     even = (days[0] == days[1]) | (at_end[0] & at_end[1])
     apart = (days[0] - days[1]) * _SECONDS_A_DAY + seconds[0] - seconds[1]
-    found = whole + apart / float(_DAYS_A_MONTH * _SECONDS_A_DAY)
+    difference = whole + apart / float(_DAYS_A_MONTH * _SECONDS_A_DAY)
     if round_off:
-        scaled = found * 1e8
+        scaled = difference * 1e8
         below = np.floor(scaled)
-        found = (below + (scaled - below >= 0.5)) / 1e8
-    return joined(pa.array(np.where(even, whole, found), DOUBLE, mask=null_mask(one, other)), single)
+        difference = (below + (scaled - below >= 0.5)) / 1e8
+    return joined(pa.array(np.where(even, whole, difference), DOUBLE, mask=null_mask(one, other)), single)
 
 
 def _parts(column: pa.Array) -> tuple[Ints, Ints, Ints, Ints]:

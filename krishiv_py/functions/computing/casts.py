@@ -101,30 +101,30 @@ def cast(value: Value, wanted: pa.DataType, named: bool = False, tried: bool = F
     unit = wanted.unit if pa.types.is_timestamp(wanted) or pa.types.is_duration(wanted) else "s"
     target = Target(wanted, type_, "s" if named else unit, named)
     (column,), single = arrays(value)
-    found, bad = _rule(column.type, target)(column, target)
+    result, bad = _rule(column.type, target)(column, target)
     if bad is not None and bad.any():
         if not tried:
-            at = int(np.flatnonzero(bad)[0])
-            raise FaultError(f"{text.shown(column, at)} in row {at} has no counterpart as {type_text(type_)}")
-        found = pc.if_else(pa.array(bad), pa.scalar(None, found.type), found)
-    return joined(found if found.type == type_ else pc.cast(found, type_, safe=False), single)
+            row = int(np.flatnonzero(bad)[0])
+            raise FaultError(f"{text.shown(column, row)} in row {row} has no counterpart as {type_text(type_)}")
+        result = pc.if_else(pa.array(bad), pa.scalar(None, result.type), result)
+    return joined(result if result.type == type_ else pc.cast(result, type_, safe=False), single)
 
 
 def _rule(source: pa.DataType, target: Target) -> Converter:
     pair = _kind(source), _kind(target.type)
-    found = _RULES.get(pair)
+    rule = _RULES.get(pair)
     if pair[1] in ("local", "duration") and pair[0] in ("int", "float", "decimal") and target.named:
-        found = None
+        rule = None
     if pair == ("nested", "nested") and _alike(source, target.type):
-        found = _nested
-    if found is None:
+        rule = _nested
+    if rule is None:
         raise ExpressionError(
             f"{type_text(source)} cannot be cast to {type_text(target.wanted_type)}",
             got="types without a conversion between them",
             then="no value of the one stands for a value of the other",
             hint="see the table of conversions in docs/expressions.md, or use map_batches",
         )
-    return found
+    return rule
 
 
 def _alike(source: pa.DataType, target: pa.DataType) -> bool:
@@ -148,8 +148,8 @@ def _nested(column: pa.Array, target: Target) -> Converted:
 
 
 def _plain(column: pa.Array) -> npt.NDArray[Any]:
-    found: npt.NDArray[Any] = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
-    return found
+    plain: npt.NDArray[Any] = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
+    return plain
 
 
 def _nulls(column: pa.Array) -> Mask | None:
@@ -204,8 +204,8 @@ def _to_float(column: pa.Array, target: Target) -> Converted:
 
 
 def _to_decimal(column: pa.Array, target: Target) -> Converted:
-    found, over = fitted(wide(column, column.type.scale if pa.types.is_decimal(column.type) else 0), target.type)
-    return found, flags(over)
+    result, over = fitted(wide(column, column.type.scale if pa.types.is_decimal(column.type) else 0), target.type)
+    return result, flags(over)
 
 
 def _float_to_decimal(column: pa.Array, target: Target) -> Converted:
@@ -214,10 +214,10 @@ def _float_to_decimal(column: pa.Array, target: Target) -> Converted:
     bad = ~np.isfinite(numbers)
     nulls = _nulls(column)
     skipped = bad if nulls is None else bad | nulls
-    found, long = text.quantized(
+    result, long = text.quantized(
         [None if skip else decimal.Decimal(repr(float(x))) for x, skip in zip(numbers, skipped, strict=True)], target.type
     )
-    return found, long
+    return result, long
 
 
 def _bool_to_number(column: pa.Array, target: Target) -> Converted:
@@ -255,8 +255,8 @@ def _decimal_to_time(column: pa.Array, target: Target) -> Converted:
     else:
         unit = pa.scalar(decimal.Decimal(_US_PER[target.unit]), pa.decimal256(7, 0))
         us = pc.multiply_checked(pc.cast(column, pa.decimal256(60, scale)), unit)
-    found, bad = _whole(us, -_MAX, _MAX)
-    return found.cast(target.type), bad
+    result, bad = _whole(us, -_MAX, _MAX)
+    return result.cast(target.type), bad
 
 
 def _seconds(column: pa.Array) -> pa.Array:
@@ -280,9 +280,11 @@ def _date_to_time(column: pa.Array, target: Target) -> Converted:
 
 
 def _text_to_int(column: pa.Array, target: Target) -> Converted:
-    found, bad = text.whole_numbers(column)
-    found, outside = _whole(found, *_bounds(target.wanted_type)) if pa.types.is_decimal(found.type) else _narrow(found, target)
-    return found, outside if bad is None else bad if outside is None else bad | outside
+    result, bad = text.whole_numbers(column)
+    result, outside = (
+        _whole(result, *_bounds(target.wanted_type)) if pa.types.is_decimal(result.type) else _narrow(result, target)
+    )
+    return result, outside if bad is None else bad if outside is None else bad | outside
 
 
 _TIMES: Final[dict[str, Converter]] = {"int": _int_to_time, "float": _float_to_time, "decimal": _decimal_to_time}

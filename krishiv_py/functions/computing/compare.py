@@ -130,11 +130,11 @@ def is_in(value: Value, constants: tuple[object, ...]) -> Value:
     if not constants:
         return joined(pa.repeat(pa.scalar(False), len(column)), single)
     column, listed = _listed(column, known)
-    found = pc.is_in(column, value_set=listed) if len(listed) else pa.repeat(pa.scalar(False), len(column))
+    result = pc.is_in(column, value_set=listed) if len(listed) else pa.repeat(pa.scalar(False), len(column))
     missing = pa.scalar(None, pa.bool_())
     if len(known) != len(constants):
-        found = pc.if_else(found, found, missing)
-    return joined(pc.if_else(pc.is_valid(column), found, missing), single)
+        result = pc.if_else(result, result, missing)
+    return joined(pc.if_else(pc.is_valid(column), result, missing), single)
 
 
 def _listed(column: pa.Array, known: list[pa.Scalar]) -> tuple[pa.Array, pa.Array]:

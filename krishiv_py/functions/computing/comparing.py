@@ -35,8 +35,8 @@ def compared_order(lists: Lists, before: Before) -> Ints:
     order = np.arange(len(lists.items), dtype=np.int64)
     runs, falling = _first_runs(lists, before)
     turned = np.flatnonzero(falling)
-    at, of = expand(starts[turned], starts[turned] + runs[turned])
-    order[at] = (2 * starts + runs - 1)[turned][of] - at
+    positions, of = expand(starts[turned], starts[turned] + runs[turned])
+    order[positions] = (2 * starts + runs - 1)[turned][of] - positions
     for rows, place in by_place(lists.counts):
         rows = rows[runs[rows] <= place]
         if len(rows):
@@ -68,6 +68,6 @@ def _insert(order: Ints, rows: Ints, starts: Ints, place: int, before: Before) -
         less = before(rows[open_], moved[open_], order[starts[open_] + middle])
         high[open_[less]] = middle[less]
         low[open_[~less]] = middle[~less] + 1
-    at, _ = expand(starts + low, starts + place)
-    order[at + 1] = order[at]
+    positions, _ = expand(starts + low, starts + place)
+    order[positions + 1] = order[positions]
     order[starts + low] = moved

@@ -94,13 +94,13 @@ def _month_of(value: Value, months: Value) -> tuple[Value, Value]:
     """The first day of the month so many months later, as a date, and the last day's number in it."""
     day = pc.cast(local(value), pa.date32())
     (day, more), _ = arrays(day, months)
-    at = pc.add_checked(
+    months_of = pc.add_checked(
         pc.add(pc.multiply(pc.cast(pc.year(day), pa.int64()), 12), pc.subtract(pc.cast(pc.month(day), pa.int64()), 1)), more
     )
-    if pc.any(pc.or_(pc.greater(at, _LAST_MONTH), pc.less(at, -_LAST_MONTH))).as_py():
+    if pc.any(pc.or_(pc.greater(months_of, _LAST_MONTH), pc.less(months_of, -_LAST_MONTH))).as_py():
         raise FaultError("a date is out of the calendar")
-    missing = at.is_null().to_numpy(zero_copy_only=False)
-    plain = pc.fill_null(pc.subtract(at, 1970 * 12), 0).to_numpy(zero_copy_only=False)
+    missing = months_of.is_null().to_numpy(zero_copy_only=False)
+    plain = pc.fill_null(pc.subtract(months_of, 1970 * 12), 0).to_numpy(zero_copy_only=False)
     first, after = (m.astype("datetime64[M]").astype("datetime64[D]").astype("int64") for m in (plain, plain + 1))
     return pa.array(first, pa.int64(), mask=missing), pa.array(after - first, pa.int64(), mask=missing)
 
@@ -121,8 +121,8 @@ def _single(*values: Value) -> bool:
 def add_months(value: Value, months: Value) -> Value:
     """The date so many months later."""
     require(is_moment, value)
-    found = _moved(value, _whole(months))
-    return joined(pc.cast(pc.cast(found, pa.int32()), pa.date32()), _single(value, months))
+    moved = _moved(value, _whole(months))
+    return joined(pc.cast(pc.cast(moved, pa.int32()), pa.date32()), _single(value, months))
 
 
 def plus_months(value: Value, months: Value) -> Value:
@@ -153,8 +153,8 @@ def plus_days(value: Value, days: Value) -> Value:
 def last_day(value: Value) -> Value:
     """The last day of the month."""
     first, length = _month_of(value, pa.scalar(0, pa.int64()))
-    found = pc.cast(pc.subtract(pc.add(first, length), 1), pa.int32())
-    return joined(pc.cast(found, pa.date32()), _single(value))
+    days_since = pc.cast(pc.subtract(pc.add(first, length), 1), pa.int32())
+    return joined(pc.cast(days_since, pa.date32()), _single(value))
 
 
 def since_1970(value: Value, unit_us: int) -> Value:
@@ -227,8 +227,8 @@ def date_format(value: Value, pattern: str) -> Value:
     if pc.any(pc.or_(pc.less(years, 1), pc.greater(years, 9999))).as_py():
         raise FaultError("a year does not have four digits")
     parts = [_written(plain, piece) for piece in pieces_of(pattern)]
-    found = pc.binary_join_element_wise(*parts, "") if parts else pa.repeat("", len(plain))
-    return joined(pc.if_else(pc.is_valid(plain), found, pa.scalar(None, pa.string())), single)
+    text = pc.binary_join_element_wise(*parts, "") if parts else pa.repeat("", len(plain))
+    return joined(pc.if_else(pc.is_valid(plain), text, pa.scalar(None, pa.string())), single)
 
 
 def from_unixtime(value: Value, pattern: str) -> Value:

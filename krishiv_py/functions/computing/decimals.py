@@ -52,10 +52,10 @@ def fitted(value: Value, type_: pa.DataType) -> tuple[Value, Value]:
 
 
 def _checked(value: Value, type_: pa.DataType) -> Value:
-    found, over = fitted(value, type_)
+    result, over = fitted(value, type_)
     if first_true(over) is not None:
         raise FaultError(f"overflow: a result has more digits than {type_text(type_)} holds")
-    return found
+    return result
 
 
 def compute(op: str, left: Value, right: Value) -> Value:
@@ -79,21 +79,21 @@ def _one_by_one(op: str, left: Value, right: Value, type_: pa.DataType) -> Value
     finest = decimal.Decimal(1).scaleb(-MAX_DECIMAL_DIGITS)
     limit = decimal.Decimal(10) ** (type_.precision - type_.scale)
     out: list[decimal.Decimal | None] = []
-    for at, (x, y) in enumerate(zip(a.to_pylist(), b.to_pylist(), strict=True)):
+    for row, (x, y) in enumerate(zip(a.to_pylist(), b.to_pylist(), strict=True)):
         if x is None or y is None:
             out.append(None)
             continue
         if op in "/%" and y == 0:
-            raise FaultError(f"division by zero in row {at}")
+            raise FaultError(f"division by zero in row {row}")
         x, y = decimal.Decimal(x), decimal.Decimal(y)
         if op == "/":  # Spark divides to 38 digits after the point, then rounds to those of the type
             exact = _EXACT.divide(x, y).quantize(finest, decimal.ROUND_HALF_DOWN, _EXACT)
         else:
             exact = _EXACT.remainder(x, y) if op == "%" else _EXACT.multiply(x, y)
-        found = exact.quantize(unit, decimal.ROUND_HALF_UP, _EXACT)
-        if abs(found) >= limit:
+        result = exact.quantize(unit, decimal.ROUND_HALF_UP, _EXACT)
+        if abs(result) >= limit:
             raise FaultError(f"overflow: a result has more digits than {type_text(type_)} holds")
-        out.append(found)
+        out.append(result)
     return joined(pa.array(out, type_), single)
 
 

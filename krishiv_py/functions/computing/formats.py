@@ -42,27 +42,27 @@ def pieces_of(pattern: str) -> list[Piece]:
         For letters, or numbers of them, that are not known here.
     """
     out: list[Piece] = []
-    at = 0
-    while at < len(pattern):
-        char = pattern[at]
-        end = at + 1
+    position = 0
+    while position < len(pattern):
+        char = pattern[position]
+        end = position + 1
         if char == "'":
-            end = pattern.find("'", at + 1)
+            end = pattern.find("'", position + 1)
             if end < 0:
                 raise _unknown(pattern, "a quotation mark that is not closed")
-            out.append(Piece(text=pattern[at + 1 : end] or "'"))
+            out.append(Piece(text=pattern[position + 1 : end] or "'"))
             end += 1
         elif char.isascii() and char.isalpha():
             while end < len(pattern) and pattern[end] == char:
                 end += 1
-            if end - at not in _COUNTS.get(char, ()):
-                raise _unknown(pattern, pattern[at:end])
-            out.append(Piece(char, end - at))
+            if end - position not in _COUNTS.get(char, ()):
+                raise _unknown(pattern, pattern[position:end])
+            out.append(Piece(char, end - position))
         elif char in "[]{}#" or ord(char) > 0x7F:
             raise _unknown(pattern, char)
         else:
             out.append(Piece(text=char))
-        at = end
+        position = end
     return out
 
 

@@ -20,20 +20,20 @@ def json_path(text: str) -> tuple[str | int, ...]:
     ExpressionError
         For a value that is not a path, and for paths to more than one value.
     """
-    found: list[str | int] = []
-    at = 1
-    while text.startswith("$") and at < len(text):
-        step = _STEP.match(text, at)
+    steps: list[str | int] = []
+    position = 1
+    while text.startswith("$") and position < len(text):
+        step = _STEP.match(text, position)
         if step is None:
             break
         name, place, quoted = step.groups()
-        found.append(int(place) if place is not None else name or quoted)
-        at = step.end()
-    if at != len(text) or not text.startswith("$"):
+        steps.append(int(place) if place is not None else name or quoted)
+        position = step.end()
+    if position != len(text) or not text.startswith("$"):
         raise ExpressionError(
             "get_json_object takes a path to one value",
             got=shown(text),
             then="it leads nowhere, or to many values",
             hint="write for instance '$.user.tags[0]', or \"$['first name']\"; from_json reads whole lists",
         )
-    return tuple(found)
+    return tuple(steps)

@@ -57,14 +57,14 @@ class Lists:
     @property
     def starts(self) -> Ints:
         """Return where the elements of each row begin."""
-        found: Ints = np.cumsum(self.counts) - self.counts
-        return found
+        begins: Ints = np.cumsum(self.counts) - self.counts
+        return begins
 
     @property
     def places(self) -> Ints:
         """The place of each element in its list, from 0 on."""
-        found: Ints = np.arange(len(self.items), dtype=np.int64) - np.repeat(self.starts, self.counts)
-        return found
+        positions: Ints = np.arange(len(self.items), dtype=np.int64) - np.repeat(self.starts, self.counts)
+        return positions
 
     def column(self) -> pa.Array:
         """The lists as a column."""
@@ -126,15 +126,15 @@ def shared(a: Lists, b: Lists) -> Mask:
     """Return which elements of one list the other one has, too."""
     number, most = codes(pa.concat_arrays([a.items, b.items]))
     one, other = number[: len(a.items)], number[len(a.items) :]
-    found: Mask = np.isin(a.rows * most + one, b.rows * most + other)
-    return found
+    hits: Mask = np.isin(a.rows * most + one, b.rows * most + other)
+    return hits
 
 
 def equal_elements(lists: Lists, needles: pa.Array) -> Mask:
     """Return which elements equal the value of their row."""
     same = compare("==", lists.items, needles.take(pa.array(lists.rows)))
-    found: Mask = pc.fill_null(same, False).to_numpy(zero_copy_only=False)
-    return found
+    equal: Mask = pc.fill_null(same, False).to_numpy(zero_copy_only=False)
+    return equal
 
 
 def listed_in(value: Value, ascending: bool, nulls_first: bool) -> Value:
@@ -174,15 +174,15 @@ def truths(value: Value, n: int) -> tuple[Mask, Mask]:
     return pc.fill_null(held, False).to_numpy(zero_copy_only=False), held.is_null().to_numpy(zero_copy_only=False)
 
 
-def item_of(value: Value, at: Value) -> Value:
+def item_of(value: Value, index: Value) -> Value:
     """The element at place `at` of a list, which counts from 0."""
     require(pa.types.is_list, value)
-    require(pa.types.is_integer, at)
+    require(pa.types.is_integer, index)
     if pa.types.is_null(value.type):
         return value
-    if isinstance(at, pa.Scalar) and at.is_valid:
-        return _element(value, at.as_py())
-    (column, places), single = arrays(value, pc.cast(at, pa.int64()))
+    if isinstance(index, pa.Scalar) and index.is_valid:
+        return _element(value, index.as_py())
+    (column, places), single = arrays(value, pc.cast(index, pa.int64()))
     lengths = pc.cast(pc.list_value_length(column), pa.int64())
     outside = pc.fill_null(pc.or_(pc.less(places, 0), pc.greater_equal(places, lengths)), False)
     if pc.any(outside).as_py():
@@ -193,16 +193,16 @@ def item_of(value: Value, at: Value) -> Value:
     return joined(column.values.take(pc.if_else(known, pc.add(starts, places), pa.scalar(None, pa.int64()))), single)
 
 
-def _element(value: Value, at: int) -> Value:
-    if at < 0:
+def _element(value: Value, index: int) -> Value:
+    if index < 0:
         raise FaultError("a list has no element below 0")
     (column,), single = arrays(value)
     lengths = pc.list_value_length(column)
-    if pc.any(pc.less_equal(lengths, at)).as_py():
-        raise FaultError(f"a list has no element {at}: it is shorter")
+    if pc.any(pc.less_equal(lengths, index)).as_py():
+        raise FaultError(f"a list has no element {index}: it is shorter")
     if column.null_count:
         column = column.filter(column.is_valid()).take(pc.if_else(pc.is_valid(lengths), _ranks(column), None))
-    return joined(pc.list_element(column, at), single)
+    return joined(pc.list_element(column, index), single)
 
 
 def _ranks(column: pa.Array) -> pa.Array:
@@ -221,13 +221,13 @@ def list_of(values: list[Value]) -> Value:
     return joined(pa.ListArray.from_arrays(offsets, pa.concat_arrays(columns).take(places)), single)
 
 
-def element_or_null(value: Value, at: Value, from_one: bool) -> Value:
+def element_or_null(value: Value, index: Value, from_one: bool) -> Value:
     """``get(list, i)`` from 0 on, ``try_element_at(list, i)`` from 1 on or from the end: null beyond the list."""
     require(pa.types.is_list, value)
-    require(pa.types.is_integer, at)
+    require(pa.types.is_integer, index)
     if pa.types.is_null(value.type):
         return value
-    (column, places), single = arrays(value, pc.cast(at, pa.int64()))
+    (column, places), single = arrays(value, pc.cast(index, pa.int64()))
     lengths = pc.cast(pc.list_value_length(column), pa.int64())
     if from_one:
         places = pc.if_else(pc.greater(places, 0), pc.subtract(places, 1), pc.add(lengths, places))
@@ -271,8 +271,8 @@ class Maps:
         offsets = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
         low, high = offsets[:-1], np.where(missing, offsets[:-1], offsets[1:])
         counts = high - low
-        at = np.arange(int(counts.sum()), dtype=np.int64) + np.repeat(low - (np.cumsum(counts) - counts), counts)
-        taken = pa.array(at)
+        positions = np.arange(int(counts.sum()), dtype=np.int64) + np.repeat(low - (np.cumsum(counts) - counts), counts)
+        taken = pa.array(positions)
         return cls(Lists(column.keys.take(taken), counts, missing), Lists(column.items.take(taken), counts, missing))
 
     def column(self) -> pa.Array:
@@ -298,8 +298,8 @@ def at_key(value: Value, key: Value) -> Value:
         return pc.map_lookup(value, query_key=pc.cast(key, known), occurrence="first")
     (column, wanted), _ = arrays(value, pc.cast(key, known))
     maps = Maps.of(column)
-    at = np.full(len(column), -1, np.int64)
+    positions = np.full(len(column), -1, np.int64)
     hits = np.flatnonzero(equal_elements(maps.keys, wanted))
     rows, first = np.unique(maps.keys.rows[hits], return_index=True)
-    at[rows] = hits[first]
-    return maps.values.items.take(pa.array(at, mask=at < 0))
+    positions[rows] = hits[first]
+    return maps.values.items.take(pa.array(positions, mask=positions < 0))

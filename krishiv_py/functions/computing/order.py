@@ -32,8 +32,8 @@ def ranks(items: pa.Array) -> Ints:
     rank = np.empty(len(order) + 1, np.int64)
     rank[order] = np.arange(len(order))
     rank[-1] = -1
-    found: Ints = rank[pc.fill_null(known.indices, len(order)).to_numpy(zero_copy_only=False)]
-    return found
+    ranks_of_rows: Ints = rank[pc.fill_null(known.indices, len(order)).to_numpy(zero_copy_only=False)]
+    return ranks_of_rows
 
 
 def plain(items: pa.Array) -> pa.Array:
@@ -74,10 +74,10 @@ def _of_lists(items: pa.ListArray) -> Ints:
         halves = (counts + 1) // 2
         rows = np.repeat(np.arange(len(counts), dtype=np.int64), halves)
         places = 2 * (np.arange(len(rows), dtype=np.int64) - (np.cumsum(halves) - halves)[rows])
-        at = (np.cumsum(counts) - counts)[rows] + places
+        positions = (np.cumsum(counts) - counts)[rows] + places
         paired = places + 1 < counts[rows]
-        second = np.where(paired, values[np.minimum(at + 1, len(values) - 1)], 0)
-        values, counts = _pairs(values[at], second) + 1, halves
+        second = np.where(paired, values[np.minimum(positions + 1, len(values) - 1)], 0)
+        values, counts = _pairs(values[positions], second) + 1, halves
     rank = np.zeros(len(items), np.int64)
     rank[counts == 1] = values
     return rank

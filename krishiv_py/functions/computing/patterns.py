@@ -17,22 +17,22 @@ _MOST_REPEATS: Final = 1_000
 def like_regex(pattern: str, escape: str = "\\") -> str:
     """The regular expression of a LIKE pattern: ``%`` any text, ``_`` one character, a backslash takes the next as it is."""
     out = [r"(?s)\A"]
-    at = 0
-    while at < len(pattern):
-        char = pattern[at]
+    position = 0
+    while position < len(pattern):
+        char = pattern[position]
         if char == escape:
-            at += 1
-            if at == len(pattern) or pattern[at] not in ("%", "_", escape):
+            position += 1
+            if position == len(pattern) or pattern[position] not in ("%", "_", escape):
                 raise ExpressionError(
                     "a LIKE pattern has a backslash before another character",
                     got=shown(pattern),
                     then="Spark reads no such pattern",
                     hint=r"write \% for a percent sign, \_ for an underscore, \\ for a backslash",
                 )
-            out.append(_plain(pattern[at]))
+            out.append(_plain(pattern[position]))
         else:
             out.append({"%": ".*", "_": "."}.get(char) or _plain(char))
-        at += 1
+        position += 1
     return "".join(out) + r"\z"
 
 
@@ -73,12 +73,12 @@ class _Reader:
 
     def __init__(self, pattern: str, group: int | None) -> None:
         self.pattern, self.group = pattern, group
-        self.at = self.groups = self.depth = 0
+        self.position = self.groups = self.depth = 0
         self.to_end = self.anchored = self.hidden = False
 
     def regex(self) -> Regex:
         text, nullable = self.either()
-        if self.at < len(self.pattern):
+        if self.position < len(self.pattern):
             self.refuse("a closing bracket without its opening one")
         if self.group == 0:
             text = f"(?P<v>{text})"
@@ -88,18 +88,18 @@ class _Reader:
         raise ExpressionError(
             "the regular expression cannot be evaluated as Spark does",
             got=shown(self.pattern),
-            then=f"position {self.at} has {what}",
+            then=f"position {self.position} has {what}",
             hint="write it with characters, classes such as [a-z] and \\d, groups, |, and repeats; or use map_batches",
         )
 
     def peek(self) -> str:
-        return self.pattern[self.at : self.at + 1]
+        return self.pattern[self.position : self.position + 1]
 
     def take(self) -> str:
         char = self.peek()
         if not char:
             self.refuse("its end too early")
-        self.at += 1
+        self.position += 1
         return char
 
     def either(self) -> tuple[str, bool]:
@@ -110,7 +110,7 @@ class _Reader:
             nullable |= empty
             if self.peek() != "|":
                 return "|".join(texts), nullable
-            self.at += 1
+            self.position += 1
 
     def sequence(self) -> tuple[str, bool]:
         texts, nullable = [], True
@@ -122,7 +122,7 @@ class _Reader:
 
     def repeated(self) -> tuple[str, bool]:
         before = self.groups
-        own = self.peek() == "(" and self.pattern[self.at + 1 : self.at + 2] != "?"
+        own = self.peek() == "(" and self.pattern[self.position + 1 : self.position + 2] != "?"
         text, nullable = self.atom()
         mark = self.peek()
         if mark not in ("*", "+", "?", "{") or not mark:
@@ -130,7 +130,7 @@ class _Reader:
         if nullable:
             self.refuse("a repeat of what may be empty")
         self.hidden |= self.groups - before > int(own)
-        self.at += 1
+        self.position += 1
         least = 0 if mark in "*?" else 1
         if mark == "{":
             inside = ""
@@ -143,7 +143,7 @@ class _Reader:
                 self.refuse(f"more than {_MOST_REPEATS} repeats")
             least, mark = int(bounds[0]), f"{{{inside}}}"
         if self.peek() == "?":
-            self.at += 1
+            self.position += 1
             mark += "?"
         if self.peek() in ("*", "+", "?", "{") and self.peek():
             self.refuse("a possessive or double repeat")
@@ -174,9 +174,9 @@ class _Reader:
     def bracket(self) -> tuple[str, bool]:
         opening = "("
         if self.peek() == "?":
-            if self.pattern[self.at : self.at + 2] != "?:":
+            if self.pattern[self.position : self.position + 2] != "?:":
                 self.refuse("a group of a special kind")
-            self.at += 2
+            self.position += 2
             opening = "(?:"
         else:
             self.groups += 1
@@ -203,12 +203,12 @@ class _Reader:
         if char in "tnrf":
             return f"\\{char}"
         if char in "xu":
-            digits = self.pattern[self.at : self.at + (2 if char == "x" else 4)]
+            digits = self.pattern[self.position : self.position + (2 if char == "x" else 4)]
             if len(digits) != (2 if char == "x" else 4) or any(d not in "0123456789abcdefABCDEF" for d in digits):
                 self.refuse("a character number that cannot be read")
             if 0xD800 <= int(digits, 16) < 0xE000:
                 self.refuse("half of a character")
-            self.at += len(digits)
+            self.position += len(digits)
             return f"\\x{{{digits}}}"
         if char.isalnum() or ord(char) > 0x7F:
             self.refuse(f"\\{char}")
@@ -217,7 +217,7 @@ class _Reader:
     def of_class(self) -> str:
         out = "["
         if self.peek() == "^":
-            self.at += 1
+            self.position += 1
             out += "^"
         first = True
         while first or self.peek() != "]":
@@ -239,35 +239,35 @@ class _Reader:
             else:
                 low = _plain(char)
             out += low
-            if self.peek() == "-" and self.pattern[self.at + 1 : self.at + 2] not in ("]", ""):
-                self.at += 1
+            if self.peek() == "-" and self.pattern[self.position + 1 : self.position + 2] not in ("]", ""):
+                self.position += 1
                 high = self.take()
                 if high in "[&-":
                     self.refuse("a class of a special kind")
                 out += "-" + (self.character(self.take()) if high == "\\" else _plain(high))
-        self.at += 1
+        self.position += 1
         return out + "]"
 
 
 def replacement(text: str, groups: int) -> str:
     """Java's replacement for RE2: ``$1`` is a group, a backslash takes the next character as it is."""
-    out, at = "", 0
-    while at < len(text):
-        char = text[at]
-        following = text[at + 1 : at + 2]
+    out, position = "", 0
+    while position < len(text):
+        char = text[position]
+        following = text[position + 1 : position + 2]
         if char == "\\" and following:
             out += "\\\\" if following == "\\" else following
-            at += 1
-        elif char == "$" and following.isascii() and following.isdigit() and not text[at + 2 : at + 3].isdigit():
+            position += 1
+        elif char == "$" and following.isascii() and following.isdigit() and not text[position + 2 : position + 3].isdigit():
             if int(following) > groups:
                 raise _unreadable(text)
             out += f"\\{following}"
-            at += 1
+            position += 1
         elif char in "\\$":
             raise _unreadable(text)
         else:
             out += char
-        at += 1
+        position += 1
     return out
 
 

@@ -22,9 +22,9 @@ def read_by(value: Value, pattern: str, type_: pa.DataType, tried: bool) -> Valu
     """
     require(pa.types.is_string, value)
     (column,), single = arrays(pc.cast(value, pa.string()))
-    found, bad = text.times_by(column, read_regex(pattern))
+    times, bad = text.times_by(column, read_regex(pattern))
     if bad is not None and bad.any() and not tried:
-        at = int(np.flatnonzero(bad)[0])
-        raise FaultError(f"{text.shown(column, at)} in row {at} is not written as {pattern!r}")
-    instants = coerced(found, INSTANT)
-    return joined(instants if type_ == INSTANT else pc.cast(found, type_, safe=False), single)
+        row = int(np.flatnonzero(bad)[0])
+        raise FaultError(f"{text.shown(column, row)} in row {row} is not written as {pattern!r}")
+    instants = coerced(times, INSTANT)
+    return joined(instants if type_ == INSTANT else pc.cast(times, type_, safe=False), single)

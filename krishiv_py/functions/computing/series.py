@@ -91,9 +91,9 @@ def sequence(start: Value, stop: Value, step: Value | None) -> Value:
         return _of_times(*_moments(start, stop, type_), type_, step)
     require(is_integer, start, stop, *(() if step is None else (step,)))
     columns, single = arrays(*alike([start, stop, *(() if step is None else (step,))]))
-    found = columns[0].type
+    result_type = columns[0].type
     wide = [c.cast(pa.int64()) for c in columns]
-    return joined(_counted(wide[0], wide[1], wide[2] if len(wide) > 2 else _unit(wide[0], wide[1], 1), found), single)
+    return joined(_counted(wide[0], wide[1], wide[2] if len(wide) > 2 else _unit(wide[0], wide[1], 1), result_type), single)
 
 
 def _moments(start: Value, stop: Value, type_: pa.DataType) -> tuple[Value, Value]:
@@ -139,8 +139,8 @@ def _checked(low: Ints, high: Ints, by: Ints, there: Mask) -> None:
     """Refuse what never comes to its end."""
     wrong = there & np.where(by == 0, low != high, (by > 0) & (low > high) | (by < 0) & (low < high))
     if wrong.any():
-        at = int(np.flatnonzero(wrong)[0])
-        raise FaultError(f"in row {at} the step of a sequence does not lead from its start to its end")
+        row = int(np.flatnonzero(wrong)[0])
+        raise FaultError(f"in row {row} the step of a sequence does not lead from its start to its end")
 
 
 def _counted(start: pa.Array, stop: pa.Array, step: pa.Array, type_: pa.DataType) -> pa.Array:
@@ -194,12 +194,12 @@ def sequence_months(start: Value, stop: Value, months: Value) -> Value:
 
 def _number(column: pa.Array) -> Ints:
     plain = column.cast(pa.int32()) if pa.types.is_date(column.type) else column
-    found: Ints = pc.fill_null(plain.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
-    return found
+    number: Ints = pc.fill_null(plain.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+    return number
 
 
 def _month(column: pa.Array) -> Ints:
     """Months since 1970."""
     unit = "datetime64[D]" if pa.types.is_date(column.type) else "datetime64[us]"
-    found: Ints = _number(column).astype(unit).astype("datetime64[M]").astype(np.int64)
-    return found
+    months: Ints = _number(column).astype(unit).astype("datetime64[M]").astype(np.int64)
+    return months

@@ -76,10 +76,10 @@ def floats(column: pa.Array, type_: pa.DataType) -> Converted:
     ok = pc.match_substring_regex(text, _NUMBER)
     out = [None if x is None else float(x) for x in _only(text, ok).to_pylist()]
     bad = _bad(ok)
-    for at in np.flatnonzero(bad):
-        special = _SPECIAL.get(text[int(at)].as_py().lower())
+    for row in np.flatnonzero(bad):
+        special = _SPECIAL.get(text[int(row)].as_py().lower())
         if special is not None:
-            out[at], bad[at] = float(special), False
+            out[row], bad[row] = float(special), False
     with np.errstate(over="ignore"):
         return pc.cast(pa.array(out, pa.float64()), type_, safe=False), bad
 
@@ -88,8 +88,8 @@ def decimals(column: pa.Array, type_: pa.DataType) -> Converted:
     """Rounded half up."""
     text = trimmed(column)
     ok = pc.match_substring_regex(text, _NUMBER)
-    found, long = quantized([None if x is None else decimal.Decimal(x) for x in _only(text, ok).to_pylist()], type_)
-    return found, _bad(ok) | long
+    result, long = quantized([None if x is None else decimal.Decimal(x) for x in _only(text, ok).to_pylist()], type_)
+    return result, _bad(ok) | long
 
 
 def quantized(values: list[decimal.Decimal | None], type_: pa.DataType) -> tuple[pa.Array, Mask]:
@@ -98,12 +98,12 @@ def quantized(values: list[decimal.Decimal | None], type_: pa.DataType) -> tuple
     limit = decimal.Decimal(10) ** (type_.precision - type_.scale)
     long = np.zeros(len(values), np.bool_)
     out: list[decimal.Decimal | None] = []
-    for at, value in enumerate(values):
+    for row, value in enumerate(values):
         exact = None
         if value is not None:
             exact = value if abs(value) >= limit else value.quantize(unit, context=_EXACT)
-            long[at] = abs(exact) >= limit
-        out.append(None if long[at] else exact)
+            long[row] = abs(exact) >= limit
+        out.append(None if long[row] else exact)
     return pa.array(out, type_), long
 
 
@@ -118,8 +118,8 @@ def booleans(column: pa.Array) -> Converted:
 def _part(parts: pa.Array, name: str, default: int) -> npt.NDArray[np.int64]:
     text = pc.struct_field(parts, parts.type.get_field_index(name))
     plain = pc.replace_substring_regex(pc.if_else(pc.equal(text, ""), str(default), text), r"^\+", "")
-    found: npt.NDArray[np.int64] = pc.fill_null(pc.cast(plain, pa.int64()), default).to_numpy(zero_copy_only=False)
-    return found
+    part: npt.NDArray[np.int64] = pc.fill_null(pc.cast(plain, pa.int64()), default).to_numpy(zero_copy_only=False)
+    return part
 
 
 def _days(parts: pa.Array) -> tuple[npt.NDArray[np.int64], Mask]:
@@ -202,12 +202,12 @@ def _decoded(column: pa.Array) -> Converted:
     except pa.ArrowInvalid:  # some are no UTF-8: find out which
         out: list[str | None] = []
         bad = np.zeros(len(column), np.bool_)
-        for at, value in enumerate(column.to_pylist()):
+        for row, value in enumerate(column.to_pylist()):
             try:
                 out.append(None if value is None else value.decode())
             except UnicodeDecodeError:
                 out.append(None)
-                bad[at] = True
+                bad[row] = True
         return pa.array(out, pa.string()), bad
 
 
@@ -225,10 +225,10 @@ def _float(x: np.floating[Any]) -> str:
     return f"{mantissa}E{int(exponent)}"
 
 
-def shown(column: pa.Array, at: int) -> str:
+def shown(column: pa.Array, row: int) -> str:
     """One value for an error text."""
     try:
-        value = column[at].as_py()
+        value = column[row].as_py()
     except (ValueError, OverflowError):  # a time Python does not know
-        return str(column[at])
+        return str(column[row])
     return str(value) if isinstance(value, (dt.datetime, dt.date, decimal.Decimal)) else repr(value)[:60]

@@ -187,8 +187,8 @@ def first_true(mask: Value) -> int | None:
     """The first row for which a mask is true."""
     if isinstance(mask, pa.Scalar):
         return 0 if mask.as_py() else None
-    found = np.flatnonzero(pc.fill_null(mask, False).to_numpy(zero_copy_only=False))
-    return int(found[0]) if len(found) else None
+    rows = np.flatnonzero(pc.fill_null(mask, False).to_numpy(zero_copy_only=False))
+    return int(rows[0]) if len(rows) else None
 
 
 def null_mask(*columns: pa.Array) -> Mask | None:

@@ -53,8 +53,8 @@ class _Offsets:
 def _offset(zone: dt.tzinfo, us: int) -> int:
     """Return the offset at an instant, µs; far from now that of the same day a few times 400 years nearer."""
     cycles = (us - _FIRST) // _CYCLE if us < _FIRST else -(-(us - _LAST) // _CYCLE) if us > _LAST else 0
-    at = (_EPOCH + dt.timedelta(microseconds=us - cycles * _CYCLE)).astimezone(zone)
-    return (at.utcoffset() or dt.timedelta()) // dt.timedelta(microseconds=1)
+    local = (_EPOCH + dt.timedelta(microseconds=us - cycles * _CYCLE)).astimezone(zone)
+    return (local.utcoffset() or dt.timedelta()) // dt.timedelta(microseconds=1)
 
 
 def _turn(zone: dt.tzinfo, low: int, high: int) -> int:
@@ -76,24 +76,24 @@ def _offsets(name: str, block: int) -> _Offsets:
     assert zone is not None
     first, last = block * _BLOCK - _MARGIN, (block + 1) * _BLOCK + _MARGIN  # by a clock in the zone it is another time
     since, offsets = [first], [_offset(zone, first)]
-    for at in range(first + _STEP, last + _STEP, _STEP):
-        here = _offset(zone, at)
+    for us in range(first + _STEP, last + _STEP, _STEP):
+        here = _offset(zone, us)
         if here != offsets[-1]:
-            since.append(_turn(zone, at - _STEP, at))
+            since.append(_turn(zone, us - _STEP, us))
             offsets.append(here)
-    shown = [at + max(pair) for at, pair in zip(since[1:], itertools.pairwise(offsets), strict=True)]
+    shown = [us + max(pair) for us, pair in zip(since[1:], itertools.pairwise(offsets), strict=True)]
     return _Offsets(np.array(since), np.array([since[0] + offsets[0], *shown]), np.array(offsets))
 
 
 def _looked_up(us: Ints, name: str, *, shown: bool) -> Ints:
     """Return the offset of each instant, or of each time that a clock shows."""
-    found = np.empty(len(us), np.int64)
+    offsets = np.empty(len(us), np.int64)
     blocks = us // _BLOCK
     for block in np.unique(blocks).tolist():
         here, known = blocks == block, _offsets(name, block)
-        at = np.searchsorted(known.shown if shown else known.since, us[here], side="right") - 1
-        found[here] = known.offsets[np.maximum(at, 0)]
-    return found
+        position = np.searchsorted(known.shown if shown else known.since, us[here], side="right") - 1
+        offsets[here] = known.offsets[np.maximum(position, 0)]
+    return offsets
 
 
 def _moved(value: Value, name: str, *, shown: bool) -> Value:

@@ -57,10 +57,10 @@ def pieces(values: NumPy, places: int = 0) -> LimbPieces:
     low, high = (mantissa & np.uint64(_MASK)) << by, (mantissa >> np.uint64(_BITS)) << by
     limbs = [low & np.uint64(_MASK), (low >> np.uint64(_BITS)) + (high & np.uint64(_MASK)), high >> np.uint64(_BITS)]
     sign = np.where(bits >> np.uint64(63), -1, 1)
-    found = np.concatenate([limb.astype(np.int64) * sign for limb in limbs])
-    some = np.flatnonzero(found)  # the trailing zeros of a mantissa may lie below every limb in use
-    at = np.concatenate([place, place + 1, place + 2])
-    return LimbPieces(np.tile(rows, 3)[some], at[some] + places, found[some])
+    terms = np.concatenate([limb.astype(np.int64) * sign for limb in limbs])
+    some = np.flatnonzero(terms)  # the trailing zeros of a mantissa may lie below every limb in use
+    limb_places = np.concatenate([place, place + 1, place + 2])
+    return LimbPieces(np.tile(rows, 3)[some], limb_places[some] + places, terms[some])
 
 
 def stored(column: pa.Array) -> LimbPieces:
@@ -119,8 +119,8 @@ class LimbMatrix:
         by = (_BITS - np.frexp(first.astype(np.float64))[1]).astype(np.int64)
         shift = by.astype(np.uint64)
         lead = (((first << np.uint64(_BITS)) | second) << shift) | (third >> (np.uint64(_BITS) - shift))
-        lost = below | (((third << shift) & np.uint64(_MASK)) != 0)
-        value = (lead | lost.astype(np.uint64)).astype(np.float64)  # the last bit says that something lies below
+        inexact = below | (((third << shift) & np.uint64(_MASK)) != 0)
+        value = (lead | inexact.astype(np.uint64)).astype(np.float64)  # the last bit says that something lies below
         with np.errstate(over="ignore"):
             value = np.ldexp(value, (_BITS * (top - 1 + self.base) + _UNIT - by).astype(np.int32))
         value[~used.any(axis=1)] = 0.0
@@ -136,8 +136,8 @@ class LimbMatrix:
 
     def any(self) -> Mask:
         """Return which numbers are not zero."""
-        found: Mask = np.logical_or.reduce(self.limbs != 0, axis=1)
-        return found
+        any_limb: Mask = np.logical_or.reduce(self.limbs != 0, axis=1)
+        return any_limb
 
     def lists(self, wanted: Mask) -> pa.Array:
         """Return what is kept of the wanted ones; null for the others."""
@@ -152,8 +152,8 @@ class LimbMatrix:
         both = np.concatenate([np.where(heads, low + self.base, 0)[:, None], value], axis=1)
         shown = np.concatenate([heads[:, None], inside], axis=1)
         ids = np.nonzero(shown)[0]
-        found = lists(pa.array(both[shown]), ids, len(limbs))
-        return pa.ListArray.from_arrays(found.offsets, found.values, mask=pa.array(~heads))
+        encoded = lists(pa.array(both[shown]), ids, len(limbs))
+        return pa.ListArray.from_arrays(encoded.offsets, encoded.values, mask=pa.array(~heads))
 
 
 def as_fraction(limbs: list[int]) -> Fraction:
@@ -228,9 +228,9 @@ class ByGroup:
         return sums.reshape(self.n, width)
 
     def holding(self, rows: Mask) -> Mask:
-        found = np.zeros(self.n, np.bool_)
-        found[self.ids[rows]] = True
-        return found
+        holds = np.zeros(self.n, np.bool_)
+        holds[self.ids[rows]] = True
+        return holds
 
     def only(self, wanted: Ints) -> tuple[Reducer, Ints | None]:
         place = np.full(self.n, -1, np.int64)
@@ -263,8 +263,8 @@ class ByRange:
 
     def done(self, totals: NumPy) -> NumPy:
         np.cumsum(totals, out=totals)
-        found: NumPy = totals[self.high] - totals[self.low]
-        return found
+        sums: NumPy = totals[self.high] - totals[self.low]
+        return sums
 
     def limbs(self, parts: LimbPieces, width: int) -> Ints:
         sums = np.empty((self.n, width), np.int64)
@@ -279,8 +279,8 @@ class ByRange:
     def holding(self, rows: Mask) -> Mask:
         total = np.zeros(self.rows + 1, np.int64)
         np.cumsum(rows, out=total[1:])
-        found: Mask = total[self.high] > total[self.low]
-        return found
+        holds: Mask = total[self.high] > total[self.low]
+        return holds
 
     def only(self, wanted: Ints) -> tuple[Reducer, Ints | None]:
         return ByRange(self.low[wanted], self.high[wanted], self.rows), None
@@ -303,11 +303,11 @@ def two_sum(a: NumPy, b: NumPy) -> tuple[NumPy, NumPy]:
 
 def distil(parts: list[NumPy]) -> list[NumPy]:
     """The same sums, largest term first, no term more than half a last digit of the one before it."""
-    found = list(parts)
-    for _ in range(len(found) - 1):
-        for i in range(len(found) - 1, 0, -1):
-            found[i - 1], found[i] = two_sum(found[i - 1], found[i])
-    return found
+    rest = list(parts)
+    for _ in range(len(rest) - 1):
+        for i in range(len(rest) - 1, 0, -1):
+            rest[i - 1], rest[i] = two_sum(rest[i - 1], rest[i])
+    return rest
 
 
 def two_product(a: NumPy, b: NumPy) -> list[NumPy]:
@@ -411,11 +411,11 @@ class _Totals:
 
     def done(self) -> list[NumPy]:
         done = self.reducer.done
-        found = [part for pair in map(done, self.pairs) for part in (pair.real.copy(), pair.imag.copy())]
+        sums = [part for pair in map(done, self.pairs) for part in (pair.real.copy(), pair.imag.copy())]
         if self.plain is not None:
             plain = done(self.plain)
-            found = [plain + found[0], *found[1:]] if found else [plain]
-        return found or [np.zeros(self.reducer.n)]
+            sums = [plain + sums[0], *sums[1:]] if sums else [plain]
+        return sums or [np.zeros(self.reducer.n)]
 
 
 def _some(values: NumPy) -> bool:
@@ -427,15 +427,15 @@ def _some(values: NumPy) -> bool:
 
 def _grids(top: float, room: int) -> list[float | None]:
     """For every level the number that rounds to its grid when added and taken away; None: all that is left is on the grid."""
-    found: list[float | None] = []
+    grids: list[float | None] = []
     exponent = math.frexp(top)[1]
     for _ in range(_LEVELS):
         grid = exponent + room - _DIGITS
         if grid <= _LEAST:
-            return [*found, None]
-        found.append(1.5 * 2.0 ** (grid + _DIGITS - 1))
+            return [*grids, None]
+        grids.append(1.5 * 2.0 ** (grid + _DIGITS - 1))
         exponent = grid - 1
-    return found
+    return grids
 
 
 def _cut(arrays: list[NumPy], grid: float | None, residues: list[NumPy], rounded: NumPy) -> NumPy:
@@ -526,9 +526,9 @@ def exact_sums(addends: Addends, reducer: Reducer, n_terms: int) -> Terms:
         few = _few(screened.small, reducer, n_terms)
         if few is not None:
             return few
-    found = levels(screened.small, screened.top, reducer)
-    terms = distil(found.sums)
-    rows = attrs.evolve(addends, arrays=[*(found.left or ()), *(screened.large or ())])
+    totals = levels(screened.small, screened.top, reducer)
+    terms = distil(totals.sums)
+    rows = attrs.evolve(addends, arrays=[*(totals.left or ()), *(screened.large or ())])
     wide = _wide(rows, terms[n_terms:], reducer)
     sums = Terms([t + 0.0 for t in terms[:n_terms]] + [np.zeros(reducer.n) for _ in range(n_terms - len(terms))], None)
     if wide.any():
@@ -540,12 +540,12 @@ def _few(arrays: list[NumPy], reducer: ByGroup, n_terms: int) -> Terms | None:
     """The same for a few rows, without the fixed cost of vectors; None where it takes more terms."""
     by_group: dict[int, list[float]] = {}
     for array in arrays:
-        for at, value in zip(reducer.ids.tolist(), array.tolist(), strict=True):
-            by_group.setdefault(at, []).append(value)
+        for row, value in zip(reducer.ids.tolist(), array.tolist(), strict=True):
+            by_group.setdefault(row, []).append(value)
     terms = np.zeros((n_terms, reducer.n))
-    for at, values in by_group.items():
+    for row, values in by_group.items():
         for term in terms:
-            term[at] = total = math.fsum(values)
+            term[row] = total = math.fsum(values)
             values.append(-total)
         if math.fsum(values):
             return None
@@ -554,22 +554,22 @@ def _few(arrays: list[NumPy], reducer: ByGroup, n_terms: int) -> Terms | None:
 
 def _wide(rows: Addends, more: list[NumPy], reducer: Reducer) -> Mask:
     """Return which sums need more terms than there are, or have rows that were not added up yet."""
-    found = np.zeros(reducer.n, np.bool_)
+    wide = np.zeros(reducer.n, np.bool_)
     for term in more:
-        found |= term != 0
+        wide |= term != 0
     marks = [a != 0 for a in (*rows.arrays, *(a for a, _ in rows.lifted))]
     if rows.wide is not None:
         marks.append(rows.wide.is_valid().to_numpy(zero_copy_only=False))
     for mark in marks:
-        found |= reducer.holding(mark)
-    return found
+        wide |= reducer.holding(mark)
+    return wide
 
 
-def _widened(terms: list[NumPy], more: list[NumPy], rows: Addends, reducer: Reducer, at: Ints) -> Terms:
+def _widened(terms: list[NumPy], more: list[NumPy], rows: Addends, reducer: Reducer, rows_of_more: Ints) -> Terms:
     """These sums, with what was not added up yet, as whole numbers; those that fit into doubles after all become such."""
     kept: list[pa.Array] = []
-    for start in range(0, len(at), _PORTION):
-        here = at[start : start + _PORTION]
+    for start in range(0, len(rows_of_more), _PORTION):
+        here = rows_of_more[start : start + _PORTION]
         whole = rest = _numbers([t[here] for t in (*terms, *more)], rows, *reducer.only(here))
         for term in terms:
             rounded = rest.rounded()
@@ -580,7 +580,7 @@ def _widened(terms: list[NumPy], more: list[NumPy], rows: Addends, reducer: Redu
             term[here[needed]] = 0.0
         kept.append(whole.lists(needed))
     place = np.full(len(terms[0]), -1, np.int64)
-    place[at] = np.arange(len(at))
+    place[rows_of_more] = np.arange(len(rows_of_more))
     column = pa.concat_arrays(kept).take(pa.array(place, mask=place < 0))
     return Terms(terms, None if column.null_count == len(column) else column)
 
@@ -602,13 +602,13 @@ def _numbers(terms: list[NumPy], addends: Addends, reducer: Reducer, rows: Ints 
     return LimbMatrix.of(sums, base)
 
 
-def _with_special(found: Terms, special: NumPy, reducer: Reducer) -> Terms:
+def _with_special(terms: Terms, special: NumPy, reducer: Reducer) -> Terms:
     """NaN and infinities take over, as in IEEE 754: both infinities make NaN."""
     nan, up, down = (reducer.holding(m) for m in (np.isnan(special), special == np.inf, special == -np.inf))
     over = nan | up | down
     value = np.where(nan | (up & down), np.nan, np.where(up, np.inf, -np.inf))
-    first = np.where(over, value, found.terms[0])
-    wide = found.wide
+    first = np.where(over, value, terms.terms[0])
+    wide = terms.wide
     if wide is not None:
         wide = wide.take(pa.array(np.arange(len(over)), mask=over))
-    return Terms([first, *(np.where(over, 0.0, t) for t in found.terms[1:])], wide)
+    return Terms([first, *(np.where(over, 0.0, t) for t in terms.terms[1:])], wide)

@@ -147,10 +147,10 @@ class FloatAvg(AggKernel):
         beyond = pc.and_(pc.is_valid(wide), pc.is_inf(total))
         if not wide.null_count < len(wide) or not pc.any(beyond).as_py():
             return mean
-        found = mean.to_pylist()
-        for at in np.flatnonzero(beyond.to_numpy(zero_copy_only=False)).tolist():  # the mean is a double, the sum is not
-            found[at] = float(exact.as_fraction(wide[at].as_py()) / counts[at].as_py())
-        return pa.array(found, pa.float64())
+        means = mean.to_pylist()
+        for row in np.flatnonzero(beyond.to_numpy(zero_copy_only=False)).tolist():  # the mean is a double, the sum is not
+            means[row] = float(exact.as_fraction(wide[row].as_py()) / counts[row].as_py())
+        return pa.array(means, pa.float64())
 
     def prefixes(self, partials: list[pa.Array], ids: Ints) -> list[pa.Array]:
         starts = group_starts(ids)

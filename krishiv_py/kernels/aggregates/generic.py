@@ -38,8 +38,8 @@ def group_starts(ids: Ints) -> Ints:
     """Return where every row's group begins."""
     first = np.ones(len(ids), np.bool_)
     first[1:] = ids[1:] != ids[:-1]
-    at = np.flatnonzero(first)
-    return np.repeat(at, np.diff(np.append(at, len(ids))))
+    begins = np.flatnonzero(first)
+    return np.repeat(begins, np.diff(np.append(begins, len(ids))))
 
 
 def cumulate(values: NumPy, starts: Ints) -> NumPy:
@@ -175,28 +175,28 @@ def _doubled(create: Create, merge: Merge, values: pa.Array | None, times: Ints,
 
     with regrouped(holding):
         table = [as_array(p) for p in create(Rows(picked, times[base:end], np.arange(n, dtype=np.int64), n))]
-    at, lengths = low - base, high - low
-    found = [pa.nulls(q, p.type) for p in table]
+    low_rows, lengths = low - base, high - low
+    doubled = [pa.nulls(q, p.type) for p in table]
     some = np.zeros(q, np.bool_)
     width = 1
     while width <= int(lengths.max()):
         mine = np.flatnonzero(lengths & width)
-        taken = [p.take(pa.array(at[mine])) for p in table]
+        taken = [p.take(pa.array(low_rows[mine])) for p in table]
         later = np.flatnonzero(some[mine])
-        both = [pa.concat_arrays([f, t]) for f, t in zip(found, taken, strict=True)]
+        both = [pa.concat_arrays([f, t]) for f, t in zip(doubled, taken, strict=True)]
         with regrouped(mine[later]):
             joined = _in_pairs(merge, both, mine[later], q + later)
         source = np.arange(q)
         source[mine] = q + np.arange(len(mine))
         source[mine[later]] = q + len(mine) + np.arange(len(later))
-        found = [pa.concat_arrays([b, j]).take(pa.array(source)) for b, j in zip(both, joined, strict=True)]
-        some[mine], at = True, at + (lengths & width)
+        doubled = [pa.concat_arrays([b, j]).take(pa.array(source)) for b, j in zip(both, joined, strict=True)]
+        some[mine], low_rows = True, low_rows + (lengths & width)
         left = np.arange(len(table[0]) - width)
         if len(left):
             with regrouped(holding):
                 table = _in_pairs(merge, table, left, left + width)
         width *= 2
-    return found
+    return doubled
 
 
 def _in_pairs(merge: Merge, partials: list[pa.Array], left: Ints, right: Ints) -> list[pa.Array]:

@@ -153,8 +153,8 @@ class IntSum(AggKernel):
     def finish(self, partials: list[pa.Array]) -> pa.Array:
         wraps = numbers(partials[1])
         if wraps.any():
-            at = int(np.flatnonzero(wraps)[0])
-            exact = partials[0][at].as_py() + (int(wraps[at]) << 64)
+            row = int(np.flatnonzero(wraps)[0])
+            exact = partials[0][row].as_py() + (int(wraps[row]) << 64)
             raise AggregateOverflowError(
                 f"{self.label} left the 64-bit range",
                 got=exact,
@@ -164,8 +164,8 @@ class IntSum(AggKernel):
         return partials[0]
 
     def prefixes(self, partials: list[pa.Array], ids: Ints) -> list[pa.Array]:
-        found = _running_total(partials, group_starts(ids))
-        return super().prefixes(partials, ids) if found is None else found
+        totals = _running_total(partials, group_starts(ids))
+        return super().prefixes(partials, ids) if totals is None else totals
 
     def ranges(self, column: OrderedInput | None, times: Ints, r: Ranges) -> list[pa.Array]:
         return _range_totals(column, r)
@@ -241,10 +241,10 @@ class IntAvg(AggKernel):
 
     def prefixes(self, partials: list[pa.Array], ids: Ints) -> list[pa.Array]:
         starts = group_starts(ids)
-        found = _running_total(partials[:2], starts)
-        if found is None:
+        totals = _running_total(partials[:2], starts)
+        if totals is None:
             return super().prefixes(partials, ids)
-        return [*found, pa.array(cumulate(numbers(partials[2]), starts))]
+        return [*totals, pa.array(cumulate(numbers(partials[2]), starts))]
 
     def ranges(self, column: OrderedInput | None, times: Ints, r: Ranges) -> list[pa.Array]:
         return [*_range_totals(column, r), pa.array(counts(column, r))]
@@ -412,8 +412,8 @@ def _variances(partials: list[pa.Array], less: int) -> NumPy:
     spread = nearest(exact_sums(Addends(terms), each, 4).terms) if terms else np.zeros(len(n))
     result: NumPy = spread / n / (n - less)
     result[bad] = np.nan
-    for at in np.flatnonzero(long).tolist():
-        result[at] = _one([p[at].as_py() for p in partials], less)
+    for row in np.flatnonzero(long).tolist():
+        result[row] = _one([p[row].as_py() for p in partials], less)
     return result
 
 
@@ -469,10 +469,10 @@ class Bits(OneValue):
         own = groups[order]
         heads = np.flatnonzero(np.diff(own, prepend=-1))
         values = numbers(kept)[order]
-        found, present = np.zeros(n, values.dtype), np.zeros(n, np.bool_)
+        merged, present = np.zeros(n, values.dtype), np.zeros(n, np.bool_)
         if len(heads):
-            found[own[heads]], present[own[heads]] = self.combine.reduceat(values, heads), True
-        return [with_nulls(found, present, self.type)]
+            merged[own[heads]], present[own[heads]] = self.combine.reduceat(values, heads), True
+        return [with_nulls(merged, present, self.type)]
 
 
 _COMBINED: Final = {BitAnd: np.bitwise_and, BitOr: np.bitwise_or, BitXor: np.bitwise_xor}

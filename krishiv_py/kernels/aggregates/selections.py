@@ -109,8 +109,8 @@ class Extreme(OneValue):
         place = np.zeros(len(column), np.int64)  # 0: no value yet
         place[some] = rank + 1 if self.side == "max" else len(ordered) - rank
         best = np.maximum.accumulate(place + ids * width) - ids * width
-        found = best - 1 if self.side == "max" else len(ordered) - best
-        return [ordered.take(pa.array(found, mask=best == 0))]
+        prefix_ranks = best - 1 if self.side == "max" else len(ordered) - best
+        return [ordered.take(pa.array(prefix_ranks, mask=best == 0))]
 
     def ranges(self, column: OrderedInput | None, times: Ints, r: Ranges) -> list[pa.Array]:
         assert column is not None
@@ -172,15 +172,15 @@ class ByTime(AggKernel):
         """The rows of a range are in order of time and arrival, so first and last are its ends, bar nulls."""
         assert column is not None
         values, valid = column.values, column.valid
-        at = r.low if self.side == "min" else r.high - 1
+        places = r.low if self.side == "min" else r.high - 1
         if valid is not None:
             here = np.arange(len(valid), dtype=np.int64)
             if self.side == "min":
-                at = np.minimum.accumulate(np.where(valid, here, len(valid))[::-1])[::-1][at]
+                places = np.minimum.accumulate(np.where(valid, here, len(valid))[::-1])[::-1][places]
             else:
-                at = np.maximum.accumulate(np.where(valid, here, -1))[at]
+                places = np.maximum.accumulate(np.where(valid, here, -1))[places]
         absent = counts(column, r) == 0
-        picked = pa.array(at, mask=absent if absent.any() else None)
+        picked = pa.array(places, mask=absent if absent.any() else None)
         return [pa.array(times).take(picked), values.take(picked)]
 
 
@@ -243,9 +243,9 @@ class ModeKernel(AggKernel):
         order = np.lexsort((-numbers(partials[1].flatten()), groups))  # stable: values of a group ascend
         lengths = partials[0].value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
         heads = np.cumsum(lengths) - lengths
-        at = np.zeros(n, np.int64)
-        at[lengths > 0] = order[heads[lengths > 0]]
-        return values.take(pa.array(at, mask=lengths == 0))
+        best = np.zeros(n, np.int64)
+        best[lengths > 0] = order[heads[lengths > 0]]
+        return values.take(pa.array(best, mask=lengths == 0))
 
 
 @computes(MostFrequent)
@@ -277,8 +277,8 @@ class TimedLists(AggKernel):
 
     def _listed(self, times: pa.Array, values: pa.Array, ids: Ints, n: int) -> list[pa.Array]:
         kept = self.picked(numbers(times), values, ids)
-        at = pa.array(kept)
-        return [lists(times.take(at), ids[kept], n), lists(values.take(at), ids[kept], n)]
+        rows = pa.array(kept)
+        return [lists(times.take(rows), ids[kept], n), lists(values.take(rows), ids[kept], n)]
 
     def create(self, rows: Rows) -> list[pa.Array]:
         assert rows.values is not None
@@ -311,11 +311,11 @@ class CollectListKernel(TimedLists):
             limit.check("collect_list", s.lengths)
         made = []
         for start, stop in portions(s.high - s.low, _PIECE):
-            at, ids = expand(s.low[start:stop], s.high[start:stop])
+            rows, ids = expand(s.low[start:stop], s.high[start:stop])
             if s.hole is not None:
-                kept = at != s.hole[start:stop][ids]
-                at, ids = at[kept], ids[kept]
-            made.append(lists(values.take(pa.array(at)), ids, stop - start))
+                kept = rows != s.hole[start:stop][ids]
+                rows, ids = rows[kept], ids[kept]
+            made.append(lists(values.take(pa.array(rows)), ids, stop - start))
         return pa.concat_arrays(made) if made else pa.array([], pa.list_(values.type))
 
 
@@ -382,13 +382,13 @@ def _sets(codes: Ints, ordered: pa.Array, s: Spread, limit: ListLimit | None) ->
     first, stop = counting_ranges(s, before, np.full(len(codes), len(codes)))
     if limit is not None:
         limit.check("collect_set", added(first, stop, None, n))
-    ids, at = expand(first, stop)
+    ids, rows = expand(first, stop)
     if s.hole is not None:
-        kept = (at != s.hole[ids]) | (after[at] < s.high[ids])
-        at, ids = at[kept], ids[kept]
+        kept = (rows != s.hole[ids]) | (after[rows] < s.high[ids])
+        rows, ids = rows[kept], ids[kept]
     width = max(len(ordered), 1)
-    order = stable_order(ids * width + codes[at])
-    return lists(ordered.take(pa.array(codes[at][order])), ids[order], n)
+    order = stable_order(ids * width + codes[rows])
+    return lists(ordered.take(pa.array(codes[rows][order])), ids[order], n)
 
 
 @computes(Listed)
@@ -430,7 +430,7 @@ class Ranked(TimedLists):
 
     def picked(self, times: Ints, values: pa.Array, ids: Ints) -> Ints:
         """See TimedLists."""
-        fields = [_places(values.field(at), side) for at, side in enumerate((self.side, *self.then))]
+        fields = [_places(values.field(i), side) for i, side in enumerate((self.side, *self.then))]
         order = np.lexsort((times, *reversed(fields), ids))
         groups = ids[order]
         heads = np.flatnonzero(np.diff(groups, prepend=-1))
@@ -456,12 +456,12 @@ class ValueBy(Ranked):
 @computes(TopK, BottomK, MaxBy, MinBy)
 def _ranked(call: TopK | BottomK | MaxBy | MinBy, type_: pa.DataType) -> AggKernel:
     then = call.then if isinstance(call, (TopK, BottomK)) else ()
-    for at in range(1 + len(then)):
-        by = type_.field(at).type
+    for i in range(1 + len(then)):
+        by = type_.field(i).type
         if pa.types.is_nested(by) or pa.types.is_null(by):
             raise ExpressionError(
                 f"{call.func} ranks rows by values that can be compared",
-                got=f"`{'then' if at else 'by'}` of type {type_text(by)}",
+                got=f"`{'then' if i else 'by'}` of type {type_text(by)}",
                 hint="rank by a number, a text, a time or a field of the value",
             )
     side: Literal["min", "max"] = "max" if isinstance(call, (MaxBy, TopK)) else "min"

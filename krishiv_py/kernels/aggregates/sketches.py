@@ -107,11 +107,11 @@ def _of_ranges(kernel: HyperLogLog, values: pa.Array, s: Spread) -> pa.Array:
     order = stable_order(register)
     before, after = _outranked(order, register, rank)
     first, stop = counting_ranges(s, before, after)
-    lost, instead = _lost(s, order, register, rank, before, after)
+    removed, instead = _removed_rows(s, order, register, rank, before, after)
     used, inverse = np.zeros(n, np.int64), np.zeros(n)
     for r in np.unique(rank).tolist():
         of = rank == r
-        count = added(first[of], stop[of], None, n) - (lost == r) + (instead == r)
+        count = added(first[of], stop[of], None, n) - (removed == r) + (instead == r)
         used += count
         inverse += count * 2.0**-r
     return pa.array(kernel.estimate(used, inverse))
@@ -130,35 +130,35 @@ def _outranked(order: Ints, register: Ints, rank: Ints) -> tuple[Ints, Ints]:
         last = np.maximum.accumulate(np.where(ranked >= r, here, -1))
         last = np.concatenate([[-1], last[:-1]])[mine]
         following = np.minimum.accumulate(np.where(ranked > r, here, n)[::-1])[::-1][mine]
-        at = order[mine]
-        before[at] = np.where(last >= head[mine], order[np.maximum(last, 0)], -1)
-        after[at] = np.where(following < stop[mine], order[np.minimum(following, n - 1)], n)
+        rows = order[mine]
+        before[rows] = np.where(last >= head[mine], order[np.maximum(last, 0)], -1)
+        after[rows] = np.where(following < stop[mine], order[np.minimum(following, n - 1)], n)
     return before, after
 
 
-def _lost(s: Spread, order: Ints, register: Ints, rank: Ints, before: Ints, after: Ints) -> tuple[Ints, Ints]:
+def _removed_rows(s: Spread, order: Ints, register: Ints, rank: Ints, before: Ints, after: Ints) -> tuple[Ints, Ints]:
     """By range the rank that goes with its hole, and the one that comes instead; -1 for none."""
     n = len(s.low)
-    lost, instead = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
+    removed, instead = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
     if s.hole is None:
-        return lost, instead
-    at = np.flatnonzero(s.hole >= 0)
-    hole = s.hole[at]
-    leads = (before[hole] < s.low[at]) & (after[hole] >= s.high[at])
-    at, hole = at[leads], hole[leads]
-    lost[at] = rank[hole]
+        return removed, instead
+    holes = np.flatnonzero(s.hole >= 0)
+    hole = s.hole[holes]
+    leads = (before[hole] < s.low[holes]) & (after[hole] >= s.high[holes])
+    holes, hole = holes[leads], hole[leads]
+    removed[holes] = rank[hole]
     width = len(register) + 1
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     coded = (register * width + np.arange(len(register)))[order]
-    low = np.searchsorted(coded, register[hole] * width + s.low[at])
-    high = np.searchsorted(coded, register[hole] * width + s.high[at])
+    low = np.searchsorted(coded, register[hole] * width + s.low[holes])
+    high = np.searchsorted(coded, register[hole] * width + s.high[holes])
     ranked = rank[order]
     for start, stop in ((low, place[hole]), (place[hole] + 1, high)):
         some: Mask = stop > start
         best = overlapping(np.maximum, ranked, start[some], stop[some])
-        instead[at[some]] = np.maximum(instead[at[some]], best)
-    return lost, instead
+        instead[holes[some]] = np.maximum(instead[holes[some]], best)
+    return removed, instead
 
 
 @computes(ApproxCountDistinct)
@@ -247,9 +247,9 @@ def percentiles(percentage: float, values: pa.Array, s: Spread) -> pa.Array:
         hole = s.hole[some]
         inside = hole >= 0
         skip = np.where(inside, below(rank, low, high, rank[np.where(inside, hole, 0)]) if len(rank) else 0, lengths[some])
-    found = [plain[order[smallest(rank, low, high, k if skip is None else k + (k >= skip))]] for k in (least, most)]
+    least_and_most = [plain[order[smallest(rank, low, high, k if skip is None else k + (k >= skip))]] for k in (least, most)]
     result = np.full(len(lengths), np.nan)
-    result[some] = between(found[0], found[1], spot - least)
+    result[some] = between(least_and_most[0], least_and_most[1], spot - least)
     return pa.array(result, mask=lengths == 0)
 
 
@@ -286,8 +286,8 @@ class Binned(AggKernel):
         return _listed(codes[heads], np.diff(heads, append=len(codes)), rows.n)
 
     def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
-        found, groups = flatten(partials[0], ids)
-        codes = _coded(groups, numbers(found).astype(np.int64))
+        merged, groups = flatten(partials[0], ids)
+        codes = _coded(groups, numbers(merged).astype(np.int64))
         order = stable_order(codes)
         codes = codes[order]
         heads = np.flatnonzero(np.concatenate([np.ones(min(len(codes), 1), np.bool_), codes[1:] != codes[:-1]]))
@@ -349,11 +349,11 @@ class Quantiles(Binned):
         last = (_LARGEST - _NORMAL) // self.width + 1
         low = _NORMAL + (np.clip(place, 1, last) - 1) * self.width
         least, most = (x.view(np.float64) for x in (low, np.minimum(low + self.width, _LARGEST)))
-        found = least * (2 / (1 + least / most))
-        found[place == 0] = 0.0
-        found[place == _INFINITY] = np.inf
-        found[place == _NAN] = np.nan
-        return np.where(bins < 0, -found, found)
+        middle = least * (2 / (1 + least / most))
+        middle[place == 0] = 0.0
+        middle[place == _INFINITY] = np.inf
+        middle[place == _NAN] = np.nan
+        return np.where(bins < 0, -middle, middle)
 
     def finish(self, partials: list[pa.Array]) -> pa.Array:
         n = len(partials[0])
@@ -365,8 +365,8 @@ class Quantiles(Binned):
         bins = numbers(partials[0].flatten()).astype(np.int64)
         columns = [np.full(n, np.nan) for _ in self.ranks]
         for rank, column in zip(self.ranks, columns, strict=True):
-            at = np.searchsorted(so_far, before[some] + place_of(rank, total), side="left") - 1
-            column[some] = self.middle(bins[at])
+            places = np.searchsorted(so_far, before[some] + place_of(rank, total), side="left") - 1
+            column[some] = self.middle(bins[places])
         if not self.many:
             return pa.array(columns[0], mask=~some)
         flat = np.stack(columns, axis=1)[some].reshape(-1)
@@ -376,10 +376,10 @@ class Quantiles(Binned):
 
 def place_of(rank: float, counts: Ints) -> Ints:
     """The least number of values that are at least the part `rank` of so many, and at least one."""
-    found: Ints = np.maximum(np.ceil(rank * counts), 1).astype(np.int64)
-    found -= (found > 1) & ((found - 1) / counts >= rank)  # the product was rounded
-    found += found / counts < rank
-    return found
+    places: Ints = np.maximum(np.ceil(rank * counts), 1).astype(np.int64)
+    places -= (places > 1) & ((places - 1) / counts >= rank)  # the product was rounded
+    places += places / counts < rank
+    return places
 
 
 @attrs.frozen

@@ -103,12 +103,12 @@ class StateTypes:
         """
         reader = _Unpickler(pa.BufferReader(blob), self.classes)
         try:
-            found = reader.load()
+            value = reader.load()
         finally:
             changed = reader.restore()
         if changed:
             raise pickle.UnpicklingError("the state changes a class, which no accumulator does")
-        return found
+        return value
 
 
 class _Pickler(pickle.Pickler):
@@ -140,16 +140,16 @@ class _Unpickler(pickle.Unpickler):
         own = _READERS.get((module, name))
         if own is not None:
             return own
-        found = self.classes.get((module, name))
-        if found is None:
+        class_found = self.classes.get((module, name))
+        if class_found is None:
             if (module, name) not in _PLAIN and (module, name) not in _REBUILD:
                 raise pickle.UnpicklingError(
                     f"the state names {module}.{name}, which no accumulator of this aggregate may hold"
                 )
-            found = super().find_class(module, name)
-        if isinstance(found, type) and module != "builtins":
-            self.as_found.setdefault(found, dict(vars(found)))
-        return found
+            class_found = super().find_class(module, name)
+        if isinstance(class_found, type) and module != "builtins":
+            self.as_found.setdefault(class_found, dict(vars(class_found)))
+        return class_found
 
     def restore(self) -> bool:
         """Undo what the pickle did to a class itself, which its opcodes can; returns whether there was anything."""
@@ -177,9 +177,9 @@ def array_of(layout: Any, shape: Any, data: Any) -> npt.NDArray[Any]:
         raise ValueError("an array in state has no shape or no bytes")
     if math.prod(shape) * dtype.itemsize != len(data):
         raise ValueError(f"an array in state has {len(data)} bytes, which is not what its shape needs")
-    found: npt.NDArray[Any] = np.frombuffer(data, np.uint8).copy().view(dtype).reshape(shape)
-    _check_values(found)
-    return found
+    array: npt.NDArray[Any] = np.frombuffer(data, np.uint8).copy().view(dtype).reshape(shape)
+    _check_values(array)
+    return array
 
 
 def scalar_of(layout: Any, data: Any) -> Any:
@@ -199,29 +199,29 @@ def _layout(dtype: np.dtype[Any]) -> Any:
     """A dtype without pointers as plain values: its ``str``, or a tuple for one of fields or of arrays."""
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
-        found: Any = (_layout(base), shape)
+        layout: Any = (_layout(base), shape)
     elif dtype.names is not None:
         fields = [dtype.fields[n] for n in dtype.names] if dtype.fields else []
-        found = (dtype.names, tuple(_layout(f[0]) for f in fields), tuple(int(f[1]) for f in fields), dtype.itemsize)
+        layout = (dtype.names, tuple(_layout(f[0]) for f in fields), tuple(int(f[1]) for f in fields), dtype.itemsize)
     else:
-        found = dtype.str
+        layout = dtype.str
     try:
-        same = _dtype(found) == dtype
+        same = _dtype(layout) == dtype
     except ValueError:
         same = False
     if not same:
         raise TypeError(f"an accumulator may not hold NumPy values of dtype {dtype}: only those without pointers")
-    return found
+    return layout
 
 
 def _dtype(layout: Any, level: int = 0) -> np.dtype[Any]:
     if type(layout) is str and _CODE.fullmatch(layout):
         try:
-            found = np.dtype(layout)
+            dtype = np.dtype(layout)
         except TypeError as problem:
             raise ValueError(f"an array in state is of no dtype: {layout}") from problem
     elif type(layout) is tuple and len(layout) == 2 and level < 20:
-        found = np.dtype((_dtype(layout[0], level + 1), _naturals(layout[1])))
+        dtype = np.dtype((_dtype(layout[0], level + 1), _naturals(layout[1])))
     elif type(layout) is tuple and len(layout) == 4 and level < 20:
         names, inner, offsets, size = layout
         if type(names) is not tuple or not all(type(n) is str for n in names) or type(inner) is not tuple:
@@ -233,12 +233,12 @@ def _dtype(layout: Any, level: int = 0) -> np.dtype[Any]:
             "offsets": list(_naturals(offsets)),
             "itemsize": _naturals((size,))[0],
         }
-        found = np.dtype(parts)  # type: ignore[call-overload]
+        dtype = np.dtype(parts)  # type: ignore[call-overload]
     else:
         raise ValueError("an array in state is of a dtype that no accumulator may hold")
-    if found.hasobject or not found.itemsize:
+    if dtype.hasobject or not dtype.itemsize:
         raise ValueError("an array in state is of a dtype that no accumulator may hold")
-    return found
+    return dtype
 
 
 def _naturals(given: Any) -> tuple[int, ...]:
@@ -292,10 +292,10 @@ class _OldArray(np.ndarray[Any, Any]):
         if self.size:
             raise ValueError("an array in state is set twice")
         _, shape, dtype, fortran, data = state
-        found = array_of(_layout_of(dtype), shape, data)
+        array = array_of(_layout_of(dtype), shape, data)
         if fortran:
-            found = found.reshape(-1).reshape(shape, order="F")
-        super().__setstate__((1, shape, found.dtype, False, found.tobytes()))  # type: ignore[arg-type]  # as NumPy writes it
+            array = array.reshape(-1).reshape(shape, order="F")
+        super().__setstate__((1, shape, array.dtype, False, array.tobytes()))  # type: ignore[arg-type]  # as NumPy writes it
 
 
 def _layout_of(given: Any) -> Any:
@@ -422,11 +422,11 @@ class User(AggKernel):
 
     def _added(self, values: list[Any], ids: Ints, n: int) -> list[Any]:
         accumulators = [self._create(group) for group in range(n)]
-        for value, at in zip(values, ids.tolist(), strict=True):
+        for value, id_ in zip(values, ids.tolist(), strict=True):
             try:
-                accumulators[at] = self.aggregator.add(accumulators[at], value)
+                accumulators[id_] = self.aggregator.add(accumulators[id_], value)
             except RAISED as problem:  # user code: whatever it raises is reported with its row
-                raise self._fail("add", problem, value, at) from problem
+                raise self._fail("add", problem, value, id_) from problem
         return accumulators
 
     def _at_once(self, partial: Callable[..., Any], values: pa.Array, ids: Ints, n: int) -> list[Any]:
@@ -455,13 +455,13 @@ class User(AggKernel):
     def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
         merged: list[Any] = [None] * n
         seen = np.zeros(n, np.bool_)
-        for blob, at in zip(partials[0].to_pylist(), ids.tolist(), strict=True):
-            accumulator = self._read(blob, at)
+        for blob, group in zip(partials[0].to_pylist(), ids.tolist(), strict=True):
+            accumulator = self._read(blob, group)
             try:
-                merged[at] = self.aggregator.merge(merged[at], accumulator) if seen[at] else accumulator
+                merged[group] = self.aggregator.merge(merged[group], accumulator) if seen[group] else accumulator
             except RAISED as problem:  # user code, see above
-                raise self._fail("merge", problem, accumulator, at) from problem
-            seen[at] = True
+                raise self._fail("merge", problem, accumulator, group) from problem
+            seen[group] = True
         return self._written(merged, "merge")
 
     def finish(self, partials: list[pa.Array]) -> pa.Array:

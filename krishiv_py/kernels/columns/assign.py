@@ -84,12 +84,12 @@ class FixedAssigner:
     def next_end(self, slices: Iterable[int], after: int) -> int | None:
         """The smallest end beyond `after` among the windows over these few slices."""
         size, slide, offset = self.grid.size_us, self.grid.slide_us, self.grid.offset_us
-        least, found = (after - size - offset) // slide + 1, None
+        least, next_end = (after - size - offset) // slide + 1, None
         for place in slices:
             number = max((place - offset - size) // slide + 1, least)
-            if number <= (place - offset) // slide and (found is None or number < found):
-                found = number
-        return None if found is None else found * slide + offset + size
+            if number <= (place - offset) // slide and (next_end is None or number < next_end):
+                next_end = number
+        return None if next_end is None else next_end * slide + offset + size
 
     def _numbers(self, times: Ints) -> tuple[Ints, Ints]:
         """The first and the last window of every time, by their place on the grid."""
@@ -197,8 +197,10 @@ def _check(window: Operation, spans: Spans, times: Ints, kind: TimeKind) -> None
         ),
     ):
         if wrong.any():
-            at = int(np.flatnonzero(wrong)[0])
-            row, start, end = (_shown(x, kind) for x in (of_row[at], spans.starts[at], spans.ends[at]))
+            first_wrong = int(np.flatnonzero(wrong)[0])
+            row, start, end = (
+                _shown(x, kind) for x in (of_row[first_wrong], spans.starts[first_wrong], spans.ends[first_wrong])
+            )
             raise _wrong(window, what, f"event time {row}, window {start} to {end}")
 
 

@@ -53,20 +53,20 @@ def result_of(call: ColumnFunction, columns: list[pa.Array], rows: int) -> pa.Ar
     given = [_in_form(column, call.over) for column in columns]
     hint = f"fix {call.name}"
     try:
-        found = _as_arrow(call.function(*given))
+        result = _as_arrow(call.function(*given))
     except KrishivError:
         raise
     except RAISED as problem:  # user code: whatever it raises is reported with what it was given
         error = OperatorError(f"{call.name}(...) failed", got=f"{rows} rows", then=failure_text(problem), hint=hint)
         failed(call.name, problem, error, call.on_error)
-    if len(found) != rows:
-        got = f"{len(found)} values for {rows} rows"
+    if len(result) != rows:
+        got = f"{len(result)} values for {rows} rows"
         raise OperatorError(f"{call.name}(...) returns other than a value for each row", got=got, hint=hint)
     try:
-        return found if found.type == call.type else found.cast(call.type)
+        return result if result.type == call.type else result.cast(call.type)
     except pa.ArrowException as problem:
         what = f"{call.name}(...) returns other values than {type_text(call.type)}"
-        error = OperatorError(what, got=str(found.type), hint="declare their type in @udf(...)")
+        error = OperatorError(what, got=str(result.type), hint="declare their type in @udf(...)")
         failed(call.name, problem, error, call.on_error)
 
 
@@ -81,15 +81,15 @@ def _in_form(column: pa.Array, form: Form) -> Any:
         raise MissingExtraError(f"{form} is not installed", got=form, hint=f"pip install {form}") from problem
 
 
-def _as_arrow(found: Any) -> pa.Array:
+def _as_arrow(given: Any) -> pa.Array:
     """Return what a function returned as one array."""
-    if hasattr(found, "to_arrow"):  # of Polars
-        found = found.to_arrow()
-    if isinstance(found, pa.ChunkedArray):
-        return found.combine_chunks() if found.num_chunks != 1 else found.chunk(0)
-    if isinstance(found, pa.Array):
-        return found
-    if isinstance(found, (pa.Scalar, str, bytes)) or not hasattr(found, "__len__"):
-        raise TypeError(f"it returned a {type(found).__name__}, and no column")
-    array = pa.array(found, from_pandas=True) if type(found).__module__.startswith("pandas") else pa.array(found)
+    if hasattr(given, "to_arrow"):  # of Polars
+        given = given.to_arrow()
+    if isinstance(given, pa.ChunkedArray):
+        return given.combine_chunks() if given.num_chunks != 1 else given.chunk(0)
+    if isinstance(given, pa.Array):
+        return given
+    if isinstance(given, (pa.Scalar, str, bytes)) or not hasattr(given, "__len__"):
+        raise TypeError(f"it returned a {type(given).__name__}, and no column")
+    array = pa.array(given, from_pandas=True) if type(given).__module__.startswith("pandas") else pa.array(given)
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array

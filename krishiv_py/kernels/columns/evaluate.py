@@ -261,8 +261,8 @@ def expr_type(expr: Expr, schema: pa.Schema) -> pa.DataType:
 
 def require_condition(expr: Expr, schema: pa.Schema, where: str) -> None:
     """Refuse an expression over `schema` that is neither true nor false."""
-    found = expr_type(expr, schema)
-    if not pa.types.is_boolean(found):
+    type_ = expr_type(expr, schema)
+    if not pa.types.is_boolean(type_):
         raise ExpressionError(
-            f"{where} takes conditions", got=f"{expr!r} of type {type_text(found)}", hint='compare with something: col("x") > 0'
+            f"{where} takes conditions", got=f"{expr!r} of type {type_text(type_)}", hint='compare with something: col("x") > 0'
         )

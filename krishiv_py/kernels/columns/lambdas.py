@@ -22,14 +22,14 @@ _COLUMN: Final = "__krishiv_element_"
 
 def variable(expr: LambdaVar, batch: Rows) -> pa.Array:
     """The values of a parameter, for the elements that are looked at."""
-    at = batch.schema.get_field_index(f"{_COLUMN}{expr.name}")
-    if at < 0:
+    index = batch.schema.get_field_index(f"{_COLUMN}{expr.name}")
+    if index < 0:
         raise ExpressionError(
             f"{expr.name!r} is the parameter of a function of elements",
             got="used outside of it",
             hint="use it in the function only",
         )
-    column = batch.column(at)
+    column = batch.column(index)
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
@@ -55,8 +55,10 @@ class ElementFunction:
             if isinstance(n, Col | LambdaVar)
         }
         outer = [n for n in self.batch.schema.names if n in read and n not in params]
-        at = pa.array(rows)
+        positions = pa.array(rows)
         columns = [pa.chunked_array(c) if isinstance(c, pa.ChunkedArray) else c for c in map(self.batch.column, outer)]
-        elements = pa.Table.from_arrays([*(c.take(at) for c in columns), *values[: len(params)]], names=[*outer, *params])
-        found = self.value_of(self.function.body, elements)
-        return repeated(found, len(rows)) if isinstance(found, pa.Scalar) else found
+        elements = pa.Table.from_arrays(
+            [*(c.take(positions) for c in columns), *values[: len(params)]], names=[*outer, *params]
+        )
+        result = self.value_of(self.function.body, elements)
+        return repeated(result, len(rows)) if isinstance(result, pa.Scalar) else result

@@ -112,7 +112,7 @@ class Layout:
         return pa.schema(fields + [pa.field(n, t) for n, t in zip(late_names(self.spec.late_columns), extra, strict=True)])
 
     def refusal_notes(
-        self, reasons: pa.Array, watermark_us: int, times: Ints | None = None, behind: Mask | None = None
+        self, reasons: pa.Array, watermark_us: int, times: Ints | None = None, before_watermark: Mask | None = None
     ) -> list[pa.Array]:
         """The last three columns of refused rows.
 
@@ -131,7 +131,7 @@ class Layout:
         shown = unstamp(np.full(n, watermark_us), kind)
         if times is None or watermark_us in (UNSET, END_OF_TIME):  # after the end of input no row is late by so and so much
             return [reasons, shown, pa.nulls(n, pa.int64())]
-        mask = None if behind is None or behind.all() else ~behind
+        mask = None if before_watermark is None or before_watermark.all() else ~before_watermark
         return [reasons, shown, pa.array(lengths_between(times, watermark_us, kind), pa.int64(), mask=mask)]
 
     @cached_property
@@ -170,9 +170,9 @@ class Layout:
         times = rows[TIME].to_numpy()
         out: list[pa.Array] = []
         with self._failing_place(rows, first_of(ids)):
-            for call, kernel, at in zip(self.spec.aggs, self.kernels, self.input_of, strict=True):
+            for call, kernel, column in zip(self.spec.aggs, self.kernels, self.input_of, strict=True):
                 try:
-                    values = None if at is None else whole(rows[f"a{at}"])
+                    values = None if column is None else whole(rows[f"a{column}"])
                     out += kernel.create(Rows(values, times, ids, n))
                 except pa.ArrowInvalid as problem:
                     blame_too_long(call.output_name, problem)

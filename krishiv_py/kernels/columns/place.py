@@ -33,10 +33,10 @@ def place_of(spec: OperatorSpec, table: pa.Table, row: int, bounds: tuple[int, i
     known = len(names) == len(spec.keys)
     shown = [n for n, key in zip(names, spec.keys, strict=False) if key != START]
     key = shown_key(spec.keys[: len(shown)], [table[n][row].as_py() for n in shown]) if known else ""
-    at = bounds or _window(spec, table, row)
-    if at is not None and known and len(shown) < len(names):
-        at = int(table[names[-1]][row].as_py()), at[1]
-    return " ".join([*(["for", key] if key else []), *([] if at is None else [_shown_window(spec, *at)])])
+    window_bounds = bounds or _window(spec, table, row)
+    if window_bounds is not None and known and len(shown) < len(names):
+        window_bounds = int(table[names[-1]][row].as_py()), window_bounds[1]
+    return " ".join([*(["for", key] if key else []), *([] if window_bounds is None else [_shown_window(spec, *window_bounds)])])
 
 
 def _window(spec: OperatorSpec, table: pa.Table, row: int) -> tuple[int, int] | None:

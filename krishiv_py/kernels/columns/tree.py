@@ -63,10 +63,10 @@ def value_of(expr: Expr, batch: Rows) -> Value:
 
 
 def _column(expr: Col, batch: Rows) -> pa.Array:
-    at = batch.schema.get_field_index(expr.name)  # `schema.names` makes a list: slow on thousands of columns
-    if at < 0:
+    index = batch.schema.get_field_index(expr.name)  # `schema.names` makes a list: slow on thousands of columns
+    if index < 0:
         raise unknown_column(expr.name, batch.schema.names, "expression")
-    column = batch.column(at)
+    column = batch.column(index)
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
@@ -78,31 +78,31 @@ def _chain(expr: BinOp, batch: Rows) -> Value:
         links.append(node)
         node = node.left
     links.reverse()
-    at = -1
+    link = -1
     value = None
-    while at < len(links):
+    while link < len(links):
         try:
-            value = value_of(node, batch) if at < 0 else _link(links[at], node, value, batch)
+            value = value_of(node, batch) if link < 0 else _link(links[link], node, value, batch)
         except OperatorError as problem:
-            at, value = _spared(links, at, batch, problem)
+            link, value = _spared(links, link, batch, problem)
         except (FaultError, pa.ArrowInvalid) as problem:
-            at, value = _spared(links, at, batch, _uncomputable(links[at], batch, problem))
+            link, value = _spared(links, link, batch, _uncomputable(links[link], batch, problem))
         except _MISFITS as problem:
-            raise _misfit(links[at], batch, problem) from problem
-        node = node if at < 0 else links[at]
-        at += 1
+            raise _misfit(links[link], batch, problem) from problem
+        node = node if link < 0 else links[link]
+        link += 1
     return value
 
 
 def _spared(links: list[BinOp], failed: int, batch: Rows, problem: OperatorError) -> tuple[int, Value]:
     """A division whose divisor is null wherever its dividend cannot be computed: as in Spark, that is looked at first."""
-    for at in range(failed + 1, len(links)):
-        link = links[at]
+    for i in range(failed + 1, len(links)):
+        link = links[i]
         if link.op in ("/", "%") and (not isinstance(link.right, Lit) or link.right.value is None):
             try:
                 right = value_of(link.right, batch)
                 left = guarded(link.left, batch, pc.is_valid(right))
-                return at, arithmetic.binary(link.op, left, right)
+                return i, arithmetic.binary(link.op, left, right)
             except OperatorError as other:
                 problem = other
             except (FaultError, pa.ArrowInvalid) as other:
@@ -133,10 +133,10 @@ def guarded(expr: Expr, batch: Rows, needed: Value) -> Value:
         wanted = mask.to_numpy(zero_copy_only=False)
         if wanted.all():
             raise
-        found = value_of(expr, batch.filter(mask))
-        if isinstance(found, pa.Scalar):
-            return found
-        return found.take(pa.array(np.cumsum(wanted) - 1, pa.int64(), mask=~wanted))
+        values = value_of(expr, batch.filter(mask))
+        if isinstance(values, pa.Scalar):
+            return values
+        return values.take(pa.array(np.cumsum(wanted) - 1, pa.int64(), mask=~wanted))
 
 
 def _node(expr: Expr, batch: Rows) -> Value:
@@ -207,8 +207,8 @@ def _call(expr: Func, batch: Rows) -> Value:
         return known.compute(*(_Later(arg, batch) for arg in args))
     given: list[Any] = []
     needed: Value | None = None
-    for at, arg in enumerate(args):
-        param = known.param(at)
+    for i, arg in enumerate(args):
+        param = known.param(i)
         if param.constant is not None:
             assert isinstance(arg, Lit)
             given.append(parse.json_type(str(arg.value)) if param.kind == "Schema" else arg.value)
@@ -234,7 +234,7 @@ def _call(expr: Func, batch: Rows) -> Value:
 
 
 def _by_turns(args: tuple[Expr, ...], values: list[Value]) -> list[Value]:
-    keys, others = (_every_with(args[at::2], values[at::2]) for at in (0, 1))
+    keys, others = (_every_with(args[start::2], values[start::2]) for start in (0, 1))
     return [value for pair in zip(keys, others, strict=True) for value in pair]
 
 
@@ -247,25 +247,25 @@ def _case(args: tuple[Expr, ...], batch: Rows) -> Value:
     """The value next to the first condition that is true; each is computed only where it is looked at."""
     open_: Value = pa.scalar(True)
     hits, values = [], []
-    for at in range(0, len(args) - 1, 2):
-        holds = pc.and_(open_, pc.fill_null(boolean(guarded(args[at], batch, open_)), False))
+    for i in range(0, len(args) - 1, 2):
+        holds = pc.and_(open_, pc.fill_null(boolean(guarded(args[i], batch, open_)), False))
         hits.append(holds)
-        values.append(guarded(args[at + 1], batch, holds))
+        values.append(guarded(args[i + 1], batch, holds))
         open_ = pc.and_(open_, pc.invert(holds))
     last = args[-1] if len(args) % 2 else Lit(None)
     values.append(guarded(last, batch, open_))
-    *values, found = alike(_every_with((*args[1::2], last), values))
+    *values, result = alike(_every_with((*args[1::2], last), values))
     for holds, value in zip(reversed(hits), reversed(values), strict=True):
-        found = pc.if_else(holds, value, found)
-    return found
+        result = pc.if_else(holds, value, result)
+    return result
 
 
 def _field(value: Value, expr: Field) -> Value:
     """A field of a struct; null where the struct is."""
-    at = value.type.get_field_index(expr.name) if pa.types.is_struct(value.type) else -1
-    if at < 0:
+    index = value.type.get_field_index(expr.name) if pa.types.is_struct(value.type) else -1
+    if index < 0:
         raise unknown_field(expr.name, value.type, repr(expr.arg))
-    return pc.struct_field(value, at)
+    return pc.struct_field(value, index)
 
 
 def _brief(expr: Expr) -> str:

@@ -45,8 +45,8 @@ class Unnest:
         missing = (lengths == 0)[parents]
         if missing.any():
             items = items.take(pa.array(starts[parents] + places, mask=missing))
-        at = pa.array(parents)
-        made = {n: batch.column(n).take(at) for n in batch.schema.names if n != self.column}
+        positions = pa.array(parents)
+        made = {n: batch.column(n).take(positions) for n in batch.schema.names if n != self.column}
         if self.spread and pa.types.is_struct(items.type):
             made |= zip([f.name for f in items.type], items.flatten(), strict=True)
         else:
@@ -58,5 +58,5 @@ class Unnest:
     def fields(self, schema: pa.Schema) -> list[pa.Field]:
         """The fields it puts in the place of the list, and behind all."""
         items = schema.field(self.column).type.value_type
-        found = list(items) if self.spread and pa.types.is_struct(items) else [pa.field(self.column, items)]
-        return found if self.rank is None else [*found, pa.field(self.rank, pa.int64())]
+        fields = list(items) if self.spread and pa.types.is_struct(items) else [pa.field(self.column, items)]
+        return fields if self.rank is None else [*fields, pa.field(self.rank, pa.int64())]

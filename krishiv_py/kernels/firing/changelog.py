@@ -45,12 +45,12 @@ def written(log: PairLog, emitter: Emitter, size_us: int, firings: Firings, retr
     """Result rows of some firings."""
     n = len(firings.windows)
     picked = np.flatnonzero(firings.old_at >= 0) if retract else np.empty(0, np.int64)
-    found = compose(np.arange(n), n + np.arange(len(picked)), picked)
+    results = compose(np.arange(n), n + np.arange(len(picked)), picked)
     content = firings.partials
     if len(picked):
-        content = pick(pa.concat_tables([content, pick(firings.old, firings.old_at[picked])]), found.result)
+        content = pick(pa.concat_tables([content, pick(firings.old, firings.old_at[picked])]), results.result)
     names = log.layout.key_names
-    keys = pick(firings.keys, found.cause).select(names)
+    keys = pick(firings.keys, results.cause).select(names)
     merged = pa.Table.from_arrays([*keys.columns, *content.columns], names=[*names, *content.schema.names])
-    starts = firings.windows[found.cause]
-    return emitter.rows(merged, starts, starts + size_us, found.op, firings.pane[found.cause], firings.index[found.cause])
+    starts = firings.windows[results.cause]
+    return emitter.rows(merged, starts, starts + size_us, results.op, firings.pane[results.cause], firings.index[results.cause])

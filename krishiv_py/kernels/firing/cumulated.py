@@ -76,8 +76,8 @@ def _result_fields(layout: Layout) -> list[pa.Field]:
 
 
 def _accumulators(kernel: AggKernel, partials: list[pa.Array], ids: Ints, kept: Ints) -> pa.Array:
-    at, of = expand(group_starts(ids)[kept], kept + 1)
-    merged = kernel.merge([pick(p, at) for p in partials], of, len(kept) + 1)[0]  # the last one is empty
+    rows, of = expand(group_starts(ids)[kept], kept + 1)
+    merged = kernel.merge([pick(p, rows) for p in partials], of, len(kept) + 1)[0]  # the last one is empty
     place = np.full(len(ids), len(kept))
     place[kept] = np.arange(len(kept))
     return pick(merged, place)

@@ -38,10 +38,10 @@ class WindowFacts:
     fired: Ints
     newest: Ints
 
-    def only(self, at: Ints) -> WindowFacts:
+    def only(self, rows: Ints) -> WindowFacts:
         """Some of them."""
-        counts = (v[at] for v in (self.starts, self.ends, self.rows, self.pending, self.fired, self.newest))
-        return WindowFacts(pick(self.keys, at), *counts)
+        counts = (v[rows] for v in (self.starts, self.ends, self.rows, self.pending, self.fired, self.newest))
+        return WindowFacts(pick(self.keys, rows), *counts)
 
 
 @attrs.define(eq=False)
@@ -70,12 +70,12 @@ class Question:
 
     def chosen(self, windows: WindowFacts, candidates: Mask, *, of: Ints) -> Mask:
         """Return which candidates among the windows fire; what the others are `of` is left."""
-        at = np.flatnonzero(candidates)
-        fires = answer(self.custom_trigger, self.layout, windows.only(at), self.moment)
-        self.left.update(of[at[~fires]].tolist())
-        found = np.zeros(len(candidates), np.bool_)
-        found[at[fires]] = True
-        return found
+        chosen = np.flatnonzero(candidates)
+        fires = answer(self.custom_trigger, self.layout, windows.only(chosen), self.moment)
+        self.left.update(of[chosen[~fires]].tolist())
+        chosen_mask = np.zeros(len(candidates), np.bool_)
+        chosen_mask[chosen[fires]] = True
+        return chosen_mask
 
 
 def custom_trigger_of(trigger: Trigger) -> CustomTrigger | None:
@@ -97,7 +97,7 @@ def answer(custom_trigger: CustomTrigger, layout: Layout, windows: WindowFacts, 
     question = _question(custom_trigger, layout, windows, moment)
     try:
         given = custom_trigger.trigger.fires(question)
-        found = np.asarray(given)
+        verdict = np.asarray(given)
     except RAISED as problem:  # user code: whatever it raises is reported with its class
         place = place_of(layout.spec, windows.keys, 0, (int(windows.starts[0]), int(windows.ends[0])))
         got = f"{n} windows, the first one {place.removeprefix('for ').removeprefix('in ')}"
@@ -107,14 +107,14 @@ def answer(custom_trigger: CustomTrigger, layout: Layout, windows: WindowFacts, 
             then=failure_text(problem),
             hint="fix `fires` of the trigger",
         ) from problem
-    if found.dtype != np.bool_ or found.shape != (n,):
-        got = shown(given) if found.ndim == 0 else f"{found.dtype} of shape {found.shape}"
+    if verdict.dtype != np.bool_ or verdict.shape != (n,):
+        got = shown(given) if verdict.ndim == 0 else f"{verdict.dtype} of shape {verdict.shape}"
         raise OperatorError(
             f"window trigger {custom_trigger.name} does not return one bool for each of {n} windows",
             got=got,
             hint="return an array like windows.rows >= 100",
         )
-    return found
+    return verdict
 
 
 def _question(custom_trigger: CustomTrigger, layout: Layout, w: WindowFacts, moment: Moment) -> OpenWindows:

@@ -133,18 +133,18 @@ class PrefixFold:
         fires |= at_end[pair] & (place == np.bincount(pair)[pair] - 1)
         begins = place == 0
         begins[1:] |= fires[:-1]
-        at = np.flatnonzero(begins)
-        rows = np.diff(np.append(at, len(pair)))
+        first_rows = np.flatnonzero(begins)
+        rows = np.diff(np.append(first_rows, len(pair)))
         segment = np.cumsum(begins) - 1
         content = pick(fresh, units.rows[order])
         combine = self.log.layout.create if by_row else self.log.layout.merge
-        partials = self.log.partials(combine(content, segment, len(at)))
-        last = at + rows - 1
+        partials = self.log.partials(combine(content, segment, len(first_rows)))
+        last = first_rows + rows - 1
         newest = None
         if self.log.counted:
-            newest = np.maximum.reduceat(content[NEWEST if NEWEST in content.column_names else TIME].to_numpy(), at)
-            rows = np.add.reduceat(content[ROWS].to_numpy(), at) if ROWS in content.column_names else rows
-        return _Segments(pair[at], rows, order[last], fires[last], partials, newest)
+            newest = np.maximum.reduceat(content[NEWEST if NEWEST in content.column_names else TIME].to_numpy(), first_rows)
+            rows = np.add.reduceat(content[ROWS].to_numpy(), first_rows) if ROWS in content.column_names else rows
+        return _Segments(pair[first_rows], rows, order[last], fires[last], partials, newest)
 
     def _running(self, cut: _Segments, fired: Ints, count: Ints, state: KeyWindows) -> pa.Table:
         """Of every firing, everything of the pair up to it."""

@@ -43,7 +43,7 @@ def behind_counts(times: Ints, watermark_us: int, lag_us: int) -> dict[str, int]
     """
     if watermark_us in (UNSET, END_OF_TIME):
         return {}
-    newest, found = watermark_us + lag_us, dict[str, int]()
+    newest, counts = watermark_us + lag_us, dict[str, int]()
     edges = _EDGES_US if lag_us in _EDGES_US else sorted((*_EDGES_US, lag_us))
     for begin in range(0, len(times), _BLOCK):
         block = times[begin : begin + _BLOCK]
@@ -54,9 +54,9 @@ def behind_counts(times: Ints, watermark_us: int, lag_us: int) -> dict[str, int]
             beyond = int(np.count_nonzero(block < newest - edge_us))
             if beyond < waiting:
                 name = f"{BEHIND}{edge_us}"
-                found[name] = found.get(name, 0) + waiting - beyond
+                counts[name] = counts.get(name, 0) + waiting - beyond
             waiting = beyond
-    return found
+    return counts
 
 
 def floor_watermark(watermark_us: int, back_us: int) -> int:
@@ -73,17 +73,17 @@ def classify(times: Ints, watermark_us: int, lateness_us: int, future_us: int) -
     """Count the four classes. While the watermark is unset every row is on time."""
     if watermark_us == UNSET or not len(times):
         return Classes(on_time=len(times))
-    behind = times < watermark_us
+    before_mark = times < watermark_us
     very = int(np.count_nonzero(times < floor_watermark(watermark_us, lateness_us)))
     ahead = 0 if watermark_us == END_OF_TIME else int(np.count_nonzero(times > watermark_us + future_us))
-    mildly = int(np.count_nonzero(behind)) - very
+    mildly = int(np.count_nonzero(before_mark)) - very
     return Classes(len(times) - very - mildly - ahead, mildly, very, ahead)
 
 
 def class_of(time_us: int, watermark_us: int, lateness_us: int, future_us: int) -> str:
     """The class of one row, by its name."""
-    found = classify(np.array([time_us]), watermark_us, lateness_us, future_us)
-    return next(name for name, n in attrs.asdict(found).items() if n)
+    classes = classify(np.array([time_us]), watermark_us, lateness_us, future_us)
+    return next(name for name, n in attrs.asdict(classes).items() if n)
 
 
 def beyond(times: Ints, watermark_us: int, begun_us: int | None, options: QueryOptions) -> Mask:

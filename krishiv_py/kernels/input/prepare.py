@@ -168,8 +168,8 @@ class Prepare:
             Whether the rows are results of a stage, which are never too far ahead: their times are not those of a clock.
         """
         aside: list[Aside] = []
-        found = self._classified(self._steps(batch, watermark_us, now_us, aside), watermark_us, begun_us, results=results)
-        return self._with_aside(found, aside, watermark_us) if aside else found
+        prepared = self._classified(self._steps(batch, watermark_us, now_us, aside), watermark_us, begun_us, results=results)
+        return self._with_aside(prepared, aside, watermark_us) if aside else prepared
 
     def _classified(self, rows: pa.RecordBatch, watermark_us: int, begun_us: int | None, *, results: bool) -> Prepared:
         spec = self.spec
@@ -225,7 +225,7 @@ class Prepare:
             "future_dropped": int(np.count_nonzero(reasons == _DROPPED)),
             "future_side_output": int(np.count_nonzero(reasons == _FUTURE)),
             "unknown_source": 0 if unknown is None else int(np.count_nonzero(reasons == _UNKNOWN)),
-            **self._behind(times[usable], watermark_us, results=results),
+            **self._behind_counts(times[usable], watermark_us, results=results),
         }
         grid = spec.operation.grid
         if grid is not None and grid.has_gaps:
@@ -263,13 +263,13 @@ class Prepare:
         counters = dict.fromkeys(_CLASSIFIED, 0)
         counters["rows"] = len(times)
         counters["mildly_late"] = 0 if watermark_us == UNSET else int(np.count_nonzero(times < watermark_us))
-        counters |= self._behind(times, watermark_us, results=results)
+        counters |= self._behind_counts(times, watermark_us, results=results)
         accepted = self._accepted(rows, times, None, None, watermark_us, None)
         one = self.spec.source_column is None
         maxima = {ONLY: int(times.max())} if one else self._maxima(rows, times, np.ones(len(times), np.bool_))
         return Prepared(accepted, self._no_late_rows, counters, maxima)
 
-    def _behind(self, times: Ints, watermark_us: int, *, results: bool) -> dict[str, int]:
+    def _behind_counts(self, times: Ints, watermark_us: int, *, results: bool) -> dict[str, int]:
         """Count rows of a source by their distance to the newest row of the batches before."""
         return {} if results or self.spec.watermark._by_clock else behind_counts(times, watermark_us, self._lag_us)
 
@@ -292,16 +292,16 @@ class Prepare:
             usable &= ~self._ahead(stamped.times, watermark_us, begun_us)
         return self._maxima(rows, stamped.times, usable)
 
-    def _with_aside(self, found: Prepared, aside: list[Aside], watermark_us: int) -> Prepared:
+    def _with_aside(self, prepared: Prepared, aside: list[Aside], watermark_us: int) -> Prepared:
         """Add rows that steps took out: they count as input, and those that are not dropped go to the late output."""
-        counters, late = dict(found.counters), [found.late]
+        counters, late = dict(prepared.counters), [prepared.late]
         for one in aside:
             n, name = one.rows.num_rows, f"{FAILED_DROPPED if one.dropped else FAILED}{one.name}"
             counters["rows"] = counters.get("rows", 0) + n
             counters[name] = counters.get(name, 0) + n
             if not one.dropped:
                 late.append(self._late_of(one, watermark_us))
-        return attrs.evolve(found, counters=counters, late=pa.concat_tables(late))
+        return attrs.evolve(prepared, counters=counters, late=pa.concat_tables(late))
 
     def _late_of(self, one: Aside, watermark_us: int) -> pa.Table:
         """Return rows that were taken out as late rows; columns that they did not have yet are null."""

@@ -20,13 +20,13 @@ _NOT_SENT: Final = "the batch was not sent"
 
 def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
     known = set(schema.names)
-    for at, row in enumerate(rows):
+    for i, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            raise SchemaError(f"row {at} is not a mapping", got=shown(row), hint="send dicts")
+            raise SchemaError(f"row {i} is not a mapping", got=shown(row), hint="send dicts")
         if not row.keys() <= known:
             extra = next(k for k in row if k not in known)
             raise SchemaError(
-                f"row {at} has a column that is not in the stream",
+                f"row {i} has a column that is not in the stream",
                 got=extra,
                 hint=f"the columns are: {', '.join(schema.names[:20])}",
             )
@@ -49,8 +49,8 @@ def _column(values: list[Any], field: pa.Field) -> pa.Array:
 
 def as_batch(rows: Any, schema: pa.Schema) -> pa.RecordBatch:
     """Return what :func:`as_batches` gives, as one batch."""
-    found = as_batches(rows, schema)
-    return found[0] if len(found) == 1 else one_batch(pa.Table.from_batches(found))
+    batches = as_batches(rows, schema)
+    return batches[0] if len(batches) == 1 else one_batch(pa.Table.from_batches(batches))
 
 
 def as_batches(rows: Any, schema: pa.Schema) -> list[pa.RecordBatch]:

@@ -234,12 +234,12 @@ class Clocks:
 
     def idle(self, now_us: int) -> list[str]:
         """Sources left out at the moment."""
-        found = [self._named(n, name) for n, t in enumerate(self.trackers) for name in t.idle(now_us)]
+        idle = [self._named(n, name) for n, t in enumerate(self.trackers) for name in t.idle(now_us)]
         for quiet in self.plan.quiet:
             for side in quiet.sides:
                 if _silent([self.trackers[c] for c in side], now_us, quiet.after_us):
-                    found += [self._named(c, name) for c in side for name in self.trackers[c].reached]
-        return list(dict.fromkeys(found))
+                    idle += [self._named(c, name) for c in side for name in self.trackers[c].reached]
+        return list(dict.fromkeys(idle))
 
     def find(self, source: str) -> tuple[int, str | None] | None:
         """The clock of a source, and what it is called there; None where there is no such source."""

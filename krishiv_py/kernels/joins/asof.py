@@ -64,37 +64,37 @@ class Candidates:
         """All rows that were found."""
         return pa.concat_tables(self._tables).combine_chunks()
 
-    def offer(self, rows: pa.Table, at: Ints, lefts: Ints) -> Mask:
+    def offer(self, rows: pa.Table, rows_at: Ints, lefts: Ints) -> Mask:
         """Take rows in where they are better than what there is: pairs of a row of these, and a left row.
 
         The nearer row is better, of two equally near ones the earlier, of equal times the later arrival. Gives which pairs have
         equal keys.
         """
         right = rows.select(self._tables[0].column_names)
-        equal = same_keys(self._keys, self._lefts, right, Pairs(lefts, at))
-        at, lefts = at[equal], lefts[equal]
-        if not len(at):
+        equal = same_keys(self._keys, self._lefts, right, Pairs(lefts, rows_at))
+        rows_at, lefts = rows_at[equal], lefts[equal]
+        if not len(rows_at):
             return equal
-        times = right[TIME].to_numpy()[at]
-        rank = np.stack([np.abs(times - self._times[lefts]), times, -right[NUMBER].to_numpy()[at]])
+        times = right[TIME].to_numpy()[rows_at]
+        rank = np.stack([np.abs(times - self._times[lefts]), times, -right[NUMBER].to_numpy()[rows_at]])
         order = np.lexsort((rank[2], rank[1], rank[0], lefts))
         first = order[np.append(True, lefts[order][1:] != lefts[order][:-1])]
-        at, lefts, rank = at[first], lefts[first], rank[:, first]
+        rows_at, lefts, rank = rows_at[first], lefts[first], rank[:, first]
         better = _less(rank, self._rank[:, lefts])
         self._rank[:, lefts[better]] = rank[:, better]
-        self.places[lefts[better]] = at[better] + self._rows
+        self.places[lefts[better]] = rows_at[better] + self._rows
         self._tables.append(right)
         self._rows += right.num_rows
         return equal
 
 
 def _less(one: Ints, other: Ints) -> Mask:
-    found: Mask = one[0] < other[0]
+    less: Mask = one[0] < other[0]
     same = one[0] == other[0]
     for mine, theirs in zip(one[1:], other[1:], strict=True):
-        found |= same & (mine < theirs)
+        less |= same & (mine < theirs)
         same &= mine == theirs
-    return found
+    return less
 
 
 @attrs.frozen(eq=False)
@@ -107,19 +107,19 @@ class Seekers:
     def offer_ends(self, log: SpanLog, candidates: Candidates, *, last: bool) -> None:
         """Offer the latest, or the earliest, row of a log for each."""
         shadowed: list[Ints] = []
-        for rows, at, spans in log.ends_of(self.wanted, last=last):
-            shadowed.append(spans[~candidates.offer(rows, at, self.places[spans])])
+        for rows, positions, spans in log.ends_of(self.wanted, last=last):
+            shadowed.append(spans[~candidates.offer(rows, positions, self.places[spans])])
         missed = np.unique(np.concatenate([np.empty(0, np.int64), *shadowed]))
         if len(missed):  # a row of another key with the same hash lay at the end
             again = self.only(missed)
-            for rows, at, spans in log.meeting(again.wanted):
-                candidates.offer(rows, at, again.places[spans])
+            for rows, positions, spans in log.meeting(again.wanted):
+                candidates.offer(rows, positions, again.places[spans])
 
     def offer_all(self, rows: pa.Table, candidates: Candidates) -> None:
         """Offer rows that are laid out by :func:`~krishiv_py.kernels.state.span_log.by_key`."""
         start, stop = self.wanted.ranges(rows[HASH].to_numpy(), rows[TIME].to_numpy())
-        at, spans = expand(start, stop)
-        candidates.offer(rows, at, self.places[spans])
+        positions, spans = expand(start, stop)
+        candidates.offer(rows, positions, self.places[spans])
 
     def only(self, kept: Ints) -> Seekers:
         """Some of them."""
@@ -162,9 +162,9 @@ class AsofOperator(JoinOperator):
         last[groups.ids[order]] = order  # of several writes to one place the last one counts
         return pick(rows, np.sort(last))
 
-    def _horizon(self, at: int) -> int:
+    def _horizon(self, us: int) -> int:
         """Before which time left rows have their result under a watermark."""
-        return floor_watermark(at, self.late_us + self.join.ahead_us)
+        return floor_watermark(us, self.late_us + self.join.ahead_us)
 
     def _state(self, bucket: Bucket, horizon: int) -> _State:
         """The state; standing rows further back than the tolerance are of no use to left rows from `horizon` on."""
@@ -199,12 +199,12 @@ class AsofOperator(JoinOperator):
         times, tolerance = due[TIME].to_numpy()[seeking], self.join.tolerance_us
         hashes = due[HASH].to_numpy()[seeking]
         back = np.full(len(times), UNSET) if tolerance is None else times - tolerance
-        behind = Seekers(seeking, Wanted(hashes, back, times))
+        backward = Seekers(seeking, Wanted(hashes, back, times))
         if self.join.direction != "forward":
-            behind.offer_ends(state.rights, candidates, last=True)
-            left_over = behind
+            backward.offer_ends(state.rights, candidates, last=True)
+            left_over = backward
             if self.join.direction == "backward":  # a row of the log is newer than all that stand
-                left_over = behind.only(np.flatnonzero(candidates.places[seeking] == NOBODY))
+                left_over = backward.only(np.flatnonzero(candidates.places[seeking] == NOBODY))
             standing = state.standing.lookup(sorted_unique(left_over.wanted.hashes))
             if standing.num_rows:
                 left_over.offer_all(by_key(standing), candidates)

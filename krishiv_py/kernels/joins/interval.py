@@ -50,10 +50,10 @@ class Pool:
 
     def add(self, rows: pa.Table) -> int:
         """Add rows; gives the place of the first."""
-        at = self._rows
+        begin = self._rows
         self.tables.append(rows)
         self._rows += rows.num_rows
-        return at
+        return begin
 
     def table(self) -> pa.Table:
         """All rows."""
@@ -86,12 +86,12 @@ class Tally:
             self._check()
 
     def _check(self) -> None:
-        tables = [pick(f.table.select([HASH, *self._layout.key_names]), at) for f, at, _ in self._parts]
+        tables = [pick(f.table.select([HASH, *self._layout.key_names]), rows_of) for f, rows_of, _ in self._parts]
         counts = np.concatenate([counts for _, _, counts in self._parts])
         refuse_many(self._layout, pa.concat_tables(tables), np.arange(len(counts)), counts)
 
 
-def refuse_many(layout: Layout, rows: pa.Table, at: Ints, counts: Ints) -> None:
+def refuse_many(layout: Layout, rows: pa.Table, rows_of: Ints, counts: Ints) -> None:
     """Refuse more pairs of one key in a step than the plan allows: how many each of some rows is in.
 
     Raises
@@ -102,14 +102,14 @@ def refuse_many(layout: Layout, rows: pa.Table, at: Ints, counts: Ints) -> None:
     most = layout.spec.options.max_listed
     if int(counts.sum()) <= most:
         return
-    keys, ids = np.unique(rows[HASH].to_numpy()[at], return_inverse=True)
+    keys, ids = np.unique(rows[HASH].to_numpy()[rows_of], return_inverse=True)
     totals = np.zeros(len(keys), np.int64)
     np.add.at(totals, ids, counts)
     worst = int(totals.argmax())
     pairs = int(totals[worst])
     if pairs <= most:
         return
-    place = place_of(layout.spec, rows, int(at[np.flatnonzero(ids == worst)[0]]))
+    place = place_of(layout.spec, rows, int(rows_of[np.flatnonzero(ids == worst)[0]]))
     raise OperatorError(
         f"a join would give more than {most:,} pairs of one key in a step",
         got=f"{pairs:,} {place}",
@@ -135,14 +135,14 @@ def among_fresh(left: Fresh, right: Fresh, wanted: Wanted, tally: Tally) -> Pair
     """Pairs of two rows that a batch brings; `wanted` is what the left ones look for."""
     start, stop = wanted.ranges(right.table[HASH].to_numpy(), right.times)
     tally.count(left, np.arange(len(start)), stop - start)
-    at, spans = expand(start, stop)
-    return Pairs(left.seeks[spans], at)
+    rows_of, spans = expand(start, stop)
+    return Pairs(left.seeks[spans], rows_of)
 
 
 def with_held(fresh: Fresh, wanted: Wanted, log: SpanLog, pool: Pool, tally: Tally) -> Iterator[tuple[Ints, Ints]]:
     """Pairs of a row that a batch brings and a row held on the other side, which is put into its pool."""
-    for rows, at, spans in log.meeting(wanted, lambda numbers, counts: tally.count(fresh, numbers, counts)):
-        yield fresh.seeks[spans], at + pool.add(rows)
+    for rows, positions, spans in log.meeting(wanted, lambda numbers, counts: tally.count(fresh, numbers, counts)):
+        yield fresh.seeks[spans], positions + pool.add(rows)
 
 
 def same_keys(keys: list[str], left: pa.Table, right: pa.Table, pairs: Pairs) -> Mask:
@@ -163,10 +163,10 @@ def times_of(left: pa.Table, right: pa.Table, pairs: Pairs) -> Ints:
     return np.maximum(picked(left[TIME].to_numpy(), pairs.left), picked(right[TIME].to_numpy(), pairs.right))
 
 
-def picked(values: Ints, at: Ints, none: int = _LEAST) -> Ints:
+def picked(values: Ints, rows_of: Ints, none: int = _LEAST) -> Ints:
     """Values at some places, `none` for nobody's."""
-    found: Ints = np.append(values, none)[at]  # NOBODY is the last place
-    return found
+    picked_values: Ints = np.append(values, none)[rows_of]  # NOBODY is the last place
+    return picked_values
 
 
 def in_order(left: pa.Table, right: pa.Table, pairs: Pairs, times: Ints) -> Ints:
@@ -176,12 +176,12 @@ def in_order(left: pa.Table, right: pa.Table, pairs: Pairs, times: Ints) -> Ints
     same = ordered[1:] == ordered[:-1]
     tied = np.flatnonzero(np.append(False, same) | np.append(same, False))
     if len(tied):
-        at = order[tied]
-        one, other = pairs.left[at], pairs.right[at]
+        tied_rows = order[tied]
+        one, other = pairs.left[tied_rows], pairs.right[tied_rows]
         hashes = np.maximum(picked(right[HASH].to_numpy(), other), picked(left[HASH].to_numpy(), one))
         arrived = picked(left[NUMBER].to_numpy(), one), picked(right[NUMBER].to_numpy(), other)
         runs = np.cumsum(np.append(0, np.diff(ordered[tied]) != 0))
-        order[tied] = at[order_in_runs(runs, hashes, *arrived)]
+        order[tied] = tied_rows[order_in_runs(runs, hashes, *arrived)]
     return order
 
 
@@ -190,7 +190,7 @@ def results(
 ) -> pa.Table:
     """Result rows in order of their `times`: keys, left and right columns, and the time if it is asked for."""
     order = in_order(left, right, pairs, times)
-    one, other = (pa.array(at[order], mask=at[order] == NOBODY) for at in (pairs.left, pairs.right))
+    one, other = (pa.array(places[order], mask=places[order] == NOBODY) for places in (pairs.left, pairs.right))
     arrays = [key_of(left[k], right[k], one, other) for k in layout.key_names]
     arrays += [pick(left[n], one) for n in names[0]] + [pick(right[n], other) for n in names[1]]
     if len(arrays) < len(layout.result_schema):
@@ -221,18 +221,18 @@ class IntervalJoinOperator(JoinOperator):
         self.given = GIVEN.get(spec.operation.how, (False, False))
         self.schemas = tuple(self.schema_of(half).append(pa.field(MET, pa.bool_())) for half in self.halves)
 
-    def _sides(self, bucket: Bucket, at: int) -> tuple[Half, Half]:
+    def _sides(self, bucket: Bucket, joined_us: int) -> tuple[Half, Half]:
         """The state of both sides; rows of the left one are over `upper` after their time, those of the right one `-lower`."""
-        horizons = self._horizons(at)
+        horizons = self._horizons(joined_us)
         left, right = (
             Half(half, schema, bucket, over) for half, schema, over in zip(self.halves, self.schemas, horizons, strict=True)
         )
         return left, right
 
-    def _horizons(self, at: int) -> tuple[int, int]:
+    def _horizons(self, joined_us: int) -> tuple[int, int]:
         """Before which time a row of either side meets nobody any more, by the watermark."""
         upper_us, lower_us = self.join.upper_us, self.join.lower_us
-        return floor_watermark(at, self.late_us + upper_us), floor_watermark(at, self.late_us - lower_us)
+        return floor_watermark(joined_us, self.late_us + upper_us), floor_watermark(joined_us, self.late_us - lower_us)
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
@@ -240,8 +240,8 @@ class IntervalJoinOperator(JoinOperator):
         left, right = self._sides(bucket, known.joined_at)
         counters = {"unmatched": 0} | ({} if self.join.max_rows_per_key is None else {"limited": 0})
         brought = known.fresh(chunks, self.halves, self.schemas)
-        at = known.joined_at
-        fresh = self._limited(left, brought[0], at, counters), self._limited(right, brought[1], at, counters)
+        joined_us = known.joined_at
+        fresh = self._limited(left, brought[0], joined_us, counters), self._limited(right, brought[1], joined_us, counters)
         known.joined_at = max(known.joined_at, moment.watermark_us)
         known.store(bucket)
         pools = Pool(fresh[0].table), Pool(fresh[1].table)
@@ -249,13 +249,15 @@ class IntervalJoinOperator(JoinOperator):
         tables = pools[0].table(), pools[1].table()
         pairs = pairs.only(same_keys(self.layout.key_names, *tables, pairs))
         out = [self._given(pairs, left, pools[0], tables[0])]
-        for at, (half, horizon) in enumerate(zip((left, right), self._horizons(known.joined_at), strict=True)):
-            met = (pairs.left, pairs.right)[at]
-            alone = self._settled(half, fresh[at], pools[at], tables[at], met, horizon, at, counters)
-            if self.given[at]:
-                places = pools[at].add(alone) + np.arange(alone.num_rows)
+        for joined_us, (half, horizon) in enumerate(zip((left, right), self._horizons(known.joined_at), strict=True)):
+            met = (pairs.left, pairs.right)[joined_us]
+            alone = self._settled(
+                half, fresh[joined_us], pools[joined_us], tables[joined_us], met, horizon, joined_us, counters
+            )
+            if self.given[joined_us]:
+                places = pools[joined_us].add(alone) + np.arange(alone.num_rows)
                 nobody = np.full(alone.num_rows, NOBODY)
-                out.append(Pairs(places, nobody) if at == 0 else Pairs(nobody, places))
+                out.append(Pairs(places, nobody) if joined_us == 0 else Pairs(nobody, places))
             else:
                 counters["unmatched"] += alone.num_rows
         table = self._table(pools, out)
@@ -281,10 +283,10 @@ class IntervalJoinOperator(JoinOperator):
         left, right = fresh
         join, tally = self.join, Tally(self.layout)
         ahead, back = left.wanted(join.lower_us, join.upper_us), right.wanted(-join.upper_us, -join.lower_us)
-        found = [among_fresh(left, right, ahead, tally)]
-        found += [Pairs(one, other) for one, other in with_held(left, ahead, halves[1].log, pools[1], tally)]
-        found += [Pairs(other, one) for one, other in with_held(right, back, halves[0].log, pools[0], tally)]
-        return Pairs(np.concatenate([p.left for p in found]), np.concatenate([p.right for p in found]))
+        met = [among_fresh(left, right, ahead, tally)]
+        met += [Pairs(one, other) for one, other in with_held(left, ahead, halves[1].log, pools[1], tally)]
+        met += [Pairs(other, one) for one, other in with_held(right, back, halves[0].log, pools[0], tally)]
+        return Pairs(np.concatenate([p.left for p in met]), np.concatenate([p.right for p in met]))
 
     def _given(self, pairs: Pairs, left: Half, pool: Pool, rows: pa.Table) -> Pairs:
         """Return what is given of the pairs: all, none, or of semi joins the left rows that had not met anybody before."""
@@ -337,8 +339,10 @@ class IntervalJoinOperator(JoinOperator):
     def _wakeup(self, left: Half, right: Half) -> int | None:
         """The next watermark at which a row leaves."""
         after = self.join.upper_us, -self.join.lower_us
-        found = [h.log.next + a + self.late_us + 1 for h, a in zip((left, right), after, strict=True) if h.log.next is not None]
-        return min(found, default=None)
+        wakeups = [
+            h.log.next + a + self.late_us + 1 for h, a in zip((left, right), after, strict=True) if h.log.next is not None
+        ]
+        return min(wakeups, default=None)
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts rows that had met nobody."""

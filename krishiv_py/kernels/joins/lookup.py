@@ -83,22 +83,22 @@ class Lookup:
         rows = self._keys(batch, 0)
         wanted = key_hashes(list(rows.columns), batch.num_rows)
         start, stop = np.searchsorted(hashes, wanted, side="left"), np.searchsorted(hashes, wanted, side="right")
-        at, left = expand(start, stop)
-        pairs = Pairs(left, known.order[at])
+        rows_of, left = expand(start, stop)
+        pairs = Pairs(left, known.order[rows_of])
         pairs = pairs.only(same_keys(rows.schema.names, rows, known.keys, pairs))
         if self.validity is not None:
             pairs = pairs.only(self._valid(self.validity, batch, table, pairs))
         if self.keeps:
             pairs = _with_all(pairs, batch.num_rows)
         right = pa.array(pairs.right, mask=pairs.right == NOBODY)
-        found = [_one(pick(table[column], right)) for column, _ in self.columns]
+        columns = [_one(pick(table[column], right)) for column, _ in self.columns]
         kept = [pick(c, pairs.left) for c in batch.columns]
-        return pa.RecordBatch.from_arrays([*kept, *found], names=[*batch.schema.names, *(name for _, name in self.columns)])
+        return pa.RecordBatch.from_arrays([*kept, *columns], names=[*batch.schema.names, *(name for _, name in self.columns)])
 
     def _keys(self, rows: pa.RecordBatch | pa.Table, side: int) -> pa.Table:
         """The key columns of rows, or of the table."""
-        found = [normal_key(evaluate(pair[side], rows)) for pair in self.keys]
-        return pa.Table.from_arrays(found, names=[f"k{at}" for at in range(len(found))])
+        keys = [normal_key(evaluate(pair[side], rows)) for pair in self.keys]
+        return pa.Table.from_arrays(keys, names=[f"k{i}" for i in range(len(keys))])
 
     def _index(self, table: pa.Table) -> _Known:
         for known in self._known:
@@ -107,9 +107,9 @@ class Lookup:
         keys = self._keys(table, 1)
         hashes = key_hashes(list(keys.columns), table.num_rows)
         order = stable_order(hashes)
-        found = _Known(weakref.ref(table), keys, hashes[order], order)
-        self._known = (*(known for known in self._known if known.of() is not None), found)
-        return found
+        index = _Known(weakref.ref(table), keys, hashes[order], order)
+        self._known = (*(known for known in self._known if known.of() is not None), index)
+        return index
 
     @staticmethod
     def _valid(validity: Validity, batch: pa.RecordBatch, table: pa.Table, pairs: Pairs) -> Mask:

@@ -84,8 +84,8 @@ class Fresh:
     @property
     def times(self) -> Ints:
         """Event times."""
-        found: Ints = self.table[TIME].to_numpy()
-        return found
+        times: Ints = self.table[TIME].to_numpy()
+        return times
 
     def wanted(self, before_us: int, after_us: int) -> Wanted:
         """Return what they look for on the other side: from so far before their time until so far after it."""
@@ -95,10 +95,10 @@ class Fresh:
 
 def fresh_rows(layout: HalfLayout, schema: pa.Schema, chunks: list[pa.Table], arrived: int) -> Fresh:
     """The rows of a side in a batch, as rows of that `schema`, numbered from `arrived` on."""
-    found = [t for t in map(layout.of, chunks) if t.num_rows]
-    if not found:
+    tables = [t for t in map(layout.of, chunks) if t.num_rows]
+    if not tables:
         return Fresh(schema.empty_table(), np.empty(0, np.int64))
-    rows = pa.concat_tables(found)
+    rows = pa.concat_tables(tables)
     numbers = pa.array(np.arange(arrived, arrived + rows.num_rows, dtype=np.int64))
     rows = rows.add_column(2, NUMBER, numbers)
     if MET in schema.names:
@@ -126,14 +126,14 @@ class Half:
         have it.
         """
         over = np.zeros(rows.num_rows, np.bool_)
-        at = np.flatnonzero(stays)
-        if most is None or not len(at):
+        row_places = np.flatnonzero(stays)
+        if most is None or not len(row_places):
             return over
-        hashes = rows[HASH].to_numpy()[at]
-        order = np.lexsort((rows[NUMBER].to_numpy()[at], hashes))
+        hashes = rows[HASH].to_numpy()[row_places]
+        order = np.lexsort((rows[NUMBER].to_numpy()[row_places], hashes))
         keys, first, ids = np.unique(hashes[order], return_index=True, return_inverse=True)
-        rank = np.arange(len(at)) - first[ids]
-        over[at[order]] = rank >= most - self.log.counts(keys)[ids]
+        rank = np.arange(len(row_places)) - first[ids]
+        over[row_places[order]] = rank >= most - self.log.counts(keys)[ids]
         return over
 
     def first_come(self, fresh: Fresh, most: int, reach_us: int, over: int) -> Mask:
@@ -154,13 +154,13 @@ class Half:
         keys, first, counts = np.unique(hashes, return_index=True, return_counts=True)
         crowded = counts + known.counts(keys) > most
         arrived = fresh.table[NUMBER].to_numpy()[fresh.seeks]
-        for at in np.flatnonzero(crowded).tolist():
-            of_key = slice(first[at], first[at] + counts[at])
-            held = known.times_of(int(keys[at]))
+        for row in np.flatnonzero(crowded).tolist():
+            of_key = slice(first[row], first[row] + counts[row])
+            held = known.times_of(int(keys[row]))
             order = stable_order(arrived[of_key])
-            found = np.empty(counts[at], np.bool_)
-            found[order] = first_come(times[of_key][order], held, most, reach_us)
-            takes[of_key] = found
+            chosen = np.empty(counts[row], np.bool_)
+            chosen[order] = first_come(times[of_key][order], held, most, reach_us)
+            takes[of_key] = chosen
         admitted = pa.table({HASH: pa.array(hashes[takes]), TIME: pa.array(times[takes])})
         known.append(admitted)  # as all rows of a batch, by hash, then time
         return takes
@@ -182,9 +182,9 @@ class Half:
         """Return whether held rows met another, in the batch that brought them or later."""
         met: Mask = rows[MET].to_numpy().copy()
         numbers = rows[NUMBER].to_numpy()
-        found = self._marks.lookup(sorted_unique(numbers[~met]))
-        if found.num_rows:
-            met |= np.isin(numbers, found[HASH].to_numpy())
+        marks = self._marks.lookup(sorted_unique(numbers[~met]))
+        if marks.num_rows:
+            met |= np.isin(numbers, marks[HASH].to_numpy())
         return met
 
     def leaving(self, horizon: int) -> pa.Table:

@@ -110,15 +110,15 @@ class WindowJoinOperator(JoinOperator):
         )
         pairs = self._met(left, right)
         given, out, unmatched = GIVEN.get(self.how, (False, False)), [self._given(pairs)], 0
-        for at, (side, places) in enumerate(zip((left, right), (pairs.left, pairs.right), strict=True)):
+        for i, (side, places) in enumerate(zip((left, right), (pairs.left, pairs.right), strict=True)):
             alone = np.ones(len(side.places), np.bool_)
             alone[places] = False
-            found = np.flatnonzero(alone)
-            nobody = np.full(len(found), NOBODY)
-            if given[at]:
-                out.append(Pairs(found, nobody) if at == 0 else Pairs(nobody, found))
+            rows = np.flatnonzero(alone)
+            nobody = np.full(len(rows), NOBODY)
+            if given[i]:
+                out.append(Pairs(rows, nobody) if i == 0 else Pairs(nobody, rows))
             else:
-                unmatched += len(found)
+                unmatched += len(rows)
         pairs = Pairs(np.concatenate([p.left for p in out]), np.concatenate([p.right for p in out]))
         return self._table(left, right, pairs), unmatched
 
@@ -141,8 +141,8 @@ class WindowJoinOperator(JoinOperator):
         start = np.searchsorted(ordered, ours[seeking], side="left")
         stop = np.searchsorted(ordered, ours[seeking], side="right")
         refuse_many(self.layout, left.table, left.places[seeking], stop - start)
-        at, spans = expand(start, stop)
-        return Pairs(seeking[spans], order[at])
+        rows_of, spans = expand(start, stop)
+        return Pairs(seeking[spans], order[rows_of])
 
     def _without_nulls(self, side: _InWindows, ids: Ints) -> Ints:
         null: Mask = np.zeros(side.table.num_rows, np.bool_)
@@ -164,7 +164,7 @@ class WindowJoinOperator(JoinOperator):
         arrived = picked(right.table[NUMBER].to_numpy(), others), picked(left.table[NUMBER].to_numpy(), ones)
         order = np.lexsort((*arrived, hashes, starts))
         starts = starts[order]
-        one, other = (pa.array(at[order], mask=at[order] == NOBODY) for at in (ones, others))
+        one, other = (pa.array(places[order], mask=places[order] == NOBODY) for places in (ones, others))
         kind = self.layout.spec.time_kind
         arrays = [key_of(left.table[k], right.table[k], one, other) for k in self.layout.key_names]
         arrays += [unstamp(starts, kind), unstamp(starts + self.window.size_us, kind)]

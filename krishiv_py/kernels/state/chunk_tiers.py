@@ -100,14 +100,14 @@ class Runs:
     def _neighbours(self, came: set[int], went: set[int]) -> set[int]:
         """Of each of these the next runs on both sides that have neither come nor gone."""
         every = sorted(came | went)
-        found = set[int | None]()
+        neighbours = set[int | None]()
         for ordered, next_of in ((every, self._index.before), (every[::-1], self._index.after)):
             beyond: dict[int, int | None] = {}
             for run in ordered:
-                at = next_of(run)
-                beyond[run] = beyond[at] if at in came else at
-            found.update(beyond.values())
-        return {run for run in found if run is not None}
+                run_next = next_of(run)
+                beyond[run] = beyond[run_next] if run_next in came else run_next
+            neighbours.update(beyond.values())
+        return {run for run in neighbours if run is not None}
 
     def rows(self, run: int) -> int:
         """Return how many (partial) rows the run holds."""
@@ -154,7 +154,7 @@ class Runs:
     def written(self, run: int) -> list[pa.Table]:
         """The chunks of a run as :meth:`load` gives them, with a column that says when each was written."""
         times = [c[2] if len(c) > 2 else None for c in self._index.get(run, ())]
-        return [with_written(table, at) for table, at in zip(self.load(run), times, strict=True)]
+        return [with_written(table, time) for table, time in zip(self.load(run), times, strict=True)]
 
     def chunks(self, run: int) -> int:
         """Return how many chunks the run has."""

@@ -34,10 +34,10 @@ class DeadKeys:
 
     def rows(self, rows: pa.Table) -> Mask:
         """Rows of these keys."""
-        found = self.hashed(rows)
-        if found.any():
-            found[found] = among(rows.filter(pa.array(found)), self.keys, self.names)
-        return found
+        hashed = self.hashed(rows)
+        if hashed.any():
+            hashed[hashed] = among(rows.filter(pa.array(hashed)), self.keys, self.names)
+        return hashed
 
 
 def removed(log: KeyedLog, timers: DueQueue, dead: DeadKeys) -> pa.Table:
@@ -45,7 +45,7 @@ def removed(log: KeyedLog, timers: DueQueue, dead: DeadKeys) -> pa.Table:
 
     A timer knows the hash of its key: one that another key shares stays.
     """
-    found = log.remove(dead.hashes, dead.rows)
+    removed_rows = log.remove(dead.hashes, dead.rows)
     gone = np.setdiff1d(dead.hashes, log.lookup(dead.hashes)[HASH].to_numpy())
     timers.discard(lambda rows: np.isin(rows[HASH].to_numpy(), gone))
-    return found
+    return removed_rows

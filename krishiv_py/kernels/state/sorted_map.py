@@ -81,10 +81,10 @@ class SortedMap(Generic[K]):
             self._len, self._next, keys, numbers = stored[_PAGED]
             self._root = _Node(keys, numbers, leaf=False)
         else:
-            found = {key(k): v for k, v in (stored.items() if isinstance(stored, dict) else ((k, 1) for k in stored))}
-            self._len = len(found)
-            order = sorted(found)
-            self._root = _built(order, [found[k] for k in order])
+            entries = {key(k): v for k, v in (stored.items() if isinstance(stored, dict) else ((k, 1) for k in stored))}
+            self._len = len(entries)
+            order = sorted(entries)
+            self._root = _built(order, [entries[k] for k in order])
 
     def __len__(self) -> int:
         return self._len
@@ -97,38 +97,38 @@ class SortedMap(Generic[K]):
             yield from node.keys[start:stop]
 
     def __getitem__(self, key: K) -> Any:
-        found = self.get(key, self)
-        if found is self:
+        value = self.get(key, self)
+        if value is self:
             raise KeyError(key)
-        return found
+        return value
 
     def get(self, key: K, default: Any = None) -> Any:
         """The value of a key, or what is given for one that is not there."""
         node = self._root
         while not node.leaf:
-            at = bisect_right(node.keys, key) - 1
-            if at < 0:
+            i = bisect_right(node.keys, key) - 1
+            if i < 0:
                 return default
-            node = self._below(node, at)
-        at = bisect_left(node.keys, key)
-        return node.items[at] if at < len(node.keys) and node.keys[at] == key else default
+            node = self._below(node, i)
+        i = bisect_left(node.keys, key)
+        return node.items[i] if i < len(node.keys) and node.keys[i] == key else default
 
     def __setitem__(self, key: K, value: Any) -> None:
         node, path = self._root, []
         while not node.leaf:
-            at = max(bisect_right(node.keys, key) - 1, 0)
-            if key < node.keys[at]:
-                node.keys[at], node.changed = key, True
-            path.append((node, at))
-            node = self._below(node, at)
-        at = bisect_left(node.keys, key)
+            i = max(bisect_right(node.keys, key) - 1, 0)
+            if key < node.keys[i]:
+                node.keys[i], node.changed = key, True
+            path.append((node, i))
+            node = self._below(node, i)
+        i = bisect_left(node.keys, key)
         node.changed = True
-        if at < len(node.keys) and node.keys[at] == key:
-            node.items[at] = value
+        if i < len(node.keys) and node.keys[i] == key:
+            node.items[i] = value
             return
-        last = at == len(node.keys)
-        node.keys.insert(at, key)
-        node.items.insert(at, value)
+        last = i == len(node.keys)
+        node.keys.insert(i, key)
+        node.items.insert(i, value)
         self._len += 1
         while len(node.keys) > MOST:
             cut = _FULL if last else len(node.keys) // 2
@@ -138,30 +138,30 @@ class SortedMap(Generic[K]):
             if not path:
                 self._root = _Node([node.keys[0], right.keys[0]], [node, right], leaf=False)
                 break
-            node, at = path.pop()
-            last = at == len(node.keys) - 1
-            node.keys.insert(at + 1, right.keys[0])
-            node.items.insert(at + 1, right)
+            node, i = path.pop()
+            last = i == len(node.keys) - 1
+            node.keys.insert(i + 1, right.keys[0])
+            node.items.insert(i + 1, right)
             node.changed = True
 
     def __delitem__(self, key: K) -> None:
         node, path = self._root, []
         while not node.leaf:
-            at = bisect_right(node.keys, key) - 1
-            if at < 0:
+            i = bisect_right(node.keys, key) - 1
+            if i < 0:
                 raise KeyError(key)
-            path.append((node, at))
-            node = self._below(node, at)
-        at = bisect_left(node.keys, key)
-        if at == len(node.keys) or node.keys[at] != key:
+            path.append((node, i))
+            node = self._below(node, i)
+        i = bisect_left(node.keys, key)
+        if i == len(node.keys) or node.keys[i] != key:
             raise KeyError(key)
-        del node.keys[at], node.items[at]
+        del node.keys[i], node.items[i]
         node.changed = True
         self._len -= 1
         while not node.keys and path:
             self._let_go(node)
-            node, at = path.pop()
-            del node.keys[at], node.items[at]
+            node, i = path.pop()
+            del node.keys[i], node.items[i]
             node.changed = True
         while not self._root.leaf and len(self._root.keys) < 2:
             self._root = self._below(self._root, 0) if self._root.keys else _Node([], [], leaf=True)
@@ -170,11 +170,11 @@ class SortedMap(Generic[K]):
 
     def pop(self, key: K, default: Any = None) -> Any:
         """Take a key out; gives its value, or what is given for one that is not there."""
-        found = self.get(key, self)
-        if found is self:
+        value = self.get(key, self)
+        if value is self:
             return default
         del self[key]
-        return found
+        return value
 
     def remove(self, keys: Iterable[K]) -> None:
         """Take some keys out, which must be there."""
@@ -188,12 +188,12 @@ class SortedMap(Generic[K]):
 
     def between(self, low: K | None, high: K | None, most: int | None = None) -> list[K]:
         """The keys from `low` to before `high`, ascending, or the first `most` of them; None is without a bound."""
-        found: list[K] = []
+        keys: list[K] = []
         for node, start, stop in self._leaves(low, high):
-            found += node.keys[start:stop]
-            if most is not None and len(found) >= most:
-                return found[:most]
-        return found
+            keys += node.keys[start:stop]
+            if most is not None and len(keys) >= most:
+                return keys[:most]
+        return keys
 
     def before(self, key: K) -> K | None:
         """The largest key below another one."""
@@ -218,9 +218,9 @@ class SortedMap(Generic[K]):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SortedMap[K]:
         """A copy that reads the same pages; it is not to be stored."""
-        found = copy.copy(self)
-        found._root, found._gone = copy.deepcopy(self._root, memo), []
-        return found
+        copied = copy.copy(self)
+        copied._root, copied._gone = copy.deepcopy(self._root, memo), []
+        return copied
 
     def _write(self, node: _Node, pages: Pages) -> None:
         if not node.leaf:
@@ -235,20 +235,20 @@ class SortedMap(Generic[K]):
             pages.write(self._page(node.page), [int(node.leaf), node.keys, items])
         node.changed = False
 
-    def _below(self, node: _Node, at: int) -> _Node:
-        child = node.items[at]
+    def _below(self, node: _Node, i: int) -> _Node:
+        child = node.items[i]
         if isinstance(child, _Node):
             return child
         assert self._pages is not None
         leaf, keys, items = self._pages.read(self._page(child))
-        found = node.items[at] = _Node(keys, items, bool(leaf), child, changed=False)
-        return found
+        below = node.items[i] = _Node(keys, items, bool(leaf), child, changed=False)
+        return below
 
     def _before(self, node: _Node, key: K) -> K | None:
-        for at in range(bisect_left(node.keys, key) - 1, -1, -1):
-            found: K | None = node.keys[at] if node.leaf else self._before(self._below(node, at), key)
-            if found is not None:
-                return found
+        for i in range(bisect_left(node.keys, key) - 1, -1, -1):
+            key_before: K | None = node.keys[i] if node.leaf else self._before(self._below(node, i), key)
+            if key_before is not None:
+                return key_before
         return None
 
     def _leaves(self, low: K | None, high: K | None, within: _Node | None = None) -> Iterator[tuple[_Node, int, int]]:
@@ -260,8 +260,8 @@ class SortedMap(Generic[K]):
             if start < stop:
                 yield node, start, stop
             return
-        for at in range(0 if low is None else max(bisect_right(node.keys, low) - 1, 0), stop):
-            yield from self._leaves(low, high, self._below(node, at))
+        for i in range(0 if low is None else max(bisect_right(node.keys, low) - 1, 0), stop):
+            yield from self._leaves(low, high, self._below(node, i))
 
     def _let_go(self, node: _Node) -> None:
         if node.page is not None:
@@ -283,5 +283,5 @@ def _built(keys: list[Any], items: list[Any], *, leaf: bool = True) -> _Node:
     if len(keys) <= MOST:
         return _Node(keys, items, leaf)
     starts = range(0, len(keys), _FULL)
-    nodes = [_Node(keys[at : at + _FULL], items[at : at + _FULL], leaf) for at in starts]
+    nodes = [_Node(keys[begin : begin + _FULL], items[begin : begin + _FULL], leaf) for begin in starts]
     return _built([node.keys[0] for node in nodes], nodes, leaf=False)

@@ -34,7 +34,7 @@ _TRIMMED: Final = 64
 _PLACE: Final = "at"
 
 
-Found: TypeAlias = "tuple[pa.Table, Ints, Ints]"
+MeetingRows: TypeAlias = "tuple[pa.Table, Ints, Ints]"
 
 
 @attrs.define
@@ -82,8 +82,8 @@ def bisected(values: Ints, start: Ints, stop: Ints, wanted: Ints, *, after: bool
     pending = np.flatnonzero(low < high)
     while len(pending):
         middle = (low[pending] + high[pending]) >> 1
-        found = values[middle]
-        below = found <= wanted[pending] if after else found < wanted[pending]
+        value = values[middle]
+        below = value <= wanted[pending] if after else value < wanted[pending]
         low[pending[below]] = middle[below] + 1
         high[pending[~below]] = middle[~below]
         pending = pending[low[pending] < high[pending]]
@@ -138,7 +138,7 @@ class SpanLog:
             self._write(by_key(rows))
             self._note()
 
-    def meeting(self, wanted: Wanted, counted: Callable[[Ints, Ints], None] | None = None) -> Iterator[Found]:
+    def meeting(self, wanted: Wanted, counted: Callable[[Ints, Ints], None] | None = None) -> Iterator[MeetingRows]:
         """The rows in some spans, piece by piece: rows, and pairs of a row of these and a span.
 
         `counted` is told before how many rows some spans will have: numbers of spans, and counts.
@@ -146,40 +146,40 @@ class SpanLog:
         for table, numbers, start, stop in self._between(wanted):
             if counted is not None:
                 counted(numbers, stop - start)
-            at, spans = expand(start, stop)
-            picked, at = np.unique(at, return_inverse=True)
-            yield pick(table, picked), at.astype(np.int64), numbers[spans]
+            rows, spans = expand(start, stop)
+            picked, rows = np.unique(rows, return_inverse=True)
+            yield pick(table, picked), rows.astype(np.int64), numbers[spans]
 
     def counts(self, hashes: Ints) -> Ints:
         """Return how many rows there are of some hashes, which are sorted, each once."""
-        found = np.zeros(len(hashes), np.int64)
+        counts = np.zeros(len(hashes), np.int64)
         every = Wanted(hashes, np.full(len(hashes), UNSET), np.full(len(hashes), END_OF_TIME))
         for _, numbers, start, stop in self._between(every):
-            found[numbers] += stop - start
-        return found
+            counts[numbers] += stop - start
+        return counts
 
     def times_of(self, key: int) -> Ints:
         """The times of the rows of one hash."""
         every = Wanted(np.array([key]), np.array([UNSET]), np.array([END_OF_TIME]))
-        found = [
+        times = [
             table[TIME].to_numpy()[low:high]
             for table, _, start, stop in self._between(every)
             for low, high in zip(start, stop, strict=True)
         ]
-        return np.concatenate([np.empty(0, np.int64), *found])
+        return np.concatenate([np.empty(0, np.int64), *times])
 
     def all(self) -> pa.Table:
         """All rows; there must be some."""
         return by_key(pa.concat_tables(map(self._live, self._runs)))
 
-    def ends_of(self, wanted: Wanted, *, last: bool) -> Iterator[Found]:
+    def ends_of(self, wanted: Wanted, *, last: bool) -> Iterator[MeetingRows]:
         """Of every span one row of each piece: the latest or the earliest; of equal times the one that was written last."""
         for table, numbers, start, stop in self._between(wanted):
-            at = stop - 1
+            last_rows = stop - 1
             if not last:
                 times = table[TIME].to_numpy()
-                at = bisected(times, start, stop, times[start], after=True) - 1
-            yield pick(table, at), np.arange(len(at)), numbers
+                last_rows = bisected(times, start, stop, times[start], after=True) - 1
+            yield pick(table, last_rows), np.arange(len(last_rows)), numbers
 
     def _between(self, wanted: Wanted) -> Iterator[tuple[pa.Table, Ints, Ints, Ints]]:
         """Pieces with rows in some spans; the numbers of these spans, and the positions from and to of their rows."""
@@ -222,12 +222,12 @@ class SpanLog:
                 run.next = run.high + 1
             if stop < run.rows and stop % PIECE == 0:
                 run.next = run.times[stop // PIECE]
-            yield from self._at(run, np.sort(np.concatenate(places)))
+            yield from self._tables_of(run, np.sort(np.concatenate(places)))
             run.over = stop
             self._settle(run)
         self._note()
 
-    def _at(self, run: _Run, places: Ints) -> Iterator[pa.Table]:
+    def _tables_of(self, run: _Run, places: Ints) -> Iterator[pa.Table]:
         cuts = np.searchsorted(places, np.arange(len(run.first) + 1) * PIECE)
         for piece in np.flatnonzero(np.diff(cuts)).tolist():
             here = places[cuts[piece] : cuts[piece + 1]] - piece * PIECE
@@ -243,28 +243,28 @@ class SpanLog:
 
     def remove(self, gone: Callable[[pa.Table], Mask]) -> pa.Table | None:
         """Take out the rows `gone` picks; None if there are none."""
-        found = []
+        kept = []
         for run in list(self._runs):
             rows = self._live(run)
             picked = gone(rows)
             if picked.any():
-                found.append(rows.filter(pa.array(picked)))
+                kept.append(rows.filter(pa.array(picked)))
                 self._replace(run, rows.filter(pa.array(~picked)))
         self._note()
-        return pa.concat_tables(found) if found else None
+        return pa.concat_tables(kept) if kept else None
 
     def _replace(self, run: _Run, rows: pa.Table) -> None:
-        at = self._runs.index(run)
+        index = self._runs.index(run)
         self._delete(run)
-        del self._runs[at]
+        del self._runs[index]
         if rows.num_rows:
-            self._write(rows.combine_chunks(), at)
+            self._write(rows.combine_chunks(), index)
 
     def _live(self, run: _Run) -> pa.Table:
         rows = pa.concat_tables([self._store.get(self._piece(run, piece)) for piece in range(len(run.first))])
         return rows.filter(pa.array(rows[TIME].to_numpy() >= run.next)) if run.over else rows
 
-    def _write(self, rows: pa.Table, at: int | None = None) -> None:
+    def _write(self, rows: pa.Table, index: int | None = None) -> None:
         number = self._meta.get(f"next:{self._name}", 0)
         self._meta[f"next:{self._name}"] = number + 1
         hashes, times = rows[HASH].to_numpy(), rows[TIME].to_numpy()
@@ -279,7 +279,7 @@ class SpanLog:
             clock = pa.table({TIME: pa.array(ascending[start:stop]), _PLACE: pa.array(order[start:stop])})
             self._store.put(self._piece(run, piece), rows.slice(start, PIECE))
             self._store.put(self._clock(run, piece), clock)
-        self._runs.insert(len(self._runs) if at is None else at, run)
+        self._runs.insert(len(self._runs) if index is None else index, run)
 
     def _delete(self, run: _Run) -> None:
         for piece in range(len(run.first)):

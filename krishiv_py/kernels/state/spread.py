@@ -64,11 +64,11 @@ def _begun(values: Sequence[Any]) -> Any:
 
 def _windows(values: Sequence[Any]) -> Any:
     """Of each window the latest time."""
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for windows in values:
-        for name, at in windows.items():
-            found[name] = max(found.get(name, at), at)
-    return found
+        for name, number in windows.items():
+            numbers[name] = max(numbers.get(name, number), number)
+    return numbers
 
 
 _MERGED: Final[dict[str, Callable[[Sequence[Any]], Any]]] = {
@@ -95,8 +95,8 @@ class BucketContent:
         kept = {name: value for name, value in bucket.meta.items() if name not in OF_ADAPTERS}
         for name in kept:
             if name.startswith("runs:") or name == _CHANGED:
-                found = bucket.map(name, int)
-                kept[name] = {str(k): v for k, v in zip(found, found.values(), strict=True)}
+                content = bucket.map(name, int)
+                kept[name] = {str(k): v for k, v in zip(content, content.values(), strict=True)}
         return cls(kept, dict(bucket.store.tables))
 
     def bucket(self) -> Bucket:
@@ -158,23 +158,23 @@ def _parts(keys: list[str], n_buckets: int) -> Parts:
     def of(table: pa.Table) -> list[pa.Table]:
         if n_buckets == 1:
             return [table]
-        found = [table.slice(0, 0)] * n_buckets
+        parts = [table.slice(0, 0)] * n_buckets
         if not keys:
-            found[0] = table
+            parts[0] = table
         elif HASH in table.column_names:  # the hash of the key, of which the bucket is the rest of a division
             hashes = table[HASH].to_numpy().view(np.uint64)
-            found = _split(table, (hashes % np.uint64(n_buckets)).astype(np.int64), found)
+            parts = _split(table, (hashes % np.uint64(n_buckets)).astype(np.int64), parts)
         else:
-            found = _split(table, buckets([table[k] for k in keys], table.num_rows, n_buckets), found)
-        return found
+            parts = _split(table, buckets([table[k] for k in keys], table.num_rows, n_buckets), parts)
+        return parts
 
     return of
 
 
-def _split(table: pa.Table, numbers: Any, found: list[pa.Table]) -> list[pa.Table]:
+def _split(table: pa.Table, numbers: Any, parts: list[pa.Table]) -> list[pa.Table]:
     for number, part in split(table, numbers):
-        found[number] = part.combine_chunks()
-    return found
+        parts[number] = part.combine_chunks()
+    return parts
 
 
 def _spread_runs(listed: str, bucket: Bucket, targets: list[Bucket], parts: Parts, over: set[str]) -> None:
@@ -196,8 +196,8 @@ def _spread_log(name: str, bucket: Bucket, targets: list[Bucket], parts: Parts, 
 
     def parts_of(table: pa.Table) -> list[pa.Table]:
         if base:
-            at = table.column_names.index(column)
-            table = table.set_column(at, table.schema.field(at), pc.add(table[column], pa.scalar(base, pa.int64())))
+            index = table.column_names.index(column)
+            table = table.set_column(index, table.schema.field(index), pc.add(table[column], pa.scalar(base, pa.int64())))
         return [table] * len(targets) if name in _MARKS else parts(table)
 
     if not entries:
@@ -234,6 +234,6 @@ def _finish(target: Bucket, metas: Sequence[Meta]) -> None:
     held = {str(run) for run in windows}
     for name in ("new_at", "late_at"):
         if name in meta:
-            meta[name] = {w: at for w, at in meta[name].items() if w in held}
+            meta[name] = {w: number for w, number in meta[name].items() if w in held}
     if any(_CHANGED in m for m in metas):
         meta[_CHANGED] = {w: 1 for m in metas for w in m.get(_CHANGED, ()) if w in held}

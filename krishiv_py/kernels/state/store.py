@@ -71,10 +71,10 @@ class Bucket:
 
 def mapped(meta: Meta, name: str, key: Callable[[Any], K], pages: Pages | None) -> SortedMap[K]:
     """A map in what owners keep: the one that earlier steps left there, or one made of what was stored."""
-    found = meta.get(name)
-    if not isinstance(found, SortedMap):
-        found = meta[name] = SortedMap(f"{PAGE}{name}", key, pages, () if found is None else found)
-    return found
+    stored_pages = meta.get(name)
+    if not isinstance(stored_pages, SortedMap):
+        stored_pages = meta[name] = SortedMap(f"{PAGE}{name}", key, pages, () if stored_pages is None else stored_pages)
+    return stored_pages
 
 
 def stored(meta: Meta) -> Meta:

@@ -81,8 +81,8 @@ class TimeLog:
         ordered = by_time(rows)
         pieces = -(-rows.num_rows // PIECE)
         step = -(-rows.num_rows // max(pieces, 1))
-        for at in range(0, rows.num_rows, max(step, 1)):
-            self._put(ordered.slice(at, step), frontier)
+        for begin in range(0, rows.num_rows, max(step, 1)):
+            self._put(ordered.slice(begin, step), frontier)
             while len(self._index) >= FAN and self._full(self._index[-FAN:]):
                 tail = self._index[-FAN:]
                 merged = by_time(pa.concat_tables([self._store.get(self._name(e)) for e in tail]))
@@ -128,7 +128,7 @@ class TimeLog:
 
     def load(self, low: int, high: int) -> pa.Table | None:
         """All rows with ``low <= t < high``, chunks in order of arrival; None without any."""
-        found = []
+        tables = []
         for entry in self._index:
             if entry[_HIGH] < low or entry[_LOW] >= high:
                 continue
@@ -137,15 +137,15 @@ class TimeLog:
             if entry[_LOW] < low or entry[_HIGH] >= high:
                 start, stop = (int(x) for x in np.searchsorted(times_of(table), [low, high]))
             if stop > start:
-                found.append(table.slice(start, stop - start))
-        return pa.concat_tables(found) if found else None
+                tables.append(table.slice(start, stop - start))
+        return pa.concat_tables(tables) if tables else None
 
     def written(self) -> pa.Table | None:
         """All rows, chunks in order of arrival, with a column that says when they were written; None without any."""
         times = [e[_WRITTEN] if len(e) > _WRITTEN else None for e in self._index]
         tables = [self._store.get(self._name(e)) for e in self._index]
-        found = [with_written(table, at) for table, at in zip(tables, times, strict=True)]
-        return pa.concat_tables(found) if found else None
+        tables_written = [with_written(table, written_us) for table, written_us in zip(tables, times, strict=True)]
+        return pa.concat_tables(tables_written) if tables_written else None
 
     def any_between(self, low: int, high: int) -> bool:
         """Return whether some waiting row may lie in ``[low, high)``."""
@@ -163,12 +163,12 @@ class TimeLog:
         """Cut ``[low, high)`` into spans of about :data:`PORTION` rows, or as many as lie in a span's look-back `back`."""
         touched = sorted((e[_HIGH], e[_LOW], e[_ROWS]) for e in self._index if e[_HIGH] >= low and e[_LOW] < high)
         start, held = low, 0
-        for at, (top, _, rows) in enumerate(touched):
+        for i, (top, _, rows) in enumerate(touched):
             held += rows
-            if held < PORTION or at == len(touched) - 1 or not start <= top + 1 < high:
+            if held < PORTION or i == len(touched) - 1 or not start <= top + 1 < high:
                 continue
-            behind = sum(r for h, _, r in touched[:at] if start - back <= h < start)
-            if held >= behind:
+            rows_earlier = sum(r for h, _, r in touched[:i] if start - back <= h < start)
+            if held >= rows_earlier:
                 yield start, top + 1
                 start, held = top + 1, 0
         yield start, high
@@ -206,13 +206,13 @@ class TimeLog:
 
     def remove(self, gone: Callable[[pa.Table], Mask], frontier: int) -> pa.Table | None:
         """Take out the rows `gone` picks; returns them, chunks in order of arrival, or None without any."""
-        found = []
+        tables = []
         for entry in list(self._index):
             table = self._store.get(self._name(entry))
             picked = gone(table)
             if not picked.any():
                 continue
-            found.append(table.filter(pa.array(picked)))
+            tables.append(table.filter(pa.array(picked)))
             if picked.all():
                 self._delete([entry])
                 continue
@@ -221,7 +221,7 @@ class TimeLog:
             self._store.put(self._name(entry), kept)
             entry[_ROWS], entry[_LOW], entry[_HIGH] = kept.num_rows, int(times[0]), int(times[-1])
             self._mark(entry, times, frontier)
-        return pa.concat_tables(found) if found else None
+        return pa.concat_tables(tables) if tables else None
 
     def _name(self, entry: list[int]) -> str:
         return f"{self._prefix}/{entry[_NUMBER]}"

@@ -68,37 +68,37 @@ class DueQueue:
 
     def pop(self, upto: int) -> list[pa.Table]:
         """Take out all rows due at or before `upto`."""
-        found, early = [], []
+        ready, early = [], []
         for name in [int(n) for n, first in self._first.items() if first <= upto]:
             for table in self._take(name):
                 due = table[DUE].to_numpy() <= upto
-                found.append(table if due.all() else table.filter(pa.array(due)))
+                ready.append(table if due.all() else table.filter(pa.array(due)))
                 if not due.all():
                     early.append(table.filter(pa.array(~due)))
         if early:
             self.insert(pa.concat_tables(early), upto)
-        return found
+        return ready
 
     def extract(self, column: str, wanted: Ints, due: Ints) -> list[pa.Table]:
         """Take out the rows whose pair (`column`, due time) is among the given pairs."""
         pairs = sorted_unique(_pair(wanted, due))
         moments = sorted_unique(due)
-        found = []
+        parts = []
         for name in self._runs.names():
             low, high = self._range(name)
-            at = int(np.searchsorted(moments, low))
-            if at < len(moments) and int(moments[at]) < high:
-                found += self._split(name, lambda t: np.isin(_pair(t[column].to_numpy(), t[DUE].to_numpy()), pairs))
-        return found
+            index = int(np.searchsorted(moments, low))
+            if index < len(moments) and int(moments[index]) < high:
+                parts += self._split(name, lambda t: np.isin(_pair(t[column].to_numpy(), t[DUE].to_numpy()), pairs))
+        return parts
 
     def remove(self, low: Ints, high: Ints, gone: Callable[[pa.Table], Mask]) -> list[pa.Table]:
         """Take out the rows `gone` picks, each of which is due within one of the spans from `low` to `high`, both included."""
-        found = []
+        parts = []
         for name in self._runs.names():
             first, end = self._range(name)
             if ((low < end) & (high >= first)).any():
-                found += self._split(name, gone)
-        return found
+                parts += self._split(name, gone)
+        return parts
 
     def discard(self, gone: Callable[[pa.Table], Mask]) -> list[pa.Table]:
         """Take out the rows `gone` picks, whenever they are due; all blocks are read."""

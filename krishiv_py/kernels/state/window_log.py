@@ -149,41 +149,41 @@ class PairLog:
     def compact(self, log: pa.Table) -> pa.Table:
         """At most a snapshot and a delta per key; what a :class:`~krishiv_py.kernels.state.chunk_tiers.Runs` merges with."""
         groups = group([log[k] for k in self.layout.key_names], log.num_rows)
-        found = self.resolve(log, groups.ids, groups.n)
+        resolved = self.resolve(log, groups.ids, groups.n)
         keys = pick(log.select([ROWS, *self.layout.key_names]), groups.first)
         zero = np.zeros(groups.n, np.int64)
-        shown = np.where(found.lent, LENT, found.rows - found.pending if self.counted else zero)
-        bare = (found.snap_at < 0) & (found.pend_at < 0)
+        shown = np.where(resolved.lent, LENT, resolved.rows - resolved.pending if self.counted else zero)
+        bare = (resolved.snap_at < 0) & (resolved.pend_at < 0)
         parts = []
-        for at, table, is_snap, rows in (
-            (found.snap_at, found.snaps, True, shown),
-            (found.pend_at, found.pends, False, found.pending),
+        for part, table, is_snap, rows in (
+            (resolved.snap_at, resolved.snaps, True, shown),
+            (resolved.pend_at, resolved.pends, False, resolved.pending),
         ):
-            keep = np.flatnonzero(at >= 0)
-            parts.append(self._part(keys, found, keep, rows, is_snap, pick(table, at[keep])))
+            keep = np.flatnonzero(part >= 0)
+            parts.append(self._part(keys, resolved, keep, rows, is_snap, pick(table, part[keep])))
         keep = np.flatnonzero(bare)
-        parts.append(self._part(keys, found, keep, zero, False, self.nothing(len(keep))))
+        parts.append(self._part(keys, resolved, keep, zero, False, self.nothing(len(keep))))
         return pa.concat_tables(parts)
 
-    def _part(self, keys: pa.Table, found: KeyWindows, keep: Ints, rows: Ints, snap: bool, partials: pa.Table) -> pa.Table:
+    def _part(self, keys: pa.Table, windows: KeyWindows, keep: Ints, rows: Ints, snap: bool, partials: pa.Table) -> pa.Table:
         marks = np.full(len(keep), snap)
-        newest = found.newest[keep] if self.counted else None
-        return self.entries(pick(keys, keep), rows[keep], found.fired[keep], found.done[keep], marks, partials, newest)
+        newest = windows.newest[keep] if self.counted else None
+        return self.entries(pick(keys, keep), rows[keep], windows.fired[keep], windows.done[keep], marks, partials, newest)
 
-    def total(self, found: KeyWindows, wanted: Ints) -> pa.Table:
+    def total(self, windows: KeyWindows, wanted: Ints) -> pa.Table:
         """Standing and pending partials of some pairs, merged; a pair without pending rows keeps its snapshot as it is.
 
         One that fails is told by its pair.
         """
-        snap, pend = found.snap_at[wanted], found.pend_at[wanted]
+        snap, pend = windows.snap_at[wanted], windows.pend_at[wanted]
         both = np.flatnonzero((snap >= 0) & (pend >= 0))
-        pairs = pa.concat_tables([pick(found.snaps, snap[both]), pick(found.pends, pend[both])])
+        pairs = pa.concat_tables([pick(windows.snaps, snap[both]), pick(windows.pends, pend[both])])
         ids = np.tile(np.arange(len(both)), 2)
         with regrouped(wanted[both]):
             merged = self.partials(self.layout.merge(pairs, ids, len(both)))
-        source = np.where(snap >= 0, snap, len(found.snaps) + pend)
-        source[both] = len(found.snaps) + len(found.pends) + np.arange(len(both))
-        return pick(pa.concat_tables([found.snaps, found.pends, merged]), source)
+        source = np.where(snap >= 0, snap, len(windows.snaps) + pend)
+        source[both] = len(windows.snaps) + len(windows.pends) + np.arange(len(both))
+        return pick(pa.concat_tables([windows.snaps, windows.pends, merged]), source)
 
     def columns(self, table: pa.Table) -> list[list[pa.Array]]:
         """Partial columns, aggregate by aggregate."""
@@ -260,8 +260,10 @@ class KeyedLog:
     def written(self) -> pa.Table:
         """All rows as :meth:`everything` gives them, with a column that says when they were written."""
         times = [run[0][2] if len(run[0]) > 2 else None for run in self._runs]
-        found = [with_written(t, at) for run, at in zip(self._runs, times, strict=True) for t in self._load(run)]
-        return pa.concat_tables([with_written(self._schema.empty_table(), None), *found])
+        tables = [
+            with_written(t, written_us) for run, written_us in zip(self._runs, times, strict=True) for t in self._load(run)
+        ]
+        return pa.concat_tables([with_written(self._schema.empty_table(), None), *tables])
 
     @classmethod
     def held(cls, bucket: Bucket, name: str) -> Iterator[tuple[pa.Table, int | None]]:
@@ -281,7 +283,7 @@ class KeyedLog:
 
     def lookup(self, hashes: Ints) -> pa.Table:
         """All rows with one of these hashes (sorted, each once); older runs first."""
-        found = []
+        tables = []
         for run in self._runs if len(hashes) else ():
             firsts = np.array(run[1][1:], np.int64)
             low = np.searchsorted(hashes, run[1], side="left").tolist()
@@ -290,26 +292,26 @@ class KeyedLog:
                 table = self._store.get(self._piece(run, piece))
                 picked = _positions(table[HASH].to_numpy(), hashes[low[piece] : high[piece]])
                 if len(picked):
-                    found.append(pick(table, picked))
-        return pa.concat_tables(found) if found else self._schema.empty_table()
+                    tables.append(pick(table, picked))
+        return pa.concat_tables(tables) if tables else self._schema.empty_table()
 
     def remove(self, hashes: Ints, gone: Callable[[pa.Table], Mask]) -> pa.Table:
         """Take out, of the rows with one of these hashes (sorted, each once), those `gone` picks; returns them, older first."""
-        found = [self._schema.empty_table()]
+        removed = [self._schema.empty_table()]
         for run in self._runs if len(hashes) else ():
             for piece in self._needed(run, hashes):
                 table = self._store.get(self._piece(run, piece))
-                at = _positions(table[HASH].to_numpy(), hashes)
-                at = at[gone(pick(table, at))] if len(at) else at
-                if len(at):
-                    found.append(pick(table, at))
-                    run[0][1] -= len(at)
-                    kept = np.delete(np.arange(table.num_rows), at)
+                positions = _positions(table[HASH].to_numpy(), hashes)
+                positions = positions[gone(pick(table, positions))] if len(positions) else positions
+                if len(positions):
+                    removed.append(pick(table, positions))
+                    run[0][1] -= len(positions)
+                    kept = np.delete(np.arange(table.num_rows), positions)
                     self._store.put(self._piece(run, piece), pick(table, kept))
         for run in [r for r in self._runs if not r[0][1]]:
             self._delete(run)
         self._runs[:] = [r for r in self._runs if r[0][1]]
-        return pa.concat_tables(found)
+        return pa.concat_tables(removed)
 
     def _write(self, number: int, rows: pa.Table) -> None:
         hashes = rows[HASH].to_numpy()
@@ -350,8 +352,8 @@ class KeyedLog:
 def _positions(held: Ints, hashes: Ints) -> Ints:
     """Return where `held` (sorted) has one of `hashes` (sorted, each once)."""
     if len(hashes) * 8 > len(held):
-        at = np.minimum(np.searchsorted(hashes, held), len(hashes) - 1)
-        return np.flatnonzero(hashes[at] == held)
+        positions = np.minimum(np.searchsorted(hashes, held), len(hashes) - 1)
+        return np.flatnonzero(hashes[positions] == held)
     low, high = np.searchsorted(held, hashes, side="left"), np.searchsorted(held, hashes, side="right")
     counts = high - low
     total = int(counts.sum())

@@ -264,12 +264,12 @@ class TriggeredCountOperator:
         arrays = [pa.array(hashes), pa.array(numbers), *rows.columns]
         fresh = pa.Table.from_arrays(arrays, schema=self.schema)
         log.append(fresh)
-        at, starts = self.assigner.windows(numbers)
-        at, starts = at[starts >= 0], starts[starts >= 0]
-        n = numbers[at] - starts + 1
+        row_places, starts = self.assigner.windows(numbers)
+        row_places, starts = row_places[starts >= 0], starts[starts >= 0]
+        n = numbers[row_places] - starts + 1
         full = (n == self.window.size) & self.when_full
         fires = full if self.every is None else full | (n % self.every == 0)
-        firings = _Firings(of_row[at], starts, numbers[at], at, np.where(full, "final", "early"))
+        firings = _Firings(of_row[row_places], starts, numbers[row_places], row_places, np.where(full, "final", "early"))
         return self._written(pa.concat_tables([held, fresh]), keys.ids, firings.only(fires))
 
     def _flush(self, log: KeyedLog) -> pa.Table:
@@ -299,11 +299,11 @@ class TriggeredCountOperator:
         old = np.flatnonzero((before > 0) & self.retract)
         stops = np.concatenate([ends, (ends - place + before - 1)[old]])
         begins = np.concatenate([first, (ends - place)[old]])
-        found = compose(np.arange(len(ends)), np.arange(len(ends), len(stops)), old, (f.starts, f.moments))
-        merged = self._contents(rows, order, begins[found.result], stops[found.result])
-        starts = f.starts[found.cause]
-        pane, index = f.pane[found.cause], index[found.cause]
-        return self.emitter.rows(merged, starts, starts + self.window.size, found.op, pane, index)
+        results = compose(np.arange(len(ends)), np.arange(len(ends), len(stops)), old, (f.starts, f.moments))
+        merged = self._contents(rows, order, begins[results.result], stops[results.result])
+        starts = f.starts[results.cause]
+        pane, index = f.pane[results.cause], index[results.cause]
+        return self.emitter.rows(merged, starts, starts + self.window.size, results.op, pane, index)
 
     def _contents(self, rows: pa.Table, order: Ints, begins: Ints, stops: Ints) -> pa.Table:
         """Keys and partials of stretches of rows, both ends inclusive, a portion of them at a time."""
@@ -315,8 +315,8 @@ class TriggeredCountOperator:
         schema = pa.schema([*self.layout.key_fields, *self.layout.partial_fields])
         made = [schema.empty_table()]
         for first, after in portions(stops + 1 - begins, _PORTION):
-            at, ids = expand(begins[first:after], stops[first:after] + 1)
-            picked = pick(rows, order[at])
+            row_places, ids = expand(begins[first:after], stops[first:after] + 1)
+            picked = pick(rows, order[row_places])
             keys = pick(rows.select(self.layout.key_names), order[begins[first:after]])
             made.append(pa.Table.from_arrays([*keys.columns, *self.layout.create(picked, ids, after - first)], schema=schema))
         return pa.concat_tables(made)
@@ -326,17 +326,17 @@ class TriggeredCountOperator:
         by_window = stable_order(window)
         made = []
         for first, after in portions(longest - windows, _PORTION):
-            at, ids = expand(windows[first:after], longest[first:after])
-            picked = pick(rows, order[at])
-            single = self.layout.create(picked, np.arange(len(at)), len(at))
+            row_places, ids = expand(windows[first:after], longest[first:after])
+            picked = pick(rows, order[row_places])
+            single = self.layout.create(picked, np.arange(len(row_places)), len(row_places))
             stack = pa.Table.from_arrays(single, schema=pa.schema(self.layout.partial_fields))
             lengths = longest[first:after] - windows[first:after]
             some = by_window[np.searchsorted(window[by_window], first) : np.searchsorted(window[by_window], after)]
             place = (np.cumsum(lengths) - lengths)[window[some] - first] + stops[some] - windows[window[some]]
-            found = cumulated(self.layout, stack, ids, ids[:0])
+            prefixes = cumulated(self.layout, stack, ids, ids[:0])
             for name in reversed(self.layout.key_names):
-                found = found.add_column(0, picked.schema.field(name), picked[name])
-            made.append(pick(found, place))
+                prefixes = prefixes.add_column(0, picked.schema.field(name), picked[name])
+            made.append(pick(prefixes, place))
         back = np.empty(len(by_window), np.int64)
         back[by_window] = np.arange(len(by_window))
         return pick(pa.concat_tables(made), back)

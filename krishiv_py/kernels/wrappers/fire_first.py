@@ -40,14 +40,14 @@ class PunctualOperator:
         _Stepped(moment.watermark_us).store(bucket)
         first = moved and any(c.num_rows for c in chunks)
         over = self.inner.step(bucket, [], attrs.evolve(moment, calls_triggers=False)) if first else None
-        found = self.inner.step(bucket, chunks, moment)
+        done = self.inner.step(bucket, chunks, moment)
         if over is None:
-            return found
+            return done
         counters = dict(over.counters)
-        for name, n in found.counters.items():
+        for name, n in done.counters.items():
             counters[name] = counters.get(name, 0) + n
-        results = pa.concat_tables([over.results, found.results])
-        return attrs.evolve(found, results=results, firings=over.firings + found.firings, counters=counters)
+        results = pa.concat_tables([over.results, done.results])
+        return attrs.evolve(done, results=results, firings=over.firings + done.firings, counters=counters)
 
     def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""

@@ -40,14 +40,14 @@ class ProjectedOperator:
 
     def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`; columns that are results have their names."""
-        found = self.inner.state(bucket)
-        names = [self.renamed.get(n, n) for n in found.schema.names]
-        return found.rename_columns(names) if len(set(names)) == len(names) else found
+        rows = self.inner.state(bucket)
+        names = [self.renamed.get(n, n) for n in rows.schema.names]
+        return rows.rename_columns(names) if len(set(names)) == len(names) else rows
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
-        found = self.inner.step(bucket, chunks, moment)
-        return attrs.evolve(found, results=self.project(found.results))
+        done = self.inner.step(bucket, chunks, moment)
+        return attrs.evolve(done, results=self.project(done.results))
 
     def project(self, results: pa.Table) -> pa.Table:
         """Return results of the inner operator as the columns of the plan."""
@@ -74,9 +74,9 @@ class AroundOperator:
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
-        found = self.inner.step(bucket, chunks, moment)
-        changed = self.changed(found.results) if found.results.num_rows else self.schema.empty_table()
-        return attrs.evolve(found, results=changed)
+        done = self.inner.step(bucket, chunks, moment)
+        changed = self.changed(done.results) if done.results.num_rows else self.schema.empty_table()
+        return attrs.evolve(done, results=changed)
 
     def changed(self, results: pa.Table) -> pa.Table:
         """The results as they leave."""

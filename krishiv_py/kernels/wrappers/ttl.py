@@ -85,8 +85,8 @@ class Expiring:
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """The step of the operator, then the keys whose time has come."""
-        found = self.inner.step(bucket, [c.drop_columns([_LAST]) for c in chunks], moment)
-        results = self._standing(bucket, found.results, moment)
+        done = self.inner.step(bucket, [c.drop_columns([_LAST]) for c in chunks], moment)
+        results = self._standing(bucket, done.results, moment)
         clock = moment.watermark_us if self.by_event else moment.now_us
         noted = _Clock.of(bucket)
         touched = _Touches(self, bucket, noted)
@@ -97,16 +97,16 @@ class Expiring:
         if clock is not None and clock not in (UNSET, END_OF_TIME) and touched.any and self._due(noted, clock):
             dead = touched.expired(clock)
         dropped = 0 if dead is None else self._drop(bucket, dead, moment)
-        sizes = found
+        sizes = done
         if dead is not None:  # what is held now, and when it is due: a step without rows fires nothing more
             sizes = self.inner.step(bucket, [], attrs.evolve(moment, calls_triggers=False))
         wakeup = self._next_check(touched.earliest, clock)
         noted.store(bucket)
         return attrs.evolve(
-            found,
+            done,
             results=results,
             firings=results.num_rows,
-            counters={**found.counters, "ttl_dropped": dropped},
+            counters={**done.counters, "ttl_dropped": dropped},
             open_windows=sizes.open_windows,
             open_rows=sizes.open_rows,
             wakeup_us=_earlier(sizes.wakeup_us, wakeup if self.by_event else None),
@@ -225,11 +225,11 @@ class _Touches:
 
     def _compact(self, touches: pa.Table, oldest: bool) -> pa.Table:
         """The latest touches, without those of keys that expired at an earlier check."""
-        found, checked = self._latest(touches), self._noted.ttl_checked
-        stamps = found[_STAMP].to_numpy()
+        latest, checked = self._latest(touches), self._noted.ttl_checked
+        stamps = latest[_STAMP].to_numpy()
         if checked is None or not (over := (stamps <= checked - self._of.ttl_us) & (stamps != UNSET)).any():
-            return found
-        return found.filter(pa.array(~over))
+            return latest
+        return latest.filter(pa.array(~over))
 
 
 def _once(timers: pa.Table) -> pa.Table:

@@ -46,9 +46,9 @@ class ExpiringFixed(Expiring):
 
     def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`; a window that lost rows will not be written."""
-        found = self.inner.state(bucket)
+        rows = self.inner.state(bucket)
         graves = Runs(bucket, _GRAVE, None)
-        return self._without(graves, found) if len(graves) and found.num_rows else found
+        return self._without(graves, rows) if len(graves) and rows.num_rows else rows
 
     def _standing(self, bucket: Bucket, results: pa.Table, moment: Moment) -> pa.Table:
         """Results of windows that lost no row; what is over is forgotten."""

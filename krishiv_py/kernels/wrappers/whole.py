@@ -31,13 +31,13 @@ class WholeOperator:
 
     def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
-        found = self.blanked(self.inner.state(bucket))
-        return found.drop_columns([name for name in self.hidden if name in found.column_names])
+        rows = self.blanked(self.inner.state(bucket))
+        return rows.drop_columns([name for name in self.hidden if name in rows.column_names])
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
-        found = self.inner.step(bucket, chunks, moment)
-        return attrs.evolve(found, results=self.blanked(found.results)) if found.results.num_rows else found
+        done = self.inner.step(bucket, chunks, moment)
+        return attrs.evolve(done, results=self.blanked(done.results)) if done.results.num_rows else done
 
     def blanked(self, results: pa.Table) -> pa.Table:
         """Return results with null for aggregates that are not whole."""
@@ -52,8 +52,8 @@ class WholeOperator:
         for call in self.spec.aggs:
             name = call.output_name
             if name == COMPLETE:
-                at = results.column_names.index(name)
-                results = results.set_column(at, results.schema.field(at), pc.and_(results[name], pc.invert(lacks)))
+                index = results.column_names.index(name)
+                results = results.set_column(index, results.schema.field(index), pc.and_(results[name], pc.invert(lacks)))
             elif name not in self.hidden:
                 results = _without(results, name, lacks)
         return results
@@ -61,6 +61,6 @@ class WholeOperator:
 
 def _without(results: pa.Table, name: str, lacks: pa.ChunkedArray) -> pa.Table:
     """Return results without some values of a column."""
-    at = results.column_names.index(name)
-    field = results.schema.field(at)
-    return results.set_column(at, field, pc.if_else(lacks, pa.scalar(None, field.type), results.column(at)))
+    index = results.column_names.index(name)
+    field = results.schema.field(index)
+    return results.set_column(index, field, pc.if_else(lacks, pa.scalar(None, field.type), results.column(index)))

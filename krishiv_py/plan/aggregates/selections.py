@@ -224,12 +224,12 @@ def bottom_k(k: int, by: Expr | str, *columns: Expr | str, then: Then = ()) -> A
 
 
 def _column(func: str, given: Expr | str) -> Expr:
-    found = col(given) if isinstance(given, str) else given
-    if not isinstance(found, Expr):
+    expr = col(given) if isinstance(given, str) else given
+    if not isinstance(expr, Expr):
         raise ExpressionError(f"{func} takes columns", got=shown(given), hint='write col("x")')
-    if name_of(found) == "*":
+    if name_of(expr) == "*":
         raise ExpressionError(f'{func} cannot take col("*")', got="*", hint="name a column")
-    return found
+    return expr
 
 
 def _value_by(call: type[MaxBy | MinBy], arg: Expr | str, by: Expr | str) -> AggCall:
@@ -254,14 +254,14 @@ def _ranking(call: type[TopK | BottomK], k: int, by: Expr | str, columns: tuple[
 
 def _ties(func: str, then: object) -> list[tuple[Expr | str, Literal["smallest", "largest"]]]:
     """A checked `then`."""
-    found: list[tuple[Expr | str, Literal["smallest", "largest"]]] = []
+    ties: list[tuple[Expr | str, Literal["smallest", "largest"]]] = []
     for item in then if isinstance(then, (list, tuple)) else [None]:
         if not isinstance(item, (list, tuple)) or len(item) != 2 or item[1] not in ("smallest", "largest"):
             got = shown(then if item is None else item)
             hint = f'write {func}(3, "amount", then=[("user", "smallest")])'
             raise PlanError("`then` is a list of columns, each with what comes first", got=got, hint=hint)
-        found.append((item[0], item[1]))
-    return found
+        ties.append((item[0], item[1]))
+    return ties
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -31,7 +31,7 @@ class Case(Expr):
         return self._args
 
     def _parts(self) -> tuple[Any, ...]:
-        pairs = [(self._args[at], self._args[at + 1]) for at in range(0, len(self._args) - 1, 2)]
+        pairs = [(self._args[i], self._args[i + 1]) for i in range(0, len(self._args) - 1, 2)]
         texts = [part for condition, value in pairs for part in (" WHEN ", condition, " THEN ", value)]
         return "CASE", *texts, *((" ELSE ", self._args[-1]) if len(self._args) % 2 else ()), " END"
 

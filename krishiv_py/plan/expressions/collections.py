@@ -26,7 +26,7 @@ def of_collections(kind: str, node: sg.Expression, read: Read) -> Expr | None:
     if kind.strip("_") in _SPREADING:
         raise spreading(node.sql("spark"))
     if kind == "Tuple":
-        named = [(e.name if isinstance(e, sg.Column) else f"col{at}", e) for at, e in enumerate(node.expressions, 1)]
+        named = [(e.name if isinstance(e, sg.Column) else f"col{i}", e) for i, e in enumerate(node.expressions, 1)]
         return Func("named_struct", tuple(x for name, e in named for x in (Lit(name), read(e))))
     if kind in ("ArrayAppend", "ArrayPrepend") and node.args.get("expression") is not None:
         one = (read(node.this), Func("array", (read(node.expression),)))

@@ -65,10 +65,10 @@ def named_type(name: object) -> pa.DataType:
         precision, scale = int(parts[1]), int(parts[2] or 0)
         if 1 <= precision <= MAX_DIGITS and scale <= precision:
             return pa.decimal128(precision, scale)
-    found = _TYPE_NAMES.get(text)
-    if found is None and isinstance(name, str) and ("<" in text or text.startswith("interval")):
+    type_ = _TYPE_NAMES.get(text)
+    if type_ is None and isinstance(name, str) and ("<" in text or text.startswith("interval")):
         return _written_type(name)
-    if found is None:
+    if type_ is None:
         near = nearest_type(text)
         raise ExpressionError(
             "unknown type name",
@@ -77,19 +77,19 @@ def named_type(name: object) -> pa.DataType:
             if near in _TYPE_NAMES or near == "decimal(20, 0)"
             else f"use a pyarrow type or one of: {', '.join(sorted(_TYPE_NAMES))}",
         )
-    return found
+    return type_
 
 
 def _written_type(text: str) -> pa.DataType:
     """The type of a column of a schema text."""
     try:
-        found = parse.parse_schema(f"x {text}")
+        schema = parse.parse_schema(f"x {text}")
     except SchemaError as problem:
         raise ExpressionError(str(problem)) from problem
-    if len(found) != 1:
+    if len(schema) != 1:
         hint = 'write one type, as "array<int>"'
         raise ExpressionError("unknown type name", got=shown(text), hint=hint)
-    return found.field(0).type
+    return schema.field(0).type
 
 
 def plain(value: object) -> object:
@@ -114,16 +114,16 @@ def _of_numpy(value: object) -> bool:
 
 def _from_numpy(value: Any) -> Any:
     """Return a scalar of NumPy as plain Python has it; refuse one that Python has no equal value for."""
-    kind, found = value.dtype.kind, value.item()
+    kind, plain = value.dtype.kind, value.item()
     if kind == "f":
-        found = float(value)
-        exact = found == value or value != value
+        plain = float(value)
+        exact = plain == value or value != value
     elif kind in "mM":
-        if isinstance(found, int):  # units that Python does not have, and times beyond its years
+        if isinstance(plain, int):  # units that Python does not have, and times beyond its years
             months = value.dtype.name in ("timedelta64", "timedelta64[Y]", "timedelta64[M]")
-            found = None if months else value.astype(f"{kind}8[us]").item()
-        plain_time = isinstance(found, (dt.date, dt.timedelta))
-        exact = value != value or (plain_time and type(value)(found, "us") == value)
+            plain = None if months else value.astype(f"{kind}8[us]").item()
+        plain_time = isinstance(plain, (dt.date, dt.timedelta))
+        exact = value != value or (plain_time and type(value)(plain, "us") == value)
     else:
         exact = kind in "biuSU"
     if not exact:
@@ -132,7 +132,7 @@ def _from_numpy(value: Any) -> Any:
             got=shown(value),
             hint="convert it before: numbers to float64 or int64, times to whole microseconds",
         )
-    return found
+    return plain
 
 
 def constant(value: Scalar) -> Scalar:

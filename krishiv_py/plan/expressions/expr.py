@@ -439,6 +439,6 @@ def func(name: str, *args: object) -> Func:
 
 def _given(name: str, args: tuple[object, ...]) -> tuple[Expr, ...]:
     """The arguments of a function: columns, constants, and functions of elements where it takes them."""
-    found = known.FUNCTIONS.get(name) if isinstance(name, str) else None
-    takes = found is not None and found.of_elements
+    known_function = known.FUNCTIONS.get(name) if isinstance(name, str) else None
+    takes = known_function is not None and known_function.of_elements
     return tuple(lambdas.lambda_of(a) if takes and callable(a) else wrap(a) for a in args)

@@ -25,8 +25,8 @@ def aggregate_in(expr: Expr) -> Aggregate | None:
 
 def replaced(expr: Expr, swap: Callable[[Expr], Expr]) -> Expr:
     """Return the expression with what `swap` gives in the place of each node."""
-    found: Expr = rebuilt(flat(expr, Expr, swap))
-    return found
+    expr_replaced: Expr = rebuilt(flat(expr, Expr, swap))
+    return expr_replaced
 
 
 def unnamed(expr: Expr) -> Expr:

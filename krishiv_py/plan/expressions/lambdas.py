@@ -72,22 +72,22 @@ def lambda_of(function: Callable[..., object]) -> Lambda:
 
 def _parameters(function: Callable[..., object]) -> list[str]:
     try:
-        found = list(inspect.signature(function).parameters.values())
+        parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
-        found = []
-    plain = all(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty for p in found)
-    if not plain or not 1 <= len(found) <= _MOST:
+        parameters = []
+    plain = all(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty for p in parameters)
+    if not plain or not 1 <= len(parameters) <= _MOST:
         raise ExpressionError(
             "a function of elements takes one to three parameters",
             got=shown(function),
             hint="write lambda x: x + 1, or lambda x, place: x * place",
         )
-    return [p.name for p in found]
+    return [p.name for p in parameters]
 
 
 def _free(name: str, taken: tuple[str, ...]) -> str:
     """A name that no function around it has: the parameter of an inner one must not hide the outer one's."""
-    found, n = name, 2
-    while found in taken:
-        found, n = f"{name}_{n}", n + 1
-    return found
+    free, n = name, 2
+    while free in taken:
+        free, n = f"{name}_{n}", n + 1
+    return free

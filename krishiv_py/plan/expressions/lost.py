@@ -48,12 +48,12 @@ def check_whole(text: str) -> None:
     if _POINT.search(text) is None and _CALL.search(text) is None:
         return
     tokens = sqlglot.tokenize(text, dialect="spark")
-    for at, token in enumerate(tokens):
-        kind, before = token.token_type, tokens[at - 1] if at else None
-        if kind is sqlglot.TokenType.NUMBER and before is not None and before.token_type is sqlglot.TokenType.DOT and at > 1:
-            _check_point(tokens[at - 2], before, token, text)
+    for i, token in enumerate(tokens):
+        kind, before = token.token_type, tokens[i - 1] if i else None
+        if kind is sqlglot.TokenType.NUMBER and before is not None and before.token_type is sqlglot.TokenType.DOT and i > 1:
+            _check_point(tokens[i - 2], before, token, text)
         if kind is sqlglot.TokenType.L_PAREN and before is not None and before.text.lower() in _most():
-            _check_call(before.text.lower(), _arguments(tokens, at + 1))
+            _check_call(before.text.lower(), _arguments(tokens, i + 1))
 
 
 def _check_point(before: Any, point: Any, number: Any, text: str) -> None:
@@ -63,22 +63,22 @@ def _check_point(before: Any, point: Any, number: Any, text: str) -> None:
         raise ParseError(f"{text_of} is not a number and not a name: a name in backquotes may begin with a digit")
 
 
-def _arguments(tokens: Sequence[Any], at: int) -> list[list[str]]:
+def _arguments(tokens: Sequence[Any], begin: int) -> list[list[str]]:
     """The texts of the arguments that begin at a token, up to the bracket that closes."""
     depth = 0
-    found: list[list[str]] = [[]]
-    for place in range(at, len(tokens)):  # no slice: a text may have thousands of calls
+    arguments: list[list[str]] = [[]]
+    for place in range(begin, len(tokens)):  # no slice: a text may have thousands of calls
         token = tokens[place]
         kind = token.token_type
         if depth == 0 and kind is sqlglot.TokenType.COMMA:
-            found.append([])
+            arguments.append([])
             continue
         depth += kind in (sqlglot.TokenType.L_PAREN, sqlglot.TokenType.L_BRACKET)
         depth -= kind in (sqlglot.TokenType.R_PAREN, sqlglot.TokenType.R_BRACKET)
         if depth < 0:
             break
-        found[-1].append(token.text)
-    return found
+        arguments[-1].append(token.text)
+    return arguments
 
 
 def _check_call(name: str, arguments: list[list[str]]) -> None:
@@ -106,8 +106,8 @@ def check_units(text: str) -> None:
     if "INTERVAL" not in text.upper():
         return
     tokens = [*sqlglot.tokenize(text, dialect="spark"), None, None]
-    for at, token in enumerate(tokens[:-2]):
-        value, unit = tokens[at + 1], tokens[at + 2]
+    for i, token in enumerate(tokens[:-2]):
+        value, unit = tokens[i + 1], tokens[i + 2]
         if token is not None and token.text.upper() == "INTERVAL" and value is not None:
             for written in (value.text, f"{value.text} {'' if unit is None else unit.text}"):
                 worded = written is value.text and value.token_type is sqlglot.TokenType.STRING and _LETTER.search(written)

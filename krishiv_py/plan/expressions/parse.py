@@ -317,12 +317,12 @@ def _tree(text: str) -> sg.Expression:
         note_quotes(tree, text)
         return tree
     text = f"SELECT {text}"
-    found = sqlglot.parse_one(text, dialect="spark")
-    others = [part for part, value in found.args.items() if value and part != "expressions"]
-    if not isinstance(found, sg.Select) or others or len(found.expressions) != 1:
+    parsed = sqlglot.parse_one(text, dialect="spark")
+    others = [part for part, value in parsed.args.items() if value and part != "expressions"]
+    if not isinstance(parsed, sg.Select) or others or len(parsed.expressions) != 1:
         raise sqlglot.errors.ParseError("it is a statement")
-    note_quotes(found, text)
-    one: sg.Expression = found.expressions[0]
+    note_quotes(parsed, text)
+    one: sg.Expression = parsed.expressions[0]
     return one
 
 
@@ -332,12 +332,12 @@ def _literal(node: sg.Literal) -> Lit:
     number = node.this
     if any(mark in number for mark in ".eE"):
         try:
-            found = float(number)
+            number_read = float(number)
         except ValueError as problem:  # the parser's tokens are generous: 1e, .3.0
             raise ExpressionError("this is not a number", got=number, hint="write for instance 1.5 or 1e3") from problem
-        if found in (float("inf"), float("-inf")):
+        if number_read in (float("inf"), float("-inf")):
             raise ExpressionError("this number is not a double", got=number, hint="write a smaller one")
-        return Lit(found)
+        return Lit(number_read)
     if len(number) > MAX_DIGITS:
         raise ExpressionError(
             f"a number of more than {MAX_DIGITS} digits", got=f"{number[:60]}…", hint="compare with a double: 1e40"
@@ -374,11 +374,11 @@ def _constant(node: sg.Expression) -> Scalar:
         value = _constant(node.this)
         if isinstance(value, (int, float, decimal.Decimal)):
             return -value
-    found = expr_of(node)
-    if isinstance(found, Lit):
-        return found.value
-    if isinstance(found, Cast) and isinstance(found.arg, Lit):
-        return _typed(found.arg.value, found.type, node)
+    expr = expr_of(node)
+    if isinstance(expr, Lit):
+        return expr.value
+    if isinstance(expr, Cast) and isinstance(expr.arg, Lit):
+        return _typed(expr.arg.value, expr.type, node)
     raise _NoConstantError("IN takes constants", got=node.sql("spark"), hint="compare with = and OR")
 
 
@@ -388,10 +388,10 @@ def _is_in(node: sg.In) -> Expr:
     try:
         return IsIn(value, tuple(_constant(e) for e in node.expressions))
     except _NoConstantError:
-        found: Expr = BinOp("==", value, expr_of(node.expressions[0]))
+        condition: Expr = BinOp("==", value, expr_of(node.expressions[0]))
         for other in node.expressions[1:]:
-            found = BinOp("or", found, BinOp("==", value, expr_of(other)))
-        return found
+            condition = BinOp("or", condition, BinOp("==", value, expr_of(other)))
+        return condition
 
 
 def expr_of(node: sg.Expression | None) -> Expr:
@@ -414,8 +414,8 @@ def expr_of(node: sg.Expression | None) -> Expr:
         return Lit(node.name)
     if isinstance(node, sg.HexString):
         return Lit(bytes.fromhex("0" * (len(node.name) % 2) + node.name))  # X'1' is X'01', as in Spark
-    found = function_of(node, expr_of)
-    return _compound(node) if found is None else found
+    call = function_of(node, expr_of)
+    return _compound(node) if call is None else call
 
 
 def _chain(node: sg.Expression) -> Expr:
@@ -426,16 +426,16 @@ def _chain(node: sg.Expression) -> Expr:
         node = node.this
     begin = span_of(node) if links and isinstance(links[-1], sg.Add) else None
     if begin is not None and span_of(links[-1].expression) is None:  # INTERVAL 1 MONTH + x
-        found = moved(expr_of(links.pop().expression), begin, 1)
+        chained = moved(expr_of(links.pop().expression), begin, 1)
     else:
-        found = expr_of(node)
+        chained = expr_of(node)
     for link in reversed(links):
         span = span_of(link.expression) if isinstance(link, (sg.Add, sg.Sub)) else None
         if span is None:
-            found = BinOp(_BINARY[type(link)], found, expr_of(link.expression))
+            chained = BinOp(_BINARY[type(link)], chained, expr_of(link.expression))
         else:
-            found = moved(found, span, 1 if isinstance(link, sg.Add) else -1)
-    return found
+            chained = moved(chained, span, 1 if isinstance(link, sg.Add) else -1)
+    return chained
 
 
 def _column(node: sg.Column) -> Expr:
@@ -443,10 +443,10 @@ def _column(node: sg.Column) -> Expr:
     if isinstance(node.this, sg.Star):
         raise ExpressionError("* is for COUNT(*) only", got=node.sql("spark"), hint="name a column")
     names = [node.args[part].name for part in ("catalog", "db", "table", "this") if node.args.get(part) is not None]
-    found: Expr = Col(names[0])
+    column: Expr = Col(names[0])
     for name in names[1:]:
-        found = Field(found, name)
-    return found
+        column = Field(column, name)
+    return column
 
 
 def _compound(node: sg.Expression) -> Expr:
@@ -455,12 +455,12 @@ def _compound(node: sg.Expression) -> Expr:
     if isinstance(node, sg.Not):
         return UnOp("not", expr_of(node.this))
     if isinstance(node, sg.Neg):
-        found = expr_of(node.this)
-        if isinstance(found, Cast) and pa.types.is_integer(found.type) and isinstance(found.arg, Lit):
-            number = found.arg.value
-            if type(number) is int and number > 0 and not found.tried:  # -128Y: 128Y alone is out of range
-                return attrs.evolve(found, arg=Lit(-number))
-        return Lit(-found.value) if isinstance(found, Lit) and isinstance(found.value, (int, float)) else UnOp("-", found)
+        expr = expr_of(node.this)
+        if isinstance(expr, Cast) and pa.types.is_integer(expr.type) and isinstance(expr.arg, Lit):
+            number = expr.arg.value
+            if type(number) is int and number > 0 and not expr.tried:  # -128Y: 128Y alone is out of range
+                return attrs.evolve(expr, arg=Lit(-number))
+        return Lit(-expr.value) if isinstance(expr, Lit) and isinstance(expr.value, (int, float)) else UnOp("-", expr)
     if isinstance(node, sg.Is) and isinstance(node.expression, sg.Null):
         return UnOp("is_null", expr_of(node.this))
     if isinstance(node, sg.In) and node.expressions:

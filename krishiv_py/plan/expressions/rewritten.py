@@ -49,13 +49,13 @@ def check_bits(node: sg.Expression) -> None:
 def rewritten(node: sg.Expression, read: Read) -> Expr | None:
     """The expression of a node; None for one that is not known here either."""
     kind = type(node).__name__
-    found = of_collections(kind, node, read)
-    if found is not None:
-        return found
+    expr = of_collections(kind, node, read)
+    if expr is not None:
+        return expr
     for known in (_of_nulls, _of_patterns, _of_places, _of_time, _of_numbers):
-        found = known(kind, node, read)
-        if found is not None:
-            return found
+        expr = known(kind, node, read)
+        if expr is not None:
+            return expr
     return None
 
 
@@ -109,11 +109,11 @@ def _of_patterns(kind: str, node: sg.Expression, read: Read) -> Expr | None:
     listed = node.expression.this.unnest()
     patterns = listed.expressions if isinstance(listed, sg.Tuple) else [listed]
     value, name = read(node.this), kind.lower()
-    found: list[Expr] = [Func(name, (value, read(p))) for p in patterns]
+    likes: list[Expr] = [Func(name, (value, read(p))) for p in patterns]
     if node.args.get("negate"):
-        found = [UnOp("not", one) for one in found]
-    whole = found[0]
-    for one in found[1:]:
+        likes = [UnOp("not", one) for one in likes]
+    whole = likes[0]
+    for one in likes[1:]:
         whole = BinOp("or" if isinstance(node.expression, sg.Any) else "and", whole, one)
     return whole
 
@@ -121,12 +121,12 @@ def _of_patterns(kind: str, node: sg.Expression, read: Read) -> Expr | None:
 def _escaped(pattern: str, escape: str) -> str:
     r"""A pattern with another escape, written with ``\``."""
     out: list[str] = []
-    at = 0
-    while at < len(pattern):
-        char = pattern[at]
+    position = 0
+    while position < len(pattern):
+        char = pattern[position]
         if char == escape:
-            at += 1
-            char = pattern[at : at + 1]
+            position += 1
+            char = pattern[position : position + 1]
             if char not in ("%", "_", escape) or not char:
                 raise ExpressionError(
                     "a LIKE pattern has its ESCAPE before another character",
@@ -137,7 +137,7 @@ def _escaped(pattern: str, escape: str) -> str:
             out.append("\\" + char if char in "%_\\" else char)
         else:
             out.append("\\\\" if char == "\\" else char)
-        at += 1
+        position += 1
     return "".join(out)
 
 

@@ -111,16 +111,16 @@ def _times(span: Span, sign: int) -> Span:
 
 def _by_units(text: str, node: sg.Expression) -> Span:
     """``'1 day -2 hours'``."""
-    at, found = 0, Span()
-    while at < len(text) or not text:
-        match = _UNITS.match(text, at)
+    position, span = 0, Span()
+    while position < len(text) or not text:
+        match = _UNITS.match(text, position)
         if match is None:
             raise _unreadable(node)
-        one, at = _times(_one(match[2], match[3], node), -1 if match[1] == "-" else 1), match.end()
-        found = Span(found.months + one.months, found.days + one.days, found.us + one.us, found.by_day and one.by_day)
-    if found.months and (found.days or found.us or not found.by_day):
+        one, position = _times(_one(match[2], match[3], node), -1 if match[1] == "-" else 1), match.end()
+        span = Span(span.months + one.months, span.days + one.days, span.us + one.us, span.by_day and one.by_day)
+    if span.months and (span.days or span.us or not span.by_day):
         raise _unreadable(node)
-    return found
+    return span
 
 
 def _by_fields(text: str, first: str, last: str, node: sg.Expression) -> Span:
@@ -134,7 +134,7 @@ def _by_fields(text: str, first: str, last: str, node: sg.Expression) -> Span:
     if first not in _FIELDS or last not in _FIELDS[_FIELDS.index(first) + 1 :]:
         raise _unreadable(node)
     fields = _FIELDS[_FIELDS.index(first) : _FIELDS.index(last) + 1]
-    gaps = ["" if f == first else " " if fields[at - 1] == "day" else ":" for at, f in enumerate(fields)]
+    gaps = ["" if f == first else " " if fields[i - 1] == "day" else ":" for i, f in enumerate(fields)]
     parts = [r"(\d+)" if f == first else r"(\d{1,2}(?:\.\d{1,9})?)" if f == "second" else r"(\d{1,2})" for f in fields]
     match = re.fullmatch("".join(g + p for g, p in zip(gaps, parts, strict=True)), digits)
     if match is None:

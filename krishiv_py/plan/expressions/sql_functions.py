@@ -39,11 +39,11 @@ _SAID: Final = frozenset(
 @functools.cache
 def _calls() -> Mapping[str, list[tuple[Definition, SqlNode]]]:
     """Definitions by the name of the node that calls them."""
-    found: dict[str, list[tuple[Definition, SqlNode]]] = {}
+    calls: dict[str, list[tuple[Definition, SqlNode]]] = {}
     for known in FUNCTIONS.values():
         for node in known.nodes:
-            found.setdefault(node.kind, []).append((known, node))
-    return found
+            calls.setdefault(node.kind, []).append((known, node))
+    return calls
 
 
 @functools.cache
@@ -71,17 +71,17 @@ def _called(node: sg.Expression, read: Read) -> Expr | None:
             _bare(x) if known.family == "times" else x for each in given for x in (each if isinstance(each, list) else [each])
         ]
         filled = [Lit(by.fill)] if by.fill is not None and len(given) < len(parts) else []
-        found = Func(known.name, (*map(read, args), *filled))
-        return UnOp("not", found) if arguments.get("negate") else found
+        call = Func(known.name, (*map(read, args), *filled))
+        return UnOp("not", call) if arguments.get("negate") else call
     return None
 
 
 def function_of(node: sg.Expression, read: Read) -> Expr | None:
     """The expression of a function call, read with `read`; None for another node."""
     check_bits(node)
-    found = _called(node, read)
-    if found is not None:
-        return found
+    call = _called(node, read)
+    if call is not None:
+        return call
     if isinstance(node, sg.Case):
         return _case(node, read)
     if isinstance(node, sg.Bracket) and len(node.expressions) == 1:

@@ -65,14 +65,14 @@ def respelled(text: str) -> str:
     zoneless = _ZONELESS.search(text) is not None
     if "''" not in text and '""' not in text and not zoneless:
         return text
-    out, at, tokens = "", 0, sqlglot.tokenize(text, dialect="spark")
+    out, position, tokens = "", 0, sqlglot.tokenize(text, dialect="spark")
     for one, other in pairwise(tokens):
         if one.token_type is not sqlglot.TokenType.STRING or other.token_type is not sqlglot.TokenType.STRING:
             continue
         if other.start == one.end + 1 and text[one.end] == text[other.start]:
-            out += text[at : one.end] + "\\" + text[one.end]
-            at = other.start + 1
-    out += text[at:]
+            out += text[position : one.end] + "\\" + text[one.end]
+            position = other.start + 1
+    out += text[position:]
     return _without_zone(out) if zoneless else out
 
 
@@ -83,13 +83,13 @@ ZONED: Final = "krishiv_zoned_"
 @functools.cache
 def _of_zones() -> tuple[Mapping[str, int], re.Pattern[str]]:
     """Return how many arguments functions have that end with a time zone, 0 for those that always do; and how a call begins."""
-    found: dict[str, int] = {}
+    widths: dict[str, int] = {}
     for known in FUNCTIONS.values():
         zone = known.params[-1]
         if known.in_text and (known.zoned or zone.kind == "Zone"):
             many = known.limits[1] + known.zoned if known.zoned or zone.optional else 0
-            found |= dict.fromkeys((known.name, *known.names), many)
-    return found, re.compile(rf"\b(?:{'|'.join(found)})\s*\(", re.IGNORECASE)
+            widths |= dict.fromkeys((known.name, *known.names), many)
+    return widths, re.compile(rf"\b(?:{'|'.join(widths)})\s*\(", re.IGNORECASE)
 
 
 def _with_zones(text: str) -> str:
@@ -98,19 +98,19 @@ def _with_zones(text: str) -> str:
         return text
     tokens = sqlglot.tokenize(text, dialect="spark")
     calls: list[list[int]] = []  # of open brackets: where the function comes before it, and how many arguments so far
-    found = []
-    for at, token in enumerate(tokens):
+    tokens_out = []
+    for i, token in enumerate(tokens):
         kind = token.token_type
         if kind in (sqlglot.TokenType.L_PAREN, sqlglot.TokenType.L_BRACKET):
-            calls.append([at - 1, 1])
+            calls.append([i - 1, 1])
         elif kind is sqlglot.TokenType.COMMA and calls:
             calls[-1][1] += 1
         elif kind in (sqlglot.TokenType.R_PAREN, sqlglot.TokenType.R_BRACKET) and calls:
             name, n = calls.pop()
             wanted = _of_zones()[0].get(text[tokens[name].start : tokens[name].end + 1].lower()) if name >= 0 else None
             if wanted is not None and wanted in (0, n):
-                found.append(tokens[name].start)
-    for start in sorted(found, reverse=True):
+                tokens_out.append(tokens[name].start)
+    for start in sorted(tokens_out, reverse=True):
         text = text[:start] + ZONED + text[start:]
     return text
 
@@ -119,13 +119,13 @@ def _without_zone(text: str) -> str:
     """``TIMESTAMP_NTZ`` for ``TIMESTAMP WITHOUT TIME ZONE``; not inside of texts, which are tokens of their own."""
     tokens = sqlglot.tokenize(text, dialect="spark")
     words = [text[t.start : t.end + 1].upper() for t in tokens]
-    for at in range(len(words) - 3, 0, -1):
-        if words[at : at + 3] != ["WITHOUT", "TIME", "ZONE"]:
+    for i in range(len(words) - 3, 0, -1):
+        if words[i : i + 3] != ["WITHOUT", "TIME", "ZONE"]:
             continue
-        type_ = at - 1 if words[at - 1] != ")" else at - 4  # TIMESTAMP(3) WITHOUT TIME ZONE
+        type_ = i - 1 if words[i - 1] != ")" else i - 4  # TIMESTAMP(3) WITHOUT TIME ZONE
         if type_ >= 0 and words[type_] == "TIMESTAMP":
-            behind = text[: tokens[at].start] + text[tokens[at + 2].end + 1 :]
-            text = behind[: tokens[type_].start] + "TIMESTAMP_NTZ" + behind[tokens[type_].end + 1 :]
+            rest = text[: tokens[i].start] + text[tokens[i + 2].end + 1 :]
+            text = rest[: tokens[type_].start] + "TIMESTAMP_NTZ" + rest[tokens[type_].end + 1 :]
     return text
 
 

@@ -126,4 +126,4 @@ def _token(value: object) -> object:
 
 def listed(parts: Sequence[object], separator: str = ", ") -> tuple[object, ...]:
     """Parts with a separator between them."""
-    return tuple(p for at, part in enumerate(parts) for p in ((separator, part) if at else (part,)))
+    return tuple(p for i, part in enumerate(parts) for p in ((separator, part) if i else (part,)))

@@ -200,7 +200,7 @@ def both(left: Side, right: Side, columns: JoinColumns, idle_timeout_us: int | N
     fields += [pa.field(n, right.schema.field(o).type) for n, o in zip(columns.right, right.others, strict=True)]
     orders = _orders(left, right)
     every = (side.schema.field(name).type for side in (left, right) for name in side.order)
-    order = [pa.field(order_name(at), type_) for at, type_ in enumerate(every)]
+    order = [pa.field(order_name(i), type_) for i, type_ in enumerate(every)]
     if any(is_marked(side.mark.input) for side in (left, right)):
         order.append(pa.field(KEPT, pa.bool_()))
     common = pa.schema([*fields, pa.field(TIME, time), *order])
@@ -226,8 +226,8 @@ def _orders(left: Side, right: Side) -> tuple[dict[str, str], dict[str, str]]:
     """Return what the order of results goes by on each side, by its name in the common layout: those of the left side first."""
     first = len(left.order)
     return (
-        {order_name(at): name for at, name in enumerate(left.order)},
-        {order_name(first + at): name for at, name in enumerate(right.order)},
+        {order_name(i): name for i, name in enumerate(left.order)},
+        {order_name(first + i): name for i, name in enumerate(right.order)},
     )
 
 

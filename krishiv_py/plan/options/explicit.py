@@ -90,5 +90,7 @@ class ExplicitOptions:
 
     def options(self) -> QueryOptions:
         """With the defaults where nothing was told."""
-        values = attrs.asdict(self, recurse=False, filter=lambda at, value: value is not None and at.name not in _ELSEWHERE)
+        values = attrs.asdict(
+            self, recurse=False, filter=lambda field, value: value is not None and field.name not in _ELSEWHERE
+        )
         return QueryOptions(**values)

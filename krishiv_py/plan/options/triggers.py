@@ -136,8 +136,10 @@ class CustomTrigger:
 def custom_trigger(trigger: WindowTrigger) -> CustomTrigger:
     """The checked `trigger`."""
     every = attribute_of(trigger, "ask_every", "window trigger", "it is not known when to ask it")
-    found = description_of(trigger, "window trigger")
-    return CustomTrigger(trigger, None if every is None else to_us(every, "ask_every"), found.name, found.parameters)
+    description = description_of(trigger, "window trigger")
+    return CustomTrigger(
+        trigger, None if every is None else to_us(every, "ask_every"), description.name, description.parameters
+    )
 
 
 Accumulation: TypeAlias = Literal["accumulating", "discarding"]

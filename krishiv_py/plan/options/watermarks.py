@@ -141,9 +141,9 @@ class MultiSourceWatermarkSpec:
                 got=shown(self.sources),
                 hint='write MultiSourceWatermarkSpec.new().source("a", WatermarkSpec.fixed_lag(5_000))',
             )
-        for at, (name, spec) in enumerate(self.sources):
+        for i, (name, spec) in enumerate(self.sources):
             a_text(name, "source", 'write .source("a", WatermarkSpec.fixed_lag(5_000))')
-            if any(name == known for known, _ in self.sources[:at]):
+            if any(name == known for known, _ in self.sources[:i]):
                 raise PlanError(
                     "a source needs a name of its own",
                     got=shown(name),

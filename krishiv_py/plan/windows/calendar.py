@@ -102,8 +102,8 @@ class CalendarWindows(WindowAssigner):
         low, high = int(times.min()) // _BLOCK, int(times.max()) // _BLOCK
         blocks = [low] if low == high else np.unique(times // _BLOCK).tolist()
         bounds = _bounds(self, blocks[0]) if low == high else np.unique(np.concatenate([_bounds(self, b) for b in blocks]))
-        at = np.searchsorted(bounds, times, side="right")
-        return bounds[at - 1], bounds[at]
+        positions = np.searchsorted(bounds, times, side="right")
+        return bounds[positions - 1], bounds[positions]
 
     def numbers(self, first_day: int, last_day: int) -> range:
         """Numbers of all windows that begin between two local days (counted from 1970), and of one more on either side.
@@ -181,13 +181,13 @@ class CalendarHopping(WindowAssigner):
     def assign(self, times: Times) -> Assigned:
         """Look rows up in the starts and in the ends, which both ascend."""
         blocks = np.unique(times // _BLOCK).tolist()
-        found = [_overlapping(self, block) for block in blocks]
-        starts, one_each = np.unique(np.concatenate([s for s, _ in found]), return_index=True)
-        ends = np.concatenate([e for _, e in found])[one_each]
+        starts_of = [_overlapping(self, block) for block in blocks]
+        starts, one_each = np.unique(np.concatenate([s for s, _ in starts_of]), return_index=True)
+        ends = np.concatenate([e for _, e in starts_of])[one_each]
         first, last = np.searchsorted(ends, times, side="right"), np.searchsorted(starts, times, side="right")
         rows, nth = _spread(last - first)
-        at = first[rows] + nth
-        return rows, starts[at], ends[at]
+        positions = first[rows] + nth
+        return rows, starts[positions], ends[positions]
 
 
 @attrs.frozen
@@ -241,9 +241,9 @@ def _overlapping(windows: CalendarHopping, block: int) -> tuple[Times, Times]:
     base, many, first = windows.base, windows.many, block * _BLOCK
     reach = round(_DAYS[base.unit] * windows.size) + 3
     numbers = base.numbers(first // _DAY - reach, (first + _BLOCK) // _DAY + reach)
-    found = np.array([start for n in numbers for start in base.starts(n)], np.int64)
-    found = np.unique(found) if base.unit == "hour" else found
-    starts, ends = found[:-many], found[many:]
+    all_starts = np.array([start for n in numbers for start in base.starts(n)], np.int64)
+    all_starts = np.unique(all_starts) if base.unit == "hour" else all_starts
+    starts, ends = all_starts[:-many], all_starts[many:]
     kept = (np.append(starts[1:] != starts[:-1], True)) & (ends > first) & (starts < first + _BLOCK)
     return starts[kept], ends[kept]
 
@@ -251,8 +251,8 @@ def _overlapping(windows: CalendarHopping, block: int) -> tuple[Times, Times]:
 @lru_cache(maxsize=1_024)
 def _edges(step: CalendarWindows, start: int, end: int) -> Times:
     """Return where the windows of a start end: at each beginning of a step, and at the end."""
-    found = np.unique(np.concatenate([_bounds(step, b) for b in range(start // _BLOCK, (end - 1) // _BLOCK + 1)]))
-    return np.append(found[(found > start) & (found < end)], end)
+    edges = np.unique(np.concatenate([_bounds(step, b) for b in range(start // _BLOCK, (end - 1) // _BLOCK + 1)]))
+    return np.append(edges[(edges > start) & (edges < end)], end)
 
 
 @lru_cache(maxsize=256)
@@ -260,8 +260,8 @@ def _bounds(windows: CalendarWindows, block: int) -> Times:
     """Bounds from the last one at or before a block of time to the first one after it, ascending."""
     first, last = block * _BLOCK, (block + 1) * _BLOCK
     numbers = windows.numbers(first // _DAY - 2, last // _DAY + 2)
-    found = np.unique(np.array([start for n in numbers for start in windows.starts(n)], np.int64))
-    return found[np.searchsorted(found, first, side="right") - 1 : np.searchsorted(found, last, side="left") + 1]
+    bounds = np.unique(np.array([start for n in numbers for start in windows.starts(n)], np.int64))
+    return bounds[np.searchsorted(bounds, first, side="right") - 1 : np.searchsorted(bounds, last, side="left") + 1]
 
 
 def _instant(zone: ZoneInfo, day: int, second: int, fold: int) -> int:
@@ -271,10 +271,10 @@ def _instant(zone: ZoneInfo, day: int, second: int, fold: int) -> int:
     """
     cycles = (day - _FIRST) // _CYCLE if day < _FIRST else -(-(day - _LAST) // _CYCLE) if day > _LAST else 0
     wall = _EPOCH + dt.timedelta(days=day - cycles * _CYCLE, seconds=second)
-    at = wall.replace(tzinfo=zone, fold=fold).astimezone(dt.timezone.utc)
-    if at.astimezone(zone).replace(tzinfo=None) != wall:
-        at = _end_of_gap(zone, wall)
-    return _us(at) + cycles * _CYCLE * _DAY
+    instant = wall.replace(tzinfo=zone, fold=fold).astimezone(dt.timezone.utc)
+    if instant.astimezone(zone).replace(tzinfo=None) != wall:
+        instant = _end_of_gap(zone, wall)
+    return _us(instant) + cycles * _CYCLE * _DAY
 
 
 def _end_of_gap(zone: ZoneInfo, wall: dt.datetime) -> dt.datetime:
@@ -291,8 +291,8 @@ def _end_of_gap(zone: ZoneInfo, wall: dt.datetime) -> dt.datetime:
     return after
 
 
-def _us(at: dt.datetime) -> int:
-    return (at.replace(tzinfo=None) - _EPOCH) // dt.timedelta(microseconds=1)
+def _us(instant: dt.datetime) -> int:
+    return (instant.replace(tzinfo=None) - _EPOCH) // dt.timedelta(microseconds=1)
 
 
 def _day_of(year: int, month: int) -> int:
@@ -441,7 +441,7 @@ def _offset(offset: Duration, unit: CalendarUnit, every: int) -> Offset:
         rest = 0 if parts and not rest.strip() else rest
     us = to_us(rest, "offset", allow_zero=True)
     days, within = divmod(us, _DAY)
-    found = Offset(months, days, within // _SECOND)
+    result = Offset(months, days, within // _SECOND)
     by_month = _MONTHS.get(unit, 0) * every
     if within % _SECOND:
         problem, hint = "is not a whole number of seconds", "round it to seconds"
@@ -457,7 +457,7 @@ def _offset(offset: Duration, unit: CalendarUnit, every: int) -> Offset:
     elif not by_month and us >= round(_DAYS[unit] * every * _DAY):
         problem, hint = "is as long as a window or longer", "leave out whole windows"
     else:
-        return found
+        return result
     raise PlanError(
         f"the offset {problem}", got=shown(offset), then=f"windows of {every} {unit}s have no such beginning", hint=hint
     )

@@ -158,8 +158,8 @@ class AssignedWindow(Window):
 def assigned(assigner: WindowAssigner) -> AssignedWindow:
     """The checked windows of an `assigner`."""
     longest = attribute_of(assigner, "longest", "window assigner", "a checkpoint could not note it")
-    found = description_of(assigner, "window assigner")
-    return AssignedWindow(assigner, to_us(longest, "longest"), found.name, found.parameters)
+    description = description_of(assigner, "window assigner")
+    return AssignedWindow(assigner, to_us(longest, "longest"), description.name, description.parameters)
 
 
 @attrs.frozen

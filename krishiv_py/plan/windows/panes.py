@@ -154,7 +154,7 @@ def handlers_of(objects: tuple[PaneHandler, ...], functions: Mapping[str, Handli
     if not objects and not any(calls.values()):
         hint = "pass a PaneHandler, or a function such as window_trigger=print"
         raise PlanError("on_events needs a handler", got="none", hint=hint)
-    return Handlers(tuple(names), {event: tuple(found) for event, found in calls.items()})
+    return Handlers(tuple(names), {event: tuple(called) for event, called in calls.items()})
 
 
 Seconds: TypeAlias = "float | Duration"

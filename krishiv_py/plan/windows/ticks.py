@@ -18,15 +18,15 @@ _NO_BOUND: Final = ("discard_age_us", "longest_us")
 
 def finer_than_ms(window: Window) -> dict[str, int]:
     """The lengths of a window that are not whole milliseconds, by name, µs."""
-    found: dict[str, int] = {}
+    finer: dict[str, int] = {}
     for part in (window, window.assigner):
         of_class: Any = type(part)
         fields = attrs.fields(of_class) if attrs.has(of_class) else ()
         for name in (f.name for f in fields if f.name.endswith("_us") and f.name not in _NO_BOUND):
             value = getattr(part, name)
             if isinstance(value, int) and value % _MS:
-                found[name.removesuffix("_us")] = value
-    return found
+                finer[name.removesuffix("_us")] = value
+    return finer
 
 
 def check_ticks(finer: dict[str, int], times: pa.DataType, column: str) -> None:

@@ -75,10 +75,10 @@ def _alive(pid: int) -> str | None:
 def parsed(data: bytes | None) -> dict[str, Any]:
     """Return what was written; nothing where it is not there, or not whole."""
     try:
-        found = json.loads(data or b"{}")
+        note = json.loads(data or b"{}")
     except ValueError:  # just being written
         return {}
-    return found if isinstance(found, dict) else {}
+    return note if isinstance(note, dict) else {}
 
 
 def named(owner: dict[str, Any]) -> str:
@@ -116,7 +116,7 @@ class Lease:
 
     path: str
     running: Callable[[], bool] = lambda: True
-    lost: Callable[[CheckpointError], None] = lambda problem: None
+    on_lost: Callable[[CheckpointError], None] = lambda problem: None
     _opened: int | None = None
     _key: tuple[int, int] = (0, 0)
     _said: bytes = b""  # some file systems do not keep their numbers of files, which are the key
@@ -136,7 +136,7 @@ class Lease:
         if self._note is not None:
             self._note.check()
         elif _inode(self.path) != self._key and DISK.read(self.path) != self._said:
-            raise _lost(self.path, "its lock file was removed or replaced")
+            raise _lease_lost(self.path, "its lock file was removed or replaced")
 
     def release(self) -> None:
         """Let others run from the checkpoint; releasing twice is harmless."""
@@ -190,18 +190,18 @@ def _locked(store: Store, checkpoint: str, path: str, query: str) -> Lease:
         os.ftruncate(opened, 0)
         said = json.dumps(me(query)).encode()
         os.pwrite(opened, said, 0)
-        found = os.fstat(opened)
-        lease = Lease(path, opened=opened, key=(found.st_dev, found.st_ino), said=said)
-        _held[(found.st_dev, found.st_ino)] = lease
+        own = os.fstat(opened)
+        lease = Lease(path, opened=opened, key=(own.st_dev, own.st_ino), said=said)
+        _held[(own.st_dev, own.st_ino)] = lease
         return lease
 
 
 def _inode(path: str) -> tuple[int, int]:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         return (0, 0)
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 @attrs.define(eq=False)
@@ -245,7 +245,7 @@ class Note:
                 self.look()
                 version = self.store.write_if(self.path, self._text(), again)
             if version is None:
-                raise _lost(self.path, f"it is of {named(self.owner())}")
+                raise _lease_lost(self.path, f"it is of {named(self.owner())}")
             self._version = version
         self._seen = time.monotonic()
 
@@ -264,11 +264,11 @@ class Note:
 
     def owner_again(self) -> dict[str, Any]:
         """The same, looked for twice where there is none: it may be gone for a moment while it is replaced, or claimed."""
-        found = self.owner()
-        if not found:
+        owner = self.owner()
+        if not owner:
             time.sleep(_AGAIN_S)
-            found = self.owner()
-        return found
+            owner = self.owner()
+        return owner
 
     def is_mine(self) -> bool:
         """Return whether it is there, and this owner's."""
@@ -283,13 +283,13 @@ class Note:
         """The same, at any time. While a store does not answer, the note is as good as it is for others without renewal."""
         since = time.monotonic() - self._seen
         try:
-            found = self.owner_again()
+            owner = self.owner_again()
         except _FAILED as problem:
             if since < _OVER_S:
                 return
-            raise _lost(self.path, f"it could not be read for {since:.0f} s: {problem}") from problem
-        if found.get("token") != self.says["token"]:
-            raise _lost(self.path, f"it is of {named(found)}" if found else "it was removed or damaged")
+            raise _lease_lost(self.path, f"it could not be read for {since:.0f} s: {problem}") from problem
+        if owner.get("token") != self.says["token"]:
+            raise _lease_lost(self.path, f"it is of {named(owner)}" if owner else "it was removed or damaged")
         self._seen = time.monotonic()
 
     def remove(self) -> None:
@@ -301,9 +301,9 @@ class Note:
 def _noted(store: Store, checkpoint: str, path: str, query: str) -> Lease:
     note = Note(store, path, me(query))
     version = store.version(path)  # before it is read: whatever is written after that is noticed
-    found = note.owner()
-    if found and not is_over(found, _OVER_S):
-        raise _in_use(checkpoint, found)
+    owner = note.owner()
+    if owner and not is_over(owner, _OVER_S):
+        raise _in_use(checkpoint, owner)
     if not note.begin(version) or not note.is_mine():  # two began at once: the later note counts
         raise _in_use(checkpoint, note.owner())
     lease = Lease(path, note=note)
@@ -317,7 +317,7 @@ def _renewing(lease: Lease, note: Note) -> None:
             note.look()
             note.renew()
         except CheckpointError as problem:
-            lease.lost(problem)
+            lease.on_lost(problem)
             return
         except _FAILED:
             continue  # it is over for others only after several misses
@@ -332,7 +332,7 @@ def _in_use(checkpoint: str, owner: dict[str, Any]) -> CheckpointError:
     )
 
 
-def _lost(path: str, got: str) -> CheckpointError:
+def _lease_lost(path: str, got: str) -> CheckpointError:
     return CheckpointError(
         f"the right to the checkpoint was lost: {path}",
         got=got,

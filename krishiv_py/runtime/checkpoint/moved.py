@@ -27,7 +27,7 @@ _SCHEMA: Final = re.compile(r'"[^"]*(/state/[0-9]+/_stateSchema/[^"]*)"')
 _OWN: Final = re.compile(r".*/krishiv/((?:controls|ranges/[0-9]+)/[0-9]{20}\.parquet)")
 """Control files, and the ranges of sources: they lie in the checkpoint and move with it."""
 _PLAIN: Final = "/-_.!~'()*,;:$&+=@"
-_LOST: Final = "put it back from a copy of the checkpoint, or start with a new checkpoint and output folder"
+_WAY_OUT: Final = "put it back from a copy of the checkpoint, or start with a new checkpoint and output folder"
 
 
 def follow(checkpoint: str, sources: list[Source]) -> None:
@@ -43,10 +43,10 @@ def follow(checkpoint: str, sources: list[Source]) -> None:
     note = f"{root}/krishiv/streams.json"
     streams = {ReplayLog(s.spool).identity(): s.spool for s in sources if isinstance(s, MemorySource)}
     data = store.read(note)
-    before: dict[str, str] = json.loads(unsealed(data, note, _LOST)) if data is not None else {}
+    before: dict[str, str] = json.loads(unsealed(data, note, _WAY_OUT)) if data is not None else {}
     if batches_of(checkpoint):
         if streams and data is None:  # it was there before the first batch
-            raise missing(note, _LOST)
+            raise missing(note, _WAY_OUT)
         _check_same(before, streams)
         moves = {old: streams[name] for name, old in before.items() if name in streams and streams[name] != old}
         _move_schema(store, root, checkpoint)
@@ -72,13 +72,13 @@ def _check_same(before: dict[str, str], streams: dict[str, str]) -> None:
 
 def _move_schema(store: Store, root: str, checkpoint: str) -> None:
     home = f"file:{root}" if is_local_path(checkpoint) else checkpoint
-    for found in store.entries(f"{root}/state", recursive=True):
-        if "/_metadata/" not in found.path or not found.is_file or found.base_name.startswith("."):
+    for entry in store.entries(f"{root}/state", recursive=True):
+        if "/_metadata/" not in entry.path or not entry.is_file or entry.base_name.startswith("."):
             continue
-        text = "\n".join(checked_lines(store, found.path))
+        text = "\n".join(checked_lines(store, entry.path))
         moved = _SCHEMA.sub(lambda m: json.dumps(home + m[1], ensure_ascii=False), text)
         if moved != text:
-            rewrite(store, found.path, moved)
+            rewrite(store, entry.path, moved)
 
 
 def _move_entries(store: Store, root: str, checkpoint: str, moves: dict[str, str], streams: list[str]) -> None:

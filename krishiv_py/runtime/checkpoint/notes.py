@@ -35,10 +35,10 @@ def format_note(engine: str) -> dict[str, Any]:
 def unnumbered(data: bytes) -> dict[str, Any] | None:
     """The plan note of a version that knew neither formats nor checksums; None if this is none."""
     try:
-        found = json.loads(data)
+        note = json.loads(data)
     except ValueError:
         return None
-    return found if isinstance(found, dict) and {"plan", "buckets"} <= found.keys() else None
+    return note if isinstance(note, dict) and {"plan", "buckets"} <= note.keys() else None
 
 
 def check_format(note: dict[str, Any], checkpoint: str) -> None:
@@ -49,10 +49,10 @@ def check_format(note: dict[str, Any], checkpoint: str) -> None:
     CheckpointError
         When it has another format, or none; names it, and which version wrote it if that is known.
     """
-    found = note.get("format")
-    if found == FORMAT:
+    number = note.get("format")
+    if number == FORMAT:
         return
-    got = "none, from before formats had numbers" if found is None else f"format {found!r}"
+    got = "none, from before formats had numbers" if number is None else f"format {number!r}"
     by = f", written by {note['written by']}" if "written by" in note else ""
     raise CheckpointError(
         f"the checkpoint {checkpoint} has a format this version cannot read",
@@ -96,11 +96,11 @@ class CheckpointNotes:
     checkpoint: str
     durable: bool = False
 
-    def _at(self, name: str) -> tuple[Store, str]:
+    def _place(self, name: str) -> tuple[Store, str]:
         return store_at(f"{self.checkpoint}/krishiv/{name}")
 
     def _write(self, name: str, value: dict[str, Any]) -> None:
-        store, path = self._at(name)
+        store, path = self._place(name)
         store.write(path, sealed(json.dumps(value, indent=1).encode()), durable=self.durable)
 
     def plan(self) -> dict[str, Any] | None:
@@ -111,7 +111,7 @@ class CheckpointNotes:
         CheckpointError
             When it is of another format than this version reads, damaged or missing.
         """
-        store, path = self._at(_PLAN)
+        store, path = self._place(_PLAN)
         data = store.read(path)
         if data is None:
             if batches_of(self.checkpoint):
@@ -187,13 +187,13 @@ class CheckpointNotes:
 
     def metrics(self) -> dict[str, Any]:
         """The last metrics by bucket; with a warning none, if they are damaged: every bucket tells its own again."""
-        store, path = self._at(_METRICS)
+        store, path = self._place(_METRICS)
         data = store.read(path)
         if data is None:
             return {}
         try:
-            found: dict[str, Any] = json.loads(unsealed(data, path, ""))
-            return found
+            metrics: dict[str, Any] = json.loads(unsealed(data, path, ""))
+            return metrics
         except CheckpointError:
             warnings.warn(
                 f"the counters noted in {self.checkpoint}/krishiv/{_METRICS} are damaged and left aside: results are right, "
@@ -205,5 +205,5 @@ class CheckpointNotes:
 
     def keep_metrics(self, metrics: dict[str, Any]) -> None:
         """Write the metrics by bucket. They are for people, so they need not survive a loss of power."""
-        store, path = self._at(_METRICS)
+        store, path = self._place(_METRICS)
         store.write(path, sealed(json.dumps(metrics, indent=1).encode()))

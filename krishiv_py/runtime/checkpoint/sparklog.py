@@ -97,7 +97,7 @@ def logged_offsets(lines: list[str], path: str) -> dict[int, int]:
     """
     try:
         offsets = [json.loads(line) if line.startswith("{") else {} for line in lines[_HEAD:]]
-        return {at: int(offset["logOffset"]) for at, offset in enumerate(offsets) if "logOffset" in offset}
+        return {number: int(offset["logOffset"]) for number, offset in enumerate(offsets) if "logOffset" in offset}
     except (TypeError, ValueError) as problem:
         raise damaged(path, "a line that is not an offset", NEW_CHECKPOINT) from problem
 
@@ -113,11 +113,11 @@ def planned(checkpoint: str, batch: int) -> dict[str, Any]:
     store, path = store_at(f"{checkpoint}/offsets/{batch}")
     lines = checked_lines(store, path)
     try:
-        found: dict[str, Any] = json.loads(lines[1])
-        int(found["batchWatermarkMs"]), int(found["batchTimestampMs"])
+        planned_ranges: dict[str, Any] = json.loads(lines[1])
+        int(planned_ranges["batchWatermarkMs"]), int(planned_ranges["batchTimestampMs"])
     except (IndexError, KeyError, TypeError, ValueError) as problem:
         raise damaged(path, f"{len(lines)} lines", NEW_CHECKPOINT) from problem
-    return found
+    return planned_ranges
 
 
 def add_source(checkpoint: str) -> None:
@@ -151,9 +151,9 @@ def sources_of(checkpoint: str) -> int:
 
 def entries_of(store: Store, root: str) -> list[tuple[str, list[dict[str, Any]]]]:
     """The log of every file source, from its last compact file on, which has all before: its files, and what they say."""
-    found = store.entries(f"{root}/sources", recursive=True)
+    listed = store.entries(f"{root}/sources", recursive=True)
     logs: dict[str, list[tuple[int, bool, str]]] = {}
-    for file in found:
+    for file in listed:
         number = file.base_name.removesuffix(".compact")
         if file.is_file and number.isdigit():
             logs.setdefault(file.path.rpartition("/")[0], []).append((int(number), number != file.base_name, file.path))
@@ -228,8 +228,8 @@ def batches_of(checkpoint: str) -> list[int]:
 
 def numbered(store: Store, folder: str) -> list[int]:
     """The numbers that are names of files in a folder, ascending."""
-    found = store.entries(folder)
-    return sorted(int(f.base_name) for f in found if f.base_name.isdigit())
+    entries = store.entries(folder)
+    return sorted(int(f.base_name) for f in entries if f.base_name.isdigit())
 
 
 def rewrite(store: Store, path: str, text: str) -> None:
@@ -286,8 +286,8 @@ def check_log(checkpoint: str, sources: int) -> None:
         reached = _number(checked_lines(store, path), "nextBatchWatermarkMs", path)
         if batch == last - 1 and reached != watermark:
             raise damaged(path, f"watermark {reached}, which the next batch has as {watermark}", NEW_CHECKPOINT)
-    for at, upto in logged_offsets(lines, f"{root}/offsets/{last}").items():
-        _check_source(store, f"{root}/sources/{at}", upto)
+    for number, upto in logged_offsets(lines, f"{root}/offsets/{last}").items():
+        _check_source(store, f"{root}/sources/{number}", upto)
     for operator in store.entries(f"{root}/state"):
         for name in _DESCRIBED:
             for path in _damaged_files(store, f"{operator.path}/{name}"):
@@ -302,8 +302,8 @@ def damaged_state(checkpoint: str) -> str | None:
 
 def _damaged_files(store: Store, folder: str) -> Iterator[str]:
     """The files below a folder that are there and not what their checksums say; Spark reads state without a look at them."""
-    found = store.entries(folder, recursive=True)
-    for path in sorted(f.path for f in found if f.is_file and not f.base_name.startswith(".")):
+    entries = store.entries(folder, recursive=True)
+    for path in sorted(f.path for f in entries if f.is_file and not f.base_name.startswith(".")):
         try:
             checked(store, path)
         except CheckpointError:
@@ -311,8 +311,8 @@ def _damaged_files(store: Store, folder: str) -> Iterator[str]:
 
 
 def _has_state(store: Store, root: str) -> bool:
-    found = store.entries(f"{root}/state", recursive=True)
-    return any(f.is_file for f in found)
+    entries = store.entries(f"{root}/state", recursive=True)
+    return any(f.is_file for f in entries)
 
 
 def _check_identity(store: Store, path: str) -> None:
@@ -326,8 +326,8 @@ def _check_identity(store: Store, path: str) -> None:
 
 def _check_source(store: Store, folder: str, upto: int) -> None:
     """The log of a file source: from its last compact entry on without a gap."""
-    found = {f.base_name for f in store.entries(folder)}
-    compact = [int(n.removesuffix(".compact")) for n in found if n.endswith(".compact") and not n.startswith(".")]
+    names = {f.base_name for f in store.entries(folder)}
+    compact = [int(n.removesuffix(".compact")) for n in names if n.endswith(".compact") and not n.startswith(".")]
     begin = max((n for n in compact if n <= upto), default=0)
     for number in range(begin, upto + 1):
         name = f"{number}.compact" if number in compact else str(number)
@@ -338,8 +338,8 @@ def _number(lines: list[str], name: str, path: str) -> int:
     try:
         if lines[0] != "v1":
             raise ValueError
-        found: Any = json.loads(lines[1])[name]
-        return int(found)
+        number: Any = json.loads(lines[1])[name]
+        return int(number)
     except (IndexError, KeyError, TypeError, ValueError) as problem:
         raise damaged(path, f"{len(lines)} lines without {name}", NEW_CHECKPOINT) from problem
 
@@ -360,11 +360,11 @@ _PATH: Final = re.compile(f"(?:[a-z0-9]+:)?/{_NAME}*/(?:state|offsets|commits|so
 
 def lost_file(problem: BaseException, name: str, checkpoint: str) -> CheckpointError | None:
     """The error for a query, `name`, that ended over a damaged or missing file of its checkpoint; None for any other end."""
-    at: BaseException | None = problem
+    current: BaseException | None = problem
     changes: list[str] = []
-    while at is not None:
-        changes += [str(at), str(getattr(at, "_stackTrace", None) or "")]
-        at = getattr(at, "_cause", None) or at.__cause__
+    while current is not None:
+        changes += [str(current), str(getattr(current, "_stackTrace", None) or "")]
+        current = getattr(current, "_cause", None) or current.__cause__
     trace = "\n".join(changes)
     own = _OWN.findall(trace)
     if own:
@@ -380,8 +380,8 @@ def lost_file(problem: BaseException, name: str, checkpoint: str) -> CheckpointE
             then="the micro-batch is not finished, and the checkpoint is as whole as before",
             hint="see that the store can be reached and its credentials are valid, and start the query again",
         )
-    found = _PATH.search(trace)
-    where = found[0] if found else damaged_state(checkpoint) or f"a file of Spark's in {checkpoint}/state"
+    match = _PATH.search(trace)
+    where = match[0] if match else damaged_state(checkpoint) or f"a file of Spark's in {checkpoint}/state"
     return CheckpointError(
         f"query {name!r} failed: {where} cannot be read",
         got=cause.removeprefix("Caused by: ").strip()[:300],
@@ -451,28 +451,28 @@ def _planned_ranges(checkpoint: str, spool: str) -> list[tuple[int, int]]:
     """The first and the last send in what is kept of the range log of each source that reads a stream."""
     store, root = store_at(f"{checkpoint}/krishiv/ranges")
     identity, by_source = ReplayLog(spool).identity(), dict[str, list[Any]]()
-    for entry in sorted(store.entries(root, recursive=True), key=lambda found: found.path):
+    for entry in sorted(store.entries(root, recursive=True), key=lambda file: file.path):
         source, name = entry.path.split("/")[-2:]
         if name.endswith(".parquet") and name[:20].isdigit():
             noted = open_sent(store, entry.path).read()
             ranges = noted[RANGE].to_pylist() if RANGE in noted.column_names else []
             by_source.setdefault(source, []).extend(map(json.loads, ranges))
-    found = list[tuple[int, int]]()
+    planned = list[tuple[int, int]]()
     for sends in by_source.values():
         ours: list[dict[str, Any]] = [one for one in sends if isinstance(one, dict) and one.get("stream") == identity]
         if ours:
-            found.append((ours[0].get("first", ours[0]["send"]), ours[-1]["send"]))
-    return found
+            planned.append((ours[0].get("first", ours[0]["send"]), ours[-1]["send"]))
+    return planned
 
 
 def _read(checkpoint: str, spool: str) -> list[tuple[tuple[int, int], int]]:
     """Source and entry, and number, of every send of a stream in the log of a checkpoint."""
     store, root = store_at(checkpoint)
-    found = []
+    lines_read = []
     for path, entries in entries_of(store, root):
         source = int(path.rsplit("/", 2)[-2])
         for entry in entries:
             folder, name = os.path.split(unquote(urlparse(entry["path"]).path))
             if folder == spool and name[:12].isdigit():
-                found.append(((source, int(entry["batchId"])), int(name[:12])))
-    return found
+                lines_read.append(((source, int(entry["batchId"])), int(name[:12])))
+    return lines_read

@@ -38,7 +38,7 @@ class Clock(Protocol):
         ...
 
     @property
-    def wakes_buckets(self) -> bool:
+    def heartbeats_reach_buckets(self) -> bool:
         """Return whether rows wake every bucket in every batch, as timers follow a watermark that is not the query's."""
         ...
 
@@ -79,14 +79,14 @@ class SparkClock:
     tick_us: int
     initial_us: int
     begun: Begun = attrs.field(factory=Begun)
-    wakes_buckets: bool = attrs.field(default=False, init=False)
+    heartbeats_reach_buckets: bool = attrs.field(default=False, init=False)
     stores: Stores = attrs.field(factory=Stores, eq=False, repr=False)
 
     def in_force(self, batch: int) -> Moment:
         """See Clock."""
         logged = planned(self.checkpoint, batch)
-        found = watermark_of(int(logged["batchWatermarkMs"]), self.tick_us)
-        return Moment(max(found, self.initial_us, self.begun.watermark_us), _planned_us(logged))
+        mark = watermark_of(int(logged["batchWatermarkMs"]), self.tick_us)
+        return Moment(max(mark, self.initial_us, self.begun.watermark_us), _planned_us(logged))
 
     def takes_over(self, batch: int) -> bool:
         """See Clock."""
@@ -94,8 +94,8 @@ class SparkClock:
 
     def judging(self, batch: int, *, before: bool) -> Moment:
         """See Clock."""
-        found = self.in_force(batch)
-        return attrs.evolve(found, begun_us=found.now_us, before=_before(self, batch) if before else None)
+        mark = self.in_force(batch)
+        return attrs.evolve(mark, begun_us=mark.now_us, before=_before(self, batch) if before else None)
 
     def spark_ms(self, batch: int, next_us: int) -> int:
         """See Clock."""
@@ -113,7 +113,7 @@ class LedgerClock:
     checkpoint: str
     initial_us: int
     durable: bool = False
-    wakes_buckets: bool = False
+    heartbeats_reach_buckets: bool = False
     begun: Begun = attrs.field(factory=Begun)
     stores: Stores = attrs.field(factory=Stores, eq=False, repr=False)
 
@@ -143,9 +143,9 @@ class LedgerClock:
 
     def timer_ms(self, batch: int, wakeup_us: int | None, wakeup_now_us: int | None) -> int | None:
         """See Clock: in every batch, as long as there is anything to do at all."""
-        return None if self.wakes_buckets or (wakeup_us is None and wakeup_now_us is None) else batch + 1
+        return None if self.heartbeats_reach_buckets or (wakeup_us is None and wakeup_now_us is None) else batch + 1
 
-    def _at(self, batch: int) -> tuple[Store, str]:
+    def _place(self, batch: int) -> tuple[Store, str]:
         return store_at(f"{self.checkpoint}/krishiv/ledger/{batch:012d}.json")
 
     def read(self, batch: int) -> dict[str, Any] | None:
@@ -156,7 +156,7 @@ class LedgerClock:
         CheckpointError
             When it is damaged or missing: without it rows would be judged by no watermark at all.
         """
-        store, path = self._at(batch)
+        store, path = self._place(batch)
         data = store.read(path)
         if data is None:
             if batch:
@@ -167,9 +167,9 @@ class LedgerClock:
 
     def write(self, batch: int, entry: dict[str, Any]) -> None:
         """Write the entry for a batch, whole or not at all, and forget an old one."""
-        store, path = self._at(batch)
+        store, path = self._place(batch)
         store.write(path, sealed(json.dumps(entry).encode()), durable=self.durable)
-        _, old = self._at(batch - _KEPT)
+        _, old = self._place(batch - _KEPT)
         store.delete(old)
 
 

@@ -64,8 +64,8 @@ class ControlFolder:
         after it comes to this call: until then Spark could repeat it.
         """
         store, root = store_at(self.folder)
-        found = store.entries(root)  # S3 knows no empty folders
-        there = {f.path for f in found if f.base_name.endswith(".parquet")}
+        entries = store.entries(root)  # S3 knows no empty folders
+        there = {f.path for f in entries if f.base_name.endswith(".parquet")}
         self._present.append(there)
         if len(self._present) > 2:
             for path in self._present.popleft() & there:

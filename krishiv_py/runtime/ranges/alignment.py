@@ -62,7 +62,7 @@ class Alignment:
         with self._lock:
             reached, before = self.reached(), self._waits.get(name)
             mine = reached.get(name, UNSET)
-            slow = [n for n in self._sources if n != name and self._counts(n) and self._behind(reached.get(n, UNSET), mine)]
+            slow = [n for n in self._sources if n != name and self._counts(n) and self._is_slower(reached.get(n, UNSET), mine)]
             for_whom = min(slow, key=lambda n: reached.get(n, UNSET), default=None)
             if for_whom is None:
                 self._waits.pop(name, None)
@@ -101,7 +101,7 @@ class Alignment:
                 for name, slow in sorted(self._waits.items())
             ]
 
-    def _behind(self, other: int, mine: int) -> bool:
+    def _is_slower(self, other: int, mine: int) -> bool:
         return mine != UNSET and (other == UNSET or mine - other > self.max_drift_us)
 
     def _counts(self, name: str) -> bool:
@@ -126,8 +126,8 @@ def alignments(
         mark = clock.watermark
         if isinstance(mark, MultiSourceWatermarkSpec) and mark.max_drift_us is not None:
             made[number] = Alignment(mark.max_drift_us, mark.idle_timeout_us, now, reached)
-    found: dict[int, tuple[Alignment, str]] = {}
-    for at, read in enumerate(plan.reads):
+    alignment_of: dict[int, tuple[Alignment, str]] = {}
+    for index, read in enumerate(plan.reads):
         number, branch = read.takers[0]
         own = plan.stages[number].clock
         if own is None or plan.drift_us(read) is None:
@@ -141,5 +141,5 @@ def alignments(
             )
         name = clocks[own].named(branch.name or "")
         made[own].join(name)
-        found[at] = made[own], name
-    return found
+        alignment_of[index] = made[own], name
+    return alignment_of

@@ -33,24 +33,24 @@ def convert(checkpoint: str, sources: list[Source], *, durable: bool) -> None:
     logs = entries_of(store, root)
     upto = offsets_of(store, f"{root}/offsets/{batches[-1]}")
     before = offsets_of(store, f"{root}/offsets/{batches[-2]}") if len(batches) > 1 else {}
-    for at, source in enumerate(sources):
-        mine = [(path, entries) for path, entries in logs if path.rsplit("/", 2)[-2] == str(at)]
-        own = f"/krishiv/ranges/{at}/"
+    for number, source in enumerate(sources):
+        mine = [(path, entries) for path, entries in logs if path.rsplit("/", 2)[-2] == str(number)]
+        own = f"/krishiv/ranges/{number}/"
         foreign = [e for _, entries in mine for e in entries if own not in e["path"]]
-        if not planned_here(source) or at not in upto or not foreign:
+        if not planned_here(source) or number not in upto or not foreign:
             continue
-        _take_over(checkpoint, at, upto[at], before.get(at, -1), foreign, durable=durable)
+        _take_over(checkpoint, number, upto[number], before.get(number, -1), foreign, durable=durable)
         for path, entries in mine:
             if arrow_scanned(source):
-                _rewrite(store, path, entries, f"{checkpoint}/krishiv/ranges/{at}")
+                _rewrite(store, path, entries, f"{checkpoint}/krishiv/ranges/{number}")
             else:
-                strike_out(store, path, before.get(at, -1) + 1, timestamp=1)
+                strike_out(store, path, before.get(number, -1) + 1, timestamp=1)
 
 
-def _take_over(checkpoint: str, at: int, upto: int, before: int, entries: list[dict[str, Any]], *, durable: bool) -> None:
+def _take_over(checkpoint: str, index: int, upto: int, before: int, entries: list[dict[str, Any]], *, durable: bool) -> None:
     """Note the files in the logs of the library, unless an attempt that was broken off has."""
-    log = RangeLog.open(f"{checkpoint}/krishiv/ranges/{at}", durable=durable)
-    taken = Taken.open(f"{checkpoint}/krishiv/files/{at}", durable=durable)
+    log = RangeLog.open(f"{checkpoint}/krishiv/ranges/{index}", durable=durable)
+    taken = Taken.open(f"{checkpoint}/krishiv/files/{index}", durable=durable)
     if log.last >= upto:
         return
     files = [(*_file(e), e["batchId"]) for e in entries if not passed_over(e["path"])]

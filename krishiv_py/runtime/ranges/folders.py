@@ -287,8 +287,8 @@ def check_place(source: FileSource, names: Taken) -> None:
     folders = list(names.folders())
     if any(folder == root or folder.startswith(f"{root}/") for folder, _ in folders):
         return
-    for folder, found in folders:
-        same = next((name for name in sorted(found) if os.path.exists(f"{root}/{name}")), None)
+    for folder, owner in folders:
+        same = next((name for name in sorted(owner) if os.path.exists(f"{root}/{name}")), None)
         if same is not None:
             raise CheckpointError(
                 f"files were read from {folder}, and are in {source.path} now",
@@ -312,7 +312,7 @@ class Listed:
 
     folder: str
     checkpoint: str
-    at: int
+    number: int
     _batches: list[tuple[int, list[str]]] = attrs.field(factory=list)
     _first: int = 0
 
@@ -343,7 +343,7 @@ class Listed:
     def _strike_out(self, number: int) -> None:
         """Leave no more than the last batches in the compact file that Spark has just written: its thread waits here."""
         store, root = store_at(self.checkpoint)
-        path = f"{root}/sources/{self.at}/{number}.compact"
+        path = f"{root}/sources/{self.number}/{number}.compact"
         if store.is_file(path):
             strike_out(store, path, min(number, self._first))
 

@@ -145,8 +145,8 @@ class RangeLog:
 
     def _numbers(self) -> list[int]:
         store, root = store_at(self.folder)
-        found = store.entries(root)
-        return sorted(int(f.base_name[:20]) for f in found if f.base_name.endswith(".parquet") and f.base_name[:20].isdigit())
+        entries = store.entries(root)
+        return sorted(int(f.base_name[:20]) for f in entries if f.base_name.endswith(".parquet") and f.base_name[:20].isdigit())
 
     def _path(self, number: int) -> str:
         return f"{store_at(self.folder)[1]}/{number:020d}.parquet"
@@ -176,7 +176,7 @@ class RangePlanner:
     """Plans for one source of a query; `at` is its place among the sources, in Spark's log too."""
 
     node: RangeSource
-    at: int
+    number: int
     checkpoint: str
     log: RangeLog
     now: Callable[[], int]
@@ -286,7 +286,7 @@ class RangePlanner:
         source.plans(names)
         self._checked = self._committed()
         if source.reader is None:
-            self._listed = Listed(self.log.folder, self.checkpoint, self.at)
+            self._listed = Listed(self.log.folder, self.checkpoint, self.number)
             self._listed.begin()
         self._put_away(self._checked)
 
@@ -294,7 +294,7 @@ class RangePlanner:
         """The last file of the log whose batch is committed."""
         store, root = store_at(self.checkpoint)
         finished = numbered(store, f"{root}/commits")
-        return offsets_of(store, f"{root}/offsets/{finished[-1]}").get(self.at, -1) if finished else -1
+        return offsets_of(store, f"{root}/offsets/{finished[-1]}").get(self.number, -1) if finished else -1
 
     def _put_away(self, upto: int) -> None:
         """Move or remove the files of committed batches, if the source says so."""
@@ -463,7 +463,7 @@ class RangePlanner:
 
     def _look(self, batch_id: int) -> None:
         store, root = store_at(self.checkpoint)
-        self._taken = offsets_of(store, f"{root}/offsets/{batch_id}").get(self.at, self._taken)
+        self._taken = offsets_of(store, f"{root}/offsets/{batch_id}").get(self.number, self._taken)
 
     def _run(self, running: Callable[[], bool], fail: Callable[[KrishivError], None]) -> None:
         try:
@@ -517,13 +517,13 @@ def held(every: Sequence[RangePlanner]) -> Iterator[None]:
 def backlogs(every: Sequence[RangePlanner]) -> dict[str, Backlog]:
     """Return what no batch has taken, by the name of the source; a name that several sources have gets their number too."""
     names = [planner.node.name for planner in every]
-    found: dict[str, Backlog] = {}
+    backlog_of: dict[str, Backlog] = {}
     for planner in every:
         waiting = planner.backlog()
         if waiting is not None:
             name = planner.node.name
-            found[name if names.count(name) == 1 else f"{name} {planner.at + 1}"] = waiting
-    return found
+            backlog_of[name if names.count(name) == 1 else f"{name} {planner.number + 1}"] = waiting
+    return backlog_of
 
 
 def names_of(log: RangeLog) -> Taken:
@@ -545,19 +545,21 @@ def names_of(log: RangeLog) -> Taken:
     return names
 
 
-def logged(source: Source, checkpoint: str, at: int, *, waits: bool, by_spark: bool = True) -> Source:
+def logged(source: Source, checkpoint: str, number: int, *, waits: bool, by_spark: bool = True) -> Source:
     """A source as a streaming query reads it: one that plans ranges, as all do that may have to wait, has its log there.
 
     Without Spark (`by_spark`) the library reads all formats itself.
     """
     if isinstance(source, MemorySource) and (
-        waits or ReplayLog(source.spool).in_segments or RangeLog(f"{checkpoint}/krishiv/ranges/{at}", durable=False).numbers()
+        waits
+        or ReplayLog(source.spool).in_segments
+        or RangeLog(f"{checkpoint}/krishiv/ranges/{number}", durable=False).numbers()
     ):
         source = as_ranges(source)  # else Spark reads the sends, unless the query began where ranges were planned
     if isinstance(source, FileSource) and planned_here(source):
         reader = file_reader(source, source.schema) if arrow_scanned(source) or not by_spark else None
         source = as_folder(source, reader, os.cpu_count() or 1)
-    return attrs.evolve(source, log=f"{checkpoint}/krishiv/ranges/{at}") if isinstance(source, RangeSource) else source
+    return attrs.evolve(source, log=f"{checkpoint}/krishiv/ranges/{number}") if isinstance(source, RangeSource) else source
 
 
 def planners(
@@ -570,11 +572,11 @@ def planners(
     interval_us: int | None = None,
 ) -> tuple[RangePlanner, ...]:
     """Return what plans for the sources of a query; some of them wait for one another."""
-    found = [(at, logged(source, checkpoint, at, waits=at in aligned)) for at, source in enumerate(sources)]
+    numbered = [(number, logged(source, checkpoint, number, waits=number in aligned)) for number, source in enumerate(sources)]
     return tuple(
         RangePlanner(
-            source, at, checkpoint, RangeLog.open(source.log or "", durable=durable), now, aligned.get(at), interval_us
+            source, number, checkpoint, RangeLog.open(source.log or "", durable=durable), now, aligned.get(number), interval_us
         )
-        for at, source in found
+        for number, source in numbered
         if isinstance(source, RangeSource)
     )

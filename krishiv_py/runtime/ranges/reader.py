@@ -40,15 +40,15 @@ class RangeReader:
                 yield from self.rows_of(json.loads(token)[2])
             return
         tasks = batch.column(1).to_pylist() if batch.num_columns > 1 else [0] * len(given)
-        for uri, at in zip(given, tasks, strict=True):
-            yield from self.noted(uri, at)
+        for uri, position in zip(given, tasks, strict=True):
+            yield from self.noted(uri, position)
 
-    def noted(self, uri: str, at: int = 0) -> Iterator[Scanned]:
+    def noted(self, uri: str, position: int = 0) -> Iterator[Scanned]:
         """The rows of every so-many-th range of a file of the log."""
         ranges, control = entry_of(uri)
-        for planned in ranges[at :: self.tasks]:
+        for planned in ranges[position :: self.tasks]:
             yield from self.rows_of(planned)
-        if control is not None and at == 0:
+        if control is not None and position == 0:
             yield Scanned(None, control, control.now_us)
 
     def rows_of(self, planned: str) -> Iterator[Scanned]:
@@ -60,8 +60,8 @@ class RangeReader:
             yield from self.source.scanned(json.loads(planned), self.schema)
             return
         partition = partition_of(self.source, self.name, planned)
-        found = read_range(self.source, self.name, planned, self.schema)
-        for is_bad, group in itertools.groupby(found, lambda one: isinstance(one, Malformed)):
+        batches = read_range(self.source, self.name, planned, self.schema)
+        for is_bad, group in itertools.groupby(batches, lambda one: isinstance(one, Malformed)):
             if not is_bad:
                 yield from (Scanned(one, partition=partition) for one in group)
             while is_bad and (some := tuple(itertools.islice(group, _TOGETHER))):
@@ -77,4 +77,4 @@ def entry_of(uri: str) -> tuple[list[str], Control | None]:
 
 def tokens(batches: list[NotedRanges]) -> list[list[str]]:
     """Batches of ranges, each as a text of its own: equal ranges are two."""
-    return [[json.dumps([number, at, planned]) for at, planned in enumerate(b.ranges)] for number, b in enumerate(batches)]
+    return [[json.dumps([number, i, planned]) for i, planned in enumerate(b.ranges)] for number, b in enumerate(batches)]

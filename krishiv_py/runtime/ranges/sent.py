@@ -80,30 +80,30 @@ class SentSource(Source):
     def _gathered(self, number: int, together: Together) -> int:
         """The number of sends, from this one on, that are one batch; 0 where there is none."""
         most_rows, most_bytes = together.most()
-        found, rows, nbytes = list[Send](), 0, 0
-        while not found or (rows < most_rows and nbytes < most_bytes and len(found) < self._looked_at):
+        sends, rows, nbytes = list[Send](), 0, 0
+        while not sends or (rows < most_rows and nbytes < most_bytes and len(sends) < self._looked_at):
             if (send := self._send(number)) is None:
                 break
             if send.control is not None:
-                if not found:
+                if not sends:
                     return 1
                 break
-            found.append(send)
+            sends.append(send)
             rows, nbytes, number = rows + send.num_rows, nbytes + send.nbytes, number + 1
-        count = together.count(found) if found else 0
+        count = together.count(sends) if sends else 0
         self._looked_at = max(_LOOKED_AT, 4 * count)  # sends that do not fit are looked at again for each batch before them
         return count
 
     def _send(self, number: int) -> Send | None:
         """A send as it is, held until it is read; None if there is none yet."""
-        found = self._held.get(number)
-        if found is None and self.handed is not None and (self.upto is None or number < self.upto):
-            found = self.handed.take(number)
-        if found is None and (self.upto is None or number < self.upto):
-            found = self._log.read(number)
-        if found is not None:
-            self._held[number] = found
-        return found
+        send = self._held.get(number)
+        if send is None and self.handed is not None and (self.upto is None or number < self.upto):
+            send = self.handed.take(number)
+        if send is None and (self.upto is None or number < self.upto):
+            send = self._log.read(number)
+        if send is not None:
+            self._held[number] = send
+        return send
 
     def _stream(self) -> str:
         """Return what tells this stream from any other."""
@@ -168,12 +168,12 @@ def _numbers(planned: Any) -> range:
     return range(noted.get("first", noted["send"]), noted["send"] + 1)
 
 
-def _as_wanted(found: pa.Schema, wanted: pa.Schema) -> bool:
+def _as_wanted(schema: pa.Schema, wanted: pa.Schema) -> bool:
     """Return whether columns need no more than to be picked."""
-    if found is wanted:
+    if schema is wanted:
         return True
-    at = (found.get_field_index(field.name) for field in wanted)
-    return all(n >= 0 and found.field(n).type == field.type for n, field in zip(at, wanted, strict=True))
+    indices = (schema.get_field_index(field.name) for field in wanted)
+    return all(n >= 0 and schema.field(n).type == field.type for n, field in zip(indices, wanted, strict=True))
 
 
 def _joined(rows: list[pa.RecordBatch], schema: pa.Schema) -> list[pa.RecordBatch]:

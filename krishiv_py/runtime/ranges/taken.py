@@ -73,12 +73,12 @@ class Taken:
         """
         taken = cls(folder, durable)
         store, root = store_at(folder)
-        found = [
+        parts = [
             _Part(int(match[1]), int(match[2]), each.path, 0)
             for each in store.entries(root)
             if (match := _PART.fullmatch(each.base_name))
         ]
-        for part in sorted(found, key=lambda p: (p.first, -p.last)):
+        for part in sorted(parts, key=lambda p: (p.first, -p.last)):
             if taken._parts and part.last <= taken._parts[-1].last:  # it was merged, and a crash left it
                 store.delete(part.path)
                 continue

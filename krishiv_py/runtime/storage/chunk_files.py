@@ -85,7 +85,7 @@ def sums(data: bytes, step: int) -> bytes:
     """A checksum file: a magic word, how many bytes a checksum covers, and the checksums."""
     if step <= 0:
         return b""
-    sums = [checksum(data[at : at + step]).to_bytes(4, "big") for at in range(0, len(data), step)]
+    sums = [checksum(data[begin : begin + step]).to_bytes(4, "big") for begin in range(0, len(data), step)]
     return _HEAD + step.to_bytes(4, "big") + b"".join(sums)
 
 
@@ -225,8 +225,8 @@ class BucketChunks:
         if self._store.needs_folders:
             self._store.make_folder(self._root)
         known = {_on_disk(f) for f in (*self._files.values(), *(str(file) for _, file in self._dropped))}
-        found = self._store.entries(self._root)
-        ours = [m for f in found if (m := _NAME.fullmatch(f.base_name))]
+        entries = self._store.entries(self._root)
+        ours = [m for f in entries if (m := _NAME.fullmatch(f.base_name))]
         self._delete([m[0] for m in ours if int(m[1], 16) < self._batch and m[0] not in known])
 
     def _delete(self, files: list[str]) -> None:

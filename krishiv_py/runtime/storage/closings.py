@@ -42,7 +42,7 @@ def request(checkpoint: str, keys: Mapping[int, pa.Table], *, durable: bool) -> 
     """
     data = sealed(json.dumps({str(stage): [_text(table)] for stage, table in keys.items()}).encode())
     try:
-        store, path = _at(checkpoint, f"{_REQUESTS}/{uuid.uuid4().hex}.json")
+        store, path = _place(checkpoint, f"{_REQUESTS}/{uuid.uuid4().hex}.json")
         store.write(path, data, durable=durable)
     except OSError as problem:
         hint = "see to the space and rights of the checkpoint's folder, and call close_key(...) again"
@@ -112,17 +112,17 @@ class Closings:
             if not self.requested.is_set():
                 return {}
             self.requested.clear()  # before looking: what is written from now on sets it again
-        store, folder = _at(self.checkpoint, _REQUESTS)
+        store, folder = _place(self.checkpoint, _REQUESTS)
         listed = store.entries(folder)
         names = sorted({f.base_name for f in listed if f.base_name.endswith(".json")} - self._done)
-        found = {}
+        waiting = {}
         for name in names:
             path = f"{folder}/{name}"
             data = store.read(path)
             if data is None:
                 raise missing(path, NEW_CHECKPOINT)
-            found[name] = json.loads(unsealed(data, path, NEW_CHECKPOINT))
-        return found
+            waiting[name] = json.loads(unsealed(data, path, NEW_CHECKPOINT))
+        return waiting
 
     @property
     def _done(self) -> set[str]:
@@ -131,11 +131,11 @@ class Closings:
 
     def _forget_done(self) -> None:
         for name in self._done:
-            store, path = _at(self.checkpoint, f"{_REQUESTS}/{name}")
+            store, path = _place(self.checkpoint, f"{_REQUESTS}/{name}")
             store.delete(path)
 
     def _write(self, note: dict[str, Any]) -> None:
-        store, path = _at(self.checkpoint, _NOTE)
+        store, path = _place(self.checkpoint, _NOTE)
         store.write(path, sealed(json.dumps(note).encode()), durable=self.durable)
         self._note = note
 
@@ -143,7 +143,7 @@ class Closings:
 def carry_requests(checkpoint: str, to: str) -> None:
     """Let the requests that no batch of a checkpoint has done wait in another checkpoint."""
     for name, keys in Closings(checkpoint)._waiting().items():
-        store, path = _at(to, f"{_REQUESTS}/{name}")
+        store, path = _place(to, f"{_REQUESTS}/{name}")
         store.write(path, sealed(json.dumps(keys).encode()), durable=True)
 
 
@@ -164,22 +164,22 @@ def noted_keys(checkpoint: str, batch: int) -> dict[int, pa.Table]:
 def by_bucket(keys: pa.Table, bucket_ids: tuple[int, ...]) -> Iterator[tuple[int, bytes]]:
     """The keys of each bucket, encoded."""
     columns: list[pa.Array | pa.ChunkedArray] = [normal_key(c.combine_chunks()) for c in keys.columns]
-    at = buckets(columns, keys.num_rows, len(bucket_ids))
-    for number, part in split(keys, at):
+    bucket_of_row = buckets(columns, keys.num_rows, len(bucket_ids))
+    for number, part in split(keys, bucket_of_row):
         yield bucket_ids[number], encode(part.combine_chunks())
 
 
 def _merged(requests: Mapping[str, Mapping[str, list[str]]]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    merged: dict[str, list[str]] = {}
     for keys in requests.values():
         for stage, texts in keys.items():
-            found.setdefault(stage, []).extend(texts)
-    return found
+            merged.setdefault(stage, []).extend(texts)
+    return merged
 
 
 def _read_note(checkpoint: str) -> dict[str, Any] | None:
     """The note of the last batch that closed keys; None before the first."""
-    store, path = _at(checkpoint, _NOTE)
+    store, path = _place(checkpoint, _NOTE)
     data = store.read(path)
     if data is None:
         return None
@@ -199,5 +199,5 @@ def _table(text: str) -> pa.Table:
     return decode(base64.b64decode(text))
 
 
-def _at(checkpoint: str, name: str) -> tuple[Store, str]:
+def _place(checkpoint: str, name: str) -> tuple[Store, str]:
     return store_at(f"{checkpoint}/krishiv/{name}")

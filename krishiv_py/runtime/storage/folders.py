@@ -41,10 +41,10 @@ def new_folder(name: str) -> str:
 
 def spark_folder() -> str:
     """The folder of this process' JVM, which outlives its sessions."""
-    found = _OF_JVM.get(os.getpid())
-    if found is None or not os.path.isdir(found):
-        found = _OF_JVM[os.getpid()] = new_folder("spark")
-    return found
+    folder = _OF_JVM.get(os.getpid())
+    if folder is None or not os.path.isdir(folder):
+        folder = _OF_JVM[os.getpid()] = new_folder("spark")
+    return folder
 
 
 def _make() -> str:
@@ -70,8 +70,8 @@ def remove_leftovers() -> None:
     """Remove the folders of processes that are gone: those of this user, with a lock that can be taken."""
     root = Path(tempfile.gettempdir())
     with contextlib.suppress(OSError):
-        for found in [e.path for e in os.scandir(root) if e.name.startswith(PREFIX)]:
-            _remove_if_left(found)
+        for leftover in [e.path for e in os.scandir(root) if e.name.startswith(PREFIX)]:
+            _remove_if_left(leftover)
 
 
 def _remove_if_left(folder: str) -> None:
@@ -93,8 +93,8 @@ def _remove_if_left(folder: str) -> None:
 
 def _private(path: str, kind: Callable[[int], bool]) -> bool:
     """Return whether it is this user's own, and of the kind it should be rather than a link to something."""
-    found = os.lstat(path)
-    return kind(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+    status = os.lstat(path)
+    return kind(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
 
 
 def _remove(folder: str) -> None:

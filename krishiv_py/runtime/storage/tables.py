@@ -83,11 +83,11 @@ class LookupTables:
         known = [entry["schema"] for entry in entries] == [str(table.schema) for table in self.tables]
         if not known or noted is None or noted["batch"] != batch:
             before = entries if known else [None for _ in self.tables]
-            entries = [self._current(at, entry) for at, entry in enumerate(before)]
+            entries = [self._current(number, entry) for number, entry in enumerate(before)]
         entries = [{**entry, "token": table.token} for entry, table in zip(entries, self.tables, strict=True)]
         notes = {"batch": batch, "tables": entries}
         if notes != noted:
-            store, path = _at(self.checkpoint, _NOTE)
+            store, path = _place(self.checkpoint, _NOTE)
             store.write(path, sealed(json.dumps(notes).encode()), durable=self.durable)
             if entries != self._entries:
                 self._forget_others([entry["file"] for entry in entries])
@@ -106,8 +106,8 @@ class LookupTables:
 
     def table(self, token: str) -> pa.Table:
         """See :class:`~krishiv_py.connectors.lookup_table.Versions`: as it was loaded, or as the note of the batch has it."""
-        at, entry = self._entry(token)
-        loaded = self._loaded[at]
+        number, entry = self._entry(token)
+        loaded = self._loaded[number]
         if loaded is not None:
             return loaded
         if entry["file"] not in self._again:
@@ -115,34 +115,34 @@ class LookupTables:
         return self._again[entry["file"]]
 
     def _entry(self, token: str) -> tuple[int, dict[str, Any]]:
-        return next((at, entry) for at, entry in enumerate(self._entries or ()) if entry["token"] == token)
+        return next((number, entry) for number, entry in enumerate(self._entries or ()) if entry["token"] == token)
 
     def _noted(self, batch: int) -> dict[str, Any] | None:
         """The last note, as far as it can tell which versions a batch had that is repeated."""
         noted = read_note(self.checkpoint)
         if noted is None:
             if self.on_record():
-                raise missing(_at(self.checkpoint, _NOTE)[1], NEW_CHECKPOINT)
+                raise missing(_place(self.checkpoint, _NOTE)[1], NEW_CHECKPOINT)
         elif noted["batch"] != batch <= self.begun:
             # what a note names is removed only once there is a later one, which was lost
             for entry in noted["tables"]:
-                store, path = _at(self.checkpoint, entry["file"])
+                store, path = _place(self.checkpoint, entry["file"])
                 if not store.is_file(path):
                     raise missing(path, NEW_CHECKPOINT)
         return noted
 
-    def _current(self, at: int, entry: dict[str, Any] | None) -> dict[str, Any]:
+    def _current(self, number: int, entry: dict[str, Any] | None) -> dict[str, Any]:
         """The note of a table as it was, or loaded again."""
-        table, held, now_us = self.tables[at], self._loaded[at], self.now()
+        table, held, now_us = self.tables[number], self._loaded[number], self.now()
         if held is not None and entry is not None and not table.is_old(entry["loaded_us"], now_us):
             return entry
-        found = table.loaded()
-        if held is not None and entry is not None and held.equals(found):
+        loaded = table.loaded()
+        if held is not None and entry is not None and held.equals(loaded):
             return {**entry, "loaded_us": now_us}
-        self._loaded[at] = found
-        file = f"{at}-{uuid.uuid4().hex[:12]}.arrow"
-        store, path = _at(self.checkpoint, file)
-        data = sealed(as_bytes(found))
+        self._loaded[number] = loaded
+        file = f"{number}-{uuid.uuid4().hex[:12]}.arrow"
+        store, path = _place(self.checkpoint, file)
+        data = sealed(as_bytes(loaded))
         store.write(path, data, durable=self.durable)
         kept = {"version": 0} if entry is None else entry
         return {
@@ -150,16 +150,16 @@ class LookupTables:
             "sum": checksum(data),
             "version": kept["version"] + (kept.get("sum") != checksum(data)),
             "loaded_us": now_us,
-            "rows": found.num_rows,
+            "rows": loaded.num_rows,
             "schema": str(table.schema),
         }
 
     def _forget_others(self, files: list[str]) -> None:
         """Remove the versions that no batch will see any more."""
-        store, folder = _at(self.checkpoint, "")
-        for found in store.entries(folder.rstrip("/")):
-            if found.base_name not in (*files, _NOTE) and found.is_file:
-                store.delete(found.path)
+        store, folder = _place(self.checkpoint, "")
+        for file in store.entries(folder.rstrip("/")):
+            if file.base_name not in (*files, _NOTE) and file.is_file:
+                store.delete(file.path)
 
 
 @attrs.frozen(slots=False)
@@ -195,7 +195,7 @@ def noted_table(checkpoint: str, entry: dict[str, Any]) -> pa.Table:
     CheckpointError
         When its file is damaged or missing.
     """
-    store, path = _at(checkpoint, entry["file"])
+    store, path = _place(checkpoint, entry["file"])
     data = store.read(path)
     if data is None:
         raise missing(path, NEW_CHECKPOINT)
@@ -212,7 +212,7 @@ def tables_of(checkpoint: str | None, batch: int | None) -> AbstractContextManag
 
 def read_note(checkpoint: str) -> dict[str, Any] | None:
     """Return which version of each table the last batch has; None before the first."""
-    store, path = _at(checkpoint, _NOTE)
+    store, path = _place(checkpoint, _NOTE)
     data = store.read(path)
     if data is None:
         return None
@@ -224,5 +224,5 @@ def read_note(checkpoint: str) -> dict[str, Any] | None:
     return note
 
 
-def _at(checkpoint: str, name: str) -> tuple[Store, str]:
+def _place(checkpoint: str, name: str) -> tuple[Store, str]:
     return store_at(f"{checkpoint}/krishiv/tables/{name}")

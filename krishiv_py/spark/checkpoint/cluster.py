@@ -16,7 +16,7 @@ from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.nodes import Source
 from krishiv_py.spark.setup.config import SHARED, folders_shared, is_connect, is_here
-from krishiv_py.spark.setup.survey import TOKEN, Folder, Found, survey
+from krishiv_py.spark.setup.survey import TOKEN, Folder, Machine, survey
 from krishiv_py.storage.files import is_local_path, store_at
 
 _LINGER_S: Final = 0.02
@@ -62,9 +62,9 @@ def check_reach(spark: SparkSession, written: Sequence[str], read: Sequence[str]
         return
     with probed(written, read) as folders:
         # over Connect nobody knows how many executors there are, and when all of them were asked
-        for found in survey(spark, folders, _LINGER_S, *([1] if is_connect(spark) else [])):
-            for path, problem in found.problems.items():
-                raise _unreached(path, problem, found)
+        for machine in survey(spark, folders, _LINGER_S, *([1] if is_connect(spark) else [])):
+            for path, problem in machine.problems.items():
+                raise _unreached(path, problem, machine)
 
 
 @contextlib.contextmanager
@@ -87,14 +87,14 @@ def probed(written: Sequence[str], read: Sequence[str] = ()) -> Iterator[list[Fo
 
 def _plain(path: str) -> str:
     """The part of a path before what may be a pattern."""
-    found = _PATTERN.search(path)
-    return path if found is None else path[: found.start()].rpartition("/")[0]
+    match = _PATTERN.search(path)
+    return path if match is None else path[: match.start()].rpartition("/")[0]
 
 
-def _unreached(path: str, problem: str, found: Found) -> PlanError:
+def _unreached(path: str, problem: str, machine: Machine) -> PlanError:
     return PlanError(
         "a task does not find a folder of the query",
-        got=f"{path}, executor {found.executor} on {found.host}: {problem}",
+        got=f"{path}, executor {machine.executor} on {machine.host}: {problem}",
         then="it would write state and outputs where nobody finds them",
         hint="use a path that every machine reaches; `krishiv doctor --master ... --checkpoint ...` shows which do",
     )

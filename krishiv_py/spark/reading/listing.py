@@ -38,16 +38,16 @@ def _here(spark: SparkSession, path: str) -> bool:
     return path.startswith("file:") or str(spark.sparkContext.master).startswith("local") or folders_shared(spark)
 
 
-def listing(spark: SparkSession, at: Located, *, streaming: bool, max_files: int | None) -> DataFrame:
+def listing(spark: SparkSession, located: Located, *, streaming: bool, max_files: int | None) -> DataFrame:
     """The files at a path, by name."""
     reader = (spark.readStream if streaming else spark.read).format("binaryFile").schema(_LISTING)
     reader = reader.option("recursiveFileLookup", "true")
     if streaming:
         reader = every_file(reader, max_files)
-    return loaded(reader, at.for_spark, at.path).select("path")
+    return loaded(reader, located.for_spark, located.path).select("path")
 
 
-def listed(spark: SparkSession, at: Located) -> list[str]:
+def listed(spark: SparkSession, located: Located) -> list[str]:
     """The files that are there now, as a streaming query takes them; over Spark Connect those that the server sees.
 
     Raises
@@ -56,21 +56,21 @@ def listed(spark: SparkSession, at: Located) -> list[str]:
         For a folder that cannot be listed or entered; names it.
     """
     if not is_connect(spark):
-        return [file.path for file in files_at(at.path, literal=at.literal)]
-    listing = _Listing(at)
-    found = mapped(spark.range(0, 1, 1, 1), listing.__call__, "path string").toArrow()
-    return list(found.column(0).to_pylist())
+        return [file.path for file in files_at(located.path, literal=located.literal)]
+    listing = _Listing(located)
+    paths = mapped(spark.range(0, 1, 1, 1), listing.__call__, "path string").toArrow()
+    return list(paths.column(0).to_pylist())
 
 
 @attrs.frozen
 class _Listing:
     """The mapInArrow function that lists where a task runs."""
 
-    at: Located
+    located: Located
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
-            paths = [file.path for file in files_at(self.at.path, literal=self.at.literal)]
+            paths = [file.path for file in files_at(self.located.path, literal=self.located.literal)]
             yield pa.record_batch([pa.array(paths, pa.string())], names=["path"])
 
 

@@ -91,7 +91,7 @@ def scan(spark: SparkSession, source: Source, needs: tuple[str, ...], *, streami
 
 def _numbered(frame: DataFrame, names: Iterable[str]) -> DataFrame:
     """Some columns under plain names, for mapInArrow looks columns up without quoting dots and backticks."""
-    return frame.selectExpr(*(f"{quoted(name)} AS c{at}" for at, name in enumerate(names)))
+    return frame.selectExpr(*(f"{quoted(name)} AS c{i}" for i, name in enumerate(names)))
 
 
 def located_source(source: FileSource) -> Located:
@@ -101,22 +101,22 @@ def located_source(source: FileSource) -> Located:
 
 def _files(spark: SparkSession, source: FileSource, schema: pa.Schema, *, streaming: bool) -> Scan:
     if arrow_scanned(source):
-        at = located_source(source)
+        located = located_source(source)
         if streaming:  # of a frame that a query of the user's reads: there is no checkpoint that could note what was planned
-            found = listing(spark, at, streaming=True, max_files=source.max_files_per_batch)
+            files_frame = listing(spark, located, streaming=True, max_files=source.max_files_per_batch)
         else:
-            paths = listed(spark, at)
+            paths = listed(spark, located)
             parts = len(paths) if 0 < len(paths) <= (os.cpu_count() or 1) else None
             return Scan(spark.range(0, len(paths), 1, parts), NumberedFiles(file_reader(source, schema), paths))
-        return Scan(found, file_reader(source, schema))
-    at = located_source(source)
+        return Scan(files_frame, file_reader(source, schema))
+    located = located_source(source)
     if streaming:  # as above, or on a file system that Arrow does not know
-        frame = spark_read(every_file(spark.readStream, source.max_files_per_batch), source, schema, at.for_spark)
+        frame = spark_read(every_file(spark.readStream, source.max_files_per_batch), source, schema, located.for_spark)
     elif planned_here(source):
-        paths = [literal_path(path) for path in listed(spark, at)]
+        paths = [literal_path(path) for path in listed(spark, located)]
         frame = spark_read(spark.read, source, schema, paths) if paths else nothing_read(spark, schema)
     else:
-        frame = spark_read(spark.read, source, schema, at.for_spark)
+        frame = spark_read(spark.read, source, schema, located.for_spark)
     return Scan(frame, _record_reader(source, schema))
 
 

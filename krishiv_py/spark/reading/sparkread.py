@@ -99,12 +99,12 @@ def _path(malformed: Column, *, folders: bool) -> Column:
 
 def _replaced(source: FileSource, schema: pa.Schema) -> Column:
     """The file of a row with U+FFFD in a text; not asked for where the user says how the bytes are to be read."""
-    found = f.lit(False)
+    replaced = f.lit(False)
     if not any(key.lower() in _CHARSETS for key, _ in source.options):
         for field in schema:
             if _is_text(field.type):
-                found = found | f.col(quoted(field.name)).contains("\ufffd")
-    return f.when(found, f.col("_metadata.file_path")).alias(_REPLACED)
+                replaced = replaced | f.col(quoted(field.name)).contains("\ufffd")
+    return f.when(replaced, f.col("_metadata.file_path")).alias(_REPLACED)
 
 
 def _is_text(type_: pa.DataType) -> bool:
@@ -117,7 +117,7 @@ def _numbered(schema: pa.Schema) -> list[Column]:
 
 
 def _names(schema: pa.Schema) -> list[str]:
-    return [f"c{at}" for at in range(len(schema))]
+    return [f"c{i}" for i in range(len(schema))]
 
 
 @attrs.frozen(eq=False)
@@ -135,12 +135,12 @@ class RecordReader:
         if record.null_count < batch.num_rows:
             broken = record.is_valid()
             good = batch.filter(record.is_null())
-            found = self._malformed(record.filter(broken).to_pylist(), file.filter(broken).to_pylist())
-            yield FileReader(self.schema, self.rules).put_aside(found)
+            malformed = self._malformed(record.filter(broken).to_pylist(), file.filter(broken).to_pylist())
+            yield FileReader(self.schema, self.rules).put_aside(malformed)
         if replaced.null_count < batch.num_rows and good.num_rows:
-            found, kept = self._not_utf8(good)
-            if found:
-                yield FileReader(self.schema, self.rules).put_aside(found)
+            malformed, kept = self._not_utf8(good)
+            if malformed:
+                yield FileReader(self.schema, self.rules).put_aside(malformed)
                 good = good.filter(kept)
         if good.num_rows:
             arrays = [fitted(c, fl, SENT, "the rows cannot be read") for c, fl in zip(good.columns, self.schema, strict=False)]
@@ -148,30 +148,30 @@ class RecordReader:
 
     def _not_utf8(self, rows: pa.RecordBatch) -> tuple[list[Malformed], pa.Array]:
         """Rows whose text holds replaced bytes, as malformed, and which rows are good."""
-        found: list[Malformed] = []
+        malformed: list[Malformed] = []
         good, odd_lines = [True] * rows.num_rows, dict[str, list[tuple[int, bytes, str]]]()
         texts = [c for c, field in zip(rows.columns, self.schema, strict=False) if _is_text(field.type)]
-        for at, file in enumerate(rows.columns[-1].to_pylist()):
+        for row, file in enumerate(rows.columns[-1].to_pylist()):
             if file is None:
                 continue
             if file not in odd_lines:
                 odd_lines[file] = [(n, raw, text) for n, raw in _raw_lines(file) if "\ufffd" in (text := _as_spark_reads(raw))]
-            odd = [value for text in texts if "\ufffd" in (value := text[at].as_py() or "")]
+            odd = [value for text in texts if "\ufffd" in (value := text[row].as_py() or "")]
             lines = [(n, raw) for n, raw, text in odd_lines[file] if all(value in text for value in odd)]
             bad = [(n, raw) for n, raw in lines if not _is_utf8(raw)]
             if (lines and not bad) or all(_is_utf8(raw) for _, raw, _ in odd_lines[file]):
                 continue  # the character itself was written
             number, shown = (bad[0][0], bad[0][1].decode("utf-8", "backslashreplace")) if bad else (None, None)
-            found.append(Malformed(shown_path(unquote(file)), number, shown, "bytes that are not UTF-8"))
-            good[at] = False
-        return found, pa.array(good)
+            malformed.append(Malformed(shown_path(unquote(file)), number, shown, "bytes that are not UTF-8"))
+            good[row] = False
+        return malformed, pa.array(good)
 
     def _with_folders(self, rows: pa.RecordBatch, file: pa.Array) -> Iterator[Scanned]:
         """Rows, in which the folders of their files may have the value of a column; a folder that does not fit goes aside."""
         if file.null_count < rows.num_rows:
             files = file.dictionary_encode()
-            for at, path in enumerate(files.dictionary.to_pylist()):
-                of_file = pc.fill_null(pc.equal(files.indices, at), False)
+            for i, path in enumerate(files.dictionary.to_pylist()):
+                of_file = pc.fill_null(pc.equal(files.indices, i), False)
                 try:
                     rows = by_folders(rows, unquote(path), of_file)
                 except MisfitError as problem:
@@ -189,21 +189,21 @@ class RecordReader:
             by_file.setdefault(file, set()).add(text)
         lines = {file: _lines(file, texts) for file, texts in by_file.items()}
         why = f"no record of {self.columns}"
-        found = []
+        malformed = []
         for text, file in zip(records, files, strict=True):
             number, shown = lines[file].get(text, (None, text))
-            found.append(Malformed(shown_path(unquote(file)), number, shown, why))
-        return found
+            malformed.append(Malformed(shown_path(unquote(file)), number, shown, why))
+        return malformed
 
 
 def _lines(uri: str, texts: set[str]) -> dict[str, tuple[int, str]]:
     """In which lines of a file records stand, of equal ones the first, and what is written there."""
-    found: dict[str, tuple[int, str]] = {}
+    lines: dict[str, tuple[int, str]] = {}
     for number, raw in _raw_lines(uri):
         text = _as_spark_reads(raw)
         if text in texts:
-            found.setdefault(text, (number, raw.decode("utf-8", "backslashreplace")))
-    return found
+            lines.setdefault(text, (number, raw.decode("utf-8", "backslashreplace")))
+    return lines
 
 
 def _raw_lines(uri: str) -> Iterator[tuple[int, bytes]]:
@@ -249,7 +249,7 @@ def empty_frame(spark: SparkSession, source: RangeSource, schema: pa.Schema) -> 
     return spark.createDataFrame([], "path string"), RangeReader(schema, source.source, source.name)
 
 
-def inferred(spark: SparkSession, at: Located, kind: str, options: dict[str, str]) -> pa.Schema:
+def inferred(spark: SparkSession, located: Located, kind: str, options: dict[str, str]) -> pa.Schema:
     """The schema of the files at a path; folders such as ``user=7`` add their columns where Arrow reads the files.
 
     Raises
@@ -263,19 +263,19 @@ def inferred(spark: SparkSession, at: Located, kind: str, options: dict[str, str
     for key, value in options.items():
         reader = reader.option(key, value)
     try:
-        found = arrow_schema(reader.load(at.for_spark))
-        by_folders = kind == "parquet" and arrow_reads(at.path)
-        paths = listed(spark, at) if by_folders else []
+        schema = arrow_schema(reader.load(located.for_spark))
+        by_folders = kind == "parquet" and arrow_reads(located.path)
+        paths = listed(spark, located) if by_folders else []
     except AnalysisException as problem:
-        raise _unknown(at, "no file says which columns there are", problem) from problem
+        raise _unknown(located, "no file says which columns there are", problem) from problem
     except (PySparkException, Py4JError) as problem:
-        raise _unknown(at, "a file cannot be read", problem) from problem
-    return checked(with_partitions(found, paths))
+        raise _unknown(located, "a file cannot be read", problem) from problem
+    return checked(with_partitions(schema, paths))
 
 
-def _unknown(at: Located, what: str, problem: Exception) -> SourceError:
+def _unknown(located: Located, what: str, problem: Exception) -> SourceError:
     said = next((line for line in str(problem).splitlines() if "[" in line), str(problem).splitlines()[0])
-    return SourceError(f"{at.path}: {what}", got=said.strip()[:300], hint="pass schema=...")
+    return SourceError(f"{located.path}: {what}", got=said.strip()[:300], hint="pass schema=...")
 
 
 def catalog_frame(spark: SparkSession, name: str, *, streaming: bool) -> DataFrame:

@@ -37,18 +37,18 @@ def open_logs(plan: PhysicalPlan, checkpoint: str, *, durable: bool) -> dict[int
     CheckpointError
         When one of the logs is damaged.
     """
-    found = {}
-    for at, read in enumerate(plan.reads):
-        source = logged(read.source, checkpoint, at, waits=plan.drift_us(read) is not None)
+    logs = {}
+    for number, read in enumerate(plan.reads):
+        source = logged(read.source, checkpoint, number, waits=plan.drift_us(read) is not None)
         if isinstance(source, RangeSource):
             RangeLog.open(source.log or "", durable=durable)
-            found[at] = source
-    return found
+            logs[number] = source
+    return logs
 
 
-def behind(checkpoint: str, sources: dict[int, RangeSource]) -> Callable[[], bool]:
+def is_behind_of(checkpoint: str, sources: dict[int, RangeSource]) -> Callable[[], bool]:
     """In the client: whether there are files or sends that no batch has taken."""
-    sent = {at: source for at, source in sources.items() if isinstance(source.source, (SentSource, FolderSource))}
+    sent = {streams: source for streams, source in sources.items() if isinstance(source.source, (SentSource, FolderSource))}
 
     def any_left() -> bool:
         if not sent:
@@ -56,16 +56,16 @@ def behind(checkpoint: str, sources: dict[int, RangeSource]) -> Callable[[], boo
         batches = batches_of(checkpoint)
         store, root = store_at(checkpoint)
         taken = offsets_of(store, f"{root}/offsets/{batches[-1]}") if batches else {}
-        for at, source in sent.items():
+        for number, source in sent.items():
             log = RangeLog.open(source.log or "", durable=False)
             if isinstance(source.source, FolderSource):
                 try:
                     source.source.plans(names_of(log))
                 except CheckpointError:  # the server's process merges parts at this moment
                     return True
-                if log.last > taken.get(at, -1) or source.source.any_new():
+                if log.last > taken.get(number, -1) or source.source.any_new():
                     return True
-            elif log.last > taken.get(at, -1) or next_ranges(source.source, source.name, log.position) is not None:
+            elif log.last > taken.get(number, -1) or next_ranges(source.source, source.name, log.position) is not None:
                 return True
         return False
 

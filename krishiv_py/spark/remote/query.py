@@ -79,10 +79,10 @@ class RemoteQuery(StreamQuery):
 
     def _problem(self) -> BaseException | None:
         """Return what Spark tells of, or what the server's process noted that ended it between two batches."""
-        found = super()._problem()
-        if found is None and self._end != "stopped":
-            self._lost = found = noted_failure(self._ledger.notes.checkpoint)
-        return found
+        failure = super()._problem()
+        if failure is None and self._end != "stopped":
+            self._failure = failure = noted_failure(self._ledger.notes.checkpoint)
+        return failure
 
     def _cancel_jobs(self) -> None:
         """Nothing: Spark ends the server's process, and with it what that waits for."""

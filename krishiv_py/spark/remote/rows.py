@@ -60,7 +60,7 @@ class ForClient(TableSink):
         """See TableSink."""
         if not tables:
             return  # a repeated batch has the same rows, so there were none before
-        head = attrs.asdict(batch, filter=lambda at, _: at.name != "schema")
+        head = attrs.asdict(batch, filter=lambda field, _: field.name != "schema")
         header = json.dumps(head).encode()
         data = len(header).to_bytes(_HEAD, "big") + header + encode(pa.concat_tables(tables))
         store, root = store_at(self.folder)
@@ -94,13 +94,13 @@ def with_client(
 ) -> tuple[PhysicalPlan, tuple[Sink, ...], dict[str, Taker]]:
     """Plan and sinks as the server's process has them, and who takes what it writes for the client."""
     folder, takers, there = client_folder(checkpoint), dict[str, Taker](), list[Sink]()
-    for at, sink in enumerate(sinks):
+    for number, sink in enumerate(sinks):
         if isinstance(sink, (MemorySink, ConsoleSink)):
-            takers[f"results-{at}"] = _sinking(sink)
-        there.append(ForClient(folder, f"results-{at}") if stays(sink) else sink)
+            takers[f"results-{number}"] = _sinking(sink)
+        there.append(ForClient(folder, f"results-{number}") if stays(sink) else sink)
     stages = []
-    for at, stage in enumerate(plan.stages):
-        to, key = side_output(stage.late), f"late-{at}"
+    for number, stage in enumerate(plan.stages):
+        to, key = side_output(stage.late), f"late-{number}"
         if isinstance(to, (MemorySink, ConsoleSink)):
             takers[key] = _sinking(to)
         elif to is None:
@@ -146,16 +146,16 @@ class Arrivals:
         """Take all there is; what a taker fails over stays, and is given to it again by the next run."""
         store, root = store_at(self.folder)
         with self._lock:
-            for found in sorted(store.entries(root), key=lambda f: f.path):
-                _, _, key = found.base_name.partition("-")
-                data = store.read(found.path) if key in self.takers else None
+            for entry in sorted(store.entries(root), key=lambda f: f.path):
+                _, _, key = entry.base_name.partition("-")
+                data = store.read(entry.path) if key in self.takers else None
                 if data is None:
                     continue
-                data = unsealed(data, found.path, NEW_CHECKPOINT)
+                data = unsealed(data, entry.path, NEW_CHECKPOINT)
                 end = _HEAD + int.from_bytes(data[:_HEAD], "big")
                 rows = decode(data[end:])
                 self.takers[key](OutputBatch(**json.loads(data[_HEAD:end]), schema=rows.schema), rows)
-                store.delete(found.path)
+                store.delete(entry.path)
 
     def start(self) -> None:
         """Go on taking until :meth:`stop`."""
@@ -190,13 +190,13 @@ _NOTE: Final = "krishiv/server-failed"
 def note_failure(checkpoint: str, problem: KrishivError) -> None:
     """In the server's process: note what ends the query; before it is stopped, so that whoever sees its end finds the note."""
     report = {"type": own_type(type(problem)).__name__, "text": redacted(str(problem))}
-    store, path = _at(checkpoint)
+    store, path = _place(checkpoint)
     store.write(path, sealed(json.dumps(report).encode()))
 
 
 def noted_failure(checkpoint: str) -> KrishivError | None:
     """In the client: what was noted."""
-    store, path = _at(checkpoint)
+    store, path = _place(checkpoint)
     data = store.read(path)
     if data is None:
         return None
@@ -210,9 +210,9 @@ def noted_failure(checkpoint: str) -> KrishivError | None:
 
 def forget_failure(checkpoint: str) -> None:
     """Before the query runs again."""
-    store, path = _at(checkpoint)
+    store, path = _place(checkpoint)
     store.delete(path)
 
 
-def _at(checkpoint: str) -> tuple[Store, str]:
+def _place(checkpoint: str) -> tuple[Store, str]:
     return store_at(f"{checkpoint}/{_NOTE}")

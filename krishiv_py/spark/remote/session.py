@@ -73,11 +73,11 @@ def _serve(master: str) -> SparkSession:
     service = getattr(context._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
     port = getattr(service, "MODULE$").localPort()
     os.environ[_CONNECT] = "1"
-    at = f"sc://localhost:{port}"  # by this name a token is sent without TLS
-    found: Any = remote.builder.remote(at).getOrCreate()
+    address = f"sc://localhost:{port}"  # by this name a token is sent without TLS
+    client: Any = remote.builder.remote(address).getOrCreate()
     retries: Any = importlib.import_module("pyspark.sql.connect.client.retries")
-    found.client.set_retry_policies([retries.DefaultPolicy(max_retries=_TRIES, max_backoff=_PAUSE_MS)])
-    session: SparkSession = found
+    client.client.set_retry_policies([retries.DefaultPolicy(max_retries=_TRIES, max_backoff=_PAUSE_MS)])
+    session: SparkSession = client
     return session
 
 

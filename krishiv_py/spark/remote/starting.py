@@ -29,7 +29,7 @@ from krishiv_py.runtime.reading import arrow_scanned
 from krishiv_py.spark.launched import Launched, patiently
 from krishiv_py.spark.publishing import task_output
 from krishiv_py.spark.remote.lease import await_end, server_at_rest
-from krishiv_py.spark.remote.planning import NO_MORE, Planning, behind, open_logs, planning_of
+from krishiv_py.spark.remote.planning import NO_MORE, Planning, is_behind_of, open_logs, planning_of
 from krishiv_py.spark.remote.query import NotedLedger, RemoteQuery
 from krishiv_py.spark.remote.rows import Arrivals, client_folder, forget_failure, with_client
 from krishiv_py.spark.remote.steps import RemoteStart, RemoteSteps
@@ -123,7 +123,7 @@ def start(
         end,
         Halt(),
         spark,
-        behind(checkpoint, ranged),
+        is_behind_of(checkpoint, ranged),
         threading.Event(),
     )
     query.arrivals = arrivals

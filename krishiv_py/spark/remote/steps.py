@@ -217,8 +217,8 @@ def begin(pickled: bytes) -> ServerSteps:
     root = SparkSession.getActiveSession()
 
     def stop() -> None:
-        found = query_id(checkpoint)
-        query = None if root is None or found is None else root.streams.get(found)
+        id_ = query_id(checkpoint)
+        query = None if root is None or id_ is None else root.streams.get(id_)
         if query is not None:
             query.stop()
 

@@ -66,17 +66,17 @@ def tried_path(archive: Path) -> Path:
 
 def checksum(path: Path) -> str:
     """Size and CRC-32 of a file."""
-    found, size = 0, 0
+    crc, size = 0, 0
     with path.open("rb") as file:
         while piece := file.read(_PIECE):
-            found, size = zlib.crc32(piece, found), size + len(piece)
-    return f"{size} {found:08x}"
+            crc, size = zlib.crc32(piece, crc), size + len(piece)
+    return f"{size} {crc:08x}"
 
 
 def _is_ours(path: Path) -> bool:
     """Return what is in it is run: only its owner may have written it."""
-    found = path.stat()
-    return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    status = path.stat()
+    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _key(java: str) -> str:

@@ -27,10 +27,10 @@ _PACKAGED: Final = (
 def _hint() -> str:
     """Return what to type on the system at hand."""
     conda = "`conda install -c conda-forge openjdk=17`"
-    found = next(((name, command) for name, command in _PACKAGED if shutil.which(name)), None)
-    if found is None:
+    packaged = next(((name, command) for name, command in _PACKAGED if shutil.which(name)), None)
+    if packaged is None:
         return f"Hint: install a Java 17 or 21 ({conda} needs no rights), or set JAVA_HOME to one"
-    name, command = found
+    name, command = packaged
     if name != "brew" and os.geteuid() != 0:
         if not shutil.which("sudo"):
             return f"Hint: install it with {conda}, or let an administrator run `{command}`; or set JAVA_HOME"
@@ -68,8 +68,8 @@ def require_java() -> str:
     if java is None:
         where = f"JAVA_HOME={home}" if home else "PATH"
         raise EnvironmentSetupError(f"no Java found (looked in {where}): Spark runs on the JVM and cannot start. {_hint()}")
-    found = re.search(r'version "(\d+)(?:\.(\d+))?', _version(java), re.IGNORECASE)
-    major = int(found.group(1)) if found else 0
-    if found and major < 17:
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', _version(java), re.IGNORECASE)
+    major = int(match.group(1)) if match else 0
+    if match and major < 17:
         raise EnvironmentSetupError(f"Java {major} found at {java}: Spark 4 needs Java 17 or newer. {_hint()}")
     return java

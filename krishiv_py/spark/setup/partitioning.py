@@ -21,12 +21,12 @@ def murmur3_int(value: int, seed: int = 42) -> int:
 def bucket_ids(partitions: int, per_partition: int = 1) -> tuple[int, ...]:
     """Bucket numbers of which every partition gets exactly `per_partition`."""
     room = [per_partition] * partitions
-    found: list[int] = []
+    ids: list[int] = []
     candidate = 0
-    while len(found) < partitions * per_partition:
-        at = murmur3_int(candidate) % partitions
-        if room[at]:
-            room[at] -= 1
-            found.append(candidate)
+    while len(ids) < partitions * per_partition:
+        partition = murmur3_int(candidate) % partitions
+        if room[partition]:
+            room[partition] -= 1
+            ids.append(candidate)
         candidate += 1
-    return tuple(found)
+    return tuple(ids)

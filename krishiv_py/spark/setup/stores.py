@@ -42,8 +42,8 @@ _HINTS: Final = {
 
 def use_stores_of(spark: SparkSession, given: Mapping[str, str]) -> None:
     """Reach stores as this session does: by its settings, those of Hadoop's files, and those `given` to its builder."""
-    found = _settings(spark) | {name.removeprefix(HADOOP): value for name, value in given.items()}
-    use({name: value for name, value in found.items() if says_where(name)})
+    settings = _settings(spark) | {name.removeprefix(HADOOP): value for name, value in given.items()}
+    use({name: value for name, value in settings.items() if says_where(name)})
 
 
 def _settings(spark: SparkSession) -> dict[str, str]:
@@ -54,21 +54,21 @@ def _settings(spark: SparkSession) -> dict[str, str]:
             return {}
         return {name.removeprefix(HADOOP): str(value) for name, value in every.items()}
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
-    found = {name: hadoop.get(name) for name in _EVERY}  # one by one: each entry of a map is two calls
+    settings = {name: hadoop.get(name) for name in _EVERY}  # one by one: each entry of a map is two calls
     for prefix in (_BUCKETS, _ACCOUNTS):
         own = hadoop.getPropsWithPrefix(prefix)
         if not own.isEmpty():
-            found |= {prefix + str(each.getKey()): each.getValue() for each in own.entrySet().toArray()}
-    found |= {name: spark.conf.get(name, found.get(name)) for name in _EVERY}  # set on the running session
-    return {name: str(value) for name, value in found.items() if value is not None} | _of_hdfs(spark)
+            settings |= {prefix + str(each.getKey()): each.getValue() for each in own.entrySet().toArray()}
+    settings |= {name: spark.conf.get(name, settings.get(name)) for name in _EVERY}  # set on the running session
+    return {name: str(value) for name, value in settings.items() if value is not None} | _of_hdfs(spark)
 
 
 def _of_hdfs(spark: SparkSession) -> dict[str, str]:
     """Settings for HDFS that Spark was given; those of Hadoop's files are read where HADOOP_CONF_DIR is."""
-    conf, found = spark.sparkContext._jsc.sc().conf(), dict[str, str]()
+    conf, settings = spark.sparkContext._jsc.sc().conf(), dict[str, str]()
     for prefix in (DEFAULT, *PREFIXES):
-        found |= {prefix + each._1(): each._2() for each in conf.getAllWithPrefix(HADOOP + prefix)}
-    return found
+        settings |= {prefix + each._1(): each._2() for each in conf.getAllWithPrefix(HADOOP + prefix)}
+    return settings
 
 
 def settings_while_running(name: str) -> tuple[str, ...]:
@@ -88,16 +88,16 @@ def check_stores(spark: SparkSession, paths: Iterable[str | None], *, by_spark: 
     PlanError
         For ``s3://`` and ``gcs://``, which Spark does not know, and for credentials in a path.
     """
-    found = [(path, kind) for path in paths if path is not None and (kind := kind_of(path)) is not None]
-    for path, kind in found if by_spark else ():
+    kinds = [(path, kind) for path in paths if path is not None and (kind := kind_of(path)) is not None]
+    for path, kind in kinds if by_spark else ():
         scheme, _, rest = path.partition("://")
         spelt = kind.schemes[0]
         if scheme in kind.others:
             what, hint = f"Spark reads and writes {kind.named} as {spelt}://", f"write {spelt}://{rest}"
             raise PlanError(what, got=path, hint=hint)
-    check_reachable((path for path, _ in found), written=written)
+    check_reachable((path for path, _ in kinds), written=written)
     if by_spark:
-        for scheme in dict.fromkeys(path.partition("://")[0] for path, _ in found):
+        for scheme in dict.fromkeys(path.partition("://")[0] for path, _ in kinds):
             if scheme in _CLASSES:
                 _check_classes(spark, scheme)
 
@@ -110,14 +110,14 @@ def _check_classes(spark: SparkSession, scheme: str) -> None:
     jvm: Any = context._jvm
     hadoop = context._jsc.hadoopConfiguration()
     try:
-        found = jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, hadoop)
+        loaded_class = jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, hadoop)
     except Py4JError as problem:
         if not any(sign in str(problem) for sign in _NO_CLASS):
             raise
         version = str(jvm.org.apache.hadoop.util.VersionInfo.getVersion())
         raise _no_system(scheme, f"no class {_CLASSES[scheme]}", _HINTS[scheme].format(version)) from None
     block = hadoop.get(_BLOCK)
-    if found.getName() == _CLASSES["gs"] and block is not None and not block.isdigit():
+    if loaded_class.getName() == _CLASSES["gs"] and block is not None and not block.isdigit():
         raise _no_system(
             scheme, f"{_BLOCK} is {block}", f'write .config("{HADOOP}{_BLOCK}", 67108864): Google\'s connector takes bytes'
         )

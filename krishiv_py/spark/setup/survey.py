@@ -38,7 +38,7 @@ _EXECUTOR_S: Final = 60
 
 
 @attrs.frozen
-class Found:
+class Machine:
     """Holds what a task found on its executor.
 
     Attributes
@@ -84,19 +84,19 @@ class Folder:
 
 def versions() -> dict[str, str]:
     """The versions of the library and of :data:`PACKAGES` in this process; empty text for one that is missing."""
-    found = {"krishiv_py": __version__}
+    versions_of = {"krishiv_py": __version__}
     for name in PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            versions_of[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:  # a zip on PYTHONPATH, as Spark's own PySpark, has no metadata
             module = sys.modules.get(name)
-            found[name] = str(getattr(module, "__version__", ""))
-    return found
+            versions_of[name] = str(getattr(module, "__version__", ""))
+    return versions_of
 
 
 def survey(
     spark: SparkSession, folders: Sequence[Folder] = (), linger_s: float = _LINGER_S, rounds: int = _ROUNDS
-) -> list[Found]:
+) -> list[Machine]:
     """Run tasks until every executor has been seen; each executor once, in order of host and number.
 
     Executors that are busy with other work may be missed: tasks are sent a few times, not for ever.
@@ -108,20 +108,20 @@ def survey(
     """
     _await_executor(spark)
     wanted, slots = _executors(spark), _slots(spark)
-    seen: dict[tuple[str, int], Found] = {}
+    seen: dict[tuple[str, int], Machine] = {}
     for _ in range(rounds):
         answers = _asking([attrs.astuple(folder) for folder in folders], linger_s)
         began = time.time()
         rows = mapped(spark.range(0, 2 * slots, 1, 2 * slots), answers, "found string").collect()
         ended = time.time()
         for row in rows:
-            found = Found(**json.loads(row[0]))
-            skew_s = min(0.0, found.clock_s - began) + max(0.0, found.clock_s - ended)
-            found = attrs.evolve(found, skew_s=skew_s)
-            seen.setdefault((found.host, found.process), found)
+            machine = Machine(**json.loads(row[0]))
+            skew_s = min(0.0, machine.clock_s - began) + max(0.0, machine.clock_s - ended)
+            machine = attrs.evolve(machine, skew_s=skew_s)
+            seen.setdefault((machine.host, machine.process), machine)
         if wanted is None or len(seen) >= wanted:
             break
-    return sorted(seen.values(), key=lambda found: (found.host, found.executor, found.process))
+    return sorted(seen.values(), key=lambda machine: (machine.host, machine.executor, machine.process))
 
 
 def _asking(folders: list[Any], linger_s: float) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -132,16 +132,16 @@ def _asking(folders: list[Any], linger_s: float) -> Callable[[Iterator[pa.Record
             pass
         time.sleep(linger_s)  # so that one executor does not take all tasks before another has begun
         assert stores is not None
-        found = look(tuple(Folder(*folder) for folder in folders))
-        yield pa.RecordBatch.from_pydict({"found": [json.dumps(attrs.asdict(found))]})
+        answer = look(tuple(Folder(*folder) for folder in folders))
+        yield pa.RecordBatch.from_pydict({"found": [json.dumps(attrs.asdict(answer))]})
 
     return answered
 
 
-def look(folders: Sequence[Folder]) -> Found:
+def look(folders: Sequence[Folder]) -> Machine:
     """Return what this process finds, in a task."""
     process, executor = _executor()
-    return Found(
+    return Machine(
         socket.gethostname(),
         executor,
         process,

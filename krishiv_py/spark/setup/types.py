@@ -23,11 +23,11 @@ _FLAT: Final[dict[str, type[DataType]]] = {
 
 def flat_type(text: str) -> StructType:
     """Columns of plain types: ``"name string, blob binary"``. The JVM would take half a second to load its parser."""
-    found = StructType()
+    struct = StructType()
     for column in text.split(", "):
         name, type_ = column.split(" ")
-        found.add(name, _FLAT[type_]())
-    return found
+        struct.add(name, _FLAT[type_]())
+    return struct
 
 
 def spark_ddl(schema: pa.Schema) -> str:

@@ -27,7 +27,7 @@ class Call(Generic[T]):
 
     def __init__(self, work: Callable[[], T], within: Callable[[Callable[[], None]], Any] | None = None) -> None:
         self._work = work
-        self._found: list[T] = []
+        self._results: list[T] = []
         self._problem: BaseException | None = None
         self._done = threading.Event()
         target = self._run if within is None else within(self._run)
@@ -35,7 +35,7 @@ class Call(Generic[T]):
 
     def _run(self) -> None:
         try:
-            self._found.append(self._work())
+            self._results.append(self._work())
         except BaseException as problem:  # noqa: BLE001  # raised again by whoever waits
             self._problem = problem
         finally:
@@ -50,7 +50,7 @@ class Call(Generic[T]):
         self._done.wait()
         if self._problem is not None:
             raise self._problem
-        return self._found[0]
+        return self._results[0]
 
 
 def on_main_thread() -> bool:

@@ -111,13 +111,13 @@ class BoundedPack:
     ) -> Iterator[tuple[int, str, bytes]]:
         packing = packing_of(stage)
         take(packing, scanned)
-        found = done(stage, packing)
-        count(counters, found.counters)
+        rows = done(stage, packing)
+        count(counters, rows.counters)
         first, give = self.bucket_ids[0], self.shuffle_files.give
-        if found.results.num_rows:
-            yield from ((first, out.kind, give(found.results)) for out in leaving)
-        if found.late:
-            yield first, _output_kind(LATE, root.number), give(late_output(stage.layout, found.late))
+        if rows.results.num_rows:
+            yield from ((first, out.kind, give(rows.results)) for out in leaving)
+        if rows.late:
+            yield first, _output_kind(LATE, root.number), give(late_output(stage.layout, rows.late))
 
     def _batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[TimedBatch, Scanned]]:
         for batch in batches:
@@ -182,7 +182,7 @@ class BoundedSteps:
         stage = StageOperator(stepping(self.spec))
         for bucket in sorted({*read, *given}):
             chunks = self._chunks(read.get(bucket, []))
-            steps = self._behind(stage, chunks, given.get(bucket, {})) if self.place.follows else self._first(stage, chunks)
+            steps = self._following(stage, chunks, given.get(bucket, {})) if self.place.follows else self._first(stage, chunks)
             yield from self._given(list(steps), counters)
         yield self._out(_output_kind(NOTES, self.place.number), Notes(counters, maxima, ahead=ahead).to_bytes())
 
@@ -196,24 +196,24 @@ class BoundedSteps:
     def _first(self, stage: StageOperator, read: dict[int, Packed]) -> Iterator[tuple[int, BatchDone]]:
         """The steps of a stage that reads a source only."""
         bucket, times = Bucket(MemoryStore()), self.place.times
-        for at, (timed, then, waits) in enumerate(turns(self.batches)):
+        for number, (timed, then, waits) in enumerate(turns(self.batches)):
             packed, moment = read.get(timed.number, NO_ROWS), timed.moment.at(times)
             steps = micro_batch(stage, bucket, packed, moment, _always(then.at(times)), waits=waits)
-            yield from ((2 * at + more, step) for more, step in enumerate(steps))
+            yield from ((2 * number + more, step) for more, step in enumerate(steps))
 
-    def _behind(
+    def _following(
         self, stage: StageOperator, read: dict[int, Packed], given: dict[int, list[pa.Table]]
     ) -> Iterator[tuple[int, BatchDone]]:
         """The steps of a stage that takes the results of others, step by step (SEMANTICS §7.3)."""
         moments = [m.at(self.place.times) for m in step_moments(self.batches)]
         bucket, late_moment = Bucket(MemoryStore()), Moment(UNSET, moments[0].now_us)
-        for at, moment in enumerate(moments):
-            batch, empty = divmod(at, 2)
+        for number, moment in enumerate(moments):
+            batch, empty = divmod(number, 2)
             fresh = NO_ROWS if empty else read.get(self.batches[batch].number, NO_ROWS)
-            if at not in given and not fresh.chunks and moment.watermark_us == late_moment.watermark_us:
+            if number not in given and not fresh.chunks and moment.watermark_us == late_moment.watermark_us:
                 continue
-            packed = packed_results(stage, given.get(at, []), late_moment, fresh)
-            yield from ((at, step) for step in follow(stage, bucket, packed, late_moment, moment))
+            packed = packed_results(stage, given.get(number, []), late_moment, fresh)
+            yield from ((number, step) for step in follow(stage, bucket, packed, late_moment, moment))
             late_moment = moment
 
     def _given(self, steps: list[tuple[int, BatchDone]], counters: dict[str, int]) -> Iterator[pa.RecordBatch]:
@@ -222,9 +222,9 @@ class BoundedSteps:
         for out in self.place.leaving if results.num_rows else ():
             yield self._out(out.kind, self.shuffle_files.give(out.of(results)))
         for following in self.place.following:
-            for at, step in steps:
+            for number, step in steps:
                 for to, part in following.parts(step.results):
-                    yield _row(to, at, addressed(NEXT, following.number), self.shuffle_files.give(part))
+                    yield _row(to, number, addressed(NEXT, following.number), self.shuffle_files.give(part))
         late = [t for _, step in steps for t in step.late]
         if late:
             yield self._out(_output_kind(LATE, self.place.number), self.shuffle_files.give(pa.concat_tables(late)))

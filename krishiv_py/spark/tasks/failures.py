@@ -57,16 +57,16 @@ def passable(problem: BaseException | None) -> BaseException | None:
     Spark and py4j send the texts of the whole chain: one that cannot be encoded ends the worker, or leaves Spark without an
     answer, and one of many megabytes is copied several times.
     """
-    at = problem
+    cause = problem
     for _ in range(_LONGEST_CHAIN):
-        if at is None:
+        if cause is None:
             return problem
         try:
-            if len(str(at).encode()) > _LONGEST_TEXT:
+            if len(str(cause).encode()) > _LONGEST_TEXT:
                 return None
         except Exception:  # noqa: BLE001  # whatever a foreign __str__ raises
             return None
-        at = at.__cause__ or (None if at.__suppress_context__ else at.__context__)
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     return None
 
 
@@ -74,8 +74,8 @@ def failed_batch(problem: BaseException, operator: str, batch: int) -> KrishivEr
     """Return what went wrong with a micro-batch on the driver, or in a task it waited for."""
     kind, said = (type(problem), str(problem)) if isinstance(problem, KrishivError) else heart(problem)
     where = f"operator {operator}, " if f"operator {operator}" not in said else ""
-    at = f"batch {batch}: " if f"batch {batch}" not in said else ""
-    return own_type(kind)(f"{where}{at}{said}")
+    prefix = f"batch {batch}: " if f"batch {batch}" not in said else ""
+    return own_type(kind)(f"{where}{prefix}{said}")
 
 
 def failure(problem: BaseException, what: str) -> KrishivError:
@@ -137,9 +137,9 @@ def _unread(text: str) -> SourceError | None:
 def _last_of_traceback(text: str) -> str:
     """The exception at the end of a Python traceback, with the place it was raised at."""
     lines = text.splitlines()
-    at = next((n for n, line in enumerate(lines) if line and not line.startswith(" ")), len(lines) - 1)
-    places = [line.strip() for line in lines[:at] if line.startswith('  File "')]
-    return f"{lines[at]} ({places[-1]})" if places else lines[at]
+    i = next((n for n, line in enumerate(lines) if line and not line.startswith(" ")), len(lines) - 1)
+    places = [line.strip() for line in lines[:i] if line.startswith('  File "')]
+    return f"{lines[i]} ({places[-1]})" if places else lines[i]
 
 
 def is_gone(problem: BaseException) -> bool:

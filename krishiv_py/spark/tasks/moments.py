@@ -98,7 +98,7 @@ def _batches_of(spark: SparkSession, source: Source) -> list[list[str]]:
 
 def _sent(parts: Sequence[Read]) -> list[tuple[int, str]]:
     """All sent files with the number of their stream; of several streams in the order they were sent."""
-    files = [(at, path) for at, part in enumerate(parts) for path in replay_log_of(part.source).files()]
+    files = [(number, path) for number, part in enumerate(parts) for path in replay_log_of(part.source).files()]
     if len(parts) == 1:
         return files
     readers = [stream_reader(part) for part in parts]
@@ -114,9 +114,9 @@ def replay_log_of(source: Source) -> ReplayLog:
 def _side_by_side(sources: list[list[list[str]]]) -> list[list[tuple[int, str]]]:
     """The batches of a query: of every source its next one."""
     batches: list[list[tuple[int, str]]] = [[] for _ in range(max(map(len, sources), default=0))]
-    for at, found in enumerate(sources):
-        for number, paths in enumerate(found):
-            batches[number] += [(at, path) for path in paths]
+    for index, batches_of_source in enumerate(sources):
+        for number, paths in enumerate(batches_of_source):
+            batches[number] += [(index, path) for path in paths]
     return batches
 
 
@@ -124,27 +124,27 @@ def _timed(plan: PhysicalPlan, batches: list[list[tuple[int, str]]], now_us: int
     """Return what is in force in every batch. Of memory streams the last file need not be read for that."""
     clocks, takers = Clocks(plan.clocks), [_takers(plan, read) for read in plan.reads]
     readers = [stream_reader(read) for read in plan.reads]
-    found: list[dict[str, TimedBatch]] = [{} for _ in plan.reads]
+    by_read: list[dict[str, TimedBatch]] = [{} for _ in plan.reads]
     timed: list[TimedBatch] = []
     begun_us = now_us
     in_force, before = attrs.evolve(clocks.moment(), now_us=now_us), None
     for number, batch in enumerate(batches):
         if plan.by_clock:
-            now_us = max((us for at, path in batch for us in _sent_us(readers[at], path)), default=now_us)
+            now_us = max((us for index, path in batch for us in _sent_us(readers[index], path)), default=now_us)
         moment = attrs.evolve(in_force, now_us=now_us, begun_us=begun_us, before=before)
         timed.append(TimedBatch(number, moment, idle))
-        for at, path in batch:
-            found[at][path] = timed[-1]
-            wanted = takers[at] and (number + 1 < len(batches) or not idle)
-            for scanned in readers[at](one_path(path)) if wanted else ():
+        for index, path in batch:
+            by_read[index][path] = timed[-1]
+            wanted = takers[index] and (number + 1 < len(batches) or not idle)
+            for scanned in readers[index](one_path(path)) if wanted else ():
                 now_us = scanned.now_us if scanned.now_us is not None else now_us
-                for taker in takers[at]:
+                for taker in takers[index]:
                     taker.tell(clocks, scanned, timed[-1].moment, now_us)
         before = None if idle else in_force.every  # else a batch without rows has run since
         in_force = clocks.settle(now_us)
     if not idle:  # when the last files are done a query runs a batch without rows
         timed.append(TimedBatch(len(batches), attrs.evolve(in_force, now_us=now_us), idle))
-    return Timetable(tuple(timed), found)
+    return Timetable(tuple(timed), by_read)
 
 
 def _sent_us(reader: FileReader | RangeReader, path: str) -> list[int]:

@@ -191,10 +191,10 @@ class _Task:
 
     def passing(self, rows: Iterator[Passing]) -> Iterator[pa.RecordBatch]:
         """Rows for the driver, on their way through the operators."""
-        found = list(rows)
-        if found:
+        rows_done = list(rows)
+        if rows_done:
             self._any = True
-            yield self._rows([(self._pack.bucket_ids[0], kind, blob) for kind, blob in found])
+            yield self._rows([(self._pack.bucket_ids[0], kind, blob) for kind, blob in rows_done])
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Return what is left, the late rows and the notes."""
@@ -222,7 +222,9 @@ class _Task:
             rows.append((first, addressed(LATE, to), self._give(late_output(share.stage.layout, share.packing.late))))
         if self._pack.clock.takes_over(self._batch):
             rows += [(b, addressed(TICK, to), b"0") for b in self._pack.bucket_ids]
-        elif notes.advances or self._pack.clock.wakes_buckets:  # every bucket has something to do when the time moves
+        elif (
+            notes.advances or self._pack.clock.heartbeats_reach_buckets
+        ):  # every bucket has something to do when the time moves
             now = str(notes.latest_us()).encode()
             rows += [(b, TICK, now) for b in self._pack.bucket_ids[1:]]
         if any(a.snapshot for a in notes.advances):

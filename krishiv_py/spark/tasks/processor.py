@@ -150,7 +150,7 @@ class BucketProcessor:
         now_us, snapshot, mine, closing = in_force.now_us or 0, False, False, b""
         take = decode if self._shuffle_files is None else self._shuffle_files.of_batch(batch).take
         if self._place.number:
-            yield from self._behind(bucket, batch, rows, in_force, take)
+            yield from self._following(bucket, batch, rows, in_force, take)
             return
         for row in sorted(rows, key=lambda r: r.seq):
             if row.kind not in _OF_THE_FIRST:
@@ -184,7 +184,7 @@ class BucketProcessor:
         moment = attrs.evolve(in_force, now_us=now_us)
         yield from self._step(bucket, batch, moment, Packed(chunks, late, notes), snapshot=snapshot, closing=closing)
 
-    def _behind(
+    def _following(
         self, bucket: int, batch: int, rows: Iterator[Any], moment: Moment, take: Callable[[bytes], pa.Table]
     ) -> Iterator[Row]:
         """Take what the stages before gave, or was read from a source, and let pass what is meant for others."""
@@ -210,7 +210,9 @@ class BucketProcessor:
         read = NO_ROWS
         if self._place.reads:
             packed.sort(key=lambda row: row[0])
-            tables = {at: [take(blob) for _, kind, blob in packed if kind == at] for at in (CHUNK, LATE)}
+            tables = {
+                kind_wanted: [take(blob) for _, kind, blob in packed if kind == kind_wanted] for kind_wanted in (CHUNK, LATE)
+            }
             read = Packed(tables[CHUNK], tables[LATE], [Notes.from_bytes(blob) for _, kind, blob in packed if kind == NOTES])
         if not self._place.follows:
             yield from self._step(bucket, batch, moment, read, snapshot=snapshot, closing=closing)
@@ -248,8 +250,8 @@ class BucketProcessor:
             before = self._place.reads and self._spec.options.late_by_batch_before
             return self._clock.judging(batch, before=True) if before else self._clock.in_force(batch)
         self._mark.spark_ms = timers.getCurrentWatermarkInMs()
-        found = watermark_of(self._mark.spark_ms, self._spec.tick_us)
-        return Moment(max(found, self._spec.watermark.initial_us), 0)  # begun_us: it knows no clock
+        mark = watermark_of(self._mark.spark_ms, self._spec.tick_us)
+        return Moment(max(mark, self._spec.watermark.initial_us), 0)  # begun_us: it knows no clock
 
     def _prepared(self, blob: bytes, in_force: Moment) -> Packed:
         """Rows that came unjudged: combined, and the late ones with their notes."""
@@ -267,8 +269,8 @@ class BucketProcessor:
 
     def _taken_over(self, bucket: int) -> BucketContent | None:
         """Return what the savepoint has of a bucket."""
-        place, at = self._place, self._place.bucket_ids.index(bucket)
-        return read_bucket(f"{self._checkpoint}/{SAVED}", place.number, at)
+        place, position = self._place, self._place.bucket_ids.index(bucket)
+        return read_bucket(f"{self._checkpoint}/{SAVED}", place.number, position)
 
     def _step(
         self,
@@ -301,8 +303,8 @@ class BucketProcessor:
         if closing and (batch or taken is not None):
             assert self._clock is not None
             stepped = attrs.evolve(self._clock.in_force(max(batch - 1, 0)).at(follows), now_us=now_us)
-            lost = forget(self._stage, held, decode(closing), stepped)
-            count(counters, {CLOSED: lost} if lost else {})
+            forgotten = forget(self._stage, held, decode(closing), stepped)
+            count(counters, {CLOSED: forgotten} if forgotten else {})
         if late_moment is None:
             every = [self._stage.step(held, packed, moment)]
         else:

@@ -137,11 +137,11 @@ class GivesRows:
         return kind_of(kind, self._out.number, self._out.last)
 
     def _given(self) -> Iterator[Passing]:
-        found = done(self._stage, self._packing)
-        count(self._counters, found.counters)
-        tables = [(out.name, out.kind, found.results) for out in self._out.leaving]
-        if found.late:
-            tables.append((OF_LATE_ROWS, self._kind(LATE_ROWS), late_output(self._stage.layout, found.late)))
+        rows = done(self._stage, self._packing)
+        count(self._counters, rows.counters)
+        tables = [(out.name, out.kind, rows.results) for out in self._out.leaving]
+        if rows.late:
+            tables.append((OF_LATE_ROWS, self._kind(LATE_ROWS), late_output(self._stage.layout, rows.late)))
         for name, kind, table in tables:
             count(self._left, {name: table.num_rows})
             if not table.num_rows:

@@ -75,19 +75,19 @@ class Sorter:
 
     def sorted(self, parts: list[sg.Expression]) -> Conditions:
         """The `parts`, between which AND stands, sorted."""
-        found = Conditions()
+        conditions = Conditions()
         for part in parts:
             self.both.check_quotes(part)
             if isinstance(part, sg.Between):
                 low = sg.GTE(this=part.this.copy(), expression=part.args["low"].copy())
                 high = sg.LTE(this=part.this.copy(), expression=part.args["high"].copy())
-                if self._bound(low, found) and self._bound(high, found):
+                if self._bound(low, conditions) and self._bound(high, conditions):
                     continue
-            elif self._bound(part, found) or self._equal(part, found):
+            elif self._bound(part, conditions) or self._equal(part, conditions):
                 continue
             sides = self.sides(part)
-            (found.left if sides == {"left"} else found.right if sides == {"right"} else found.rest).append(part)
-        return found
+            (conditions.left if sides == {"left"} else conditions.right if sides == {"right"} else conditions.rest).append(part)
+        return conditions
 
     def sides(self, node: sg.Expression) -> set[SideName]:
         """Return which sides the columns of a node come from."""
@@ -103,7 +103,7 @@ class Sorter:
         column, fields = self.both.find(node)
         return None if fields else (column, self._side(node))
 
-    def _equal(self, node: sg.Expression, found: Conditions) -> bool:
+    def _equal(self, node: sg.Expression, conditions: Conditions) -> bool:
         if not isinstance(node, sg.EQ):
             return False
         ours, theirs = self._column(node.this), self._column(node.expression)
@@ -111,18 +111,18 @@ class Sorter:
             role = ours[0].role
             if role in ("start", "end") and role == theirs[0].role:
                 if ours[0].actual is None or theirs[0].actual is None:
-                    found.same.add(role)
+                    conditions.same.add(role)
                     return True
                 if role == "end" and self._ends_tell_times():  # equal ends are equal event times
-                    found.lower.append(0)
-                    found.upper.append(0)
+                    conditions.lower.append(0)
+                    conditions.upper.append(0)
         one, other = self.sides(node.this), self.sides(node.expression)
         if not (len(one) == len(other) == 1) or one == other:
             return False
         pair = (node.this, node.expression) if one == {"left"} else (node.expression, node.this)
-        if any(self.both.resolved(pair[0]) == a or self.both.resolved(pair[1]) == b for a, b in self._taken(found)):
+        if any(self.both.resolved(pair[0]) == a or self.both.resolved(pair[1]) == b for a, b in self._taken(conditions)):
             return False  # a key has one partner
-        found.keys.append(pair)
+        conditions.keys.append(pair)
         return True
 
     def _ends_tell_times(self) -> bool:
@@ -130,10 +130,10 @@ class Sorter:
         times = {r.stream._result_time if isinstance(r.stream, ResultStream) else None for r in self._sides}
         return len(times) == 1 and times <= {"before_end", "end"}
 
-    def _taken(self, found: Conditions) -> list[tuple[sg.Expression, sg.Expression]]:
-        return [(self.both.resolved(a), self.both.resolved(b)) for a, b in found.keys]
+    def _taken(self, conditions: Conditions) -> list[tuple[sg.Expression, sg.Expression]]:
+        return [(self.both.resolved(a), self.both.resolved(b)) for a, b in conditions.keys]
 
-    def _bound(self, node: sg.Expression, found: Conditions) -> bool:
+    def _bound(self, node: sg.Expression, conditions: Conditions) -> bool:
         """Return whether a comparison bounds the time of one side by that of the other; its bounds are noted."""
         if type(node) not in _LESS and not isinstance(node, sg.EQ):
             return False
@@ -144,15 +144,15 @@ class Sorter:
         left, right = (one, other) if one.side == "left" else (other, one)
         distance = left.offset_us - right.offset_us  # of the right time less the left one
         if isinstance(node, sg.EQ):
-            found.lower.append(distance)
-            found.upper.append(distance)
+            conditions.lower.append(distance)
+            conditions.upper.append(distance)
             return True
         first_is_less, inclusive = _LESS[type(node)]
         off = 0 if inclusive else self._tick_us()
         if first_is_less == (one.side == "left"):
-            found.lower.append(distance + off)
+            conditions.lower.append(distance + off)
         else:
-            found.upper.append(distance - off)
+            conditions.upper.append(distance - off)
         return True
 
     def _tick_us(self) -> int:

@@ -103,18 +103,18 @@ def joined(
     left: Relation, right: Relation, parts: list[sg.Expression], how: How, version: sg.Expression | None, env: Env
 ) -> Relation:
     """The rows of a join of two streams."""
-    found = _filtered(sides(left, right, parts, how, version))
-    conditions = found.conditions
+    joined_sides = _filtered(sides(left, right, parts, how, version))
+    conditions = joined_sides.conditions
     keys: list[tuple[str, str]] = []
-    streams = [found.left.stream, found.right.stream]
+    streams = [joined_sides.left.stream, joined_sides.right.stream]
     for pair in conditions.keys:
         names: list[str] = []
-        for at, (rows, node) in enumerate(zip((found.left, found.right), pair, strict=True)):
+        for i, (rows, node) in enumerate(zip((joined_sides.left, joined_sides.right), pair, strict=True)):
             expr = expr_of(rows.resolved(node))
-            taken = [*found.left.schema.names, *found.right.schema.names, *(n for k in keys for n in k), *names]
+            taken = [*joined_sides.left.schema.names, *joined_sides.right.schema.names, *(n for k in keys for n in k), *names]
             names.append(expr.name if isinstance(expr, Col) else free("join_key", taken))
             if not isinstance(expr, Col):
-                streams[at] = streams[at].with_column(names[at], expr)
+                streams[i] = streams[i].with_column(names[i], expr)
         one, other = (s.schema.field(n).type for s, n in zip(streams, names, strict=True))
         if one != other and is_key_type(one) and is_key_type(other):
             raise _other_types(pair, one, other)
@@ -126,13 +126,15 @@ def joined(
             then="every row would meet every other",
             hint=_BOUND,
         )
-    shown = {c.actual for rows in (found.left, found.right) for c in rows.columns}
+    shown = {c.actual for rows in (joined_sides.left, joined_sides.right) for c in rows.columns}
     renamed, streams = _copies([k for k in keys if shown & set(k)], streams, how)
-    timed = [rows.timed(stream, env.lag_us) for rows, stream in zip((found.left, found.right), streams, strict=True)]
+    timed = [
+        rows.timed(stream, env.lag_us) for rows, stream in zip((joined_sides.left, joined_sides.right), streams, strict=True)
+    ]
     on = dict(keys)
-    made, window = _made(timed[0], timed[1], on, found)
+    made, window = _made(timed[0], timed[1], on, joined_sides)
     stream = made.results()
-    columns = _columns(found, keys, renamed, stream, window)
+    columns = _columns(joined_sides, keys, renamed, stream, window)
     rows = Relation(stream, columns, window=window)
     rest = conditions.rest
     if rest and how != "inner":
@@ -159,15 +161,15 @@ def _other_types(pair: tuple[sg.Expression, sg.Expression], one: pa.DataType, ot
     )
 
 
-def _filtered(found: Sides) -> Sides:
+def _filtered(sides_found: Sides) -> Sides:
     """The sides with what is asked of one alone: rows that fail it are left out, or given as rows without a partner.
 
     For these the key is null, which never meets another.
     """
-    conditions, how = found.conditions, found.how
-    left, right = found.left, found.right
+    conditions, how = sides_found.conditions, sides_found.how
+    left, right = sides_found.left, sides_found.right
     keys = list(conditions.keys)
-    if found.version is not None:  # asked of the version that was valid; rows that fail it are versions all the same
+    if sides_found.version is not None:  # asked of the version that was valid; rows that fail it are versions all the same
         conditions.rest, conditions.right = [*conditions.right, *conditions.rest], []
     for part in conditions.left:
         if how not in ("left", "full", "anti"):
@@ -180,7 +182,7 @@ def _filtered(found: Sides) -> Sides:
         elif keys:
             keys[0] = (keys[0][0], _where(part, keys[0][1]))
     conditions.keys = keys
-    return attrs.evolve(found, left=left, right=right)
+    return attrs.evolve(sides_found, left=left, right=right)
 
 
 def _where(condition: sg.Expression, key: sg.Expression) -> sg.Expression:
@@ -193,27 +195,29 @@ _Streams: TypeAlias = "list[Stream | ResultStream]"
 def _copies(keys: list[tuple[str, str]], streams: _Streams, how: How) -> tuple[dict[str, str], _Streams]:
     """Copies of keys that are null where their side has no row: results have the key columns once, and never null."""
     renamed: dict[str, str] = {}
-    for at, outer in ((0, how in ("right", "full")), (1, how in ("left", "full"))):
-        for key in (pair[at] for pair in keys) if outer else ():
+    for i, outer in ((0, how in ("right", "full")), (1, how in ("left", "full"))):
+        for key in (pair[i] for pair in keys) if outer else ():
             taken = [*streams[0].schema.names, *streams[1].schema.names]
             renamed[key] = free(f"{key}_key", taken)
-            streams[at] = streams[at].with_column(renamed[key], col(key))
+            streams[i] = streams[i].with_column(renamed[key], col(key))
     return renamed, streams
 
 
-def _made(left: TimedStream, right: TimedStream, on: dict[str, str], found: Sides) -> tuple[ResultStream, WindowCall | None]:
-    conditions, how = found.conditions, found.how
-    if found.version is not None:
-        return _as_of(left, right, on, found, found.version), None
-    if not conditions.same and (found.left.pending or found.right.pending):
+def _made(
+    left: TimedStream, right: TimedStream, on: dict[str, str], sides_found: Sides
+) -> tuple[ResultStream, WindowCall | None]:
+    conditions, how = sides_found.conditions, sides_found.how
+    if sides_found.version is not None:
+        return _as_of(left, right, on, sides_found, sides_found.version), None
+    if not conditions.same and (sides_found.left.pending or sides_found.right.pending):
         raise PlanError(
             "rows of a window function are joined by something else than their windows",
-            got=f"left {found.left.window}, right {found.right.window}",
+            got=f"left {sides_found.left.window}, right {sides_found.right.window}",
             then="a row would meet others once for each of its windows",
             hint=f"{_WINDOWS}; or leave the window function out",
         )
     if conditions.same:
-        window = _same_window(conditions, found)
+        window = _same_window(conditions, sides_found)
         return left.window_join(right, on, window=_value(window), how=how), window
     if not conditions.lower or not conditions.upper:
         missing = "no bound" if not conditions.lower and not conditions.upper else "a bound on one side only"
@@ -227,10 +231,12 @@ def _made(left: TimedStream, right: TimedStream, on: dict[str, str], found: Side
     return left.interval_join(right, on, lower=lower, upper=upper, how=how), None
 
 
-def _as_of(left: TimedStream, right: TimedStream, on: dict[str, str], found: Sides, version: sg.Expression) -> ResultStream:
-    conditions, how, text = found.conditions, found.how, version.sql("spark")
-    time = found.left.resolved(version)
-    if not isinstance(time, sg.Column) or time.name not in found.left.times:
+def _as_of(
+    left: TimedStream, right: TimedStream, on: dict[str, str], sides_found: Sides, version: sg.Expression
+) -> ResultStream:
+    conditions, how, text = sides_found.conditions, sides_found.how, version.sql("spark")
+    time = sides_found.left.resolved(version)
+    if not isinstance(time, sg.Column) or time.name not in sides_found.left.times:
         raise refused("AS OF another time", text, "name the event time of the left side: FOR SYSTEM_TIME AS OF a.ts")
     if how not in ("inner", "left"):
         raise refused(f"a {how} join AS OF", text, "write JOIN or LEFT JOIN")
@@ -240,12 +246,12 @@ def _as_of(left: TimedStream, right: TimedStream, on: dict[str, str], found: Sid
     return left.asof_join(right, on, tolerance=tolerance, how="left" if how == "left" else "inner")
 
 
-def _same_window(conditions: Conditions, found: Sides) -> WindowCall:
+def _same_window(conditions: Conditions, sides_found: Sides) -> WindowCall:
     if conditions.same != {"start", "end"} or conditions.lower or conditions.upper:
         raise PlanError(
             "a window join compares both bounds, and no times", got=", ".join(sorted(conditions.same)), hint=_WINDOWS
         )
-    one, other = found.left.window, found.right.window
+    one, other = sides_found.left.window, sides_found.right.window
     if one is None or one != other:
         raise PlanError(
             "both sides of a window join have the same windows",
@@ -268,12 +274,12 @@ def _value(window: WindowCall) -> HoppingWindow:
 
 
 def _columns(
-    found: Sides, keys: list[tuple[str, str]], renamed: dict[str, str], stream: ResultStream, window: WindowCall | None
+    sides_found: Sides, keys: list[tuple[str, str]], renamed: dict[str, str], stream: ResultStream, window: WindowCall | None
 ) -> tuple[Column, ...]:
     """The columns of results, under the names they had before."""
-    how = found.how
+    how = sides_found.how
     left_of = {right: left for left, right in keys}
-    sides = (found.left,) if how in ("semi", "anti") else (found.left, found.right)
+    sides = (sides_found.left,) if how in ("semi", "anti") else (sides_found.left, sides_found.right)
     columns: list[Column] = []
     time = stream._draft.input.column
     for rows in sides:
@@ -284,7 +290,9 @@ def _columns(
                     columns.append(attrs.evolve(column, actual=f"window_{column.role}"))
                 continue
             actual = renamed.get(actual) or left_of.get(actual, actual)
-            outer = how == "full" or (how == "left" and rows is found.right) or (how == "right" and rows is found.left)
+            outer = (
+                how == "full" or (how == "left" and rows is sides_found.right) or (how == "right" and rows is sides_found.left)
+            )
             role: Role | None = "time" if actual == time else None
             columns.append(attrs.evolve(column, actual=actual, role=role, sure=column.sure and not outer))
     if not any(c.role == "time" for c in columns):

@@ -63,10 +63,10 @@ def looked_up(left: Relation, table: Static, alias: str, parts: list[sg.Expressi
     valid = None if look.starts is None or look.ends is None else (look.starts, look.ends)
     kept: Literal["left", "inner"] = "left" if how == "left" else "inner"
     made = look.stream.lookup_join(table.table, look.keys, columns=names, how=kept, validity=valid, at=look.at)
-    found = attrs.evolve(left, stream=made, columns=(*left.columns, *theirs))
+    relation = attrs.evolve(left, stream=made, columns=(*left.columns, *theirs))
     for part in rest:
-        found = attrs.evolve(found, stream=found.stream.filter(found.expr(part)))
-    return found
+        relation = attrs.evolve(relation, stream=relation.stream.filter(relation.expr(part)))
+    return relation
 
 
 def _kept(part: sg.Expression, table: Static, alias: str) -> str:
@@ -107,10 +107,10 @@ class _Look:
 
     def key(self, part: sg.Expression) -> bool:
         """Return whether a condition is an equal key."""
-        found = self.sorter.sorted([part])
-        if len(found.keys) != 1:
+        conditions = self.sorter.sorted([part])
+        if len(conditions.keys) != 1:
             return False
-        ours, theirs = found.keys[0]
+        ours, theirs = conditions.keys[0]
         self.keys.append((expr_of(self.left.resolved(ours)), expr_of(self.sorter.both.resolved(theirs).transform(self._own))))
         return True
 
@@ -118,7 +118,11 @@ class _Look:
         """A column by its name in the table; a field of a struct has that of the struct before its own."""
         if not isinstance(node, sg.Column):
             return node
-        first, *fields = [node.args[at].name for at in ("catalog", "db", "table", "this") if node.args.get(at) is not None]
+        first, *fields = [
+            node.args[part_name].name
+            for part_name in ("catalog", "db", "table", "this")
+            if node.args.get(part_name) is not None
+        ]
         return dotted([self.column_of[first], *fields])
 
     def own(self, part: sg.Expression) -> bool:

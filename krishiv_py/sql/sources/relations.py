@@ -47,7 +47,7 @@ def united(tree: sg.SetOperation, env: Env, inner: Inner) -> Relation:
     names = [c.name for c in first.visible]
     for rows in parts:
         _check(rows, first, tree)
-    times = [at for at in range(len(names)) if all(rows.visible[at].role == "time" for rows in parts)]
+    times = [i for i in range(len(names)) if all(rows.visible[i].role == "time" for rows in parts)]
     streams: dict[str, Stream] = {}
     for rows in parts:
         assert isinstance(rows.stream, Stream)
@@ -55,7 +55,7 @@ def united(tree: sg.SetOperation, env: Env, inner: Inner) -> Relation:
         streams[free("a" if rows.table is None else rows.table.name, streams)] = rows.stream.select(*picked)
     source = free("source", names)
     stream = union_of(streams, source, first.stream._runner)
-    columns = tuple(Column(None, n, n, "time" if at in times else None) for at, n in enumerate(names))
+    columns = tuple(Column(None, n, n, "time" if i in times else None) for i, n in enumerate(names))
     if not times:
         return Relation(stream, columns)
     return Relation(stream, columns, _united_table(parts, list(streams), stream, names[times[0]], source, env))
@@ -63,22 +63,22 @@ def united(tree: sg.SetOperation, env: Env, inner: Inner) -> Relation:
 
 def _queries(tree: sg.SetOperation) -> list[sg.Select | sg.SetOperation]:
     """The queries in their order, without recursion on the left."""
-    found: list[sg.Select | sg.SetOperation] = []
-    at: object = tree
-    while isinstance(at, sg.SetOperation):
-        if not isinstance(at, sg.Union) or at.args.get("distinct"):
-            name = f"{at.key.upper()}{' DISTINCT' if isinstance(at, sg.Union) else ''}"
-            raise refused(name, at.sql("spark"), "write UNION ALL, and SELECT DISTINCT around it")
-        only(at, frozenset({"this", "expression", "with", "with_"}))
-        right = query_of(at.expression)
+    queries: list[sg.Select | sg.SetOperation] = []
+    current: object = tree
+    while isinstance(current, sg.SetOperation):
+        if not isinstance(current, sg.Union) or current.args.get("distinct"):
+            name = f"{current.key.upper()}{' DISTINCT' if isinstance(current, sg.Union) else ''}"
+            raise refused(name, current.sql("spark"), "write UNION ALL, and SELECT DISTINCT around it")
+        only(current, frozenset({"this", "expression", "with", "with_"}))
+        right = query_of(current.expression)
         if right is None:
-            raise refused("this in UNION ALL", at.sql("spark"), "write queries")
-        found.append(right)
-        at = query_of(at.this)
-    if not isinstance(at, sg.Select):
+            raise refused("this in UNION ALL", current.sql("spark"), "write queries")
+        queries.append(right)
+        current = query_of(current.this)
+    if not isinstance(current, sg.Select):
         raise refused("this in UNION ALL", tree.sql("spark"), "write queries")
-    found.append(at)
-    return found[::-1]
+    queries.append(current)
+    return queries[::-1]
 
 
 def _check(rows: Relation, first: Relation, tree: sg.SetOperation) -> None:
@@ -262,7 +262,7 @@ def _join(
         version = _version(item)
         item = item.copy()
         item.set("version", None)
-    table = found(item, env) if isinstance(item, sg.Table) and isinstance(item.this, sg.Identifier) else None
+    table = named_relation(item, env) if isinstance(item, sg.Table) and isinstance(item.this, sg.Identifier) else None
     alias = item.alias or item.name
     parts = conjuncts(join.args.get("on"))
     if isinstance(table, Static):
@@ -370,7 +370,7 @@ def _no_renaming(node: sg.Expression) -> None:
         raise refused("renaming columns in FROM", node.sql("spark"), "name them with AS in a query in brackets")
 
 
-def found(node: sg.Table, env: Env) -> Registered | Static | Relation:
+def named_relation(node: sg.Table, env: Env) -> Registered | Static | Relation:
     """Return the stream of a name in FROM."""
     only(node, frozenset({"this", "alias", "version"}))
     _no_renaming(node)
@@ -382,7 +382,7 @@ def found(node: sg.Table, env: Env) -> Registered | Static | Relation:
 
 
 def _table(node: sg.Table, env: Env) -> Relation:
-    table = found(node, env)
+    table = named_relation(node, env)
     if node.args.get("version"):
         raise refused("AS OF", node.sql("spark"), "it belongs to the right side of a JOIN")
     if isinstance(table, Relation):

@@ -70,8 +70,8 @@ class Grouping:
 
     def role_of(self, node: sg.Expression) -> Role | None:
         """The bound of the window that a node is."""
-        found = _bound(node, self.rows)
-        return found if found is not None else _kept(node, self.rows) if self.again else None
+        role = _bound(node, self.rows)
+        return role if role is not None else _kept(node, self.rows) if self.again else None
 
 
 def read(tree: sg.Select, rows: Relation) -> Grouping:
@@ -92,23 +92,23 @@ def read(tree: sg.Select, rows: Relation) -> Grouping:
     def over_columns(node: sg.Expression, *, opened: bool = True) -> sg.Expression:
         return rows.resolved(_structs(node, structs, rows, opened=opened), bounds=True)
 
-    found = [attrs.evolve(i, node=over_columns(i.node)) for i in items]
+    items_read = [attrs.evolve(i, node=over_columns(i.node)) for i in items]
     nodes = [over_columns(g, opened=False) for g in groups]
     resolved = None if condition is None else over_columns(condition)
-    window, again = _window(nodes, [*(i.node for i in found), *([] if resolved is None else [resolved])], rows)
+    window, again = _window(nodes, [*(i.node for i in items_read), *([] if resolved is None else [resolved])], rows)
     keys = [n for n in nodes if not _of_window(n, rows, again)]
     if rows.pending and rows.window is not None and rows.window.kind == "session":
         _check_partition(keys, rows)
-    return Grouping(rows, tuple(found), tuple(keys), resolved, window, again)
+    return Grouping(rows, tuple(items_read), tuple(keys), resolved, window, again)
 
 
 def _flat(groups: list[Any]) -> list[sg.Expression]:
     """Groups without brackets: ``GROUP BY (a, b), ()`` is ``GROUP BY a, b``."""
-    found: list[sg.Expression] = []
+    flat: list[sg.Expression] = []
     for group in groups:
         node = group.unnest()
-        found += _flat(node.expressions) if isinstance(node, sg.Tuple) else [node]
-    return found
+        flat += _flat(node.expressions) if isinstance(node, sg.Tuple) else [node]
+    return flat
 
 
 def _text(item: sg.Expression) -> str:
@@ -213,9 +213,9 @@ def _structs(node: sg.Expression, names: set[str], rows: Relation, *, opened: bo
 
 
 def _bound(node: sg.Expression, rows: Relation) -> Role | None:
-    found = role_of_mark(node)
-    call = None if found is not None else window_call(node, rows.times)
-    return found if call is None else call[1]
+    role = role_of_mark(node)
+    call = None if role is not None else window_call(node, rows.times)
+    return role if call is None else call[1]
 
 
 def _roles(node: sg.Expression) -> set[str]:
@@ -255,15 +255,15 @@ def _window(groups: list[sg.Expression], items: list[sg.Expression], rows: Relat
             hint=f"group by one of {', '.join(WINDOW_CALLS)}, {', '.join(SPARKS)}, "
             "or by window_start, window_end of TABLE(TUMBLE(...))",
         )
-    found = calls | ({rows.window} if rows.pending and rows.window is not None else set())
+    windows = calls | ({rows.window} if rows.pending and rows.window is not None else set())
     for item in items:
-        found |= {call[0] for n in item.walk() if (call := window_call(n, rows.times))}
-    if len(found) > 1:
-        shown = " and ".join(sorted(map(str, found)))
+        windows |= {call[0] for n in item.walk() if (call := window_call(n, rows.times))}
+    if len(windows) > 1:
+        shown = " and ".join(sorted(map(str, windows)))
         raise PlanError(
             "the query has more than one window", got=shown, hint="make all window functions of SELECT and GROUP BY agree"
         )
-    return found.pop(), bool(kept) and not marks and bool(labels)
+    return windows.pop(), bool(kept) and not marks and bool(labels)
 
 
 def _check_partition(keys: list[sg.Expression], rows: Relation) -> None:
@@ -329,13 +329,13 @@ class _Made:
 
     def over_results(self, node: sg.Expression) -> sg.Expression:
         """A node over the rows of a source as one over results."""
-        found = False
+        has_call = False
 
         def step(part: sg.Expression) -> sg.Expression:
-            nonlocal found
+            nonlocal has_call
             direct = self.direct(part, None)
             if direct is not None:
-                found = True
+                has_call = True
                 return dotted([direct])
             if isinstance(part, sg.Column):
                 raise neither(part)
@@ -348,7 +348,7 @@ class _Made:
             return part
 
         made = node.transform(step)
-        if not found and node.find(sg.Column, sg.Star) is not None:
+        if not has_call and node.find(sg.Column, sg.Star) is not None:
             raise neither(node)
         return made
 
@@ -385,17 +385,17 @@ def grouped(tree: sg.Select, rows: Relation, where: Expr | None, lag_us: int | N
     calls = made.calls.calls or [count().alias(free("rows", made.calls.taken))]
     again = window.same_again(_tick_us(rows)) if grouping.again else window
     timed = rows.timed(stream, lag_us)
-    found = again.over(timed.key_by(*(k.column for k in keys))).agg(calls)
-    own = tuple((n, n) for n in found.schema.names[: len(keys) + 2 + len(calls)])
+    again_grouped = again.over(timed.key_by(*(k.column for k in keys))).agg(calls)
+    own = tuple((n, n) for n in again_grouped.schema.names[: len(keys) + 2 + len(calls)])
     plain = tuple((o.name, o.direct) for o in outputs)
     if top and having is None and not any("window_time" in columns_of(o.expr) for o in outputs):
         columns = tuple((o.name, o.expr) for o in outputs)
         if plain == own:
-            return found
-        grouped = found._stage.operation
+            return again_grouped
+        grouped = again_grouped._stage.operation
         assert isinstance(grouped, Window)
-        return results_of(found._stage.doing(attrs.evolve(grouped, result_columns=columns)), found._runner)
-    results = found.results()
+        return results_of(again_grouped._stage.doing(attrs.evolve(grouped, result_columns=columns)), again_grouped._runner)
+    results = again_grouped.results()
     panes = tuple(Column(None, n, n, hidden=True) for n in PANES if n in results.schema.names)
     if having is not None:
         results = results.filter(expr_of(having))

@@ -78,10 +78,10 @@ def looking_back(tree: sg.Select, rows: Relation, env: Env) -> tuple[Relation, s
     longest = max(f.size_us for f in frames)
     ranged = [_ranged(c, f.size_us, longest) for c, f in zip(calls, frames, strict=True)]
     windowed = rows.timed(source, env.lag_us).key_by(*dict.fromkeys(keys))
-    found = windowed.lookback_window(
+    stream = windowed.lookback_window(
         dt.timedelta(microseconds=longest), with_row=True, two_sided=frames[0].two_sided, exclude_self=frames[0].excludes
     ).agg(ranged)
-    return Relation(found.results(), tuple(columns)), changed
+    return Relation(stream.results(), tuple(columns)), changed
 
 
 def _ranged(call: AggCall, size_us: int, longest_us: int) -> AggCall:

@@ -136,11 +136,11 @@ def _first(rows: Relation, ranking: Ranking, most: int, env: Env) -> Relation:
 
 
 def _role(node: sg.Expression, rows: Relation) -> Role | None:
-    found = role_of_mark(node)
-    if found is None and isinstance(node, sg.Column) and not node.table and rows.window is not None:
+    mark_role = role_of_mark(node)
+    if mark_role is None and isinstance(node, sg.Column) and not node.table and rows.window is not None:
         role = rows.role_of(node.name)
         return role if role in ("start", "end") or (role == "time" and not isinstance(rows.stream, Stream)) else None
-    return found
+    return mark_role
 
 
 def _orders(ranking: Ranking) -> list[sg.Ordered]:
@@ -151,18 +151,18 @@ def _orders(ranking: Ranking) -> list[sg.Ordered]:
             got=ranking.node.sql("spark"),
             hint=f"{_SHOW}; equal rows go by event time, then by arrival",
         )
-    found: list[sg.Ordered] = order.expressions
-    return found
+    orders: list[sg.Ordered] = order.expressions
+    return orders
 
 
 def _ranked_by(rows: Relation, ranking: Ranking) -> list[_Order]:
     """Return what ranks rows; an expression that is there already adds nothing."""
-    found: list[_Order] = []
+    orders: list[_Order] = []
     for ordered in _orders(ranking):
         by = expr_of(rows.resolved(ordered.this))
-        if not any(by.same_as(before.by) for before in found):
-            found.append(_one_order(rows, ordered, by))
-    return found
+        if not any(by.same_as(before.by) for before in orders):
+            orders.append(_one_order(rows, ordered, by))
+    return orders
 
 
 def _one_order(rows: Relation, ordered: sg.Ordered, expr: Expr) -> _Order:
@@ -217,9 +217,9 @@ def _of_windows(rows: Relation, ranking: Ranking, most: int, partition: list[sg.
     window = rows.window.same_again(tick_us(_type_of_start(rows))) if again else rows.window
     then: Then = [(b, "smallest" if o.smallest else "largest") for b, o in zip(by[1:], orders[1:], strict=True)]
     top = window.over(timed).top_rows
-    found = top(most, by[0], *dict.fromkeys(carried), rank=rank, smallest=orders[0].smallest, then=then)
+    calls = top(most, by[0], *dict.fromkeys(carried), rank=rank, smallest=orders[0].smallest, then=then)
     columns = tuple(_ranked_column(c, keys, bounds, rank, again=again) for c in rows.columns)
-    return Relation(found, _with_time(columns), window=rows.window)
+    return Relation(calls, _with_time(columns), window=rows.window)
 
 
 def _needed(ranking: Ranking) -> set[str | None]:
@@ -272,10 +272,10 @@ def _of_identities(rows: Relation, ranking: Ranking, most: int, partition: list[
         names.append(expr.name if isinstance(expr, Col) else free("identity", stream.schema.names))
         if not isinstance(expr, Col):
             stream = stream.with_column(names[-1], expr)
-    found = deduplicated(attrs.evolve(rows, stream=stream, ranking=None), names, env, ranking.node.sql("spark"))
-    rank = free(ranking.name, found.schema.names)
-    columns = tuple(attrs.evolve(c, actual=rank, role=None) if c.role == "rank" else c for c in found.columns)
-    return attrs.evolve(found, stream=found.stream.with_column(rank, lit(1)), columns=columns)
+    results = deduplicated(attrs.evolve(rows, stream=stream, ranking=None), names, env, ranking.node.sql("spark"))
+    rank = free(ranking.name, results.schema.names)
+    columns = tuple(attrs.evolve(c, actual=rank, role=None) if c.role == "rank" else c for c in results.columns)
+    return attrs.evolve(results, stream=results.stream.with_column(rank, lit(1)), columns=columns)
 
 
 def deduplicated(rows: Relation, names: list[str], env: Env, got: str) -> Relation:
@@ -297,8 +297,8 @@ def deduplicated(rows: Relation, names: list[str], env: Env, got: str) -> Relati
     env.used.append(f"deduplication.within = {show_us(env.within_us)}")
     within = dt.timedelta(microseconds=env.within_us)
     timed = rows.timed(rows.stream, env.lag_us)
-    found: ResultStream = timed.drop_duplicates(*dict.fromkeys(names), within=within).results()
-    return attrs.evolve(rows, stream=found, table=None)
+    results: ResultStream = timed.drop_duplicates(*dict.fromkeys(names), within=within).results()
+    return attrs.evolve(rows, stream=results, table=None)
 
 
 _PARTS: Final = ("partition_by", "order", "spec")
@@ -326,10 +326,10 @@ def with_named_windows(tree: sg.Select) -> sg.Select:
     for window in (w for w in _of(changed) if w.args.get("alias")):
         if any(window.args.get(part) for part in _PARTS):
             raise refused("OVER that adds to a WINDOW", window.sql("spark"), "write all of it in the WINDOW, or after OVER")
-        found = _defined(window, given)
+        definition = _defined(window, given)
         window.set("alias", None)
         for part in _PARTS:
-            value = found.args.get(part)
+            value = definition.args.get(part)
             window.set(part, [v.copy() for v in value] if isinstance(value, list) else value and value.copy())
     return changed
 
@@ -348,13 +348,13 @@ def _defined(window: sg.Window, given: dict[str, sg.Window]) -> sg.Window:
             known = ", ".join(given) or "none"
             raise refused(f"OVER {alias}, which no WINDOW defines", f"defined: {known}", f"write WINDOW {alias} AS (...)")
         seen.add(alias)
-        found = given[alias]
-        if not found.args.get("alias"):
-            only(found, frozenset({"this", *_PARTS}))
-            return found
-        if any(found.args.get(part) for part in _PARTS):
-            raise refused("a WINDOW that adds to another one", found.sql("spark"), "write all of it in each")
-        alias = found.args["alias"].name.lower()
+        definition = given[alias]
+        if not definition.args.get("alias"):
+            only(definition, frozenset({"this", *_PARTS}))
+            return definition
+        if any(definition.args.get(part) for part in _PARTS):
+            raise refused("a WINDOW that adds to another one", definition.sql("spark"), "write all of it in each")
+        alias = definition.args["alias"].name.lower()
 
 
 def _check_over(tree: sg.Select) -> None:
@@ -405,9 +405,9 @@ def around_groups(tree: sg.Select) -> sg.Select:
     groups = tree.copy()
     groups.set("qualify", None)
     groups.set("expressions", inside)
-    found = sg.select(*items).from_(groups.subquery())
-    found.set("qualify", sg.Qualify(this=condition))
-    return found
+    query = sg.select(*items).from_(groups.subquery())
+    query.set("qualify", sg.Qualify(this=condition))
+    return query
 
 
 def _unselected(tree: sg.Select, named: dict[str, str]) -> list[sg.Expression]:
@@ -420,12 +420,12 @@ def _unselected(tree: sg.Select, named: dict[str, str]) -> list[sg.Expression]:
 
 def _said(node: sg.Expression) -> str:
     """Return what an expression says: the case of names does not matter, that of texts in it does."""
-    found = node.copy()
-    for name in found.find_all(sg.Identifier):
+    query_node = node.copy()
+    for name in query_node.find_all(sg.Identifier):
         name.replace(sg.to_identifier(name.name.lower(), quoted=True))
-    for call in found.find_all(sg.Anonymous):
+    for call in query_node.find_all(sg.Anonymous):
         call.set("this", call.name.lower())
-    return found.sql("spark")
+    return query_node.sql("spark")
 
 
 def qualified(tree: sg.Select) -> tuple[sg.Select, list[sg.Expression], tuple[str, ...]]:

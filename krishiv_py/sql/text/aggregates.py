@@ -82,8 +82,8 @@ def aggregate(node: sg.Expression) -> AggCall | None:
 
 def aggregates(node: sg.Expression) -> bool:
     """Return whether an aggregate is part of an expression, outside of OVER."""
-    found = node.find_all(sg.AggFunc, *_WRAPPERS, sg.Anonymous, sg.Any)
-    return any(is_aggregate(n) and not isinstance(n.parent, (sg.Window, *_WRAPPERS)) for n in found)
+    nodes = node.find_all(sg.AggFunc, *_WRAPPERS, sg.Anonymous, sg.Any)
+    return any(is_aggregate(n) and not isinstance(n.parent, (sg.Window, *_WRAPPERS)) for n in nodes)
 
 
 def is_aggregate(node: object) -> bool:
@@ -114,13 +114,13 @@ def _call(
 
 def _arguments(node: sg.Expression) -> list[sg.Expression]:
     """Return the values a node is called with."""
-    found: list[sg.Expression] = []
+    arguments: list[sg.Expression] = []
     for key, value in node.args.items():
         if isinstance(value, sg.Distinct):
             raise _refused(node, "DISTINCT is for COUNT only", "write COUNT(DISTINCT x), or COLLECT_SET(x)")
         if value and key not in _FLAGS:
-            found += value if isinstance(value, list) else [value]
-    return found
+            arguments += value if isinstance(value, list) else [value]
+    return arguments
 
 
 def _value(node: sg.Expression, part: object) -> Expr:
@@ -169,9 +169,9 @@ def _rank(node: sg.Quantile) -> float:
 
 
 def _number(node: sg.Literal) -> float:
-    found = expr_of(node)
-    assert isinstance(found, Lit) and isinstance(found.value, (int, float))
-    return float(found.value)
+    number = expr_of(node)
+    assert isinstance(number, Lit) and isinstance(number.value, (int, float))
+    return float(number.value)
 
 
 def _approximate(node: sg.ApproxQuantile) -> AggCall:
@@ -181,8 +181,8 @@ def _approximate(node: sg.ApproxQuantile) -> AggCall:
         hint = "leave it out: the relative error is 0.01; or use approx_percentile(col, p, relative_error) of the builder"
         raise _refused(node, "the accuracy of APPROX_PERCENTILE is that of values here, not of ranks", hint)
     quantile = node.args.get("quantile")
-    found = quantile.expressions if isinstance(quantile, sg.Array) else [quantile]
-    ranks = [_number(rank) for rank in found if isinstance(rank, sg.Literal) and not rank.is_string]
-    if len(ranks) < len(found):
+    quantiles = quantile.expressions if isinstance(quantile, sg.Array) else [quantile]
+    ranks = [_number(rank) for rank in quantiles if isinstance(rank, sg.Literal) and not rank.is_string]
+    if len(ranks) < len(quantiles):
         raise _refused(node, "APPROX_PERCENTILE takes constant ranks", "write APPROX_PERCENTILE(x, 0.95)")
     return approx_percentile(_value(node, node.this), ranks if isinstance(quantile, sg.Array) else ranks[0])

@@ -25,67 +25,67 @@ def readable(text: str) -> str:
     """
     tokens = sqlglot.tokenize(text, dialect="spark")
     changes: list[tuple[int, int, str]] = []
-    for at, token in enumerate(tokens):
-        word = _word(tokens, at, text)
-        if word in _KEYWORDS and _names(tokens, at, text):
+    for i, token in enumerate(tokens):
+        word = _word(tokens, i, text)
+        if word in _KEYWORDS and _names(tokens, i, text):
             changes.append((token.start, token.end + 1, f"`{text[token.start : token.end + 1]}`"))
-        if word in _TABLE_FUNCTIONS and _word(tokens, at + 1, text) == "(":
-            changes += _arguments(tokens, at + 2, text)
+        if word in _TABLE_FUNCTIONS and _word(tokens, i + 1, text) == "(":
+            changes += _arguments(tokens, i + 2, text)
     for start, end, new in sorted(changes, reverse=True):
         text = text[:start] + new + text[end:]
     return text
 
 
-def _word(tokens: list[Any], at: int, text: str) -> str:
+def _word(tokens: list[Any], i: int, text: str) -> str:
     """A token as it is in the text, in capitals; so a name in quotes is not a keyword."""
-    return text[tokens[at].start : tokens[at].end + 1].upper() if 0 <= at < len(tokens) else ""
+    return text[tokens[i].start : tokens[i].end + 1].upper() if 0 <= i < len(tokens) else ""
 
 
-def _names(tokens: list[Any], at: int, text: str) -> bool:
+def _names(tokens: list[Any], i: int, text: str) -> bool:
     """Return whether a keyword is meant as a name: not in ``WINDOW w AS (...)`` and ``SESSION`` settings."""
-    following = _word(tokens, at + 1, text)
-    if _word(tokens, at, text) == "SESSION":
+    following = _word(tokens, i + 1, text)
+    if _word(tokens, i, text) == "SESSION":
         return following == "("
-    return not (following not in ("", "(", ".", ",", ")", "AS") and _word(tokens, at + 2, text) == "AS")
+    return not (following not in ("", "(", ".", ",", ")", "AS") and _word(tokens, i + 2, text) == "AS")
 
 
-def _behind(tokens: list[Any], at: int, text: str) -> int:
+def _after_parenthesis(tokens: list[Any], i: int, text: str) -> int:
     """The token behind the brackets that open at a token."""
     depth = 0
-    while (word := _word(tokens, at, text)) != "":
+    while (word := _word(tokens, i, text)) != "":
         depth += (word == "(") - (word == ")")
-        at += 1
+        i += 1
         if depth == 0:
             break
-    return at
+    return i
 
 
-def _arguments(tokens: list[Any], at: int, text: str) -> list[tuple[int, int, str]]:
+def _arguments(tokens: list[Any], i: int, text: str) -> list[tuple[int, int, str]]:
     """Changes in the arguments of a table function, which begin at a token."""
     changes: list[tuple[int, int, str]] = []
-    while _word(tokens, at + 1, text) == "=>" and _word(tokens, at, text) != "DATA":  # another one by name, before the table
-        at += 2
-        while _word(tokens, at, text) not in ("", ",", ")"):
-            at = _behind(tokens, at, text) if _word(tokens, at, text) == "(" else at + 1
-        at += 1
-    if _word(tokens, at, text) == "DATA" and _word(tokens, at + 1, text) == "=>":
-        at += 2
-    if _word(tokens, at, text) == "TABLE" and _word(tokens, at + 1, text) not in ("(", "", ",", ")"):
-        changes.append((tokens[at].start, tokens[at].end + 1, ""))
-        at += 1
-    elif _word(tokens, at, text) == "(":
-        at = _behind(tokens, at, text)
-    while _word(tokens, at, text) not in ("", ",", "(", ")") and not _word(tokens, at, text).startswith("PARTITION"):
-        at += 1
-    if _word(tokens, at, text).split() == ["PARTITION", "BY"]:  # one token of two words
-        changes.append((tokens[at].start, tokens[at].end + 1, f", {PARTITION}("))
-        at += 1
-        while _word(tokens, at, text) not in ("", ")"):
-            if _word(tokens, at, text) == "," and (
-                _word(tokens, at + 1, text) == "DESCRIPTOR" or _word(tokens, at + 2, text) == "=>"
+    while _word(tokens, i + 1, text) == "=>" and _word(tokens, i, text) != "DATA":  # another one by name, before the table
+        i += 2
+        while _word(tokens, i, text) not in ("", ",", ")"):
+            i = _after_parenthesis(tokens, i, text) if _word(tokens, i, text) == "(" else i + 1
+        i += 1
+    if _word(tokens, i, text) == "DATA" and _word(tokens, i + 1, text) == "=>":
+        i += 2
+    if _word(tokens, i, text) == "TABLE" and _word(tokens, i + 1, text) not in ("(", "", ",", ")"):
+        changes.append((tokens[i].start, tokens[i].end + 1, ""))
+        i += 1
+    elif _word(tokens, i, text) == "(":
+        i = _after_parenthesis(tokens, i, text)
+    while _word(tokens, i, text) not in ("", ",", "(", ")") and not _word(tokens, i, text).startswith("PARTITION"):
+        i += 1
+    if _word(tokens, i, text).split() == ["PARTITION", "BY"]:  # one token of two words
+        changes.append((tokens[i].start, tokens[i].end + 1, f", {PARTITION}("))
+        i += 1
+        while _word(tokens, i, text) not in ("", ")"):
+            if _word(tokens, i, text) == "," and (
+                _word(tokens, i + 1, text) == "DESCRIPTOR" or _word(tokens, i + 2, text) == "=>"
             ):
                 break
-            at = _behind(tokens, at, text) if _word(tokens, at, text) == "(" else at + 1
-        if _word(tokens, at, text):
-            changes.append((tokens[at].start, tokens[at].start, ")"))
+            i = _after_parenthesis(tokens, i, text) if _word(tokens, i, text) == "(" else i + 1
+        if _word(tokens, i, text):
+            changes.append((tokens[i].start, tokens[i].start, ")"))
     return changes

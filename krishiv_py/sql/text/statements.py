@@ -116,10 +116,10 @@ def statement_of(text: str) -> Statement:
     PlanError
         For text that is not SQL, several statements, and statements other than SELECT, SET and INSERT.
     """
-    found = statements_of(text)
-    if len(found) != 1:
-        raise PlanError("sql() takes one statement", got=f"{len(found)} statements", hint="call it for each")
-    return found[0]
+    statements = statements_of(text)
+    if len(statements) != 1:
+        raise PlanError("sql() takes one statement", got=f"{len(statements)} statements", hint="call it for each")
+    return statements[0]
 
 
 def statements_of(text: str) -> list[Statement]:
@@ -133,8 +133,10 @@ def statements_of(text: str) -> list[Statement]:
             check_whole(text)
             written = readable(respelled(text))
             trees = sqlglot.parse(written, dialect="spark")
-            found = [tree for tree in trees if tree is not None and tree.key != "semicolon"]  # a comment behind the last one
-            for tree in found:
+            statements = [
+                tree for tree in trees if tree is not None and tree.key != "semicolon"
+            ]  # a comment behind the last one
+            for tree in statements:
                 note_quotes(tree, written)  # type: ignore[arg-type]  # it says Expr, which has what is used here
     except sqlglot.errors.SqlglotError as problem:
         for pattern, construct, hint in _OF_OTHERS:
@@ -142,7 +144,7 @@ def statements_of(text: str) -> list[Statement]:
                 raise refused(construct, match[0], hint) from problem
         raise PlanError("this is not SQL", got=text, then=str(problem).splitlines()[0].rstrip("."), hint=_SHOW) from problem
     check_units(text)
-    return [_statement(tree, text) for tree in found]
+    return [_statement(tree, text) for tree in statements]
 
 
 def _statement(tree: object, text: str) -> Statement:
@@ -213,8 +215,8 @@ def check_select(tree: sg.Select) -> None:
 
 def clause_of(tree: sg.Expression, name: str) -> sg.Expression | None:
     """A clause, under the name it has in whichever version of the parser."""
-    found: sg.Expression | None = tree.args.get(f"{name}_") or tree.args.get(name)
-    return found
+    clause: sg.Expression | None = tree.args.get(f"{name}_") or tree.args.get(name)
+    return clause
 
 
 def no_group(tree: sg.Select) -> PlanError:

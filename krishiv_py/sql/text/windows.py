@@ -130,14 +130,14 @@ def window_call(node: object, times: tuple[str, ...]) -> tuple[WindowCall, Bound
     event time.
     """
     if isinstance(node, sg.Dot) and node.expression.name.lower() in ("start", "end"):
-        found = window_call(node.this, times) if is_struct_call(node.this) else None
-        return None if found is None else (found[0], "start" if node.expression.name.lower() == "start" else "end")
+        call = window_call(node.this, times) if is_struct_call(node.this) else None
+        return None if call is None else (call[0], "start" if node.expression.name.lower() == "start" else "end")
     if not isinstance(node, sg.Anonymous):
         return None
     name = node.name.lower()
     if name == WINDOW_TIME and len(node.expressions) == 1 and is_struct_call(node.expressions[0]):
-        found = window_call(node.expressions[0], times)
-        return None if found is None else (found[0], "time")
+        call = window_call(node.expressions[0], times)
+        return None if call is None else (call[0], "time")
     if name == "window":
         return _sparks(node, times), None
     if name not in _CALLS:
@@ -200,11 +200,11 @@ def _calendar_length(node: sg.Expression) -> tuple[int, CalendarUnit] | None:
     if not isinstance(value, sg.Literal):
         return None
     unit = node.args.get("unit") if isinstance(node, sg.Interval) else None
-    found = _CALENDAR.match(value.name if unit is None else f"{value.name} {unit.sql('spark')}")
-    if found is None:
+    match = _CALENDAR.match(value.name if unit is None else f"{value.name} {unit.sql('spark')}")
+    if match is None:
         return None
-    word: CalendarUnit = found[2].lower()  # type: ignore[assignment]  # the pattern holds no other words
-    return int(found[1]), word
+    word: CalendarUnit = match[2].lower()  # type: ignore[assignment]  # the pattern holds no other words
+    return int(match[1]), word
 
 
 def _calendar_call(
@@ -262,9 +262,9 @@ def _offset_text(node: sg.Expression) -> str:
     """An offset as a duration with months, which only calendars have."""
     if isinstance(node, sg.Add):
         return f"{_offset_text(node.this)} {_offset_text(node.expression)}"
-    found = _calendar_length(node)
-    if found is not None and found[1] in _IN_MONTHS:
-        return f"{found[0]} {found[1]}"
+    match = _calendar_length(node)
+    if match is not None and match[1] in _IN_MONTHS:
+        return f"{match[0]} {match[1]}"
     return f"{interval_us(node, 'offset', allow_zero=True, allow_negative=True)} us"
 
 

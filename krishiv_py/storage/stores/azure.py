@@ -81,17 +81,17 @@ class AzureAccount:
 
 def reached(host: str) -> AzureAccount:
     """Return how the account of a host is reached by the settings in use."""
-    found = {name: noted(f"{PREFIX}{name}.{host}", PREFIX + name) for name in NAMES}
+    settings = {name: noted(f"{PREFIX}{name}.{host}", PREFIX + name) for name in NAMES}
     account, _, rest = host.partition(".")
-    signs_in = urlsplit(found["account.oauth2.client.endpoint"] or "").path.strip("/")
+    signs_in = urlsplit(settings["account.oauth2.client.endpoint"] or "").path.strip("/")
     return AzureAccount(
         account,
         f".{rest.partition('.')[2]}" if rest else _SUFFIX,
-        found["account.key"],
-        found["account.oauth2.client.id"],
-        found["account.oauth2.client.secret"],
+        settings["account.key"],
+        settings["account.oauth2.client.id"],
+        settings["account.oauth2.client.secret"],
         signs_in.partition("/")[0] or None,
-        (found["endpoint"] or "").rstrip("/"),
+        (settings["endpoint"] or "").rstrip("/"),
     )
 
 
@@ -104,8 +104,8 @@ def container_and_host(path: str) -> tuple[str, str]:
         For a path without one of them, and for one with a password.
     """
     scheme, _, rest = path.partition("://")
-    container, at, host = rest.partition("/")[0].partition("@")
-    if ":" in container or not (container and at and host):
+    container, sign, host = rest.partition("/")[0].partition("@")
+    if ":" in container or not (container and sign and host):
         got = f"{scheme}://[redacted]@…" if ":" in container else repr(path)
         hint = f"write {scheme}://container@account.dfs.core.windows.net/folder"
         raise PlanError("a path of Azure names container and account", got=got, hint=hint)
@@ -128,9 +128,9 @@ def arrow_azure(host: str) -> pafs.FileSystem:
     by = reached(host)
     options: dict[str, str] = {}
     if by.endpoint:
-        at = urlsplit(by.endpoint)
+        address = urlsplit(by.endpoint)
         for service in ("blob", "dfs"):
-            options |= {f"{service}_storage_authority": at.netloc, f"{service}_storage_scheme": at.scheme}
+            options |= {f"{service}_storage_authority": address.netloc, f"{service}_storage_scheme": address.scheme}
     elif by.suffix != _SUFFIX:
         options = {f"{service}_storage_authority": f".{service}{by.suffix}" for service in ("blob", "dfs")}
     if by.key:

@@ -67,7 +67,7 @@ class CopyingBucket(BucketStore):
 
     def delete_folder(self, path: str) -> None:
         """See Store."""
-        self.delete(*(found.path for found in self.entries(path, recursive=True) if found.is_file))
+        self.delete(*(entry.path for entry in self.entries(path, recursive=True) if entry.is_file))
         with contextlib.suppress(OSError):  # an empty object that represents the folder, if there is one
             self.arrow.delete_dir(path)
 

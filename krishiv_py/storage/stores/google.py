@@ -63,11 +63,11 @@ class GoogleAccess:
 
 def reached() -> GoogleAccess:
     """Return how the store is reached by the settings in use."""
-    found = {name: noted(PREFIX + name) for name in NAMES}
-    kind = found["auth.type"] or ""
-    key_file = found["auth.service.account.json.keyfile"] if kind == KEY_FILE else None
-    endpoint = (found["storage.root.url"] or "").rstrip("/")
-    return GoogleAccess("" if endpoint == _HOST else endpoint, key_file, kind == ANONYMOUS, found["project.id"])
+    settings = {name: noted(PREFIX + name) for name in NAMES}
+    kind = settings["auth.type"] or ""
+    key_file = settings["auth.service.account.json.keyfile"] if kind == KEY_FILE else None
+    endpoint = (settings["storage.root.url"] or "").rstrip("/")
+    return GoogleAccess("" if endpoint == _HOST else endpoint, key_file, kind == ANONYMOUS, settings["project.id"])
 
 
 @functools.cache
@@ -86,12 +86,12 @@ def arrow_google() -> pafs.FileSystem:
     except ImportError as problem:
         raise missing_extra("pyarrow with Google's store", "gcs", "no file there can be read or written") from problem
     by = reached()
-    at = urlsplit(by.endpoint)
+    address = urlsplit(by.endpoint)
     with _key_in_environment(by.key_file):
         return google(
             anonymous=by.anonymous,
-            scheme=at.scheme or None,
-            endpoint_override=at.netloc or None,
+            scheme=address.scheme or None,
+            endpoint_override=address.netloc or None,
             project_id=by.project,
             retry_time_limit=datetime.timedelta(seconds=_RETRIED_S),
         )
@@ -213,8 +213,8 @@ def check_google(path: str) -> None:
     """
     bucket = path.partition("://")[2].partition("/")[0]
     try:
-        found = client().list_blobs(bucket, prefix="_krishiv-probe", max_results=1, **_how(_CONNECT_S, _CONNECT_S, _PROBE_S))
-        list(found)
+        blobs = client().list_blobs(bucket, prefix="_krishiv-probe", max_results=1, **_how(_CONNECT_S, _CONNECT_S, _PROBE_S))
+        list(blobs)
     except ImportError:
         raise
     except Exception as problem:  # Google's client has many kinds

@@ -61,8 +61,8 @@ def spark_settings(options: object) -> tuple[tuple[str, str], ...]:
     if ("AWS_ACCESS_KEY_ID" in given) != ("AWS_SECRET_ACCESS_KEY" in given):
         got = "AWS_ACCESS_KEY_ID" if "AWS_ACCESS_KEY_ID" in given else "AWS_SECRET_ACCESS_KEY"
         raise PlanError("half of a pair of keys", got=got, hint="pass both, or neither")
-    found = {_TEXTS[name]: value for name, value in given.items() if name in _TEXTS}
-    s3 = tuple((_HADOOP + name, value) for name, value in {**found, **_switched(given)}.items())
+    settings = {_TEXTS[name]: value for name, value in given.items() if name in _TEXTS}
+    s3 = tuple((_HADOOP + name, value) for name, value in {**settings, **_switched(given)}.items())
     others = {_GOOGLE + name: value for name, value in _google(given).items()}
     others |= {_AZURE + name: value for name, value in _azure(given).items()}
     return (*s3, *others.items())
@@ -70,9 +70,9 @@ def spark_settings(options: object) -> tuple[tuple[str, str], ...]:
 
 def _azure(given: Mapping[str, str]) -> dict[str, str]:
     """Return the settings with which Azure is reached."""
-    found = {setting: given[name] for name, setting in _AZURE_TEXTS.items() if name in given}
+    settings = {setting: given[name] for name, setting in _AZURE_TEXTS.items() if name in given}
     named = [name for name in _APPLICATION if name in given]
-    if named and "account.key" in found:
+    if named and "account.key" in settings:
         raise PlanError(
             "credentials for Azure are given in two ways",
             got=", ".join(["AZURE_STORAGE_ACCOUNT_KEY", *named]),
@@ -82,18 +82,18 @@ def _azure(given: Mapping[str, str]) -> dict[str, str]:
         hint = f"pass {', '.join(_APPLICATION)}"
         raise PlanError("an application of Azure lacks a value", got=", ".join(named), hint=hint)
     if named:
-        found["account.oauth2.client.endpoint"] = _SIGN_IN.format(given["AZURE_STORAGE_TENANT_ID"])
-        found |= {"account.auth.type": "OAuth", "account.oauth.provider.type": _SIGNS_IN}
-    elif "account.key" in found:
-        found["account.auth.type"] = "SharedKey"
-    return found
+        settings["account.oauth2.client.endpoint"] = _SIGN_IN.format(given["AZURE_STORAGE_TENANT_ID"])
+        settings |= {"account.auth.type": "OAuth", "account.oauth.provider.type": _SIGNS_IN}
+    elif "account.key" in settings:
+        settings["account.auth.type"] = "SharedKey"
+    return settings
 
 
 def _google(given: Mapping[str, str]) -> dict[str, str]:
     """Return what reaches Google's store."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     if "GOOGLE_BASE_URL" in given:
-        found["storage.root.url"] = given["GOOGLE_BASE_URL"]
+        settings["storage.root.url"] = given["GOOGLE_BASE_URL"]
     key_files = {given[name] for name in _KEY_FILES if name in given}
     anonymous = _switch(given, "GOOGLE_SKIP_SIGNATURE")
     if len(key_files) > 1 or (key_files and anonymous):
@@ -111,15 +111,15 @@ def _google(given: Mapping[str, str]) -> dict[str, str]:
                 then="Spark's connector reads keys from files",
                 hint="write it into a file that every machine has, and pass the path",
             )
-        found |= {"auth.type": KEY_FILE, "auth.service.account.json.keyfile": key_file}
+        settings |= {"auth.type": KEY_FILE, "auth.service.account.json.keyfile": key_file}
     elif anonymous:
-        found["auth.type"] = ANONYMOUS
-    return found
+        settings["auth.type"] = ANONYMOUS
+    return settings
 
 
 def _switched(given: Mapping[str, str]) -> dict[str, str]:
     """Return what the switches say, and what follows from an endpoint and from keys."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     endpoint = given.get("AWS_ENDPOINT_URL", "")
     http = _switch(given, "AWS_ALLOW_HTTP")
     if endpoint.startswith("http://"):
@@ -130,16 +130,16 @@ def _switched(given: Mapping[str, str]) -> dict[str, str]:
                 then="AWS_ALLOW_HTTP is false",
                 hint="write https://, or AWS_ALLOW_HTTP true",
             )
-        found["connection.ssl.enabled"] = "false"
+        settings["connection.ssl.enabled"] = "false"
     virtual = _switch(given, "AWS_VIRTUAL_HOSTED_STYLE_REQUEST")
     if virtual is not None or endpoint:
-        found["path.style.access"] = "false" if virtual else "true"
+        settings["path.style.access"] = "false" if virtual else "true"
     if "AWS_ACCESS_KEY_ID" in given:
         kind = "TemporaryAWSCredentialsProvider" if "AWS_SESSION_TOKEN" in given else "SimpleAWSCredentialsProvider"
-        found["aws.credentials.provider"] = _PROVIDERS + kind
+        settings["aws.credentials.provider"] = _PROVIDERS + kind
     elif _switch(given, "AWS_SKIP_SIGNATURE"):
-        found["aws.credentials.provider"] = _PROVIDERS + "AnonymousAWSCredentialsProvider"
-    return found
+        settings["aws.credentials.provider"] = _PROVIDERS + "AnonymousAWSCredentialsProvider"
+    return settings
 
 
 def _switch(given: Mapping[str, str], name: str) -> bool | None:

@@ -75,22 +75,22 @@ class S3Access:
 
 def reached(bucket: str) -> S3Access:
     """Return how a bucket is reached by the settings in use."""
-    found = {name: _of(bucket, name) for name in NAMES}
-    secure = (found["connection.ssl.enabled"] or "true").lower() != "false"
-    endpoint, scheme = found["endpoint"] or "", "https" if secure else "http"
+    settings = {name: _of(bucket, name) for name in NAMES}
+    secure = (settings["connection.ssl.enabled"] or "true").lower() != "false"
+    endpoint, scheme = settings["endpoint"] or "", "https" if secure else "http"
     if "://" in endpoint:
         parts = urlsplit(endpoint)
         scheme, endpoint = parts.scheme, parts.netloc
-    style = found["path.style.access"]
-    key = found["access.key"]
+    style = settings["path.style.access"]
+    key = settings["access.key"]
     return S3Access(
         key,
-        found["secret.key"] if key else None,
-        found["session.token"] if key else None,
-        "Anonymous" in (found["aws.credentials.provider"] or ""),
+        settings["secret.key"] if key else None,
+        settings["session.token"] if key else None,
+        "Anonymous" in (settings["aws.credentials.provider"] or ""),
         scheme,
         endpoint.rstrip("/"),
-        _region(bucket, found["endpoint.region"], endpoint),
+        _region(bucket, settings["endpoint.region"], endpoint),
         None if style is None else style.lower() == "true",
     )
 
@@ -261,7 +261,7 @@ class S3(BucketStore):
         with _telling(f"{root}/{final}", "a file cannot be uploaded"):
             begun = store.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
             try:
-                pieces = [view[at : at + _PART_BYTES] for at in range(0, max(len(view), 1), _PART_BYTES)]
+                pieces = [view[begin : begin + _PART_BYTES] for begin in range(0, max(len(view), 1), _PART_BYTES)]
                 parts = [
                     store.upload_part(Bucket=bucket, Key=key, UploadId=begun, PartNumber=number, Body=bytes(piece))["ETag"]
                     for number, piece in enumerate(pieces, 1)
@@ -294,14 +294,14 @@ class S3(BucketStore):
     def give_up(self, root: str, stem: str, kept: Sequence[str]) -> int:
         """See Store. Uploads that are not listed to us stay: nobody sees them, but they take room."""
         ours = [Upload.of(staged) for staged in kept]
-        found = {upload: key for upload, key in open_uploads(root).items() if key.rpartition("/")[2].startswith(stem)}
-        gone = [each for each in ours if each.upload not in found and not is_open(root, each)]
+        uploads = {upload: key for upload, key in open_uploads(root).items() if key.rpartition("/")[2].startswith(stem)}
+        gone = [each for each in ours if each.upload not in uploads and not is_open(root, each)]
         if not gone:
             bucket, _ = bucket_and_key(root)
             store = client(bucket)
-            for upload in found.keys() - {each.upload for each in ours}:
+            for upload in uploads.keys() - {each.upload for each in ours}:
                 with contextlib.suppress(store.exceptions.ClientError):
-                    store.abort_multipart_upload(Bucket=bucket, Key=found[upload], UploadId=upload)
+                    store.abort_multipart_upload(Bucket=bucket, Key=uploads[upload], UploadId=upload)
         return len(gone)
 
 
@@ -325,7 +325,7 @@ def open_uploads(root: str) -> dict[str, str]:
     store = client(bucket)
     try:
         pages = store.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix)
-        return {str(found["UploadId"]): str(found["Key"]) for page in pages for found in page.get("Uploads", [])}
+        return {str(upload["UploadId"]): str(upload["Key"]) for page in pages for upload in page.get("Uploads", [])}
     except store.exceptions.ClientError:
         return {}
 
@@ -378,8 +378,8 @@ def check_s3(path: str) -> None:
     bucket = path.partition("://")[2].partition("/")[0]
     system = _system(bucket, _PROBE_S, _PROBES)
     try:
-        found = system.get_file_info(bucket).type
-        problem = "" if found == pafs.FileType.Directory else f"bucket {bucket!r} not found"
+        kind = system.get_file_info(bucket).type
+        problem = "" if kind == pafs.FileType.Directory else f"bucket {bucket!r} not found"
         if not problem:
             system.get_file_info(pafs.FileSelector(f"{bucket}/_krishiv-probe", allow_not_found=True))
     except OSError as failed:

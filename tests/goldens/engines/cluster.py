@@ -24,9 +24,9 @@ def session() -> Session:
     master = os.environ.get(MASTER) or _own()
     small = Session.builder().config("spark.executor.memory", "512m").config("spark.cores.max", 2)
     small = small.config("spark.sql.shuffle.partitions", 2).config("spark.krishiv.sharedFolders", True)
-    found = small.master(master).profile("distributed-durable").get_or_create()
-    assert found.spark.sparkContext.master == master, "another engine has started Spark in this process"
-    return found
+    actual = small.master(master).profile("distributed-durable").get_or_create()
+    assert actual.spark.sparkContext.master == master, "another engine has started Spark in this process"
+    return actual
 
 
 def _own() -> str:

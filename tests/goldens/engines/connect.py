@@ -12,9 +12,9 @@ from tests.goldens.engines.streaming import HeldClock, StreamingEngine
 @cache
 def session() -> Session:
     """The client's session, started on first use, with a server of its own."""
-    found = Session.connect("local[2]")
-    found.spark.conf.set("spark.sql.shuffle.partitions", "2")
-    return found
+    actual = Session.connect("local[2]")
+    actual.spark.conf.set("spark.sql.shuffle.partitions", "2")
+    return actual
 
 
 class SharedClock(HeldClock):

@@ -96,16 +96,16 @@ class Declares(KeepsOther):
 def run(aggregator: Any) -> list[Any]:
     of = kernel_for(kv.udaf(aggregator, "x", pa.int64()), pa.int64())
     partials = of.create(Rows(pa.array([1, 2]), np.zeros(2, np.int64), np.zeros(2, np.int64), 1))
-    found: list[Any] = of.finish(of.merge(partials, np.zeros(1, np.int64), 1)).to_pylist()
-    return found
+    actual: list[Any] = of.finish(of.merge(partials, np.zeros(1, np.int64), 1)).to_pylist()
+    return actual
 
 
 @given(value=PLAIN)
 def test_plain_values_come_back(value: Any) -> None:
     types = StateTypes([])
-    found = types.loads(types.dumps(value))
-    assert found == value
-    assert type(found) is type(value)
+    actual = types.loads(types.dumps(value))
+    assert actual == value
+    assert type(actual) is type(value)
 
 
 @pytest.mark.parametrize(
@@ -202,27 +202,27 @@ def forgeries() -> dict[str, bytes]:
     frombuffer, scalar = array.__reduce_ex__(5)[0], array[0].__reduce__()[0]
     floats = Forged(np.dtype, ("f8",), (3, "<", None, None, None, -1, -1, 0))
     texts = Forged(np.dtype, ("U1",), (3, "<", None, None, None, 4, 4, 8))
-    found: dict[str, Any] = {}
+    actual: dict[str, Any] = {}
     for flags in (0, 1, 0x01 | 0x08 | 0x10, 63, -1):
         dtype = _forged_dtype(flags)
-        found[f"buffer {flags}"] = Forged(frombuffer, (b"A" * 8, dtype, (1,), "C"))
-        found[f"array {flags}"] = Forged(rebuild, args, (1, (1,), dtype, False, b"A" * 8))
-        found[f"scalar {flags}"] = Forged(scalar, (dtype, b"A" * 8))
+        actual[f"buffer {flags}"] = Forged(frombuffer, (b"A" * 8, dtype, (1,), "C"))
+        actual[f"array {flags}"] = Forged(rebuild, args, (1, (1,), dtype, False, b"A" * 8))
+        actual[f"scalar {flags}"] = Forged(scalar, (dtype, b"A" * 8))
         text = Forged(np.dtype, ("S8", False, True), (3, "|", None, None, None, 8, 1, flags))
-        found[f"text {flags}"] = [Forged(frombuffer, (b"A" * 8, text, (1 << 62,), "C")), text]
-    found["object"] = Forged(scalar, (Forged(np.dtype, ("O8", False, True)), b"A" * 8))
-    found["list"] = Forged(rebuild, args, (1, (1,), Forged(np.dtype, ("O8",)), False, [1]))
-    found["short"] = Forged(rebuild, args, (1, (1 << 61,), floats, False, b""))
-    found["empty array"] = Forged(np.ndarray, ((10,), "O"))
-    found["size"] = Forged(rebuild, args, (1, (-1,), Forged(np.dtype, ("f8",)), False, b"A" * 8))
-    found["characters"] = Forged(frombuffer, (b"\xff" * 4, texts, (1,), "C"))
-    found["date"] = Forged(dt.date, (b"\0\0\x01\x01",))
-    found["datetime"] = Forged(dt.datetime, (b"\0\0\x01\xff\xff\xff\xff\xff\xff\xff",))
-    found["time"] = Forged(dt.time, (b"\x01\xff\xff\xff\xff\xff",))
+        actual[f"text {flags}"] = [Forged(frombuffer, (b"A" * 8, text, (1 << 62,), "C")), text]
+    actual["object"] = Forged(scalar, (Forged(np.dtype, ("O8", False, True)), b"A" * 8))
+    actual["list"] = Forged(rebuild, args, (1, (1,), Forged(np.dtype, ("O8",)), False, [1]))
+    actual["short"] = Forged(rebuild, args, (1, (1 << 61,), floats, False, b""))
+    actual["empty array"] = Forged(np.ndarray, ((10,), "O"))
+    actual["size"] = Forged(rebuild, args, (1, (-1,), Forged(np.dtype, ("f8",)), False, b"A" * 8))
+    actual["characters"] = Forged(frombuffer, (b"\xff" * 4, texts, (1,), "C"))
+    actual["date"] = Forged(dt.date, (b"\0\0\x01\x01",))
+    actual["datetime"] = Forged(dt.datetime, (b"\0\0\x01\xff\xff\xff\xff\xff\xff\xff",))
+    actual["time"] = Forged(dt.time, (b"\x01\xff\xff\xff\xff\xff",))
     for class_ in (fractions.Fraction, uuid.UUID, collections.Counter):
         put = pickle.dumps((None, {"__add__": dict, "extra": 1}), 5)[11:-1]
-        found[f"class {class_.__name__}"] = b"\x80\x05" + pickle.dumps(class_, 5)[11:-1] + put + b"b."
-    return {name: given if isinstance(given, bytes) else pickle.dumps(given, 5) for name, given in found.items()}
+        actual[f"class {class_.__name__}"] = b"\x80\x05" + pickle.dumps(class_, 5)[11:-1] + put + b"b."
+    return {name: given if isinstance(given, bytes) else pickle.dumps(given, 5) for name, given in actual.items()}
 
 
 def test_forged_state_is_refused_and_leaves_the_process_whole() -> None:

@@ -78,13 +78,13 @@ def merge(of: AggKernel, parts: Sequence[list[pa.Array]]) -> list[pa.Array]:
 def finished(of: AggKernel, partials: list[pa.Array]) -> list[Any]:
     result = of.finish(partials)
     assert result.type == of.result_type
-    found: list[Any] = result.to_pylist()
-    return found
+    actual: list[Any] = result.to_pylist()
+    return actual
 
 
 def grouped(rows: Sequence[Row]) -> list[list[tuple[int, Any]]]:
     """(time, value) of the non-null values by group, in order of arrival."""
-    return [[(t, v) for g, t, v in rows if g == at and v is not None] for at in range(N)]
+    return [[(t, v) for g, t, v in rows if g == i and v is not None] for i in range(N)]
 
 
 def order(value: Any) -> tuple[bool, Any]:
@@ -94,10 +94,10 @@ def order(value: Any) -> tuple[bool, Any]:
 
 
 def distinct(values: Sequence[Any]) -> list[Any]:
-    found: dict[tuple[bool, Any], Any] = {}
+    actual: dict[tuple[bool, Any], Any] = {}
     for value in values:
-        found.setdefault(order(value), value)
-    return [found[k] for k in sorted(found)]
+        actual.setdefault(order(value), value)
+    return [actual[k] for k in sorted(actual)]
 
 
 def exact(value: Any) -> Fraction:
@@ -146,8 +146,8 @@ def _var_pop(values: list[Any]) -> float:
 
 
 def _stddev(values: list[Any]) -> float | None:
-    found = _variance(values)
-    return None if found is None else math.sqrt(found)
+    actual = _variance(values)
+    return None if actual is None else math.sqrt(actual)
 
 
 KNOWN = {
@@ -223,8 +223,8 @@ def test_against_plain_python_in_any_grouping(name: str, type_: pa.DataType, dat
         merge(of, [a, merge(of, [b, c])]),
         merge(of, [merge(of, [a]), merge(of, [b]), merge(of, [c])]),
     ):
-        found = finished(of, partials)
-        assert same(found, wanted, known.tolerance, scale), (found, wanted)
+        actual = finished(of, partials)
+        assert same(actual, wanted, known.tolerance, scale), (actual, wanted)
 
 
 @given(rows=rows_of(MILD_FLOATS), cut=st.integers(0, 25))
@@ -232,8 +232,8 @@ def test_float_sums_are_right_to_rounding(rows: list[Row], cut: int) -> None:
     for call, plain in ((kv.sum("x"), _float_sum), (kv.avg("x"), _mean)):
         of = kernel(call, pa.float64())
         parts = [create(of, part, pa.float64()) for part in (rows[:cut], rows[cut:])]
-        for found in (finished(of, create(of, rows, pa.float64())), finished(of, merge(of, parts))):
-            assert same(found, per_group(plain, rows), 0.0 if call.func == "sum" else 4e-16)
+        for actual in (finished(of, create(of, rows, pa.float64())), finished(of, merge(of, parts))):
+            assert same(actual, per_group(plain, rows), 0.0 if call.func == "sum" else 4e-16)
 
 
 @given(data=st.data(), scale=st.sampled_from([0, 3, 18, 38]), cut=st.integers(0, 25))
@@ -251,8 +251,8 @@ def test_a_mean_of_decimals_is_the_double_nearest_to_it(data: st.DataObject, sca
 def test_float_sums_with_nan_and_infinity_are_those_of_ieee(rows: list[Row]) -> None:
     assume(all(v is None or not math.isfinite(v) or abs(v) < 1e300 for _, _, v in rows))
     of = kernel(kv.sum("x"), pa.float64())
-    found = finished(of, create(of, rows, pa.float64()))
-    for value, group in zip(found, grouped(rows), strict=True):
+    actual = finished(of, create(of, rows, pa.float64()))
+    for value, group in zip(actual, grouped(rows), strict=True):
         specials = [v for _, v in group if not math.isfinite(v)]
         if not specials:
             assert (value is None) == (not group)
@@ -322,8 +322,8 @@ def test_the_sketch_keeps_its_error_bound(n: int, precision: int) -> None:
     times = np.zeros(N * n, np.int64)
     partials = of.create(Rows(values, times, np.repeat(np.arange(N, dtype=np.int64), n), N))
     error = 1.04 / math.sqrt(2**precision)
-    for found in finished(of, merge(of, [partials, partials])):
-        assert abs(found - n) <= 5 * error * n + 0.5
+    for actual in finished(of, merge(of, [partials, partials])):
+        assert abs(actual - n) <= 5 * error * n + 0.5
 
 
 @given(rows=rows_of(st.text(max_size=2), 60), cut=st.integers(0, 60))
@@ -430,9 +430,9 @@ def test_numbers_that_are_not_finite_bring_no_warning(window: str, trigger: kv.T
     kinds = (kv.variance, kv.stddev, kv.sum, kv.avg, kv.percentile, kv.min, kv.max, kv.count_distinct)
     driver = Driver(windows[window]().agg(*(kind("x") for kind in kinds)))
     rng = np.random.default_rng(1)
-    found = []
+    actual = []
     for start in range(0, 300, 60):
         picks = [pool[i] for i in rng.integers(len(pool), size=60)]
-        found += driver.send([{"k": i % 7, "at": start + i, "x": x} for i, x in enumerate(picks)]).results.to_pylist()
-    found += driver.close().results.to_pylist()
-    assert any(row["variance_x"] is not None and math.isnan(row["variance_x"]) for row in found)
+        actual += driver.send([{"k": i % 7, "at": start + i, "x": x} for i, x in enumerate(picks)]).results.to_pylist()
+    actual += driver.close().results.to_pylist()
+    assert any(row["variance_x"] is not None and math.isnan(row["variance_x"]) for row in actual)

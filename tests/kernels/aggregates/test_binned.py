@@ -36,10 +36,10 @@ def of_rank(values: list[float], rank: float) -> float:
     return next(v for n, v in enumerate(ordered, 1) if n / len(values) >= rank)
 
 
-def near(found: float, wanted: float, error: float) -> bool:
+def near(actual: float, wanted: float, error: float) -> bool:
     if not math.isfinite(wanted) or abs(wanted) < TINY:
-        return (math.isnan(found) and math.isnan(wanted)) or found == (0.0 if abs(wanted) < TINY else wanted)
-    return abs(Fraction(found) - Fraction(wanted)) <= Fraction(error) * abs(Fraction(wanted)) * (1 + Fraction(1, 10**12))
+        return (math.isnan(actual) and math.isnan(wanted)) or actual == (0.0 if abs(wanted) < TINY else wanted)
+    return abs(Fraction(actual) - Fraction(wanted)) <= Fraction(error) * abs(Fraction(wanted)) * (1 + Fraction(1, 10**12))
 
 
 def partials(kernel: AggKernel, groups: list[list[Any]], type_: pa.DataType) -> list[pa.Array]:
@@ -60,12 +60,12 @@ GROUPS = st.lists(st.lists(DOUBLES | st.none(), max_size=30), min_size=1, max_si
 @given(groups=GROUPS, ranks=st.lists(RANKS, min_size=1, max_size=3), error=ERRORS)
 def test_the_error_is_the_one_stated(groups: list[list[float | None]], ranks: list[float], error: float) -> None:
     kernel = kernel_for(kv.approx_percentile("x", ranks, error), pa.float64())
-    for found, group in zip(kernel.finish(partials(kernel, groups, pa.float64())).to_pylist(), groups, strict=True):
+    for actual, group in zip(kernel.finish(partials(kernel, groups, pa.float64())).to_pylist(), groups, strict=True):
         values = [v for v in group if v is not None]
         if not values:
-            assert found is None
+            assert actual is None
             continue
-        for value, rank in zip(found, ranks, strict=True):
+        for value, rank in zip(actual, ranks, strict=True):
             assert near(value, of_rank(values, rank), error), (value, of_rank(values, rank))
 
 
@@ -77,16 +77,16 @@ def test_merged_parts_are_the_whole_to_the_last_bit(
         kernel = kernel_for(call, pa.float64())
         ends = [0, *sorted(cuts), 30]
         parts = [partials(kernel, [g[a:b] for g in groups], pa.float64()) for a, b in itertools.pairwise(ends)]
-        found = merged(kernel, parts[::-1] if turned else parts)
-        assert [p.to_pylist() for p in found] == [p.to_pylist() for p in partials(kernel, groups, pa.float64())]
+        actual = merged(kernel, parts[::-1] if turned else parts)
+        assert [p.to_pylist() for p in actual] == [p.to_pylist() for p in partials(kernel, groups, pa.float64())]
 
 
 @given(rank=st.integers(0, 100), n=st.integers(1, 300))
 def test_a_rank_is_not_rounded_past_its_value(rank: int, n: int) -> None:
     """0.07 * 100 is 7.000000000000001, and yet the seventh of hundred values is meant."""
     kernel = kernel_for(kv.approx_percentile("x", rank / 100, 0.0001), pa.int64())
-    (found,) = kernel.finish(partials(kernel, [list(range(1, n + 1))], pa.int64())).to_pylist()
-    assert round(found) == max(1, math.ceil(Fraction(rank, 100) * n))
+    (actual,) = kernel.finish(partials(kernel, [list(range(1, n + 1))], pa.int64())).to_pylist()
+    assert round(actual) == max(1, math.ceil(Fraction(rank, 100) * n))
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_a_rank_is_not_rounded_past_its_value(rank: int, n: int) -> None:
 )
 def test_every_kind_of_number_is_taken(type_: pa.DataType, value: Any) -> None:
     quantile, counted = kernel_for(kv.approx_percentile("x", 1), type_), kernel_for(kv.histogram("x", [-1e30, 0]), type_)
-    (found,) = quantile.finish(partials(quantile, [[value, None, value]], type_)).to_pylist()
-    assert near(found, float(value), 0.01)
+    (actual,) = quantile.finish(partials(quantile, [[value, None, value]], type_)).to_pylist()
+    assert near(actual, float(value), 0.01)
     assert counted.finish(partials(counted, [[value, None, value]], type_)).to_pylist() == [
         [0, 2 * (value < 0), 2 * (value > 0)]
     ]

@@ -86,8 +86,8 @@ def partials_of(call: Any, rows: list[Row]) -> list[pa.Array]:
 
 def merged(call: Any, parts: list[list[pa.Array]]) -> list[pa.Array]:
     columns = [pa.concat_arrays(list(column)) for column in zip(*parts, strict=True)]
-    found: list[pa.Array] = kernel_for(call, pa.float64()).merge(columns, np.tile(np.arange(N), len(parts)), N)
-    return found
+    actual: list[pa.Array] = kernel_for(call, pa.float64()).merge(columns, np.tile(np.arange(N), len(parts)), N)
+    return actual
 
 
 KNOWN = {"sum": (kv.sum("x"), plain_sum), "avg": (kv.avg("x"), plain_avg), "variance": (kv.variance("x"), plain_variance)}
@@ -101,7 +101,7 @@ KNOWN = {"sum": (kv.sum("x"), plain_sum), "avg": (kv.avg("x"), plain_avg), "vari
 @example(rows=[(0, -0.0), (0, -0.0)], data=None)
 def test_any_grouping_gives_the_nearest_double(call: Any, plain: Any, rows: list[Row], data: st.DataObject | None) -> None:
     """The kept partials are equal too: so what is withdrawn is what was given."""
-    wanted = [plain([v for g, v in rows if g == at and v is not None]) for at in range(N)]
+    wanted = [plain([v for g, v in rows if g == i and v is not None]) for i in range(N)]
     whole = partials_of(call, rows)
     if data is not None:
         rows = data.draw(st.permutations(rows))
@@ -111,10 +111,10 @@ def test_any_grouping_gives_the_nearest_double(call: Any, plain: Any, rows: list
     parts = [partials_of(call, rows[a:b]) for a, b in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
     middle = len(parts) // 2
     nested = merged(call, [merged(call, part) for part in (parts[:middle], parts[middle:]) if part])
-    for found in (whole, merged(call, parts), nested):
-        result = kernel_for(call, pa.float64()).finish(found).to_pylist()
+    for actual in (whole, merged(call, parts), nested):
+        result = kernel_for(call, pa.float64()).finish(actual).to_pylist()
         assert all(map(same, result, wanted)), (result, wanted)
-        assert repr([c.to_pylist() for c in found]) == repr([c.to_pylist() for c in whole])
+        assert repr([c.to_pylist() for c in actual]) == repr([c.to_pylist() for c in whole])
 
 
 @given(values=st.lists(SPECIAL, min_size=1, max_size=30), data=st.data())
@@ -123,9 +123,9 @@ def test_ranges_are_summed_as_their_rows_alone(values: list[float], data: st.Dat
     bounds = st.tuples(st.integers(0, len(values)), st.integers(0, len(values))).map(sorted)
     ranges = sorted(data.draw(st.lists(bounds, min_size=1, max_size=8)))
     low, high = (np.array([r[side] for r in ranges], np.int64) for side in (0, 1))
-    found = exact_sums(Addends([np.array(values)]), ByRange(low, high, len(values)), 2).terms[0].tolist()
+    actual = exact_sums(Addends([np.array(values)]), ByRange(low, high, len(values)), 2).terms[0].tolist()
     wanted = [plain_sum(values[a:b]) or 0.0 for a, b in ranges]
-    assert all(map(same, found, wanted)), (found, wanted)
+    assert all(map(same, actual, wanted)), (actual, wanted)
 
 
 @given(groups=st.lists(st.lists(st.one_of(st.none(), SPECIAL), min_size=1, max_size=12), min_size=1, max_size=4))
@@ -135,9 +135,9 @@ def test_running_sums_are_those_of_every_prefix(groups: list[list[float | None]]
     for call, plain in KNOWN.values():
         kernel = kernel_for(call, pa.float64())
         alone = created(kernel, pa.array(values, pa.float64()), np.arange(len(values)), len(values))
-        found = kernel.finish(kernel.prefixes(alone, ids)).to_pylist()
+        actual = kernel.finish(kernel.prefixes(alone, ids)).to_pylist()
         wanted = [plain([v for v in g[: i + 1] if v is not None]) for g in groups for i in range(len(g))]
-        assert all(map(same, found, wanted)), (found, wanted)
+        assert all(map(same, actual, wanted)), (actual, wanted)
 
 
 @pytest.mark.parametrize("spread", ["cents", "lognormal", "decades", "any", "one group"])
@@ -162,8 +162,8 @@ def test_many_rows_and_groups(spread: str) -> None:
     shuffled = rng.permutation(n)
     parts = [create(part) for part in np.array_split(shuffled, 3)]
     columns = [pa.concat_arrays(list(c)) for c in zip(*parts, strict=True)]
-    for found in (create(np.arange(n)), create(shuffled), kernel.merge(columns, np.tile(np.arange(groups), 3), groups)):
-        assert kernel.finish(found).to_pylist() == wanted
+    for actual in (create(np.arange(n)), create(shuffled), kernel.merge(columns, np.tile(np.arange(groups), 3), groups)):
+        assert kernel.finish(actual).to_pylist() == wanted
     ends = np.append(np.flatnonzero(np.diff(np.sort(ids))) + 1, n)
     order = np.argsort(ids, kind="stable")
     ranged = exact_sums(Addends([values[order]]), ByRange(np.append(0, ends[:-1]), ends, n), 2)
@@ -179,16 +179,16 @@ def test_the_variance_of_epoch_microseconds(type_: pa.DataType, start: int, offs
     kernel = kernel_for(kv.variance("x"), type_)
     parts = [created(kernel, pa.array(part, type_), [0] * len(part), 1) for part in (values[:cut], values[cut:])]
     columns = [pa.concat_arrays(list(c)) for c in zip(*parts, strict=True)]
-    found = kernel.finish(kernel.merge(columns, np.zeros(2, np.int64), 1)).to_pylist()
-    assert found == [plain_variance([float(o) for o in offsets])]
-    assert found[0] == pytest.approx(statistics.variance(offsets), rel=1e-15)
+    actual = kernel.finish(kernel.merge(columns, np.zeros(2, np.int64), 1)).to_pylist()
+    assert actual == [plain_variance([float(o) for o in offsets])]
+    assert actual[0] == pytest.approx(statistics.variance(offsets), rel=1e-15)
 
 
 def test_the_variance_of_long_integers_is_theirs() -> None:
     values = [2**63 - 1, 2**63 - 5, -(2**63), 2**60 + 1]
     kernel = kernel_for(kv.variance("x"), pa.int64())
-    found = kernel.finish(created(kernel, pa.array(values), [0] * 4, 1))[0].as_py()
-    assert found == pytest.approx(float(statistics.variance(map(Fraction, values))), rel=1e-15)
+    actual = kernel.finish(created(kernel, pa.array(values), [0] * 4, 1))[0].as_py()
+    assert actual == pytest.approx(float(statistics.variance(map(Fraction, values))), rel=1e-15)
     near = [2**63 - 1, 2**63 - 2, 2**63 - 3]  # one double for all three
     assert kernel.finish(created(kernel, pa.array(near), [0] * 3, 1)).to_pylist() == [1.0]
 
@@ -248,5 +248,5 @@ def test_of_two_zeros_it_does_not_show_which_came_first(call: Any, type_: pa.Dat
         alone = created(kernel, pa.array(values, type_), np.arange(len(values)), len(values))
         whole = created(kernel, pa.array(values, type_), [0] * len(values), 1)
         prefixes = kernel.prefixes(alone, np.zeros(len(values), np.int64))
-        for found in (whole, kernel.merge(alone, np.zeros(len(values), np.int64), 1), prefixes):
-            assert {repr(v) for v in kernel.finish(found).to_pylist()} == {"0.0"}
+        for actual in (whole, kernel.merge(alone, np.zeros(len(values), np.int64), 1), prefixes):
+            assert {repr(v) for v in kernel.finish(actual).to_pylist()} == {"0.0"}

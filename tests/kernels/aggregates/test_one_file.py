@@ -40,9 +40,9 @@ class Xor(AggKernel):
         return self.merge([rows.values], rows.ids, rows.n)
 
     def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
-        found = np.zeros(n, np.int64)
-        np.bitwise_xor.at(found, ids, numbers(partials[0]))
-        return [pa.array(found)]
+        actual = np.zeros(n, np.int64)
+        np.bitwise_xor.at(actual, ids, numbers(partials[0]))
+        return [pa.array(actual)]
 
     def finish(self, partials: list[pa.Array]) -> pa.Array:
         return partials[0]
@@ -70,11 +70,11 @@ def xor(monkeypatch: pytest.MonkeyPatch) -> AggCall:
 def sent(stream: Any) -> list[dict[str, Any]]:
     """The results over the rows in three batches."""
     driver = Driver(stream)
-    found: list[dict[str, Any]] = []
+    actual: list[dict[str, Any]] = []
     for some in (slice(0, 3), slice(3, 6), slice(6, None)):
-        found += driver.send(pa.table({"at": TIMES[some], "n": VALUES[some]})).results.to_pylist()
-    found += driver.close().results.to_pylist()
-    return found
+        actual += driver.send(pa.table({"at": TIMES[some], "n": VALUES[some]})).results.to_pylist()
+    actual += driver.close().results.to_pylist()
+    return actual
 
 
 def within(start: int, end: int) -> int:
@@ -94,10 +94,10 @@ def test_it_runs_in_every_kind_of_window(kind: str, xor: AggCall) -> None:
         "look-back": lambda: keyed.lookback_window(9),
         "distinct": lambda: keyed.windowed_by(SlidingWindows.of(9).grace(100)),
     }
-    found = sent(windows[kind]().agg(xor))
-    assert found
+    actual = sent(windows[kind]().agg(xor))
+    assert actual
     closed = kind in ("look-back", "distinct")
-    assert [r["x"] for r in found] == [within(r["window_start"], r["window_end"] + closed) for r in found]
+    assert [r["x"] for r in actual] == [within(r["window_start"], r["window_end"] + closed) for r in actual]
 
 
 @pytest.mark.parametrize("kind", ["tumbling", "session", "count"])
@@ -109,10 +109,10 @@ def test_it_runs_with_triggers_that_count(kind: str, n: int, xor: AggCall) -> No
         "session": lambda: keyed.session_window(99),
         "count": lambda: keyed.count_window(100),
     }
-    found = sent(windows[kind]().trigger(Trigger.on_count(n)).emit("updates").agg(xor))
+    actual = sent(windows[kind]().trigger(Trigger.on_count(n)).emit("updates").agg(xor))
     early = [plain(VALUES[:i]) for i in range(n, len(VALUES) + 1, n)]
-    assert [r["x"] for r in found] == [*early, plain(VALUES)][: len(found)]
-    assert len(found) >= len(early)
+    assert [r["x"] for r in actual] == [*early, plain(VALUES)][: len(actual)]
+    assert len(actual) >= len(early)
 
 
 def calls_there_are(of: type[AggCall] = AggCall) -> list[type[AggCall]]:
@@ -145,10 +145,10 @@ def test_bits_have_the_type_of_the_numbers(type_: str) -> None:
     ]
     driver.send(rows[:4])
     driver.send(rows[4:])
-    found = driver.close().results
-    named = {row["k"]: (row["every"], row["any"], row["odd"]) for row in found.to_pylist()}
+    actual = driver.close().results
+    named = {row["k"]: (row["every"], row["any"], row["odd"]) for row in actual.to_pylist()}
     assert named == {"a": (0, -1, -1), "b": (None, None, None), "c": (4, 7, 4)}
-    assert {found.schema.field(name).type for name in ("every", "any", "odd")} == {driver._spec.row_schema.field("n").type}
+    assert {actual.schema.field(name).type for name in ("every", "any", "odd")} == {driver._spec.row_schema.field("n").type}
 
 
 @pytest.mark.parametrize("type_", ["double", "decimal(5, 2)", "string", "boolean", "date"])

@@ -62,15 +62,15 @@ def order(value: Any) -> Any:
 
 def ranked(rows: list[dict[str, Any]], by: str, *, largest: bool) -> list[dict[str, Any]]:
     """Rows one by one: the first that no other is before, again and again; of equal ones the first listed."""
-    left, found = [r for r in rows if r[by] is not None], []
+    left, actual = [r for r in rows if r[by] is not None], []
     while left:
         best = left[0]
         for row in left[1:]:
             if (order(row[by]) > order(best[by])) if largest else (order(row[by]) < order(best[by])):
                 best = row
-        at = next(i for i, row in enumerate(left) if row is best)
-        found.append(left.pop(at))
-    return found + [r for r in rows if r[by] is None]
+        index = next(i for i, row in enumerate(left) if row is best)
+        actual.append(left.pop(index))
+    return actual + [r for r in rows if r[by] is None]
 
 
 def fields(rows: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
@@ -78,8 +78,8 @@ def fields(rows: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
 
 
 def value_by(rows: list[dict[str, Any]], value: str, by: str, *, largest: bool) -> Any:
-    found = ranked([r for r in rows if r[by] is not None], by, largest=largest)
-    return found[0][value] if found else None
+    actual = ranked([r for r in rows if r[by] is not None], by, largest=largest)
+    return actual[0][value] if actual else None
 
 
 def mode(values: list[Any]) -> Any:

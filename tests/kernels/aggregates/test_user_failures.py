@@ -126,7 +126,7 @@ def test_a_failing_merge_of_long_ranges_names_the_key(window: str) -> None:
         driver.close()
 
 
-def test_times_and_several_keys_are_told_as_they_are() -> None:
+def test_times_and_several_keys_are_reported_as_they_are() -> None:
     keyed = stream_of("user string, n int, at timestamp, v bigint").watermark("at", 0).key_by("user", "n")
     driver = Driver(keyed.tumbling_window(10_000).agg(faulty("add")))
     with pytest.raises(OperatorError, match=r"user=None, n=7 in the window 1970-01-01T00:00:10\+00:00 to .*:20\+00:00 "):
@@ -137,7 +137,7 @@ def test_times_and_several_keys_are_told_as_they_are() -> None:
         everything.close()
 
 
-def test_no_secret_is_told() -> None:
+def test_no_secret_is_reported() -> None:
     stream = stream_of("api_key string, n_token bigint, password bigint, at bigint").watermark("at", 0)
     keyed = stream.key_by("api_key", "n_token")
     for step in ("add", "merge", "finish"):
@@ -217,16 +217,16 @@ def failing(problem: BaseException) -> dict[str, tuple[Callable[[], Any], str]]:
 
 @pytest.mark.parametrize("place", ["map", "late", "panes", "aggregate"])
 @pytest.mark.parametrize("kind", PROBLEMS)
-def test_whatever_is_raised_is_told(kind: str, place: str) -> None:
+def test_whatever_is_raised_is_reported(kind: str, place: str) -> None:
     problem, said = PROBLEMS[kind]
     plan, named = failing(problem)[place]
     driver = Driver(plan())
     with pytest.raises(OperatorError) as caught:
         driver.send([row("a", 1, BAD), row("a", 30)])
         driver.send([row("a", 2)])
-    found = str(caught.value)
-    assert said in found and named in found and len(found.encode()) < 3_500
-    assert driver.operator in found
+    actual = str(caught.value)
+    assert said in actual and named in actual and len(actual.encode()) < 3_500
+    assert driver.operator in actual
 
 
 def test_control_c_stays_what_it_is() -> None:

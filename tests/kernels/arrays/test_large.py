@@ -42,13 +42,13 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_values_in_parts_are_those_that_arrow_takes(texts: list[list[str | None]], data: st.DataObject) -> None:
     column = pa.chunked_array([pa.array(part, pa.string()) for part in texts], pa.string())
     place = st.none() if not len(column) else st.one_of(st.none(), st.integers(0, len(column) - 1))
-    at = pa.array(data.draw(st.lists(place, max_size=12)), data.draw(st.sampled_from([pa.int64(), pa.uint64()])))
+    moment = pa.array(data.draw(st.lists(place, max_size=12)), data.draw(st.sampled_from([pa.int64(), pa.uint64()])))
     values = column.to_pylist()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(picking, "PART_BYTES", data.draw(st.integers(1, 64)))
-        found = in_parts(column, at)
-    assert found.type == pa.string()
-    assert found.to_pylist() == [None if n is None else values[n] for n in at.to_pylist()]
+        actual = in_parts(column, moment)
+    assert actual.type == pa.string()
+    assert actual.to_pylist() == [None if n is None else values[n] for n in moment.to_pylist()]
 
 
 def test_a_table_whose_texts_arrow_cannot_join_is_picked_from() -> None:
@@ -56,9 +56,9 @@ def test_a_table_whose_texts_arrow_cannot_join_is_picked_from() -> None:
     table = pa.concat_tables([part, part, part])  # 3 GB of text, in the memory of one
     with pytest.raises(pa.ArrowInvalid):
         table.take(pa.array([0, 2_999]))
-    found = pick(table, np.array([2_999, 0, 1_500]))
-    assert found["n"].to_pylist() == [999, 0, 500]
-    assert [len(text) for text in found["text"].to_pylist()] == [1_000_000] * 3
+    actual = pick(table, np.array([2_999, 0, 1_500]))
+    assert actual["n"].to_pylist() == [999, 0, 500]
+    assert [len(text) for text in actual["text"].to_pylist()] == [1_000_000] * 3
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.integers(1, 200))
@@ -82,8 +82,8 @@ def test_parts_are_whole_groups_in_their_order(drawn: list[int], part_bytes: int
 
 
 def test_columns_made_in_parts_are_put_together() -> None:
-    found = joined([[pa.array([1]), pa.chunked_array([["a"]])], [pa.array([2]), pa.array(["b"])]])
-    assert [column.to_pylist() for column in found] == [[1, 2], ["a", "b"]]
+    actual = joined([[pa.array([1]), pa.chunked_array([["a"]])], [pa.array([2]), pa.array(["b"])]])
+    assert [column.to_pylist() for column in actual] == [[1, 2], ["a", "b"]]
 
 
 @given(TEXTS)
@@ -122,8 +122,8 @@ SCHEMA = pa.schema([("user", pa.int64()), ("at", pa.timestamp("us")), ("text", p
 def test_a_batch_of_more_than_two_gibibytes_of_text(window: str) -> None:
     rows, each = 30_000, 75_000  # 2.25 GB, more than one array holds
     texts = pa.array(["x" * each]).take(pa.array(np.zeros(rows // 3, np.int64)))
-    at = pa.array(1_700_000_000_000_000 + np.arange(rows)).cast(pa.timestamp("us"))
-    batch = pa.table({"user": np.arange(rows), "at": at, "text": pa.chunked_array([texts] * 3)}, schema=SCHEMA)
+    i = pa.array(1_700_000_000_000_000 + np.arange(rows)).cast(pa.timestamp("us"))
+    batch = pa.table({"user": np.arange(rows), "at": i, "text": pa.chunked_array([texts] * 3)}, schema=SCHEMA)
     stream = stream_of(SCHEMA)
     timed = stream.watermark("at", "5 seconds")
     keyed = timed.key_by("user")
@@ -154,8 +154,8 @@ def test_slices_are_all_rows_in_their_order(texts: list[str], part_bytes: int) -
 @pytest.mark.slow
 def test_a_list_of_three_gigabytes_is_an_error_that_names_it() -> None:
     texts = pa.array(["x" * 100_000]).take(pa.array(np.zeros(10_000, np.int64)))
-    at = pa.array(1_700_000_000_000_000 + np.arange(30_000)).cast(pa.timestamp("us"))
-    batch = pa.table({"user": np.arange(30_000), "at": at, "text": pa.chunked_array([texts] * 3)}, schema=SCHEMA)
+    i = pa.array(1_700_000_000_000_000 + np.arange(30_000)).cast(pa.timestamp("us"))
+    batch = pa.table({"user": np.arange(30_000), "at": i, "text": pa.chunked_array([texts] * 3)}, schema=SCHEMA)
     driver = Driver(stream_of(SCHEMA).watermark("at", 0).tumbling_window("1 hour").agg(collect_list("text")))
     with pytest.raises(OperatorError, match="'collect_list_text' of one window is too long"):
         driver.send(batch)

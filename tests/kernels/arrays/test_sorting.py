@@ -31,10 +31,10 @@ def test_orders_are_those_of_numpy(spread: str, n: int, seed: int) -> None:
     assert pair_order(major, minor).tolist() == np.lexsort((minor, major)).tolist()
     assert sorted_unique(repeated).tolist() == sorted(set(major.tolist()))
     known, first, ids = np.unique(repeated, return_index=True, return_inverse=True)
-    assert [found.tolist() for found in numbered(repeated)] == [ids.tolist(), first.tolist()]
+    assert [actual.tolist() for actual in numbered(repeated)] == [ids.tolist(), first.tolist()]
     close = close_ranks(repeated)
     assert (close is not None) == (len(repeated) >= 64 and int(repeated.max()) - int(repeated.min()) < 4 * len(repeated))
-    assert close is None or [found.tolist() for found in close] == [ids.tolist(), known.tolist()]
+    assert close is None or [actual.tolist() for actual in close] == [ids.tolist(), known.tolist()]
 
 
 @pytest.mark.parametrize("spread", SPREADS)

@@ -70,18 +70,20 @@ class Model:
             if start + self.query.size > len(held)
         ]
         for start, key in open_ if self.query.on_time else []:
-            told = self.told.get((key, start), (0, 0))[0]
-            if told < len(self.rows[key]) - start or (self.query.emit == "updates" and self.query.accumulation != "discarding"):
+            stated = self.told.get((key, start), (0, 0))[0]
+            if stated < len(self.rows[key]) - start or (
+                self.query.emit == "updates" and self.query.accumulation != "discarding"
+            ):
                 self.fire(key, start, "final")
 
     def fire(self, key: str | None, start: int, pane: str) -> None:
-        told, index = self.told.get((key, start), (0, 0))
+        stated, index = self.told.get((key, start), (0, 0))
         held = self.rows[key][start : start + self.query.size]
         discarding = self.query.accumulation == "discarding"
-        again = told > 0 and self.query.emit == "retractions" and not discarding
+        again = stated > 0 and self.query.emit == "retractions" and not discarding
         if again:
-            self.lines.append(("-U", pane, index, key, start, tuple(held[:told])))
-        self.lines.append(("+U" if again else "+I", pane, index, key, start, tuple(held[told if discarding else 0 :])))
+            self.lines.append(("-U", pane, index, key, start, tuple(held[:stated])))
+        self.lines.append(("+U" if again else "+I", pane, index, key, start, tuple(held[stated if discarding else 0 :])))
         self.told[key, start] = (len(held), index + 1)
 
 
@@ -129,7 +131,7 @@ def test_every_row_writes_what_it_would_alone(query: Query, rows: list[Row], cut
     assert Counter(seen[-1]) == Counter(model.lines[before:])
 
 
-def test_a_full_window_is_told_once() -> None:
+def test_a_full_window_is_reported_once() -> None:
     """::
 
     size 3, every row   0 1 2
@@ -155,7 +157,7 @@ def test_count_windows_do_not_fire_by_the_clock() -> None:
         keyed.count_window(3).agg(kv.count())
 
 
-def test_a_key_that_expired_is_numbered_anew() -> None:
+def test_a_key_that_expired_is_numbered_again() -> None:
     keyed = stream_of("key string, at bigint").watermark("at", 0).key_by("key").emit("retractions")
     keyed = keyed.trigger(kv.Trigger.on_count(2))
     driver = Driver(keyed.with_state_ttl(kv.StateTtlConfig(10)).count_window(5).agg(kv.count()))

@@ -66,8 +66,8 @@ def test_expiry_costs_what_expires(spread: int) -> None:
     driver.send(pa.table({"id": range(n), "at": [i * spread // n for i in range(n)]}))
     written = store.rows_written
     assert written == n
-    for at in range(1_000, 2_000 + spread, 25):
-        driver.send([{"id": -at, "at": at}])
+    for index in range(1_000, 2_000 + spread, 25):
+        driver.send([{"id": -index, "at": index}])
     left = driver._stages[0].open_rows
     assert left <= 3 * (1_000 // 25 + 1), "what is over has left, but for less than half of a run"
     assert store.rows_written - written <= n + 4_000, "a run is halved now and then, never rewritten for a few rows"

@@ -79,8 +79,8 @@ def test_batching_makes_no_difference_under_the_same_watermarks(
     (batch,) = numbered([rows])
     whole, parts = (Driver(timed(1_000).drop_duplicates("key", within=within)) for _ in range(2))
     once = whole.send(sent(batch)).results
-    found = [parts.send(sent(batch[at : at + cut])).results for at in range(0, len(batch), cut)]
-    assert pa.concat_tables(found).equals(once)
+    actual = [parts.send(sent(batch[i : i + cut])).results for i in range(0, len(batch), cut)]
+    assert pa.concat_tables(actual).equals(once)
 
 
 @given(batches=BATCHES, within=st.integers(1, 40), lag=st.integers(0, 15))
@@ -98,8 +98,8 @@ def test_equal_are_nulls_nans_and_both_zeros_and_rows_come_out_as_they_came() ->
     nan = float("nan")
     driver = Driver(timed(schema="x double, at bigint").key_by("x").drop_duplicates(within=100))
     rows = [{"x": x, "at": 0} for x in (-0.0, 0.0, nan, -nan, None, None, 1.0)]
-    found = driver.send(rows).results["x"].to_pylist()
-    assert math.copysign(1, found[0]) == -1 and math.isnan(found[1]) and found[2:] == [None, 1.0]
+    actual = driver.send(rows).results["x"].to_pylist()
+    assert math.copysign(1, actual[0]) == -1 and math.isnan(actual[1]) and actual[2:] == [None, 1.0]
     assert driver.send(rows).results.num_rows == 0
     assert driver.counters["duplicates"] == 10
 
@@ -139,11 +139,11 @@ def test_identity_is_columns_or_keys_or_the_whole_row() -> None:
 
 def test_handlers_get_duplicates_on_request_only() -> None:
     rows = [{"id": 1, "key": "a", "at": 0}, {"id": 2, "key": "a", "at": 0}]
-    for duplicates, told in (("count", {}), ("side_output", {"duplicate": 1})):
+    for duplicates, stated in (("count", {}), ("side_output", {"duplicate": 1})):
         handler = kv.CountingLateEventHandler()
         stream = timed().drop_duplicates("key", within=1, duplicates=duplicates).with_late_event_handler(handler)
         Driver(stream).send(rows)
-        assert dict(handler.by_reason) == told
+        assert dict(handler.by_reason) == stated
     by_key = kv.CountByKeyLateEventHandler()
     Driver(timed().drop_duplicates("key", within=1, duplicates="side_output").with_late_event_handler(by_key)).send(rows)
     assert dict(by_key.by_key) == {("a",): 1}
@@ -155,8 +155,8 @@ def test_null_keys_can_go_aside_and_idle_identities_can_be_forgotten() -> None:
     assert out.results.num_rows == 0 and out.late["reason"].to_pylist() == ["null_key"]
     stream = timed(1_000).with_state_ttl(kv.StateTtlConfig(100)).drop_duplicates("key", within=10_000)
     driver = Driver(stream)
-    for at, passes in ((0, True), (5_000, False), (20_000, True)):
-        assert driver.send([{"id": 1, "key": "a", "at": at}]).results.num_rows == passes
+    for moment, passes in ((0, True), (5_000, False), (20_000, True)):
+        assert driver.send([{"id": 1, "key": "a", "at": moment}]).results.num_rows == passes
     driver = Driver(stream)
     driver.send([{"id": 1, "key": "a", "at": 0}])
     driver.send([{"id": 2, "key": "b", "at": 2_000}])
@@ -165,7 +165,7 @@ def test_null_keys_can_go_aside_and_idle_identities_can_be_forgotten() -> None:
     assert driver.counters["ttl_dropped"] == 1
 
 
-def test_hashes_that_collide_are_told_apart_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hashes_that_collide_are_distinguished_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dedup, "key_hashes", lambda _, n: np.zeros(n, np.int64))
     driver = Driver(timed().drop_duplicates("id", within=10))
     rows = [{"id": i % 7, "key": "a", "at": 0} for i in range(20)]
@@ -225,8 +225,8 @@ def test_results_of_windows_can_be_deduplicated_and_rows_that_passed_windowed() 
     rows = [{"id": 1, "key": k, "at": t} for k, t in (("a", 1), ("b", 2), ("a", 12), ("b", 30), ("a", 200))]
     counted = timed().key_by("key").tumbling_window(10).agg(kv.count())
     once = Driver(counted.drop_duplicates("key", within=100))
-    found = once.send(rows).results.to_pylist() + once.close().results.to_pylist()
-    assert [(r["key"], r["window_start"]) for r in found] == [("a", 0), ("b", 0), ("a", 200)]
+    actual = once.send(rows).results.to_pylist() + once.close().results.to_pylist()
+    assert [(r["key"], r["window_start"]) for r in actual] == [("a", 0), ("b", 0), ("a", 200)]
     again = Driver(counted.drop_duplicates("key", within=100).tumbling_window(50).agg(kv.sum("count").alias("n")))
-    found = again.send(rows).results.to_pylist() + again.close().results.to_pylist()
-    assert [(r["window_start"], r["n"]) for r in found] == [(0, 2), (200, 1)]
+    actual = again.send(rows).results.to_pylist() + again.close().results.to_pylist()
+    assert [(r["window_start"], r["n"]) for r in actual] == [(0, 2), (200, 1)]

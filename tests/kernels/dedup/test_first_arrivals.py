@@ -41,8 +41,8 @@ def test_as_a_walk_row_by_row(
     known = spread(held, within)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tested, "ROUNDS", rounds)
-        found = first_arrivals(*arrays(rows), *arrays(known), within)
-    assert found.tolist() == walked(rows, known, within)
+        actual = first_arrivals(*arrays(rows), *arrays(known), within)
+    assert actual.tolist() == walked(rows, known, within)
 
 
 def test_times_at_the_ends_of_the_calendar() -> None:

@@ -32,7 +32,7 @@ class Rule(kv.WindowTrigger):
     def fires(self, windows: kv.OpenWindows) -> Any:
         lengths = np.array([len(str(key or "")) for key in windows.keys.column(0).to_pylist()])
         watermark = 0 if windows.watermark is None else windows.watermark // MS
-        told: tuple[Any, ...] = (
+        given: tuple[Any, ...] = (
             windows.start // MS,
             windows.end // MS,
             windows.rows,
@@ -40,14 +40,14 @@ class Rule(kv.WindowTrigger):
             windows.firings,
             windows.newest // MS,
         )
-        total: Any = sum(f * column for f, column in zip(self.factors, (*told, lengths, watermark), strict=True))
+        total: Any = sum(f * column for f, column in zip(self.factors, (*given, lengths, watermark), strict=True))
         return total % self.modulus < self.below
 
     def plain(self, facts: ref.Facts) -> bool:
         """The same of one window."""
         watermark = 0 if facts.watermark == -float("inf") else int(facts.watermark)
-        told = (facts.start, facts.end, facts.rows, facts.new_rows, facts.firings, facts.newest, len(str(facts.key or "")))
-        return sum(f * n for f, n in zip(self.factors, (*told, watermark), strict=True)) % self.modulus < self.below
+        given = (facts.start, facts.end, facts.rows, facts.new_rows, facts.firings, facts.newest, len(str(facts.key or "")))
+        return sum(f * n for f, n in zip(self.factors, (*given, watermark), strict=True)) % self.modulus < self.below
 
 
 def asked_of(trigger: kv.Trigger) -> Callable[[ref.Facts], bool] | None:

@@ -57,7 +57,7 @@ def test_a_restart_changes_nothing_of_sessions(
 
 
 @given(fixed.queries, triggers, fixed.steps)
-def test_fixed_windows_with_new_rows_are_asked_when_the_clock_says_so(
+def test_fixed_windows_with_new_rows_are_evaluated_when_the_clock_says_so(
     query: fixed.Query, trigger: kv.Trigger, steps: list[ref.Step]
 ) -> None:
     query = replace(query, trigger=by_the_clock(trigger))
@@ -66,7 +66,7 @@ def test_fixed_windows_with_new_rows_are_asked_when_the_clock_says_so(
 
 
 @given(sessions.queries, triggers, sessions.given_steps)
-def test_sessions_with_new_rows_are_asked_when_the_clock_says_so(
+def test_sessions_with_new_rows_are_evaluated_when_the_clock_says_so(
     query: sessions.Query, trigger: kv.Trigger, steps: list[ref.Step]
 ) -> None:
     query = replace(query, trigger=by_the_clock(trigger))
@@ -130,7 +130,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("accumulation", ["accumulating", "discarding"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_told_outlives_many_batches_and_restarts(kind: str, accumulation: Any) -> None:
+def test_what_is_reported_outlives_many_batches_and_restarts(kind: str, accumulation: Any) -> None:
     """Times go back, so that the newest is of the first batch: state is merged and rewritten many times after it."""
     trigger = Noting()
     keyed = stream_of("user string, at bigint").watermark("at", 100_000).key_by("user").trigger(kv.Trigger.when(trigger))
@@ -154,41 +154,41 @@ def test_what_is_told_outlives_many_batches_and_restarts(kind: str, accumulation
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_clock_asks_about_windows_with_new_rows_also_without_rows(kind: str) -> None:
+def test_the_clock_checks_about_windows_with_new_rows_also_without_rows(kind: str) -> None:
     trigger, clock = Noting(ask_every="10 s"), ManualClock()
     keyed = stream_of("user string, at bigint").watermark("at", 100_000).key_by("user").trigger(kv.Trigger.when(trigger))
     driver = Driver(KINDS[kind](keyed).agg(kv.count()), clock=clock)
 
-    def asked() -> list[tuple[str, int, int]]:
-        found = [(t["user"], t["rows"], t["now"] // 1_000_000) for t in trigger.told]
+    def requested() -> list[tuple[str, int, int]]:
+        actual = [(t["user"], t["rows"], t["now"] // 1_000_000) for t in trigger.told]
         trigger.told.clear()
-        return sorted(found)
+        return sorted(actual)
 
     driver.send([{"user": "a", "at": 1}])
-    assert asked() == [("a", 1, 0)]
+    assert requested() == [("a", 1, 0)]
     driver.tick()
-    assert asked() == []
+    assert requested() == []
     clock.advance("10 s")
     driver.tick()
-    assert asked() == [("a", 1, 10)]
+    assert requested() == [("a", 1, 10)]
     clock.advance("9 s")
     driver.send([{"user": "b", "at": 1}])
-    assert asked() == [("b", 1, 19)]
+    assert requested() == [("b", 1, 19)]
     clock.advance("1 s")
     driver = driver.restarted()
     driver.send([{"user": "b", "at": 1}])
-    assert asked() == [("a", 1, 20), ("b", 2, 20)]  # each once
+    assert requested() == [("a", 1, 20), ("b", 2, 20)]  # each once
     clock.advance("10 s")
     driver.send([{"user": "c", "at": 1}])
-    told = asked()
-    assert told == [("a", 1, 30), ("b", 2, 30), ("c", 1, 30)]  # three askings: all fire
+    stated = requested()
+    assert stated == [("a", 1, 30), ("b", 2, 30), ("c", 1, 30)]  # three askings: all fire
     clock.advance("10 s")
     driver.tick()
-    assert asked() == []
+    assert requested() == []
 
 
 @pytest.mark.parametrize("kind", ["tumbling", "session", "session, longest"])
-def test_each_window_is_asked_about_once_a_batch_under_the_window_rule(kind: str) -> None:
+def test_each_window_is_evaluated_once_a_batch_under_the_window_rule(kind: str) -> None:
     trigger = Noting(ask_every="1 s")
     keyed = stream_of("user string, at bigint").watermark("at", 0).key_by("user").late_rule("window")
     driver = Driver(KINDS[kind](keyed.trigger(kv.Trigger.when(trigger))).agg(kv.count()))
@@ -244,10 +244,10 @@ ANSWERS: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("fault", ANSWERS)
 @pytest.mark.parametrize("kind", ["tumbling", "session", "session, longest", "assigned"])
 def test_what_breaks_the_contract_stops_with_the_name_of_the_trigger(kind: str, fault: str) -> None:
-    given, told = ANSWERS[fault]
+    given, settings = ANSWERS[fault]
     keyed = stream_of("user string, at bigint").watermark("at", 0).key_by("user").trigger(kv.Trigger.when(Answering(given)))
     driver = Driver(KINDS[kind](keyed).agg(kv.count()))
-    with pytest.raises(OperatorError, match=f"(?s)window trigger Answering.*{told}") as failed:
+    with pytest.raises(OperatorError, match=f"(?s)window trigger Answering.*{settings}") as failed:
         driver.send([{"user": "a", "at": 1}, {"user": "b", "at": 1}])
     assert "Hint: " in str(failed.value)
 
@@ -290,8 +290,8 @@ def test_windows_that_cannot_follow_refuse_at_the_call() -> None:
             "distinct-set sliding windows fire with the watermark or",
         ),
     )
-    for windowed, told in refused:
-        with pytest.raises(PlanError, match=told):
+    for windowed, stated in refused:
+        with pytest.raises(PlanError, match=stated):
             windowed().agg(kv.count()).explain()
 
 
@@ -312,19 +312,19 @@ def test_explain_and_checkpoints_name_it_with_its_parameters() -> None:
 
 
 @pytest.mark.parametrize("emit", ["updates", "final"])
-def test_panes_are_asked_and_noted_whatever_is_emitted(emit: Any) -> None:
+def test_panes_are_evaluated_and_noted_whatever_is_emitted(emit: Any) -> None:
     keyed = stream_of("user string, at bigint").watermark("at", 0).key_by("user").emit(emit)
     plain = keyed.time_interval_window(kv.TimeIntervalWindowOptions(interval_duration=10.0)).agg(kv.count())
-    asked = []
+    requested = []
 
     def answer(windows: kv.OpenWindows) -> list[bool]:
-        asked.append(windows.rows.tolist())
+        requested.append(windows.rows.tolist())
         return [True]
 
     driver = Driver(plain.trigger(kv.Trigger.when(Answering(answer))))
     once = emit == "final"  # one result of a pane, when nothing can change it any more (SEMANTICS 5.4)
     assert driver.send([{"user": "a", "at": 1}]).results["count"].to_pylist() == ([] if once else [1])
-    assert asked == [[1]]
+    assert requested == [[1]]
     assert driver.close().results["count"].to_pylist() == [1]
     noted = fingerprint(Driver(plain.trigger(kv.Trigger.when(Answering([True]))))._spec)
     changed = differences(fingerprint(Driver(plain)._spec), noted)
@@ -338,11 +338,11 @@ def test_final_results_ask_nobody() -> None:
     assert driver.close().results["count"].to_pylist() == [1]
 
 
-def test_a_trigger_without_its_wrapper_is_told_what_to_write() -> None:
+def test_a_trigger_without_its_wrapper_is_reported_what_to_write() -> None:
     keyed = stream_of("user string, at bigint").watermark("at", 0).key_by("user")
     with pytest.raises(PlanError, match=r"not a Trigger.*Hint: wrap it: Trigger\.when"):
         keyed.trigger(Noting())  # type: ignore[arg-type]
 
 
-def test_a_trigger_shows_no_parameters_where_nobody_asked() -> None:
+def test_a_trigger_shows_no_parameters_where_none_are_wanted() -> None:
     assert "True" not in repr(kv.Trigger.when(Answering([True])).early)

@@ -17,7 +17,7 @@ def test_one_source() -> None:
     assert "it has fired if a row of it was accepted in time" in driver.why_not_fired(20_000)
 
 
-def test_a_time_at_which_no_window_ends_is_told() -> None:
+def test_a_time_at_which_no_window_ends_is_reported() -> None:
     stream = stream_of("at bigint").watermark("at", 0)
     driver = Driver(stream.hopping_window(10_000, 5_000, 1_000).agg(count()))
     driver.send([{"at": 90_000}])

@@ -53,7 +53,7 @@ def test_floats_are_withdrawn_to_the_last_bit(batches: list[list[tuple[str, int,
     keyed = keyed.emit("retractions").trigger(kv.Trigger(early=early))
     driver = Driver(keyed.hopping_window(8, 4).agg(kv.sum("x"), kv.avg("x"), kv.stddev("x"), kv.count()))
     driver.advance_watermark(12)
-    sent = [driver.send([{"k": k, "at": at, "x": x} for k, at, x in batch]).results for batch in batches]
+    sent = [driver.send([{"k": k, "at": moment, "x": x} for k, moment, x in batch]).results for batch in batches]
     log = [change for results in sent for change in compat.changes(results)]
     standing = compat.fold(log + compat.changes(driver.close().results))
     assert len({(r["k"], r["window_start"]) for r in standing}) == len(standing)

@@ -73,13 +73,13 @@ def log(window: str, emit: Any, accumulation: Any, every: int, batches: Batches,
     keyed = stream_of("k bigint, at bigint, s string, x double, n bigint").watermark("at", 10).key_by("k")
     keyed = keyed.allowed_lateness(8).emit(emit).accumulation(accumulation).trigger(kv.Trigger(every, late="each"))
     driver = Driver(WINDOWS[window](keyed).agg(*RESULTS, *(LISTS if lists else ())))
-    found: list[Any] = []
+    actual: list[Any] = []
     for number, rows in enumerate(batches):
-        found += driver.send(rows).results.to_pylist()
+        actual += driver.send(rows).results.to_pylist()
         if number % 2:
             driver = driver.restarted()
-    found += driver.close().results.to_pylist()
-    return found
+    actual += driver.close().results.to_pylist()
+    return actual
 
 
 @st.composite
@@ -114,9 +114,9 @@ def test_results_are_those_of_their_rows(window: str, batches: Batches, emit: An
         alone = log(window, emit, accumulation, every, batches, lists=False)
     listed = log(window, emit, accumulation, every, batches, lists=True)
     assert len(alone) == len(listed)
-    for row, told in zip(alone, listed, strict=True):
-        assert {name: bits(v) for name, v in row.items()} == {name: bits(told[name]) for name in row}
-        assert row["names"] == len(set(told["ls"]))
-        assert row["numbers"] == len({bits(plain(x)) for x in told["lx"]})
+    for row, stated in zip(alone, listed, strict=True):
+        assert {name: bits(v) for name, v in row.items()} == {name: bits(stated[name]) for name in row}
+        assert row["names"] == len(set(stated["ls"]))
+        assert row["numbers"] == len({bits(plain(x)) for x in stated["lx"]})
         for name, values, part in (("half", "lx", 0.5), ("high", "lx", 0.9), ("least", "ln", 0.0)):
-            assert bits(row[name]) == bits(percentile(told[values], part))
+            assert bits(row[name]) == bits(percentile(stated[values], part))

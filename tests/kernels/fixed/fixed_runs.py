@@ -52,7 +52,7 @@ class Query:
         """The query for the reference."""
         early, late = self.trigger.early, self.trigger.late
         assert not isinstance(early, kv.Interval) and late != "watermark"
-        asked, waiting = asked_of(self.trigger), self.trigger._period_us is not None
+        requested, waiting = asked_of(self.trigger), self.trigger._period_us is not None
         return ref.Config(
             window=ref.Fixed(self.size, self.slide, self.offset),
             watermark=ref.WatermarkSpec(lag=self.lag),
@@ -60,7 +60,7 @@ class Query:
             late_rule=self.late_rule,
             emit=self.emit,
             trigger=ref.Trigger(
-                early if isinstance(early, int) else None, self.trigger.on_time, late, self.accumulation, asked, waiting
+                early if isinstance(early, int) else None, self.trigger.on_time, late, self.accumulation, requested, waiting
             ),
         )
 
@@ -72,12 +72,12 @@ def dicts(rows: Sequence[ref.Row]) -> list[dict[str, Any]]:
 
 def lines_of(table: pa.Table) -> list[Line]:
     """Result rows in order, after holding their sets against their lists."""
-    found = table.to_pylist()
-    for r in found:
+    actual = table.to_pylist()
+    for r in actual:
         assert tuple(r["distinct"]) == collect_set(r["values"])
     return [
         (r.get("op", "+I"), r.get("pane_timing"), r["key"], r["window_start"], r["window_end"], tuple(r["values"]))
-        for r in found
+        for r in actual
     ]
 
 
@@ -89,12 +89,12 @@ def driven(query: Query, steps: Sequence[ref.Step], restart_at: int | None = Non
         if number == restart_at:
             driver = driver.restarted()
         if isinstance(step, ref.Batch):
-            found = driver.send(dicts(step.rows))
+            actual = driver.send(dicts(step.rows))
         elif isinstance(step, ref.Advance):
-            found = driver.advance_watermark(step.to)
+            actual = driver.advance_watermark(step.to)
         else:
-            found = driver.close()
-        out.append(lines_of(found.results))
+            actual = driver.close()
+        out.append(lines_of(actual.results))
     return out, driver
 
 

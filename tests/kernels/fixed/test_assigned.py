@@ -130,9 +130,9 @@ def test_an_assigner_of_hopping_windows_answers_as_hopping_windows(
 
 @hypothesis.given(batches=ROWS)
 @hypothesis.settings(max_examples=30, deadline=None)
-def test_windows_of_one_start_and_many_ends_are_told_apart(batches: list[list[dict[str, Any]]]) -> None:
+def test_windows_of_one_start_and_many_ends_are_distinguished(batches: list[list[dict[str, Any]]]) -> None:
     plan = stream_of("user string, at bigint, n bigint").watermark("at", 1_000).key_by("user").window(Cumulated()).agg(AGGS[:2])
-    found = [row for step in run_rows(plan, batches) for row in step]
+    actual = [row for step in run_rows(plan, batches) for row in step]
     rows = [row for batch in batches for row in batch]
     expected = [
         {"user": user, "window_start": start, "window_end": start + n * 20, "count": len(held), "sum_n": sum(held)}
@@ -141,8 +141,8 @@ def test_windows_of_one_start_and_many_ends_are_told_apart(batches: list[list[di
         for n in range(1, 6)
         if (held := [r["n"] for r in rows if r["user"] == user and start <= r["at"] < start + n * 20])
     ]
-    assert sorted(map(repr, found)) == sorted(map(repr, expected))
-    ends = [row["window_end"] for row in found]
+    assert sorted(map(repr, actual)) == sorted(map(repr, expected))
+    ends = [row["window_end"] for row in actual]
     assert ends == sorted(ends)
 
 
@@ -166,8 +166,8 @@ class Odd(kv.WindowAssigner):
         return {}
 
     def assign(self, times: Times) -> Assigned:
-        found: Assigned = self._answer(times)
-        return found
+        actual: Assigned = self._answer(times)
+        return actual
 
 
 def arrays(*values: list[int]) -> tuple[Times, ...]:
@@ -198,25 +198,25 @@ FAULTS: dict[str, tuple[Callable[[Times], Any], str]] = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_breaks_the_contract_stops_with_the_name_of_the_assigner(fault: str) -> None:
-    answer, told = FAULTS[fault]
+    answer, given = FAULTS[fault]
     driver = Driver(stream_of("at bigint").watermark("at", 0).window(Odd(answer)).agg(kv.count()))
-    with pytest.raises(OperatorError, match=f"window assigner Odd .*{told}.*Hint: fix `assign`"):
+    with pytest.raises(OperatorError, match=f"window assigner Odd .*{given}.*Hint: fix `assign`"):
         driver.send([{"at": 3}, {"at": 5}])
 
 
-def test_rows_in_no_window_are_counted_and_unusable_rows_are_not_asked_about() -> None:
-    asked: list[list[int]] = []
+def test_rows_in_no_window_are_counted_and_unusable_rows_are_not_evaluated() -> None:
+    requested: list[list[int]] = []
 
     def none(times: Times) -> Any:
-        asked.append(times.tolist())
+        requested.append(times.tolist())
         times[:] = -1  # what an assigner does to its input stays with it
         return arrays([], [], [])
 
     driver = Driver(stream_of("at bigint").watermark("at", 0).window(Odd(none)).agg(kv.count()))
     assert driver.send([{"at": 3}, {"at": None}, {"at": 5}]).results.num_rows == 0
     assert driver.counters["unassigned"] == 2 and driver.counters["null_time"] == 1
-    assert asked == [[3_000, 5_000]]
-    assert driver.send([{"at": None}]).results.num_rows == 0 and len(asked) == 1
+    assert requested == [[3_000, 5_000]]
+    assert driver.send([{"at": None}]).results.num_rows == 0 and len(requested) == 1
 
 
 def test_an_aggregate_that_fails_tells_key_and_window() -> None:
@@ -266,7 +266,7 @@ def test_what_is_no_assigner_is_refused_with_a_hint() -> None:
         def __init__(self) -> None:
             self.rule = object()
 
-    for bad, told in (
+    for bad, given in (
         (Hops, "not a window"),
         (5, "not a window"),
         (None, "not a window"),
@@ -275,7 +275,7 @@ def test_what_is_no_assigner_is_refused_with_a_hint() -> None:
         (Shapeless(), "no text of its own"),
         (Hops(0, 5), "longest"),
     ):
-        with pytest.raises(PlanError, match=f"{told}.*Hint:"):
+        with pytest.raises(PlanError, match=f"{given}.*Hint:"):
             rows.window(bad)  # type: ignore[arg-type]
 
 
@@ -292,9 +292,9 @@ def test_window_takes_every_kind_of_window() -> None:
         (kv.TimeIntervalWindowOptions(1.0), rows.time_interval_window(kv.TimeIntervalWindowOptions(1.0))),
     ]
     for spec, short in pairs:
-        found = rows.window(spec)  # type: ignore[call-overload]
-        assert type(found) is type(short)
-        one, other = (fingerprint(stream.agg(kv.count())._spec()) for stream in (found, short))
+        actual = rows.window(spec)  # type: ignore[call-overload]
+        assert type(actual) is type(short)
+        one, other = (fingerprint(stream.agg(kv.count())._spec()) for stream in (actual, short))
         assert one == other
     with pytest.raises(PlanError, match="nothing"):
         rows.window(windows.session("nothing"))

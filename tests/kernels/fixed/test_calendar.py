@@ -163,13 +163,13 @@ def begins_later(windows: CalendarWindows, instant: dt.datetime) -> list[dt.date
     around = {"day": 3, "week": 10, "month": 62, "quarter": 190, "year": 740}[windows.unit] * windows.every
     days = (here + dt.timedelta(days=n) for n in range(-around, around))
     firsts = {beginning(plain, day) for day in days}
-    found = set()
+    actual = set()
     for first in firsts:
         year, month = divmod(first.year * 12 + first.month - 1 + windows.offset.months, 12)
         day = dt.date(year, month + 1, first.day) + dt.timedelta(days=windows.offset.days)
         clock = dt.datetime.combine(day, dt.time()) + dt.timedelta(seconds=windows.offset.seconds)
-        found.add(first_shown(zone, clock))
-    return sorted(found)
+        actual.add(first_shown(zone, clock))
+    return sorted(actual)
 
 
 OFFSETS: Final = {
@@ -234,10 +234,10 @@ def test_cumulating_windows_are_those_of_a_clock(zone: str, units: str, instant:
     start, end = expected(CalendarWindows(unit, zone, 1, "monday"), instant)  # type: ignore[arg-type]
     steps = CalendarWindows(step, zone, 1, "monday")  # type: ignore[arg-type]
     here, today = ZoneInfo(zone), shown(ZoneInfo(zone), instant).date()
-    found = {midnight(here, beginning(steps, today + dt.timedelta(days=n))) for n in range(-8, 95)}
+    actual = {midnight(here, beginning(steps, today + dt.timedelta(days=n))) for n in range(-8, 95)}
     windows = kv.calendar_window(unit, zone, step=step).assigner  # type: ignore[arg-type]
     assert windows is not None
-    assert all_windows(windows, instant) == [(start, e) for e in sorted({*found, end}) if instant < e <= end]
+    assert all_windows(windows, instant) == [(start, e) for e in sorted({*actual, end}) if instant < e <= end]
 
 
 @pytest.mark.parametrize("options", [{"size": 5}, {"step": "hour"}, {"size": 3, "offset": "6 h"}])
@@ -259,15 +259,15 @@ def test_hours_of_a_clock_overlap_and_fill_a_day() -> None:
     business = kv.calendar_window("day", "Europe/Berlin", offset="6 h", step="hour").assigner
     assert business is not None
     begun = dt.datetime(2024, 10, 26, 4, tzinfo=UTC)
-    found = all_windows(business, begun)
-    assert len(found) == 25 and found[0] == (begun, begun + dt.timedelta(hours=1)) and found[-1][1].hour == 5
+    actual = all_windows(business, begun)
+    assert len(actual) == 25 and actual[0] == (begun, begun + dt.timedelta(hours=1)) and actual[-1][1].hour == 5
 
 
 def test_a_fiscal_year_to_date_by_month() -> None:
     years = kv.calendar_window("year", "UTC", offset="3 months", step="month").assigner
     assert years is not None
-    found = all_windows(years, dt.datetime(2024, 1, 5, tzinfo=UTC))
-    assert [(s.isoformat()[:10], e.isoformat()[:10]) for s, e in found] == [("2023-04-01", f"2024-0{n}-01") for n in (2, 3, 4)]
+    actual = all_windows(years, dt.datetime(2024, 1, 5, tzinfo=UTC))
+    assert [(s.isoformat()[:10], e.isoformat()[:10]) for s, e in actual] == [("2023-04-01", f"2024-0{n}-01") for n in (2, 3, 4)]
 
 
 @pytest.mark.parametrize("offset", ["7 hours", dt.timedelta(hours=7), 7 * 3_600_000])

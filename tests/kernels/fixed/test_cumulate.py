@@ -18,13 +18,13 @@ LENGTHS = st.tuples(st.integers(1, 40), st.integers(1, 6), st.integers(-100, 100
 
 def plainly(rows: list[dict[str, Any]], step: int, size: int, offset: int) -> Counter[tuple[Any, ...]]:
     """Rows by key and window, each window by itself."""
-    found: Counter[tuple[Any, ...]] = Counter()
+    actual: Counter[tuple[Any, ...]] = Counter()
     for row in rows:
         start = (row["at"] - offset) // size * size + offset
         for k in range(1, size // step + 1):
             if row["at"] < start + k * step:
-                found[row["user"], start, start + k * step] += 1
-    return found
+                actual[row["user"], start, start + k * step] += 1
+    return actual
 
 
 @settings(max_examples=80, deadline=None)
@@ -36,8 +36,8 @@ def test_every_row_is_in_the_windows_that_end_after_it(
     rows = [{"user": u, "at": t, "amount": 1} for u, t in sorted(arrived, key=lambda r: r[1])]
     driver = Driver(STREAM.cumulate_window(step, step * times, offset).agg(count(), sum("amount")))
     out = []
-    for at in range(0, len(rows), batch):
-        out += driver.send(rows[at : at + batch]).results.to_pylist()
+    for i in range(0, len(rows), batch):
+        out += driver.send(rows[i : i + batch]).results.to_pylist()
         driver = driver.restarted()
     out += driver.close().results.to_pylist()
     got = Counter({(r["user"], r["window_start"], r["window_end"]): r["count"] for r in out})
@@ -76,8 +76,8 @@ def test_engines_agree_and_a_checkpoint_notes_the_lengths(session: Session, tmp_
     query = plan.start(MemorySink(), checkpoint=checkpoint)
     sender.close()
     query.process_all_available()
-    for found in (plan.collect(), query.results()):
-        assert sorted(map(str, found.to_pylist())) == sorted(map(str, wanted))
+    for actual in (plan.collect(), query.results()):
+        assert sorted(map(str, actual.to_pylist())) == sorted(map(str, wanted))
     query.stop()
     with pytest.raises(CheckpointError, match="parameter step was 10000 and is 20000"):
         keyed.cumulate_window(20, 60).agg(count(), sum("amount")).start(MemorySink(), checkpoint=checkpoint)

@@ -37,8 +37,8 @@ RULES = st.sampled_from(["event", "window"])
 
 @st.composite
 def rows(draw: st.DrawFn, times: st.SearchStrategy[int | None] = TIMES) -> list[Row]:
-    found = draw(st.lists(st.tuples(KEYS, times), max_size=30))
-    return [{"key": key, "at": at, "id": number} for number, (key, at) in enumerate(found)]
+    actual = draw(st.lists(st.tuples(KEYS, times), max_size=30))
+    return [{"key": key, "at": i, "id": number} for number, (key, i) in enumerate(actual)]
 
 
 def hopping(size: int, slide: int, offset: int = 0, lag: int = 0, rule: Any = "event", lateness: int = 0) -> ResultStream:
@@ -82,7 +82,7 @@ def test_a_row_is_in_every_window_that_covers_it_and_in_no_other(given_: list[Ro
         assert places[row["id"]] == covering
         assert size // slide <= len(covering) <= -(-size // slide)
     assert not late
-    assert driver.counters["unassigned"] == sum(not found for found in places.values())
+    assert driver.counters["unassigned"] == sum(not actual for actual in places.values())
     for (key, start, end), ids in fired.items():
         assert end - start == size
         assert all(given_[n]["key"] == key and start <= given_[n]["at"] < end for n in ids)

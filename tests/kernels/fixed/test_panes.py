@@ -77,10 +77,10 @@ def run(config: ref.PaneConfig, given_steps: list[ref.Step], handler: compat.Pan
     out = []
     for step in given_steps:
         if isinstance(step, ref.Batch):
-            found = driver.send(dicts(step.rows))
+            actual = driver.send(dicts(step.rows))
         else:
-            found = driver.advance_watermark(step.to) if isinstance(step, ref.Advance) else driver.close()
-        out.append(found.results.to_pylist())
+            actual = driver.advance_watermark(step.to) if isinstance(step, ref.Advance) else driver.close()
+        out.append(actual.results.to_pylist())
     assert driver.counters["late"] == sum(late.reason == "late" for late in ref.run_panes(config, given_steps).late)
     return out
 
@@ -102,8 +102,8 @@ def test_every_event_of_the_reference_in_its_order(config: ref.PaneConfig, given
     run(config, given_steps, recorder)
     expected: list[Event] = []
     for e in ref.run_panes(config, given_steps).events:
-        told = e.event.endswith("insertion")
-        expected.append((e.event, e.start, e.key, None if told else e.values, e.timing, e.index))
+        stated = e.event.endswith("insertion")
+        expected.append((e.event, e.start, e.key, None if stated else e.values, e.timing, e.index))
     assert Counter(recorder.events) == Counter(expected)
     for key, start in {(e[2], e[1]) for e in expected}:
         assert [e for e in recorder.events if (e[2], e[1]) == (key, start)] == [

@@ -137,10 +137,10 @@ def test_a_state_in_which_windows_that_have_ended_hold_their_own_goes_on(
         if number == at:
             driver = driver.restarted()
         if isinstance(step, ref.Batch):
-            found = driver.send(dicts(step.rows))
+            actual = driver.send(dicts(step.rows))
         else:
-            found = driver.advance_watermark(step.to) if isinstance(step, ref.Advance) else driver.close()
-        seen.append(lines_of(found.results))
+            actual = driver.advance_watermark(step.to) if isinstance(step, ref.Advance) else driver.close()
+        seen.append(lines_of(actual.results))
     assert sets(without_repeats(seen)) == sets(without_repeats(expected(query, given_steps)))
 
 
@@ -205,10 +205,10 @@ def test_a_state_from_before_rows_were_shared_goes_on(query: Query, given_steps:
         if number == at:
             driver = driver.restarted()
         if isinstance(step, ref.Batch):
-            found = driver.send(dicts(step.rows))
+            actual = driver.send(dicts(step.rows))
         else:
-            found = driver.advance_watermark(step.to) if isinstance(step, ref.Advance) else driver.close()
-        seen.append(lines_of(found.results))
+            actual = driver.advance_watermark(step.to) if isinstance(step, ref.Advance) else driver.close()
+        seen.append(lines_of(actual.results))
         open_ = {(row["window_start"], row["window_end"]) for row in driver.state().to_pylist()}
         assert driver.open_windows >= len(open_)
     assert sets(without_repeats(seen)) == sets(without_repeats(expected(query, given_steps)))

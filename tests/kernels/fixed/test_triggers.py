@@ -77,12 +77,12 @@ def test_running_aggregates_are_those_of_every_prefix(given_rows: list[ref.Row],
     each = Driver(plain.trigger(kv.Trigger.on_every_element()).tumbling_window(10).agg(aggs))
     data = [{"key": r.key, "at": r.t, "value": r.value} for r in given_rows]
     edges = sorted({0, *cuts, len(data)})
-    found = [row for a, b in pairwise(edges) for row in each.send(data[a:b]).results.to_pylist()]
+    actual = [row for a, b in pairwise(edges) for row in each.send(data[a:b]).results.to_pylist()]
     for length in {1, len(data) // 2 or 1, len(data)}:
         once = Driver(plain.tumbling_window(10).agg(aggs))
         once.send(data[:length])
         (whole,) = once.close().results.to_pylist()
-        got = found[length - 1]
+        got = actual[length - 1]
         assert {n: v for n, v in got.items() if n not in CLOSE} == {n: v for n, v in whole.items() if n not in CLOSE}
         for name in CLOSE:
             assert got[name] == pytest.approx(whole[name])

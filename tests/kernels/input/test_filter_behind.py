@@ -42,13 +42,13 @@ def windows(timed: Any, kind: str) -> Any:
 
 def rows_of(driver: Driver, batches: list[list[dict[str, Any]]]) -> tuple[list[str], list[str], list[int]]:
     """Results, late rows, and the watermark after each batch."""
-    found, late, marks = list[str](), list[str](), list[int]()
+    actual, late, marks = list[str](), list[str](), list[int]()
     for batch in [*batches, None]:
         out = driver.close() if batch is None else driver.send(batch)
-        found += map(repr, out.results.to_pylist())
+        actual += map(repr, out.results.to_pylist())
         late += [repr((r["kind"], r["user"], r["at"], r["reason"])) for r in out.late.to_pylist()]
         marks.append(driver.watermark_us)
-    return sorted(found), sorted(late), marks
+    return sorted(actual), sorted(late), marks
 
 
 @pytest.mark.parametrize("kind", ["tumbling", "hopping", "session", "look-back", "patient"])
@@ -56,10 +56,10 @@ def rows_of(driver: Driver, batches: list[list[dict[str, Any]]]) -> tuple[list[s
 @hypothesis.settings(max_examples=60, deadline=None)
 def test_only_the_watermark_sees_what_is_left_out(kind: str, batches: list[list[dict[str, Any]]]) -> None:
     """As if a second source, which no window reads, had brought the rows that are left out."""
-    behind = stream_of(DDL).watermark("at", 3).filter(BUY)
-    found, late, marks = rows_of(Driver(windows(behind, kind).agg(count(), sum("n"))), batches)
-    told = Driver(windows(stream_of(DDL).watermark("at", 3), kind).agg(count()))
-    assert marks == rows_of(told, batches)[2]
+    late_rows = stream_of(DDL).watermark("at", 3).filter(BUY)
+    actual, late, marks = rows_of(Driver(windows(late_rows, kind).agg(count(), sum("n"))), batches)
+    given = Driver(windows(stream_of(DDL).watermark("at", 3), kind).agg(count()))
+    assert marks == rows_of(given, batches)[2]
     reference = Driver(windows(stream_of(DDL).filter(BUY).watermark("at", 3), kind).agg(count(), sum("n")))
     wanted, wanted_late, top = list[str](), list[str](), 0
     for batch in [*batches, None]:
@@ -73,7 +73,7 @@ def test_only_the_watermark_sees_what_is_left_out(kind: str, batches: list[list[
         for one in outs:
             wanted += map(repr, one.results.to_pylist())
             wanted_late += [repr((r["kind"], r["user"], r["at"], r["reason"])) for r in one.late.to_pylist()]
-    assert (found, late) == (sorted(wanted), sorted(wanted_late))
+    assert (actual, late) == (sorted(wanted), sorted(wanted_late))
 
 
 def test_sql_goes_by_the_rows_of_its_table() -> None:
@@ -113,7 +113,9 @@ def test_other_steps_keep_the_event_time() -> None:
     timed: Any = marked.filter("m > 2").rename(user="who").drop("n")
     plan = timed.key_by(kv.col("who").upper().alias("WHO_")).tumbling_window(10).agg(sum("m"))
     driver = Driver(plan)
-    out = driver.send([{"kind": k, "user": "a", "at": at, "n": at} for at in (1, 2, 3, 40) for k in ("buy", "view")][:-2])
+    out = driver.send(
+        [{"kind": k, "user": "a", "at": moment, "n": moment} for moment in (1, 2, 3, 40) for k in ("buy", "view")][:-2]
+    )
     assert not out.results.num_rows
     out = driver.send([{"kind": "view", "user": "a", "at": 40, "n": 40}])
     assert out.results.to_pylist() == [{"WHO_": "A", "window_start": 0, "window_end": 10, "sum_m": 10}]

@@ -66,8 +66,8 @@ def test_a_catch_up_batch_is_not_from_the_future() -> None:
     plain = counted(tolerance="60 s")
     driver = Driver(plain)
     driver.clock.advance("1 h")
-    for at in (0, 10**9, 2 * 10**12):
-        send(driver, at)
+    for moment in (0, 10**9, 2 * 10**12):
+        send(driver, moment)
     assert driver.counters["future"] == 0
     clock = ManualClock()
     clock.set(10**12)
@@ -91,8 +91,8 @@ def test_a_log_line_names_the_source_once_in_a_while(caplog: pytest.LogCaptureFi
     spec = spec.source("good", kv.WatermarkSpec.fixed_lag(0)).source("fast clock", kv.WatermarkSpec.fixed_lag(0))
     timed = stream_of("s string, at bigint").with_watermark(spec, "at", source_column="s")
     driver = Driver(timed.tumbling_window(10).agg(kv.count()), clock=ManualClock(1_000_000))
-    for at in (61_002, 61_003):
-        driver.send([{"s": "good", "at": 1}, {"s": "fast clock", "at": at}])
+    for moment in (61_002, 61_003):
+        driver.send([{"s": "good", "at": 1}, {"s": "fast clock", "at": moment}])
     lines = [r.getMessage() for r in caplog.records if r.name == "krishiv_py.future"]
     assert len(lines) == 1 and "fast clock" in lines[0] and "good" not in lines[0]
     assert driver.counters["future"] == 2

@@ -68,13 +68,13 @@ def quiet(**more: Any) -> tuple[Driver, ManualClock]:
 def test_a_quiet_stream_closes_its_last_window_as_the_clock_says() -> None:
     driver, clock = quiet()
     driver.send([{"at": 5_000}])
-    told = []
+    stated = []
     for _ in range(8):
         clock.advance("5 s")
         driver = driver.restarted()
         out = driver.tick()
-        told.append((clock.now_us // 1_000_000, out.watermark_us // 1_000_000, out.results.num_rows))
-    assert told == [(5, 4, 0), (10, 4, 0), (15, 4, 0), (20, 4, 0), (25, 4, 0), (30, 4, 0), (35, 9, 0), (40, 14, 1)]
+        stated.append((clock.now_us // 1_000_000, out.watermark_us // 1_000_000, out.results.num_rows))
+    assert stated == [(5, 4, 0), (10, 4, 0), (15, 4, 0), (20, 4, 0), (25, 4, 0), (30, 4, 0), (35, 9, 0), (40, 14, 1)]
 
 
 def test_a_row_ends_the_lull_and_may_be_late() -> None:
@@ -132,7 +132,7 @@ def test_words_say_that_it_follows_the_clock() -> None:
     assert "with the clock after 1 s without rows" in spec._describe()
 
 
-def test_the_clock_of_a_query_is_the_ledger_and_beats() -> None:
+def test_the_clock_of_a_query_is_the_ledger_and_gives_heartbeats() -> None:
     plan = stream_of("at bigint").watermark("at", 0, idle_advance="30 s").tumbling_window(10).agg(kv.count())
     assert uses_ledger(plan._spec())
     assert period_us(plan._spec()) == 15_000_000

@@ -59,7 +59,7 @@ def test_milliseconds_are_rounded_down_as_the_watermark_is() -> None:
 def test_after_the_end_of_input_there_is_no_watermark_to_be_behind(type_: str) -> None:
     driver = Driver(stream_of(f"at {type_}").watermark("at", 0).tumbling_window(5).agg(count()))
     driver.close()
-    at = pa.array([5_000_000, -5_000_000], pa.int64()).cast(pa.int64() if type_ == "bigint" else pa.timestamp("us", "UTC"))
-    late = driver.send(pa.table({"at": at})).late
+    moment = pa.array([5_000_000, -5_000_000], pa.int64()).cast(pa.int64() if type_ == "bigint" else pa.timestamp("us", "UTC"))
+    late = driver.send(pa.table({"at": moment})).late
     assert late["reason"].to_pylist() == ["late", "late"]
     assert late["watermark"].null_count == late["lateness"].null_count == 2

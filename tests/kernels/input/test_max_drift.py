@@ -78,7 +78,7 @@ def test_all_is_read_and_nobody_runs_away(plans: dict[str, tuple[list[int], bool
     assert not alignment.waiting()
 
 
-def test_it_is_told_who_waits_for_whom_and_how_often() -> None:
+def test_it_says_who_waits_for_whom_and_how_often() -> None:
     reached = {"fast": 90_000_000, "slow": 10_000_000}
     alignment = Alignment(60_000_000, None, lambda: 0, lambda: reached)
     heard: list[list[str]] = []

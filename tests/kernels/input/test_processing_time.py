@@ -87,9 +87,9 @@ def test_stages_and_other_kinds_of_windows_go_by_the_clock_too() -> None:
     rows: list[list[Any]] = [[], [], []]
     for now, users in ((1, "ab"), (5, "a"), (30, "a"), (60, "a"), (100, "")):
         clock.set(now)
-        for driver, found in zip(drivers, rows, strict=True):
+        for driver, actual in zip(drivers, rows, strict=True):
             out = driver.send([{"user": user} for user in users]) if users else driver.tick()
-            found += out.results.to_pylist()
+            actual += out.results.to_pylist()
     assert [list(row.values())[-1] for row in rows[0]] == [5]
     assert sorted((row["user"], row["count"]) for row in rows[1]) == [("a", 1), ("a", 1), ("a", 1), ("a", 2), ("b", 1)]
     assert [row["user"] for row in rows[2]] == ["a", "b", "a"]
@@ -102,10 +102,10 @@ def test_the_column_can_be_used_and_branches_share_the_clock() -> None:
     counted = timed.tumbling_window(20).agg(kv.count())
     driver = Driver([hourly.to(kv.MemorySink(), name="a"), counted.to(kv.MemorySink(), name="b")], clock=clock)
     driver.send([{"user": "a"}, {"user": "x"}])
-    found = driver.close().by_output
-    (row,) = found["a"].to_pylist()
+    actual = driver.close().by_output
+    (row,) = actual["a"].to_pylist()
     assert (_ms(row["minute"]), _ms(row["max_arrived"])) == (60_000, 90_000)
-    assert found["b"]["count"].to_pylist() == [1]
+    assert actual["b"]["count"].to_pylist() == [1]
 
 
 def test_rows_behind_the_end_of_the_input_are_late() -> None:
@@ -123,7 +123,7 @@ def test_it_is_explained_and_waited_for_in_words() -> None:
     assert uses_ledger(plan._spec()) and fingerprint(plan._spec())["time"] == "of the clock"
 
 
-def test_how_often_a_quiet_query_looks_at_the_clock() -> None:
+def test_how_often_a_quiet_query_reads_at_the_clock() -> None:
     def beat(window: Any) -> int | None:
         return by_clock_us([window.agg(kv.count())._spec()])
 

@@ -33,9 +33,9 @@ def windows(stream: Stream, rows: Any, **more: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("unit", UNITS)
 def test_a_cast_to_any_unit_counts_that_unit(unit: str, zone: str | None) -> None:
     stream = stream_of("epoch bigint").with_column("at", col("epoch").cast(pa.timestamp(unit, zone)))
-    found = windows(stream, [{"epoch": SECONDS * PER_SECOND[unit]}])
+    actual = windows(stream, [{"epoch": SECONDS * PER_SECOND[unit]}])
     start = THEN if zone else THEN.replace(tzinfo=None)
-    assert found == [{"window_start": start, "window_end": start + dt.timedelta(seconds=1), "count": 1}]
+    assert actual == [{"window_start": start, "window_end": start + dt.timedelta(seconds=1), "count": 1}]
     assert stream.schema.field("at").type == pa.timestamp("us", "UTC" if zone else None)
 
 
@@ -104,7 +104,7 @@ def test_what_a_function_returns_between_microseconds_is_refused_by_name() -> No
 @pytest.mark.parametrize("unit", UNITS)
 def test_a_stamp_reads_the_unit_of_its_column(unit: str) -> None:
     column = pa.array([SECONDS * PER_SECOND[unit], -1, None], pa.int64()).cast(pa.timestamp(unit, "UTC"))
-    found = stamp(column, "timestamp")
-    assert found.times.tolist() == [SECONDS * 10**6, -(10**6 // PER_SECOND[unit]) if unit != "ns" else -1, 0]
-    assert found.null.tolist() == [False, False, True]
-    assert not np.any(found.out_of_range)
+    actual = stamp(column, "timestamp")
+    assert actual.times.tolist() == [SECONDS * 10**6, -(10**6 // PER_SECOND[unit]) if unit != "ns" else -1, 0]
+    assert actual.null.tolist() == [False, False, True]
+    assert not np.any(actual.out_of_range)

@@ -28,8 +28,8 @@ ROWS: list[dict[str, Any]] = [
 
 def plan(spec: kv.MultiSourceWatermarkSpec = SPEC, stream: Any = None) -> kv.ResultStream:
     source = stream_of("s string, at bigint") if stream is None else stream
-    found: kv.ResultStream = source.with_watermark(spec, "at", source_column="s").tumbling_window(10).agg(kv.count())
-    return found
+    actual: kv.ResultStream = source.with_watermark(spec, "at", source_column="s").tumbling_window(10).agg(kv.count())
+    return actual
 
 
 def told(rows: Any) -> list[tuple[Any, ...]]:

@@ -65,9 +65,9 @@ def test_timestamps_have_windows_a_microsecond_apart() -> None:
     schema = pa.schema([("at", pa.timestamp("us"))])
     driver = Driver(stream_of(schema).watermark("at", 0).windowed_by(SlidingWindows.of(10)).agg(kv.count()))
     driver.send(pa.table({"at": pa.array([0, 10_001], pa.timestamp("us"))}, schema=schema))
-    found = driver.close().results
-    micros = [found[c].cast(pa.int64()).to_pylist() for c in ("window_start", "window_end")]
-    assert (*micros, found["count"].to_pylist()) == ([1], [10_001], [1])
+    actual = driver.close().results
+    micros = [actual[c].cast(pa.int64()).to_pylist() for c in ("window_start", "window_end")]
+    assert (*micros, actual["count"].to_pylist()) == ([1], [10_001], [1])
 
 
 def test_a_late_row_with_its_reason_and_columns() -> None:
@@ -92,8 +92,8 @@ def test_a_late_row_with_its_reason_and_columns() -> None:
 def test_state_stays_bounded() -> None:
     driver = Driver(stream_of("at bigint").watermark("at", 50).windowed_by(SlidingWindows.of(100)).agg(kv.count()))
     held = []
-    for at in range(0, 40_000, 100):
-        driver.send([{"at": at + i} for i in range(100)])
+    for index in range(0, 40_000, 100):
+        driver.send([{"at": index + i} for i in range(100)])
         held.append(sum(t.num_rows for t in driver._store.tables.values()))
     assert max(held) < 1_500
 

@@ -115,9 +115,9 @@ def test_matches_are_the_other_rows_in_the_window(plan: Plan, two_sided: bool) -
 def test_panes_say_when_a_result_came() -> None:
     keyed = stream_of(SCHEMA).watermark("at", 0).key_by("key").allowed_lateness(10).emit("retractions").with_pane()
     driver = Driver(keyed.lookback_window(10).agg(kv.count()))
-    found = driver.send([{"key": "a", "at": t, "value": 1} for t in (0, 5)]).results
-    found = pa.concat_tables([found, driver.send([{"key": "a", "at": -2, "value": 1}]).results])
-    columns = found.select(["window_end", "count", "op", "pane_timing", "pane_index"]).to_pylist()
+    actual = driver.send([{"key": "a", "at": t, "value": 1} for t in (0, 5)]).results
+    actual = pa.concat_tables([actual, driver.send([{"key": "a", "at": -2, "value": 1}]).results])
+    columns = actual.select(["window_end", "count", "op", "pane_timing", "pane_index"]).to_pylist()
     assert [tuple(row.values()) for row in columns] == [
         (0, 1, "+I", "on_time", None),
         (0, 1, "-U", "late", None),
@@ -138,8 +138,8 @@ def test_state_stays_bounded_by_rate_times_size() -> None:
     """One row per batch runs far ahead of the others it shares a chunk with; they must not stay as long as it does."""
     driver = Driver(stream_of("at bigint").watermark("at", 1_000).lookback_window(100).agg(kv.count()))
     held = []
-    for at in range(0, 40_000, 100):
-        driver.send([{"at": at + i} for i in range(100)] + [{"at": at + 900}])
+    for index in range(0, 40_000, 100):
+        driver.send([{"at": index + i} for i in range(100)] + [{"at": index + 900}])
         held.append(sum(t.num_rows for t in driver._store.tables.values()))
     assert max(held) < 4 * (1_000 + 100 + 900)  # one row a millisecond, over lag, size and the runner ahead
 
@@ -173,18 +173,18 @@ def test_a_limit_of_keys_does_not_depend_on_batches(
     """Every row against those of its key that it sees; rows in order fire, and are let go of, batch by batch."""
     size, expected, cut = 20, Counter[Any](), 0
     rows = sorted(rows, key=itemgetter(1)) if in_order else rows
-    for number, (key, at) in enumerate(rows):
+    for number, (key, i) in enumerate(rows):
         near = [
             (t, n)
             for n, (k, t) in enumerate(rows)
-            if k == key and at - size <= t <= at + size * two_sided and (n <= number or emit == "watermark")
+            if k == key and i - size <= t <= i + size * two_sided and (n <= number or emit == "watermark")
         ]
         near.sort()
-        own = near.index((at, number))
+        own = near.index((i, number))
         low = min(max(len(near) - most, 0), own)
         seen = near[low : low + most]
         cut += len(near) > most
-        expected[key, at, tuple(n for _, n in seen if n != number or not exclude)] += 1
+        expected[key, i, tuple(n for _, n in seen if n != number or not exclude)] += 1
     keyed = stream_of(SCHEMA).watermark("at", 0 if in_order else 1_000).key_by("key")
     window = keyed.lookback_window(size, two_sided=two_sided, max_rows_per_key=most, emit=emit, exclude_self=exclude)
     with pytest.MonkeyPatch.context() as patch:
@@ -198,8 +198,8 @@ def test_a_limit_of_keys_does_not_depend_on_batches(
             if low and two_sided:
                 driver = driver.restarted()
         given += driver.close().results.to_pylist()
-    found = Counter((r["key"], r["window_end"] - size * two_sided, tuple(r["seen"])) for r in given)
-    assert found == expected
+    actual = Counter((r["key"], r["window_end"] - size * two_sided, tuple(r["seen"])) for r in given)
+    assert actual == expected
     assert driver.counters.get("limited_results", 0) == cut
 
 
@@ -239,21 +239,21 @@ def test_a_limit_of_windows_does_not_depend_on_batches(
     plan = timed.lookback_window(size, two_sided=two_sided, max_rows_per_window=most, emit=emit).agg(kv.count())
     taken: list[tuple[str | None, int]] = []
     limited, expected = 0, Counter[Any]()
-    rows = [(key, max(at + n, 0)) for n, (key, at) in enumerate(rows)]  # time goes on, by less than the disorder
+    rows = [(key, max(i + n, 0)) for n, (key, i) in enumerate(rows)]  # time goes on, by less than the disorder
     driver, out = Driver(plan), []
     bounds = [0, *sorted(c for c in cuts if c < len(rows)), len(rows)]
     late = 0
     for low, high in pairwise(bounds):
         mark = driver.watermark_us
         batch = []
-        for key, at in rows[low:high]:
-            batch.append({"key": key, "at": at, "value": 1})
-            if at * 1_000 < mark:
+        for key, i in rows[low:high]:
+            batch.append({"key": key, "at": i, "value": 1})
+            if i * 1_000 < mark:
                 late += 1
                 continue
             reach = size * (1 + two_sided)
-            if sum(k == key and abs(t - at) <= reach for k, t in taken) < most:
-                taken.append((key, at))
+            if sum(k == key and abs(t - i) <= reach for k, t in taken) < most:
+                taken.append((key, i))
             else:
                 limited += 1
         out += driver.send(batch).results.to_pylist()
@@ -261,9 +261,9 @@ def test_a_limit_of_windows_does_not_depend_on_batches(
     assert driver.counters["late"] == late and driver.counters.get("limited", 0) == limited
     assert len(out) == len(taken) and all(r["count"] <= most for r in out)
     if emit == "watermark":
-        for key, at in taken:
+        for key, i in taken:
             ahead = size if two_sided else 0
-            expected[key, at, sum(k == key and at - size <= t <= at + ahead for k, t in taken)] += 1
+            expected[key, i, sum(k == key and i - size <= t <= i + ahead for k, t in taken)] += 1
         ends = Counter((r["key"], r["window_end"] - (size if two_sided else 0), r["count"]) for r in out)
         assert ends == expected
 
@@ -276,9 +276,9 @@ def test_a_limit_of_windows_at_restarts_and_with_matches() -> None:
         keyed.allowed_lateness(5).emit("retractions").lookback_window(10, max_rows_per_window=2).agg(kv.count()),
     ):
         driver = Driver(plan)
-        driver.send([{"key": "a", "at": at, "value": 1} for at in (0, 1, 2)])
+        driver.send([{"key": "a", "at": moment, "value": 1} for moment in (0, 1, 2)])
         driver = driver.restarted()
-        driver.send([{"key": "a", "at": at, "value": 1} for at in (3, 10, 11, 12)])
+        driver.send([{"key": "a", "at": moment, "value": 1} for moment in (3, 10, 11, 12)])
         assert driver.counters["limited"] == 3  # 2, 3 and 10, which meet 0 and 1
         assert "at most 2 rows a window" in plan.explain()
     with pytest.raises(PlanError, match="max_rows_per_window"):

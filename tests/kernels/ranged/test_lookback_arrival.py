@@ -61,13 +61,13 @@ def results(rows: list[dict[str, Any]], cuts: list[int], **options: Any) -> list
         .lookback_window(9, emit="arrival", with_row=True, **options)
         .agg(EVERY)
     )
-    found = []
+    actual = []
     for start, stop in zip([0, *cuts], [*cuts, len(rows)], strict=True):
-        found += driver.send(rows[start:stop]).results.to_pylist()
+        actual += driver.send(rows[start:stop]).results.to_pylist()
         driver = driver.restarted() if start % 3 == 0 else driver
     assert driver.close().results.num_rows == 0
     assert driver.open_windows == 0
-    return sorted(found, key=lambda r: r["id"])
+    return sorted(actual, key=lambda r: r["id"])
 
 
 @given(plan=plans(lateness=st.just(0), rows=st.integers(0, 25)), two_sided=st.booleans(), exclude_self=st.booleans())
@@ -77,10 +77,10 @@ def test_batches_make_no_difference_to_the_last_bit(plan: Plan, two_sided: bool,
         {"id": n, "key": r.key, "at": r.t, "value": r.value, "f": None if r.value is None else r.value / 7}
         for n, r in enumerate(r for b in batches for r in b)
     ]
-    cuts, at = [], 0
+    cuts, moment = [], 0
     for batch in batches[:-1]:
-        at += len(batch)
-        cuts.append(at)
+        moment += len(batch)
+        cuts.append(moment)
     whole = results(rows, [], two_sided=two_sided, exclude_self=exclude_self)
     assert whole == results(rows, cuts, two_sided=two_sided, exclude_self=exclude_self)
     assert whole == results(rows, list(range(1, len(rows))), two_sided=two_sided, exclude_self=exclude_self)
@@ -114,7 +114,7 @@ def test_each_pair_comes_with_the_later_arrival_and_once(plan: Plan) -> None:
 @given(plan=plans(lateness=st.integers(0, 5)), two_sided=st.booleans())
 def test_matches_are_what_step_of_the_lesson_returns(plan: Plan, two_sided: bool) -> None:
     keyed = stream_of(SCHEMA).watermark("at", plan.lag).key_by("key").allowed_lateness(plan.lateness)
-    found, late = run(keyed.lookback_window(plan.size, two_sided=two_sided, emit="arrival").matches(), numbered(plan))
+    actual, late = run(keyed.lookback_window(plan.size, two_sided=two_sided, emit="arrival").matches(), numbered(plan))
     kept = [r for b in numbered(plan) for r in b if r["id"] not in late]
     after = plan.size if two_sided else 0
     wanted = {
@@ -124,8 +124,8 @@ def test_matches_are_what_step_of_the_lesson_returns(plan: Plan, two_sided: bool
         )
         for n, r in enumerate(kept)
     }
-    assert {r["row"]["id"]: r["matches"] for r in found} == wanted
-    assert len(found) == len(kept)
+    assert {r["row"]["id"]: r["matches"] for r in actual} == wanted
+    assert len(actual) == len(kept)
 
 
 def test_results_of_a_batch_come_in_order_of_time_then_arrival() -> None:
@@ -137,8 +137,8 @@ def test_results_of_a_batch_come_in_order_of_time_then_arrival() -> None:
 def test_state_keeps_what_a_row_to_come_can_see_and_no_more() -> None:
     driver = Driver(stream_of("at bigint").watermark("at", 10).lookback_window(100, emit="arrival").agg(kv.count()))
     held = []
-    for at in range(0, 40_000, 100):
-        driver.send([{"at": at + i} for i in range(100)])
+    for index in range(0, 40_000, 100):
+        driver.send([{"at": index + i} for i in range(100)])
         held.append(sum(t.num_rows for t in driver._store.tables.values()))
     assert max(held) < 4 * (10 + 100 + 100)
     driver.advance_watermark(10**9)
@@ -146,7 +146,7 @@ def test_state_keeps_what_a_row_to_come_can_see_and_no_more() -> None:
     assert driver.state().num_rows == 0
 
 
-def test_a_key_whose_time_to_live_is_over_begins_anew() -> None:
+def test_a_key_whose_time_to_live_is_over_begins_again() -> None:
     keyed = stream_of(SCHEMA).watermark("at", 0).key_by("key").with_state_ttl(kv.StateTtlConfig(5))
     driver = Driver(keyed.lookback_window(100, emit="arrival").agg(kv.count()))
     counts = [

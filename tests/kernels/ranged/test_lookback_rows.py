@@ -35,7 +35,7 @@ AGGS = [
 def wanted(plan: Plan, rows: list[dict[str, Any]], two_sided: bool, exclude_self: bool) -> dict[int, dict[str, Any]]:
     """The result of every row that was let in, by the number of the row."""
     ordered = sorted(rows, key=lambda r: (r["at"], r["id"]))
-    found = {}
+    actual = {}
     for row in ordered:
         after = plan.size if two_sided else 0
         seen = [r for r in ordered if r["key"] == row["key"] and -plan.size <= r["at"] - row["at"] <= after]
@@ -43,7 +43,7 @@ def wanted(plan: Plan, rows: list[dict[str, Any]], two_sided: bool, exclude_self
             seen.remove(row)
         values, ids = sorted(r["value"] for r in seen if r["value"] is not None), [r["id"] for r in seen]
         half = len(values) // 2
-        found[row["id"]] = {
+        actual[row["id"]] = {
             "key": row["key"],
             "window_start": row["at"] - plan.size,
             "window_end": row["at"] + after,
@@ -59,7 +59,7 @@ def wanted(plan: Plan, rows: list[dict[str, Any]], two_sided: bool, exclude_self
             "at": row["at"],
             "value": row["value"],
         }
-    return found
+    return actual
 
 
 @given(
@@ -110,10 +110,10 @@ def test_any_type_of_column_rides_along() -> None:
     windowed = stream_of(rows.schema).watermark("at", 0).key_by("k").lookback_window(0, with_row=True)
     driver = Driver(windowed.agg(kv.sum("a0").alias("total")))
     driver.send(rows)
-    found = driver.close().results
+    actual = driver.close().results
     carried = ["at", "tags", "point", "d", "a0", "r0"]
-    assert found.select(carried).equals(rows.select(carried)[2:])
-    assert found.schema.names == ["k", "window_start", "window_end", "total", *carried]
+    assert actual.select(carried).equals(rows.select(carried)[2:])
+    assert actual.schema.names == ["k", "window_start", "window_end", "total", *carried]
 
 
 def test_names_that_would_hide_one_another_are_refused() -> None:
@@ -171,10 +171,10 @@ def test_ties_of_time_are_broken_by_arrival(window: str, cuts: tuple[int, ...]) 
     windowed = TIED[window](stream_of("key string, at bigint, id bigint").watermark("at", 1_000).key_by("key"))
     driver = Driver(windowed.agg(kv.first("id"), kv.last("id"), kv.collect_list("id")))
     rows = [{"key": "a", "at": 5, "id": (i * 7) % 12} for i in range(12)]
-    told: list[dict[str, Any]] = []
+    stated: list[dict[str, Any]] = []
     for start, stop in pairwise((0, *cuts)):
         driver = driver.restarted()
-        told += driver.send(rows[start:stop]).results.to_pylist()
-    last = [*told, *driver.close().results.to_pylist()][-1]
+        stated += driver.send(rows[start:stop]).results.to_pylist()
+    last = [*stated, *driver.close().results.to_pylist()][-1]
     ids = [r["id"] for r in rows]
     assert (last["first_id"], last["last_id"], last["collect_list_id"]) == (ids[0], ids[-1], ids)

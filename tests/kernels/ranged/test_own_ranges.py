@@ -38,12 +38,12 @@ def told(plan: Plan, stream: KeyedStream, size: int, over: int | None, options: 
     """The result of every row, by the row; bounds left out, which are those of the window."""
     calls = [c.alias(name) if over is None else c.over(over).alias(name) for name, c in CALLS.items()]
     driver = Driver(stream.lookback_window(size, with_row=True, **options).agg(calls))
-    found = []
+    actual = []
     for number, batch in enumerate(rows_of(plan)):
         driver = driver.restarted() if number % 2 else driver
-        found += driver.send(batch).results.to_pylist()
-    found += driver.close().results.to_pylist()
-    return sorted(({n: v for n, v in row.items() if not n.startswith("window_")} for row in found), key=lambda r: r["id"])
+        actual += driver.send(batch).results.to_pylist()
+    actual += driver.close().results.to_pylist()
+    return sorted(({n: v for n, v in row.items() if not n.startswith("window_")} for row in actual), key=lambda r: r["id"])
 
 
 @given(

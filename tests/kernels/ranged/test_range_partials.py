@@ -88,12 +88,12 @@ def rows_of(layout: Layout, seed: int, n: int, nulls: float) -> pa.Table:
     for name, values in columns.items():
         masked = [None if rng.random() < nulls else v for v in values]
         source[name] = pa.array(masked, pa.int64() if name == "z" else SCHEMA.field(name).type).cast(SCHEMA.field(name).type)
-    for at, (value, where) in enumerate(layout.inputs):
+    for i, (value, where) in enumerate(layout.inputs):
         column = source[repr(value)]
         if where is not None:
             both = zip(column.to_pylist(), source["b"].to_pylist(), strict=True)
             column = pa.array([v if (b or 0) > 0 else None for v, b in both], column.type)
-        arrays[f"a{at}"] = column
+        arrays[f"a{i}"] = column
     return pa.table(arrays)
 
 
@@ -113,11 +113,11 @@ def test_every_aggregate_over_ranges(seed: int, n: int, m: int, nulls: float) ->
     layout = ALL
     rows = rows_of(layout, seed, n, nulls)
     r = ranges_of(np.random.default_rng(seed), n, m, rows[TIME].to_numpy() // 7)
-    at, ids = expand(r.low, r.high)
-    wanted = layout.create(rows.take(pa.array(at)), ids, m)
+    moment, ids = expand(r.low, r.high)
+    wanted = layout.create(rows.take(pa.array(moment)), ids, m)
     names = [f.name for f in layout.partial_fields]
-    found = layout.finish(pa.table(range_partials(layout, rows, r), names=names))
-    for call, one, other in zip(AGGS, layout.finish(pa.table(wanted, names=names)), found, strict=True):
+    actual = layout.finish(pa.table(range_partials(layout, rows, r), names=names))
+    for call, one, other in zip(AGGS, layout.finish(pa.table(wanted, names=names)), actual, strict=True):
         pairs = list(zip(one.to_pylist(), other.to_pylist(), strict=True))
         assert all(close(a, b) for a, b in pairs), (str(call), pairs)
 

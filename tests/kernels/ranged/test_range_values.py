@@ -72,7 +72,7 @@ LAYOUT = Layout(
 
 def table(rng: np.random.Generator, n: int, values: int, nulls: float) -> pa.Table:
     columns: dict[str, Any] = {TIME: np.sort(rng.integers(0, n // 2 + 1, n))}
-    for at, field in enumerate(f for f in LAYOUT.row_schema if f.name.startswith("a")):
+    for i, field in enumerate(f for f in LAYOUT.row_schema if f.name.startswith("a")):
         drawn = rng.integers(0, values, n)
         if pa.types.is_floating(field.type):
             special = np.array([np.nan, np.inf, -np.inf, -0.0, 0.0])
@@ -80,7 +80,7 @@ def table(rng: np.random.Generator, n: int, values: int, nulls: float) -> pa.Tab
             column = pa.array(mixed, field.type, mask=rng.random(n) < nulls)
         else:
             column = pa.array(drawn, pa.int64(), mask=rng.random(n) < nulls).cast(field.type)
-        columns[f"a{at}"] = column
+        columns[f"a{i}"] = column
     return pa.table(columns)
 
 
@@ -93,11 +93,11 @@ def ranges(rng: np.random.Generator, n: int, q: int, width: int) -> Ranges:
 def by_hand(rows: pa.Table, r: Ranges, holes: np.ndarray[Any, Any] | None) -> list[list[Any]]:
     """Every range by itself, its rows created at once."""
     out = []
-    for kernel, at in zip(LAYOUT.kernels, LAYOUT.input_of, strict=True):
+    for kernel, moment in zip(LAYOUT.kernels, LAYOUT.input_of, strict=True):
         column = []
         for i, (low, high) in enumerate(zip(r.low.tolist(), r.high.tolist(), strict=True)):
             picked = np.array([p for p in range(low, high) if holes is None or p != holes[i]], np.int64)
-            values = None if at is None else rows[f"a{at}"].combine_chunks().take(pa.array(picked))
+            values = None if moment is None else rows[f"a{moment}"].combine_chunks().take(pa.array(picked))
             given = Rows(values, rows[TIME].to_numpy()[picked], np.zeros(len(picked), np.int64), 1)
             column += kernel.finish(kernel.create(given)).to_pylist()
         out.append(column)
@@ -129,8 +129,8 @@ def check(seed: int, n: int, values: int, nulls: float, width: int, left_out: bo
     rng = np.random.default_rng(seed)
     rows, r = table(rng, n, values, nulls), ranges(rng, n, q, width)
     holes = rng.integers(r.low, r.high) if left_out else None
-    found = [column.to_pylist() for column in range_values(LAYOUT, rows, r, holes)]
-    for name, got, want in zip(AGGS, found, by_hand(rows, r, holes), strict=True):
+    actual = [column.to_pylist() for column in range_values(LAYOUT, rows, r, holes)]
+    for name, got, want in zip(AGGS, actual, by_hand(rows, r, holes), strict=True):
         assert repr(got) == repr(want), name  # to the sign of a zero
 
 

@@ -48,9 +48,9 @@ class Shape:
         arrival = np.argsort(times + rng.integers(-self.disorder, self.disorder + 1, n), kind="stable")
         names = [None, *(f"k{i}" for i in range(1, self.keys))]
         rows = []
-        for number, at in enumerate(arrival.tolist()):
+        for number, index in enumerate(arrival.tolist()):
             gap = int(rng.choice(self.gaps)) if self.gaps else None
-            t = None if self.null_times and rng.random() < 0.05 else int(times[at])
+            t = None if self.null_times and rng.random() < 0.05 else int(times[index])
             rows.append(ref.Row(names[int(rng.integers(self.keys))], t, number, gap))
         steps: list[ref.Step] = []
         while rows:

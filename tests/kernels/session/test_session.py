@@ -117,7 +117,7 @@ def test_a_bridging_row_joins_two_sessions() -> None:
     assert out == [[], [], [(0, 24, 3)]]
 
 
-def test_a_merged_session_withdraws_what_stood() -> None:
+def test_a_merged_session_withdraws_what_was_there() -> None:
     """Both sessions have fired; a mildly late row joins them, in a batch of its own."""
     stream = keyed().session_window(10).allowed_lateness(100).emit("retractions").agg(count())
     out = sent(stream, [(0, 1), (14, 2), (60, 9)], [(8, 3)])
@@ -132,7 +132,7 @@ def test_a_changed_session_with_the_same_bounds_is_an_update() -> None:
     assert out[1] == [(0, 18, 3, "-U"), (0, 18, 6, "+U")]
 
 
-def test_a_session_that_grew_beyond_the_watermark_stands_until_it_fires_again() -> None:
+def test_a_session_that_grew_beyond_the_watermark_stays_until_it_fires_again() -> None:
     stream = keyed().session_window(10).allowed_lateness(100).emit("retractions").agg(count())
     out = sent(stream, [(0, 1), (12, 9)], [(5, 2)], [(40, 9)])
     assert out[0] == [(0, 10, 1, "+I")]
@@ -173,7 +173,7 @@ def test_under_the_window_rule_only_rows_in_doubt_travel_alone(aggregate: AggCal
     assert operator_for(spec).combine(accepted).num_rows == shuffled
 
 
-def test_a_capped_session_is_divided_anew_by_an_early_row() -> None:
+def test_a_capped_session_is_divided_again_by_an_early_row() -> None:
     """::
 
     gap 5, at most 10    -3   0   4   8   12
@@ -188,12 +188,12 @@ def test_a_capped_session_is_divided_anew_by_an_early_row() -> None:
 def test_gaps_may_be_a_duration_column() -> None:
     schema = pa.schema([("t", pa.timestamp("us", "UTC")), ("gap", pa.duration("us"))])
     stream = stream_of(schema).watermark("t", 0).session_window(col("gap")).agg(count())
-    at = dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc)
+    moment = dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc)
     second = dt.timedelta(seconds=1)
     driver = Driver(stream)
-    driver.send([{"t": at, "gap": 5 * second}, {"t": at + 2 * second, "gap": second}, {"t": at, "gap": None}])
+    driver.send([{"t": moment, "gap": 5 * second}, {"t": moment + 2 * second, "gap": second}, {"t": moment, "gap": None}])
     result = driver.close().results.to_pylist()
-    assert result == [{"window_start": at, "window_end": at + 5 * second, "count": 2}]
+    assert result == [{"window_start": moment, "window_end": moment + 5 * second, "count": 2}]
     assert driver.counters["unassigned"] == 1
 
 

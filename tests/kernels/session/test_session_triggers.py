@@ -46,7 +46,7 @@ class Query:
         """The query for the reference."""
         early, late = self.trigger.early, self.trigger.late
         assert not isinstance(early, kv.Interval) and late != "watermark"
-        asked, waiting = asked_of(self.trigger), self.trigger._period_us is not None
+        requested, waiting = asked_of(self.trigger), self.trigger._period_us is not None
         return ref.Config(
             window=ref.Session(self.gap or 0, self.cap, self.touch),
             watermark=ref.WatermarkSpec(lag=self.lag),
@@ -54,7 +54,7 @@ class Query:
             late_rule=self.late_rule,
             emit=self.emit,
             trigger=ref.Trigger(
-                early if isinstance(early, int) else None, self.trigger.on_time, late, self.accumulation, asked, waiting
+                early if isinstance(early, int) else None, self.trigger.on_time, late, self.accumulation, requested, waiting
             ),
         )
 

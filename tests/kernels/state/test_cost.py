@@ -88,8 +88,8 @@ def cost(kind: str, open_keys: int) -> CountingStore:
     store = CountingStore(driver._store)
     driver._store = store  # type: ignore[assignment]
     for batch in range(BATCHES):
-        at = 10 * DAY + 1_000 + batch
-        rows = [{"user": (batch * 7 + i) % 50, "at": at, "n": 1} for i in range(ROWS)]
+        moment = 10 * DAY + 1_000 + batch
+        rows = [{"user": (batch * 7 + i) % 50, "at": moment, "n": 1} for i in range(ROWS)]
         assert driver.send(rows).results.num_rows == 0, "nothing is due: only what the batches bring may cost"
     return store
 
@@ -141,9 +141,9 @@ def test_a_row_of_an_open_window_visits_no_other(kind: str, open_slices: int, mo
     between = SortedMap.between
 
     def counting(self: Any, low: Any, high: Any, most: int | None = None) -> Any:
-        found = between(self, low, high, most)
-        visited.append(len(found))
-        return found
+        actual = between(self, low, high, most)
+        visited.append(len(actual))
+        return actual
 
     def refused(self: Any) -> Any:
         raise AssertionError("all open windows were gone through")
@@ -229,7 +229,7 @@ def test_a_row_of_a_session_costs_the_same_however_long_it_is(emit: Any, accumul
     assert sorted(costs[10:])[-1] <= sorted(costs[:10])[-1]
 
 
-def test_aggregates_of_a_session_are_cumulated_and_not_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_aggregates_of_a_session_are_cumulated_and_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     touched = 0
     create, merge = Layout.create, Layout.merge
 
@@ -329,9 +329,9 @@ def test_overlapping_windows_of_many_rows_are_not_gone_through_one_by_one(
 
     def expanding(low: Any, high: Any) -> Any:
         nonlocal touched
-        found = expand(low, high)
-        touched += len(found[0])
-        return found
+        actual = expand(low, high)
+        touched += len(actual[0])
+        return actual
 
     monkeypatch.setattr(any_aggregate, "expand", expanding)
     monkeypatch.setattr(selections, "expand", expanding)

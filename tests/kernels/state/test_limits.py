@@ -35,24 +35,24 @@ def test_windows_that_overlap_without_measure_are_refused_at_the_call(make: Call
 
 def test_an_hour_every_second_works() -> None:
     driver = Driver(KEYED.hopping_window("1 h", "1 s").agg(kv.count(), kv.first("value"), kv.last("value")))
-    told = []
+    given = []
     for batch in range(3):
         driver = driver.restarted()
-        at = batch * 1_500
-        rows = [{"key": "a", "at": at, "value": batch}, {"key": "b", "at": at + 1, "value": batch}]
-        told += driver.send(rows).results.to_pylist()
+        moment = batch * 1_500
+        rows = [{"key": "a", "at": moment, "value": batch}, {"key": "b", "at": moment + 1, "value": batch}]
+        given += driver.send(rows).results.to_pylist()
     assert driver.open_windows == 3_603
-    found = [r for r in told + driver.close().results.to_pylist() if r["key"] == "a"]
+    actual = [r for r in given + driver.close().results.to_pylist() if r["key"] == "a"]
     ends = list(range(1_000, 3_603_001, 1_000))
-    assert [r["window_end"] for r in found] == ends
-    for row in found:
+    assert [r["window_end"] for r in actual] == ends
+    for row in actual:
         held = [n for n in range(3) if row["window_start"] <= n * 1_500 < row["window_end"]]
         assert (row["count"], row["first_value"], row["last_value"]) == (len(held), held[0], held[-1])
 
 
 def test_rows_far_apart_in_windows_close_together() -> None:
     driver = Driver(KEYED.hopping_window(1_000, 1).agg(kv.count()))
-    first = driver.send([{"key": "a", "at": at, "value": 1} for at in (-(10**12), 10**12)]).results
+    first = driver.send([{"key": "a", "at": moment, "value": 1} for moment in (-(10**12), 10**12)]).results
     assert first["count"].to_pylist() == driver.close().results["count"].to_pylist() == [1] * 1_000
 
 

@@ -16,11 +16,11 @@ ADAPTERS = {"counters", "sizes", "timer", "moved"}
 
 def sections() -> list[type[Section]]:
     """All sections there are; the registry loads every operator."""
-    found: list[type[Section]] = [Section]
-    for section in found:
-        found.extend(section.__subclasses__())
+    actual: list[type[Section]] = [Section]
+    for section in actual:
+        actual.extend(section.__subclasses__())
     by_name = {
-        (s.__module__, s.__qualname__): s for s in found[1:]
+        (s.__module__, s.__qualname__): s for s in actual[1:]
     }  # attrs makes a class with slots next to the one it was given
     return list(by_name.values())
 

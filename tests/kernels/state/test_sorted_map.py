@@ -43,9 +43,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sorted_map, "_FULL", 2)
 
 
-def again(found: SortedMap[int], pages: Kept | None) -> SortedMap[int]:
+def again(actual: SortedMap[int], pages: Kept | None) -> SortedMap[int]:
     """As the next step has it."""
-    return SortedMap("m", int, pages, json.loads(json.dumps(found.stored())))
+    return SortedMap("m", int, pages, json.loads(json.dumps(actual.stored())))
 
 
 keys = st.integers(-30, 30)
@@ -58,22 +58,22 @@ def test_a_map_is_a_dictionary_in_order(paged: bool, given_actions: list[tuple[s
     with pytest.MonkeyPatch.context() as patch:
         small(patch)
         pages = Kept() if paged else None
-        found, plain = SortedMap("m", int, pages), dict[int, int]()
+        actual, plain = SortedMap("m", int, pages), dict[int, int]()
         for number, (what, key) in enumerate(given_actions):
             if what == "set":
-                found[key] = plain[key] = number
+                actual[key] = plain[key] = number
             elif what == "pop":
-                assert found.pop(key, None) == plain.pop(key, None)
+                assert actual.pop(key, None) == plain.pop(key, None)
             elif what == "store":
-                found = again(found, pages)
+                actual = again(actual, pages)
             else:
                 before = None if pages is None else dict(pages.held)
-                beside = copy.deepcopy(found)
+                beside = copy.deepcopy(actual)
                 beside[key] = -1
                 beside.remove(list(beside)[::2])
                 assert pages is None or pages.held == before
         order = sorted(plain)
-        for one in (found, again(found, pages)):
+        for one in (actual, again(actual, pages)):
             assert list(one) == order and len(one) == len(order)
             assert list(one.values()) == [plain[k] for k in order]
             assert one.between(low, high) == [k for k in order if low <= k < high]
@@ -82,34 +82,34 @@ def test_a_map_is_a_dictionary_in_order(paged: bool, given_actions: list[tuple[s
             assert one.after(low) == min((k for k in order if k > low), default=None)
             assert (low in one, one.get(low)) == (low in plain, plain.get(low))
         if pages is not None:
-            last = again(found, pages)
+            last = again(actual, pages)
             last.remove(list(last))
             assert last.stored() == {} and pages.held == {}
 
 
 def test_a_key_that_is_not_there_is_an_error() -> None:
-    found = SortedMap("m", int, None, {"5": 1})
+    actual = SortedMap("m", int, None, {"5": 1})
     for key in (4, 5, 6):
         if key != 5:
             with pytest.raises(KeyError):
-                _ = found[key]
+                _ = actual[key]
             with pytest.raises(KeyError):
-                del found[key]
-    assert found[5] == 1
+                del actual[key]
+    assert actual[5] == 1
 
 
 @pytest.mark.parametrize("n", [100, 100_000])
 def test_a_change_touches_as_many_pages_as_there_are_levels(n: int) -> None:
     pages = Kept()
-    found = again(SortedMap("m", int, pages, {str(k): [k] for k in range(n)}), pages)
+    actual = again(SortedMap("m", int, pages, {str(k): [k] for k in range(n)}), pages)
     for key in (n // 2, n + 7, 0, n // 3):
         pages.calls = 0
-        found[key] = [1]
-        assert found.before(key) is not None or key == 0
-        root = found.stored()
+        actual[key] = [1]
+        assert actual.before(key) is not None or key == 0
+        root = actual.stored()
         assert len(json.dumps(root)) <= 8_000
         assert pages.calls <= 10
-        found = again(found, pages)
+        actual = again(actual, pages)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 40), max_size=12)), max_size=12), st.integers(1, 5))

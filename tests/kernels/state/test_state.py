@@ -75,21 +75,21 @@ def check_every_step(plan: ResultStream, steps: list[ref.Step], *, sleeps: bool 
 
     Through restarts, or with an operator that `sleeps` while nothing is due.
     """
-    driver, shown, told = Driver(plan), 0, set[Line]()
+    driver, shown, stated = Driver(plan), 0, set[Line]()
     if sleeps:
         driver._stage.operator = Sleeper(driver._stage.operator)
     for number, step in enumerate(steps):
         if number % 4 == 3 and not sleeps:
             driver = driver.restarted()
-        told |= set(lines(moved(driver, step)))
+        stated |= set(lines(moved(driver, step)))
         state = driver.state()
         assert state["window_end"].to_pylist() == sorted(state["window_end"].to_pylist())
-        found, ending = lines(state), driver.restarted().close().results
+        actual, ending = lines(state), driver.restarted().close().results
         if "op" in ending.schema.names:
             ending = ending.filter(pa.array([op in ("+I", "+U") for op in ending["op"].to_pylist()], pa.bool_()))
         coming = lines(ending)
-        assert not coming - found
-        assert set(found - coming) <= told
+        assert not coming - actual
+        assert set(actual - coming) <= stated
         shown += coming.total()
     assert not driver.state().num_rows
     return shown
@@ -131,7 +131,9 @@ def test_such_a_stream_has_windows_in_state(kind: str) -> None:
 @pytest.mark.parametrize("kind", [*FIXED, *BY_ROWS])
 @SOME
 @given(number=st.integers(0, 2**32 - 1), size=st.integers(3, 25), emit=st.sampled_from(["updates", "retractions"]))
-def test_with_triggers_state_holds_what_will_be_told_or_was(kind: str, trigger: Any, number: int, size: int, emit: Any) -> None:
+def test_with_triggers_state_holds_what_will_be_stated_or_was(
+    kind: str, trigger: Any, number: int, size: int, emit: Any
+) -> None:
     keyed = stream_of(SCHEMA).watermark("t", 5).key_by("k").allowed_lateness(12).trigger(trigger).emit(emit)
     check_every_step(windowed(keyed, kind, size).agg(AGGS), Shape(number, keys=8).steps(), sleeps=number % 2 == 1)
 
@@ -156,7 +158,7 @@ def test_discarding_keeps_what_came_since_the_last_firing(number: int, size: int
 
 
 def rows(*events: tuple[str, int]) -> list[dict[str, Any]]:
-    return [{"user": user, "at": at} for user, at in events]
+    return [{"user": user, "at": moment} for user, moment in events]
 
 
 def small(plan: str = "tumbling", **more: Any) -> Driver:

@@ -101,10 +101,10 @@ def model(batches: list[list[tuple[str, int]]], ttl: int, size: int) -> tuple[li
 
     def step(rows: list[tuple[str, int]]) -> None:
         nonlocal dropped, checked
-        for key, at in rows:
-            start = at - at % size
+        for key, moment in rows:
+            start = moment - moment % size
             state[key, start] = state.get((key, start), 0) + 1
-            touched[key] = max(at, touched.get(key, at), at if mark is None else mark)
+            touched[key] = max(moment, touched.get(key, moment), moment if mark is None else mark)
         if mark is None:
             return
         for key, start in sorted(state):
@@ -124,9 +124,9 @@ def model(batches: list[list[tuple[str, int]]], ttl: int, size: int) -> tuple[li
                         dropped += 1
 
     for rows in batches:
-        rows = [(k, at) for k, at in rows if mark is None or at - at % size + size > mark]
+        rows = [(k, moment) for k, moment in rows if mark is None or moment - moment % size + size > mark]
         step(rows)
-        top = max((at for _, at in rows), default=None)
+        top = max((moment for _, moment in rows), default=None)
         if top is not None and (mark is None or top > mark):
             mark = top
             step([])
@@ -145,7 +145,7 @@ def model(batches: list[list[tuple[str, int]]], ttl: int, size: int) -> tuple[li
 def test_against_plain_dictionaries(emit: Any, batches: list[list[tuple[str, int]]], ttl: int, size: int) -> None:
     stream: ResultStream = keyed(ttl=ttl).emit(emit).tumbling_window(size).agg(kv.count())
     driver = Driver(stream)
-    out = [p for rows in batches for p in pairs(driver.send([{"key": k, "at": at} for k, at in rows]).results)]
+    out = [p for rows in batches for p in pairs(driver.send([{"key": k, "at": moment} for k, moment in rows]).results)]
     out += pairs(driver.close().results)
     expected, dropped = model(batches, ttl, size)
     assert sorted(out) == expected
@@ -183,7 +183,7 @@ def test_a_state_with_one_list_of_all_touches_goes_on(
     clock: Any, window: str, batches: list[list[tuple[int, int]]], at: int
 ) -> None:
     """As earlier versions had it: the latest touch of each key, in one run."""
-    found = []
+    actual = []
     for converts in (False, True):
         now = ManualClock()
         stream = stream_of("key bigint, at bigint").watermark("at", 5).key_by("key").allowed_lateness(20)
@@ -199,8 +199,8 @@ def test_a_state_with_one_list_of_all_touches_goes_on(
             now.advance(9)
             seen += driver.send([{"key": k, "at": 10 * number + t} for k, t in rows]).results.to_pylist()
         seen += driver.close().results.to_pylist()
-        found.append((seen, driver.counters["ttl_dropped"]))
-    assert found[0] == found[1]
+        actual.append((seen, driver.counters["ttl_dropped"]))
+    assert actual[0] == actual[1]
 
 
 def as_before(driver: Driver) -> None:

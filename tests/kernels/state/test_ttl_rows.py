@@ -39,7 +39,7 @@ def query(kind: str, clock: Any, ttl: int, size: int) -> ResultStream:
 
 
 def sent(rows: list[tuple[str, int]]) -> list[dict[str, Any]]:
-    return [{"key": k, "at": at} for k, at in rows]
+    return [{"key": k, "at": moment} for k, moment in rows]
 
 
 def lines(table: Any) -> list[Line]:
@@ -51,7 +51,7 @@ def lines(table: Any) -> list[Line]:
 #   key b   |xx      x        x        x         x           busy
 @pytest.mark.parametrize("clock", CLOCKS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_quiet_key_begins_anew_a_busy_one_goes_on(kind: str, clock: str) -> None:
+def test_a_quiet_key_begins_again_a_busy_one_goes_on(kind: str, clock: str) -> None:
     size, ttl = 300_003 if kind == "count" else 200_002, 100_000  # a count window of 4 rows
     wall = ManualClock()
     driver, model = Driver(query(kind, clock, ttl, size), clock=wall), Model(kind, clock, ttl, size)
@@ -144,8 +144,8 @@ def test_every_row_is_in_a_result_late_or_dropped(
     wall = ManualClock()
     driver, model = Driver(query(kind, clock, ttl, size), clock=wall), Model(kind, clock, ttl, size)
     out: Counter[Line] = Counter()
-    for number, (found, pause, restart) in enumerate(steps):
-        rows = [(key, 12 * number + t) for key, t in found]
+    for number, (actual, pause, restart) in enumerate(steps):
+        rows = [(key, 12 * number + t) for key, t in actual]
         if pause:
             wall.advance(pause)
         out.update(lines(driver.send(sent(rows)).results))

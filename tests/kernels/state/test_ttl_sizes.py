@@ -34,7 +34,7 @@ def keyed() -> Any:
 
 
 def sides() -> tuple[Any, Any]:
-    return (stream_of(f"key string, {at} bigint").watermark(at, 0) for at in ("at", "seen"))  # type: ignore[return-value]
+    return (stream_of(f"key string, {moment} bigint").watermark(moment, 0) for moment in ("at", "seen"))  # type: ignore[return-value]
 
 
 def joined(how: Callable[[Any, Any], Any]) -> Callable[[], Any]:
@@ -72,34 +72,34 @@ def driver_of(kind: str, by: Any, clock: ManualClock) -> Driver:
 
 
 def send(driver: Driver, kind: str, rows: list[tuple[str, int]]) -> None:
-    left = [{"key": key, "at": at} for key, at in rows]
-    driver.send({"left": left, "right": [{"key": key, "seen": at} for key, at in rows]} if "join" in kind else left)
+    left = [{"key": key, "at": moment} for key, moment in rows]
+    driver.send({"left": left, "right": [{"key": key, "seen": moment} for key, moment in rows]} if "join" in kind else left)
 
 
 @pytest.mark.parametrize("by", ["event", "processing"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_held_is_what_is_left(kind: str, by: Any) -> None:
     clock = ManualClock()
-    found, alone = (driver_of(kind, by, clock) for _ in range(2))
+    actual, alone = (driver_of(kind, by, clock) for _ in range(2))
     for now, gone, stays in ((0, "abcde", []), (10, "", [10]), (300, "", [300]), (301, "", [301])):
         clock.set(now)
-        rows = [("z", at) for at in stays]
-        send(found, kind, [(key, 0) for key in gone] + rows)
+        rows = [("z", moment) for moment in stays]
+        send(actual, kind, [(key, 0) for key in gone] + rows)
         send(alone, kind, rows)
         if now >= 300:
-            assert found.open_windows == alone.open_windows
-            held = found.progress.open_rows, alone.progress.open_rows
+            assert actual.open_windows == alone.open_windows
+            held = actual.progress.open_rows, alone.progress.open_rows
             assert held[0] == held[1] or "clock" in kind, "there a log is written again at other times"
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith(("tumbling", "hopping"))])
 def test_a_key_that_is_closed_is_held_no_more(kind: str) -> None:
-    found, alone = (driver_of(kind, "event", ManualClock()) for _ in range(2))
-    send(found, kind, [("a", 0), ("z", 0)])
+    actual, alone = (driver_of(kind, "event", ManualClock()) for _ in range(2))
+    send(actual, kind, [("a", 0), ("z", 0)])
     send(alone, kind, [("z", 0)])
-    found.close_key("a")
-    assert found.open_windows == alone.open_windows
-    assert found.progress.open_rows == alone.progress.open_rows
+    actual.close_key("a")
+    assert actual.open_windows == alone.open_windows
+    assert actual.progress.open_rows == alone.progress.open_rows
 
 
 class Watched:
@@ -115,9 +115,9 @@ class Watched:
     def step(self, bucket: Any, chunks: Any, moment: Any) -> Any:
         again = not chunks and (moment.watermark_us, moment.now_us) == self.at
         self.at = moment.watermark_us, moment.now_us
-        found = self.inner.step(bucket, chunks, moment)
-        assert not (again and (found.results.num_rows or found.late is not None or any(found.counters.values())))
-        return found
+        actual = self.inner.step(bucket, chunks, moment)
+        assert not (again and (actual.results.num_rows or actual.late is not None or any(actual.counters.values())))
+        return actual
 
 
 @given(
@@ -136,4 +136,4 @@ def test_to_look_what_is_left_fires_nothing(kind: str, by: Any, batches: list[tu
     for later, rows in batches:
         now += later
         clock.set(now)
-        send(driver, kind, [(key, now + at) for key, at in rows])
+        send(driver, kind, [(key, now + moment) for key, moment in rows])

@@ -15,7 +15,7 @@ Line: TypeAlias = tuple[str, int, int, int]
 
 
 @attrs.frozen
-class Found:
+class ModelWindow:
     """A window of one key: bounds, numbers of its rows, what makes it another than those of equal bounds, when it is over."""
 
     start: int
@@ -29,22 +29,22 @@ class Found:
         return (self.start, self.end, self.anchor)
 
 
-def sessions(rows: list[tuple[int, int]], size: int, cap: int | None) -> list[Found]:
+def sessions(rows: list[tuple[int, int]], size: int, cap: int | None) -> list[ModelWindow]:
     walks: list[list[tuple[int, int]]] = []
     for number, t in sorted(rows, key=lambda r: (r[1], r[0])):
         if walks and t - walks[-1][-1][1] < size and (cap is None or t - walks[-1][0][1] < cap):
             walks[-1].append((number, t))
         else:
             walks.append([(number, t)])
-    found = []
+    actual = []
     for walk in walks:
         first, end = walk[0][1], walk[-1][1] + size
         end = end if cap is None else min(end, first + cap)
-        found.append(Found(first, end, tuple(n for n, _ in walk), 0, end))
-    return found
+        actual.append(ModelWindow(first, end, tuple(n for n, _ in walk), 0, end))
+    return actual
 
 
-def windows(kind: str, rows: list[tuple[int, int]], size: int) -> list[Found]:
+def windows(kind: str, rows: list[tuple[int, int]], size: int) -> list[ModelWindow]:
     """The windows of one key's rows (number, time), in order of arrival."""
     if kind == "session":
         return sessions(rows, size, None)
@@ -52,19 +52,19 @@ def windows(kind: str, rows: list[tuple[int, int]], size: int) -> list[Found]:
         return sessions(rows, size, 2 * size)
     if kind == "count":
         step = size % 4 + 1
-        parts = [rows[at : at + step] for at in range(0, len(rows), step)]
+        parts = [rows[i : i + step] for i in range(0, len(rows), step)]
         return [
-            Found(at * step, at * step + step, tuple(n for n, _ in part), 0, -math.inf if len(part) == step else math.inf)
-            for at, part in enumerate(parts)
+            ModelWindow(i * step, i * step + step, tuple(n for n, _ in part), 0, -math.inf if len(part) == step else math.inf)
+            for i, part in enumerate(parts)
         ]
     if kind == "lookback":
         return [
-            Found(t - size, t + size, tuple(n for n, u in rows if abs(u - t) <= size), number, t + size + 1)
+            ModelWindow(t - size, t + size, tuple(n for n, u in rows if abs(u - t) <= size), number, t + size + 1)
             for number, t in rows
         ]
     starts = {t - size for _, t in rows} | {t + 1 for _, t in rows}
     inside = {s: tuple(n for n, u in rows if s <= u <= s + size) for s in starts}
-    return [Found(s, s + size, held, 0, s + size + 1) for s, held in inside.items() if held]
+    return [ModelWindow(s, s + size, held, 0, s + size + 1) for s, held in inside.items() if held]
 
 
 @attrs.define
@@ -107,11 +107,11 @@ class Model:
         self.mark = math.inf
         self._step(now)
 
-    def _open(self, key: str) -> list[Found]:
+    def _open(self, key: str) -> list[ModelWindow]:
         done = self.fired.setdefault(key, set())
         return [w for w in windows(self.kind, self.held.get(key, []), self.size) if w.identity not in done]
 
-    def _put(self, window: Found, place: str) -> None:
+    def _put(self, window: ModelWindow, place: str) -> None:
         for number in (window.anchor,) if self.kind == "lookback" else window.rows:
             self.places.setdefault(number, set()).add(place)
 
@@ -129,7 +129,7 @@ class Model:
         if self.checked is not None and cell <= self.checked:
             return
         self.checked = cell
-        for key in [k for k, at in self.touched.items() if at + self.ttl <= clock]:
+        for key in [k for k, moment in self.touched.items() if moment + self.ttl <= clock]:
             for w in self._open(key):
                 self.dropped += 1
                 self._put(w, "dropped")

@@ -21,15 +21,15 @@ def decode_arrow(schema: pa.Schema, values: Sequence[bytes | None]) -> Decoded:
     parts: list[pa.RecordBatch] = []
     bad: list[tuple[int, str]] = []
     counts: list[int] = []
-    for at, value in enumerate(values):
+    for i, value in enumerate(values):
         try:
             if value is None:
                 raise ValueError(NO_VALUE)
-            found, count = _rows(value, schema)
+            batch, count = _rows(value, schema)
         except (pa.ArrowException, ValueError, OSError, MemoryError) as problem:  # Arrow's errors are of all these kinds
-            bad.append((at, str(problem) or type(problem).__name__))
+            bad.append((i, str(problem) or type(problem).__name__))
             continue
-        parts += found
+        parts += batch
         counts.append(count)
     return Decoded(one_batch(parts, schema), tuple(bad), np.array(counts, np.int64))
 

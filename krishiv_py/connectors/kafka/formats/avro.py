@@ -93,11 +93,13 @@ def require_registered_columns(registry: Connection, topic: str, reader: str | N
         When it has none of the columns.
     """
     subject = f"{topic}-value"
-    found = latest(registry, subject)
-    if found is None or found.schema_type != "AVRO":
+    registered_schema = latest(registry, subject)
+    if registered_schema is None or registered_schema.schema_type != "AVRO":
         return
     try:
-        written = described(whole(found.schema_str, referenced(registry, found)), reader, f"schema {subject}")
+        written = described(
+            whole(registered_schema.schema_str, referenced(registry, registered_schema)), reader, f"schema {subject}"
+        )
     except (ValueError, SourceError):
         return
     if all(isinstance(branch, str) for branch in written.branches):
@@ -138,7 +140,7 @@ def decode_avro(
     bad: dict[int, str] = {}
     written: dict[int, Written | str] = {}
     groups: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for at, value in enumerate(values):
+    for i, value in enumerate(values):
         try:
             if value is None:
                 raise ValueError(NO_VALUE)
@@ -151,23 +153,23 @@ def decode_avro(
             if isinstance(one, str):
                 raise ValueError(one)
             branch, skipped = _branch_of(value, skipped, len(one.branches)) if one.union else (0, skipped)
-            groups.setdefault((number, branch), []).append((at, skipped))
+            groups.setdefault((number, branch), []).append((i, skipped))
         except ValueError as problem:
-            bad[at] = str(problem)
+            bad[i] = str(problem)
     rows: list[pa.RecordBatch] = []
     order: list[int] = []
     for (number, at_branch), places in groups.items():
         one = written[number]
         assert isinstance(one, Written)
-        found = one.branches[at_branch]
+        schema_read = one.branches[at_branch]
         try:
-            if isinstance(found, str):
-                raise ValueError(found)
-            fields = _fields(found, schema)
+            if isinstance(schema_read, str):
+                raise ValueError(schema_read)
+            fields = _fields(schema_read, schema)
         except ValueError as problem:
-            bad.update((at, str(problem)) for at, _ in places)
+            bad.update((i, str(problem)) for i, _ in places)
             continue
-        batch, kept = columns(schema, fields, _records(found, values, places, bad), bad)
+        batch, kept = columns(schema, fields, _records(schema_read, values, places, bad), bad)
         rows.append(batch)
         order += kept
     table = pa.Table.from_batches(rows, schema).combine_chunks()
@@ -185,10 +187,10 @@ def _written(registry: Connection | None, number: int, text: str | None, reader:
         return str(problem)
 
 
-def _branch_of(value: bytes, at: int, most: int) -> tuple[int, int]:
+def _branch_of(value: bytes, position: int, most: int) -> tuple[int, int]:
     """The branch of a union, and where its value begins: a number of a few bytes in zigzag form."""
     number = shift = 0
-    for place in range(at, min(at + _VARINT, len(value))):
+    for place in range(position, min(position + _VARINT, len(value))):
         number |= (value[place] & 0x7F) << shift
         shift += 7
         if not value[place] & 0x80:
@@ -207,21 +209,21 @@ def _records(
     from fastavro.read import SchemaResolutionError
 
     good = []
-    for at, skipped in places:
-        stream = io.BytesIO(values[at] or b"")
+    for i, skipped in places:
+        stream = io.BytesIO(values[i] or b"")
         stream.seek(skipped)
         try:
-            found: Any = fastavro.schemaless_reader(stream, branch.raw, branch.reader)
+            record: Any = fastavro.schemaless_reader(stream, branch.raw, branch.reader)
         except SchemaResolutionError:
-            bad[at] = "its schema cannot be resolved to avro_reader_schema"
+            bad[i] = "its schema cannot be resolved to avro_reader_schema"
             continue
         except (*RAISED, RecursionError) as problem:
-            bad[at] = f"no Avro record of its schema: {type(problem).__name__}"
+            bad[i] = f"no Avro record of its schema: {type(problem).__name__}"
             continue
         if stream.read(1):
-            bad[at] = "no Avro record of its schema: bytes are left over"
+            bad[i] = "no Avro record of its schema: bytes are left over"
             continue
-        good.append((at, found))
+        good.append((i, record))
     return good
 
 
@@ -239,16 +241,16 @@ def _fields(branch: SchemaRecords, schema: pa.Schema) -> list[ValuesOf]:
     by_name = {f["name"]: f["type"] for f in fields}
     if not any(name in by_name for name in names.values()):
         raise ValueError(f"none of the columns {', '.join(schema.names[:20])}; it has: {', '.join(list(by_name)[:20])}")
-    found: list[ValuesOf] = []
+    readers: list[ValuesOf] = []
     for field in schema:
         type_ = by_name.get(names[field.name], "null")
         plain, logical = _types(type_, field.type, named)
         change = _uuids(type_, field.type, named)
         one = functools.partial(_of, names[field.name])
-        found.append(
+        readers.append(
             ValuesOf(one if change is None else functools.partial(_changed, names[field.name], change), plain, logical)
         )
-    return found
+    return readers
 
 
 def _types(type_: Any, wanted: pa.DataType, named: Mapping[str, Any]) -> tuple[pa.DataType, pa.DataType]:
@@ -269,8 +271,8 @@ def _types(type_: Any, wanted: pa.DataType, named: Mapping[str, Any]) -> tuple[p
         return _types(name, wanted, named)
     if name in ("record", "error") and is_.is_struct(wanted):
         parts = {f["name"]: f["type"] for f in type_["fields"]}
-        found = [_types(parts.get(f.name, "null"), f.type, named) for f in wanted]
-        plain, meant = ([f.with_type(t[at]) for f, t in zip(wanted, found, strict=True)] for at in (0, 1))
+        pairs = [_types(parts.get(f.name, "null"), f.type, named) for f in wanted]
+        plain, meant = ([f.with_type(t[i]) for f, t in zip(wanted, pairs, strict=True)] for i in (0, 1))
         return pa.struct(plain), pa.struct(meant)
     if name == "array" and is_.is_list(wanted):
         plain, meant = _types(type_["items"], wanted.value_type, named)

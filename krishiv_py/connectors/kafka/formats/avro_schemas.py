@@ -88,14 +88,14 @@ def parsed(text: str, name: str = "avro_schema", *, record: bool = True) -> Sche
     import fastavro
 
     try:
-        found = fastavro.parse_schema(json.loads(text))
+        schema = fastavro.parse_schema(json.loads(text))
     except RAISED as problem:
         hint = "pass the JSON text of a record schema"
         raise PlanError(f"`{name}` is not an Avro schema", got=shown(text), then=failure_text(problem), hint=hint) from None
-    if record and not is_record(found):
+    if record and not is_record(schema):
         hint = "pass the schema of a record"
         raise PlanError(f"`{name}` is not a record", got=shown(text), hint=hint)
-    return found
+    return schema
 
 
 def unresolved(text: str) -> None:
@@ -107,11 +107,11 @@ def unresolved(text: str) -> None:
         When it is not JSON of a record.
     """
     try:
-        found = json.loads(text)
+        schema = json.loads(text)
     except ValueError as problem:
         hint = "pass the JSON text of a record schema"
         raise PlanError("`avro_schema` is not an Avro schema", got=shown(text), then=failure_text(problem), hint=hint) from None
-    if not is_record(found):
+    if not is_record(schema):
         hint = "pass the schema of a record"
         raise PlanError("`avro_schema` is not a record", got=shown(text), hint=hint)
 
@@ -143,8 +143,8 @@ def whole(text: str, referred: Sequence[str] = ()) -> Schema:
     try:
         for other in referred:
             fastavro.parse_schema(json.loads(other), named)
-        found = fastavro.parse_schema(json.loads(text), named)
-        return fastavro.parse_schema(_written_out(found, named, set())) if referred else found
+        schema = fastavro.parse_schema(json.loads(text), named)
+        return fastavro.parse_schema(_written_out(schema, named, set())) if referred else schema
     except RAISED as problem:
         raise ValueError(f"it is not an Avro schema that can be read: {type(problem).__name__}") from None
 
@@ -218,10 +218,10 @@ def without_times(type_: Schema) -> Schema:
 def _raw(record: Schema, *, defaults: bool = False) -> Schema:
     import fastavro
 
-    found = fastavro.parse_schema(without_times(record))
+    schema = fastavro.parse_schema(without_times(record))
     if defaults:
-        _fill(found, names_of(found), set())
-    return found
+        _fill(schema, names_of(schema), set())
+    return schema
 
 
 def _fill(type_: Schema, named: Mapping[str, Schema], seen: set[int]) -> None:
@@ -374,9 +374,9 @@ def of_registry(registry: Connection, number: int, reader: str | None, single: b
         When it has no such schema, or another kind of schema, or one that cannot be resolved.
     """
     name = f"schema {number} of the registry"
-    found = registered(registry, number, "AVRO")
+    schema_read = registered(registry, number, "AVRO")
     try:
-        schema = whole(found.schema_str, referenced(registry, found))
+        schema = whole(schema_read.schema_str, referenced(registry, schema_read))
     except ValueError as problem:
         raise ValueError(f"{name}: {problem}") from None
     return described(schema, reader, name, single=single)

@@ -85,16 +85,16 @@ def _singly(
     lines: JsonLines, values: Sequence[bytes | None], begin: int, end: int, bad: list[tuple[int, str]]
 ) -> pa.RecordBatch:
     columns: list[list[Any]] = [[] for _ in lines.schema]
-    for at in range(begin, end):
-        raw = values[at]
+    for i in range(begin, end):
+        raw = values[i]
         try:
             if raw is None:
                 raise ValueError(NO_VALUE)
             row = lines.one(raw)
         except ValueError as problem:
-            bad.append((at, str(problem)))
+            bad.append((i, str(problem)))
             continue
         for column, value in zip(columns, row, strict=True):
             column.append(value)
-    arrays = [pa.array(found, f.type) for found, f in zip(columns, lines.schema, strict=True)]
+    arrays = [pa.array(array, f.type) for array, f in zip(columns, lines.schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=lines.schema)

@@ -168,8 +168,8 @@ def _bytes_of(column: str, table: pa.Table) -> list[bytes | None]:
 
 def as_bytes(column: pa.ChunkedArray) -> list[bytes | None]:
     """Text or bytes, as Python has them."""
-    found: list[bytes | None] = column.cast(pa.binary()).to_pylist()
-    return found
+    texts: list[bytes | None] = column.cast(pa.binary()).to_pylist()
+    return texts
 
 
 def values_of(
@@ -232,13 +232,13 @@ def _references(given: object, *, described: bool, kept: bool) -> tuple[Referenc
     if not described or not kept:
         lacking = "`avro_schema`, which uses the types" if kept else "`schema_registry`, which keeps them"
         raise PlanError("`avro_references` need more", got="they are alone", hint=f"pass {lacking}")
-    found = []
-    for name, at in given.items():
-        if not isinstance(at, (tuple, list)) or len(at) != 2:
-            raise PlanError("`avro_references` has no name and version", got=shown(at), hint=hint)
-        type_, subject = a_text(name, "avro_references", hint), a_text(at[0], "avro_references", hint)
-        found.append(Reference(type_, subject, a_number(at[1], "avro_references", 1, hint)))
-    return tuple(found)
+    references = []
+    for name, reference in given.items():
+        if not isinstance(reference, (tuple, list)) or len(reference) != 2:
+            raise PlanError("`avro_references` has no name and version", got=shown(reference), hint=hint)
+        type_, subject = a_text(name, "avro_references", hint), a_text(reference[0], "avro_references", hint)
+        references.append(Reference(type_, subject, a_number(reference[1], "avro_references", 1, hint)))
+    return tuple(references)
 
 
 def messages_of_rows(table: pa.Table, most_bytes: int) -> list[tuple[bytes, int]]:
@@ -250,10 +250,10 @@ def messages_of_rows(table: pa.Table, most_bytes: int) -> list[tuple[bytes, int]
         with pa.ipc.new_stream(written, table.schema) as writer:
             for batch in table.slice(begin, end - begin).combine_chunks().to_batches():
                 writer.write_batch(batch)
-        found = written.getvalue().to_pybytes()
-        if len(found) > most_bytes and end - begin > 1:
+        message = written.getvalue().to_pybytes()
+        if len(message) > most_bytes and end - begin > 1:
             middle = (begin + end) // 2
             waiting += [(middle, end), (begin, middle)]
         else:
-            parts.append((found, begin))
+            parts.append((message, begin))
     return parts

@@ -21,7 +21,7 @@ def decode_registered_json(
     bad: dict[int, str] = {}
     numbers: dict[int, str] = {}
     plain: list[bytes | None] = []
-    for at, value in enumerate(values):
+    for i, value in enumerate(values):
         try:
             if value is None:
                 raise ValueError(NO_VALUE)
@@ -32,11 +32,11 @@ def decode_registered_json(
                 raise ValueError(numbers[number])
             plain.append(value[FRAME.size :])
         except ValueError as problem:
-            bad[at] = str(problem)
-    places = [at for at in range(len(values)) if at not in bad]
-    found = decode_json(schema, known, plain)
-    bad.update((places[at], why) for at, why in found.bad)
-    return Decoded(found.batch, tuple(sorted(bad.items())))
+            bad[i] = str(problem)
+    places = [i for i in range(len(values)) if i not in bad]
+    decoded = decode_json(schema, known, plain)
+    bad.update((places[i], why) for i, why in decoded.bad)
+    return Decoded(decoded.batch, tuple(sorted(bad.items())))
 
 
 def _problem(registry: Connection, number: int) -> str:

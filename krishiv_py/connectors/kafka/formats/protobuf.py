@@ -72,19 +72,19 @@ def message_type(given: object) -> MessageType:
     protobuf_modules()
     descriptor: Any = getattr(given, "DESCRIPTOR", given)
     if hasattr(descriptor, "fields_by_name") and hasattr(descriptor, "file"):
-        found = MessageType(descriptor.full_name, _files(descriptor.file))
+        message = MessageType(descriptor.full_name, _files(descriptor.file))
     elif isinstance(given, (tuple, list)) and len(given) == 2 and isinstance(given[1], str) and _is_path(given[0]):
         try:
             with open(given[0], "rb") as file:
-                found = MessageType(given[1], file.read())
+                message = MessageType(given[1], file.read())
         except OSError as problem:
             raise PlanError(
                 "`protobuf_message` names a file that cannot be read", got=shown(given), then=failure_text(problem), hint=_HINT
             ) from None
     else:
         raise PlanError("`protobuf_message` is a type of messages", got=shown(given), hint=_HINT)
-    message_class(found)
-    return found
+    message_class(message)
+    return message
 
 
 def _is_path(given: object) -> bool:
@@ -95,7 +95,7 @@ def _files(file: Any) -> bytes:
     """A file of descriptors behind all that it imports."""
     from google.protobuf import descriptor_pb2
 
-    found = descriptor_pb2.FileDescriptorSet()
+    file_set = descriptor_pb2.FileDescriptorSet()
     seen: set[str] = set()
 
     def add(one: Any) -> None:
@@ -103,10 +103,10 @@ def _files(file: Any) -> bytes:
             seen.add(one.name)
             for other in one.dependencies:
                 add(other)
-            one.CopyToProto(found.file.add())
+            one.CopyToProto(file_set.file.add())
 
     add(file)
-    return bytes(found.SerializeToString(deterministic=True))
+    return bytes(file_set.SerializeToString(deterministic=True))
 
 
 @functools.lru_cache(maxsize=64)
@@ -159,7 +159,7 @@ def fields_of(type_: MessageType, schema: pa.Schema) -> list[ValuesOf]:
         For a type its values cannot have.
     """
     known = message_class(type_).DESCRIPTOR.fields_by_name
-    found = []
+    fields = []
     for column in schema:
         if column.name not in known:
             raise unknown_column(column.name, list(known), f"messages {type_.name}")
@@ -169,8 +169,8 @@ def fields_of(type_: MessageType, schema: pa.Schema) -> list[ValuesOf]:
             raise SchemaError(
                 f"field {column.name!r} of {type_.name} is not a {type_text(column.type)}", got=type_text(plain), hint=hint
             )
-        found.append(ValuesOf(one, plain, plain))
-    return found
+        fields.append(ValuesOf(one, plain, plain))
+    return fields
 
 
 def typed(field: Any, wanted: pa.DataType | None, where: str) -> tuple[pa.DataType, Getter]:
@@ -231,7 +231,7 @@ def _struct(type_: Any, wanted: pa.DataType | None, where: str) -> tuple[pa.Data
         raise SchemaError(f"field {where!r}, {type_.full_name}, is not a column", got=got, hint=hint)
     parts = [(field.name, *typed(field, inner, f"{where}.{field.name}")) for field, inner in pairs]
     getters = [(name, one) for name, _, one in parts]
-    return pa.struct([(name, found) for name, found, _ in parts]), lambda m: {name: one(m) for name, one in getters}
+    return pa.struct([(name, type_of) for name, type_of, _ in parts]), lambda m: {name: one(m) for name, one in getters}
 
 
 def _same(value: Any) -> Any:
@@ -268,20 +268,20 @@ def decode_protobuf(
     found_in, fields = message_class(type_), fields_of(type_, schema)
     bad: dict[int, str] = {}
     good: list[tuple[int, Any]] = []
-    for at, value in enumerate(values):
+    for i, value in enumerate(values):
         try:
             if value is None:
                 raise ValueError(NO_VALUE)
-            found = found_in.FromString(value if registry is None else value[_head(registry, type_, value) :])
-            if not found.IsInitialized():
-                raise ValueError(f"{type_.name} has no {', '.join(found.FindInitializationErrors())}")
+            message = found_in.FromString(value if registry is None else value[_head(registry, type_, value) :])
+            if not message.IsInitialized():
+                raise ValueError(f"{type_.name} has no {', '.join(message.FindInitializationErrors())}")
         except ValueError as problem:
-            bad[at] = str(problem)
+            bad[i] = str(problem)
             continue
         except _no_message() as problem:
-            bad[at] = f"no message {type_.name}: {problem}"
+            bad[i] = f"no message {type_.name}: {problem}"
             continue
-        good.append((at, found))
+        good.append((i, message))
     batch, _ = columns(schema, fields, good, bad)
     return Decoded(batch, tuple(sorted(bad.items())))
 
@@ -290,8 +290,8 @@ def decode_protobuf(
 def _no_message() -> type[Exception]:
     from google.protobuf.message import DecodeError
 
-    found: type[Exception] = DecodeError
-    return found
+    error: type[Exception] = DecodeError
+    return error
 
 
 def _head(registry: Connection, type_: MessageType, value: bytes) -> int:
@@ -323,8 +323,8 @@ def _places(type_: MessageType) -> tuple[bytes, ...]:
 
 def _zigzag(number: int) -> bytes:
     """A number from 0 as protobuf writes a ``sint64``."""
-    left, found = number * 2, bytearray()
+    left, encoded = number * 2, bytearray()
     while left > 0x7F:
-        found.append(left & 0x7F | 0x80)
+        encoded.append(left & 0x7F | 0x80)
         left >>= 7
-    return bytes([*found, left])
+    return bytes([*encoded, left])

@@ -100,10 +100,10 @@ def registered(registry: Connection, number: int, kind: str) -> Any:
     ValueError
         When it has no such schema, or one of another kind.
     """
-    found = _registered(registry, number, os.getpid())
-    if found.schema_type != kind:
-        raise ValueError(f"schema {number} of the registry is {found.schema_type}, not {kind}")
-    return found
+    schema = _registered(registry, number, os.getpid())
+    if schema.schema_type != kind:
+        raise ValueError(f"schema {number} of the registry is {schema.schema_type}, not {kind}")
+    return schema
 
 
 @functools.lru_cache(maxsize=1_000)
@@ -138,9 +138,9 @@ def _texts(registry: Connection, schema: Any, seen: set[tuple[str, int]], so: st
         if (one.subject, one.version) in seen:
             continue
         seen.add((one.subject, one.version))
-        found = _version(registry, one.subject, one.version, so, os.getpid())
-        yield from _texts(registry, found, seen, so)
-        yield found.schema_str
+        texts = _version(registry, one.subject, one.version, so, os.getpid())
+        yield from _texts(registry, texts, seen, so)
+        yield texts.schema_str
 
 
 @functools.lru_cache(maxsize=1_000)

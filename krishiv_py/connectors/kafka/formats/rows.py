@@ -43,15 +43,15 @@ def columns(
 ) -> tuple[pa.RecordBatch, list[int]]:
     """Records as columns, and which of them became rows. Those with a value that does not fit are found, and noted in `bad`."""
     try:
-        return _batch(schema, fields, [record for _, record in good]), [at for at, _ in good]
+        return _batch(schema, fields, [record for _, record in good]), [i for i, _ in good]
     except _WRONG as problem:
         if len(good) <= 1:
-            for at, _ in good:
-                bad[at] = str(problem)
+            for i, _ in good:
+                bad[i] = str(problem)
             return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema), []
         middle = len(good) // 2
         parts = [columns(schema, fields, half, bad) for half in (good[:middle], good[middle:])]
-        return one_batch([part[0] for part in parts], schema), [at for part in parts for at in part[1]]
+        return one_batch([part[0] for part in parts], schema), [i for part in parts for i in part[1]]
 
 
 def one_batch(parts: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:

@@ -155,7 +155,7 @@ def _encoded(schema: Any, head_: bytes, checked: bool, table: pa.Table) -> list[
     import fastavro
     from fastavro.validation import validate
 
-    found: list[bytes | None] = []
+    messages: list[bytes | None] = []
     try:
         if checked:
             fields, named = {field["name"]: field["type"] for field in schema["fields"]}, names_of(schema)
@@ -167,13 +167,13 @@ def _encoded(schema: Any, head_: bytes, checked: bool, table: pa.Table) -> list[
             if checked:
                 validate(row, schema)
             fastavro.schemaless_writer(stream, schema, row)
-            found.append(stream.getvalue())
+            messages.append(stream.getvalue())
     except RAISED as problem:  # a time that Python has not, and a key that is twice in a map, too
         hint = "see which column it is, and cast it or change the schema"
         raise OperatorError(
             "a row is not a record of the Avro schema", got=failure_text(problem), then="the batch was not written", hint=hint
         ) from None
-    return found
+    return messages
 
 
 def _has_map(type_: pa.DataType) -> bool:

@@ -32,7 +32,7 @@ def putters(type_: MessageType, schema: pa.Schema, where: str) -> list[tuple[str
         For a column that is not a field of the message, or another type.
     """
     known = message_class(type_).DESCRIPTOR.fields_by_name
-    found = []
+    setters = []
     for column in schema:
         if column.name not in known:
             hint = f"the fields are: {', '.join(list(known)[:20])}; leave the column out with select(), or rename it"
@@ -46,8 +46,8 @@ def putters(type_: MessageType, schema: pa.Schema, where: str) -> list[tuple[str
             hint = "cast the column, or change the message"
             got = f"{column.name}: {type_text(column.type)}"
             raise PlanError(f"{where}: a field of {type_.name} is {plain}", got=got, hint=hint)
-        found.append((column.name, plain, _of(field)))
-    return found
+        setters.append((column.name, plain, _of(field)))
+    return setters
 
 
 def _of(field: Any) -> Putter:
@@ -61,11 +61,11 @@ def _of(field: Any) -> Putter:
 
 def _pairs(item: Putter, pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     """A map, which has each key once."""
-    found = {key: item(value) for key, value in pairs}
-    if len(found) < len(pairs):
+    entries = {key: item(value) for key, value in pairs}
+    if len(entries) < len(pairs):
         keys = [key for key, _ in pairs]
         raise ValueError(f"a map has the key {next(key for key in keys if keys.count(key) > 1)!r} twice")
-    return found
+    return entries
 
 
 def _single(field: Any) -> Putter:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.tables.delta.place import found, without_secrets
+from krishiv_py.connectors.tables.delta.place import delta_table, without_secrets
 from krishiv_py.errors import RAISED, SourceError, shown
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def table_at(path: str, storage: Mapping[str, str], version: int | None = None) 
         When there is no table, no such version, or one that cannot be read here.
     """
     try:
-        table = found(path, storage, version)
+        table = delta_table(path, storage, version)
     except RAISED as problem:
         where = shown(path) if version is None else f"{shown(path)}, version {version}"
         got = f"{where}: {without_secrets(problem, storage)}"

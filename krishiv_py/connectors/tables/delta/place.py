@@ -42,13 +42,13 @@ def a_place(value: str | os.PathLike[str]) -> str:
     """The path of a table, the same whatever folder a process is in."""
     delta()
     text = a_text(os.fspath(value) if isinstance(value, os.PathLike) else value, "path", 'pass a folder: "out/results"')
-    found = absolute(text)
-    local = "://" not in found or found.startswith("file:")
-    if local and (_ESCAPED.search(found) or _STRANGE.search(found)):
+    place = absolute(text)
+    local = "://" not in place or place.startswith("file:")
+    if local and (_ESCAPED.search(place) or _STRANGE.search(place)):
         got, consequence = shown(text), "delta-rs takes it for another sign, and would read another folder, or none"
         hint = "give the folder a name without % before two digits, and without any of [ ] | ^, backslashes and line breaks"
         raise PlanError("a folder of a Delta table cannot be called so", got=got, then=consequence, hint=hint)
-    return found
+    return place
 
 
 def options(value: object) -> Mapping[str, str]:
@@ -76,12 +76,12 @@ def opened(path: str, storage: Mapping[str, str], version: int | None = None) ->
         When it cannot be read.
     """
     try:
-        return found(path, storage, version)
+        return delta_table(path, storage, version)
     except RAISED as problem:
         raise refused(path, problem, storage) from None
 
 
-def found(path: str, storage: Mapping[str, str], version: int | None = None) -> Any:
+def delta_table(path: str, storage: Mapping[str, str], version: int | None = None) -> Any:
     """The table; None if there is none yet. What goes wrong is told in delta-rs's own words."""
     module = delta()
     try:

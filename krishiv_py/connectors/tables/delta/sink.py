@@ -188,8 +188,8 @@ class DeltaSink(TransactionalSink):
     def last_committed(self, batch: OutputBatch) -> int | None:
         """See :meth:`TransactionalSink.last_committed`."""
         table = self._held.current(self.path, self.storage_options)
-        found = None if table is None else table.transaction_version(_app(batch))
-        return None if found is None else int(found)
+        version = None if table is None else table.transaction_version(_app(batch))
+        return None if version is None else int(version)
 
     def begin(self, batch: OutputBatch) -> None:
         """See :meth:`TransactionalSink.begin`."""
@@ -241,9 +241,9 @@ class DeltaSink(TransactionalSink):
     def _try(self, batch: OutputBatch, rows: pa.Table, net: changes.Net | None) -> None:
         """Commit on top of the table as it is now, unless the batch is there: delta-rs would not see that it is."""
         module, table = delta(), self._held.current(self.path, self.storage_options)
-        found = None if table is None else table.transaction_version(_app(batch))
-        if found is not None and int(found) >= batch.batch_id:
-            raise written_by_another(self.title, found, batch)
+        version = None if table is None else table.transaction_version(_app(batch))
+        if version is not None and int(version) >= batch.batch_id:
+            raise written_by_another(self.title, version, batch)
         parts = self.partition_by if table is None else table.metadata().partition_columns
         values.check_rows(rows, parts)
         if net is not None:

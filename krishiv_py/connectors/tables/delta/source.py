@@ -92,34 +92,34 @@ class DeltaSource(Source):
     def plan(self, last: JsonValue) -> Planned | None:
         """The next files. The first batch notes where the source begins, even if it has none."""
         if last is None:
-            at = _Place(self.table, self.base, 0 if self.whole else None, self.whole)
-            return self._batch(at) or self._planned(at, [])
+            start = _Place(self.table, self.base, 0 if self.whole else None, self.whole)
+            return self._batch(start) or self._planned(start, [])
         assert isinstance(last, dict)
         place: dict[str, Any] = last
-        at = _Place(**place)
-        if at.table != self.table:
+        start = _Place(**place)
+        if start.table != self.table:
             raise self._another(self.table)
-        return self._batch(at)
+        return self._batch(start)
 
-    def _batch(self, at: _Place) -> Planned | None:
+    def _batch(self, place: _Place) -> Planned | None:
         """The next files behind a place, at most so many; None if there are none."""
-        found: list[DataFile] = []
-        begin = at.version
-        while self.most is None or len(found) < self.most:
-            if at.done is None:
-                following = self._next_version(self._known.behind(at.version))
+        files: list[DataFile] = []
+        begin = place.version
+        while self.most is None or len(files) < self.most:
+            if place.done is None:
+                following = self._next_version(self._known.behind(place.version))
                 if following is None:
                     break
-                at = following
-            here = self._files(at)
-            assert at.done is not None
-            taken = here[at.done :] if self.most is None else here[at.done : at.done + self.most - len(found)]
-            found += taken
-            done = at.done + len(taken)
-            at = attrs.evolve(at, done=None if done >= len(here) else done)
-            if not found:
-                self._known.empty = begin, at.version
-        return self._planned(at, found) if found else None
+                place = following
+            here = self._files(place)
+            assert place.done is not None
+            taken = here[place.done :] if self.most is None else here[place.done : place.done + self.most - len(files)]
+            files += taken
+            done = place.done + len(taken)
+            place = attrs.evolve(place, done=None if done >= len(here) else done)
+            if not files:
+                self._known.empty = begin, place.version
+        return self._planned(place, files) if files else None
 
     def _next_version(self, version: int) -> _Place | None:
         if self.finite or (self.until is not None and version >= self.until):
@@ -142,24 +142,24 @@ class DeltaSource(Source):
             return None
         return _Place(self.table, version + 1, 0, whole=False)
 
-    def _files(self, at: _Place) -> Sequence[DataFile]:
-        if at.whole:
-            if self._known.snapshot is None or self._known.snapshot[0] != at.version:
-                self._known.snapshot = at.version, files_at(table_at(self.path, self.storage, at.version), self.path)
+    def _files(self, place: _Place) -> Sequence[DataFile]:
+        if place.whole:
+            if self._known.snapshot is None or self._known.snapshot[0] != place.version:
+                self._known.snapshot = place.version, files_at(table_at(self.path, self.storage, place.version), self.path)
             return self._known.snapshot[1]
-        commit = commit_of(self._folder(), self.path, at.version)
+        commit = commit_of(self._folder(), self.path, place.version)
         if commit is None:
-            raise self._shorter(at.version, at.version - 1)
+            raise self._shorter(place.version, place.version - 1)
         if commit.table is not None and commit.table != self.table:
             raise self._another(commit.table)
         # versions before the source was made may not have had all columns yet
         if (
             commit.columns is not None
-            and at.version > self.columns_at
-            and (lost := [name for name in names_in(self.schema) if name.lower() not in map(str.lower, commit.columns)])
+            and place.version > self.columns_at
+            and (missing := [name for name in names_in(self.schema) if name.lower() not in map(str.lower, commit.columns)])
         ):
-            raise self._narrower(at.version, lost)
-        return () if commit.removed and self._skipped(commit, at.version) else commit.added
+            raise self._narrower(place.version, missing)
+        return () if commit.removed and self._skipped(commit, place.version) else commit.added
 
     def _skipped(self, commit: Commit, version: int) -> bool:
         """Return whether a version that changed rows is passed over; it is an error otherwise."""
@@ -174,9 +174,9 @@ class DeltaSource(Source):
         warnings.warn(f"a version that changed rows is passed over: {got}", RuntimeWarning, stacklevel=2)
         return True
 
-    def _planned(self, at: _Place, found: Sequence[DataFile]) -> Planned:
-        position: dict[str, Any] = attrs.asdict(at)
-        groups = _groups(found, self.parallelism)
+    def _planned(self, place: _Place, files: Sequence[DataFile]) -> Planned:
+        position: dict[str, Any] = attrs.asdict(place)
+        groups = _groups(files, self.parallelism)
         return Planned(position, [[[file.path, dict(file.parts)] for file in group] for group in groups])
 
     def _folder(self) -> pafs.FileSystem:
@@ -184,17 +184,17 @@ class DeltaSource(Source):
             self._known.files = filesystem(self.path, self.storage)
         return self._known.files
 
-    def _another(self, found: str) -> SourceError:
+    def _another(self, table_id: str) -> SourceError:
         return SourceError(
             "it is another Delta table than the one that was read",
-            got=f"{shown(self.path)}: its id is {found} now",
+            got=f"{shown(self.path)}: its id is {table_id} now",
             hint="begin with a new checkpoint",
         )
 
-    def _narrower(self, version: int, lost: Sequence[str]) -> SourceError:
+    def _narrower(self, version: int, missing: Sequence[str]) -> SourceError:
         return SourceError(
             "a Delta table has lost columns",
-            got=f"{shown(self.path)}: {', '.join(lost)}, in version {version}",
+            got=f"{shown(self.path)}: {', '.join(missing)}, in version {version}",
             then="they would be null from there on",
             hint="begin with a new checkpoint and the columns there are now",
         )

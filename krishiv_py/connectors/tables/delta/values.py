@@ -19,9 +19,9 @@ _NULLS: Final = ("", "__HIVE_DEFAULT_PARTITION__")
 
 def laid_out(rows: pa.Table) -> pa.Table:
     """Rows without slices of structs in structs: Arrow in Rust ends the process when it is handed one (arrow-data 59)."""
-    for at, field in enumerate(rows.schema):
+    for i, field in enumerate(rows.schema):
         if any(map(_is_slice, rows[field.name].chunks)):
-            rows = rows.set_column(at, field, rows[field.name].take(pa.array(np.arange(rows.num_rows))))
+            rows = rows.set_column(i, field, rows[field.name].take(pa.array(np.arange(rows.num_rows))))
     return rows
 
 

@@ -40,20 +40,20 @@ def following(metadata: Any, head: Any, after: int | None, sequence: int) -> lis
     None means that no unbroken line of snapshots does so. `after` itself may have expired. Some writers, pyiceberg among them,
     take its number out of its child then, which still has the next `sequence` number.
     """
-    found: list[Any] = []
+    snapshots: list[Any] = []
     current = head
     while current is not None:
         if current.snapshot_id == after:
-            return found[::-1]
-        found.append(current)
+            return snapshots[::-1]
+        snapshots.append(current)
         parent = current.parent_snapshot_id
         if parent is None:
             number = current.sequence_number or 0
-            return found[::-1] if number == sequence + 1 or (after is None and not number) else None
+            return snapshots[::-1] if number == sequence + 1 or (after is None and not number) else None
         if parent == after:
-            return found[::-1]
+            return snapshots[::-1]
         current = metadata.snapshot_by_id(parent)
-    return None if found or after is not None else []
+    return None if snapshots or after is not None else []
 
 
 def change_of(table: Any, snapshot: Any) -> Change:
@@ -106,7 +106,7 @@ def _file(table: Any, file: Any, deletes: Iterable[Any]) -> dict[str, Any]:
     if spec is not None and any(str(field.transform) == "identity" for field in spec.fields):
         to_json = iceberg("conversions").to_json
         types = spec.partition_type(table.schema()).fields
-        values = [file.partition[at] for at in range(len(types))]
+        values = [file.partition[i] for i in range(len(types))]
         settings["spec"] = spec.model_dump_json()
         settings["partition"] = [None if v is None else to_json(t.field_type, v) for t, v in zip(types, values, strict=True)]
     return settings

@@ -72,7 +72,7 @@ def iceberg_source(
     schema, current = opened_table.schema(), metadata.current_snapshot()
     base, sequence = (None, 0) if current is None else (int(current.snapshot_id), int(current.sequence_number or 0))
     if snapshot is not None:
-        base = _found(opened_table, name, snapshot)
+        base = _snapshot_id(opened_table, name, snapshot)
         schema = opened_table.scan(snapshot_id=base).projection()
     elif isinstance(begin, int):
         first = metadata.snapshot_by_id(begin)
@@ -114,17 +114,17 @@ def _check_snapshot(value: object) -> None:
         raise PlanError("`snapshot` is not a snapshot", got=shown(value), hint=_SNAPSHOT)
 
 
-def _found(table: Any, name: str, wanted: Snapshot) -> int:
+def _snapshot_id(table: Any, name: str, wanted: Snapshot) -> int:
     """Return the number of a snapshot."""
     if isinstance(wanted, dt.datetime):
-        found = table.snapshot_as_of_timestamp(int(wanted.timestamp() * 1_000))
+        snapshot = table.snapshot_as_of_timestamp(int(wanted.timestamp() * 1_000))
     elif isinstance(wanted, str):
-        found = table.snapshot_by_name(wanted)
+        snapshot = table.snapshot_by_name(wanted)
     else:
-        found = table.snapshot_by_id(wanted)
-    if found is None:
+        snapshot = table.snapshot_by_id(wanted)
+    if snapshot is None:
         raise _no_snapshot(table, name, wanted)
-    return int(found.snapshot_id)
+    return int(snapshot.snapshot_id)
 
 
 def _no_snapshot(table: Any, name: str, wanted: Snapshot) -> SourceError:

@@ -26,8 +26,8 @@ def apply(table: Any, transaction: Any, changed: Net, key: Sequence[str], noted:
     put, names = changed.put, list(key)
     keys = pa.schema([put.schema.field(name) for name in names])
     touched = pa.concat_tables([put.select(names), changed.gone.select(names).cast(keys)])
-    found = table.scan(row_filter=span(touched), selected_fields=tuple(key)).to_arrow()
-    there = one_form(found.select(names).cast(keys), names)
+    stored = table.scan(row_filter=span(touched), selected_fields=tuple(key)).to_arrow()
+    there = one_form(stored.select(names).cast(keys), names)
     hits = there.filter(pa.array(np.isin(*numbered(there, touched))))
     if not hits.num_rows:
         if put.num_rows:
@@ -39,9 +39,9 @@ def apply(table: Any, transaction: Any, changed: Net, key: Sequence[str], noted:
     untouched = old.filter(pa.array(~np.isin(*numbered(old_keys, touched))))
     extra = [name for name in old.schema.names if name not in put.schema.names]
     if extra:  # columns that are not ours stay as they are
-        at = _places(*numbered(put.select(names), old_keys))
+        places = _places(*numbered(put.select(names), old_keys))
         for name in extra:
-            put = put.append_column(old.schema.field(name), old[name].take(at))
+            put = put.append_column(old.schema.field(name), old[name].take(places))
     rows = pa.concat_tables([untouched, put.select(old.schema.names).cast(old.schema)])
     before = _rows(table.metadata)
     transaction.overwrite(rows, overwrite_filter=where, snapshot_properties=dict(noted))
@@ -71,30 +71,30 @@ def _check(transaction: Any, before: int | None, more: int) -> None:
 def _places(numbers: Numbers, among: Numbers) -> pa.Array:
     """Return the place of each number in the others; null if it is not among them."""
     order = np.argsort(among, kind="stable")
-    at = np.minimum(np.searchsorted(among[order], numbers), len(among) - 1)
-    return pa.array(order[at], mask=among[order[at]] != numbers)
+    position = np.minimum(np.searchsorted(among[order], numbers), len(among) - 1)
+    return pa.array(order[position], mask=among[order[position]] != numbers)
 
 
 def span(keys: pa.Table) -> Any:
     """A condition of pyiceberg that all `keys` meet: of each column the values, or the least and the greatest."""
     made = importlib.import_module("pyiceberg.expressions")
-    found: Any = made.AlwaysTrue()
+    span_filter: Any = made.AlwaysTrue()
     for name in keys.schema.names:
-        found = made.And(found, _column(made, name, keys[name].combine_chunks()))
-    return found
+        span_filter = made.And(span_filter, _column(made, name, keys[name].combine_chunks()))
+    return span_filter
 
 
 def _column(made: Any, name: str, values: pa.Array) -> Any:
     if pa.types.is_floating(values.type):
         return made.AlwaysTrue()  # Arrow passes over a NaN whose row group has other numbers, and pyiceberg would delete it
-    found: Any = made.IsNull(name) if values.null_count else made.AlwaysFalse()
+    condition: Any = made.IsNull(name) if values.null_count else made.AlwaysFalse()
     plain = _comparable(pc.unique(values.drop_null()))
     if 0 < len(plain) <= _FEW:
-        return made.Or(found, made.In(name, plain.to_pylist()))
+        return made.Or(condition, made.In(name, plain.to_pylist()))
     if len(plain):
         ends = plain.take(pc.sort_indices(plain)).take(pa.array([0, len(plain) - 1])).to_pylist()
-        found = made.Or(found, made.And(made.GreaterThanOrEqual(name, ends[0]), made.LessThanOrEqual(name, ends[1])))
-    return found
+        condition = made.Or(condition, made.And(made.GreaterThanOrEqual(name, ends[0]), made.LessThanOrEqual(name, ends[1])))
+    return condition
 
 
 def _comparable(values: pa.Array) -> pa.Array:

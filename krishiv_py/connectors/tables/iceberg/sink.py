@@ -191,10 +191,10 @@ class IcebergSink(TransactionalSink):
     def last_committed(self, batch: OutputBatch) -> int | None:
         """See :meth:`TransactionalSink.last_committed`."""
         try:
-            found = opened(self.catalog).load_table(self.table).properties.get(_note(batch))
+            note_value = opened(self.catalog).load_table(self.table).properties.get(_note(batch))
         except RAISED as problem:
             raise self._refused(problem) from None
-        return None if found is None else int(found)
+        return None if note_value is None else int(note_value)
 
     def begin(self, batch: OutputBatch) -> None:
         """See :meth:`TransactionalSink.begin`."""
@@ -244,11 +244,11 @@ class IcebergSink(TransactionalSink):
         When another commit came first, the table is loaded again.
         """
         table, note = opened(self.catalog).load_table(self.table), _note(batch)
-        found = table.properties.get(note)
-        if again and found == str(batch.batch_id):
+        committed = table.properties.get(note)
+        if again and committed == str(batch.batch_id):
             return  # it was committed, although the catalog said that it was not
-        if found is not None and int(found) >= batch.batch_id:
-            raise written_by_another(self.title, found, batch)
+        if committed is not None and int(committed) >= batch.batch_id:
+            raise written_by_another(self.title, committed, batch)
         upkeep.prepare(table, self.target_file_size)
         noted, expired = {note: str(batch.batch_id)}, list[Any]()
         with table.transaction() as transaction:

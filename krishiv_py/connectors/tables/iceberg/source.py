@@ -122,73 +122,73 @@ class IcebergSource(Source):
         if not self.finite:  # a finite one reads one snapshot, which does not change
             self._refresh()
         if last is None:
-            at = _Place(self.table, self.base, self.sequence, 0 if self.whole else None, self.whole)
-            return self._batch(at) or self._planned(at, [])
+            start = _Place(self.table, self.base, self.sequence, 0 if self.whole else None, self.whole)
+            return self._batch(start) or self._planned(start, [])
         assert isinstance(last, dict)
         place: dict[str, Any] = last
-        at = _Place(**place)
-        if at.table != self.table:
+        start = _Place(**place)
+        if start.table != self.table:
             raise self._another(self.table)
-        return self._batch(at)
+        return self._batch(start)
 
-    def _batch(self, at: _Place) -> Planned | None:
+    def _batch(self, place: _Place) -> Planned | None:
         """The next files after a place, at most so many; None if there are none."""
-        found: list[dict[str, Any]] = []
+        files: list[dict[str, Any]] = []
         later: Iterator[Any] | None = iter(()) if self.finite else None
-        while self.most is None or len(found) < self.most:
-            if at.done is None:
-                later = iter(self._later(at)) if later is None else later
+        while self.most is None or len(files) < self.most:
+            if place.done is None:
+                later = iter(self._later(place)) if later is None else later
                 snapshot = next(later, None)
                 if snapshot is None:
                     break
-                at = _Place(self.table, int(snapshot.snapshot_id), int(snapshot.sequence_number or 0), 0, whole=False)
-            here = self._files(at)
-            assert at.done is not None
-            taken = here[at.done :] if self.most is None else here[at.done : at.done + self.most - len(found)]
-            found += taken
-            done = at.done + len(taken)
-            at = attrs.evolve(at, done=None if done >= len(here) else done)
-        return self._planned(at, found) if found else None
+                place = _Place(self.table, int(snapshot.snapshot_id), int(snapshot.sequence_number or 0), 0, whole=False)
+            here = self._files(place)
+            assert place.done is not None
+            taken = here[place.done :] if self.most is None else here[place.done : place.done + self.most - len(files)]
+            files += taken
+            done = place.done + len(taken)
+            place = attrs.evolve(place, done=None if done >= len(here) else done)
+        return self._planned(place, files) if files else None
 
-    def _later(self, at: _Place) -> list[Any]:
+    def _later(self, place: _Place) -> list[Any]:
         """The snapshots after a place, the oldest first; up to the one to end with."""
         table = self._table()
         head = table.metadata.current_snapshot() if self.until is None else self._snapshot(self.until[0])
-        found = following(table.metadata, head, at.snapshot, at.sequence)
-        if found is None:
+        snapshots = following(table.metadata, head, place.snapshot, place.sequence)
+        if snapshots is None:
             now = None if head is None else head.snapshot_id
-            got = f"{self.name}: snapshot {at.snapshot} was read, and the table is at {now}"
+            got = f"{self.name}: snapshot {place.snapshot} was read, and the table is at {now}"
             raise SourceError(
                 "snapshots of an Iceberg table are gone",
                 got=f"{got}, with none in between, or with another history",
                 then="they expired or were rolled back before they were read, and their rows are not known",
                 hint=f"keep more snapshots (keep_snapshots of IcebergSink, history.expire.*), and {_AGAIN}",
             )
-        if found:
+        if snapshots:
             self._check_columns(table)
-        return found
+        return snapshots
 
     def _snapshot(self, number: int | None) -> Any:
         return None if number is None else self._table().metadata.snapshot_by_id(number)
 
-    def _files(self, at: _Place) -> Sequence[dict[str, Any]]:
+    def _files(self, place: _Place) -> Sequence[dict[str, Any]]:
         table = self._table()
-        if at.whole:
-            if self._known.whole is None or self._known.whole[0] != at.snapshot:
-                if at.snapshot is not None and table.metadata.snapshot_by_id(at.snapshot) is None:
-                    raise self._expired(at.snapshot)
-                self._known.whole = at.snapshot, whole_table(table, at.snapshot)
+        if place.whole:
+            if self._known.whole is None or self._known.whole[0] != place.snapshot:
+                if place.snapshot is not None and table.metadata.snapshot_by_id(place.snapshot) is None:
+                    raise self._expired(place.snapshot)
+                self._known.whole = place.snapshot, whole_table(table, place.snapshot)
             return self._known.whole[1]
-        assert at.snapshot is not None
-        change = self._known.changes.get(at.snapshot)
+        assert place.snapshot is not None
+        change = self._known.changes.get(place.snapshot)
         if change is None:
-            snapshot = table.metadata.snapshot_by_id(at.snapshot)
+            snapshot = table.metadata.snapshot_by_id(place.snapshot)
             if snapshot is None:
-                raise self._expired(at.snapshot)
-            self._known.changes = {at.snapshot: (change := change_of(table, snapshot))}
+                raise self._expired(place.snapshot)
+            self._known.changes = {place.snapshot: (change := change_of(table, snapshot))}
         if change.rewrites:
             return ()
-        return () if change.removed and self._skipped(change, at.snapshot) else change.added
+        return () if change.removed and self._skipped(change, place.snapshot) else change.added
 
     def _skipped(self, change: Change, snapshot: int) -> bool:
         """Return True for a snapshot that is passed over although it changed rows; it is an error otherwise."""
@@ -203,15 +203,15 @@ class IcebergSource(Source):
         warnings.warn(f"a snapshot that changed rows is passed over: {got}", RuntimeWarning, stacklevel=2)
         return True
 
-    def _planned(self, at: _Place, found: Sequence[dict[str, Any]]) -> Planned:
+    def _planned(self, place: _Place, files: Sequence[dict[str, Any]]) -> Planned:
         groups, size = [[]], 0  # type: tuple[list[list[JsonValue]], int]
-        whole = sum(file["size"] for file in found)
-        for file in found:
+        whole = sum(file["size"] for file in files)
+        for file in files:
             if groups[-1] and size >= whole * len(groups) / self.parallelism:
                 groups.append([])
             groups[-1].append(file)
             size += file["size"]
-        position: dict[str, Any] = attrs.asdict(at)
+        position: dict[str, Any] = attrs.asdict(place)
         return Planned(position, groups)
 
     def _table(self) -> Any:
@@ -234,23 +234,23 @@ class IcebergSource(Source):
 
     def _check_columns(self, table: Any) -> None:
         """Refuse a table that lost a column, or a field of a struct: it would be null in new files."""
-        then, now, lost = iceberg("schema").Schema.model_validate_json(self.columns), table.schema(), list[str]()
+        then, now, missing = iceberg("schema").Schema.model_validate_json(self.columns), table.schema(), list[str]()
         for name in then.column_names:
-            inside = any(name.startswith(f"{other}.") for other in lost)
+            inside = any(name.startswith(f"{other}.") for other in missing)
             if not inside and now.find_column_name(then.find_field(name).field_id) is None:
-                lost.append(name)
-        if lost:
+                missing.append(name)
+        if missing:
             raise SourceError(
                 "an Iceberg table has lost columns",
-                got=f"{self.name}: {', '.join(lost)}",
+                got=f"{self.name}: {', '.join(missing)}",
                 then="they would be null from there on",
                 hint=f"{_AGAIN} and the columns there are now",
             )
 
-    def _another(self, found: str) -> SourceError:
+    def _another(self, table_id: str) -> SourceError:
         return SourceError(
             "it is another Iceberg table than the one that was read",
-            got=f"{self.name}: its identity is {found} now",
+            got=f"{self.name}: its identity is {table_id} now",
             hint=_AGAIN,
         )
 
@@ -303,8 +303,8 @@ class IcebergSource(Source):
 
 def columns_of(schema: Any) -> pa.Schema:
     """Return the columns of a schema of Iceberg as this library has them."""
-    found = iceberg("io.pyarrow").schema_to_pyarrow(schema, include_field_ids=False)
-    return pa.schema([pa.field(field.name, normal_type(field.type)) for field in found])
+    schema_of_table = iceberg("io.pyarrow").schema_to_pyarrow(schema, include_field_ids=False)
+    return pa.schema([pa.field(field.name, normal_type(field.type)) for field in schema_of_table])
 
 
 def trimmed(metadata: Any) -> str:

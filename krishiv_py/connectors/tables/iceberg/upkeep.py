@@ -138,17 +138,17 @@ def compact(table: Any, note: str, target_file_size: int) -> int:
 def _small(tasks: Iterable[Any], target_file_size: int) -> list[Sequence[Any]]:
     """Return groups of files that are worth a rewrite, each of one partition and together not above the target."""
     waiting: dict[tuple[int, str], list[Any]] = {}
-    found: list[Sequence[Any]] = []
+    small: list[Sequence[Any]] = []
     for task in sorted(tasks, key=lambda task: str(task.file.file_path)):
         if task.delete_files or task.file.file_size_in_bytes >= target_file_size // 2:
             continue
         place = task.file.spec_id, repr(task.file.partition)
         group = waiting.setdefault(place, [])
         if group and sum(each.file.file_size_in_bytes for each in group) + task.file.file_size_in_bytes > target_file_size:
-            found.append(group)
+            small.append(group)
             group = waiting[place] = []
         group.append(task)
-    return [group for group in [*found, *waiting.values()] if len(group) >= _FEWEST]
+    return [group for group in [*small, *waiting.values()] if len(group) >= _FEWEST]
 
 
 def _rows(table: Any, group: Sequence[Any]) -> Any:

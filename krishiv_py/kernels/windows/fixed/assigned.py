@@ -70,8 +70,8 @@ class AssignedOperator:
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
-        found = self.within.step(bucket, chunks, moment)
-        return attrs.evolve(found, results=self._outside(found.results, self.layout.result_schema))
+        done = self.within.step(bucket, chunks, moment)
+        return attrs.evolve(done, results=self._outside(done.results, self.layout.result_schema))
 
     def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""

@@ -101,7 +101,7 @@ class PaneOperator(TriggeredOperator):
             return self.submitted.empty_table()
         spec, starts = self.layout.spec, np.array([window for window, _, _ in given])
         columns = [pa.array([p.key[k] for _, p, _ in given], t) for k, t in zip(spec.keys, self.layout.key_types, strict=True)]
-        columns += [unstamp(at, spec.time_kind) for at in (starts, starts + self.window.size_us)]
+        columns += [unstamp(bounds, spec.time_kind) for bounds in (starts, starts + self.window.size_us)]
         columns += rows.columns
         if spec.options.pane:
             columns += [
@@ -148,13 +148,13 @@ class PaneOperator(TriggeredOperator):
 
     def _tell(self, windows: Ints, keys: pa.Table, data: list[pa.Table], firings: Firings) -> None:
         names = self._keys(keys)
-        for at, window in enumerate(windows.tolist()):
-            timing = _TIMINGS[str(firings.pane[at])]
+        for i, window in enumerate(windows.tolist()):
+            timing = _TIMINGS[str(firings.pane[i])]
             if timing == "on_complete":
-                self._events.append((window, "window_initial_full", self._pane(window, names[at], "complete", data=data[at])))
+                self._events.append((window, "window_initial_full", self._pane(window, names[i], "complete", data=data[i])))
             state = "incomplete" if timing == "early" else "complete"
-            index = int(firings.index[at])
-            pane = self._pane(window, names[at], state, timing=timing, index=index, data=data[at])
+            index = int(firings.index[i])
+            pane = self._pane(window, names[i], state, timing=timing, index=index, data=data[i])
             self._events.append((window, "window_trigger", pane))
 
     def _closing(self, held: HeldWindows, window: int) -> None:
@@ -175,5 +175,5 @@ class PaneOperator(TriggeredOperator):
             return
         # a pane that fired in this step is still whole in the log, as it is about to be dropped; others fired before
         data = self._lists(self.log.nothing(groups.n) if self.discarding else total)
-        for at, key in enumerate(self._keys(keys)):
-            self._events.append((window, "window_close", self._pane(window, key, "closed", data=data[at])))
+        for i, key in enumerate(self._keys(keys)):
+            self._events.append((window, "window_close", self._pane(window, key, "closed", data=data[i])))

@@ -146,18 +146,18 @@ class FixedOperator:
         slices = runs.between(starts[0], starts[-1] + self.window.size_us)
         tables = [pa.concat_tables((load or runs.load)(s)) for s in slices]
         # slice by slice: arrival order within a window is what first and last go by
-        at, windows = self.assigner.windows_between(np.array(slices, np.int64), starts[0], starts[-1])
+        row_places, windows = self.assigner.windows_between(np.array(slices, np.int64), starts[0], starts[-1])
         due = np.isin(windows, np.array(starts, np.int64))
-        at, windows = at[due], windows[due]
-        if not len(at):
+        row_places, windows = row_places[due], windows[due]
+        if not len(row_places):
             return None
         rows = np.array([t.num_rows for t in tables], np.int64)
-        if rows[at].sum() >= _PIECE_ROWS * len(at):
-            stacked = pa.concat_tables([tables[i] for i in at.tolist()])
+        if rows[row_places].sum() >= _PIECE_ROWS * len(row_places):
+            stacked = pa.concat_tables([tables[i] for i in row_places.tolist()])
         else:
             begins = np.cumsum(rows) - rows
-            stacked = pick(pa.concat_tables(tables), expand(begins[at], begins[at] + rows[at])[0])
-        return stacked.set_column(0, "w", pa.array(np.repeat(windows, rows[at])))
+            stacked = pick(pa.concat_tables(tables), expand(begins[row_places], begins[row_places] + rows[row_places])[0])
+        return stacked.set_column(0, "w", pa.array(np.repeat(windows, rows[row_places])))
 
     def merged(self, content: pa.Table) -> pa.Table:
         names = ["w", *self.layout.key_names]
@@ -255,16 +255,16 @@ class FixedOperator:
 
     def spread(self, rows: pa.Table, after: int) -> pa.Table:
         """Start and key of each window that has some of these rows and ends after a point in time."""
-        at, windows = self.assigner.windows(rows[SLICE].to_numpy())
+        row_places, windows = self.assigner.windows(rows[SLICE].to_numpy())
         open_ = windows + self.window.size_us > after
-        spread = pick(rows, at[open_]).set_column(0, "w", pa.array(windows[open_]))
+        spread = pick(rows, row_places[open_]).set_column(0, "w", pa.array(windows[open_]))
         return distinct(spread, ["w", *self.layout.key_names])
 
     def _forget(self, runs: Runs, horizon: int) -> None:
         past = max(horizon, UNSET // 2) - self.window.size_us + self.window.slide_us
-        found = runs.between(2 * UNSET, past)
-        names = np.array(found, np.int64)
-        for name in names[self.assigner.last_end(names) <= horizon].tolist() if found else ():
+        ended = runs.between(2 * UNSET, past)
+        names = np.array(ended, np.int64)
+        for name in names[self.assigner.last_end(names) <= horizon].tolist() if ended else ():
             runs.drop(name)
 
     def _wakeup(self, runs: Runs, watermark_us: int) -> int | None:

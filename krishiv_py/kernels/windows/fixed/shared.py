@@ -99,14 +99,14 @@ class SharedRows:
         names = self.between(windows[0], windows[-1] + self._size_us)
         counts = np.cumsum(np.array([0, *(self.rows(s) for s in names)], np.int64))
         starts = np.array(windows, np.int64)
-        found: Ints = counts[np.searchsorted(names, starts + self._size_us)] - counts[np.searchsorted(names, starts)]
-        return found
+        row_counts: Ints = counts[np.searchsorted(names, starts + self._size_us)] - counts[np.searchsorted(names, starts)]
+        return row_counts
 
-    def given(self, found: KeyWindows, keys: pa.Table) -> KeyWindows:
+    def given(self, windows: KeyWindows, keys: pa.Table) -> KeyWindows:
         """The state of pairs with the content of lent snapshots; `keys` has the window and the key of each pair."""
-        lent = np.flatnonzero(found.lent)
+        lent = np.flatnonzero(windows.lent)
         if not len(lent):
-            return found
+            return windows
         wanted = pick(keys.select([WINDOW, *self._log.layout.key_names]), lent)
         starts = sorted_unique(wanted[WINDOW].to_numpy()).tolist()
         content = self._slices.content(self, starts)
@@ -116,11 +116,11 @@ class SharedRows:
         groups = group([both[n].to_numpy() if n == WINDOW else both[n] for n in wanted.column_names], both.num_rows)
         place = np.empty(groups.n, np.int64)
         place[groups.ids[len(lent) :]] = np.arange(merged.num_rows)
-        source = np.arange(len(found.snaps))
-        source[found.snap_at[lent]] = len(found.snaps) + place[groups.ids[: len(lent)]]
-        partials = merged.select(found.snaps.column_names)
+        source = np.arange(len(windows.snaps))
+        source[windows.snap_at[lent]] = len(windows.snaps) + place[groups.ids[: len(lent)]]
+        partials = merged.select(windows.snaps.column_names)
         return attrs.evolve(
-            found, lent=np.zeros_like(found.lent), snaps=pick(pa.concat_tables([found.snaps, partials]), source)
+            windows, lent=np.zeros_like(windows.lent), snaps=pick(pa.concat_tables([windows.snaps, partials]), source)
         )
 
     def append(self, fresh: pa.Table, due: Due) -> None:

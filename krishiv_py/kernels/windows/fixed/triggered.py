@@ -62,7 +62,7 @@ class Waiting(Section):
 
     def only(self, runs: Runs) -> Waiting:
         """Without windows that are no longer in state."""
-        return Waiting(*({w: at for w, at in found.items() if int(w) in runs} for found in (self.new_at, self.late_at)))
+        return Waiting(*({w: us for w, us in times.items() if int(w) in runs} for times in (self.new_at, self.late_at)))
 
 
 def _changed(bucket: Bucket) -> SortedMap[int]:
@@ -121,9 +121,9 @@ class HeldWindows:
             rows += np.where([w in self.ending for w in windows], self.shared.sizes(windows), 0)
         return [windows[a:b] for a, b in portions(rows, _FIRE_ROWS)]
 
-    def given(self, found: KeyWindows, keys: pa.Table) -> KeyWindows:
+    def given(self, windows: KeyWindows, keys: pa.Table) -> KeyWindows:
         """The state of pairs with the content of snapshots that are lent."""
-        return found if self.shared is None else self.shared.given(found, keys)
+        return windows if self.shared is None else self.shared.given(windows, keys)
 
     def append(self, windows: Ints, entries: pa.Table) -> None:
         """Add entries to the windows they are of."""
@@ -219,15 +219,15 @@ class TriggeredOperator:
         overdue = windows + self.window.size_us <= due.to_us
         unseen = {w for w in windows[overdue].tolist() if w not in held}
         state = self._state(held, windows[overdue | isinstance(self.trigger.early, int)], units)
-        found = self.folder.fold(fresh, units, state, due.to_us, by_row)
+        folded = self.folder.fold(fresh, units, state, due.to_us, by_row)
         if held.shared is None:
             self._taken_in(fresh, units, due.to_us)
-        if found.firings is not None:
-            results.append(self._written(found.firings))
-        held.append(found.windows, found.entries)
-        waiting.new_at.update({str(w): due.to_us for w in found.waiting & unseen})
-        waiting.late_at.update({str(w): due.to_us for w in found.waiting - unseen if str(w) not in waiting.new_at})
-        return _Taken(found.unfired, windows[~overdue].tolist(), units.keys, slices)
+        if folded.firings is not None:
+            results.append(self._written(folded.firings))
+        held.append(folded.windows, folded.entries)
+        waiting.new_at.update({str(w): due.to_us for w in folded.waiting & unseen})
+        waiting.late_at.update({str(w): due.to_us for w in folded.waiting - unseen if str(w) not in waiting.new_at})
+        return _Taken(folded.unfired, windows[~overdue].tolist(), units.keys, slices)
 
     def _state(self, held: HeldWindows, looked: Ints, units: Units) -> KeyWindows:
         """The resolved state of the pairs a batch touches, as far as it has to be known."""
@@ -241,13 +241,13 @@ class TriggeredOperator:
         pair_of = np.full(groups.n, -1, np.int64)
         pair_of[groups.ids[: units.n]] = np.arange(units.n)
         ids = pair_of[groups.ids[units.n :]]
-        found = self.log.resolve(log.filter(pa.array(ids >= 0)), ids[ids >= 0], units.n)
-        if found.lent.any():
-            lent = np.flatnonzero(found.lent)
-            found = held.given(found, units.keys)
+        content = self.log.resolve(log.filter(pa.array(ids >= 0)), ids[ids >= 0], units.n)
+        if content.lent.any():
+            lent = np.flatnonzero(content.lent)
+            content = held.given(content, units.keys)
             if self.trigger.late != "batch":  # that fires now, so there will be another snapshot
-                self._stand(held, found, lent, units.keys, pick(found.snaps, found.snap_at[lent]), snap=True)
-        return found
+                self._stand(held, content, lent, units.keys, pick(content.snaps, content.snap_at[lent]), snap=True)
+        return content
 
     def _on_watermark(self, held: HeldWindows, due: Due, overdue: set[int]) -> list[pa.Table]:
         """The firing when the end is passed, ascending, for pairs that have not had it."""
@@ -260,7 +260,7 @@ class TriggeredOperator:
         """Windows that late rows changed under a smaller watermark than this (SEMANTICS §3.6)."""
         results = []
         for notes, pane in ((waiting.new_at, self.new_name), (waiting.late_at, "late")):
-            passed = sorted(int(w) for w, at in notes.items() if at < due.to_us)
+            passed = sorted(int(w) for w, us in notes.items() if us < due.to_us)
             for w in passed:
                 del notes[str(w)]
             results += self._fire(held, passed, due, pane, again=True)
@@ -280,10 +280,10 @@ class TriggeredOperator:
         elif not opens:
             return []
         wanted = list(changed) if opens else taken.open
-        found = self._fire(held, wanted, due, "early", again=True, question=question)
+        early = self._fire(held, wanted, due, "early", again=True, question=question)
         if opens:
             changed.remove(w for w in wanted if question is None or w not in question.left)
-        return found
+        return early
 
     def _fire(
         self,
@@ -408,10 +408,10 @@ class TriggeredOperator:
             log, _ = held.load(part, runs.written)
             groups = group([log[WINDOW].to_numpy(), *(log[k] for k in self.layout.key_names)], log.num_rows)
             heads, updated = opened.heads(log, groups.ids, groups.n)
-            found = held.given(self.log.resolve(log, groups.ids, groups.n), heads)
-            holds = found.pend_at >= 0 if self.discarding else (found.pend_at >= 0) | (found.snap_at >= 0)
+            content = held.given(self.log.resolve(log, groups.ids, groups.n), heads)
+            holds = content.pend_at >= 0 if self.discarding else (content.pend_at >= 0) | (content.snap_at >= 0)
             wanted = np.flatnonzero(holds)
-            value = self._value(log, groups.first, found, wanted)
+            value = self._value(log, groups.first, content, wanted)
             heads = pick(heads, wanted)
             starts = heads[WINDOW].to_numpy()
             tables.append(opened.table(heads, updated[wanted], value.columns, starts, starts + self.window.size_us))

@@ -76,14 +76,14 @@ class Changes:
         windows, seqs = self._events(o, m, base, due.from_us)
         if not len(windows):
             return self.emitter.schema.empty_table()
-        partials, found = self._changes(o, m, windows, seqs, base)
-        windows = windows[found.cause]
+        partials, changes = self._changes(o, m, windows, seqs, base)
+        windows = windows[changes.cause]
         starts = m.starts[windows]
-        at = pa.array(m.rows[m.bounds(windows)[0]])
-        arrays = [*(pick(o.rows[k], at) for k in self.layout.key_names), *pick(partials, found.result).columns]
+        row_places = pa.array(m.rows[m.bounds(windows)[0]])
+        arrays = [*(pick(o.rows[k], row_places) for k in self.layout.key_names), *pick(partials, changes.result).columns]
         table = pa.Table.from_arrays(arrays, names=[*self.layout.key_names, *self.names])
         ends = starts + self.spans.size
-        return self.emitter.rows(table, starts, ends, found.op, np.where(ends < watermark_us, "late", "early"), None)
+        return self.emitter.rows(table, starts, ends, changes.op, np.where(ends < watermark_us, "late", "early"), None)
 
     def _members(self, o: Ordered, base: int, horizon: int) -> _Members:
         size = self.spans.size
@@ -129,8 +129,8 @@ class Changes:
         Listing(self.layout, o.rows, m.rows[low], m.ids[windows]).check("windows told row by row", high - low)
         parts, some = [], np.zeros(len(windows), np.bool_)
         for start, stop in portions(high - low, _PAIRS):
-            at, ids = expand(low[start:stop], high[start:stop])
-            rows = m.rows[at]
+            row_places, ids = expand(low[start:stop], high[start:stop])
+            rows = m.rows[row_places]
             there = o.picked[rows] <= seqs[start:stop][ids]
             used, dense = np.unique(ids[there], return_inverse=True)
             some[start + used] = True
@@ -194,10 +194,10 @@ class DistinctOperator:
         due = self.firing_delay.due(moment, Fired.of(bucket).fired_at)
         Fired(due.reached_us).store(bucket)
         fresh = pa.concat_tables(chunks) if chunks else None
-        found, results = None, []
+        split, results = None, []
         if fresh is not None and fresh.num_rows:
-            found = self._split_late(log, fresh, due.horizon_us, moment.watermark_us)
-            rows = found.rows
+            split = self._split_late(log, fresh, due.horizon_us, moment.watermark_us)
+            rows = split.rows
             if self.changes is not None and rows.num_rows:
                 times = times_of(rows)
                 around = log.load(int(times.min()) - 2 * self.spans.reach, int(times.max()) + 2 * self.spans.reach + 1)
@@ -208,7 +208,7 @@ class DistinctOperator:
         log.pass_by(self.spans.frontier(due.to_us))
         log.forget(shift(due.horizon_us, -self.spans.reach))
         table = self.emitter.concat(results)
-        late = None if found is None else found.late
+        late = None if split is None else split.late
         return StepResult(table, self._wakeup(log, due.to_us), log.waiting, log.rows, table.num_rows, counted(late), late)
 
     def state(self, bucket: Bucket) -> pa.Table:
@@ -237,15 +237,15 @@ class DistinctOperator:
         """Late rows, and the others in the layout of the state."""
         if not self.by_window:
             return SplitRows(fresh)
-        times, found = times_of(fresh), SplitRows(fresh)
+        times, split = times_of(fresh), SplitRows(fresh)
         if (self.spans.own_end(times) < horizon).any():
             held = log.load(shift(horizon, -self.spans.reach), shift(horizon, self.spans.size))
             held = fresh.slice(0, 0) if held is None else held
             known, keys = held.num_rows, group_rows(self.layout.key_names, held, fresh)
             refused = self.spans.late(times, keys.ids[known:], times_of(held), keys.ids[:known], keys.n, horizon)
-            found, times = split_late(self.layout, fresh, times, refused, watermark_us), times[~refused]
-        kept = found.rows.select([n for n in fresh.column_names if not n.startswith("l")])
-        return SplitRows(kept.append_column(FROM, pa.array(np.maximum(times, horizon))), found.late)
+            split, times = split_late(self.layout, fresh, times, refused, watermark_us), times[~refused]
+        kept = split.rows.select([n for n in fresh.column_names if not n.startswith("l")])
+        return SplitRows(kept.append_column(FROM, pa.array(np.maximum(times, horizon))), split.late)
 
     def _fire(self, log: TimeLog, above: int, upto: int) -> list[pa.Table]:
         """All windows with ``above <= end < upto``."""
@@ -272,8 +272,8 @@ class DistinctOperator:
         ends = starts + size
         due = (ends >= above) & (ends < upto)
         ids, starts = o.distinct(ids[due], starts[due])
-        found = _Windows(ids, starts, o.start(ids, starts), o.stop(ids, starts + size))
-        return found.only(np.flatnonzero(found.high > found.low))
+        windows_of = _Windows(ids, starts, o.start(ids, starts), o.stop(ids, starts + size))
+        return windows_of.only(np.flatnonzero(windows_of.high > windows_of.low))
 
     def _contents(self, o: Ordered, w: _Windows) -> tuple[_Windows, list[pa.Array]]:
         """Those of the windows that hold rows, and their aggregates."""
@@ -298,8 +298,8 @@ class DistinctOperator:
         r = Ranges(low[some], high[some], block[prompt])
         with self._failing_place(o, w), regrouped(some):
             parts = [pa.table(range_partials(self.layout, pick(o.rows, prompt), r), names=self.partial_names)]
-        at, windows = expand(count[w.low], count[w.high])
-        rows = straggling[at]
+        row_places, windows = expand(count[w.low], count[w.high])
+        rows = straggling[row_places]
         counted = o.rows[FROM].to_numpy()[rows] <= w.starts[windows] + self.spans.size
         rows, windows = rows[counted], windows[counted]
         single = np.arange(len(rows), dtype=np.int64)
@@ -317,21 +317,21 @@ class DistinctOperator:
 
     def _table(self, o: Ordered, w: _Windows, values: list[pa.Array]) -> pa.Table:
         order = stable_order(w.starts)
-        at = pa.array(w.low[order])
+        rows = pa.array(w.low[order])
         starts = w.starts[order]
-        keys, picked = [pick(o.rows[k], at) for k in self.layout.key_names], [pick(v, order) for v in values]
+        keys, picked = [pick(o.rows[k], rows) for k in self.layout.key_names], [pick(v, order) for v in values]
         return self.emitter.finished(
             keys, starts, starts + self.spans.size, picked, "+I", "final" if self.final else "on_time", None
         )
 
     def _wakeup(self, log: TimeLog, passed: int) -> int | None:
         """The next watermark at which a window may end; right windows may turn out to be empty, which does no harm."""
-        found = []
+        moments = []
         if log.next_waiting is not None:
-            found.append(int(self.spans.own_end(np.array([log.next_waiting]))[0]))
+            moments.append(int(self.spans.own_end(np.array([log.next_waiting]))[0]))
         earliest = log.earliest(shift(passed, -self.spans.reach))
         if earliest is not None:
-            found.append(earliest + self.spans.reach)
-        if found:
-            return min(found) + self.firing_delay.wait_us + 1
+            moments.append(earliest + self.spans.reach)
+        if moments:
+            return min(moments) + self.firing_delay.wait_us + 1
         return None if log.latest is None else log.latest + self.spans.reach + self.firing_delay.keep_us + 1

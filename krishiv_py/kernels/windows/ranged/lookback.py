@@ -178,8 +178,8 @@ def ordered(rows: pa.Table, keys: list[str], *spans_us: int, near: Mask | None =
         distinct, rank = np.unique(times, return_inverse=True)
         width = len(distinct) + 1
         places, order = _sorted(ids * width + rank, width * groups.n)
-    at = order if picked is None else picked[order]
-    return Ordered(pick(rows, at), ids[order], times[order], at, places, scale, distinct)
+    picked_rows = order if picked is None else picked[order]
+    return Ordered(pick(rows, picked_rows), ids[order], times[order], picked_rows, places, scale, distinct)
 
 
 Op: TypeAlias = "str | npt.NDArray[np.str_]"
@@ -212,8 +212,8 @@ class Aggregates:
         bounds = times - self.window.size_us, times + self.window.after_us
         values = range_values(self.layout, o.rows, r, anchors if self.window.exclude_self else None, listing, bounds, anchors)
         order = stable_order(times)
-        picked, at = pa.array(order), pa.array(anchors[order])
-        keys, own = ([pick(o.rows[n], at) for n in names] for names in (self.layout.key_names, self.layout.own_names))
+        picked, anchor_rows = pa.array(order), pa.array(anchors[order])
+        keys, own = ([pick(o.rows[n], anchor_rows) for n in names] for names in (self.layout.key_names, self.layout.own_names))
         times = times[order]
         return self.emitter.finished(
             keys,
@@ -249,10 +249,10 @@ class Matches:
             rows, ids = expand(low[start:stop], high[start:stop])
             others = rows != anchors[start:stop][ids]
             met.append(lists(pick(structs, rows[others]), ids[others], stop - start))
-        at = pa.array(anchors)
-        arrays = [pick(o.rows[k], at) for k in self.layout.key_names]
+        anchor_rows = pa.array(anchors)
+        arrays = [pick(o.rows[k], anchor_rows) for k in self.layout.key_names]
         arrays += [unstamp(times - self.window.size_us, kind), unstamp(times + self.window.after_us, kind)]
-        arrays += [pick(structs, at), pa.chunked_array(met, self.schema.field("matches").type)]
+        arrays += [pick(structs, anchor_rows), pa.chunked_array(met, self.schema.field("matches").type)]
         return _finished(arrays, self.schema, op if isinstance(op, str) else op[order])
 
 
@@ -286,7 +286,7 @@ class MatchedPairs:
         left, right = np.concatenate([none, *lefts]), np.concatenate([none, *rights])
         order = stable_order(o.times[right])
         sides = [(columns[n], side[order]) for side in (left, right) for n in self.names]
-        return _finished([pick(column, at) for column, at in sides], self.schema, op)
+        return _finished([pick(column, rows) for column, rows in sides], self.schema, op)
 
     @staticmethod
     def _holds(condition: Expr, columns: dict[str, pa.Array], left: Ints, right: Ints) -> Mask:
@@ -342,9 +342,9 @@ class LookBackOperator:
         self.before, self.after = spec.operation.size_us, spec.operation.after_us
         self.mode = spec.options.emit_mode
         self.pane = "final" if self.mode == "final" else "on_time"
-        found = FiringDelay.of(spec.options)
-        wait_us, written_us = found.wait_us + self.after, shift(found.written_us, -self.after)
-        self.firing_delay = FiringDelay(wait_us, found.keep_us + self.before + self.after, written_us=written_us)
+        delay = FiringDelay.of(spec.options)
+        wait_us, written_us = delay.wait_us + self.after, shift(delay.written_us, -self.after)
+        self.firing_delay = FiringDelay(wait_us, delay.keep_us + self.before + self.after, written_us=written_us)
         self.reach_us = self.before + self.after
         self.block_us = max(self.before // BLOCKS, 1)
         self._cut = 0
@@ -430,8 +430,8 @@ class LookBackOperator:
             return out
         for start, stop in log.portions(low, high, self.before + self.after):
             rows = log.load(shift(start, -self.before), shift(stop, self.after))
-            found = [] if rows is None else [self._due(part, start, stop) for part in self._by_keys(rows)]
-            given = [results for results in found if results is not None]
+            due = [] if rows is None else [self._due(part, start, stop) for part in self._by_keys(rows)]
+            given = [results for results in due if results is not None]
             out += self.emitter.by_end(given) if self.window.output != "pairs" else given
         return out
 
@@ -564,9 +564,9 @@ class ArrivalOperator(LookBackOperator):
         return 0
 
     def _take(self, log: TimeLog, fresh: pa.Table, due: Due) -> list[pa.Table]:
-        found = self._pairs(log, fresh) if self.window.output == "pairs" else self._give(log, fresh)
+        results = self._pairs(log, fresh) if self.window.output == "pairs" else self._give(log, fresh)
         log.append(fresh, END_OF_TIME)
-        return found
+        return results
 
     def _trim(self, bucket: Bucket, log: TimeLog, settled: int, frontier: int) -> None:
         super()._trim(bucket, log, settled, END_OF_TIME)
@@ -600,8 +600,8 @@ class ArrivalOperator(LookBackOperator):
         lengths = r.high[disturbed] - r.low[disturbed]
         listing = Listing(self.layout, o.rows, anchors[disturbed], o.ids[anchors[disturbed]])
         listing.check("results on arrival of rows out of order", lengths, copies=_LOOKED_AT)
-        for some, copy, at, ranges in self._copies(o, anchors[disturbed], r.low[disturbed], r.high[disturbed]):
-            tables.append(self.product(copy, at, ranges, "+I", self.pane))
+        for some, copy, anchor_rows, ranges in self._copies(o, anchors[disturbed], r.low[disturbed], r.high[disturbed]):
+            tables.append(self.product(copy, anchor_rows, ranges, "+I", self.pane))
             given.append(some)
         return [_in_order(tables, [o.times[a] for a in given], [o.picked[a] for a in given])]
 
@@ -611,19 +611,19 @@ class ArrivalOperator(LookBackOperator):
         in_turn = (np.diff(o.picked) > 0) | (np.diff(o.ids) != 0)
         if in_turn.all() and (r.high == anchors + 1).all():
             return np.zeros(len(anchors), np.bool_)
-        found: Mask = r.reduce(np.maximum, o.picked) > o.picked[anchors]
-        return found
+        disturbed: Mask = r.reduce(np.maximum, o.picked) > o.picked[anchors]
+        return disturbed
 
     def _copies(self, o: Ordered, anchors: Ints, low: Ints, high: Ints) -> Iterator[tuple[Ints, Ordered, Ints, Ranges]]:
         """Disturbed windows, copied without what came later: their rows, the copy, and their places in it."""
         for start, stop in portions(high - low, _COPIED):
             some = anchors[start:stop]
-            at, ids = expand(low[start:stop], high[start:stop])
-            seen = o.picked[at] <= o.picked[some][ids]
-            at, ids = at[seen], ids[seen]
+            rows, ids = expand(low[start:stop], high[start:stop])
+            seen = o.picked[rows] <= o.picked[some][ids]
+            rows, ids = rows[seen], ids[seen]
             bounds = running(np.bincount(ids, minlength=len(some)))
-            copy = attrs.evolve(o, rows=pick(o.rows, at), ids=o.ids[at], times=o.times[at], picked=o.picked[at])
-            own = np.flatnonzero(at == some[ids])
+            copy = attrs.evolve(o, rows=pick(o.rows, rows), ids=o.ids[rows], times=o.times[rows], picked=o.picked[rows])
+            own = np.flatnonzero(rows == some[ids])
             yield some, copy, own, self._newest(Ranges(bounds[:-1], bounds[1:], copy.times // self.block_us), own)
 
     def _pairs(self, log: TimeLog, fresh: pa.Table) -> list[pa.Table]:

@@ -55,10 +55,10 @@ def range_partials(layout: Layout, rows: pa.Table, r: Ranges) -> list[pa.Array]:
 def inputs(layout: Layout, rows: pa.Table) -> Iterator[tuple[AggKernel, OrderedInput | None]]:
     """Every aggregate with the column it reads; aggregates of one column share it."""
     columns: dict[int, OrderedInput] = {}
-    for kernel, at in zip(layout.kernels, layout.input_of, strict=True):
-        if at is not None and at not in columns:
-            columns[at] = OrderedInput.of(whole(rows[f"a{at}"]))
-        yield kernel, None if at is None else columns[at]
+    for kernel, i in zip(layout.kernels, layout.input_of, strict=True):
+        if i is not None and i not in columns:
+            columns[i] = OrderedInput.of(whole(rows[f"a{i}"]))
+        yield kernel, None if i is None else columns[i]
 
 
 class Listing:
@@ -177,8 +177,8 @@ class WindowSpans:
         if len(right):
             is_open = right + self.size >= horizon
             np.minimum.at(earliest, owners[is_open], right[is_open])
-        found: Mask = closed & (times < earliest[ids])
-        return found
+        late: Mask = closed & (times < earliest[ids])
+        return late
 
 
 def range_values(
@@ -219,14 +219,14 @@ def range_values(
     for call, (kernel, column) in zip(layout.spec.aggs, inputs(layout, rows), strict=True):
         own = r if call.over_us is None or anchors is None else _narrowed(times, r, times[anchors], call.over_us)
         with failing_place(where):
-            found = kernel.range_results(column, own, holes, listing)
-            out.append(kernel.finish(_partials(kernel, column, times, own, holes)) if found is None else found)
+            values = kernel.range_results(column, own, holes, listing)
+            out.append(kernel.finish(_partials(kernel, column, times, own, holes)) if values is None else values)
     return out
 
 
-def _narrowed(times: Ints, r: Ranges, at: Ints, over_us: int) -> Ranges:
+def _narrowed(times: Ints, r: Ranges, rows: Ints, over_us: int) -> Ranges:
     """The part of every range that is at most so far from the time of its row; times ascend in a range."""
-    return Ranges(_first(times, r, at - over_us), _first(times, r, at + over_us + 1), r.block)
+    return Ranges(_first(times, r, rows - over_us), _first(times, r, rows + over_us + 1), r.block)
 
 
 def _first(times: Ints, r: Ranges, bound: Ints) -> Ints:

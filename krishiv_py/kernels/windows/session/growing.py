@@ -176,10 +176,10 @@ class _Walker:
         self._first = first[fresh].tolist()
         track = np.zeros(int(part.max(initial=-1)) + 1, np.int64)
         track[part[begins]] = number
-        at = row & single
-        rows = order[at] - h
-        self._of_row[rows] = track[part[at]]
-        self._starts[rows], self._ends[rows] = low[at], high[at]
+        row_places = row & single
+        rows = order[row_places] - h
+        self._of_row[rows] = track[part[row_places]]
+        self._starts[rows], self._ends[rows] = low[row_places], high[row_places]
 
     def walk(self, order: Ints, part: Ints) -> None:
         """Parts in which sessions begin side by side and are joined."""
@@ -215,8 +215,8 @@ class _Walker:
             taken.append(track)
             lows.append(low)
             highs.append(high)
-        at = rows - h
-        self._of_row[at], self._starts[at], self._ends[at] = taken, lows, highs
+        row_places = rows - h
+        self._of_row[row_places], self._starts[row_places], self._ends[row_places] = taken, lows, highs
 
     def _joined(self, row: int, tracks: list[int], size: list[int]) -> int:
         """The track that goes on: of most rows, the older of equal ones."""
@@ -286,11 +286,11 @@ def withdrawn_by(r: WrittenLines, t: Tracks) -> tuple[Ints, Ints]:
     track, after = r.tracks.copy(), r.rows.copy()
     open_ = np.arange(n)
     while len(open_):
-        at = np.searchsorted(codes, track[open_] * width + after[open_], side="right")
-        found = at < len(codes)
-        found[found] = codes[at[found]] // width == track[open_[found]]
-        by[open_[found]] = fired[order[at[found]]]
-        open_ = open_[~found]
+        positions = np.searchsorted(codes, track[open_] * width + after[open_], side="right")
+        withdrawn = positions < len(codes)
+        withdrawn[withdrawn] = codes[positions[withdrawn]] // width == track[open_[withdrawn]]
+        by[open_[withdrawn]] = fired[order[positions[withdrawn]]]
+        open_ = open_[~withdrawn]
         into = t.into[track[open_]]
         open_, into = open_[into >= 0], into[into >= 0]
         track[open_], after[open_] = t.of_row[into], into - 1
@@ -305,16 +305,16 @@ def lines(emitter: Emitter, keys: pa.Table, r: WrittenLines, by: Ints | None) ->
     gone = np.empty(0, np.int64) if by is None else np.flatnonzero(by >= 0)
     bounds = r.starts, r.ends
     new = np.arange(r.n_old, len(r.tracks))
-    found = compose(new, gone, gone if by is None else by[gone], (*bounds, r.moments), bounds)
-    picked = pa.array(found.result)
+    results = compose(new, gone, gone if by is None else by[gone], (*bounds, r.moments), bounds)
+    picked = pa.array(results.result)
     return emitter.finished(
         [pick(keys[k], picked) for k in emitter.layout.key_names],
-        r.starts[found.result],
-        r.ends[found.result],
+        r.starts[results.result],
+        r.ends[results.result],
         pick(r.values, picked).columns,
-        found.op,
-        r.panes[found.cause],
-        r.index[found.cause],
+        results.op,
+        r.panes[results.cause],
+        r.index[results.cause],
     )
 
 
@@ -345,11 +345,11 @@ def prefixes(kernel: AggKernel, partials: list[pa.Array], ids: Ints, wanted: Int
     if kernel.holds_values and not few_each(ids):
         return Prefixes(kernel.prefix_results(partials, ids, wanted), kernel.merge(partials, ids, int(ids[-1]) + 1))
     with regrouped(ids):
-        found = kernel.prefixes(partials, ids)
+        columns = kernel.prefixes(partials, ids)
     last = pa.array(np.append(np.flatnonzero(np.diff(ids)), len(ids) - 1))
     with regrouped(ids[wanted]):
-        values = kernel.finish([pick(p, wanted) for p in found])
-    return Prefixes(values, [pick(p, last) for p in found])
+        values = kernel.finish([pick(p, wanted) for p in columns])
+    return Prefixes(values, [pick(p, last) for p in columns])
 
 
 @attrs.frozen(eq=False)
@@ -437,9 +437,9 @@ class RowReplay:
         """The tracks after the last row, and what fired."""
         level_of_row = self._tracks.level[self._tracks.of_row]
         for level in range(int(self._tracks.level.max(initial=0)) + 1):
-            at = np.flatnonzero(level_of_row == level)
-            if len(at):
-                self._replay(self._line(at))
+            row_places = np.flatnonzero(level_of_row == level)
+            if len(row_places):
+                self._replay(self._line(row_places))
         f = self._fired
         rows = np.concatenate([np.empty(0, np.int64), *(x.rows for x in f)])
         order = stable_order(rows)
@@ -464,8 +464,8 @@ class RowReplay:
         place = np.full(len(t.of_row), -1, np.int64)
         place[order] = np.arange(len(order))
         ended = np.flatnonzero(t.into >= 0)
-        at = place[t.into[ended]]
-        return _Line(order, track, head, ended[at >= 0], at[at >= 0])
+        row_places = place[t.into[ended]]
+        return _Line(order, track, head, ended[row_places >= 0], row_places[row_places >= 0])
 
     def _replay(self, line: _Line) -> None:
         late = self._tracks.ends[line.order] <= self._watermark_us
@@ -501,28 +501,30 @@ class RowReplay:
         group = np.cumsum(begins if self._discarding else line.head) - 1
         begins[line.ended_at] = True  # what ended counts before the row that joined it
         begins |= self._by_row  # each by itself, so that nothing depends on where batches end
-        at = np.flatnonzero(begins)
+        first_rows = np.flatnonzero(begins)
         segment = np.cumsum(begins) - 1
-        created = self._layout.create(pick(self._rows, line.order), segment, len(at))
+        created = self._layout.create(pick(self._rows, line.order), segment, len(first_rows))
         parts = pa.Table.from_arrays(created, schema=self._partials.schema)
         heads = np.flatnonzero(line.head)
         held, ended = self._at[track] >= 0, self._at[line.ended] >= 0
-        place = np.concatenate([3 * heads[held], 3 * line.ended_at[ended] + 1, 3 * at + 2])
+        place = np.concatenate([3 * heads[held], 3 * line.ended_at[ended] + 1, 3 * first_rows + 2])
         order = stable_order(place)
         taken = np.concatenate([self._at[track[held]], self._at[line.ended[ended]]])
         stack = pick(pa.concat_tables([pick(self._partials, taken), parts]), order)
         ids = group[place[order] // 3]
         element = np.empty(len(order), np.int64)
         element[order] = np.arange(len(order))
-        firing = element[len(taken) :][fires[np.append(at[1:], len(fires)) - 1]]
+        firing = element[len(taken) :][fires[np.append(first_rows[1:], len(fires)) - 1]]
         row_of = first_of(group)
-        with failing_place(lambda at: place_of(self._layout.spec, self._rows, int(line.order[row_of(at)]))):
+        with failing_place(lambda row: place_of(self._layout.spec, self._rows, int(line.order[row_of(row)]))):
             if self._discarding:
                 return self._discarded(stack, ids, firing, line, group, fires)
             columns = [[whole(stack[x]) for x in names] for names in self._layout.partial_names]
-            found = [prefixes(kernel, given, ids, firing) for kernel, given in zip(self._layout.kernels, columns, strict=True)]
-        self._keep(pa.Table.from_arrays([p for f in found for p in f.totals], schema=self._partials.schema), track, None)
-        return pa.Table.from_arrays([f.values for f in found], schema=value_schema(self._layout))
+            results = [
+                prefixes(kernel, given, ids, firing) for kernel, given in zip(self._layout.kernels, columns, strict=True)
+            ]
+        self._keep(pa.Table.from_arrays([p for f in results for p in f.totals], schema=self._partials.schema), track, None)
+        return pa.Table.from_arrays([f.values for f in results], schema=value_schema(self._layout))
 
     def _discarded(self, stack: pa.Table, ids: Ints, firing: Ints, line: _Line, group: Ints, fires: Mask) -> pa.Table:
         """Every firing tells of the rows since the one before it."""
@@ -532,8 +534,8 @@ class RowReplay:
             return finished(self._layout, pick(merged, ids[firing]))
 
     def _keep(self, totals: pa.Table, track: Ints, gone: Mask | None) -> None:
-        at = self._partials.num_rows + np.arange(len(track))
-        self._at[track] = at if gone is None else np.where(gone, -1, at)
+        rows = self._partials.num_rows + np.arange(len(track))
+        self._at[track] = rows if gone is None else np.where(gone, -1, rows)
         self._partials = pa.concat_tables([self._partials, totals])
 
 
@@ -579,13 +581,13 @@ class Totals(EntryLog):
 def session_arrays(entries: pa.Table, partials: pa.Schema, *, discarding: bool) -> Sessions:
     """Return what the entries of sessions say."""
     pending = entries[PENDING].to_numpy()
-    at = np.arange(entries.num_rows)
+    rows = np.arange(entries.num_rows)
     return Sessions(
         pending,
         entries[OFTEN].to_numpy(),
         np.array(entries[DONE].to_numpy(), np.bool_),
         entries.select(partials.names),
-        np.where(pending > 0, at, -1) if discarding else at,
+        np.where(pending > 0, rows, -1) if discarding else rows,
     )
 
 
@@ -605,14 +607,14 @@ class TriggeredSessionOperator(VisitingOperator):
 
     def state(self, bucket: Bucket) -> pa.Table:
         """See ``WindowOperator``; when discarding, what came since the last firing."""
-        found = self.entries.page(self.log(bucket).written()).held
+        held = self.entries.page(self.log(bucket).written()).held
         if self.discarding:
-            found = found.filter(pa.array(found[PENDING].to_numpy() > 0))
+            held = held.filter(pa.array(held[PENDING].to_numpy() > 0))
         opened = StateTables(self.layout)
-        if not found.num_rows:
+        if not held.num_rows:
             return opened.empty()
-        partials = [column.combine_chunks() for column in found.select(self.entries.partials.names).columns]
-        return opened.table(found, found[WRITTEN].to_numpy(), partials, found[TIME].to_numpy(), found[END].to_numpy())
+        partials = [column.combine_chunks() for column in held.select(self.entries.partials.names).columns]
+        return opened.table(held, held[WRITTEN].to_numpy(), partials, held[TIME].to_numpy(), held[END].to_numpy())
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts sessions that had not ended."""
@@ -750,11 +752,11 @@ class _Step(Visits):
         after: _After,
     ) -> pa.Table:
         """Results, while the keys are written again."""
-        at = np.flatnonzero(after.fires)
-        track = now.tracks[at]
+        rows = np.flatnonzero(after.fires)
+        track = now.tracks[rows]
         with failing_place(
             lambda n: place_of(
-                self.op.layout.spec, heads, int(e.groups[t.first[track[n]]]), (int(now.starts[at[n]]), int(now.ends[at[n]]))
+                self.op.layout.spec, heads, int(e.groups[t.first[track[n]]]), (int(now.starts[rows[n]]), int(now.ends[rows[n]]))
             )
         ):
             made = finished(self.op.layout, pick(s.partials, s.at[track]))
@@ -763,12 +765,12 @@ class _Step(Visits):
         results = WrittenLines(
             old.n_old,
             np.concatenate([old.tracks, f.tracks, track]),
-            np.concatenate([old.rows, f.rows, np.full(len(at), n_rows)]),
-            np.concatenate([old.starts, t.starts[f.rows], now.starts[at]]),
-            np.concatenate([old.ends, t.ends[f.rows], now.ends[at]]),
+            np.concatenate([old.rows, f.rows, np.full(len(rows), n_rows)]),
+            np.concatenate([old.starts, t.starts[f.rows], now.starts[rows]]),
+            np.concatenate([old.ends, t.ends[f.rows], now.ends[rows]]),
             pa.concat_tables([old.values, f.values, made]),
-            np.concatenate([old.moments, f.rows, after.moments[at]]),
-            np.concatenate([old.panes, np.where(f.late, "late", "early"), after.panes[at]]),
+            np.concatenate([old.moments, f.rows, after.moments[rows]]),
+            np.concatenate([old.panes, np.where(f.late, "late", "early"), after.panes[rows]]),
             np.concatenate([old.index, f.index, s.often[track]]),
         )
         s.often[track] += 1

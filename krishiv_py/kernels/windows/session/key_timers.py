@@ -102,9 +102,9 @@ class Visits:
         keys = group_rows(of.layout.key_names, held, rows)
         starts = np.concatenate([held[TIME].to_numpy(), times])
         ends = np.concatenate([held[END].to_numpy(), of.rows.ends(rows)])
-        found = split_late(of.layout, rows, times, self.closed(keys.ids, starts, ends, held.num_rows), self.watermark_us)
-        self.late = found.late
-        return found.rows
+        split = split_late(of.layout, rows, times, self.closed(keys.ids, starts, ends, held.num_rows), self.watermark_us)
+        self.late = split.late
+        return split.rows
 
     def coming(self, ends: Ints, waits: Mask, groups: Ints, n: int) -> Ints:
         """Return when each of `n` keys is to be looked at again, given its open sessions and which of them wait for the
@@ -113,9 +113,9 @@ class Visits:
         moment = ends + np.where(ends <= self.watermark_us, self._visited.firing_delay.keep_us, 0)
         if self.trigger.late == "watermark":
             moment = np.where(waits, min(self.watermark_us + 1, END_OF_TIME), moment)
-        found = np.full(n, END_OF_TIME)
-        np.minimum.at(found, groups, moment)
-        return found
+        coming = np.full(n, END_OF_TIME)
+        np.minimum.at(coming, groups, moment)
+        return coming
 
     def run(self, chunk: pa.Table) -> StepResult:
         """Return what the watermark makes due, then the rows that came, then what changed if the time has come."""

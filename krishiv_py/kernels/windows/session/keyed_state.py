@@ -159,10 +159,10 @@ def change_log(emitter: Emitter, old: pa.Table, replaced_by: Ints, new: Firing) 
         both = pa.concat_tables([old.select(names), both])
     first = old.num_rows
     bounds = both[START].to_numpy(), both[END].to_numpy()
-    found = compose(np.arange(first, both.num_rows), np.arange(first), first + replaced_by, bounds, bounds)
-    starts, ends = (b[found.result] for b in bounds)
-    by = found.cause - first
-    return emitter.rows(pick(both, found.result), starts, ends, found.op, new.pane[by], new.index[by])
+    changes = compose(np.arange(first, both.num_rows), np.arange(first), first + replaced_by, bounds, bounds)
+    starts, ends = (b[changes.result] for b in bounds)
+    by = changes.cause - first
+    return emitter.rows(pick(both, changes.result), starts, ends, changes.op, new.pane[by], new.index[by])
 
 
 _SCHEMA = pa.schema([pa.field(n, pa.int64()) for n in (HASH, START, END)])
@@ -199,10 +199,10 @@ class Skeleton:
 
     def of(self, hashes: Ints, after: int) -> KeySpans:
         """The entries of these keys that end after a point in time."""
-        found = self._log.lookup(sorted_unique(hashes))
-        ends = found[END].to_numpy()
+        rows = self._log.lookup(sorted_unique(hashes))
+        ends = rows[END].to_numpy()
         kept = ends > after
-        return KeySpans(found[HASH].to_numpy()[kept], found[START].to_numpy()[kept], ends[kept])
+        return KeySpans(rows[HASH].to_numpy()[kept], rows[START].to_numpy()[kept], ends[kept])
 
     def joined(self, rows: KeySpans, after: int) -> tuple[Components, Ints]:
         """These rows and all entries of their keys that end after `after`, merged; and the component of every row."""

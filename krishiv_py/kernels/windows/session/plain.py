@@ -149,8 +149,8 @@ class _Step:
 
     def run(self, chunk: pa.Table) -> StepResult:
         """Fold in, fire, forget."""
-        found = self._split_late(chunk) if self.rows.by_window else SplitRows(chunk)
-        pool = self._take_in(found.rows) if found.rows.num_rows else []
+        split = self._split_late(chunk) if self.rows.by_window else SplitRows(chunk)
+        pool = self._take_in(split.rows) if split.rows.num_rows else []
         pool += self.waiting.pop(self.due_at)
         results = self._settle(pa.concat_tables(pool)) if pool else self.op.emitter.concat([])
         if self.op.keeps_fired:
@@ -159,7 +159,7 @@ class _Step:
         held = len(self.waiting) + len(self.fired)
         if not held:
             self.skeleton.clear()
-        return StepResult(results, self._wakeup(), held, held, results.num_rows, found.counters, found.late)
+        return StepResult(results, self._wakeup(), held, held, results.num_rows, split.counters, split.late)
 
     def drop(self, dead: DeadKeys) -> int:
         """Take keys out of state; returns how many sessions were open."""
@@ -193,8 +193,8 @@ class _Step:
         parts, ids = self.skeleton.joined(KeySpans(hashes[near], starts[near], ends[near]), self.closed_at)
         refused = np.zeros(len(ends), np.bool_)
         refused[near] = parts.ends[ids] <= over
-        found = split_late(self.rows.layout, rows, starts, refused, self.watermark_us)
-        return attrs.evolve(found, rows=self.rows.admitted(found.rows))
+        split = split_late(self.rows.layout, rows, starts, refused, self.watermark_us)
+        return attrs.evolve(split, rows=self.rows.admitted(split.rows))
 
     def _take_in(self, minis: pa.Table) -> list[pa.Table]:
         """Store what is not due; returns what is, and fired sessions that were touched."""
@@ -240,12 +240,12 @@ class _Step:
         wanted = np.flatnonzero(grown[both.ids[: known.n]] & (known.ends <= self.fired_at))
         if not len(wanted):
             return []
-        found = self.fired.extract(HASH, hashes[wanted], known.ends[wanted])
+        recalled = self.fired.extract(HASH, hashes[wanted], known.ends[wanted])
         if self.op.mode == "retractions":
-            at = self.op.stored.get_field_index(KIND)
+            index = self.op.stored.get_field_index(KIND)
             mark = self.op.stored.field(KIND)
-            found += [t.set_column(at, mark, pa.repeat(pa.scalar(_STANDING, pa.int8()), t.num_rows)) for t in found]
-        return found
+            recalled += [t.set_column(index, mark, pa.repeat(pa.scalar(_STANDING, pa.int8()), t.num_rows)) for t in recalled]
+        return recalled
 
     def _settle(self, pool: pa.Table) -> pa.Table:
         """Fire the sessions that are over; let the rest wait for the end of theirs. Returns results."""

@@ -54,12 +54,12 @@ def firing(weights: Ints, every: Ints, late: Mask, head: Mask) -> Mask:
     start = following(total[heads] - weights[heads], heads, turn[heads], stop[heads]).tolist()
     ahead = following(total, np.arange(1, n + 1), turn, stop).tolist()
     fires = np.zeros(n, np.bool_)
-    found = []
-    for at, end in zip(start, (heads + lengths).tolist(), strict=True):
-        while at < end:
-            found.append(at)
-            at = ahead[at]
-    fires[found] = True
+    parts = []
+    for row, end in zip(start, (heads + lengths).tolist(), strict=True):
+        while row < end:
+            parts.append(row)
+            row = ahead[row]
+    fires[parts] = True
     return fires
 
 
@@ -120,8 +120,8 @@ class SessionRows:
         """The hash of the key of each."""
         if self.as_they_are:
             return key_hashes([shuffled[k] for k in self.layout.key_names], shuffled.num_rows)
-        found: Ints = shuffled[HASH].to_numpy()
-        return found
+        hashes: Ints = shuffled[HASH].to_numpy()
+        return hashes
 
     def admitted(self, shuffled: pa.Table) -> pa.Table:
         """Return what is shuffled, once it is not refused, as mini-sessions."""
@@ -287,8 +287,8 @@ class Contents:
         n_old, n = self._old.num_rows, self._next
         if n == n_old:
             return self._old
-        ids, at = np.concatenate(self._ids), np.concatenate(self._at)
-        created = self._layout.create(pick(self._rows, at), ids - n_old, n - n_old)
+        ids, rows = np.concatenate(self._ids), np.concatenate(self._at)
+        created = self._layout.create(pick(self._rows, rows), ids - n_old, n - n_old)
         made = pa.concat_tables([self._old, pa.Table.from_arrays(created, schema=self._schema)])
         root = np.arange(n)
         parents = np.concatenate(self._parents)
@@ -302,22 +302,22 @@ class Contents:
         wanted = np.zeros(n, np.bool_)
         wanted[kept] = True
         row_of = first_of(ids)
-        with failing_place(lambda n: place_of(self._layout.spec, self._rows, int(at[row_of(int(order[n]))]))):
-            found = cumulated(self._layout, stack, line, np.flatnonzero(wanted[order]))
+        with failing_place(lambda n: place_of(self._layout.spec, self._rows, int(rows[row_of(int(order[n]))]))):
+            contents = cumulated(self._layout, stack, line, np.flatnonzero(wanted[order]))
         place = np.arange(n)
         place[order] = n + np.arange(len(order))
-        for field in list(found.schema)[len(self._schema) :]:
+        for field in list(contents.schema)[len(self._schema) :]:
             made = made.append_column(field, pa.nulls(n, field.type))
-        return pick(pa.concat_tables([made, found]), place)
+        return pick(pa.concat_tables([made, contents]), place)
 
 
 def written(emitter: Emitter, keys: pa.Table, results: NumberedResults, contents: pa.Table) -> pa.Table:
     """Result rows of what was written in this step; `keys` has the key of every group."""
-    found = results.lines()
-    result, cause = found.result, found.cause
+    results_written = results.lines()
+    result, cause = results_written.result, results_written.cause
     names = emitter.layout.key_names
     columns = [pick(keys[k], results.groups[result]) for k in names]
     picked = pick(contents, result)
     merged = pa.Table.from_arrays([*columns, *picked.columns], names=[*names, *picked.schema.names])
     starts, ends = results.starts[result], results.ends[result]
-    return emitter.rows(merged, starts, ends, found.op, results.panes[cause], results.index[cause])
+    return emitter.rows(merged, starts, ends, results_written.op, results.panes[cause], results.index[cause])

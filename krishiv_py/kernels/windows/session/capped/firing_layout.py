@@ -112,11 +112,11 @@ class _Nearby:
         self._pool = np.arange(len(state.starts))
         self.link(held)
 
-    def link(self, at: Ints) -> None:
+    def link(self, rows: Ints) -> None:
         """Work out the bounds of rows, all those present of some groups."""
         s = self._state
-        linked = components(s.groups[at], s.starts[at], s.reaches[at], touching=True)
-        self._low[at], self._high[at] = linked.starts[linked.ids], linked.ends[linked.ids]
+        linked = components(s.groups[rows], s.starts[rows], s.reaches[rows], touching=True)
+        self._low[rows], self._high[rows] = linked.starts[linked.ids], linked.ends[linked.ids]
 
     def narrow(self, turn: Ints, n_groups: int) -> None:
         """Forget groups that none of the rows of this turn is of."""
@@ -134,8 +134,8 @@ class _Nearby:
         first[groups[turn]], last[groups[turn]] = low[turn], high[turn]
         pool = self._pool
         of = groups[pool]
-        at: Ints = pool[present[pool] & (low[pool] <= last[of]) & (high[pool] >= first[of])]
-        np.minimum.at(first, groups[at], low[at])
-        np.maximum.at(last, groups[at], high[at])
-        low[at], high[at] = first[groups[at]], last[groups[at]]
-        return at
+        rows: Ints = pool[present[pool] & (low[pool] <= last[of]) & (high[pool] >= first[of])]
+        np.minimum.at(first, groups[rows], low[rows])
+        np.maximum.at(last, groups[rows], high[rows])
+        low[rows], high[rows] = first[groups[rows]], last[groups[rows]]
+        return rows

@@ -159,8 +159,8 @@ class Heads:
     @property
     def hashes(self) -> Ints:
         """The hash of each key."""
-        found: Ints = self.keys[HASH].to_numpy()
-        return found
+        hashes: Ints = self.keys[HASH].to_numpy()
+        return hashes
 
     def picked(self, mask: Mask) -> Heads:
         """Return some of them."""
@@ -276,11 +276,11 @@ def walk(groups: Ints, times: Ints, reaches: Ints, cap_us: int, *, touching: boo
     beyond = np.searchsorted(coded[:n], coded[2 * n :], side="right" if touching else "left")
     follows = np.minimum(np.minimum(capped, _first_break(beyond)), last)
     opens = np.zeros(n, np.bool_)
-    at = heads
-    while len(at):
-        opens[at] = True
-        ahead = follows[at]
-        at = ahead[ahead < last[at]]
+    rows = heads
+    while len(rows):
+        opens[rows] = True
+        ahead = follows[rows]
+        rows = ahead[ahead < last[rows]]
     starts = np.flatnonzero(opens)
     ids = np.empty(n, np.int64)
     ids[order] = np.cumsum(opens) - 1

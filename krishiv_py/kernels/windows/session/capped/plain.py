@@ -190,13 +190,13 @@ class _Step:
         starts = np.concatenate([entries[START].to_numpy()[held], times[near]])
         ends = np.concatenate([entries[END].to_numpy()[held], self.rows.ends(some)])
 
-        def ends_of(at: Ints) -> Ints:
-            return self.op.limits.sessions(groups[at], starts[at], ends[at]).row_ends
+        def ends_of(rows: Ints) -> Ints:
+            return self.op.limits.sessions(groups[rows], starts[rows], ends[rows]).row_ends
 
         refused = np.zeros(rows.num_rows, np.bool_)
         refused[near] = over_in_turn(ends_of, len(held), len(groups), self.horizon)
-        found = split_late(self.rows.layout, rows, times, refused, self.watermark_us)
-        return attrs.evolve(found, rows=self.rows.reduce(found.rows))
+        split = split_late(self.rows.layout, rows, times, refused, self.watermark_us)
+        return attrs.evolve(split, rows=self.rows.reduce(split.rows))
 
     def _take_in(self, due: Ints, reached: list[pa.Table], came: pa.Table) -> pa.Table:
         """Let rows wait, or join the last session of their key; walk the other keys. Returns results."""
@@ -261,8 +261,8 @@ class _Step:
         coming[inside] = np.minimum(coming[inside], heads.ends[inside] + wait_us)
         gone = heads.armed <= self.watermark_us
         # rows ahead that came before: those that end sooner than the last session belong to it; else none ends before this
-        if (behind := ~inside & gone & (heads.waiting_until > self.watermark_us)).any():
-            coming[behind] = np.minimum(coming[behind], self.due_at + 1 + self.op.shortest_us + wait_us)
+        if (past := ~inside & gone & (heads.waiting_until > self.watermark_us)).any():
+            coming[past] = np.minimum(coming[past], self.due_at + 1 + self.op.shortest_us + wait_us)
         armed = np.where(gone, END_OF_TIME, heads.armed)
         sooner = coming < armed
         if sooner.any():
@@ -286,16 +286,16 @@ class _Step:
         armed, until = alive.armed, np.full(keys.n, UNSET)
         noted = heads.armed != END_OF_TIME
         armed[of_head[noted]], until[of_head] = heads.armed[noted], heads.waiting_until
-        found = np.full((2, keys.n), [[END_OF_TIME], [UNSET]])
-        found[:, of_head] = waits
+        extremes = np.full((2, keys.n), [[END_OF_TIME], [UNSET]])
+        extremes[:, of_head] = waits
         walked = _Walked(entries, held.num_rows, alive, pick(own, place))
-        return self._fire(walked, armed, until, found, seen)
+        return self._fire(walked, armed, until, extremes, seen)
 
     def _fire(self, walked: _Walked, armed: Ints, until: Ints, waits: Ints, seen: _Seen) -> pa.Table:
         entries, alive, seq = walked.entries, walked.alive, self.seq
-        at = np.flatnonzero(alive.rows)
-        rows = pick(entries, at)
-        groups = alive.groups[at]
+        row_places = np.flatnonzero(alive.rows)
+        rows = pick(entries, row_places)
+        groups = alive.groups[row_places]
         sessions = self.op.limits.sessions(groups, rows[START].to_numpy(), rows[END].to_numpy())
         of_session = np.empty(sessions.n, np.int64)
         of_session[sessions.ids] = groups
@@ -340,8 +340,8 @@ class _Step:
         ids = numbers[sessions.ids[inside]]
         order = _arrival(picked)
         merged = self.rows.merge(pick(picked, order), ids[order], int(firing.sum()))
-        at = merged.schema.get_field_index(END)
-        return merged.set_column(at, merged.schema.field(at), pa.array(sessions.ends[firing]))
+        index = merged.schema.get_field_index(END)
+        return merged.set_column(index, merged.schema.field(index), pa.array(sessions.ends[firing]))
 
     def _record(
         self,
@@ -435,8 +435,8 @@ class _Standing:
         own_starts, own_ends = codes[2 * self.n : 2 * self.n + n_old], codes[2 * self.n + n_old :]
         self.first = _places(codes[self.n : 2 * self.n], own_starts, after=True)
         self.stop = _places(codes[: self.n], own_ends, after=False)
-        at = np.minimum(self.first, self.n - 1)
-        self.same = (codes[at] == own_starts) & (codes[self.n + at] == own_ends)
+        places = np.minimum(self.first, self.n - 1)
+        self.same = (codes[places] == own_starts) & (codes[self.n + places] == own_ends)
 
     def as_before(self, changed: Mask) -> Mask:
         """Sessions whose result stands as it is."""
@@ -557,25 +557,25 @@ def _line(ledger: WrittenSessions, cut: Cut, came: Mask) -> _Line:
     s, ids = ledger.state, cut.sessions.ids
     inside = np.flatnonzero(cut.where(came)[ids])
     order = inside[stable_order(ids[inside])]
-    at, of = cut.at[order], ids[order]
+    rows, of = cut.at[order], ids[order]
     heads = np.flatnonzero(np.concatenate([[True], of[1:] != of[:-1]]))
     session = np.repeat(np.arange(len(heads)), np.diff(np.append(heads, len(of))))
     starts = cut.sessions.starts[of]
-    ends = np.minimum(running_reach(session, s.reaches[at]), starts + ledger.limits.cap_us)
-    return _Line(at, session, heads, cut.groups[of[heads]], starts, ends, came[at])
+    ends = np.minimum(running_reach(session, s.reaches[rows]), starts + ledger.limits.cap_us)
+    return _Line(rows, session, heads, cut.groups[of[heads]], starts, ends, came[rows])
 
 
 def _fired(ledger: WrittenSessions, line: _Line, late: Mask) -> _Firings:
     """Return which rows make their session fire."""
     early_n, late_n = (x if isinstance(x, int) else 0 for x in (ledger.trigger.early, ledger.trigger.late))
-    at = np.flatnonzero(line.new)
-    session = line.session[at]
+    rows = np.flatnonzero(line.new)
+    session = line.session[rows]
     head = np.concatenate([[True], session[1:] != session[:-1]])
-    weights = np.ones(len(at), np.int64)
+    weights = np.ones(len(rows), np.int64)
     waiting = line.session[~line.new & ~ledger.state.fired[line.at]]
     weights[head] += np.bincount(waiting, minlength=len(line.heads))
-    fires = firing(weights, np.where(late[at], late_n, early_n), late[at], head)
-    place, session = at[fires], session[fires]
+    fires = firing(weights, np.where(late[rows], late_n, early_n), late[rows], head)
+    place, session = rows[fires], session[fires]
     number = np.empty(len(place), np.int64)
     number[np.argsort(line.at[place])] = np.arange(len(place))
     return _Firings(place, session, rank(session), number)
@@ -659,10 +659,10 @@ def pieces(state: RowState, held: Ints, coming: Ints, limits: Limits) -> Pieces:
     np.maximum.at(newest, of_held[known], state.starts[held[known]])
     order = stable_order(groups)
     g, t = groups[order], times[order]
-    behind = (t < running_reach(g, t)) | (t < newest[g])
+    out_of_turn = (t < running_reach(g, t)) | (t < newest[g])
     turn = np.zeros(len(coming), np.int64)
     astray = np.zeros(n, np.bool_)
-    astray[g[behind]] = True
+    astray[g[out_of_turn]] = True
     counts = np.bincount(groups, minlength=n)
     few = astray & (counts <= _FEW)
     if int(counts[few].sum()) < _MANY:
@@ -683,13 +683,13 @@ def _by_hand(state: RowState, held: Ints, coming: Ints, limits: Limits, wanted: 
     held = held[of_held < n]
     held = held[examined[state.groups[held]]]
     held = held[pair_order(state.groups[held], state.starts[held])]
-    at = np.flatnonzero(examined[of_coming])
-    at = at[stable_order(of_coming[at])]
+    rows = np.flatnonzero(examined[of_coming])
+    rows = rows[stable_order(of_coming[rows])]
     bounds = np.append(wanted, n)
     held_cuts = np.searchsorted(state.groups[held], bounds).tolist()
-    cuts = np.searchsorted(of_coming[at], bounds).tolist()
+    cuts = np.searchsorted(of_coming[rows], bounds).tolist()
     t0, r0 = state.starts[held].tolist(), state.reaches[held].tolist()
-    t1, r1 = state.starts[coming[at]].tolist(), state.reaches[coming[at]].tolist()
+    t1, r1 = state.starts[coming[rows]].tolist(), state.reaches[coming[rows]].tolist()
     turns, alones = [], []
     for i in range(len(wanted)):
         a, b = held_cuts[i], held_cuts[i + 1]
@@ -702,7 +702,7 @@ def _by_hand(state: RowState, held: Ints, coming: Ints, limits: Limits, wanted: 
             turns.append(number)
             alones.append(divides)
             was = divides
-    turn[at], alone[at] = turns, alones
+    turn[rows], alone[rows] = turns, alones
 
 
 class _Key:
@@ -720,30 +720,30 @@ class _Key:
     def divides(self, t: int, reach: int) -> bool:
         """Let a row come; whether it divides others again."""
         firsts = self._first
-        at = bisect_right(firsts, t) - 1
-        joins = at >= 0 and (t <= self._last[at] or (t < self._reach[at] + self._more and t - firsts[at] < self._cap))
+        i = bisect_right(firsts, t) - 1
+        joins = i >= 0 and (t <= self._last[i] or (t < self._reach[i] + self._more and t - firsts[i] < self._cap))
         place = bisect_right(self._times, t)
         self._times.insert(place, t)
         self._reaches.insert(place, reach)
-        first = firsts[at] if joins else t
-        if at + 1 < len(firsts) and firsts[at + 1] < reach + self._more and firsts[at + 1] - first < self._cap:
-            at += not joins
-            self._walk(at, bisect_left(self._times, first))
+        first = firsts[i] if joins else t
+        if i + 1 < len(firsts) and firsts[i + 1] < reach + self._more and firsts[i + 1] - first < self._cap:
+            i += not joins
+            self._walk(i, bisect_left(self._times, first))
             return True
         if not joins:
-            at += 1
-            firsts.insert(at, t)
-            self._last.insert(at, t)
-            self._reach.insert(at, reach)
+            i += 1
+            firsts.insert(i, t)
+            self._last.insert(i, t)
+            self._reach.insert(i, reach)
         else:
-            self._last[at] = max(self._last[at], t)
-            self._reach[at] = max(self._reach[at], reach)
+            self._last[i] = max(self._last[i], t)
+            self._reach[i] = max(self._reach[i], reach)
         return False
 
-    def _walk(self, at: int, place: int) -> None:
+    def _walk(self, i: int, place: int) -> None:
         """Divide the rows from `place` on again, as the sessions from number `at` on, until one begins where one began."""
         times, reaches = self._times, self._reaches
-        old, stop = self._first, at
+        old, stop = self._first, i
         firsts, lasts, ends = [times[place]], [times[place]], [reaches[place]]
         for t, reach in zip(times[place + 1 :], reaches[place + 1 :], strict=True):
             if t < ends[-1] + self._more and t - firsts[-1] < self._cap:
@@ -759,4 +759,4 @@ class _Key:
             ends.append(reach)
         else:
             stop = len(old)
-        self._first[at:stop], self._last[at:stop], self._reach[at:stop] = firsts, lasts, ends
+        self._first[i:stop], self._last[i:stop], self._reach[i:stop] = firsts, lasts, ends

@@ -163,10 +163,10 @@ class _Step(Visits):
         self, question: Question, ledger: SessionLedger, cut: Cut, everyone: pa.Table, keys: Groups, waits: Mask
     ) -> Mask:
         """Sessions that changed and that a user's trigger lets fire."""
-        sessions, at = cut.sessions, cut.at
+        sessions, row_places = cut.sessions, cut.at
         fired, newest = np.zeros(sessions.n, np.int64), np.full(sessions.n, UNSET)
-        np.maximum.at(fired, sessions.ids, ledger.state.often[at])
-        np.maximum.at(newest, sessions.ids, ledger.state.starts[at])
+        np.maximum.at(fired, sessions.ids, ledger.state.often[row_places])
+        np.maximum.at(newest, sessions.ids, ledger.state.starts[row_places])
         rows = np.bincount(sessions.ids, minlength=sessions.n)
         heads = pick(everyone, keys.first[cut.groups])
         windows = WindowFacts(heads, sessions.starts, sessions.ends, rows, ledger.pending(cut), fired, newest)
@@ -191,8 +191,8 @@ class _Step(Visits):
     def closed(self, groups: Ints, starts: Ints, ends: Ints, n_held: int) -> Mask:
         """See :class:`Visits`; taking a row away can move a session."""
 
-        def ends_of(at: Ints) -> Ints:
-            return self.op.limits.sessions(groups[at], starts[at], ends[at]).row_ends
+        def ends_of(rows: Ints) -> Ints:
+            return self.op.limits.sessions(groups[rows], starts[rows], ends[rows]).row_ends
 
         return over_in_turn(ends_of, n_held, len(starts), self.horizon)
 

@@ -52,9 +52,9 @@ class Cut:
 
     def where(self, mask: Mask) -> Mask:
         """Sessions with at least one of the masked rows; `mask` is over all rows of the bench."""
-        found = np.zeros(self.sessions.n, np.bool_)
-        found[self.sessions.ids[mask[self.at]]] = True
-        return found
+        chosen = np.zeros(self.sessions.n, np.bool_)
+        chosen[self.sessions.ids[mask[self.at]]] = True
+        return chosen
 
 
 class WrittenSessions:
@@ -92,14 +92,14 @@ class WrittenSessions:
         """The sessions of the rows present of some groups."""
         return self.cut_of(np.flatnonzero(self.present & wanted[self.state.groups]))
 
-    def cut_of(self, at: Ints) -> Cut:
+    def cut_of(self, rows: Ints) -> Cut:
         """The sessions of some rows, ascending."""
         s = self.state
-        groups = s.groups[at]
-        sessions = self.limits.sessions(groups, s.starts[at], s.reaches[at])
+        groups = s.groups[rows]
+        sessions = self.limits.sessions(groups, s.starts[rows], s.reaches[rows])
         of_session = np.empty(sessions.n, np.int64)
         of_session[sessions.ids] = groups
-        return Cut(at, sessions, of_session)
+        return Cut(rows, sessions, of_session)
 
     def pending(self, cut: Cut) -> Ints:
         """Rows of each session that were part of no firing."""
@@ -177,7 +177,7 @@ class WrittenSessions:
         whole = ~mixed & self.contents.may_follow(head) & (self.results.counts[head] == counts)
         return np.where(whole, head, -1)
 
-    def withdraw(self, at: Ints, rows: Ints, of_row: Ints) -> tuple[Ints, Ints]:
+    def withdraw(self, sessions: Ints, rows: Ints, of_row: Ints) -> tuple[Ints, Ints]:
         """Take away the results rows belong to, from all rows `at`. Returns their numbers, and the first firing to do so."""
         under = self.state.under[rows]
         written = under >= 0
@@ -185,5 +185,5 @@ class WrittenSessions:
         by = np.full(len(gone), len(rows), np.int64)
         np.minimum.at(by, which, of_row[written])
         if len(gone):
-            self.state.under[at[np.isin(self.state.under[at], gone)]] = -1
+            self.state.under[sessions[np.isin(self.state.under[sessions], gone)]] = -1
         return gone, by
