@@ -22,7 +22,7 @@ from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.outline import COMPARED
 from krishiv_py.planner.physical import PhysicalPlan
 
-Fate: TypeAlias = Literal["kept", "migrated", "reset", "refused", "added", "dropped"]
+Fate: TypeAlias = Literal["kept", "migrated", "reset", "refused", "added", "dropped", "removed"]
 COMPLETE: Final = "complete"
 """The column that says whether all aggregates of a result are whole."""
 HIDDEN: Final = "__whole_"
@@ -31,14 +31,15 @@ _LOSES: Final = ("reset", "refused", "dropped")
 
 @attrs.frozen
 class StageChange:
-    """Say what becomes of the state of a stage.
+    """Say what becomes of the state of a stage, or of a source.
 
     Attributes
     ----------
     name : str
         The stage.
-    fate : {"kept", "migrated", "reset", "refused", "added", "dropped"}
-        What becomes of it: migrated state is rewritten, reset and dropped state is lost, an added stage begins without state.
+    fate : {"kept", "migrated", "reset", "refused", "added", "dropped", "removed"}
+        What becomes of it: migrated state is rewritten, reset and dropped state is lost, an added stage begins without state,
+        a source that was removed is read no further.
     how : tuple of str
         What is done, or why it is refused.
     old, new : int or None

@@ -10,14 +10,17 @@ from typing import Any, Final
 
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.plan.nodes import FileSource, MemorySource, computed_in
-from krishiv_py.plan.options.watermarks import WatermarkSpec
+from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.fingerprint import fingerprint
-from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.physical import PhysicalPlan, Read
 from krishiv_py.redaction import noted
 
 _KINDS: Final = {FileSource: "files", MemorySource: "memory", RangeSource: "ranges"}
-COMPARED: Final = ("aggregate ", "allowed lateness", "emit", "time to live", "column ", "key ", "late rule", "clock")
+COMPARED: Final = (
+    *("aggregate ", "allowed lateness", "emit", "time to live", "column ", "key ", "late rule", "clock"),
+    *("source column", "watermark's start"),
+)
 """The parts of a fingerprint that are compared one by one (:mod:`krishiv_py.planner.evolution`)."""
 
 
@@ -27,10 +30,28 @@ def outline_of(plan: PhysicalPlan) -> dict[str, Any]:
     return {
         "stages": [_stage(stage, name) for stage, name in zip(plan.stages, names, strict=True)],
         "sources": [_KINDS.get(type(read.source), "other") for read in plan.reads],
+        "reads": [_read(plan, read) for read in plan.reads],
+        "clocks": [_clock(plan, number) for number in range(len(plan.clocks.clocks))],
         "last": plan.last,
         "tick_us": plan.stages[0].spec.tick_us,
         "ledger": plan.keeps_ledger,
     }
+
+
+def _read(plan: PhysicalPlan, read: Read) -> dict[str, Any]:
+    """Return how a stream is known again in another plan: by its name, by where it reads, and by stage and clock."""
+    source = read.source
+    place = source.places[0][1] if source.places else source.name if isinstance(source, RangeSource) else ""
+    number, branch = next(((n, b) for n, b in read.takers if not plan.stages[n].stateless), read.takers[0])
+    known = {"name": read.name or "", "place": noted(place), "source": branch.name or ""}
+    return {**known, "stage": number, "clock": plan.stages[number].clock}
+
+
+def _clock(plan: PhysicalPlan, number: int) -> dict[str, Any]:
+    """Return the stage that a clock follows, and how far it is behind each of its sources, µs."""
+    mark = plan.clocks.clocks[number].watermark
+    declared = mark.sources if isinstance(mark, MultiSourceWatermarkSpec) else (("", mark),)
+    return {"stage": plan.clock_owners[number], "lags_us": {name: each.lag_us for name, each in declared}}
 
 
 def stage_names(stages: tuple[StagePlan, ...]) -> list[str]:

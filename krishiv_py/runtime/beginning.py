@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import attrs
 
 from krishiv_py.errors import CheckpointError
-from krishiv_py.kernels.input.watermark import ONLY
-from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.options.query import Begin
-from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.evolution import Carried, StageChange, carrying, compared
 from krishiv_py.planner.history import after_seam
@@ -21,6 +19,7 @@ from krishiv_py.runtime.checkpoint.begun import begin_move, end_move, is_being_m
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.evolving import Evolved, carried_over
 from krishiv_py.runtime.savepoints import Savepoint, SourceState, StageState, is_savepoint, outlined
+from krishiv_py.runtime.source_changes import clocks_for, source_changes, sources_paired
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.folders import absolute
 
@@ -104,9 +103,10 @@ def opened_for(begin: Begin, plan: PhysicalPlan) -> Opening:
     folder = absolute(begin.savepoint).rstrip("/")
     savepoint = Savepoint.open(folder)
     old = savepoint.note["outline"]
-    changes = compared(old, outline_of(plan), begin)
+    new = outline_of(plan)
+    changes = compared(old, new, begin)
     _check_taken(begin, changes, folder)
-    clocks = _clocks(savepoint, plan)
+    streams, clocks = sources_paired(old, new), clocks_for(savepoint, plan, new, changes)
     names, carried = stage_names(plan.stages), dict[str, dict[str, Any]]()
     for change in changes:
         if change.new is None or plan.stages[change.new].stateless:
@@ -117,7 +117,7 @@ def opened_for(begin: Begin, plan: PhysicalPlan) -> Opening:
             reached_us = was.moment(savepoint.before).watermark_us
             given = Carried() if was.shape is None else carried_over(was.shape, stage, reached_us)
         else:
-            given = Carried(blind_us=_latest(savepoint, old, stage))
+            given = Carried(blind_us=max((clocks.newest[clock] for clock, _ in stage.times), default=UNSET))
         if given != Carried():
             carried[change.name] = attrs.asdict(given)
     runs = carrying(plan, carried, names)
@@ -131,9 +131,13 @@ def opened_for(begin: Begin, plan: PhysicalPlan) -> Opening:
         stages.append(StageState(**described, buckets=was.buckets, counters=was.counters, left=was.left, open=was.open))
         plans.append((stage, was.shape if change.fate == "migrated" else None, change.old or 0))
     values = {f.name: getattr(savepoint, f.name) for f in attrs.fields(Savepoint)}
-    values |= {"note": {**savepoint.note, "outline": outline}, "stages": stages, "clocks": clocks}
-    values["sources"] = savepoint.sources if savepoint.sources else [SourceState(kind) for kind in outline["sources"]]
-    return Opening(Evolved(**values, plans=plans), runs, carried)
+    values |= {"note": {**savepoint.note, "outline": outline}, "stages": stages}
+    values |= {"clocks": clocks.clocks, "before": clocks.before}
+    values["sources"] = [
+        attrs.evolve(savepoint.sources[streams[at]], kind=kind) if at in streams else SourceState(kind)
+        for at, kind in enumerate(outline["sources"])
+    ]
+    return Opening(Evolved(**values, plans=plans, streams_before=streams), runs, carried)
 
 
 def changes_against(folder: str, plan: PhysicalPlan) -> list[StageChange]:
@@ -146,7 +150,8 @@ def changes_against(folder: str, plan: PhysicalPlan) -> list[StageChange]:
     """
     where = absolute(folder).rstrip("/")
     note = Savepoint.open(where).note if is_savepoint(where) else outlined(where)
-    return compared(note["outline"], outline_of(plan))
+    old, new = note["outline"], outline_of(plan)
+    return [*compared(old, new), *source_changes(old, new)]
 
 
 def _check_taken(begin: Begin, changes: list[StageChange], folder: str) -> None:
@@ -173,47 +178,6 @@ def _check_taken(begin: Begin, changes: list[StageChange], folder: str) -> None:
             then="this state would be lost",
             hint=f"to lose it, pass on_change={words!r}; a stage of another name keeps its state with .named(its old name)",
         )
-
-
-def _clocks(savepoint: Savepoint, plan: PhysicalPlan) -> dict[str, Any]:
-    """Return the clocks of a savepoint for the sources of a plan: one that is new has not spoken, one that went is left out.
-
-    Raises
-    ------
-    CheckpointError
-        When the plan has another number of clocks or sources.
-    """
-    every = [savepoint.clocks["tracker"], *savepoint.clocks.get("others", [])]
-    specs = [clock.watermark for clock in plan.clocks.clocks]
-    if len(every) != len(specs) or (savepoint.sources and len(savepoint.sources) != len(plan.reads)):
-        raise CheckpointError(
-            "the plan reads another number of sources than the savepoint has",
-            got=f"{len(plan.reads)} sources and {len(specs)} clocks, for {len(savepoint.sources)} and {len(every)}",
-            then="positions could not be matched",
-            hint="start the sources of the savepoint's plan",
-        )
-    clocks = []
-    for saved, spec in zip(every, specs, strict=True):
-        names = [n for n, _ in spec.sources] if isinstance(spec, MultiSourceWatermarkSpec) else [ONLY]
-        known = set(saved["reached"])
-        if not known & set(names) and known and not (isinstance(spec, MultiSourceWatermarkSpec) and spec.unknown_spec):
-            raise CheckpointError(
-                "the plan knows none of the savepoint's sources",
-                got=f"{', '.join(names) or 'one source'}, for {', '.join(sorted(known)) or 'one source'}",
-                hint="give the sources the names they had",
-            )
-        keeps = isinstance(spec, MultiSourceWatermarkSpec) and spec.unknown_spec is not None
-        reached = {name: us for name, us in saved["reached"].items() if keeps or name in names}
-        clocks.append({**saved, "reached": reached})
-    return {"tracker": clocks[0], "others": clocks[1:]} if len(clocks) > 1 else {"tracker": clocks[0]}
-
-
-def _latest(savepoint: Savepoint, old: Mapping[str, Any], stage: StagePlan) -> int:
-    """Return the largest event time that came by the clocks of a stage, µs; ``UNSET`` where none came."""
-    lag_us = max((s["shape"]["lag_us"] for s in old["stages"] if "shape" in s), default=0)
-    every = [savepoint.clocks["tracker"], *savepoint.clocks.get("others", [])]
-    came = [us + lag_us for clock, _ in stage.times if clock < len(every) for us in every[clock]["reached"].values()]
-    return max((us for us in came if UNSET < us - lag_us < END_OF_TIME), default=UNSET)
 
 
 def _check_same(stored: dict[str, Any], folder: str, checkpoint: str) -> None:

@@ -38,9 +38,12 @@ class Evolved(Savepoint):
     ----------
     plans : list of (StagePlan, dict or None, int)
         Of each stage its plan, the shape its state was kept in (None: as it is kept now), and its number in the folder.
+    streams_before : dict
+        The number in the folder of each stream that is read, for those that are there.
     """
 
     plans: list[tuple[StagePlan, dict[str, Any] | None, int]]
+    streams_before: dict[int, int]
 
     def buckets_of(self, stage: int) -> Iterator[BucketContent]:
         """The buckets of a stage, one after the other."""
@@ -48,6 +51,10 @@ class Evolved(Savepoint):
         for bucket in self.stages[stage].buckets:
             held = self.bucket(number, bucket)
             yield held if was is None else migrated(held, was, plan)
+
+    def names_of(self, source: int) -> list[tuple[str, int]]:
+        """The files that a stream has read, by its number in the plan."""
+        return super().names_of(self.streams_before[source])
 
 
 def carried_over(was: Mapping[str, Any], stage: StagePlan, reached_us: int) -> Carried:

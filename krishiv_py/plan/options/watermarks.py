@@ -24,6 +24,8 @@ from krishiv_py.plan.durations import (
 
 PARTITION_IDLE: Final = "30 seconds"
 """For how long a partition of a source may be silent before the others no longer wait for it, where nobody says otherwise."""
+SAVEPOINT: Final = "savepoint"
+"""As the start of a watermark: that of the savepoint from which a query begins."""
 UnknownSource: TypeAlias = Literal["side_output", "fail", "register"]
 
 
@@ -39,11 +41,14 @@ class WatermarkSpec:
         The watermark before any row; ``UNSET`` (minus infinity) unless given.
     idle_advance_us : int or None
         After how much processing time without rows the watermark goes on with the clock; None: never.
+    from_savepoint : bool
+        Whether a source that a savepoint does not know begins at the watermark of the savepoint (SEMANTICS §12.4).
     """
 
     lag_us: int
     initial_us: int = UNSET
     idle_advance_us: int | None = None
+    from_savepoint: bool = False
 
     def __attrs_post_init__(self) -> None:
         microseconds(self.lag_us, "lag_us", 0, MAX_TIME_US)
@@ -68,15 +73,17 @@ class WatermarkSpec:
         ----------
         lag : int or timedelta or str
             How far rows may be out of order; ``int`` is milliseconds; 0 is legal.
-        initial : int or datetime, optional
-            Where the watermark starts (``int`` is milliseconds since the epoch) instead of unset.
+        initial : int or datetime or "savepoint", optional
+            Where the watermark starts (``int`` is milliseconds since the epoch) instead of unset. ``"savepoint"``: a source
+            that the savepoint of ``start(..., savepoint=...)`` does not know starts at the watermark of the savepoint, and
+            nobody waits for its first row (SEMANTICS §12.4); without a savepoint it starts unset.
         idle_advance : int or timedelta or str, optional
             When no row has come for this long (processing time), the watermark goes on at the speed of the clock from where
             it stood, until a row comes: a quiet stream closes its windows (SEMANTICS §10). Never by default.
         """
         lag_us = to_us(lag, "lag", allow_zero=True)
         advance_us = None if idle_advance is None else to_us(idle_advance, "idle_advance")
-        return cls(lag_us, UNSET if initial is None else time_point_us(initial, "initial"), advance_us)
+        return cls(lag_us, _start_us(initial), advance_us, _by_savepoint(initial))
 
     @property
     def _by_clock(self) -> bool:
@@ -90,6 +97,7 @@ class WatermarkSpec:
     def _describe(self) -> str:
         """One line for ``explain()``."""
         start = "" if self.initial_us == UNSET else f", from {show_instant(self.initial_us)}"
+        start += ", from the savepoint" if self.from_savepoint else ""
         return f"max(event time) - {show_us(self.lag_us)}{start}{_shown_advance(self.idle_advance_us)}"
 
 
@@ -117,6 +125,8 @@ class MultiSourceWatermarkSpec:
         See :meth:`idle_advance`, in microseconds.
     max_drift_us : int or None
         See :meth:`max_drift`, in microseconds.
+    from_savepoint : bool
+        Whether every source that a savepoint does not know begins at its watermark.
 
     Examples
     --------
@@ -133,6 +143,7 @@ class MultiSourceWatermarkSpec:
     unknown_spec: WatermarkSpec | None = None
     idle_advance_us: int | None = None
     max_drift_us: int | None = None
+    from_savepoint: bool = False
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.sources, tuple) or not all(isinstance(s, tuple) and len(s) == 2 for s in self.sources):
@@ -181,8 +192,9 @@ class MultiSourceWatermarkSpec:
         ----------
         idle_timeout : int or timedelta or str, optional
             Ignore a source without rows for longer than this (processing time); never by default.
-        initial : int or datetime, optional
-            Where the watermark starts (``int`` is milliseconds since the epoch) instead of unset.
+        initial : int or datetime or "savepoint", optional
+            Where the watermark starts (``int`` is milliseconds since the epoch) instead of unset; ``"savepoint"`` as in
+            :meth:`WatermarkSpec.fixed_lag`, for every source.
         idle_advance : int or timedelta or str, optional
             When no source has spoken for this long (processing time), the watermark goes on at the speed of the clock from
             where it stood, until a row comes (SEMANTICS §10). Never by default.
@@ -190,7 +202,7 @@ class MultiSourceWatermarkSpec:
             See :meth:`max_drift`.
         """
         idle_us = None if idle_timeout is None else to_us(idle_timeout, "idle_timeout")
-        spec = cls((), idle_us, UNSET if initial is None else time_point_us(initial, "initial"))
+        spec = cls((), idle_us, _start_us(initial), from_savepoint=_by_savepoint(initial))
         spec = spec if max_drift is None else spec.max_drift(max_drift)
         return spec if idle_advance is None else spec.idle_advance(idle_advance)
 
@@ -305,6 +317,15 @@ def _is_spec(spec: object, whose: str) -> None:
             then="the watermark goes on only when no source at all sends rows",
             hint=f'leave it out, and write .idle_advance("{show_us(spec.idle_advance_us)}") on the MultiSourceWatermarkSpec',
         )
+
+
+def _start_us(initial: TimePoint | None) -> int:
+    """Return where a watermark starts before any row, µs; unset where a savepoint says it."""
+    return UNSET if initial is None or _by_savepoint(initial) else time_point_us(initial, "initial")
+
+
+def _by_savepoint(initial: TimePoint | None) -> bool:
+    return isinstance(initial, str) and initial == SAVEPOINT
 
 
 def _checked_advance(advance_us: int | None) -> None:
