@@ -39,7 +39,7 @@ class StageChange:
         The stage.
     fate : {"kept", "migrated", "reset", "refused", "added", "dropped", "removed"}
         What becomes of it: migrated state is rewritten, reset and dropped state is lost, an added stage begins without state,
-        a source that was removed is read no further.
+        a source that was removed is not read any more.
     how : tuple of str
         What is done, or why it is refused.
     old, new : int or None

@@ -134,8 +134,8 @@ def opened_for(begin: Begin, plan: PhysicalPlan) -> Opening:
     values |= {"note": {**savepoint.note, "outline": outline}, "stages": stages}
     values |= {"clocks": clocks.clocks, "before": clocks.before}
     values["sources"] = [
-        attrs.evolve(savepoint.sources[streams[at]], kind=kind) if at in streams else SourceState(kind)
-        for at, kind in enumerate(outline["sources"])
+        attrs.evolve(savepoint.sources[streams[number]], kind=kind) if number in streams else SourceState(kind)
+        for number, kind in enumerate(outline["sources"])
     ]
     return Opening(Evolved(**values, plans=plans, streams_before=streams), runs, carried)
 

@@ -1,6 +1,6 @@
 """The sources and clocks of a savepoint, as a plan with other sources goes on from them (SEMANTICS §12.4).
 
-A source that was added has not spoken, one that was removed leaves the minimum, and no watermark moves back.
+The watermark waits for the first row of a source that was added, no longer for one that was removed, and never moves back.
 """
 
 from __future__ import annotations
@@ -71,7 +71,11 @@ def source_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Stage
     pairs = sources_paired(old, new)
     called = [_called(read) for read in new["reads"]]
     changes = [
-        StageChange(name, "added", ("it has not spoken; it is read from its beginning",))
+        StageChange(
+            name,
+            "added",
+            ("read from its beginning; the watermark waits for its first row unless its `initial` says otherwise",),
+        )
         for number, name in enumerate(called)
         if number not in pairs
     ]
@@ -127,7 +131,7 @@ def clocks_for(savepoint: Savepoint, plan: PhysicalPlan, new: Mapping[str, Any],
         lags_us = {} if was is None else _lags(old, was)
         kept: dict[str, Any] = {"reached": {}, "spoke": {}, "current": UNSET} if was is None else saved[was]
         later_us = min((us - lags_us[n] for n, us in _declared(clock).items() if n in lags_us), default=0)
-        current, stood = (
+        current, last = (
             max(
                 _reached(savepoint, plan, number, stages, every),
                 UNSET if was is None else _by_lag(every[was], 0, later_us),
@@ -144,7 +148,7 @@ def clocks_for(savepoint: Savepoint, plan: PhysicalPlan, new: Mapping[str, Any],
             restored = WatermarkTracker.restored(clock.watermark, changed)
             restored.settle(savepoint.now_us)
             trackers.append(restored.saved())
-        before.append(stood)
+        before.append(last)
         most_us = max((s["shape"]["lag_us"] for s in old["stages"] if "shape" in s), default=0)
         came = [us + lags_us.get(n, most_us) for n, us in kept["reached"].items() if UNSET < us < END_OF_TIME]
         newest.append(max(came, default=UNSET))
@@ -175,8 +179,8 @@ def _reached(savepoint: Savepoint, plan: PhysicalPlan, clock: int, stages: Mappi
     first, *others = every
     least = UNSET
     for number, stage in enumerate(plan.stages):
-        for at, by_us in stage.times:
-            if at == clock and number in stages:
+        for followed, by_us in stage.times:
+            if followed == clock and number in stages:
                 was_us = savepoint.stages[stages[number]].moment((first, *others)).watermark_us
                 least = max(least, was_us if was_us in (UNSET, END_OF_TIME) else was_us + by_us)
     return least

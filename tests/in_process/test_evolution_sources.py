@@ -1,7 +1,7 @@
 """Sources are added and removed over a savepoint, one becomes several and several one (SEMANTICS §12.4).
 
-The reference goes through the rows one by one: an added source has not spoken, a removed one leaves the minimum, and the
-watermark never moves back.
+The reference goes through the rows one by one: the watermark waits for an added source, no longer for a
+removed one, and never moves back.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CHANGES = [
 
 
 def timed(rows: Any, names: str, *, starts: bool = False) -> Any:
-    """Rows of some sources, each by its own lag, which begin where a savepoint is or have not spoken."""
+    """Rows of some sources, each by its own lag, which begin where a savepoint is, or unset."""
     specs = {name: WatermarkSpec.fixed_lag(LAGS[name], initial="savepoint" if starts else None) for name in names or [""]}
     if not names:
         return rows.with_watermark(specs[""], "at")
@@ -147,10 +147,10 @@ def test_each_source_goes_on_where_it_was(was: str, now: str, tmp_path: Path) ->
         rows, senders = read(session, tmp_path, names)
         stream = minutes(rows, names, starts=True)
         with stream.start(MemorySink(), checkpoint=str(tmp_path / f"c{number}"), **start) as query:
-            for at in (1_000, 2_000):
+            for time in (1_000, 2_000):
                 for name, sender in senders.items():
-                    amounts[f"{name or 'a'}{number}{at}"] = amount = 1 << len(amounts)
-                    sender.send([{"user": "x", "at": at, "amount": amount}])
+                    amounts[f"{name or 'a'}{number}{time}"] = amount = 1 << len(amounts)
+                    sender.send([{"user": "x", "at": time, "amount": amount}])
                 query.process_all_available()
             if number:
                 for sender in senders.values():
@@ -182,17 +182,17 @@ def test_an_output_with_a_source_of_its_own_is_added(starts: bool, tmp_path: Pat
     joined = orders.key_by("user").interval_join(seen, lower="-1 minute", upper="1 minute", how="left")
     outputs = [orders.to(MemorySink(), name="minutes"), joined.to(MemorySink(), name="joined")]
     first = Driver(outputs[:1])
-    for at in (1_000, 50_000, 80_000, 100_000):
-        first.send([{"user": "a", "at": at, "amount": 1}])
+    for time in (1_000, 50_000, 80_000, 100_000):
+        first.send([{"user": "a", "at": time, "amount": 1}])
     path = first.savepoint(str(tmp_path / "s"))
-    stood = first.watermark_us
+    reached = first.watermark_us
     alone, both = Driver(outputs[:1], savepoint=path), Driver(outputs, savepoint=path).restarted()
-    assert both.source_watermarks_us == {"left": stood, "right": stood if starts else UNSET_US}
+    assert both.source_watermarks_us == {"left": reached, "right": reached if starts else UNSET_US}
     if starts:
         both.advance_watermark(400_000, source="right")
     came = 0
-    for at in (110_000, 140_000, 200_000, 300_000):
-        rows = [{"user": "a", "at": at, "amount": 1}]
+    for time in (110_000, 140_000, 200_000, 300_000):
+        rows = [{"user": "a", "at": time, "amount": 1}]
         out, expected = both.send({"left": rows}), alone.send(rows)
         assert out.by_output["minutes"].to_pylist() == expected.results.to_pylist()
         came += out.by_output["joined"].num_rows
