@@ -25,7 +25,7 @@ CHANGES = [
     *[("", "ab"), ("", "a"), ("ab", ""), ("a", ""), ("a", "ab"), ("ab", "a"), ("ab", "b")],
     *[("ab", "bc"), ("ab", "c"), ("abc", "b"), ("ab", "ba")],
 ]
-"""The sources before and after; one without a name is a stream that is no union."""
+"""The sources before and after; one without a name is a stream by itself."""
 
 
 def timed(rows: Any, names: str, *, starts: bool = False) -> Any:
