@@ -206,12 +206,12 @@ def _sources(
     begin = (
         {name for name, spec in mark.sources if spec.from_savepoint} if isinstance(mark, MultiSourceWatermarkSpec) else set()
     )
-    found = {name: us for name, us in reached.items() if registers and name not in declared}
+    sources = {name: us for name, us in reached.items() if registers and name not in declared}
     for name, lag_us in declared.items():
         known = [name] if name in reached else _same_stream(name, reached, number, outlines, streams)
         came = [_by_lag(reached[each], lags.get(each), lag_us) for each in known]
-        found[name] = max(came) if came else current if mark.from_savepoint or name in begin else UNSET
-    return found
+        sources[name] = max(came) if came else current if mark.from_savepoint or name in begin else UNSET
+    return sources
 
 
 def _declared(clock: ClockSpec) -> dict[str, int]:
