@@ -43,6 +43,16 @@ class Sender(Generic[T]):
 
     Every call of :meth:`send` is one micro-batch. With ``linger`` (:meth:`~krishiv_py.Session.memory_stream`) sends that come
     within that time are one.
+
+    Examples
+    --------
+    >>> from krishiv_py import Session, count
+    >>> with Session.in_process() as session:
+    ...     stream, sender = session.memory_stream("at bigint")
+    ...     with sender:
+    ...         _ = sender.send([{"at": 1}, {"at": 2}])
+    ...     stream.watermark("at", 0).tumbling_window(10).agg(count()).collect().to_pylist()
+    [{'window_start': 0, 'window_end': 10, 'count': 2}]
     """
 
     def __init__(
@@ -65,7 +75,18 @@ class Sender(Generic[T]):
 
     @property
     def closed(self) -> bool:
-        """Return whether :meth:`close` was called, on this sender or another of the same stream."""
+        """Return whether :meth:`close` was called, on this sender or another of the same stream.
+
+        Examples
+        --------
+        >>> from krishiv_py import Session
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("at bigint")
+        ...     before = sender.closed
+        ...     sender.close()
+        ...     before, sender.closed
+        (False, True)
+        """
         return self._closed or self._spool.closed()
 
     def send(self, batch: Sequence[T] | ArrowData) -> int:
@@ -89,6 +110,14 @@ class Sender(Generic[T]):
             After :meth:`close`.
         SpoolError
             When they cannot be written, as on a full disk; and with ``linger`` in a process that was forked.
+
+        Examples
+        --------
+        >>> from krishiv_py import Session
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("at bigint")
+        ...     [sender.send([{"at": 1}]), sender.send([{"at": 2}, {"at": 3}])]
+        [0, 1]
         """
         if self._lingering is not None:
             return self.send_soon(batch).result()
@@ -116,6 +145,15 @@ class Sender(Generic[T]):
             After :meth:`close`.
         SpoolError
             When they cannot be written, as on a full disk; and with ``linger`` in a process that was forked.
+
+        Examples
+        --------
+        >>> from krishiv_py import Session
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("at bigint", linger="20 ms")
+        ...     waiting = [sender.send_soon([{"at": n}]) for n in range(3)]
+        ...     [one.result() for one in waiting]
+        [0, 0, 0]
         """
         sent = self._rows(batch)
         self._check("send()")
@@ -146,13 +184,35 @@ class Sender(Generic[T]):
             After :meth:`close`.
         SpoolError
             When they cannot be written, as on a full disk; and with ``linger`` in a process that was forked.
+
+        Examples
+        --------
+        >>> import asyncio
+        >>> from krishiv_py import Session
+        >>> async def send_all(sender):
+        ...     return await asyncio.gather(*(sender.send_async([{"at": n}]) for n in range(3)))
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("at bigint", linger="20 ms")
+        ...     asyncio.run(send_all(sender))
+        [0, 0, 0]
         """
         if self._lingering is None:
             return await asyncio.to_thread(self.send, batch)
         return await asyncio.wrap_future(self.send_soon(batch))
 
     def flush(self) -> None:
-        """Write what waits for others, and wait until it is on disk; does nothing without ``linger``."""
+        """Write what waits for others, and wait until it is on disk; does nothing without ``linger``.
+
+        Examples
+        --------
+        >>> from krishiv_py import Session
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("at bigint", linger="1 min")
+        ...     waiting = sender.send_soon([{"at": 1}])
+        ...     sender.flush()
+        ...     waiting.done()
+        True
+        """
         self._in_this_process("flush()")
         if self._lingering is not None:
             self._lingering.flush()
@@ -161,11 +221,36 @@ class Sender(Generic[T]):
         """Move the watermark (of one `source`, or of all) to at least `to`: ms since the epoch, or a datetime.
 
         Of several outputs those with a larger lag stay behind it by the difference.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("at bigint")
+        ...     query = stream.watermark("at", "1 hour").tumbling_window("10 s").agg(count()).start(MemorySink())
+        ...     _ = sender.send([{"at": 1_000}])
+        ...     _ = sender.advance_watermark(10_000)
+        ...     query.process_all_available()
+        ...     query.results().to_pylist()
+        [{'window_start': 0, 'window_end': 10000, 'count': 1}]
         """
         return self._control(time_point_us(to, "to"), source, "advance_watermark()")
 
     def close_windows_up_to(self, to: TimePoint) -> int:
-        """:meth:`advance_watermark` under the lesson's name: every window that ends at or before `to` fires and is freed."""
+        """:meth:`advance_watermark` under the lesson's name: every window that ends at or before `to` fires and is freed.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("at bigint")
+        ...     query = stream.watermark("at", "1 hour").tumbling_window("10 s").agg(count()).start(MemorySink())
+        ...     _ = sender.send([{"at": 1_000}, {"at": 11_000}])
+        ...     _ = sender.close_windows_up_to(10_000)
+        ...     query.process_all_available()
+        ...     query.results().to_pylist()
+        [{'window_start': 0, 'window_end': 10000, 'count': 1}]
+        """
         return self._control(time_point_us(to, "to"), None, "close_windows_up_to()")
 
     def trim(self) -> int:
@@ -174,11 +259,35 @@ class Sender(Generic[T]):
         Those are the sends that every query with a checkpoint has read in a micro-batch that Spark cannot go back to any more
         (docs/state.md). Nothing is removed while no query has read the stream. Afterwards neither ``collect()`` nor a query
         with a new checkpoint can read it from its start; both say so.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("at bigint")
+        ...     query = stream.start(MemorySink(), checkpoint=session.temporary_folder("checkpoint"))
+        ...     for n in range(4):
+        ...         _ = sender.send([{"at": n}])
+        ...         query.process_all_available()
+        ...     removed = sender.trim()  # sends that no query can go back to
         """
         return self._trimming(self._spool.folder)
 
     def close(self) -> None:
-        """End of input: the watermark moves to plus infinity and every open window fires. Closing twice is harmless."""
+        """End of input: the watermark moves to plus infinity and every open window fires. Closing twice is harmless.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("at bigint")
+        ...     query = stream.watermark("at", 0).tumbling_window(10).agg(count()).start(MemorySink())
+        ...     _ = sender.send([{"at": 1}])
+        ...     sender.close()
+        ...     query.process_all_available()
+        ...     query.results().to_pylist()
+        [{'window_start': 0, 'window_end': 10, 'count': 1}]
+        """
         self._in_this_process("close()")
         if not self._closed:
             with contextlib.suppress(SenderClosedError):  # another sender was faster

@@ -235,6 +235,17 @@ class Session(FileSources, RangedSources, OtherStreams):
         -------
         tuple of Stream and Sender
             The stream, and the sender that feeds it.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     clicks, sender = session.memory_stream("user string, at bigint", name="clicks")
+        ...     query = clicks.watermark("at", 0).key_by("user").tumbling_window(10).agg(count()).start(MemorySink())
+        ...     _ = sender.send([{"user": "ann", "at": 1}, {"user": "ann", "at": 12}])
+        ...     query.process_all_available()
+        ...     query.results().to_pylist()
+        [{'user': 'ann', 'window_start': 0, 'window_end': 10, 'count': 1}]
         """
         checked = as_schema(schema)
         linger_us = 0 if linger is None else to_us(linger, "linger")

@@ -50,7 +50,14 @@ class OptionMethods(ShownInALine):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The key columns; none for one global key."""
+        """The key columns; none for one global key.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import stream_of
+        >>> stream_of("user string, at bigint").watermark("at", 0).key_by("user").keys
+        ('user',)
+        """
         return self._optional().keys
 
     @property
@@ -60,7 +67,14 @@ class OptionMethods(ShownInALine):
 
     @property
     def late_handler(self) -> LateEventHandler:
-        """Return who takes late rows."""
+        """Return who takes late rows.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import stream_of
+        >>> stream_of("at bigint").watermark("at", 0).late_handler
+        DefaultLateEventHandler(by_operator=Counter(), by_reason=Counter())
+        """
         return self._optional().late_handler
 
     def _optional(self) -> Draft:
@@ -97,12 +111,30 @@ class OptionMethods(ShownInALine):
         name : {"krishiv", "ripple", "spl", "kip450", "flink", "spark"}
             The system. With ``"spark"`` rows are judged by the watermark of the batch before, as in hand-written Structured
             Streaming (SEMANTICS §4.6).
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> windows = stream_of("at bigint").watermark("at", 0).preset("ripple").tumbling_window(10).agg(count())
+        >>> out = Driver(windows).send([{"at": 1}, {"at": 12}])
+        >>> out.results.to_pylist()
+        [{'window_start': 0, 'window_end': 10, 'count': 1, 'op': '+I'}]
         """
         one_of(name, "name", tuple(PRESETS))
         return self._with_options(preset=name)
 
     def allowed_lateness(self, lateness: Duration) -> Self:
-        """Accept rows up to `lateness` behind the watermark; windows stay in state that much longer (SEMANTICS §4.2)."""
+        """Accept rows up to `lateness` behind the watermark; windows stay in state that much longer (SEMANTICS §4.2).
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> driver = Driver(stream_of("at bigint").watermark("at", 0).allowed_lateness(5).tumbling_window(10).agg(count()))
+        >>> [driver.send([{"at": at}]).results.column("count").to_pylist() for at in (1, 12, 9, 30)]
+        [[], [1], [2], [1]]
+        """
         return self._with_options(allowed_lateness_us=to_us(lateness, "lateness", allow_zero=True))
 
     def late_rule(self, rule: LateRule) -> Self:
@@ -112,12 +144,37 @@ class OptionMethods(ShownInALine):
         ----------
         rule : {"event", "window"}
             By their own time (default), or by whether all their windows are over.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> rows = stream_of("at bigint").watermark("at", 0)
+        >>> for rule in ("event", "window"):
+        ...     driver = Driver(rows.late_rule(rule).tumbling_window(10).agg(count()))
+        ...     _ = [driver.send([{"at": at}]) for at in (8, 3)]
+        ...     print(rule, driver.close().results.column("count").to_pylist())
+        event [1]
+        window [2]
         """
         one_of(rule, "rule", ("event", "window"))
         return self._with_options(late_rule=rule)
 
     def null_keys(self, where: NullKeys) -> Self:
-        """Say `where` null keys go: a ``"group"`` of their own (default), or the ``"side_output"`` (SEMANTICS §1.3)."""
+        """Say `where` null keys go: a ``"group"`` of their own (default), or the ``"side_output"`` (SEMANTICS §1.3).
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> users = stream_of("user string, at bigint").watermark("at", 0).key_by("user").tumbling_window(10).agg(count())
+        >>> driver = Driver(users.null_keys("side_output"))
+        >>> _ = driver.send([{"user": None, "at": 1}, {"user": "ann", "at": 2}])
+        >>> driver.close().results.to_pylist()
+        [{'user': 'ann', 'window_start': 0, 'window_end': 10, 'count': 1}]
+        >>> driver.progress.late["null_key"]
+        1
+        """
         one_of(where, "where", ("group", "side_output"))
         return self._with_options(null_keys=where)
 
@@ -150,6 +207,16 @@ class OptionMethods(ShownInALine):
         mode : {"final", "updates", "retractions"}
             One row per window when it can no longer change; the new value at each firing; or a change log whose column ``op``
             marks retractions. The default is ``"final"``, or ``"updates"`` if more than one firing is possible.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> counts = stream_of("at bigint").watermark("at", 0).allowed_lateness(20).tumbling_window(10).agg(count())
+        >>> driver = Driver(counts.emit("retractions"))
+        >>> out = [driver.send([{"at": at}]).results for at in (1, 12, 9)]
+        >>> [(row["op"], row["count"]) for table in out for row in table.to_pylist()]
+        [('+I', 1), ('-U', 1), ('+U', 2)]
         """
         one_of(mode, "mode", ("final", "updates", "retractions"))
         return self._with_options(emit=mode)
@@ -162,6 +229,15 @@ class OptionMethods(ShownInALine):
         trigger : Trigger
             ``Trigger.on_watermark()`` (default), ``.on_every_element()``, ``.on_count(n)``, ``.on_interval(d)``, ``.when(...)``
             with a trigger of your own (§5.7), or early, on-time and late firings one by one.
+
+        Examples
+        --------
+        >>> from krishiv_py import Trigger, count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> counts = stream_of("at bigint").watermark("at", 0).tumbling_window(10).agg(count())
+        >>> driver = Driver(counts.trigger(Trigger.on_count(2)))
+        >>> [driver.send([{"at": at}]).results.column("count").to_pylist() for at in (1, 2, 3, 4)]
+        [[], [2], [], [4]]
         """
         if not isinstance(trigger, Trigger):
             own = isinstance(trigger, WindowTrigger)
@@ -173,7 +249,20 @@ class OptionMethods(ShownInALine):
         return self._with_options(trigger=trigger)
 
     def accumulation(self, mode: Accumulation) -> Self:
-        """Choose by `mode` what a firing contains: all rows (``"accumulating"``) or only new ones (``"discarding"``)."""
+        """Choose by `mode` what a firing contains: all rows (``"accumulating"``) or only new ones (``"discarding"``).
+
+        Examples
+        --------
+        >>> from krishiv_py import Trigger, count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> counts = stream_of("at bigint").watermark("at", 0).tumbling_window(10).agg(count()).trigger(Trigger.on_count(2))
+        >>> for mode in ("accumulating", "discarding"):
+        ...     driver = Driver(counts.accumulation(mode))
+        ...     _ = driver.send([{"at": 1}, {"at": 2}])
+        ...     print(mode, driver.send([{"at": 3}, {"at": 4}]).results.column("count").to_pylist())
+        accumulating [4]
+        discarding [2]
+        """
         one_of(mode, "mode", ("accumulating", "discarding"))
         return self._with_options(accumulation=mode)
 
@@ -183,6 +272,16 @@ class OptionMethods(ShownInALine):
         The timing is ``early``, ``on_time`` or ``late``; ``final`` with ``emit("final")`` and of a count window that is full.
         Time-interval panes say ``on_complete`` for ``on_time``. The index is the zero-based number of the firing of the key
         and window; a retraction has the index of the firing it belongs to.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> counts = stream_of("at bigint").watermark("at", 0).allowed_lateness(20).tumbling_window(10).agg(count())
+        >>> driver = Driver(counts.emit("updates").with_pane())
+        >>> out = [driver.send([{"at": at}]).results for at in (1, 12, 9)]
+        >>> [(row["count"], row["pane_timing"], row["pane_index"]) for table in out for row in table.to_pylist()]
+        [(1, 'on_time', 0), (2, 'late', 1)]
         """
         return self._with_options(pane=True)
 
@@ -202,6 +301,17 @@ class OptionMethods(ShownInALine):
         reference : {"watermark", "clock"}, optional
             What rows are compared with: the clock when the batch begins (default), or the watermark (default of the preset
             ``ripple``). By the watermark a lull or a catch-up batch longer than `tolerance` puts rows ahead that come in order.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> rows = stream_of("at bigint").watermark("at", 0).future_tolerance("1 min", "drop", "watermark")
+        >>> driver = Driver(rows.tumbling_window("10 s").agg(count()))
+        >>> _ = driver.send([{"at": 1_000}])
+        >>> _ = driver.send([{"at": 2_000}, {"at": 9_000_000}])
+        >>> driver.watermark, driver.progress.counters["future_dropped"]
+        ('1970-01-01T00:00:02Z', 1)
         """
         one_of(action, "action", ("warn", "drop", "side_output"))
         if reference is not None:
@@ -226,16 +336,49 @@ class OptionMethods(ShownInALine):
         ----------
         values : int
             From 1.
+
+        Examples
+        --------
+        >>> from krishiv_py import collect_list
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> lists = stream_of("at bigint").watermark("at", 0).lookback_window(1_000).agg(collect_list("at"))
+        >>> Driver(lists.max_listed(3)).send([{"at": at} for at in range(5)])
+        Traceback (most recent call last):
+            ...
+        krishiv_py.errors.OperatorError: ...collect_list would list more than 3 values of one key...
         """
         most = a_number(values, "values", 1, "write .max_listed(100_000_000)", most=(1 << 62))
         return self._with_options(max_listed=most)
 
     def with_state_ttl(self, config: StateTtlConfig) -> Self:
-        """Drop and count the state of keys without new rows for the time in `config` (SEMANTICS §6.1)."""
+        """Drop and count the state of keys without new rows for the time in `config` (SEMANTICS §6.1).
+
+        Examples
+        --------
+        >>> from krishiv_py import StateTtlConfig, count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> users = stream_of("user string, at bigint").watermark("at", 0).key_by("user")
+        >>> driver = Driver(users.session_window("1 hour").agg(count()).with_state_ttl(StateTtlConfig(ttl="10 min")))
+        >>> _ = driver.send([{"user": "ann", "at": 0}])
+        >>> _ = driver.send([{"user": "bob", "at": 1_800_000}])
+        >>> driver.progress.counters["ttl_dropped"]
+        1
+        """
         if not isinstance(config, StateTtlConfig):
             raise PlanError("not a StateTtlConfig", got=shown(config), hint='pass StateTtlConfig(ttl="1 hour")')
         return self._with_options(ttl=config)
 
     def with_late_event_handler(self, handler: LateEventHandler) -> Self:
-        """Pass late rows to `handler` instead of only counting them (SEMANTICS §4.3)."""
+        """Pass late rows to `handler` instead of only counting them (SEMANTICS §4.3).
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, SideOutputLateEventHandler, count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> counts = stream_of("at bigint").watermark("at", 0).tumbling_window(10).agg(count())
+        >>> driver = Driver(counts.with_late_event_handler(SideOutputLateEventHandler(MemorySink())))
+        >>> _ = driver.send([{"at": 15}])
+        >>> driver.send([{"at": 3}]).late.select(["at", "reason"]).to_pylist()
+        [{'at': 3, 'reason': 'late'}]
+        """
         return self._with(late_handler=a_late_handler(handler))

@@ -35,13 +35,28 @@ class OtherStreams:
         raise NotImplementedError
 
     def rate(self, rows_per_second: int = 1) -> Stream:
-        """Spark's generator: `rows_per_second` rows of ``timestamp`` and ``value``, for trying things out."""
+        """Spark's generator: `rows_per_second` rows of ``timestamp`` and ``value``, for trying things out.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> def per_ten_seconds(session):
+        ...     return session.rate(100).watermark("timestamp", 0).tumbling_window("10 s").agg(count())
+        """
         if isinstance(rows_per_second, bool) or not isinstance(rows_per_second, int) or rows_per_second < 1:
             raise PlanError("`rows_per_second` is not a rate", got=shown(rows_per_second), hint="use 1 or more")
         return self.from_dataframe(self.spark.readStream.format("rate").option("rowsPerSecond", rows_per_second).load())
 
     def from_dataframe(self, frame: Any) -> Stream:
-        """A stream over the Spark DataFrame `frame`, streaming or not."""
+        """A stream over the Spark DataFrame `frame`, streaming or not.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> def per_hour(session):
+        ...     frame = session.spark.readStream.format("delta").load("/data/clicks")
+        ...     return session.from_dataframe(frame).watermark("at", "1 min").tumbling_window("1 hour").agg(count())
+        """
         if not isinstance(getattr(frame, "isStreaming", None), bool):
             raise PlanError("not a Spark DataFrame", got=type(frame).__name__, hint="pass a Spark DataFrame")
         return self._runner.frame_stream(frame)
@@ -63,6 +78,12 @@ class OtherStreams:
             When there is no such table, or it cannot be read so.
         PlanError
             For a value that is not a name.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> def per_hour(session):
+        ...     return session.table("db.clicks").watermark("at", "1 min").tumbling_window("1 hour").agg(count())
         """
         a_text(name, "name", 'write session.table("db.events")')
         a_switch(streaming, "streaming")
@@ -85,5 +106,17 @@ class OtherStreams:
         ------
         SchemaError
             When the streams have different columns.
+
+        Examples
+        --------
+        >>> from krishiv_py import Session
+        >>> with Session.in_process() as session:
+        ...     web, from_web = session.memory_stream("at bigint", name="web")
+        ...     app, from_app = session.memory_stream("at bigint", name="app")
+        ...     _ = from_web.send([{"at": 1}, {"at": 2}]), from_app.send([{"at": 3}])
+        ...     _ = from_web.close(), from_app.close()
+        ...     both = session.union({"web": web, "app": app})
+        ...     both.collect().to_pylist()
+        [{'at': 1, 'source': 'web'}, {'at': 2, 'source': 'web'}, {'at': 3, 'source': 'app'}]
         """
         return union_of(streams, source_column, self._runner)

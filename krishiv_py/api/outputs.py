@@ -42,6 +42,15 @@ class Output:
     ------
     PlanError
         For a value that is not a pipeline or not a sink, and for a name that is not a text.
+
+    Examples
+    --------
+    >>> from krishiv_py import MemorySink, count
+    >>> from krishiv_py.testing import stream_of
+    >>> per_minute = stream_of("at bigint").watermark("at", 0).tumbling_window("1 min").agg(count())
+    >>> output = per_minute.to(MemorySink(), name="per minute")
+    >>> output.name, output.sink
+    ('per minute', MemorySink())
     """
 
     stream: running.RunMethods

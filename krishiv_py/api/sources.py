@@ -101,6 +101,18 @@ class FileSources:
             When no file or folder matches the path.
         PlanError
             For a number of files below 1, and for arguments of another type.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> import pyarrow.parquet as pq
+        >>> from krishiv_py import Session, count
+        >>> with Session.in_process() as session:
+        ...     folder = session.temporary_folder("clicks")
+        ...     pq.write_table(pa.table({"user": ["ann", "bob"], "at": [1, 2]}), f"{folder}/a.parquet")
+        ...     clicks = session.read_parquet(folder, "user string, at bigint")
+        ...     clicks.watermark("at", 0).tumbling_window(10).agg(count()).collect().to_pylist()
+        [{'window_start': 0, 'window_end': 10, 'count': 2}]
         """
         one_of(missing_columns, "missing_columns", ("fail", "null"))
         one_of(nanoseconds, "nanoseconds", ("fail", "cut"))
@@ -119,7 +131,7 @@ class FileSources:
         archive: PathLike | None = None,
         **options: str,
     ) -> Stream:
-        """Files of JSON lines at `path`, at any depth; which files count is in docs/sources.md.
+        r"""Files of JSON lines at `path`, at any depth; which files count is in docs/sources.md.
 
         Parameters
         ----------
@@ -148,6 +160,17 @@ class FileSources:
             When no file or folder matches the path.
         PlanError
             For a number of files below 1, and for arguments of another type.
+
+        Examples
+        --------
+        >>> import pathlib
+        >>> from krishiv_py import Session
+        >>> with Session.in_process() as session:
+        ...     folder = pathlib.Path(session.temporary_folder("clicks"))
+        ...     _ = (folder / "a.json").write_text('{"user": "ann", "at": "2024-05-01T12:00:00Z"}\n')
+        ...     clicks = session.read_json(folder, "user string, at timestamp")
+        ...     clicks.collect()["user"].to_pylist()
+        ['ann']
         """
         done = after_read, archive
         return self._files("json", path, schema, streaming, max_files_per_batch, options, on_malformed, done=done)
@@ -164,7 +187,7 @@ class FileSources:
         archive: PathLike | None = None,
         **options: str,
     ) -> Stream:
-        """CSV files at `path`, at any depth; which files count is in docs/sources.md.
+        r"""CSV files at `path`, at any depth; which files count is in docs/sources.md.
 
         Parameters
         ----------
@@ -193,6 +216,16 @@ class FileSources:
             When no file or folder matches the path.
         PlanError
             For a number of files below 1, and for arguments of another type.
+
+        Examples
+        --------
+        >>> import pathlib
+        >>> from krishiv_py import Session
+        >>> with Session.in_process() as session:
+        ...     folder = pathlib.Path(session.temporary_folder("clicks"))
+        ...     _ = (folder / "a.csv").write_text("user;clicks\nann;3\n")
+        ...     session.read_csv(folder, "user string, clicks bigint", header="true", sep=";").collect().to_pylist()
+        [{'user': 'ann', 'clicks': 3}]
         """
         done = after_read, archive
         return self._files("csv", path, schema, streaming, max_files_per_batch, options, on_malformed, done=done)
@@ -311,6 +344,24 @@ class RangedSources:
         ------
         PlanError
             When it is not a source, or what it states does not fit together.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> from krishiv_py import Session
+        >>> from krishiv_py.connectors import Planned, Source
+        >>> class Numbers(Source):
+        ...     schema = pa.schema([("n", pa.int64())])
+        ...     finite = True
+        ...
+        ...     def plan(self, last):
+        ...         return Planned(3, [[0, 3]]) if last is None else None
+        ...
+        ...     def read(self, planned, columns):
+        ...         yield pa.record_batch({"n": list(range(*planned))})
+        >>> with Session.in_process() as session:
+        ...     session.read_source(Numbers()).filter("n > 0").collect().to_pylist()
+        [{'n': 1}, {'n': 2}]
         """
         node = node_of(source, name)
         return Stream(node, node.schema, self._runner)
@@ -413,6 +464,14 @@ class RangedSources:
             When no broker answers within `timeout`, or a topic does not exist.
         MissingExtraError
             When confluent-kafka is not installed.
+
+        Examples
+        --------
+        >>> from krishiv_py import ParquetSink, count
+        >>> def started(session):
+        ...     clicks = session.read_kafka("clicks", bootstrap_servers="localhost:9092", schema="user string, at bigint")
+        ...     per_user = clicks.watermark("at", "5 s").key_by("user").tumbling_window("1 min").agg(count())
+        ...     return per_user.start(ParquetSink("out"), checkpoint="checkpoint")
         """
         source = kafka_source(
             topics,
@@ -490,6 +549,17 @@ class RangedSources:
             When there is no table, no such version, or one that only Spark can read (deletion vectors, mapped columns).
         MissingExtraError
             When deltalake is not installed.
+
+        Examples
+        --------
+        >>> import deltalake
+        >>> import pyarrow as pa
+        >>> from krishiv_py import Session
+        >>> with Session.in_process() as session:
+        ...     folder = session.temporary_folder("table")
+        ...     deltalake.write_deltalake(folder, pa.table({"user": ["ann", "bob"]}))
+        ...     session.read_delta(folder, version=0).collect().to_pylist()
+        [{'user': 'ann'}, {'user': 'bob'}]
         """
         source = delta_source(
             path,
@@ -550,6 +620,14 @@ class RangedSources:
             When there is no table, no such snapshot, or the catalog does not answer.
         MissingExtraError
             When pyiceberg is not installed.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> def per_hour(session):
+        ...     lake = {"type": "rest", "uri": "http://localhost:8181"}
+        ...     events = session.read_iceberg("lake.events", catalog=lake, streaming=True)
+        ...     return events.watermark("at", "1 min").tumbling_window("1 hour").agg(count())
         """
         source = iceberg_source(
             table,

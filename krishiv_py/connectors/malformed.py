@@ -24,6 +24,15 @@ class Malformed:
         Why it is not a row.
     topic, partition, offset, key, value : str, int, int, bytes and bytes, or None
         Where a record of a topic stands, and the whole of it.
+
+    Examples
+    --------
+    >>> from krishiv_py.connectors import Malformed
+    >>> broken = Malformed(file="clicks.json", line=7, text='{"user": ', problem="the line ends within an object")
+    >>> broken.where
+    'clicks.json, line 7'
+    >>> print(broken.error())
+    clicks.json, line 7: the line ends within an object (got: 9 characters). Hint: ...
     """
 
     file: str | None = None

@@ -35,6 +35,14 @@ class OutputBatch:
         Whether this batch may have been published before: it was begun before the query was restarted. Its rows are the same.
     schema : pyarrow.Schema
         The columns of the output.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from krishiv_py.connectors import OutputBatch
+    >>> batch = OutputBatch("5f2c", "clicks", "results", 7, False, pa.schema([("count", pa.int64())]))
+    >>> f"{batch.query}: {batch.output} of batch {batch.batch_id}"
+    'clicks: results of batch 7'
     """
 
     query_id: str
@@ -56,6 +64,17 @@ class Sink(ABC):
         What it does with a micro-batch that is published again after a crash.
     exclusive : bool
         Whether only one output of one query may write to it at a time, because it knows batches by number only.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from krishiv_py import MemorySink, ParquetSink
+    >>> MemorySink().delivery, ParquetSink("out").on_repeat, ParquetSink("out").title
+    ('tables', 'replace', 'ParquetSink')
+    >>> ParquetSink("out", partition_by="day").check("results", pa.schema([("count", pa.int64())]))
+    Traceback (most recent call last):
+        ...
+    krishiv_py.errors.ColumnError: `partition_by` of ParquetSink: there is no column 'day'...
     """
 
     __slots__ = ("__weakref__",)
@@ -110,6 +129,30 @@ class FileSink(FolderSink):
         The end of file names, for instance ``".parquet"``.
     partition_by : tuple of str
         Columns whose values are folders, as in ``day=2026-11-26/``, and that the files do not have; none by default.
+
+    Examples
+    --------
+    >>> import pathlib
+    >>> import attrs
+    >>> from krishiv_py import Session, count
+    >>> from krishiv_py.connectors import FileSink
+    >>> @attrs.frozen
+    ... class CsvSink(FileSink):
+    ...     path: str
+    ...     suffix = ".csv"
+    ...
+    ...     def write_table(self, table, stream):
+    ...         from pyarrow import csv
+    ...         csv.write_csv(table, stream)
+    >>> with Session.in_process() as session:
+    ...     stream, sender = session.memory_stream("at bigint")
+    ...     folder = session.temporary_folder()
+    ...     query = stream.watermark("at", 0).tumbling_window(10).agg(count()).start(CsvSink(folder))
+    ...     _ = sender.send([{"at": 1}, {"at": 12}])
+    ...     query.process_all_available()
+    ...     print(next(pathlib.Path(folder).glob("*.csv")).read_text().strip())
+    "window_start","window_end","count"
+    0,10,1
     """
 
     __slots__ = ()
@@ -131,7 +174,21 @@ class FileSink(FolderSink):
 
 
 class SparkFileSink(FolderSink):
-    """Files that Spark writes from a DataFrame: exactly once, replaced by micro-batch."""
+    """Files that Spark writes from a DataFrame: exactly once, replaced by micro-batch.
+
+    Examples
+    --------
+    >>> import attrs
+    >>> from krishiv_py.connectors import SparkFileSink
+    >>> @attrs.frozen
+    ... class OrcSink(SparkFileSink):
+    ...     path: str
+    ...
+    ...     def write_files(self, frame, folder):
+    ...         frame.write.mode("overwrite").orc(folder)
+    >>> OrcSink("out").delivery
+    'frame'
+    """
 
     __slots__ = ()
     delivery: ClassVar[Delivery] = "frame"
@@ -151,7 +208,26 @@ class SparkFileSink(FolderSink):
 
 
 class TableSink(Sink):
-    """Takes Arrow tables on the driver."""
+    """Takes Arrow tables on the driver.
+
+    Examples
+    --------
+    >>> from krishiv_py import Session, count
+    >>> from krishiv_py.connectors import TableSink
+    >>> class Printing(TableSink):
+    ...     def last_committed(self, batch):
+    ...         return None  # it cannot know, so a repeated batch is printed again
+    ...
+    ...     def write_tables(self, batch, tables):
+    ...         for table in tables:
+    ...             print(batch.batch_id, table.to_pylist())
+    >>> with Session.in_process() as session:
+    ...     stream, sender = session.memory_stream("at bigint")
+    ...     query = stream.watermark("at", 0).tumbling_window(10).agg(count()).start(Printing())
+    ...     _ = sender.send([{"at": 1}, {"at": 12}])
+    ...     query.process_all_available()
+    0 [{'window_start': 0, 'window_end': 10, 'count': 1}]
+    """
 
     __slots__ = ()
     delivery: ClassVar[Delivery] = "tables"
@@ -179,7 +255,17 @@ class TableSink(Sink):
 
 
 class FrameSink(Sink):
-    """Takes a Spark DataFrame on the cluster."""
+    """Takes a Spark DataFrame on the cluster.
+
+    Examples
+    --------
+    >>> from krishiv_py.connectors import FrameSink
+    >>> class Counting(FrameSink):
+    ...     def write_frame(self, batch, frame):
+    ...         print(batch.batch_id, frame.count())
+    >>> Counting().on_repeat
+    'at_least_once'
+    """
 
     __slots__ = ()
     delivery: ClassVar[Delivery] = "frame"

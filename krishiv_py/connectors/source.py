@@ -26,6 +26,12 @@ class Planned:
         Where the source stands after this batch: numbers, texts, lists and dicts, for instance the offset of each partition.
     ranges : sequence of JSON values
         What tasks read in this batch, at least one range; each is read by one task.
+
+    Examples
+    --------
+    >>> from krishiv_py.connectors import Planned
+    >>> Planned(position=20, ranges=[[0, 10], [10, 20]])
+    Planned(position=20, ranges=[[0, 10], [10, 20]])
     """
 
     position: JsonValue
@@ -57,6 +63,35 @@ class Source(ABC):
     on_malformed : {"fail", "side_output"}
         What is done with a :class:`~krishiv_py.connectors.Malformed` that :meth:`read` gives: the query stops with an error
         that names it, or it becomes a late row with the reason ``malformed``.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from krishiv_py import Session, count
+    >>> from krishiv_py.connectors import Planned, Source
+    >>> class Seconds(Source):
+    ...     schema = pa.schema([("at", pa.int64())])
+    ...     finite = True
+    ...
+    ...     def plan(self, last):
+    ...         begin = 0 if last is None else last
+    ...         return None if begin >= 20 else Planned(begin + 10, [[begin, begin + 10]])
+    ...
+    ...     def read(self, planned, columns):
+    ...         yield pa.record_batch({"at": [1_000 * second for second in range(*planned)]})
+    ...
+    ...     def describe(self):
+    ...         return "20 seconds"
+    ...
+    ...     def backlog(self, position):
+    ...         return 20 - (position or 0)
+    ...
+    ...     def finished(self, position):
+    ...         print("published up to", position)
+    >>> with Session.in_process() as session:
+    ...     seconds = session.read_source(Seconds()).watermark("at", 0)
+    ...     seconds.tumbling_window("10 s").agg(count()).collect()["count"].to_pylist()
+    [10, 10]
     """
 
     schema: pa.Schema
@@ -110,6 +145,16 @@ class Source(ABC):
         """Return the name of the partition that a range of :meth:`plan` reads; None, the default, where there are none.
 
         Where all partitions have one watermark, a warning names the one that others make late.
+
+        Examples
+        --------
+        >>> from krishiv_py.connectors import Source
+        >>> class Shards(Source):
+        ...     def partition_of(self, planned):
+        ...         shard, begin, end = planned
+        ...         return f"shard {shard}"
+        >>> Shards.partition_of(Shards, [3, 0, 100])
+        'shard 3'
         """
         return None
 
@@ -117,5 +162,16 @@ class Source(ABC):
         """This source, but only up to what there is now: for ``Batches.available_now()``. By default the source itself.
 
         It is then planned until :meth:`plan` returns None, so override this if more could come faster than it is planned.
+
+        Examples
+        --------
+        >>> from krishiv_py.connectors import Source
+        >>> class Lines(Source):
+        ...     def __init__(self, file, last=None):
+        ...         self.file, self.last = file, last  # plan() returns None after the line `last`
+        ...
+        ...     def until_now(self):
+        ...         with open(self.file) as lines:
+        ...             return Lines(self.file, last=sum(1 for _ in lines))
         """
         return self

@@ -29,6 +29,42 @@ class TransactionalSink(TableSink):
     :meth:`commit` must make the rows visible together with a note of ``batch.query_id``, ``batch.output`` and
     ``batch.batch_id``; :meth:`last_committed` reads the note. After a crash the query runs the unfinished batch again: if
     the note is there, the batch is skipped; if not, nothing of it is visible, and it is written.
+
+    Examples
+    --------
+    >>> import sqlite3
+    >>> from krishiv_py import Session, count
+    >>> from krishiv_py.connectors import TransactionalSink
+    >>> database = sqlite3.connect(":memory:", check_same_thread=False)
+    >>> _ = database.execute("create table counts (window_end, count)")
+    >>> _ = database.execute("create table done (query, output, batch, primary key (query, output))")
+    >>> class SqliteSink(TransactionalSink):
+    ...     def last_committed(self, batch):
+    ...         noted = "select max(batch) from done where query = ? and output = ?"
+    ...         return database.execute(noted, (batch.query_id, batch.output)).fetchone()[0]
+    ...
+    ...     def begin(self, batch):
+    ...         database.execute("begin")
+    ...
+    ...     def write(self, batch, table):
+    ...         rows = table.select(["window_end", "count"]).to_pylist()
+    ...         database.executemany("insert into counts values (:window_end, :count)", rows)
+    ...
+    ...     def commit(self, batch):
+    ...         done = (batch.query_id, batch.output, batch.batch_id)
+    ...         database.execute("insert or replace into done values (?, ?, ?)", done)
+    ...         database.commit()
+    ...
+    ...     def abort(self, batch):
+    ...         database.rollback()
+    >>> with Session.in_process() as session:
+    ...     stream, sender = session.memory_stream("at bigint")
+    ...     query = stream.watermark("at", 0).tumbling_window(10).agg(count()).start(SqliteSink())
+    ...     _ = sender.send([{"at": 1}, {"at": 12}])
+    ...     query.process_all_available()
+    >>> database.execute("select * from counts").fetchall()
+    [(10, 1)]
+    >>> database.close()
     """
 
     __slots__ = ()

@@ -16,17 +16,59 @@ class Described:
 
     @property
     def name(self) -> str:
-        """Return what errors and ``explain()`` call it; the name of the class unless overridden."""
+        """Return what errors and ``explain()`` call it; the name of the class unless overridden.
+
+        Examples
+        --------
+        >>> from krishiv_py import WindowAssigner
+        >>> class Shifts(WindowAssigner):
+        ...     longest = "16 hours"
+        ...     name = "day and night shifts"
+        ...
+        ...     def assign(self, times):
+        ...         ...
+        >>> Shifts().name
+        'day and night shifts'
+        """
         return type(self).__name__
 
     def describe(self) -> str:
-        """Return what ``explain()`` says of it; name and parameters unless overridden."""
+        """Return what ``explain()`` says of it; name and parameters unless overridden.
+
+        Examples
+        --------
+        >>> import attrs
+        >>> from krishiv_py import WindowAssigner
+        >>> @attrs.frozen
+        ... class Shifts(WindowAssigner):
+        ...     hours: int
+        ...     longest = "16 hours"
+        ...
+        ...     def assign(self, times):
+        ...         ...
+        >>> Shifts(8).describe()
+        'Shifts(hours=8)'
+        """
         return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in self.parameters().items())})"
 
     def parameters(self) -> Mapping[str, object]:
         """Return what its answers depend on, by name; the attributes of the instance unless overridden.
 
         Checkpoints note their ``repr``, which must be the same after a restart.
+
+        Examples
+        --------
+        >>> import attrs
+        >>> from krishiv_py import WindowAssigner
+        >>> @attrs.frozen
+        ... class Shifts(WindowAssigner):
+        ...     hours: int
+        ...     longest = "16 hours"
+        ...
+        ...     def assign(self, times):
+        ...         ...
+        >>> Shifts(8).parameters()
+        {'hours': 8}
         """
         of_class: Any = type(self)
         if attrs.has(of_class):

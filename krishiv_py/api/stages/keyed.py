@@ -14,4 +14,15 @@ from krishiv_py.api.stages.windows import WindowMethods
 @needs(".tumbling_window(...) or another window", "agg", *RESULTS)
 @attrs.frozen(eq=False, repr=False)
 class KeyedStream(WindowMethods, JoinMethods, DedupMethods):
-    """Rows with event time and key, ready for windows."""
+    """Rows with event time and key, ready for windows.
+
+    Examples
+    --------
+    >>> from krishiv_py import count
+    >>> from krishiv_py.testing import Driver, stream_of
+    >>> keyed = stream_of("user string, at bigint").watermark("at", 0).key_by("user")
+    >>> driver = Driver(keyed.tumbling_window(10).agg(count()))
+    >>> _ = driver.send([{"user": "ann", "at": 1}, {"user": "bob", "at": 2}, {"user": "ann", "at": 3}])
+    >>> [(row["user"], row["count"]) for row in driver.close().results.to_pylist()]
+    [('ann', 2), ('bob', 1)]
+    """

@@ -24,7 +24,18 @@ if TYPE_CHECKING:
 
 @attrs.frozen(eq=False, repr=False)
 class LookBackStream(WindowedStream):
-    """Rows grouped by key, each with the rows in its look-back window (SEMANTICS §3.4)."""
+    """Rows grouped by key, each with the rows in its look-back window (SEMANTICS §3.4).
+
+    Examples
+    --------
+    >>> from krishiv_py import count, sum
+    >>> from krishiv_py.testing import Driver, stream_of
+    >>> last_minute = stream_of("amount bigint, at bigint").watermark("at", "5 min").lookback_window("1 min")
+    >>> driver = Driver(last_minute.agg(count(), sum("amount")))
+    >>> _ = driver.send([{"amount": 5, "at": 0}, {"amount": 7, "at": 40_000}, {"amount": 1, "at": 90_000}])
+    >>> [(row["count"], row["sum_amount"]) for row in driver.close().results.to_pylist()]
+    [(1, 5), (2, 12), (2, 8)]
+    """
 
     def matches(self) -> ResultStream:
         """List, for every row, the other rows of its key in its window.

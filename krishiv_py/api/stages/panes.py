@@ -27,6 +27,15 @@ class PaneStream(WindowedStream):
     """Rows in time-interval panes, ready for aggregates or for a handler of pane events (SEMANTICS §3.6).
 
     Results have the columns ``pane_timing`` (``early``, ``on_complete``, ``late``) and ``pane_index``.
+
+    Examples
+    --------
+    >>> from krishiv_py import TimeIntervalWindowOptions, count
+    >>> from krishiv_py.testing import Driver, stream_of
+    >>> panes = stream_of("at bigint").watermark("at", 0).time_interval_window(TimeIntervalWindowOptions("10 s"))
+    >>> driver = Driver(panes.agg(count()))
+    >>> driver.send([{"at": 1_000}, {"at": 12_000}]).results.to_pylist()
+    [{'window_start': 0, 'window_end': 10000, 'count': 1, 'pane_timing': 'on_complete', 'pane_index': 0}]
     """
 
     def on_events(

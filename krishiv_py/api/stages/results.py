@@ -73,6 +73,18 @@ class ResultStream(TimedStream):
     schema : pyarrow.Schema
         The columns: keys, ``window_start``, ``window_end``, aggregates, ``op`` for retractions; for joins and deduplication
         those of the rows.
+
+    Examples
+    --------
+    >>> from krishiv_py import count, max
+    >>> from krishiv_py.testing import Driver, stream_of
+    >>> clicks = stream_of("user string, at bigint").watermark("at", 0).key_by("user")
+    >>> per_second = clicks.tumbling_window("1 s").agg(count())
+    >>> busiest = per_second.filter("count > 1").key_by("user").tumbling_window("1 min").agg(max("count").alias("peak"))
+    >>> driver = Driver(busiest)
+    >>> _ = driver.send([{"user": user, "at": at} for user, at in [("a", 0), ("a", 500), ("b", 1_000)]])
+    >>> [(row["user"], row["peak"]) for row in driver.close().results.to_pylist()]
+    [('a', 2)]
     """
 
     _stage: Draft
@@ -156,6 +168,14 @@ class ResultStream(TimedStream):
         ------
         PlanError
             For another `on_fail`.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> counts = stream_of("at bigint").watermark("at", 0).tumbling_window(10).agg(count())
+        >>> Driver(counts.expect("count < 3", name="few rows")).send([{"at": 1}, {"at": 12}]).results.to_pylist()
+        [{'window_start': 0, 'window_end': 10, 'count': 1}]
         """
         one_of(on_fail, "on_fail", ("fail", "drop", "side_output"))
         if on_fail != "fail":
@@ -175,23 +195,68 @@ class ResultStream(TimedStream):
             Column names, or expressions under the name of their alias or column.
         **named : Expr or str
             Expressions, or SQL text, by output name.
+
+        Examples
+        --------
+        >>> from krishiv_py import count, sum
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> totals = stream_of("n bigint, at bigint").watermark("at", 0).tumbling_window(10).agg(count(), sum("n"))
+        >>> driver = Driver(totals.select("window_end", mean="sum_n / count"))
+        >>> driver.send([{"n": 4, "at": 1}, {"n": 5, "at": 12}]).results.to_pylist()
+        [{'window_end': 10, 'mean': 4.0}]
         """
         return self._via(lambda rows: rows.select(*columns, **named))
 
     def filter(self, condition: Expr | str) -> ResultStream:
-        """Keep results for which `condition` (an expression or SQL text) is true, as HAVING does in SQL."""
+        """Keep results for which `condition` (an expression or SQL text) is true, as HAVING does in SQL.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> counts = stream_of("at bigint").watermark("at", 0).tumbling_window(10).agg(count()).filter("count > 1")
+        >>> Driver(counts).send([{"at": at} for at in (1, 12, 13, 21)]).results.to_pylist()
+        [{'window_start': 10, 'window_end': 20, 'count': 2}]
+        """
         return self._via(lambda rows: rows.filter(condition))
 
     def with_column(self, name: str, value: Expr | str) -> ResultStream:
-        """Add, or replace, the column `name` by `value`, an expression or SQL text."""
+        """Add, or replace, the column `name` by `value`, an expression or SQL text.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> counts = stream_of("at bigint").watermark("at", 0).tumbling_window("10 s").agg(count())
+        >>> Driver(counts.with_column("rate", "count / 10.0")).send([{"at": 1_000}, {"at": 12_000}]).results.to_pylist()
+        [{'window_start': 0, 'window_end': 10000, 'count': 1, 'rate': 0.1}]
+        """
         return self._via(lambda rows: rows.with_column(name, value))
 
     def rename(self, **names: str) -> ResultStream:
-        """Rename columns; `names` are old names with the new ones as values."""
+        """Rename columns; `names` are old names with the new ones as values.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> counts = stream_of("at bigint").watermark("at", 0).tumbling_window(10).agg(count()).rename(count="clicks")
+        >>> Driver(counts).send([{"at": 1}, {"at": 12}]).results.to_pylist()
+        [{'window_start': 0, 'window_end': 10, 'clicks': 1}]
+        """
         return self._via(lambda rows: rows.rename(**names))
 
     def drop(self, *columns: str) -> ResultStream:
-        """Leave `columns` out."""
+        """Leave `columns` out.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> counts = stream_of("at bigint").watermark("at", 0).tumbling_window(10).agg(count()).drop("window_start")
+        >>> Driver(counts).send([{"at": 1}, {"at": 12}]).results.to_pylist()
+        [{'window_end': 10, 'count': 1}]
+        """
         return self._via(lambda rows: rows.drop(*columns))
 
     def map_batches(self, function: BatchFunction, schema: pa.Schema | str | None = None) -> ResultStream:
@@ -203,6 +268,17 @@ class ResultStream(TimedStream):
             ``RecordBatch -> RecordBatch`` (or a ``Table`` or frame) with one row for each row; it is pickled to the workers.
         schema : pyarrow.Schema or str, optional
             Schema of what it returns; by default that of what it gets.
+
+        Examples
+        --------
+        >>> import pyarrow.compute as pc
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> counts = stream_of("at bigint").watermark("at", 0).tumbling_window(10).agg(count())
+        >>> def doubled(batch):
+        ...     return batch.set_column(batch.schema.get_field_index("count"), "count", pc.multiply(batch["count"], 2))
+        >>> Driver(counts.map_batches(doubled)).send([{"at": 1}, {"at": 12}]).results.to_pylist()
+        [{'window_start': 0, 'window_end': 10, 'count': 2}]
         """
         full = self._row_schema()
         shown = pa.schema([f for f in self.schema if f.name in full.names])
@@ -271,6 +347,17 @@ class ResultStream(TimedStream):
         ------
         PlanError
             With `reload` after ``emit("retractions")``: a result could be withdrawn with other values than it was given with.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> shops = pa.table({"shop": ["a", "b"], "city": ["Ulm", "Rom"]})
+        >>> sold = stream_of("shop string, at bigint").watermark("at", 0).key_by("shop").tumbling_window(10).agg(count())
+        >>> driver = Driver(sold.lookup_join(shops, "shop").select("city", "count"))
+        >>> driver.send([{"shop": "a", "at": 1}, {"shop": "b", "at": 12}]).results.to_pylist()
+        [{'city': 'Ulm', 'count': 1}]
         """
         if reload is not None and self._stage_node.options.emit_mode == "retractions":
             raise PlanError(
@@ -295,6 +382,16 @@ class ResultStream(TimedStream):
             The event time of results: ``window_time``, or the rows' own.
         lag : int or timedelta or str
             How much the watermark stays behind; ``int`` is milliseconds.
+
+        Examples
+        --------
+        >>> from krishiv_py import count, sum
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> seconds = stream_of("at bigint").watermark("at", 0).tumbling_window(1_000).agg(count())
+        >>> minutes = seconds.watermark("window_time", "5 s").tumbling_window("1 min").agg(sum("count").alias("rows"))
+        >>> driver = Driver(minutes)
+        >>> [driver.send([{"at": at}]).results.num_rows for at in (1_000, 61_000, 66_000)]
+        [0, 0, 1]
         """
         time = self._stage_node.time
         own = time.column if time is not None and time.of_row else None
@@ -310,7 +407,19 @@ class ResultStream(TimedStream):
         return attrs.evolve(self, draft=attrs.evolve(self._draft, input=attrs.evolve(self._draft.input, spec=spec)))
 
     def key_by(self, *keys: str | Expr, **named: Expr | str) -> KeyedStream:
-        """Group results by `keys`, columns or expressions, and `named` ones, for another stage."""
+        """Group results by `keys`, columns or expressions, and `named` ones, for another stage.
+
+        Examples
+        --------
+        >>> from krishiv_py import count, sum
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> pages = stream_of("user string, page string, at bigint").watermark("at", 0).key_by("user", "page")
+        >>> per_page = pages.tumbling_window(10).agg(count().alias("n"))
+        >>> driver = Driver(per_page.key_by("page").tumbling_window(10).agg(count().alias("users"), sum("n")))
+        >>> _ = driver.send([{"user": user, "page": "home", "at": 1} for user in ("ann", "bob", "ann")])
+        >>> [(row["page"], row["users"], row["sum_n"]) for row in driver.close().results.to_pylist()]
+        [('home', 2, 3)]
+        """
         self._check_followed()
         return super().key_by(*keys, **named)
 
@@ -328,6 +437,17 @@ class ResultStream(TimedStream):
         ------
         OrderError
             For results of joins and deduplication, and after steps over results.
+
+        Examples
+        --------
+        >>> from krishiv_py import Session, count, sum
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("n bigint, at bigint")
+        ...     _ = sender.send([{"n": 4, "at": 1}, {"n": 5, "at": 2}])
+        ...     sender.close()
+        ...     counts = stream.watermark("at", 0).tumbling_window(10).agg(count())
+        ...     counts.collect_with_aggs([sum("n")]).to_pylist()
+        [{'window_start': 0, 'window_end': 10, 'sum_n': 9}]
         """
         if self._stage_node.operation.gives_rows or self._steps:
             raise OrderError(
@@ -341,6 +461,16 @@ class ResultStream(TimedStream):
         """Return the results as the rows of another stage, to which all options that follow belong.
 
         Steps, keys, windows and joins need no such call: they make another stage of the results by themselves.
+
+        Examples
+        --------
+        >>> from krishiv_py import count, sum
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> counts = stream_of("at bigint").watermark("at", 0).tumbling_window(10).agg(count())
+        >>> late_ones = counts.results().allowed_lateness(20)  # of the next stage, not of the counts
+        >>> driver = Driver(late_ones.tumbling_window(20).agg(sum("count").alias("rows")))
+        >>> [driver.send([{"at": at}]).results.column("rows").to_pylist() for at in (1, 22)]
+        [[], [1]]
         """
         return self._over(self._node, self.schema.names)
 
@@ -399,6 +529,16 @@ class ResultStream(TimedStream):
         ------
         OrderError
             Behind steps over results that have left the columns out.
+
+        Examples
+        --------
+        >>> from krishiv_py import Trigger, count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> counts = stream_of("at bigint").watermark("at", 0).tumbling_window(10).agg(count()).trigger(Trigger.on_count(2))
+        >>> driver = Driver(counts.with_pane())
+        >>> out = driver.send([{"at": 1}, {"at": 2}]).results
+        >>> out.select(["count", "pane_timing", "pane_index"]).to_pylist()
+        [{'count': 2, 'pane_timing': 'early', 'pane_index': 0}]
         """
         stream = super().with_pane()
         if stream._of_stage and not {"pane_timing", "pane_index"} <= set(stream.schema.names):

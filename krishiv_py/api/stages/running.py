@@ -76,15 +76,51 @@ class RunMethods:
             For a source that never ends: use :meth:`start`.
         MissingExtraError
             For ``progress=True`` without tqdm.
+
+        Examples
+        --------
+        >>> from krishiv_py import Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("at bigint")
+        ...     _ = [sender.send([{"at": at}]) for at in (15, 3)]
+        ...     sender.close()
+        ...     result = stream.watermark("at", 0).tumbling_window(10).agg(count()).run()
+        >>> result.table.to_pylist()
+        [{'window_start': 10, 'window_end': 20, 'count': 1}]
+        >>> result.counters["late"]
+        1
         """
         return self._runner.run_bounded(self._plan("bounded"), progress)
 
     def collect(self, *, progress: Show = False) -> pa.Table:
-        """The results of :meth:`run`, with the same `progress`."""
+        """The results of :meth:`run`, with the same `progress`.
+
+        Examples
+        --------
+        >>> from krishiv_py import Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("at bigint")
+        ...     _ = sender.send([{"at": 1}, {"at": 12}])
+        ...     sender.close()
+        ...     stream.watermark("at", 0).tumbling_window(10).agg(count()).collect().to_pylist()
+        [{'window_start': 0, 'window_end': 10, 'count': 1}, {'window_start': 10, 'window_end': 20, 'count': 1}]
+        """
         return self.run(progress=progress).table
 
     def to_pandas(self) -> Any:
-        """:meth:`collect` as a pandas DataFrame (pandas must be installed)."""
+        """:meth:`collect` as a pandas DataFrame (pandas must be installed).
+
+        Examples
+        --------
+        >>> from krishiv_py import Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("at bigint")
+        ...     _ = sender.send([{"at": 1}, {"at": 12}])
+        ...     sender.close()
+        ...     frame = stream.watermark("at", 0).tumbling_window(10).agg(count()).to_pandas()
+        >>> frame["count"].tolist()
+        [1, 1]
+        """
         return self.collect().to_pandas()
 
     def to_dataframe(
@@ -125,6 +161,15 @@ class RunMethods:
         ------
         PlanError
             For options without a checkpoint, and for a watermark where results have no event time.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> def sums_in_spark(session):
+        ...     clicks = session.read_parquet("clicks", "user string, at timestamp", streaming=True)
+        ...     counts = clicks.watermark("at", "1 min").key_by("user").tumbling_window("1 hour").agg(count())
+        ...     frame = counts.to_dataframe(checkpoint="handed", watermark="0 s")
+        ...     return frame.groupBy("window_time").sum("count")
         """
         return self._runner.to_dataframe(self._plan(), handed(checkpoint, watermark, clean, batches, name))
 
@@ -169,6 +214,17 @@ class RunMethods:
             For a sink that implements no interface of :mod:`krishiv_py.connectors`: its rows would be lost.
         CheckpointError
             When the checkpoint or the savepoint belongs to another plan whose state this one cannot take; names what changed.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("at bigint")
+        ...     query = stream.watermark("at", 0).tumbling_window(10).agg(count()).start(MemorySink(), name="counts")
+        ...     _ = sender.send([{"at": 1}, {"at": 12}])
+        ...     query.process_all_available()
+        ...     query.results().to_pylist()
+        [{'window_start': 0, 'window_end': 10, 'count': 1}]
         """
         target = as_sink(sink, "results")
         when = given_batches(batches, trigger)
@@ -199,6 +255,19 @@ class RunMethods:
         ------
         PlanError
             For a value that is not a sink, and for a name that is not a text.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("at bigint")
+        ...     rows = stream.watermark("at", 0)
+        ...     seconds, minutes = (rows.tumbling_window(size).agg(count()) for size in ("1 s", "1 min"))
+        ...     query = session.start([seconds.to(MemorySink(), name="seconds"), minutes.to(MemorySink(), name="minutes")])
+        ...     _ = sender.send([{"at": 1_000}, {"at": 62_000}])
+        ...     query.process_all_available()
+        ...     query.results("minutes").to_pylist()
+        [{'window_start': 0, 'window_end': 60000, 'count': 1}]
         """
         self._plan()  # says what is wrong with it
         return Output(self, sink, name)
@@ -216,6 +285,17 @@ class RunMethods:
         ------
         CheckpointError
             When neither is there, or it is damaged.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import stream_of
+        >>> print(stream_of("at bigint").watermark("at", "5 s").tumbling_window("1 min").agg(count()).explain())
+        == Logical plan ==
+        WindowAggregate tumbling 1 min by (one global key): count(*) AS count [late_rule=event, emit=final]
+           └─ Watermark at: max(event time) - 5 s
+              └─ MemoryStream test (1 columns)
+        ...
         """
         if against is not None:
             folder = a_text(against, "against", "pass the folder of a checkpoint or savepoint")

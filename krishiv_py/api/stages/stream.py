@@ -47,6 +47,17 @@ class Stream(RunMethods, ShownInALine):
         The columns.
     late_handler : LateEventHandler
         The handler of malformed input.
+
+    Examples
+    --------
+    >>> from krishiv_py import col
+    >>> from krishiv_py.testing import Driver, stream_of
+    >>> sold = stream_of("item string, price double, pieces bigint, at bigint")
+    >>> big = sold.with_column("total", col("price") * col("pieces")).filter("total >= 100").select("item", "total")
+    >>> driver = Driver(big)
+    >>> rows = [{"item": "pen", "price": 2.0, "pieces": 70, "at": 1}, {"item": "cap", "price": 9.0, "pieces": 1, "at": 2}]
+    >>> driver.send(rows).results.to_pylist()
+    [{'item': 'pen', 'total': 140.0}]
     """
 
     _node: Node
@@ -67,7 +78,22 @@ class Stream(RunMethods, ShownInALine):
         return plan_of_rows(self._node, self.late_handler, engine, late)
 
     def with_late_event_handler(self, handler: LateEventHandler) -> Stream:
-        """Pass malformed input, and late rows of a window behind, to `handler` instead of only counting them (§4.3)."""
+        r"""Pass malformed input, and late rows of a window behind, to `handler` instead of only counting them (§4.3).
+
+        Examples
+        --------
+        >>> import pathlib
+        >>> from krishiv_py import MemorySink, Session, SideOutputLateEventHandler
+        >>> with Session.in_process() as session:
+        ...     folder = pathlib.Path(session.temporary_folder())
+        ...     _ = (folder / "a.json").write_text('{"n": 1}\n{"n": "one"}\n')
+        ...     rows = session.read_json(folder, "n bigint", on_malformed="side_output")
+        ...     result = rows.with_late_event_handler(SideOutputLateEventHandler(MemorySink())).run()
+        >>> result.table.to_pylist()
+        [{'n': 1}]
+        >>> result.late.select(["reason", "malformed_line", "malformed_problem"]).to_pylist()
+        [{'reason': 'malformed', 'malformed_line': 2, 'malformed_problem': "column 'n': a text is not a bigint"}]
+        """
         return attrs.evolve(self, own_late_handler=a_late_handler(handler))
 
     def _then(self, step: Prefix) -> Stream:
@@ -92,6 +118,14 @@ class Stream(RunMethods, ShownInALine):
             For columns that do not exist, with a suggestion.
         ExpressionError
             For SQL that cannot be read, and types that do not fit.
+
+        Examples
+        --------
+        >>> from krishiv_py import col
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> picked = stream_of("a bigint, b string").select("b", (col("a") * 2).alias("twice"), half="a / 2")
+        >>> Driver(picked).send([{"a": 5, "b": "x"}]).results.to_pylist()
+        [{'b': 'x', 'twice': 10, 'half': 2.5}]
         """
         picked: list[tuple[str, Expr]] = []
         for item in columns:
@@ -104,7 +138,15 @@ class Stream(RunMethods, ShownInALine):
         return self._then(Project(self._node, tuple(picked), picks=True))
 
     def filter(self, condition: Expr | str) -> Stream:
-        """Keep rows for which `condition` (an expression or SQL text) is true; null is not true."""
+        """Keep rows for which `condition` (an expression or SQL text) is true; null is not true.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> big = stream_of("amount bigint").filter("amount > 100")
+        >>> Driver(big).send([{"amount": 500}, {"amount": 5}, {"amount": None}]).results.to_pylist()
+        [{'amount': 500}]
+        """
         expr = expression(condition, "filter")
         require_columns(expr, self.schema, "filter")
         evaluate.expr_type(expr, self.schema)
@@ -202,6 +244,12 @@ class Stream(RunMethods, ShownInALine):
             The column; one that exists keeps its place.
         value : Expr or str
             An expression, or SQL text.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> Driver(stream_of("n bigint").with_column("square", "n * n")).send([{"n": 3}]).results.to_pylist()
+        [{'n': 3, 'square': 9}]
         """
         column_name(name, "with_column")
         expr = expression(value, f"with_column({name})")
@@ -210,14 +258,28 @@ class Stream(RunMethods, ShownInALine):
         return self._then(Project(self._node, tuple(kept if name in self.schema.names else [*kept, (name, expr)])))
 
     def rename(self, **names: str) -> Stream:
-        """Rename columns; `names` are old names with the new ones as values: ``rename(old="new")``."""
+        """Rename columns; `names` are old names with the new ones as values: ``rename(old="new")``.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import stream_of
+        >>> stream_of("a bigint, b string").rename(a="id").schema.names
+        ['id', 'b']
+        """
         for old, new in names.items():
             known_column(old, self.schema.names, "rename")
             column_name(new, f"rename({old}=...)")
         return self._then(Project(self._node, tuple((names.get(n, n), col(n)) for n in self.schema.names)))
 
     def drop(self, *columns: str) -> Stream:
-        """Leave `columns` out."""
+        """Leave `columns` out.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import stream_of
+        >>> stream_of("a bigint, b string, c string").drop("b", "c").schema.names
+        ['a']
+        """
         for name in columns:
             if column_name(name, "drop") not in left_out(self.schema):
                 known_column(name, self.schema.names, "drop")
@@ -238,6 +300,17 @@ class Stream(RunMethods, ShownInALine):
             Stop the query when the function raises (default), or pass the rows for which it does to the late handler, with the
             text of the exception as the reason, counted under the name of the function. The batch is then cut in halves until
             these rows are found, so the function sees smaller batches, and may see a row several times.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> import pyarrow.compute as pc
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> def first_words(batch):
+        ...     return pa.record_batch({"word": pc.list_element(pc.utf8_split_whitespace(batch["text"]), 0)})
+        >>> words = stream_of("text string").map_batches(first_words, "word string")
+        >>> Driver(words).send([{"text": "hello world"}]).results.to_pylist()
+        [{'word': 'hello'}]
         """
         one_of(on_error, "on_error", ("fail", "side_output"))
         if not callable(function):
@@ -264,6 +337,13 @@ class Stream(RunMethods, ShownInALine):
             For a column that does not exist, or has no lists.
         SchemaError
             For columns of one name.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> tags = stream_of("id bigint, tags array<string>").unnest("tags", rank="place")
+        >>> Driver(tags).send([{"id": 1, "tags": ["x", "y"]}]).results.to_pylist()
+        [{'id': 1, 'tags': 'x', 'place': 1}, {'id': 1, 'tags': 'y', 'place': 2}]
         """
         return self._unnested(column, rank, outer)
 
@@ -351,6 +431,14 @@ class Stream(RunMethods, ShownInALine):
             For a column that does not exist or cannot be a time.
         DurationError
             For a negative, float or boolean lag, and without one where none is known.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> driver = Driver(stream_of("at bigint").watermark("at", "2 s").tumbling_window("10 s").agg(count()))
+        >>> [driver.send([{"at": at}]).results.num_rows for at in (1_000, 11_000, 9_000, 12_000)]
+        [0, 0, 0, 1]
         """
         if lag is None:
             lag = dt.timedelta(microseconds=known_lag_us(self._node, column))
@@ -377,6 +465,15 @@ class Stream(RunMethods, ShownInALine):
             The event-time column; may be left out if only one column is a timestamp.
         source_column : str, optional
             For several sources: the text column that names the source of every row.
+
+        Examples
+        --------
+        >>> from krishiv_py import MultiSourceWatermarkSpec, WatermarkSpec
+        >>> from krishiv_py.testing import stream_of
+        >>> second, minute = WatermarkSpec.fixed_lag("1 s"), WatermarkSpec.fixed_lag("1 min")
+        >>> by_site = MultiSourceWatermarkSpec.new().source("north", second).source("south", minute)
+        >>> stream_of("site string, at bigint").with_watermark(by_site, "at", source_column="site")
+        <TimedStream site, at; event time at, watermark min over north - 1 s, south - 1 min; ...>
         """
         if not isinstance(spec, (WatermarkSpec, MultiSourceWatermarkSpec)):
             raise PlanError("not a WatermarkSpec", got=shown(spec), hint="pass WatermarkSpec.fixed_lag(5_000)")
@@ -398,10 +495,29 @@ class Stream(RunMethods, ShownInALine):
             The column, added to the rows, with the time at which their micro-batch began, which is recorded with it. A window
             fires when the clock has passed its end, whether rows come or not. A bounded run has one clock for all rows;
             those of a memory stream have the time they were sent.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, ManualClock, stream_of
+        >>> clock = ManualClock()
+        >>> driver = Driver(stream_of("n bigint").processing_time().tumbling_window("1 min").agg(count()), clock=clock)
+        >>> _ = driver.send([{"n": 1}])
+        >>> _ = clock.advance("2 min")
+        >>> driver.tick().results.column("count").to_pylist()
+        [1]
         """
         return by_clock(self._node, self.schema, name, self._runner, self._own_late_handler)
 
     def key_by(self, *keys: str | Expr, **named: Expr | str) -> KeyedUntimedStream:
-        """Group by `keys`, columns or expressions, and `named` ones, before the watermark: the two may come in either order."""
+        """Group by `keys`, columns or expressions, and `named` ones, before the watermark: the two may come in either order.
+
+        Examples
+        --------
+        >>> from krishiv_py import col
+        >>> from krishiv_py.testing import stream_of
+        >>> stream_of("user string, at bigint").key_by(name=col("user").lower()).watermark("at", 0).keys
+        ('name',)
+        """
         names, computed = keys_of(keys, self.schema, "key_by", named)
         return KeyedUntimedStream(self, names, computed)

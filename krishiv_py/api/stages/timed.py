@@ -39,6 +39,15 @@ class TimedStream(RunMethods, KeyedStream):
     ----------
     schema : pyarrow.Schema
         The columns, without those that only the library uses.
+
+    Examples
+    --------
+    >>> from krishiv_py import count
+    >>> from krishiv_py.testing import Driver, stream_of
+    >>> rows = stream_of("at bigint").watermark("at", "1 s")
+    >>> driver = Driver(rows.tumbling_window("10 s").agg(count()))
+    >>> driver.send([{"at": 1_000}, {"at": 12_000}]).results.to_pylist()
+    [{'window_start': 0, 'window_end': 10000, 'count': 1}]
     """
 
     schema: pa.Schema
@@ -82,23 +91,62 @@ class TimedStream(RunMethods, KeyedStream):
 
         A row that fails is not a row: unlike one that :meth:`filter` leaves out it does not move the watermark. See there for
         `on_fail` and `name`.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> rows = stream_of("n bigint, at bigint").watermark("at", 0).expect("n > 0", "drop", name="positive")
+        >>> driver = Driver(rows.tumbling_window(10).agg(count()))
+        >>> _ = driver.send([{"n": 5, "at": 1}, {"n": -5, "at": 90}])
+        >>> driver.watermark, driver.progress.late["positive"]
+        ('1970-01-01T00:00:00.001000Z', 1)
         """
         return self._over(self._below().expect(condition, on_fail, name=name)._node, self.schema)
 
     def with_column(self, name: str, value: Expr | str) -> TimedStream:
-        """Add, or replace, a column called `name`: an expression, or SQL text, as `value`; not the event time."""
+        """Add, or replace, a column called `name`: an expression, or SQL text, as `value`; not the event time.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> rows = stream_of("n bigint, at bigint").watermark("at", 0).with_column("twice", "n * 2")
+        >>> Driver(rows).send([{"n": 3, "at": 1}]).results.to_pylist()
+        [{'n': 3, 'at': 1, 'twice': 6}]
+        """
         return self._step(self._below().with_column(name, value))
 
     def select(self, *columns: str | Expr, **named: Expr | str) -> TimedStream:
-        """Keep and compute `columns`, and `named` ones, as :meth:`Stream.select` does; the event time is among them."""
+        """Keep and compute `columns`, and `named` ones, as :meth:`Stream.select` does; the event time is among them.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import stream_of
+        >>> stream_of("a bigint, b bigint, at bigint").watermark("at", 0).select("at", total="a + b").schema.names
+        ['at', 'total']
+        """
         return self._step(self._below().select(*columns, **named))
 
     def rename(self, **names: str) -> TimedStream:
-        """Rename columns as :meth:`Stream.rename` does, by `names`; not the event time."""
+        """Rename columns as :meth:`Stream.rename` does, by `names`; not the event time.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import stream_of
+        >>> stream_of("a bigint, at bigint").watermark("at", 0).rename(a="id").schema.names
+        ['id', 'at']
+        """
         return self._step(self._below().rename(**names))
 
     def drop(self, *columns: str) -> TimedStream:
-        """Leave `columns` out; not the event time."""
+        """Leave `columns` out; not the event time.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import stream_of
+        >>> stream_of("a bigint, b bigint, at bigint").watermark("at", 0).drop("b").schema.names
+        ['a', 'at']
+        """
         return self._step(self._below().drop(*columns))
 
     def _below(self) -> stream.Stream:

@@ -56,7 +56,19 @@ def aggregated(
 @needs(".agg(...)", *(r for r in RESULTS if r != "collect_with_aggs"))
 @attrs.frozen(eq=False, repr=False)
 class WindowedStream(OptionMethods):
-    """Rows grouped by key and window."""
+    """Rows grouped by key and window.
+
+    Examples
+    --------
+    >>> from krishiv_py import count, max
+    >>> from krishiv_py.testing import Driver, stream_of
+    >>> rows = stream_of("user string, n bigint, at bigint").watermark("at", 0)
+    >>> minutes = rows.key_by("user").tumbling_window("1 min")
+    >>> driver = Driver(minutes.agg(count(), max("n")))
+    >>> _ = driver.send([{"user": "ann", "n": 3, "at": 1_000}, {"user": "ann", "n": 8, "at": 2_000}])
+    >>> driver.close().results.to_pylist()
+    [{'user': 'ann', 'window_start': 0, 'window_end': 60000, 'count': 2, 'max_n': 8}]
+    """
 
     def __attrs_post_init__(self) -> None:
         self._window.settled(
@@ -156,7 +168,15 @@ class WindowedStream(OptionMethods):
         return self.agg(call.alias(name)).unnest(name, rank=rank)
 
     def count(self) -> ResultStream:
-        """Count the rows of every window, as ``.agg(count())`` does (KIP-450)."""
+        """Count the rows of every window, as ``.agg(count())`` does (KIP-450).
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> counts = stream_of("at bigint").watermark("at", 0).tumbling_window(10).count()
+        >>> Driver(counts).send([{"at": 1}, {"at": 2}, {"at": 12}]).results.to_pylist()
+        [{'window_start': 0, 'window_end': 10, 'count': 2}]
+        """
         return self.agg(count())
 
     def reduce(self, column: Expr | str, function: Callable[[Any, Any], Any]) -> ResultStream:
@@ -194,5 +214,16 @@ class WindowedStream(OptionMethods):
         return self.agg(udaf(Reduce(function), value, evaluate.expr_type(value, self._row_schema())))
 
     def collect_with_aggs(self, aggs: Sequence[Expr]) -> pa.Table:
-        """``.agg(aggs).collect()``: aggregate every window by `aggs`, at least one, over a finite input."""
+        """``.agg(aggs).collect()``: aggregate every window by `aggs`, at least one, over a finite input.
+
+        Examples
+        --------
+        >>> from krishiv_py import Session, sum
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("n bigint, at bigint")
+        ...     _ = sender.send([{"n": 4, "at": 1}, {"n": 5, "at": 12}])
+        ...     sender.close()
+        ...     stream.watermark("at", 0).tumbling_window(10).collect_with_aggs([sum("n")]).to_pylist()
+        [{'window_start': 0, 'window_end': 10, 'sum_n': 4}, {'window_start': 10, 'window_end': 20, 'sum_n': 5}]
+        """
         return self.agg(aggs).collect()

@@ -110,6 +110,15 @@ class WindowMethods(OptionMethods):
         ------
         DurationError
             For zero, negative, float or boolean sizes and unreadable text.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> driver = Driver(stream_of("at bigint").watermark("at", "1 s").tumbling_window(10, offset=3).agg(count()))
+        >>> _ = driver.send([{"at": at} for at in (1, 4, 12, 14)])
+        >>> [(row["window_start"], row["count"]) for row in driver.close().results.to_pylist()]
+        [(-7, 1), (3, 2), (13, 1)]
         """
         return self.window(tumbling(size, offset))
 
@@ -133,6 +142,15 @@ class WindowMethods(OptionMethods):
             For zero, negative, float or boolean lengths and unreadable text.
         PlanError
             For gaps that are not permitted, and for ``size / slide`` above `max_overlap`.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> driver = Driver(stream_of("at bigint").watermark("at", "1 s").hopping_window(size=10, slide=5).agg(count()))
+        >>> _ = driver.send([{"at": at} for at in (1, 7)])
+        >>> [(row["window_start"], row["window_end"], row["count"]) for row in driver.close().results.to_pylist()]
+        [(-5, 5, 1), (0, 10, 2), (5, 15, 1)]
         """
         return self.window(hopping(size, slide, offset, allow_gaps=allow_gaps, max_overlap=max_overlap))
 
@@ -159,6 +177,15 @@ class WindowMethods(OptionMethods):
         ------
         PlanError
             For a `size` that is not a multiple of `step`, and for ``size / step`` above `max_overlap`.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> driver = Driver(stream_of("at bigint").watermark("at", "1 s").cumulate_window(step=5, size=15).agg(count()))
+        >>> _ = driver.send([{"at": at} for at in (1, 7)])
+        >>> [(row["window_start"], row["window_end"], row["count"]) for row in driver.close().results.to_pylist()]
+        [(0, 5, 1), (0, 10, 2), (0, 15, 2)]
         """
         return self.window(cumulate(step, size, offset, max_overlap=max_overlap))
 
@@ -333,5 +360,15 @@ class WindowMethods(OptionMethods):
         ----------
         options : TimeIntervalWindowOptions
             Duration, creation period, discard age and offset, under SPL's names.
+
+        Examples
+        --------
+        >>> from krishiv_py import TimeIntervalWindowOptions, count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> options = TimeIntervalWindowOptions("10 s", creation_period="5 s")
+        >>> driver = Driver(stream_of("at bigint").watermark("at", 0).time_interval_window(options).agg(count()))
+        >>> out = driver.send([{"at": 1_000}, {"at": 12_000}]).results
+        >>> [(row["window_start"], row["window_end"], row["pane_timing"], row["count"]) for row in out.to_pylist()]
+        [(-5000, 5000, 'on_complete', 1), (0, 10000, 'on_complete', 1)]
         """
         return self._windowed(checked_options(options), PaneStream)

@@ -88,6 +88,14 @@ def kafka_source(
         When no broker answers within `timeout`, or a topic does not exist.
     MissingExtraError
         When confluent-kafka is not installed.
+
+    Examples
+    --------
+    >>> from krishiv_py.connectors import kafka_source
+    >>> from krishiv_py.testing import micro_batches
+    >>> def replayed(driver):
+    ...     clicks = kafka_source("clicks", bootstrap_servers="localhost:9092", schema="user string, at bigint")
+    ...     return [driver.send(batch).results for batch in micro_batches(clicks)]
     """
     kafka()
     pattern = _pattern(topics)

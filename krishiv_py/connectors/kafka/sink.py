@@ -119,6 +119,14 @@ class KafkaSink(TransactionalSink):
         For arguments that mean nothing, and for options that the library sets itself.
     MissingExtraError
         When confluent-kafka, or what the format needs, is not installed.
+
+    Examples
+    --------
+    >>> from krishiv_py import KafkaSink
+    >>> KafkaSink("totals", bootstrap_servers="localhost:9092", key=["user", "window_start"], upsert=True)
+    KafkaSink('totals', Connection(servers='localhost:9092', settings={}, oauth=None), exactly_once)
+    >>> KafkaSink("totals", bootstrap_servers="localhost:9092", delivery="at_least_once").on_repeat
+    'at_least_once'
     """
 
     __slots__ = ("_connection", "_guarantee", "_headers", "_key", "_outputs", "_upsert", "_values", "_within_s", "topic")

@@ -53,6 +53,20 @@ class ParquetSink(FileSink):
 
     The values of the columns in `partition_by` become folders, as Hive and Spark have them: ``day=2026-11-26/user=7/``.
     Durations stay durations for readers that know Arrow's schema (pyarrow, pandas, Polars); Spark reads them as ``bigint``.
+
+    Examples
+    --------
+    >>> import pyarrow.parquet as pq
+    >>> from krishiv_py import ParquetSink, Session, count
+    >>> with Session.in_process() as session:
+    ...     folder = session.temporary_folder()
+    ...     stream, sender = session.memory_stream("user string, at bigint")
+    ...     per_user = stream.watermark("at", 0).key_by("user").tumbling_window(10).agg(count())
+    ...     query = per_user.start(ParquetSink(folder, partition_by="user"))
+    ...     _ = sender.send([{"user": "ann", "at": 1}, {"user": "bob", "at": 12}])
+    ...     query.process_all_available()
+    ...     pq.read_table(folder).to_pylist()
+    [{'window_start': 0, 'window_end': 10, 'count': 1, 'user': 'ann'}]
     """
 
     path: str = attrs.field(converter=a_folder, repr=shown_text)
@@ -88,6 +102,19 @@ class JsonSink(FileSink):
 
     A time before year 1 or after 9999, and a map that has a key twice, stop the query with an
     :class:`~krishiv_py.OperatorError`.
+
+    Examples
+    --------
+    >>> import pathlib
+    >>> from krishiv_py import JsonSink, Session, count
+    >>> with Session.in_process() as session:
+    ...     folder = pathlib.Path(session.temporary_folder())
+    ...     stream, sender = session.memory_stream("at bigint")
+    ...     query = stream.watermark("at", 0).tumbling_window(10).agg(count()).start(JsonSink(folder))
+    ...     _ = sender.send([{"at": 1}, {"at": 12}])
+    ...     query.process_all_available()
+    ...     print(next(folder.glob("*.json")).read_text().strip())
+    {"window_start":0,"window_end":10,"count":1}
     """
 
     path: str = attrs.field(converter=a_folder, repr=shown_text)

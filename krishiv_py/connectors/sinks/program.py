@@ -27,6 +27,18 @@ class MemorySink(TableSink):
     ----------
     tables : dict
         The tables of each micro-batch, by its number.
+
+    Examples
+    --------
+    >>> from krishiv_py import MemorySink, Session, count
+    >>> sink = MemorySink()
+    >>> with Session.in_process() as session:
+    ...     stream, sender = session.memory_stream("at bigint")
+    ...     query = stream.watermark("at", 0).tumbling_window(10).agg(count()).start(sink)
+    ...     _ = sender.send([{"at": 1}, {"at": 12}])
+    ...     query.process_all_available()
+    >>> sink.table().to_pylist()
+    [{'window_start': 0, 'window_end': 10, 'count': 1}]
     """
 
     tables: dict[int, list[pa.Table]] = attrs.field(factory=dict, repr=False)
@@ -46,6 +58,16 @@ class MemorySink(TableSink):
             Number of the micro-batch, from 0.
         tables : list of pyarrow.Table
             Its rows; an empty list removes what an earlier attempt put.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> from krishiv_py import MemorySink
+        >>> sink = MemorySink()
+        >>> sink.put(0, [pa.table({"count": [1]})])
+        >>> sink.put(0, [pa.table({"count": [2]})])  # batch 0 once more: it takes the place of the first
+        >>> sink.table().to_pylist()
+        [{'count': 2}]
         """
         a_number(batch_id, "batch_id", 0, "pass the number of the micro-batch", most=(1 << 63) - 1)
         if not isinstance(tables, list) or not all(isinstance(t, pa.Table) for t in tables):
@@ -56,7 +78,19 @@ class MemorySink(TableSink):
             self.tables.pop(batch_id, None)
 
     def table(self) -> pa.Table | None:
-        """All rows in the order of their micro-batches; None if there are none yet."""
+        """All rows in the order of their micro-batches; None if there are none yet.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> from krishiv_py import MemorySink
+        >>> sink = MemorySink()
+        >>> sink.table() is None
+        True
+        >>> sink.put(0, [pa.table({"count": [1]})])
+        >>> sink.table().num_rows
+        1
+        """
         parts = [t for batch in sorted(self.tables) for t in self.tables[batch]]
         return pa.concat_tables(parts) if parts else None
 
@@ -74,6 +108,17 @@ class ConsoleSink(TableSink):
     ----------
     max_rows : int
         How many rows of a micro-batch are printed, 20 by default.
+
+    Examples
+    --------
+    >>> from krishiv_py import ConsoleSink, Session, count
+    >>> with Session.in_process() as session:
+    ...     stream, sender = session.memory_stream("at bigint")
+    ...     query = stream.watermark("at", 0).tumbling_window(10).agg(count()).start(ConsoleSink(), name="counts")
+    ...     _ = sender.send([{"at": 1}, {"at": 12}])
+    ...     query.process_all_available()
+    -- counts, batch 0
+        window_start=0, window_end=10, count=1
     """
 
     max_rows: int = attrs.field(default=20)
@@ -130,6 +175,14 @@ class ForeachBatchSink(FrameSink):
     ----------
     function : callable
         What is called with the rows and the number of the micro-batch.
+
+    Examples
+    --------
+    >>> from krishiv_py import ForeachBatchSink
+    >>> def show(frame, batch_id):
+    ...     frame.show()
+    >>> ForeachBatchSink(show).title
+    'show'
     """
 
     function: BatchConsumer = attrs.field()

@@ -490,6 +490,12 @@ class PostgresSink(TransactionalSink):
         For a text that is no `conninfo`, and for names that are none.
     MissingExtraError
         Without psycopg.
+
+    Examples
+    --------
+    >>> from krishiv_py import PostgresSink
+    >>> PostgresSink("postgresql://app:secret@localhost/shop", "per_user", key=["user", "window_start"])
+    PostgresSink(conninfo=Database(title='shop at localhost:5432'), table='per_user', key=('user', 'window_start'), ...)
     """
 
     conninfo: Database = attrs.field(converter=_place)

@@ -169,6 +169,12 @@ class Batches:
         The last micro-batch of :meth:`available_now`.
     max_rows, max_bytes : int
         The bounds of :meth:`target`.
+
+    Examples
+    --------
+    >>> from krishiv_py import Batches
+    >>> Batches.every("10 s")
+    Batches(kind='every', interval_us=10000000, flush=False, snapshot=False, max_rows=1000000, max_bytes=268435456)
     """
 
     kind: str = "fast"
@@ -200,12 +206,26 @@ class Batches:
 
     @classmethod
     def as_fast_as_possible(cls) -> Batches:
-        """Start the next micro-batch as soon as the last one is done and there is input."""
+        """Start the next micro-batch as soon as the last one is done and there is input.
+
+        Examples
+        --------
+        >>> from krishiv_py import Batches
+        >>> Batches.as_fast_as_possible() == Batches()
+        True
+        """
         return cls()
 
     @classmethod
     def every(cls, interval: Duration) -> Batches:
-        """Start a micro-batch every `interval` of wall-clock time, with the input since the last one."""
+        """Start a micro-batch every `interval` of wall-clock time, with the input since the last one.
+
+        Examples
+        --------
+        >>> from krishiv_py import Batches
+        >>> Batches.every("1 min").kind
+        'every'
+        """
         return cls("every", to_us(interval, "interval"))
 
     @classmethod
@@ -272,6 +292,18 @@ class Batches:
         ------
         PlanError
             For both at once.
+
+        Examples
+        --------
+        >>> from krishiv_py import Batches, MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("at bigint")
+        ...     _ = sender.send([{"at": 1}])
+        ...     counts = stream.watermark("at", 0).tumbling_window(10).agg(count())
+        ...     query = counts.start(MemorySink(), batches=Batches.available_now(flush=True))
+        ...     _ = query.await_termination()
+        ...     query.results().to_pylist()
+        [{'window_start': 0, 'window_end': 10, 'count': 1}]
         """
         return cls("available_now", 0, flush, snapshot)
 

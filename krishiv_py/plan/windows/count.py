@@ -70,7 +70,16 @@ def _rows(value: object, name: str) -> int:
 
 
 def count_rows(size: int, slide: int | None = None, *, max_overlap: int = MAX_OVERLAP) -> CountWindow:
-    """A checked :class:`CountWindow`; `slide` is `size` unless given."""
+    """A checked :class:`CountWindow`; `slide` is `size` unless given.
+
+    Examples
+    --------
+    >>> from krishiv_py import count, windows
+    >>> from krishiv_py.testing import Driver, stream_of
+    >>> threes = stream_of("at bigint").watermark("at", 0).window(windows.count_rows(3)).agg(count())
+    >>> Driver(threes).send([{"at": at} for at in range(7)]).results.to_pylist()
+    [{'window_start': 0, 'window_end': 3, 'count': 3}, {'window_start': 3, 'window_end': 6, 'count': 3}]
+    """
     checked, step = _rows(size, "size"), _rows(size if slide is None else slide, "slide")
     if step > checked:
         raise PlanError(

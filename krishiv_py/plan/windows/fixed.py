@@ -87,7 +87,14 @@ class TumblingWindow(HoppingWindow):
 
 
 def tumbling(size: Duration, offset: Duration = 0) -> TumblingWindow:
-    """A checked :class:`TumblingWindow`."""
+    """A checked :class:`TumblingWindow`.
+
+    Examples
+    --------
+    >>> from krishiv_py import windows
+    >>> windows.tumbling("1 min", offset="15 s").describe()
+    'tumbling 1 min, offset 15 s'
+    """
     size_us = to_us(size, "size")
     return TumblingWindow(size_us, size_us, to_us(offset, "offset", allow_zero=True, allow_negative=True) % size_us)
 
@@ -108,7 +115,14 @@ def check_overlap(size: int, slide: int, shown: str, most: int) -> None:
 def hopping(
     size: Duration, slide: Duration, offset: Duration = 0, *, allow_gaps: bool = False, max_overlap: int = MAX_OVERLAP
 ) -> HoppingWindow:
-    """A checked :class:`HoppingWindow`; ``slide > size`` only with `allow_gaps`, ``size / slide`` at most `max_overlap`."""
+    """A checked :class:`HoppingWindow`; ``slide > size`` only with `allow_gaps`, ``size / slide`` at most `max_overlap`.
+
+    Examples
+    --------
+    >>> from krishiv_py import windows
+    >>> windows.hopping("1 hour", "10 min").describe()
+    'hopping 1 h every 10 min'
+    """
     size_us, slide_us = to_us(size, "size"), to_us(slide, "slide")
     a_switch(allow_gaps, "allow_gaps")
     if slide_us > size_us and not allow_gaps:
@@ -201,7 +215,14 @@ class Cumulate(WindowAssigner):
 
 
 def cumulate(step: Duration, size: Duration, offset: Duration = 0, *, max_overlap: int = MAX_OVERLAP) -> AssignedWindow:
-    """Checked cumulating windows; `size` is a multiple of `step`, ``size / step`` at most `max_overlap`."""
+    """Checked cumulating windows; `size` is a multiple of `step`, ``size / step`` at most `max_overlap`.
+
+    Examples
+    --------
+    >>> from krishiv_py import windows
+    >>> windows.cumulate(step="1 hour", size="1 day").describe()
+    'cumulating every 1 h, windows of at most 1 d'
+    """
     step_us, size_us = to_us(step, "step"), to_us(size, "size")
     if size_us % step_us:
         raise PlanError(

@@ -169,7 +169,14 @@ def lookback(
     emit: LookBackEmit = "watermark",
     max_rows_per_window: int | None = None,
 ) -> LookBackWindow:
-    """A checked :class:`LookBackWindow`; of size 0 it holds the rows of one instant."""
+    """A checked :class:`LookBackWindow`; of size 0 it holds the rows of one instant.
+
+    Examples
+    --------
+    >>> from krishiv_py import windows
+    >>> windows.lookback("30 s", two_sided=True).describe()
+    'look-back 30 s on both sides'
+    """
     size_us = to_us(size, "size", allow_zero=True)
     for name, switch in (("two_sided", two_sided), ("with_row", with_row), ("exclude_self", exclude_self)):
         a_switch(switch, name)
@@ -324,6 +331,12 @@ class SlidingWindows:
         ------
         DurationError
             For negative, float or boolean sizes, unreadable text, and lengths that are not whole milliseconds.
+
+        Examples
+        --------
+        >>> from krishiv_py import SlidingWindows
+        >>> SlidingWindows.of("10 s", direction="forward")
+        SlidingWindows.of(10000, direction='forward')
         """
         return cls(_whole_ms(size, "size"), 0, direction, clamp_zero)
 
@@ -334,17 +347,37 @@ class SlidingWindows:
         ----------
         after_window_end : int or timedelta or str
             How far, in whole milliseconds; ``int`` is milliseconds, 0 the default.
+
+        Examples
+        --------
+        >>> from krishiv_py import SlidingWindows
+        >>> SlidingWindows.of("10 s").grace("1 min").grace_period_ms
+        60000
         """
         return attrs.evolve(self, grace_us=_whole_ms(after_window_end, "grace"))
 
     @property
     def size(self) -> int:
-        """The length in milliseconds."""
+        """The length in milliseconds.
+
+        Examples
+        --------
+        >>> from krishiv_py import SlidingWindows
+        >>> SlidingWindows.of("10 s").size
+        10000
+        """
         return self.size_us // 1_000
 
     @property
     def grace_period_ms(self) -> int:
-        """The grace period in milliseconds."""
+        """The grace period in milliseconds.
+
+        Examples
+        --------
+        >>> from krishiv_py import SlidingWindows
+        >>> SlidingWindows.of("10 s").grace("5 s").grace_period_ms
+        5000
+        """
         return self.grace_us // 1_000
 
     def windows_for(self, timestamp: int) -> dict[int, tuple[int, int]]:

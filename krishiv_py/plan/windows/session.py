@@ -128,6 +128,12 @@ def session(gap: Duration | Expr, *, touch: Touch | None = None, max_duration: D
         What a row at distance exactly `gap` does; unless given, what the preset says, or else ``"separate"``.
     max_duration : int or timedelta or str, optional
         The longest a session may last.
+
+    Examples
+    --------
+    >>> from krishiv_py import windows
+    >>> windows.session("30 s", max_duration="1 hour").describe()
+    'session with gap 30 s, at most 1 h'
     """
     if touch is not None:
         one_of(touch, "touch", ("separate", "merge"))

@@ -44,6 +44,18 @@ def delta_source(
         When there is no table, no such version, or one that cannot be read without Spark's own reader.
     MissingExtraError
         When deltalake is not installed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import deltalake
+    >>> import pyarrow as pa
+    >>> from krishiv_py.connectors import delta_source
+    >>> from krishiv_py.testing import micro_batches
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     deltalake.write_deltalake(folder, pa.table({"user": ["ann", "bob"]}))
+    ...     [batch.to_pylist() for batch in micro_batches(delta_source(folder))]
+    [[{'user': 'ann'}, {'user': 'bob'}]]
     """
     place, storage = a_place(path), options(storage_options or {})
     a_switch(streaming, "streaming")

@@ -89,6 +89,20 @@ class DeltaSink(TransactionalSink):
         For paths, columns and options that are none.
     MissingExtraError
         Without deltalake.
+
+    Examples
+    --------
+    >>> import deltalake
+    >>> from krishiv_py import DeltaSink, Session, count
+    >>> with Session.in_process() as session:
+    ...     folder = session.temporary_folder()
+    ...     stream, sender = session.memory_stream("user string, at bigint")
+    ...     per_user = stream.watermark("at", 0).key_by("user").tumbling_window(10).agg(count())
+    ...     query = per_user.start(DeltaSink(folder, key=["user", "window_start"]))
+    ...     _ = sender.send([{"user": "ann", "at": 1}, {"user": "bob", "at": 12}])
+    ...     query.process_all_available()
+    ...     deltalake.DeltaTable(folder).to_pyarrow_table().select(["user", "count"]).to_pylist()
+    [{'user': 'ann', 'count': 1}]
     """
 
     path: str = attrs.field(converter=a_place, repr=shown_text)

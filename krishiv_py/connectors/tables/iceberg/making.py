@@ -44,6 +44,14 @@ def iceberg_source(
         When there is no table, no such snapshot, or the catalog does not answer.
     MissingExtraError
         When pyiceberg is not installed.
+
+    Examples
+    --------
+    >>> from krishiv_py.connectors import iceberg_source
+    >>> from krishiv_py.testing import micro_batches
+    >>> def replayed(driver):
+    ...     events = iceberg_source("lake.events", catalog={"type": "rest", "uri": "http://localhost:8181"})
+    ...     return [driver.send(batch).results for batch in micro_batches(events)]
     """
     name, place = a_table(table), a_catalog(catalog)
     a_switch(streaming, "streaming")

@@ -93,6 +93,13 @@ class IcebergSink(TransactionalSink):
         For a value that is not a name or not a catalog.
     MissingExtraError
         Without pyiceberg.
+
+    Examples
+    --------
+    >>> from krishiv_py import IcebergSink
+    >>> catalog = {"type": "rest", "uri": "http://localhost:8181"}
+    >>> IcebergSink("lake.per_user", catalog=catalog, key=["user", "window_start"]).on_repeat
+    'skip'
     """
 
     table: str = attrs.field(converter=a_table)
