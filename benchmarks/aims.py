@@ -198,7 +198,7 @@ def table(result: Sequence[Summary]) -> list[str]:
         f"Medians of all rounds, {ENOUGH} of them and more interleaved; a number in brackets says how many were, where it was "
         "fewer. Below noise: in a round the work took less than starting varies. At least (at most): the worst round of one "
         "side against the best of the other; told where the median is below noise or that alone would not do. Only rounds on "
-        "the same processor are compared; of two processors the worse figure is told, and the rounds of both are counted."
+        "the same processor are compared; of two processors the worse figure is reported, and the rounds of both are counted."
     )
     return [*head, *(r for r in rows if r), "", note]
 

@@ -115,8 +115,8 @@ def check_late(db: duckdb.DuckDBPyConnection, out: Path) -> str:
     if not source:
         return f"no late output, {expected} late rows" if expected else ""
     late = f"SELECT user_id, {as_us(db, source, 'event_time')} AS t, amount FROM {source}"
-    judged = "SELECT user_id, t, amount FROM rows EXCEPT ALL SELECT user_id, t, amount FROM kept"
-    (unexpected,) = one(db, f"SELECT count(*) FROM (({late}) EXCEPT ALL ({judged}))")
+    rows_of_keys = "SELECT user_id, t, amount FROM rows EXCEPT ALL SELECT user_id, t, amount FROM kept"
+    (unexpected,) = one(db, f"SELECT count(*) FROM (({late}) EXCEPT ALL ({rows_of_keys}))")
     (got,) = one(db, f"SELECT count(*) FROM ({late})")
     return (
         "" if (got, unexpected) == (expected, 0) else f"late output: {got} rows, {unexpected} unexpected, {expected} expected"

@@ -124,7 +124,7 @@ def plan(stream: Stream, task: Task, late_rule: str) -> ResultStream:
 
 
 def stream(task: Task, late_rule: str) -> None:
-    """Run one job to the end of its input, or until it is told to stop."""
+    """Run one job to the end of its input, or until it has to stop."""
     opened = session(task)
     sink = ParquetSink(str(task.out / "result") if task.job.late_output else str(task.out))
     run(plan(read(opened, task), task, late_rule), sink, task)
@@ -132,11 +132,11 @@ def stream(task: Task, late_rule: str) -> None:
 
 
 def run(result: ResultStream, sink: Sink, task: Task) -> list[dict[str, Any]]:
-    """A query to the end of its input, or until it is told to stop; what Spark says of its last micro-batches."""
+    """A query to the end of its input, or until it has to stop; what Spark says of its last micro-batches."""
     batches = Batches.available_now() if task.to_the_end else Batches.every(int(task.trigger)) if int(task.trigger) else None
     query = result.start(sink, checkpoint=str(task.checkpoint), batches=batches)
     if not task.to_the_end:
-        while not task.told_to_stop():
+        while not task.has_to_stop():
             query.await_termination("200 ms")
     progress = [p for running in SparkSession.active().streams.active for p in running.recentProgress]
     if not task.to_the_end:

@@ -99,8 +99,8 @@ def spots(rows: Sequence[Sequence[Dot]], axis: Axes) -> None:
         if side != last:
             y, last = y + GAP, side
             title = SIDES[side].title if side in SIDES else side
-            beside = axis.get_yaxis_transform()
-            axis.text(-0.01, y, title, transform=beside, ha="right", va="center", weight="bold", fontsize=9.5)
+            label_place = axis.get_yaxis_transform()
+            axis.text(-0.01, y, title, transform=label_place, ha="right", va="center", weight="bold", fontsize=9.5)
             y += 1
         axis.axhline(y, color="#e6e9ec", linewidth=0.8, zorder=0)
         for dot, shift in apart(row):

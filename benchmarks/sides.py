@@ -1,4 +1,4 @@
-"""The sides of a comparison: how each is started, on what input, which jobs it runs and by which rules it is judged."""
+"""The sides of a comparison: how each is started, on what input, which jobs it runs and by which rules it is measured."""
 
 from __future__ import annotations
 

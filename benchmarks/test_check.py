@@ -95,9 +95,9 @@ def test_output_cut_short_is_found(data: Path, tmp_path: Path) -> None:
     assert not verdict.ok and "cannot be read" in verdict.note
 
 
-@pytest.mark.parametrize("lost", [(), (3,), (1, 2, 3, 4)], ids=["nothing", "one batch", "all but the last"])
+@pytest.mark.parametrize("lost_numbers", [(), (3,), (1, 2, 3, 4)], ids=["nothing", "one batch", "all but the last"])
 def test_what_stays_open_is_checked_after_its_times_were_taken(
-    lost: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lost_numbers: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A side that lost rows it had kept open, which shows in nothing it writes while its times are taken."""
     folder = open_state(500, 5, 42, tmp_path / "data")
@@ -106,7 +106,7 @@ def test_what_stays_open_is_checked_after_its_times_were_taken(
     def start(side: Side, case: Case, data: Path, out: Path, timeout_s: float, *more: str) -> Measurement:
         runs.append((str(len(parts_of(data))), *more))
         if more:  # DuckDB takes all files there are as the state that was kept
-            for part in lost:
+            for part in lost_numbers:
                 (data / f"part-{part:05d}.parquet").unlink()
             bounded_duckdb.main(["--job", case.job.name, "--data", str(data), "--out", str(out)])
         return Measurement((), 0, False, 1.0, 1.0, 0.0, 1.0, 1.0, 1)
@@ -116,7 +116,7 @@ def test_what_stays_open_is_checked_after_its_times_were_taken(
     _, verdict = run.long_run(SIDES["krishiv"], case, tmp_path, 60.0)
     assert runs == [("5",), ("6", "--resume")]
     assert verdict is not None and verdict.compared > 500
-    assert verdict.ok == (not lost)
+    assert verdict.ok == (not lost_numbers)
 
 
 def test_flights_are_real_rows_in_arrival_order(tmp_path: Path) -> None:

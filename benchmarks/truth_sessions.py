@@ -1,4 +1,4 @@
-"""Truth of the session jobs: at once where rows are judged, batch by batch where a fired session stays closed."""
+"""Truth of the session jobs: at once where rows are classified, batch by batch where a fired session stays closed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def create_sessions(db: duckdb.DuckDBPyConnection, job: Job, rules: Rules) -> No
 
 
 def batchwise(db: duckdb.DuckDBPyConnection, own: str, rules: Rules) -> None:
-    """Sessions judged by windows: a row that bridges to a session already fired opens a new one."""
+    """Sessions classified by windows: a row that bridges to a session already fired opens a new one."""
     db.execute("CREATE TEMP TABLE truth (user_id BIGINT, s BIGINT, e BIGINT, count BIGINT, sum_amount BIGINT)")
     db.execute("CREATE TEMP TABLE held AS FROM truth")
     for batch, w in db.execute("SELECT DISTINCT batch, w FROM kept ORDER BY batch").fetchall():

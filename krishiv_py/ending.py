@@ -109,7 +109,7 @@ def stop_queries(within_s: float) -> None:
 def _quietly(stop: Callable[[], object]) -> None:
     try:
         stop()
-    except Exception:  # noqa: BLE001  # the process ends: what made a query fail is told to whoever waits for it
+    except Exception:  # noqa: BLE001  # the process ends: what made a query fail is reported to whoever waits for it
         return
 
 

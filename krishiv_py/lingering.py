@@ -66,7 +66,7 @@ class Lingering:
         return one.written
 
     def flush(self) -> None:
-        """Write what waits now, and return when it is written or has failed; who sent it is told."""
+        """Write what waits now, and return when it is written or has failed; who sent it is reported."""
         if os.getpid() != self._pid:
             return  # forked: who made it writes what waits
         with self._changed:

@@ -22,7 +22,7 @@ CHOICE: Final = "NPY_DISABLE_CPU_FEATURES"
 _FEATURES: Final = "AVX512_SKX X86_V4"  # NumPy before 2.4, and from then on
 _OF_SPARK: Final = "PYTHON_WORKER_FACTORY_"
 _CPUINFO: Final = Path("/proc/cpuinfo")
-_FIRST: Final = 8_192  # as long as what is told of the first processor; of hundreds it takes a while
+_FIRST: Final = 8_192  # as long as what is known of the first processor; of hundreds it takes a while
 
 
 def load_numpy() -> None:

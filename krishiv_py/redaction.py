@@ -139,7 +139,7 @@ def shown_settings(settings: Iterable[tuple[str, object]]) -> str:
 
 
 def noted(text: str) -> str:
-    """The `text` as a note that is kept and compared later: where a secret was taken out, a check sum tells texts apart.
+    """The `text` as a note that is kept and compared later: where a secret was taken out, a check sum distinguishes texts.
 
     Examples
     --------

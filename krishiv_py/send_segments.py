@@ -1,4 +1,4 @@
-"""A memory stream in segments: sends one behind the other in files of a megabyte, so that a send costs one write.
+"""A memory stream in segments: sends one after the other in files of a megabyte, so that a send costs one write.
 
 ``000000000042.sends`` begins with send 42. A file is a sequence of frames: the schema, sends and controls, and at its end a
 frame that says that the next file goes on. A frame has a header with its number, its length and checksums of header and body.
@@ -321,7 +321,7 @@ class Segments:
         return frame
 
     def _pass(self, frame: _Frame) -> None:
-        """Go on behind a frame."""
+        """Go on after a frame."""
         if frame.kind in (_BEGIN, _SCHEMA):
             body = self._body(frame)
             if body is None:

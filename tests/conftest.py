@@ -21,7 +21,7 @@ os.environ.setdefault(SWITCH, "1")
 settings.register_profile(
     "krishiv",
     max_examples=int(os.environ.get("KRISHIV_EXAMPLES", "30")),
-    derandomize="KRISHIV_FIXED_EXAMPLES" in os.environ,  # set by .ci/run: a change is judged by its own faults
+    derandomize="KRISHIV_FIXED_EXAMPLES" in os.environ,  # set by .ci/run: a change is measured by its own faults
     deadline=None,  # a first call compiles and loads; time is measured in benchmarks, not here
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

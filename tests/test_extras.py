@@ -1,4 +1,4 @@
-"""A missing optional package is told by the name of its extra, not by the import that failed."""
+"""A missing optional package is named with its extra, not by the import that failed."""
 
 from __future__ import annotations
 

@@ -263,12 +263,12 @@ def test_a_line_that_is_no_row_is_reported_and_no_other_is_lost(tmp_path: Path, 
         assert problem in said
 
 
-@pytest.mark.parametrize("beside", [b"", b"broken\n"])
-def test_a_line_is_no_row_whatever_is_next_to_it(tmp_path: Path, beside: bytes) -> None:
+@pytest.mark.parametrize("neighbour", [b"", b"broken\n"])
+def test_a_line_is_no_row_whatever_is_next_to_it(tmp_path: Path, neighbour: bytes) -> None:
     """Arrow takes any bytes for the name of some other column, and a lone CR for a blank."""
-    rows, aside = lines(tmp_path / "a.json", GOOD + b'{"user":"a","at\xff":1}\n' + GOOD + beside)
+    rows, aside = lines(tmp_path / "a.json", GOOD + b'{"user":"a","at\xff":1}\n' + GOOD + neighbour)
     assert (rows, [a[0] for a in aside][:1]) == ([ROW] * 2, [2])
-    rows, aside = lines(tmp_path / "a.json", GOOD + b'{"user":"a",\r"at":1}\n' + GOOD + beside)
+    rows, aside = lines(tmp_path / "a.json", GOOD + b'{"user":"a",\r"at":1}\n' + GOOD + neighbour)
     assert (rows, [a[0] for a in aside][:2]) == ([ROW] * 2, [2, 3])
 
 

@@ -77,7 +77,7 @@ def test_a_link_gives_no_file_twice_and_loops_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "found"),
+    ("pattern", "paths"),
     [
         ("*.json", ["a.json", "b.json"]),
         ("{a,c}.*", ["a.json", "c.txt"]),
@@ -91,10 +91,10 @@ def test_a_link_gives_no_file_twice_and_loops_end(tmp_path: Path) -> None:
         ("no/*/no", []),
     ],
 )
-def test_patterns_are_those_of_hadoop(tmp_path: Path, pattern: str, found: list[str]) -> None:
+def test_patterns_are_those_of_hadoop(tmp_path: Path, pattern: str, paths: list[str]) -> None:
     for name in ("a.json", "b.json", "c.txt", "d/x.json", "_h.json"):
         put(tmp_path / name)
-    assert names(f"{tmp_path}/{pattern}", tmp_path, literal=False) == found
+    assert names(f"{tmp_path}/{pattern}", tmp_path, literal=False) == paths
 
 
 def test_a_folder_that_cannot_be_entered_is_named(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ DDL = "user string, at bigint"
 Samples = dict[tuple[str, tuple[str, ...]], float]
 
 
-def judged(stream: Stream) -> ResultStream:
+def late_counted(stream: Stream) -> ResultStream:
     """The example of SEMANTICS §4.1: W = 200, L = 60, F = 60."""
     keyed = stream.watermark("at", 0).key_by("user").allowed_lateness(60).future_tolerance(60, reference="watermark")
     return keyed.tumbling_window(1_000).agg(count())
@@ -74,7 +74,7 @@ STAGES = ("stage 1", "stage 2")
 
 
 def test_the_classes_of_rows_are_counted_once() -> None:
-    registry, driver = CollectorRegistry(), Driver(judged(stream_of(DDL)))
+    registry, driver = CollectorRegistry(), Driver(late_counted(stream_of(DDL)))
     register(driver, registry)
     driver.send(FIRST)
     driver.send(SECOND)
@@ -95,7 +95,7 @@ def test_the_classes_of_rows_are_counted_once() -> None:
 
 
 def test_a_restart_goes_on_counting_under_the_same_name() -> None:
-    registry, driver = CollectorRegistry(), Driver(judged(stream_of(DDL)))
+    registry, driver = CollectorRegistry(), Driver(late_counted(stream_of(DDL)))
     register(driver, registry)
     driver.send(FIRST)
     again = driver.restarted()
@@ -106,7 +106,7 @@ def test_a_restart_goes_on_counting_under_the_same_name() -> None:
 
 def test_the_exposition_has_names_help_and_types() -> None:
     registry = CollectorRegistry()
-    register(Driver(judged(stream_of(DDL)), name="q"), registry)
+    register(Driver(late_counted(stream_of(DDL)), name="q"), registry)
     text = generate_latest(registry).decode()
     assert "# TYPE krishiv_window_very_late_events_total counter" in text
     assert "# TYPE krishiv_window_pending_window_count untyped" in text
@@ -168,7 +168,7 @@ def test_rows_that_leave_are_counted_by_output() -> None:
 
 def test_two_queries_share_a_header_and_leave_one_by_one() -> None:
     registry = CollectorRegistry(auto_describe=True)
-    one, two = (Driver(judged(stream_of(DDL)), name=name) for name in ("one", "two"))
+    one, two = (Driver(late_counted(stream_of(DDL)), name=name) for name in ("one", "two"))
     register(one, registry)
     register(two, registry)
     one.send(FIRST)
@@ -246,13 +246,13 @@ def test_what_a_time_to_live_dropped_is_shown_where_there_is_one() -> None:
 def test_a_missing_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(MissingExtraError, match=r"\.\[metrics\]"):
-        register(Driver(judged(stream_of(DDL))))
+        register(Driver(late_counted(stream_of(DDL))))
 
 
 def test_a_query_on_spark_shows_what_the_driver_shows(session: Session) -> None:
     stream, sender = session.memory_stream(DDL)
-    registry, driver = CollectorRegistry(), Driver(judged(stream_of(DDL)))
-    query = judged(stream).start(MemorySink(), name="judged")
+    registry, driver = CollectorRegistry(), Driver(late_counted(stream_of(DDL)))
+    query = late_counted(stream).start(MemorySink(), name="judged")
     register(query, registry)
     register(driver, registry)
     for batch in (FIRST, SECOND):
@@ -272,11 +272,11 @@ def test_a_query_on_spark_shows_what_the_driver_shows(session: Session) -> None:
 
 
 class _Query:
-    name, operator, status, progress = "q", "op", "running", Driver(judged(stream_of(DDL))).progress
+    name, operator, status, progress = "q", "op", "running", Driver(late_counted(stream_of(DDL))).progress
 
 
 def test_a_failed_query_is_not_shown_as_alive_and_probes_say_so() -> None:
-    query, driver = _Query(), Driver(judged(stream_of(DDL)), name="d")
+    query, driver = _Query(), Driver(late_counted(stream_of(DDL)), name="d")
     with serve(0, [query, driver]) as server:
 
         def got(path: str) -> tuple[int, str]:

@@ -109,14 +109,14 @@ def test_any_parquet_reader_reads_what_was_sent(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "000000000000.parquet")["n"].to_pylist() == list(range(1_000))
 
 
-@pytest.mark.parametrize("lost", [0, 1, 2])
-def test_a_missing_send_is_an_error_and_its_number_is_not_taken_again(tmp_path: Path, lost: int) -> None:
+@pytest.mark.parametrize("removed", [0, 1, 2])
+def test_a_missing_send_is_an_error_and_its_number_is_not_taken_again(tmp_path: Path, removed: int) -> None:
     """Spark remembers names: rows sent under a number that was read already would be skipped."""
     first = sender(tmp_path)
     for n in range(3):
         first.send([{"n": n}])
-    (tmp_path / f"{lost:012d}.parquet").unlink()
-    with pytest.raises(CheckpointError, match=f"{lost:012d}.parquet is missing"):
+    (tmp_path / f"{removed:012d}.parquet").unlink()
+    with pytest.raises(CheckpointError, match=f"{removed:012d}.parquet is missing"):
         ReplayLog(str(tmp_path)).files()
     assert first.send([{"n": 3}]) == 3
     with pytest.raises(CheckpointError, match="is missing"):
@@ -126,15 +126,15 @@ def test_a_missing_send_is_an_error_and_its_number_is_not_taken_again(tmp_path: 
 @pytest.mark.parametrize("damage", ["gone", "cut", "flipped"])
 def test_the_index_of_numbers_is_made_again(tmp_path: Path, damage: str) -> None:
     sender(tmp_path).send([{"n": 0}])
-    book = tmp_path / "_krishiv_spool"
-    whole = book.read_bytes()
+    index = tmp_path / "_krishiv_spool"
+    whole = index.read_bytes()
     changed: Any = {"gone": None, "cut": whole[:9], "flipped": whole.replace(b"1 ", b"7 ", 1)}[damage]
-    book.unlink()
+    index.unlink()
     if changed is not None:
-        book.write_bytes(changed)
+        index.write_bytes(changed)
     assert sender(tmp_path).send([{"n": 1}]) == 1
     assert numbers(tmp_path) == [0, 1]
-    assert book.read_bytes().startswith(b"000000000000 000000000002 ")
+    assert index.read_bytes().startswith(b"000000000000 000000000002 ")
 
 
 def test_a_index_lost_after_a_trim_says_so(tmp_path: Path) -> None:

@@ -127,22 +127,22 @@ def test_the_rest_of_a_send_that_was_broken_off_is_written_over(tmp_path: Path) 
     feeding = sender(folder)
     for n in range(3):
         feeding.send(row(n))
-    path, book = folder / "000000000000.sends", folder / "_krishiv_spool"
-    before, noted = path.read_bytes(), book.read_bytes()
+    path, index = folder / "000000000000.sends", folder / "_krishiv_spool"
+    before, noted = path.read_bytes(), index.read_bytes()
     feeding.send(row(3))
     whole = path.read_bytes()
     for cut in range(len(before), len(whole)):
         path.write_bytes(whole[:cut])
-        book.write_bytes(noted)
+        index.write_bytes(noted)
         assert numbers(folder) == [0, 1, 2]
         assert sender(folder).send(row(4)) == 3
         assert numbers(folder) == [0, 1, 2, 4]
     path.write_bytes(before + bytes(500))  # a loss of power leaves zeros
-    book.write_bytes(noted)
+    index.write_bytes(noted)
     assert sender(folder).send(row(5)) == 3
     assert numbers(folder) == [0, 1, 2, 5]
     path.write_bytes(whole)
-    book.write_bytes(noted)  # broken off before the book was written
+    index.write_bytes(noted)  # broken off before the book was written
     assert sender(folder).send(row(6)) == 4
     assert numbers(folder) == [0, 1, 2, 3, 6]
 
@@ -187,8 +187,8 @@ def test_the_index_is_made_again(tmp_path: Path, damage: str) -> None:
     folder = tmp_path / "segments"
     one = sender(folder)
     one.send(row(0))
-    identity, book = ReplayLog(str(folder)).identity(), folder / "_krishiv_spool"
-    book.unlink() if damage == "gone" else book.write_bytes(b"0000")
+    identity, index = ReplayLog(str(folder)).identity(), folder / "_krishiv_spool"
+    index.unlink() if damage == "gone" else index.write_bytes(b"0000")
     assert sender(folder).send(row(1)) == 1
     assert ReplayLog(str(folder)).identity() == identity
     assert numbers(folder) == [0, 1]

@@ -42,7 +42,7 @@ def test_sends_of_many_threads_share_micro_batches(tmp_path: Path) -> None:
         numbers = list(pool.map(lambda n: feeding.send([{"n": n}]), range(200)))
     actual = batches(tmp_path)
     assert sorted(n for batch in actual for n in batch) == list(range(200))
-    assert all(n in actual[number] for n, number in enumerate(numbers)), "each is told the batch that has its rows"
+    assert all(n in actual[number] for n, number in enumerate(numbers)), "each gets the number of the batch that has its rows"
     assert len(actual) <= 50
 
 

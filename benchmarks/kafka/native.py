@@ -22,7 +22,7 @@ SCHEMA = "user_id BIGINT, event_time BIGINT, amount BIGINT"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one job to the end of the topic, or until it is told to stop."""
+    """Run one job to the end of the topic, or until it has to stop."""
     given = task_of(argv, "native")
     task, job = given.task, given.task.job
     spark = session(task, {"spark.jars": ",".join(map(str, JARS.fetch()))})
@@ -46,13 +46,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def send(result: DataFrame, given: KafkaTask) -> None:
-    """A query to a topic, at least once, until it is told to stop; times are milliseconds, as ours."""
+    """A query to a topic, at least once, until it has to stop; times are milliseconds, as ours."""
     millis = [f.unix_millis(name).alias(name) for name in ("window_start", "window_end")]
     value = f.to_json(f.struct("user_id", *millis, "count", "sum_amount")).alias("value")
     writer = result.select(value).writeStream.format("kafka").option("kafka.bootstrap.servers", given.address)
     writer = writer.option("topic", given.to).option("checkpointLocation", str(given.task.checkpoint))
     query = writer.trigger(processingTime=f"{given.task.trigger} milliseconds").start()
-    while not given.task.told_to_stop():
+    while not given.task.has_to_stop():
         query.awaitTermination(1)
     note_parts([dict(json.loads(p.json)) for p in query.recentProgress], given.task)
     query.stop()

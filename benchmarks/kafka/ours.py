@@ -13,7 +13,7 @@ SCHEMA = "user_id bigint, event_time bigint, amount bigint"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one job to the end of the topic, or until it is told to stop."""
+    """Run one job to the end of the topic, or until it has to stop."""
     given = task_of(argv, "ours")
     task = given.task
     opened = session(task)

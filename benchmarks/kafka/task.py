@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.jobs import JOBS
-from benchmarks.peers.common import TO_THE_END, Task, beside
+from benchmarks.peers.common import TO_THE_END, Task, file_next_to
 
 JOBS_HERE = ("J1", "J3")
 STEADY = "S1"
@@ -35,7 +35,7 @@ def note_parts(progress: Sequence[Mapping[str, Any]], task: Task) -> None:
     parts = [dict(each["durationMs"]) for each in progress if each["numInputRows"]][5:]
     names = sorted({name for each in parts for name in each})
     given = {name: median(each.get(name, 0) for each in parts) for name in names}
-    beside(task.out, "parts.json").write_text(json.dumps({"batches": len(parts), **given}))
+    file_next_to(task.out, "parts.json").write_text(json.dumps({"batches": len(parts), **given}))
 
 
 def task_of(argv: Sequence[str] | None, name: str, state: str = "rocksdb") -> KafkaTask:
@@ -50,7 +50,7 @@ def task_of(argv: Sequence[str] | None, name: str, state: str = "rocksdb") -> Ka
     parser.add_argument("--to", help="a topic for the results, instead of files")
     given = parser.parse_args(argv)
     out = given.out.resolve()
-    checkpoint = beside(out, "checkpoint")
+    checkpoint = file_next_to(out, "checkpoint")
     for folder in (out, checkpoint):
         shutil.rmtree(folder, ignore_errors=True)
     out.mkdir(parents=True)

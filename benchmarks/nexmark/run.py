@@ -5,7 +5,7 @@
     python -m benchmarks nexmark measure --events 2000000 --sides streaming driver --rounds 3
     python -m benchmarks nexmark report
 
-A turn of a side is a short run, of one part, and the whole one, each a process of its own; the difference is told as
+A turn of a side is a short run, of one part, and the whole one, each a process of its own; the difference is reported as
 well, in which starting does not count. A result is checked before its time counts. Turns go to
 ``benchmarks/results/nexmark.jsonl``.
 """

@@ -152,7 +152,7 @@ class Lookback(StatefulBatchLogic[Event, tuple[int, int, int], Any]):
 
 
 class Retractions(StatefulBatchLogic[Event, tuple[str, int, int, int], Any]):
-    """J5 for one key: windows with what was told of them."""
+    """J5 for one key: windows with what was given of them."""
 
     def __init__(self, job: Job) -> None:
         self.size, self.lag, self.lateness = job.size_ms * 1_000, job.lag_ms * 1_000, job.allowed_lateness_ms * 1_000

@@ -33,9 +33,9 @@ class Task:
         """Whether to take what is there and end."""
         return self.trigger == TO_THE_END
 
-    def told_to_stop(self) -> bool:
+    def has_to_stop(self) -> bool:
         """Whether a side that would go on for ever has to end."""
-        return beside(self.out, "stop").exists()
+        return file_next_to(self.out, "stop").exists()
 
 
 def parser_of(name: str) -> argparse.ArgumentParser:
@@ -62,8 +62,8 @@ def task_of(given: argparse.Namespace) -> Task:
     data, out = given.data.resolve(), given.out.resolve()
     files = tuple(sorted(data.rglob("part-*.parquet")))
     if given.parts:
-        data, files = take(data, beside(out, "input"), given.parts)
-    checkpoint = beside(out, "checkpoint")
+        data, files = take(data, file_next_to(out, "input"), given.parts)
+    checkpoint = file_next_to(out, "checkpoint")
     if not given.resume:
         for folder in (out, checkpoint):
             shutil.rmtree(folder, ignore_errors=True)
@@ -72,7 +72,7 @@ def task_of(given: argparse.Namespace) -> Task:
     return Task(JOBS[given.job], data, out, checkpoint, files, *how)
 
 
-def beside(out: Path, what: str) -> Path:
+def file_next_to(out: Path, what: str) -> Path:
     """Sibling of an output folder."""
     return out.with_name(f"{out.name}-{what}")
 

@@ -106,13 +106,13 @@ def body(task: Task) -> None:
 
 
 def write(result: DataFrame, task: Task) -> None:
-    """A query to parquet files, to the end of its input or until it is told to stop."""
+    """A query to parquet files, to the end of its input or until it has to stop."""
     writer = result.writeStream.format("parquet").outputMode("append").option("checkpointLocation", str(task.checkpoint))
     if task.to_the_end:
         writer.trigger(availableNow=True).start(str(task.out)).awaitTermination()
     else:
         query = writer.trigger(processingTime=f"{task.trigger} milliseconds").start(str(task.out))
-        while not task.told_to_stop():
+        while not task.has_to_stop():
             query.awaitTermination(1)
         query.stop()
 

@@ -109,7 +109,7 @@ class OptionMethods(ShownInALine):
         Parameters
         ----------
         name : {"krishiv", "ripple", "spl", "kip450", "flink", "spark"}
-            The system. With ``"spark"`` rows are judged by the watermark of the batch before, as in hand-written Structured
+            The system. With ``"spark"`` rows are classified by the watermark of the batch before, as in hand-written Structured
             Streaming (SEMANTICS §4.6).
 
         Examples
@@ -320,7 +320,7 @@ class OptionMethods(ShownInALine):
         if action != "warn" and only_results(self._optional().input):
             raise PlanError(
                 "results of a stage are never too far ahead",
-                got=f"future_tolerance(..., {action!r}) behind it",
+                got=f"future_tolerance(..., {action!r}) after it",
                 then="no row would be refused: only clocks of sources are wrong",
                 hint="write it before the first window: .watermark(...).future_tolerance(...).key_by(...)",
             )

@@ -93,7 +93,7 @@ def _no_pipeline(given: object, what: str) -> PlanError:
     whole = isinstance(given, running.RunMethods)
     unfinished = not whole and stage.endswith("Stream")
     hint = f"write {what}([per_minute, rest])"
-    hint += "; behind keys come a window and .agg(...), behind a window .agg(...)" if unfinished else ""
+    hint += "; after keys come a window and .agg(...), after a window .agg(...)" if unfinished else ""
     return PlanError(
         f"{what} takes a list of pipelines", got=f"one {stage}" if whole or unfinished else shown(given), hint=hint
     )

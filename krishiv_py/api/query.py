@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 QueryStatus: TypeAlias = Literal["running", "stopped", "failed"]
-"""Where a query stands: ``running``, ``stopped`` (by ``stop()``, or as all its input is read) or ``failed``."""
+"""The state of a query: ``running``, ``stopped`` (by ``stop()``, or as all its input is read) or ``failed``."""
 
 
 class Query(Protocol):

@@ -71,7 +71,7 @@ def some(names: Iterable[str]) -> str:
 
 
 def said_of(draft: Draft) -> list[str]:
-    """Return what is told of a query: event time, keys, window, aggregates."""
+    """Return what is known of a query: event time, keys, window, aggregates."""
     mark, operation = draft.input, draft.operation
     column = "" if mark.column.startswith(RESERVED) else f"event time {mark.column}, "
     timed = f"{column}watermark {_watermark(mark)}" if mark.column else ""

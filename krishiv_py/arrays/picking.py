@@ -59,7 +59,7 @@ def _parts(chunks: Sequence[pa.Array], places: Ints) -> Iterator[pa.Array]:
 
 
 def _part(chunks: Sequence[pa.Array], places: Ints) -> pa.Array:
-    """The values at `places` of the arrays `chunks` one behind the other; -1 is null."""
+    """The values at `places` of the arrays `chunks` one after the other; -1 is null."""
     begins = np.cumsum([0, *map(len, chunks)])
     of_chunk = np.searchsorted(begins, places, side="right") - 1
     parts, order = [chunks[0].slice(0, 0)], []

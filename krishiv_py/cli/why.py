@@ -71,7 +71,7 @@ def _key(plan: PhysicalPlan, stage: str | None, texts: list[str]) -> Any:
     Raises
     ------
     PlanError
-        For another number of columns, and a text that is no such value.
+        For another number of columns, and a text that is not such a value.
     """
     fields = plan.stages[plan.stage_called(stage)].layout.key_fields
     if len(fields) != len(texts):

@@ -19,7 +19,7 @@ class Malformed:
     Attributes
     ----------
     file, line, text : str, int and str, or None
-        Where a line stands, from 1, and the whole of it.
+        Where a line is, from 1, and the whole of it.
     problem : str
         Why it is not a row.
     topic, partition, offset, key, value : str, int, int, bytes and bytes, or None

@@ -23,7 +23,7 @@ class Planned:
     Attributes
     ----------
     position : JSON value
-        Where the source stands after this batch: numbers, texts, lists and dicts, for instance the offset of each partition.
+        The position of the source after this batch: numbers, texts, lists and dicts, for instance the offset of each partition.
     ranges : sequence of JSON values
         What tasks read in this batch, at least one range; each is read by one task.
 
@@ -104,7 +104,7 @@ class Source(ABC):
 
     @abstractmethod
     def plan(self, last: JsonValue) -> Planned | None:
-        """The next batch behind the position `last` (None at first); None if there is nothing. Runs on the driver."""
+        """The next batch after the position `last` (None at first); None if there is nothing. Runs on the driver."""
 
     @abstractmethod
     def read(self, planned: JsonValue, columns: Sequence[str]) -> Iterator[pa.RecordBatch | pa.Table | Malformed]:
@@ -132,7 +132,7 @@ class Source(ABC):
         """
 
     def backlog(self, position: JsonValue) -> int | Mapping[str, int] | None:
-        """Return how much lies behind `position` that no batch has taken; None, the default, where nobody knows.
+        """Return how much lies after `position` that no batch has taken; None, the default, where nobody knows.
 
         A source of several partitions may return it for each of them, by name. For people, who see it in ``progress.backlog``
         and ``progress.partition_backlog``, and in the metrics ``source_backlog`` and ``partition_backlog``: records, or what

@@ -34,7 +34,7 @@ def check_years(values: pa.Array | pa.ChunkedArray, name: str, where: str) -> No
 
 
 def not_written(name: str, where: str, what: str, hint: str) -> OperatorError:
-    """The error for a value of a column called `name` that `where` has not."""
+    """The error for a value of a column called `name` that `where` does not have."""
     return OperatorError(
         f"a value cannot be written to {where}", got=f"{what} in {shown(name)}", then="the batch is not written", hint=hint
     )

@@ -78,7 +78,7 @@ def timeline(
     ------
     PlanError
         When both or neither of `lag` and `watermarks_us` are given, when a late row is in none of the batches, or when there
-        are no, or too many, keys to draw; for what are not rows, and for batches with different columns.
+        are zero, or too many, keys to draw; for values that are not rows, and for batches with different columns.
 
     Examples
     --------

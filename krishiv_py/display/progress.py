@@ -50,7 +50,7 @@ class WorkState:
     label : str
         In front of the counts.
     note : str
-        Behind them.
+        After them.
     """
 
     done: int

@@ -51,7 +51,7 @@ class Notes:
     maxima : dict
         Largest event time by source, µs.
     advances : list of Control
-        What was told of the watermark.
+        What the batch reported of the watermark.
     ahead : dict
         How many rows are too far ahead by source.
     partitions : dict
@@ -79,7 +79,7 @@ class Notes:
         count(self.counters, {"rows": n, "malformed": n})
 
     def latest_us(self) -> int:
-        """The latest processing time that was told, µs; 0 if none was."""
+        """The latest processing time that was given, µs; 0 if none was."""
         return max((a.now_us for a in self.advances), default=0)
 
     def to_bytes(self) -> bytes:

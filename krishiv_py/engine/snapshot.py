@@ -20,7 +20,7 @@ from krishiv_py.plan.durations import END_OF_TIME
 
 
 def early_results(layout: Layout, opened: pa.Table, watermark_us: int) -> pa.Table:
-    """Results of the windows of a state table that have not had theirs.
+    """Results of the windows of a state table that have not fired.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def as_if_ended(stage: StageOperator, bucket: Bucket, late_moment: Moment, packe
     late_moment : Moment
         What is in force in this stage.
     packed : Packed
-        What the stages before it would give, judged by that.
+        What the stages before it would give, classified by that.
     """
     inner, around = _peeled(stage.operator)
     overlay = Bucket(Overlay(bucket.store), copy.deepcopy(bucket.meta), bucket.now_ms, bucket.pages)

@@ -29,18 +29,18 @@ _CHUNK_BYTES: Final = 1 << 28
 
 @attrs.frozen(eq=False)
 class Packed:
-    """Holds what a stage is given of a micro-batch, of one bucket: rows that are judged and combined.
+    """Holds what a stage is given of a micro-batch, of one bucket: rows that are classified and combined.
 
     Attributes
     ----------
     chunks : sequence of pyarrow.Table
         Combined rows, in order of arrival.
     late : sequence of pyarrow.Table
-        Rows that were refused when they were judged.
+        Rows that were refused when they were classified.
     notes : sequence of Notes
         What was learnt of them.
     of_source : int
-        Of a stage behind others: how many of the chunks, the last ones, are rows of a source that it reads itself.
+        Of a stage after others: how many of the chunks, the last ones, are rows of a source that it reads itself.
     """
 
     chunks: Sequence[pa.Table] = ()
@@ -58,7 +58,7 @@ class BatchDone:
     results : pyarrow.Table
         Results, in firing order. They are the rows of the next stage, if there is one.
     late : list of pyarrow.Table
-        Late rows: those refused when they were judged, then those the state refused. Tables without rows are left out.
+        Late rows: those refused when they were classified, then those the state refused. Tables without rows are left out.
     counters : dict
         What was counted in this batch, firings included.
     step : StepResult
@@ -91,13 +91,13 @@ class StageOperator:
         return self.prepare.layout
 
     def pack(self, moment: Moment, *, results: bool = False) -> Packing:
-        """Begin to pack the rows of a micro-batch that are judged by what is in force at `moment`, or `results` of a stage."""
+        """Begin to pack the rows of a micro-batch, classified by the watermark of `moment`, or `results` of a stage."""
         return Packing(self, moment, results=results)
 
     def step(self, bucket: Bucket, packed: Packed, moment: Moment) -> BatchDone:
         """Fold the rows of a micro-batch in and fire (SEMANTICS §2.3). Changes `bucket` in place.
 
-        Rows that are judged by the batch before are folded in under its watermark; then windows fire (SEMANTICS §4.6).
+        Rows that are classified by the batch before are folded in under its watermark; then windows fire (SEMANTICS §4.6).
         """
         late_moment = moment.late_moment if self.spec.options.late_by_batch_before and packed.chunks else moment
         step = self.operator.step(bucket, list(packed.chunks), late_moment)
@@ -126,7 +126,7 @@ def _one_after_the_other(first: StepResult, then: StepResult) -> StepResult:
 
 
 class Packing:
-    """Rows of one micro-batch in one task: judged, counted, and combined when they are taken out."""
+    """Rows of one micro-batch in one task: classified, counted, and combined when they are taken out."""
 
     def __init__(self, stage: StageOperator, moment: Moment, *, results: bool) -> None:
         self._stage = stage

@@ -1,8 +1,8 @@
 """Warnings of event times that look wrong: clocks that run ahead (SEMANTICS §4.4), other units, partitions that drift apart.
 
-The unit is judged by the largest event time of every batch, which the tasks note for the watermark. A number of seconds since
-1970 that is read as milliseconds lies in January or February 1970, so only times there count: of a date between September 2001
-and 2099 in the right unit. Small numbers, as tests have them, lie before.
+The unit is checked on the largest event time of every batch, which the tasks note for the watermark. A number of seconds
+since 1970 that is read as milliseconds lies in January or February 1970, so only times there count: of a date between
+September 2001 and 2099 in the right unit. Small numbers, as tests have them, lie before.
 
 Partitions with one watermark drift apart when their event times are read in another order than they were written live. A
 partition is named when rows of it are late that a watermark of its own would have taken, or when all that was read of it is

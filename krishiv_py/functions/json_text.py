@@ -148,7 +148,7 @@ def _at_path(text: str, path: tuple[str | int, ...]) -> str | None:
 
 
 def _followed(current: Any, path: tuple[str | int, ...]) -> Any:
-    """Return what lies behind the steps of a path; of fields of one name the first in which the rest of it lies."""
+    """Return what lies after the steps of a path; of fields of one name the first in which the rest of it lies."""
     if not path:
         return current
     step, rest = path[0], path[1:]

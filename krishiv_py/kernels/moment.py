@@ -56,7 +56,7 @@ class Moment:
 
     @property
     def late_moment(self) -> Moment:
-        """The moment by which rows are judged that are judged by the batch before."""
+        """The moment for rows that are classified by the batch before."""
         if self.before is None:
             return self
         return attrs.evolve(self, watermark_us=self.before[0], others=self.before[1:], before=None)

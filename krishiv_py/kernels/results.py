@@ -2,7 +2,7 @@
 
 Late rows that only the state can tell (SEMANTICS §4.2, rule "window"), in the late layout.
 
-The lines of a change log: what stood is withdrawn right before what takes its place (SEMANTICS §5.4).
+The lines of a change log: what was there is withdrawn right before what takes its place (SEMANTICS §5.4).
 
 From merged partials to result rows.
 

@@ -310,7 +310,7 @@ class Stage(Source):
     operation : Operation
         Windows with their aggregates, a join, deduplication.
     options : QueryOptions
-        How rows are judged and when results are given.
+        How rows are classified and when results are given.
     late : LateEventHandler
         Who takes its late rows.
     schema : pyarrow.Schema

@@ -211,11 +211,11 @@ class Operation:
     # ---- options
 
     def settled(self, explicit: ExplicitOptions) -> ExplicitOptions:
-        """Return the options `told` with the holes filled that it fills, or refuse what contradicts it."""
+        """Return the options that were given with the holes filled that it fills, or refuse what contradicts it."""
         return explicit
 
     def following(self, explicit: ExplicitOptions) -> Self:
-        """Return it with its own holes filled by the options `told`."""
+        """Return it with its own holes filled by the options that were given."""
         return self
 
     def check_options(self, options: QueryOptions) -> None:
@@ -227,7 +227,7 @@ class Operation:
 
     @property
     def sums(self) -> bool:
-        """Return whether rows need not be told apart once their windows overlap."""
+        """Return whether rows need not be distinguished once their windows overlap."""
         return False
 
     # ---- texts

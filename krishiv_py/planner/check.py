@@ -72,7 +72,7 @@ def pruned(prefix: tuple[Prefix, ...], wanted: set[str]) -> tuple[Prefix, ...]:
 
 
 def uncomputed(prefix: tuple[Prefix, ...], names: Iterable[str]) -> frozenset[str]:
-    """Columns behind the stateless steps that come from the source, or from a mapping function, as they are."""
+    """Columns after the stateless steps that come from the source, or from a mapping function, as they are."""
     before = {name: name for name in names}  # what each of them is called before the step
     for step in reversed(prefix):
         if isinstance(step, MapBatches):
@@ -212,7 +212,7 @@ def _check_clock(node: Stage) -> None:
     if not node.input.spec._by_clock and any(isinstance(step, Project) and uses_clock(step) for step in prefix_of(node.input)):
         raise PlanError(
             "rows without a window have no processing time",
-            got=".processing_time(), and no window behind it",
+            got=".processing_time(), and no window after it",
             then="the column would be null",
             hint='add a window, such as .tumbling_window("1 minute"), or leave .processing_time() out',
         )

@@ -208,7 +208,7 @@ def leading_stage(stages: Sequence[StagePlan]) -> int:
 
 @attrs.define(eq=False)
 class _Graph:
-    """Stages in an order in which each comes behind those whose results it reads; each once."""
+    """Stages in an order in which each comes after those whose results it reads; each once."""
 
     stages: list[StagePlan] = attrs.field(factory=list)
     numbers: dict[int, int] = attrs.field(factory=dict)

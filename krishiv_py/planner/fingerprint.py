@@ -79,7 +79,7 @@ def _firings(spec: OperatorSpec) -> dict[str, str]:
     plainly = spec.operation.fires_plainly(options)
     parts = {}
     if isinstance(early, CustomTrigger) and (spec.operation.fires_anyway or not plainly):
-        parts["trigger"] = early.noted()  # what it is told of windows is counted in state
+        parts["trigger"] = early.noted()  # what it reads of windows is counted in state
     if plainly:
         return parts
     parts["firings"] = f"{'totals' if spec.operation.sums else 'logged'}, {options.accumulation}"

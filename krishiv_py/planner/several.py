@@ -191,7 +191,7 @@ def _bare(stage: StagePlan, followed: bool) -> StagePlan:
 
 
 def _output(name: str, plan: PhysicalPlan, number: int) -> OutputPlan:
-    """An output: the results of stage `number` behind its own steps."""
+    """An output: the results of stage `number` after its own steps."""
     last = plan.stage
     if not last.spec.after or last.stateless:
         return OutputPlan(name, number, last.layout.result_schema)

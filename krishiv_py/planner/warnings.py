@@ -37,7 +37,7 @@ def warnings(spec: OperatorSpec) -> tuple[str, ...]:
     if options.future_reference == "watermark" and (refuses or not (from_stage or by_clock)):
         fate = "would be refused, for refused rows do not move the watermark" if refuses else "counts as future"
         texts.append(
-            f"future rows are judged by the watermark: after a lull longer than {show_us(options.future_us)}, and in a "
+            f"future rows are classified by the watermark: after a lull longer than {show_us(options.future_us)}, and in a "
             f'catch-up batch of more time, every row {fate}; use reference="clock"'
         )
     waits = options.emit_mode == "final" and spec.operation.submits is None

@@ -166,7 +166,7 @@ class _Wait:
 
     def said(self, name: str) -> str:
         """Return what it is waited for."""
-        state = "has not spoken" if self.at_us == UNSET else f"is at {show_instant(self.at_us)}"
+        state = "has sent nothing" if self.at_us == UNSET else f"is at {show_instant(self.at_us)}"
         return f"source {name!r} {state} and needs a row at {show_instant(self.needed_us + self.lag_us)} or later"
 
 

@@ -37,11 +37,11 @@ OF_LATE_ROWS: Final = "late_rows"
 METRICS: Final = "metrics"
 """The report of a bucket."""
 STAGE: Final = "@"
-"""Stands before the number of a stage that is not the last one."""
+"""Comes before the number of a stage that is not the last one."""
 TASK: Final = "#"
-"""Stands before the number of the task that reports, where it is not that of a bucket."""
+"""Comes before the number of the task that reports, where it is not that of a bucket."""
 TO: Final = ">"
-"""Stands before the number of the stage that a row is for; rows for the first one, and for the driver, have none."""
+"""Comes before the number of the stage that a row is for; rows for the first one, and for the driver, have none."""
 
 
 def kind_of(kind: str, stage: int, last: int) -> str:

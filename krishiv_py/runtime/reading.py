@@ -410,7 +410,7 @@ class ParquetReader(FileReader):
 
 
 def _look_at_texts(column: pa.Array) -> None:
-    """Arrow's reader lets bytes through that are no UTF-8. ASCII, the most common, is seen at a glance."""
+    """Arrow's reader lets bytes through that are not UTF-8. ASCII, the most common, is seen at a glance."""
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         data = column.buffers()[2]
         if data is None or np.frombuffer(data, np.uint8).max(initial=0) < 128:

@@ -1,8 +1,8 @@
 """The bounded adapter: a finite input as one Spark batch job over the same kernels.
 
 The micro-batches of a memory stream, and of files read with ``max_files_per_batch``, are known, and so is the watermark in
-force in each of them (moments.py): late rows are judged as in a streaming query. Any other finite source is one micro-batch, in
-which the watermark is still unset: nothing is late.
+force in each of them (moments.py): late rows are classified as in a streaming query. Any other finite source is one
+micro-batch, in which the watermark is still unset: nothing is late.
 """
 
 from __future__ import annotations

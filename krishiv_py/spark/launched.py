@@ -43,7 +43,7 @@ class Launched:
         try:
             self.await_termination()
         except (PySparkException, Py4JError, OSError):
-            return  # told to whoever waits for the query
+            return  # reported to whoever waits for the query
 
     def is_active(self) -> bool:
         """Return whether it runs."""
@@ -102,7 +102,7 @@ class Launched:
 def patiently(begin: Callable[[], StreamingQuery], name: str) -> StreamingQuery:
     """Begin a query over Spark Connect; again, where Spark gave up waiting for the server's process.
 
-    Spark has told that process nothing yet, and has not begun the query.
+    Spark has not started the query in that process yet.
 
     Raises
     ------

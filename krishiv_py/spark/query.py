@@ -35,7 +35,7 @@ from krishiv_py.spark.state_reader import count_keys, read_state
 from krishiv_py.spark.tasks.failures import cause, failure, is_gone
 
 _WAIT_S: Final = 2.0
-"""How long a stop may take before Spark is told again."""
+"""How long a stop may take before Spark is asked again."""
 _WAITS_IN_SILENCE: Final = 5
 _QUIET_S: Final = 120.0
 """How long a savepoint waits for a moment between two micro-batches."""
@@ -89,12 +89,12 @@ class StreamQuery(RunningQuery):
             try:
                 self._query.await_termination()
             except self._end_types:
-                return  # told to whoever waits for the query
+                return  # reported to whoever waits for the query
             if self._halt.stopping.is_set():
                 return
             try:
                 self._query = follow()
-            except (PySparkException, Py4JError, OSError) as problem:  # told to whoever waits: windows are still open
+            except (PySparkException, Py4JError, OSError) as problem:  # reported to whoever waits: windows are still open
                 self._failure = problem
                 return
 
@@ -222,7 +222,7 @@ class StreamQuery(RunningQuery):
         call.result()
 
     def _cancel_jobs(self) -> None:
-        """Break off a job that began after Spark was told to stop: while a query is planned Spark may not hear of it."""
+        """Break off a job that began after the stop: while Spark plans a query, it may not see the stop."""
         with suppress(PySparkException, Py4JError, OSError):
             self._spark.sparkContext.cancelJobGroup(str(self._query.query.runId))
 

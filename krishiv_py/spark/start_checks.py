@@ -80,7 +80,7 @@ def release_at_end(lease: Lease, query: StreamQuery) -> None:
     lease.on_lost = query._fail
 
     def wait() -> None:
-        with contextlib.suppress(KrishivError, Py4JError):  # what ended it is told to whoever asks the query
+        with contextlib.suppress(KrishivError, Py4JError):  # what ended it is reported to whoever asks the query
             query.await_termination()
         lease.release()
 

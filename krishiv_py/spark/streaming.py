@@ -403,7 +403,7 @@ def _following(given: DataFrame, processor: BucketProcessor) -> DataFrame:
 
 
 def operator(packed: DataFrame, processor: BucketProcessor) -> DataFrame:
-    """The first stage behind packed rows: the one operator that has Spark's watermark."""
+    """The first stage after packed rows: the one operator that has Spark's watermark."""
     # selecting the event-time attribute away keeps Spark from dropping late chunks before the operator sees them
     clocked = packed.withWatermark("wm", "0 seconds").select("bucket", "kind", "seq", "in_force", "blob")
     return with_state(clocked, carried(processor), OUT_TYPE, "EventTime")

@@ -111,7 +111,7 @@ def static(name: str, table: Any) -> Static:
     a_name(name)
     try:
         rows = as_table(table() if callable(table) and not hasattr(table, "toArrow") else table)
-    except RAISED as problem:  # a user's function: whatever it raises is told
+    except RAISED as problem:  # a user's function: whatever it raises is reported
         hint = "register a stream, a pyarrow.Table, a frame, a static Spark DataFrame, or a function that returns one of these"
         what = "not a stream or table that can be queried"
         raise PlanError(what, got=type(table).__name__, then=failure_text(problem), hint=hint) from problem

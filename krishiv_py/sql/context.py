@@ -113,7 +113,7 @@ class SqlContext:
         Raises
         ------
         PlanError
-            For text that is not SQL, unknown tables and columns, and what of SQL has no meaning over streams.
+            For text that is not SQL, unknown tables and columns, and what of SQL does not apply to streams.
         """
         try:
             statement = statement_of(text)
@@ -138,7 +138,7 @@ class SqlContext:
         Parameters
         ----------
         text : str
-            One statement, or several with ``;`` between, into sinks of :meth:`register_sink`; and SET, for the query behind it.
+            One statement, or several with ``;`` between, into sinks of :meth:`register_sink`; and SET, for the query after it.
 
         Returns
         -------

@@ -107,7 +107,7 @@ class Relation:
     window : WindowCall or None
         The windows whose bounds the columns with such a role are.
     partition : tuple of str or None
-        Columns a window function was told to divide rows by.
+        Columns by which a window function divides rows.
     ranking : Ranking or None
         Ranks that were asked for and are not bounded yet.
     """

@@ -274,7 +274,7 @@ class Hdfs(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no type
             hdfs_client(self.host).rename(hdfs_path(src), hdfs_path(dest), overwrite=True)
 
     def rename(self, src: str, dest: str) -> None:
-        """The same, but nothing is replaced: of two at once one is told FileExistsError."""
+        """The same, but nothing is replaced: of two at once one gets FileExistsError."""
         with as_os_errors():
             hdfs_client(self.host).rename(hdfs_path(src), hdfs_path(dest), overwrite=False)
 
@@ -378,7 +378,7 @@ class _Failed(io.RawIOBase):
 
 
 class _Read(_Failed):
-    """A file that is read, to the length it has: the last block of one that was closed just now may be told a moment later.
+    """A file that is read, to the length it has: the last block of one that was closed just now may be known a moment later.
 
     Until the datanodes have reported it hdfs-native has only what comes before it, and says that the file ends there.
     """

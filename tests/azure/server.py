@@ -44,7 +44,7 @@ class Account:
     containers: dict[str, dict[str, Blob]] = attrs.field(factory=dict)
     blocks: dict[tuple[str, str], dict[str, bytes]] = attrs.field(factory=dict)
     answer: int = 0
-    asked: list[str] = attrs.field(factory=list)
+    requests_seen: list[str] = attrs.field(factory=list)
     guard: threading.RLock = attrs.field(factory=threading.RLock)
     numbers: Any = attrs.field(factory=lambda: itertools.count(1))
 
@@ -71,7 +71,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def handle_request(self) -> None:
         """Answer one request."""
         body = self._body()
-        self.account.asked.append(f"{self.command} {self.path}")
+        self.account.requests_seen.append(f"{self.command} {self.path}")
         with self.account.guard:
             try:
                 if self.account.answer:

@@ -25,7 +25,7 @@ GOOD = {"a": 1, "n": {"q": "x"}}
 
 
 @pytest.mark.parametrize(
-    ("given", "type_", "found"),
+    ("given", "type_", "expected_values"),
     [
         ([2.0, None], pa.int64(), [2, None]),
         ([1], pa.float64(), [1.0]),
@@ -35,8 +35,8 @@ GOOD = {"a": 1, "n": {"q": "x"}}
         ([DAY], pa.timestamp("us"), [dt.datetime(2026, 1, 1)]),
     ],
 )
-def test_numbers_become_numbers_and_dates_times(given: list[Any], type_: pa.DataType, found: list[Any]) -> None:
-    assert fitted(pa.array(given), pa.field("x", type_), RETURNED, "lost").to_pylist() == found
+def test_numbers_become_numbers_and_dates_times(given: list[Any], type_: pa.DataType, expected_values: list[Any]) -> None:
+    assert fitted(pa.array(given), pa.field("x", type_), RETURNED, "lost").to_pylist() == expected_values
 
 
 @pytest.mark.parametrize(
@@ -197,5 +197,5 @@ def test_a_table_without_rows_is_looked_at_too() -> None:
         for table in (other.empty_table(), pa.Table.from_batches([], other)):
             with pytest.raises(MisfitError, match="'a'"):
                 fit_table(table, schema, LOOKUP)
-    further = pa.schema([("a", pa.int32()), ("z", pa.uuid())])
-    assert fit_table(pa.Table.from_batches([], further), schema, LOOKUP) == schema.empty_table()
+    schema_with_more = pa.schema([("a", pa.int32()), ("z", pa.uuid())])
+    assert fit_table(pa.Table.from_batches([], schema_with_more), schema, LOOKUP) == schema.empty_table()

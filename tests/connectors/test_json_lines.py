@@ -30,7 +30,7 @@ def lines(table: pa.Table) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("values", "type_", "told"),
+    ("values", "type_", "expected_values"),
     [
         ([0, 1, -1], pa.timestamp("us", "Asia/Tokyo"), ["1970-01-01T00:00:00.000000Z", "1970-01-01T00:00:00.000001Z"]),
         ([1], pa.timestamp("us"), ["1970-01-01T00:00:00.000001"]),
@@ -45,10 +45,10 @@ def lines(table: pa.Table) -> list[str]:
     ],
     ids=str,
 )
-def test_values(values: list[Any], type_: pa.DataType, told: list[Any]) -> None:
+def test_values(values: list[Any], type_: pa.DataType, expected_values: list[Any]) -> None:
     name = 'the "name", with\na line'
     actual = [json.loads(line)[name] for line in lines(pa.table({name: pa.array([*values, None], type_)}))]
-    assert actual[: len(told)] == told and actual[-1] is None and len(actual) == len(values) + 1
+    assert actual[: len(expected_values)] == expected_values and actual[-1] is None and len(actual) == len(values) + 1
 
 
 def test_numbers_keep_their_digits_and_doubles_are_seen_to_be_doubles() -> None:

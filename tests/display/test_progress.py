@@ -26,11 +26,11 @@ class Terminal(io.StringIO):
 class Work:
     """Counts how often it was looked at."""
 
-    looks = 0
+    reads = 0
 
     def look(self) -> WorkState:
-        self.looks += 1
-        return of_query("per minute", Progress(batch_id=self.looks, rows=100 * self.looks, late={"late": 3}))
+        self.reads += 1
+        return of_query("per minute", Progress(batch_id=self.reads, rows=100 * self.reads, late={"late": 3}))
 
 
 def last_line(stream: io.StringIO) -> str:
@@ -40,10 +40,10 @@ def last_line(stream: io.StringIO) -> str:
 def test_the_line_follows_the_work_and_ends_with_its_end() -> None:
     work, to = Work(), io.StringIO()
     with shown(work.look, True, to=to, every_s=0.01):
-        while work.looks < 4:
+        while work.reads < 4:
             time.sleep(0.01)
     line = last_line(to)
-    assert f"per minute, batch {work.looks}: {100 * work.looks} rows" in line
+    assert f"per minute, batch {work.reads}: {100 * work.reads} rows" in line
     assert "watermark unset, late 3" in line
     assert to.getvalue().endswith("\n")
 
@@ -53,7 +53,7 @@ def test_nobody_reads_unless_wanted() -> None:
     for show in (False, None):
         with shown(work.look, show, to=to, every_s=0.001):
             time.sleep(0.01)
-    assert (work.looks, to.getvalue()) == (0, "")
+    assert (work.reads, to.getvalue()) == (0, "")
 
 
 def test_a_terminal_shows_by_itself_where_it_is_left_open() -> None:

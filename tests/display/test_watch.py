@@ -23,7 +23,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def looks(*progress: Progress, last: str = "stopped", problem: str | None = None) -> Any:
+def watched(*progress: Progress, last: str = "stopped", problem: str | None = None) -> Any:
     left = [Seen("per minute", "running", one) for one in progress]
     left.append(Seen("per minute", last, progress[-1], problem))
     return lambda: left.pop(0)
@@ -32,7 +32,7 @@ def looks(*progress: Progress, last: str = "stopped", problem: str | None = None
 def test_elsewhere_each_batch_is_a_line() -> None:
     out = io.StringIO()
     one, two = Progress(batch_id=0, rows=5), Progress(batch_id=1, rows=9, late={"late": 2})
-    watch(looks(one, one, two), every_s=0, to=out)
+    watch(watched(one, one, two), every_s=0, to=out)
     assert [line.partition(":")[0] for line in out.getvalue().splitlines()] == [
         "per minute, batch 0",
         "per minute, batch 1",
@@ -45,7 +45,7 @@ def test_in_a_terminal_it_is_a_table() -> None:
     progress = Progress(
         batch_id=3, rows=1_234, late={"late": 7}, doubts=("seconds?",), backlog={"events": 5}, idle_sources=("a",)
     )
-    watch(looks(progress, last="failed", problem="it broke, password=hunter2"), every_s=0, to=out)
+    watch(watched(progress, last="failed", problem="it broke, password=hunter2"), every_s=0, to=out)
     assert all(
         text in out.getvalue() for text in ("per minute", "1,234", "7 late", "seconds?", "5 of events", "idle: a", "it broke")
     )
@@ -59,7 +59,7 @@ def test_in_a_notebook_one_output_is_drawn_again(monkeypatch: pytest.MonkeyPatch
         get_ipython=lambda: SimpleNamespace(kernel=object()), display=SimpleNamespace(display=lambda *_, **__: output)
     )
     monkeypatch.setitem(sys.modules, "IPython", ipython)
-    watch(looks(Progress(batch_id=0), Progress(batch_id=1)), every_s=0)
+    watch(watched(Progress(batch_id=0), Progress(batch_id=1)), every_s=0)
     assert len(drawn) == 3 and all("per minute" in data["text/html"] for data in drawn)
 
 
@@ -136,4 +136,4 @@ def test_watching_notes_times_and_ends_with_it(capsys: pytest.CaptureFixture[str
 def test_a_terminal_without_rich_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"progress"):
-        watch(looks(Progress()), every_s=0, to=Terminal())
+        watch(watched(Progress()), every_s=0, to=Terminal())

@@ -251,8 +251,12 @@ def test_a_mapping_function_between_stages_sees_what_is_shown() -> None:
 def test_what_cannot_be_followed_says_so() -> None:
     keyed = stream_of(DDL).watermark("at", 0).key_by("user")
     counted = keyed.count_window(2).agg(count())
-    further = (lambda: counted.key_by("user"), lambda: counted.tumbling_window(5), lambda: counted.watermark("window_time", 0))
-    for call in further:
+    next_steps = (
+        lambda: counted.key_by("user"),
+        lambda: counted.tumbling_window(5),
+        lambda: counted.watermark("window_time", 0),
+    )
+    for call in next_steps:
         with pytest.raises(PlanError, match="without event time"):
             call()
     for mode in ("updates", "retractions"):

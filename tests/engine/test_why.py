@@ -43,17 +43,17 @@ def stream(lag: int, lateness: int, rule: Any) -> Any:
 @pytest.mark.parametrize("kind", list(WINDOWS))
 @given(
     sent=st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 80)), max_size=12),
-    asked=st.tuples(st.sampled_from("ab"), st.integers(0, 80)),
+    question=st.tuples(st.sampled_from("ab"), st.integers(0, 80)),
     lag=st.integers(0, 8),
     lateness=st.sampled_from([0, 6]),
 )
 def test_a_row_goes_where_it_says(
-    kind: str, rule: str, sent: list[tuple[str, int]], asked: tuple[str, int], lag: int, lateness: int
+    kind: str, rule: str, sent: list[tuple[str, int]], question: tuple[str, int], lag: int, lateness: int
 ) -> None:
     driver = Driver(WINDOWS[kind](stream(lag, lateness, rule)).agg(count()))
     for user, moment in sent:
         driver.send([{"user": user, "at": moment}])
-    key, moment = asked
+    key, moment = question
     text = driver.why(key, moment)
     fate, windows = text.splitlines()[1], text.splitlines()[2:]
     opened = {(w["window_start"], w["window_end"]) for w in driver.state().to_pylist() if w["user"] == key}

@@ -84,8 +84,8 @@ def test_withdrawn_results_carry_it() -> None:
 
 
 def test_a_later_stage_can_aggregate_it() -> None:
-    further = per_user().select("user", "window_time", "count").tumbling_window(80).agg(max("window_time"))
-    assert collect([further], ROWS)[0]["max_window_time"].to_pylist() == [79]
+    later_stage = per_user().select("user", "window_time", "count").tumbling_window(80).agg(max("window_time"))
+    assert collect([later_stage], ROWS)[0]["max_window_time"].to_pylist() == [79]
 
 
 @pytest.mark.parametrize(

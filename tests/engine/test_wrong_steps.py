@@ -40,7 +40,7 @@ def test_a_step_of_any_stage_exists_on_each_other_or_says_what_to_write(stage: s
 
 
 @pytest.mark.parametrize(
-    ("stage", "step", "told"),
+    ("stage", "step", "message"),
     [
         ("timed", "lookup_join", r"call \.lookup_join\(\.\.\.\) before \.watermark"),
         ("keyed rows", "lookup_join", r"before \.key_by"),
@@ -52,8 +52,8 @@ def test_a_step_of_any_stage_exists_on_each_other_or_says_what_to_write(stage: s
         ("aggregated", "top_rows", r"instead of \.agg"),
     ],
 )
-def test_a_step_in_the_wrong_place_says_where_it_belongs(stage: str, step: str, told: str) -> None:
-    with pytest.raises(OrderError, match=f"Hint: .*{told}"):
+def test_a_step_in_the_wrong_place_says_where_it_belongs(stage: str, step: str, message: str) -> None:
+    with pytest.raises(OrderError, match=f"Hint: .*{message}"):
         getattr(STAGES[stage], step)()
 
 
@@ -78,7 +78,7 @@ CALLS: list[tuple[type[KrishivError], str, Callable[[], object]]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "told", "call"), CALLS, ids=[c[1][:30] for c in CALLS])
-def test_the_error_says_what_to_write(kind: type[KrishivError], told: str, call: Callable[[], object]) -> None:
-    with pytest.raises(kind, match=f"(?s){told}"):
+@pytest.mark.parametrize(("kind", "message", "call"), CALLS, ids=[c[1][:30] for c in CALLS])
+def test_the_error_says_what_to_write(kind: type[KrishivError], message: str, call: Callable[[], object]) -> None:
+    with pytest.raises(kind, match=f"(?s){message}"):
         call()

@@ -120,7 +120,7 @@ def plans(make: Callable[[], Any]) -> dict[str, Any]:
     return actual
 
 
-def told(name: str, answer: Any) -> None:
+def report(name: str, answer: Any) -> None:
     """A line for each answer; results in an order of their own."""
     rows = sorted(map(repr, answer.to_pylist())) if isinstance(answer, pa.Table) else answer
     print(f"{name}: {rows}")
@@ -130,7 +130,7 @@ def on_driver() -> None:
     """All plans, and what people read."""
     for name, plan in plans(lambda: stream_of(DDL)).items():
         driver = Driver(plan)
-        told(name, pa.concat_tables([driver.send(ROWS).results, driver.close().results]))
+        report(name, pa.concat_tables([driver.send(ROWS).results, driver.close().results]))
     aside = kv.SideOutputLateEventHandler(kv.ConsoleSink())
     plan = stream_of(DDL).filter(col("at") > dt.datetime(1990, 1, 1)).watermark("at", 0).with_late_event_handler(aside)
     days = plan.window(calendar_window("day", "Asia/Kolkata")).agg(count())
@@ -140,7 +140,7 @@ def on_driver() -> None:
         driver.advance_watermark(dt.datetime(2025, 1, 1))
         late = driver.send(ROWS[:1]).late
     shown = days._repr_html_()
-    told("shown", [driver.watermark, str(driver.progress), printed.getvalue(), days.explain(), shown, str(late)])
+    report("shown", [driver.watermark, str(driver.progress), printed.getvalue(), days.explain(), shown, str(late)])
 
 
 def on_spark() -> None:
@@ -155,24 +155,24 @@ def on_spark() -> None:
 
         streaming = ("expressions", "days of America/New_York by at", "tumbling by n", "lookup")
         for name, plan in plans(sent).items():
-            told(name, plan.collect())
+            report(name, plan.collect())
             if name in streaming:
                 query = plan.start(MemorySink(), batches=Batches.available_now())
                 query.await_termination()
-                told(name, query.results())
+                report(name, query.results())
         session.register("ev", sent().watermark("at", 0))
         by_text = session.sql(SQL)
         assert by_text is not None
-        told("sql", by_text.collect())
+        report("sql", by_text.collect())
         plans(sent)["tumbling by at"].start(kv.JsonSink(folder), batches=Batches.available_now()).await_termination()
-        told("json", sorted(line for path in Path(folder).glob("*.json") for line in path.read_text().splitlines()))
+        report("json", sorted(line for path in Path(folder).glob("*.json") for line in path.read_text().splitlines()))
         back = session.read_json(folder, schema="count bigint, least timestamp_ntz, day date, first_at timestamp")
-        told("read", back.watermark("least", 0).lookback_window(0, with_row=True).agg(count().alias("_")).collect())
+        report("read", back.watermark("least", 0).lookback_window(0, with_row=True).agg(count().alias("_")).collect())
         days = back.watermark("first_at", 0).window(calendar_window("day", "America/New_York")).agg(kv.max("least"), count())
         texts = [f"cast({name} as string)" for name in ("window_start", "window_end", "max_least")]
-        told("frame", sorted(map(str, days.to_dataframe().selectExpr(*texts).collect())))
+        report("frame", sorted(map(str, days.to_dataframe().selectExpr(*texts).collect())))
         made = session.spark.sql("SELECT timestamp'2024-03-10 02:30:00' AS at, timestamp_ntz'2024-03-10 02:30:00' AS n")
-        told("made", session.from_dataframe(made).watermark("at", 0).tumbling_window("1 day").agg(kv.max("n")).collect())
+        report("made", session.from_dataframe(made).watermark("at", 0).tumbling_window("1 day").agg(kv.max("n")).collect())
 
 
 if __name__ == "__main__":

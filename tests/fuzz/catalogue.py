@@ -429,7 +429,7 @@ def _stages() -> Iterator[Call]:
 
 
 class Kept(compat.PaneHandler):
-    """Keeps what it is told."""
+    """Keeps what it is given."""
 
 
 def larger(one: Any, other: Any) -> Any:
@@ -443,7 +443,7 @@ def bounded_sessions() -> Driver:
 
 
 def _results() -> Iterator[Call]:
-    """Steps and a stage behind results."""
+    """Steps and a stage after results."""
     yield Call("ResultStream.select", lambda: aggregated().select, {"columns": "user"})
     yield Call("ResultStream.filter", lambda: aggregated().filter, {"condition": "count > 1"})
     yield Call("ResultStream.with_column", lambda: aggregated().with_column, {"name": "x", "value": "count + 1"})

@@ -53,7 +53,7 @@ def lines_of(draw: Choose, count: int) -> list[bytes]:
     return out
 
 
-def judged(line: bytes) -> tuple[str, int | None] | None:
+def expected_fate(line: bytes) -> tuple[str, int | None] | None:
     """What surely holds of a line: ``row`` with its id, ``malformed``, or None where that hangs on Spark's rules of numbers."""
     fields = line.split(b",")
     if len(fields) != 4:
@@ -108,7 +108,7 @@ def test_every_line_is_a_row_or_malformed(session: Session, tmp_path: Path, seed
     rows += [-1 if r["id"] is None else r["id"] for r in run.late.to_pylist() if r["reason"] != "malformed"]
     everything = [line for lines in written.values() for line in lines]
     assert len(rows) + len(malformed) == len(everything)
-    verdicts = [judged(line) for line in everything]
+    verdicts = [expected_fate(line) for line in everything]
     sure = sorted(-1 if v[1] is None else v[1] for v in verdicts if v is not None and v[0] == "row")
     left = sorted(rows)
     for n in sure:

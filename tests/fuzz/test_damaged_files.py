@@ -70,7 +70,7 @@ Row = dict[str, Any]
 
 
 def rows_of(draw: Choose, count: int) -> list[Row]:
-    """Rows that can be told apart, some out of order and some with nulls."""
+    """Rows that can be distinguished, some out of order and some with nulls."""
     return [
         {
             "id": n,
@@ -135,7 +135,7 @@ class Number(str):
     """A number as written."""
 
 
-def judged(line: bytes) -> list[Row] | None:
+def expected_fate(line: bytes) -> list[Row] | None:
     """The rows of a line by Python's own reader; None where a line is none."""
     try:
         actual = json.loads(line.decode(), object_pairs_hook=list, parse_int=Number, parse_float=Number, parse_constant=Number)
@@ -201,7 +201,7 @@ def test_lines_are_rows_or_malformed_whatever_is_next_to_them(seed: int) -> None
     draw = random.Random(seed)
     whole = [json.dumps(row, ensure_ascii=draw.random() < 0.5).encode() + b"\n" for row in rows_of(draw, 12)]
     data = damaged(draw, b"".join(whole), spare=len(whole[0]))  # the first line says how names are spelt
-    lines = [(n, line, judged(line)) for n, line in enumerate(data.splitlines(), 1) if line.strip()]
+    lines = [(n, line, expected_fate(line)) for n, line in enumerate(data.splitlines(), 1) if line.strip()]
     wanted = [row for _, _, rows in lines for row in rows or ()]
     bad = [(n, line.decode("utf-8", "backslashreplace")) for n, line, rows in lines if rows is None]
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(jsonlines, "BLOCK_BYTES", draw.choice([60, 300, 1 << 20])):

@@ -70,7 +70,7 @@ class Google:
         return {"fs.gs.storage.root.url": self.endpoint, "fs.gs.auth.type": "UNAUTHENTICATED", "fs.gs.project.id": "tests"}
 
     @property
-    def told(self) -> tuple[str, ...]:
+    def arguments(self) -> tuple[str, ...]:
         """For a job, that makes another of these of it."""
         return (self.scheme, str(self.port), "-", "-")
 

@@ -101,7 +101,7 @@ def test_folders_ask_for_no_right_to_the_bucket_and_make_none(recorder: Recorder
     store.make_folder(root)
     store.make_folder("bucket")
     assert store.entries(root) == []
-    requested = [path for path, _ in recorder.asked]
+    requested = [path for path, _ in recorder.requests_seen]
     assert requested.count("/upload/storage/v1/b/bucket/o") == 1 and "/storage/v1/b" not in requested
 
 
@@ -133,11 +133,11 @@ def test_a_store_that_says_nothing_is_reported_in_seconds(used: Google) -> None:
 
 @attrs.define
 class Recorder:
-    """A store that notes who asks, and answers as it was told."""
+    """A store that notes who asks, and answers as it was set to."""
 
     endpoint: str
     answers: int = 200
-    asked: list[tuple[str, str]] = attrs.field(factory=list)
+    requests_seen: list[tuple[str, str]] = attrs.field(factory=list)
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ def recorder(used: Google) -> Iterator[Recorder]:
         def answer(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
             token = self.path == "/token"
-            actual.asked.append((self.path.partition("?")[0], self.headers.get("Authorization") or ""))
+            actual.requests_seen.append((self.path.partition("?")[0], self.headers.get("Authorization") or ""))
             said = {"access_token": "given", "expires_in": 3_600, "token_type": "Bearer"} if token else {"items": []}
             body = json.dumps(said).encode()
             bucket = self.path.partition("?")[0] == "/storage/v1/b/bucket"  # Google's client looks at it by the way
@@ -192,11 +192,11 @@ def test_a_key_file_signs_the_requests_of_arrow_and_of_google(recorder: Recorder
     settings.use({name.removeprefix("spark.hadoop."): value for name, value in spark_settings(options)})
     system, root = file_system("gs://bucket/x")
     assert system.get_file_info(pafs.FileSelector(root, allow_not_found=True)) == []
-    [(path, signed)] = recorder.asked
+    [(path, signed)] = recorder.requests_seen
     assert path == "/storage/v1/b/bucket/o" and signed.startswith("Bearer ey")
-    recorder.asked.clear()
+    recorder.requests_seen.clear()
     check_google("gs://bucket/x")
-    assert ("/storage/v1/b/bucket/o", "Bearer given") in recorder.asked
+    assert ("/storage/v1/b/bucket/o", "Bearer given") in recorder.requests_seen
     assert os.environ.get("GOOGLE_APPLICATION_CREDENTIALS") == before
 
 

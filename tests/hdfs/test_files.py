@@ -209,7 +209,7 @@ class TestHdfs:
                 return len(self.getvalue())
 
             def seek(self, offset: int, whence: int = 0) -> int:
-                """It cannot go beyond what is told."""
+                """It cannot go beyond what is announced."""
                 assert whence == io.SEEK_SET and offset <= len(self)
                 return super().seek(offset)
 

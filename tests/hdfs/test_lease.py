@@ -1,4 +1,4 @@
-"""The right to a checkpoint in HDFS: of many that ask at once one gets it, and who lost it is told."""
+"""The right to a checkpoint in HDFS: of many that ask at once one gets it, and who lost it is reported."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def in_folder(checkpoint: str) -> list[str]:
 
 
 def all_at_once(checkpoint: str, number: int) -> tuple[list[Lease], list[str]]:
-    """Leases, and what those were told that got none."""
+    """Leases, and the errors of those that got none."""
     got: list[Lease] = []
     refused: list[str] = []
     ready = threading.Barrier(number)

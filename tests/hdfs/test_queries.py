@@ -26,7 +26,7 @@ from tests.crash import killing
 from tests.crash.job import SCHEMA, plan
 from tests.crash.killing import counted, write_input
 from tests.hdfs.server import Server, closed_port
-from tests.spark.conftest import DDL, found, per_second, row
+from tests.spark.conftest import DDL, per_second, row, sorted_rows
 
 
 def dataset(folder: str, kind: str = "parquet") -> pa.Table:
@@ -67,10 +67,10 @@ def test_a_memory_stream_over_restarts(session: Session, hdfs: Server) -> None:
             store, commits = store_at(f"{work}/check point/commits")
             last = max(int(name) for name in files_in(f"{work}/check point/commits") if name.isdigit())
             store.delete(f"{commits}/{last}")
-        expected += found(given.results)
+        expected += sorted_rows(given.results)
         refused += given.late["at"].to_pylist()
-    expected += found(driver.close().results)
-    assert found(dataset(f"{work}/out 1%")) == sorted(expected, key=repr)
+    expected += sorted_rows(driver.close().results)
+    assert sorted_rows(dataset(f"{work}/out 1%")) == sorted(expected, key=repr)
     assert sorted(dataset(f"{work}/late")["at"].to_pylist()) == sorted(refused) != []
     left = files_in(work)
     assert not [path for path in left if "staging" in path or "lease.json" in path or path.endswith((".tmp", ".new", ".old"))]

@@ -1,4 +1,4 @@
-"""How HDFS is reached: settings of Hadoop's, in this process and in others; what is wrong is told before a query begins."""
+"""How HDFS is reached: settings of Hadoop's, in this process and in others; what is wrong is reported before a query begins."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def service(hdfs: Server) -> dict[str, str]:
 
 
 def refused(*paths: str, written: bool = False) -> str:
-    """What is told of paths, in less than the time a client of Hadoop's tries for."""
+    """What is said of paths, in less than the time a client of Hadoop's tries for."""
     began = time.monotonic()
     with pytest.raises(EnvironmentSetupError) as problem:
         check_reachable(paths, written=written)

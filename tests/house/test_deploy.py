@@ -22,9 +22,9 @@ MANIFEST = Path(__file__).parents[2] / "deploy" / "kubernetes.yaml"
 OBJECTS = list(yaml.safe_load_all(MANIFEST.read_text()))
 
 
-@pytest.mark.parametrize("found", OBJECTS, ids=lambda found: str(found["kind"]))
-def test_an_object_of_the_manifest_follows_the_schema(found: dict[str, object]) -> None:
-    kubernetes_validate.validate(found, "1.32", strict=True)
+@pytest.mark.parametrize("manifest", OBJECTS, ids=lambda manifest: str(manifest["kind"]))
+def test_an_object_of_the_manifest_follows_the_schema(manifest: dict[str, object]) -> None:
+    kubernetes_validate.validate(manifest, "1.32", strict=True)
 
 
 def test_a_word_the_schema_does_not_know_is_refused() -> None:

@@ -37,39 +37,22 @@ ALLOWED = (
 """What is plain English all the same."""
 
 MOST: dict[str, int] = {
-    "name: anew": 5,
-    "name: asked": 35,
-    "name: asks": 8,
-    "name: at": 431,
-    "name: beats": 5,
+    "name: at": 357,
     "name: behind": 36,
-    "name: bench": 2,
-    "name: beside": 46,
-    "name: book": 13,
-    "name: found": 196,
-    "name: further": 19,
-    "name: judged": 19,
-    "name: looks": 15,
-    "name: lost": 11,
-    "name: spoken": 5,
-    "name: stands": 9,
-    "name: told": 127,
+    "name: beside": 9,
+    "name: found": 24,
+    "name: further": 1,
+    "name: told": 19,
     "text: anew": 2,
-    "text: are no": 3,
-    "text: asked": 109,
-    "text: beside": 1,
-    "text: further": 26,
-    "text: has no meaning": 4,
-    "text: has not": 21,
-    "text: have no meaning": 1,
-    "text: have not": 2,
-    "text: is no": 5,
-    "text: judged": 42,
-    "text: nothing was told": 1,
-    "text: spoken": 12,
-    "text: stands": 23,
-    "text: stood": 22,
-    "text: told": 147,
+    "text: asked": 111,
+    "text: further": 22,
+    "text: has not": 4,
+    "text: is no": 2,
+    "text: judged": 4,
+    "text: spoken": 1,
+    "text: stands": 7,
+    "text: stood": 2,
+    "text: told": 17,
     "text: untold": 2,
 }
 """How often each is there today: these figures only go down. A new name or sentence takes a word of docs/glossary.md."""
@@ -78,6 +61,8 @@ MOST: dict[str, int] = {
 def names(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         match node:
+            case ast.Attribute(attr="at", value=ast.Attribute(value=ast.Name(id="np"))):
+                pass  # numpy's own name
             case ast.Name(id=name) | ast.arg(arg=name) | ast.Attribute(attr=name) | ast.keyword(arg=str(name)):
                 yield name
             case (

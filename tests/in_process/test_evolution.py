@@ -166,11 +166,11 @@ def test_emission_becomes_another(kind: str, was: str, now: str, tmp_path: Path)
     sent = batches(3)
     before, _, actual, _ = _through(totals(was), totals(now), tmp_path, sent, 3)
     expected, _ = run(Driver(totals("final")), sent, end=True)
-    stands: dict[tuple[Any, ...], Any] = {}
+    in_force: dict[tuple[Any, ...], Any] = {}
     for row in before + actual:
         if row.get("op", "+I") in ("+I", "+U"):
-            stands[row["user"], row["window_start"]] = row["total"]
-    assert stands == {(row["user"], row["window_start"]): row["total"] for row in expected}
+            in_force[row["user"], row["window_start"]] = row["total"]
+    assert in_force == {(row["user"], row["window_start"]): row["total"] for row in expected}
     if now == "final":
         assert len(actual) == len({(row["user"], row["window_start"]) for row in actual})
 

@@ -177,14 +177,14 @@ def test_emission_becomes_another(kind: str, seed: int, was: Any, now: Any, tmp_
     first = Driver(totals(was))
     before, _ = run(first, sent[:4])
     after, _ = run(Driver(totals(now), savepoint=first.savepoint(str(tmp_path / "one"))), sent[4:], end=True)
-    stands: dict[tuple[Any, ...], Any] = {}
+    in_force: dict[tuple[Any, ...], Any] = {}
     for row in before + after:
         key = row["user"], row["window_end"] if kind != "session" else row["window_start"]
         if row.get("op", "+I") in ("+I", "+U"):
-            stands[key] = row["total"]
+            in_force[key] = row["total"]
     expected, _ = run(Driver(totals("final")), sent, end=True)
     wanted = {(r["user"], r["window_end"] if kind != "session" else r["window_start"]): r["total"] for r in expected}
-    assert {key: total for key, total in stands.items() if key in wanted} == wanted
+    assert {key: total for key, total in in_force.items() if key in wanted} == wanted
     if now == "final" and kind != "lookback":
         assert len(after) == len({(row["user"], row["window_start"], row["window_end"]) for row in after})
 

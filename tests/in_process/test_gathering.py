@@ -55,7 +55,7 @@ SENDS = st.lists(
 )
 
 
-def judged(counters: dict[str, int]) -> dict[str, int]:
+def row_counts(counters: dict[str, int]) -> dict[str, int]:
     """Return counters without those of the lateness of rows that are on time."""
     return {name: n for name, n in counters.items() if not name.startswith(BEHIND)}
 
@@ -83,7 +83,7 @@ def test_sends_in_one_batch_give_what_a_batch_for_each_gives(name: str, sends: l
         assert plain(query.results().to_pylist()) == plain([r for step in one_by_one for r in step.results.to_pylist()])
         assert query.progress.late == driver.progress.late
         # how far a row was behind goes by the watermark of its batch, so by batches
-        assert judged(query.progress.counters) == judged(driver.progress.counters)
+        assert row_counts(query.progress.counters) == row_counts(driver.progress.counters)
         query.stop()
 
 

@@ -64,8 +64,8 @@ def test_another_memory_stream_is_read_from_its_first_send(tmp_path: Path) -> No
     assert seen == [15, 30, 55]
 
 
-@pytest.mark.parametrize("lost", ["state", "newest two", "newest", "offsets"])
-def test_lost_files_are_an_error_and_outputs_stay(session: Session, tmp_path: Path, lost: str) -> None:
+@pytest.mark.parametrize("removed", ["state", "newest two", "newest", "offsets"])
+def test_lost_files_are_an_error_and_outputs_stay(session: Session, tmp_path: Path, removed: str) -> None:
     stream, sender = session.memory_stream(SCHEMA)
     checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
     query = per_minute(stream).start(ParquetSink(str(out)), checkpoint=str(checkpoint))
@@ -74,12 +74,12 @@ def test_lost_files_are_an_error_and_outputs_stay(session: Session, tmp_path: Pa
         query.process_all_available()
     query.stop()
     files = sorted((checkpoint / "krishiv" / "state").glob("*.state"))
-    if lost == "state":
+    if removed == "state":
         shutil.rmtree(checkpoint / "krishiv" / "state")
-    elif lost == "offsets":
+    elif removed == "offsets":
         shutil.rmtree(checkpoint / "offsets")
     else:
-        for path in files[-2:] if lost == "newest two" else files[-1:]:
+        for path in files[-2:] if removed == "newest two" else files[-1:]:
             path.unlink()
     before = in_order(pq.read_table(out))
     with pytest.raises(CheckpointError, match="missing"):
@@ -226,7 +226,7 @@ def test_all_is_processed_of_sources_that_are_held_back(session: Session) -> Non
     query.stop()
 
 
-class Asks(LateEventHandler):
+class AskingHandler(LateEventHandler):
     """Asks the query that calls it."""
 
     wants = "rows"
@@ -247,14 +247,14 @@ class Asks(LateEventHandler):
 
 def test_a_handler_may_ask_its_query_and_cannot_wait_for_it(session: Session) -> None:
     stream, sender = session.memory_stream(SCHEMA)
-    asks = Asks()
-    query = per_minute(stream).with_late_event_handler(asks).start(MemorySink())
-    asks.query = query
+    handler = AskingHandler()
+    query = per_minute(stream).with_late_event_handler(handler).start(MemorySink())
+    handler.query = query
     sender.send(rows(2, 600))
     sender.send(rows(1))
     query.process_all_available()
-    assert asks.seen[0] == 2
-    assert all("cannot wait for itself" in text for text in asks.seen[1:]) and len(asks.seen) == 3
+    assert handler.seen[0] == 2
+    assert all("cannot wait for itself" in text for text in handler.seen[1:]) and len(handler.seen) == 3
     query.stop()
 
 

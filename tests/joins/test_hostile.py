@@ -155,15 +155,15 @@ def test_pairs_of_a_limited_key_do_not_depend_on_batches(how: Any, seed: int) ->
     for most in (1, 3, 40):
         driver, moment, to, rows = Driver(joined), 0, 0, []
         while moment < 40 or to < 40:
-            more, further = draw.randint(0, most), draw.randint(1, most)
+            more, much_more = draw.randint(0, most), draw.randint(1, most)
             sent = driver.send(
                 {
                     "left": [{"key": key, "at": time} for key, time in ones[moment : moment + more]],
-                    "right": [{"key": key, "seen": time} for key, time in others[to : to + further]],
+                    "right": [{"key": key, "seen": time} for key, time in others[to : to + much_more]],
                 }
             )
             rows += given(sent)
-            moment, to = moment + more, to + further
+            moment, to = moment + more, to + much_more
         rows += given(driver.close())
         actual.append((sorted(map(repr, rows)), driver.counters["limited"], driver.counters["unmatched"]))
     assert actual[0] == actual[1] == actual[2]
@@ -296,9 +296,9 @@ WRONG: list[tuple[type[Exception], str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "told", "call"), WRONG, ids=[w[1] for w in WRONG])
-def test_what_is_wrong_is_refused_at_the_call_with_a_hint(kind: type[Exception], told: str, call: Any) -> None:
-    with pytest.raises(kind, match=f"(?s){told}.*") as caught:
+@pytest.mark.parametrize(("kind", "message", "call"), WRONG, ids=[w[1] for w in WRONG])
+def test_what_is_wrong_is_refused_at_the_call_with_a_hint(kind: type[Exception], message: str, call: Any) -> None:
+    with pytest.raises(kind, match=f"(?s){message}.*") as caught:
         call()
     assert "Hint: " in str(caught.value)
 

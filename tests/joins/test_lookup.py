@@ -321,9 +321,9 @@ WRONG: list[tuple[type[Exception], str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "told", "call"), WRONG, ids=[w[1] for w in WRONG])
-def test_what_is_wrong_is_refused_at_the_call(kind: type[Exception], told: str, call: dict[str, Any]) -> None:
-    with pytest.raises(kind, match=f"(?s){told}.*Hint: "):
+@pytest.mark.parametrize(("kind", "message", "call"), WRONG, ids=[w[1] for w in WRONG])
+def test_what_is_wrong_is_refused_at_the_call(kind: type[Exception], message: str, call: dict[str, Any]) -> None:
+    with pytest.raises(kind, match=f"(?s){message}.*Hint: "):
         stream_of("key string, at bigint").lookup_join(**call)
 
 

@@ -47,7 +47,7 @@ def sent(*times: int) -> list[dict[str, Any]]:
     return [{"item": "a", "at": t} for t in times]
 
 
-def found(query: Any) -> list[tuple[int, int]]:
+def joined_rows(query: Any) -> list[tuple[int, int]]:
     """Times and prices."""
     return [(r["at"], r["price"]) for r in query.results().to_pylist()]
 
@@ -64,7 +64,7 @@ def test_a_batch_sees_one_version_and_progress_names_it(session: kv.Session, tmp
             query.process_all_available()
             given = query.progress.tables["prices"]
             versions.append((given.version, given.rows))
-        assert found(query) == [(1, 0), (100, 1), (1, 10), (100, 11), (1, 10), (100, 11), (1, 20), (100, 21)]
+        assert joined_rows(query) == [(1, 0), (100, 1), (1, 10), (100, 11), (1, 10), (100, 11), (1, 20), (100, 21)]
         assert versions == [(1, 2), (2, 2), (2, 2), (3, 2)]
         assert "table prices: version 3" in repr(query)
     finally:
@@ -234,7 +234,7 @@ def test_a_table_that_cannot_be_loaded_stops_the_query_and_is_loaded_later(sessi
     query = plan.start(kv.MemorySink(), checkpoint=checkpoint)
     try:
         query.process_all_available()
-        assert found(query) == [(1, 4)]
+        assert joined_rows(query) == [(1, 4)]
     finally:
         query.stop()
 

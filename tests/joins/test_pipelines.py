@@ -148,8 +148,8 @@ class Drawing:
         on_arrival = common["by_key"] and pick.random() < 0.5
         emit = "arrival" if on_arrival else "watermark"
         stream = keyed.lookback_window(size, two_sided=two, exclude_self=without, emit=emit)
-        looks = ref.LookBack(**common, size=size, two_sided=two, without_itself=without, on_arrival=on_arrival)
-        return stream, looks
+        look_back = ref.LookBack(**common, size=size, two_sided=two, without_itself=without, on_arrival=on_arrival)
+        return stream, look_back
 
     def _join(self, left: Made, right: Made) -> Made:
         pick = self.random

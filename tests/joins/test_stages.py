@@ -26,7 +26,7 @@ class SidePlan:
     kind: Kind
     lag: int
     lateness: int
-    further: int
+    more_lag: int
 
     def reference(self) -> ref.Side:
         if self.kind == "plain":
@@ -39,10 +39,10 @@ class SidePlan:
             return timed
         if self.kind == "once":
             passed = timed.drop_duplicates(key, within=6).allowed_lateness(self.lateness)
-            return passed.watermark(time, self.further)
+            return passed.watermark(time, self.more_lag)
         windows = timed.key_by(key).allowed_lateness(self.lateness).tumbling_window(5).agg(count().alias(f"{time}_n"))
         named = windows.select(key, f"{time}_n", **{f"{time}_end": "window_end"})
-        return named.watermark("window_time", self.further)
+        return named.watermark("window_time", self.more_lag)
 
 
 @attrs.frozen
@@ -67,7 +67,7 @@ class Plan:
         return joined
 
     def reference(self) -> ref.Join:
-        lags = tuple(0 if side.kind == "plain" else side.further for side in self.sides)
+        lags = tuple(0 if side.kind == "plain" else side.more_lag for side in self.sides)
         one, other = (side.reference() for side in self.sides)
         return ref.Join(one, other, self.lower, self.upper, self.how, self.lateness, self.idle_batches, (lags[0], lags[1]))
 

@@ -53,7 +53,7 @@ def outputs(left: Any, right: Any) -> list[kv.Output]:
     ]
 
 
-def beside_results(left: Any, right: Any) -> list[kv.Output]:
+def next_to_results(left: Any, right: Any) -> list[kv.Output]:
     """Rows in windows with results, late by the window; windows behind look-back windows that reach beyond their rows."""
     shown, clicked = left.watermark("at", "1 s"), right.watermark("clicked", "2 s")
     once = shown.drop_duplicates("id", within="5 s")
@@ -80,14 +80,14 @@ def lines(table: Any) -> list[str]:
 def test_reads_and_stages_in_common_are_made_once() -> None:
     driver = Driver(outputs(stream_of(SHOWN), stream_of(CLICKED)))
     assert [read.name for read in driver._plan.reads] == ["left", "right"]
-    assert len(driver.source_watermarks_us) == 3, "the rows next to counts are judged by the clock of their join"
+    assert len(driver.source_watermarks_us) == 3, "the rows next to counts are classified by the clock of their join"
     kinds = [stage.spec.operation.kind for stage in driver._plan.stages]
     assert sorted(kinds) == sorted(["deduplication"] * 2 + ["interval join", "window join", "as-of join"] + ["tumbling"] * 4), (
         kinds
     )
 
 
-@pytest.mark.parametrize("made", [outputs, pytest.param(beside_results, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("made", [outputs, pytest.param(next_to_results, marks=pytest.mark.slow)])
 def test_the_three_engines_agree(made: Callable[[Any, Any], list[kv.Output]], session: kv.Session, tmp_path: Path) -> None:
     driver = Driver(made(stream_of(SHOWN), stream_of(CLICKED)))
     expected: dict[str, list[str]] = {str(output.name): [] for output in driver._plan.named}

@@ -52,7 +52,7 @@ def test_names_that_no_topic_has_are_refused(topic: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "match"),
+    ("kafka_options", "match"),
     [
         ({"options": {"acks": 0}, "delivery": "at_least_once"}, "acks=0.*nobody would know"),
         ({"options": {"request.required.acks": "1"}}, "request.required.acks=1"),
@@ -62,9 +62,9 @@ def test_names_that_no_topic_has_are_refused(topic: Any) -> None:
         ({"format": "avro", "schema_registry": {}}, "`schema_registry` is not a text"),
     ],
 )
-def test_what_drops_a_promise_or_means_nothing_is_refused(told: dict[str, Any], match: str) -> None:
+def test_what_drops_a_promise_or_means_nothing_is_refused(kafka_options: dict[str, Any], match: str) -> None:
     with pytest.raises(PlanError, match=match):
-        KafkaSink("t", bootstrap_servers="host:9092", **told)
+        KafkaSink("t", bootstrap_servers="host:9092", **kafka_options)
 
 
 def test_what_keeps_the_promise_is_taken() -> None:

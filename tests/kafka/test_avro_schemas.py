@@ -351,7 +351,7 @@ def test_keys_of_a_registry_and_of_json(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    "told",
+    "kafka_options",
     [
         {"key_format": "avro"},
         {"key_format": "avro", "key_schema": "k string"},
@@ -363,9 +363,9 @@ def test_keys_of_a_registry_and_of_json(monkeypatch: pytest.MonkeyPatch) -> None
         {"avro_key_schema": '"string"'},
     ],
 )
-def test_keys_that_cannot_be_read_are_refused(told: dict[str, Any]) -> None:
+def test_keys_that_cannot_be_read_are_refused(kafka_options: dict[str, Any]) -> None:
     with pytest.raises(PlanError):
-        kafka_source("t", bootstrap_servers="x:1", schema="n bigint", **told)
+        kafka_source("t", bootstrap_servers="x:1", schema="n bigint", **kafka_options)
 
 
 def sink_values(url: str, given: Any = ORDER, references: Any = None) -> Any:

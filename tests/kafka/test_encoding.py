@@ -179,8 +179,8 @@ def test_windows_go_through_a_topic_of_each_format(broker: Broker, topic: Topic,
         assert [h["name"] for h in actual["headers"]][-1] == "krishiv-row"
     planned = source.plan(None)
     assert planned is not None
-    beside = [b for one in planned.ranges for b in source.read(one, ["offset"]) if isinstance(b, pa.RecordBatch)]
-    assert pa.Table.from_batches(beside).column("offset").to_pylist() == [r["offset"] for r in rows]
+    other_batches = [b for one in planned.ranges for b in source.read(one, ["offset"]) if isinstance(b, pa.RecordBatch)]
+    assert pa.Table.from_batches(other_batches).column("offset").to_pylist() == [r["offset"] for r in rows]
     if kind == "arrow":
         assert len({(r["offset"], *(h["value"] for h in r["headers"])) for r in rows}) < len(rows)
 

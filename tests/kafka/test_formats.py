@@ -113,11 +113,13 @@ def test_messages_are_read_as_protobuf_writes_them_and_written_as_they_are_read(
 @given(st.lists(st.binary(max_size=40), max_size=8))
 def test_no_bytes_do_harm(values: list[bytes]) -> None:
     good = by_protobuf({"user": "u", "amount": 1})
-    for decode, schema, beside in (
+    for decode, schema, neighbour in (
         (lambda s, v: decode_protobuf(s, EVENT, None, v), COLUMNS, good),
         (decode_arrow, pa.schema([("amount", pa.int64())]), stream({"amount": [1]})),
     ):
-        actual = decode(schema, [*values, beside, *(beside[:n] + v + beside[n + len(v) :] for n, v in enumerate(values))])
+        actual = decode(
+            schema, [*values, neighbour, *(neighbour[:n] + v + neighbour[n + len(v) :] for n, v in enumerate(values))]
+        )
         actual.batch.validate(full=True)
         assert len(values) not in dict(actual.bad)
 
@@ -233,13 +235,13 @@ def test_a_type_of_messages_is_reported_by_a_file_and_can_be_sent(tmp_path: Path
     ):
         with pytest.raises(PlanError, match="protobuf_message"):
             message_type(wrong)
-    told_wrong: list[dict[str, Any]] = [
+    wrong_schema: list[dict[str, Any]] = [
         {"protobuf_message": (whole, "test.Event")},
         {"value_format": "protobuf"},
         {"value_format": "protobuf", "protobuf_message": (whole, "test.Event"), "avro_schema": "{}"},
         {"value_format": "arrow", "schema": amount, "schema_registry": "http://localhost:1"},
     ]
-    for refused in told_wrong:
+    for refused in wrong_schema:
         with pytest.raises(PlanError):
             kafka_source("t", bootstrap_servers="localhost:1", **{"schema": amount, **refused})
 

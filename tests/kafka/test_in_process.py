@@ -17,7 +17,7 @@ from krishiv_py.connectors import kafka_source
 from krishiv_py.testing.broker import Broker
 from tests.kafka.conftest import send
 from tests.kafka.test_source import DDL, by_the_driver, event, hostile, per_second
-from tests.spark.conftest import found
+from tests.spark.conftest import sorted_rows
 
 Topic = Callable[..., str]
 FLUSH = Batches.available_now(flush=True)
@@ -64,10 +64,10 @@ def test_a_topic_is_read_as_by_the_driver(broker: Broker, topic: Topic) -> None:
         plan = per_second(session.read_kafka(name, **read))
         query = plan.with_late_event_handler(SideOutputLateEventHandler(MemorySink())).start(MemorySink(), batches=FLUSH)
         assert query.await_termination("120 s")
-        assert found(query.results()) == results
-        assert found(query.late_rows()) == late
+        assert sorted_rows(query.results()) == results
+        assert sorted_rows(query.late_rows()) == late
         whole = plan.with_late_event_handler(SideOutputLateEventHandler(MemorySink())).run()
-        assert (found(whole.table), found(whole.late)) == (results, late)
+        assert (sorted_rows(whole.table), sorted_rows(whole.late)) == (results, late)
 
 
 def test_a_topic_goes_into_a_topic_once(broker: Broker, topic: Topic, tmp_path: Path) -> None:

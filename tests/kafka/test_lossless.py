@@ -110,7 +110,7 @@ def test_both_zeros_are_one_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "declared"),
     [
         (pa.array([1_000_001], UTC), logical("timestamp-millis")),
         (pa.array([1_000_001, None], LOCAL), ["null", logical("local-timestamp-millis")]),
@@ -119,13 +119,13 @@ def test_both_zeros_are_one_key() -> None:
         (pa.array([2**24 + 1]), "float"),
     ],
 )
-def test_a_value_that_a_declared_field_would_cut_is_refused(values: pa.Array, told: Any) -> None:
+def test_a_value_that_a_declared_field_would_cut_is_refused(values: pa.Array, declared: Any) -> None:
     with pytest.raises(OperatorError, match="not a record of the Avro schema"):
-        written(values, told)
+        written(values, declared)
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "declared"),
     [
         (UTC, logical("date", "int")),
         (pa.float64(), "float"),
@@ -136,9 +136,9 @@ def test_a_value_that_a_declared_field_would_cut_is_refused(values: pa.Array, to
         (pa.string(), "long"),
     ],
 )
-def test_a_declared_field_that_does_not_hold_a_column_is_refused_at_the_start(kind: pa.DataType, told: Any) -> None:
+def test_a_declared_field_that_does_not_hold_a_column_is_refused_at_the_start(kind: pa.DataType, declared: Any) -> None:
     with pytest.raises(PlanError, match=r"sink: a field of `avro_schema` does not hold the values of a column .got: c: "):
-        written(pa.array([], kind), told)
+        written(pa.array([], kind), declared)
 
 
 @pytest.mark.usefixtures("new_york")

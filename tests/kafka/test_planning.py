@@ -92,7 +92,7 @@ def test_a_query_begins_where_it_says(broker: Broker, topic: Topic) -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "kafka_options",
     [
         {"topics": []},
         {"topics": ["t", "t"]},
@@ -116,8 +116,8 @@ def test_a_query_begins_where_it_says(broker: Broker, topic: Topic) -> None:
         {"topics": "no-such-topic", "timeout": "1 s"},
     ],
 )
-def test_what_means_nothing_is_refused_at_the_call(broker: Broker, topic: Topic, told: dict[str, Any]) -> None:
-    given_ = {"topics": "t", "bootstrap_servers": broker.address, "schema": "n bigint", **told}
+def test_what_means_nothing_is_refused_at_the_call(broker: Broker, topic: Topic, kafka_options: dict[str, Any]) -> None:
+    given_ = {"topics": "t", "bootstrap_servers": broker.address, "schema": "n bigint", **kafka_options}
     with pytest.raises((PlanError, SchemaError, SourceError)):
         kafka_source(**given_)
 

@@ -22,7 +22,7 @@ from krishiv_py.connectors.publish import OutputOf, TablePublisher
 from krishiv_py.errors import CheckpointError, ColumnError, OperatorError, PlanError
 from krishiv_py.testing import Driver, stream_of
 from krishiv_py.testing.broker import Broker, running
-from tests.spark.conftest import DDL, found, per_second, row
+from tests.spark.conftest import DDL, per_second, row, sorted_rows
 from tests.spark.test_own_sinks import take_back
 
 Topic = Callable[..., str]
@@ -211,12 +211,12 @@ def test_results_and_late_rows_of_a_query_over_restarts(session: Session, broker
             query.process_all_available()
         take_back(checkpoint, 1)  # as a kill between publish and commit leaves it
         step = driver.send(batch)
-        results += found(step.results)
+        results += sorted_rows(step.results)
         refused += [r["at"] for r in step.late.to_pylist()]
     sender.close()
     with plan.start(to, checkpoint=str(checkpoint)) as query:
         query.process_all_available()
-    results += found(driver.close().results)
+    results += sorted_rows(driver.close().results)
     assert sorted(tuple(json.loads(m.value()).values()) for m in committed(broker, out)) == sorted(results)
     assert sorted(json.loads(m.value())["at"] for m in committed(broker, late)) == sorted(refused)
     assert {m.key() for m in committed(broker, out)} == {b"a", b"b"}

@@ -35,7 +35,7 @@ from krishiv_py.metrics import register
 from krishiv_py.testing import Driver, micro_batches
 from krishiv_py.testing.broker import Broker
 from tests.kafka.conftest import Record, send
-from tests.spark.conftest import found
+from tests.spark.conftest import sorted_rows
 from tests.spark.test_own_sinks import take_back
 
 DDL = "user string, at bigint, amount bigint"
@@ -73,7 +73,7 @@ def by_the_driver(source: Source) -> tuple[list[Any], list[Any]]:
     plan = per_second(Stream(node, node.schema, NoRunner()))
     driver = Driver(plan.with_late_event_handler(SideOutputLateEventHandler(MemorySink())), idle_batches=False)
     outs = [*(driver.send(rows) for rows in micro_batches(source)), driver.close()]
-    return found(pa.concat_tables([o.results for o in outs])), found(pa.concat_tables([o.late for o in outs]))
+    return sorted_rows(pa.concat_tables([o.results for o in outs])), sorted_rows(pa.concat_tables([o.late for o in outs]))
 
 
 def test_the_three_engines_are_equal_over_restarts(session: Session, broker: Broker, topic: Topic, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_the_three_engines_are_equal_over_restarts(session: Session, broker: Bro
     stream = session.read_kafka(name, **given)
     kept = MemorySink()
     whole = per_second(stream).with_late_event_handler(SideOutputLateEventHandler(kept)).run()
-    assert (found(whole.table), found(whole.late)) == (results, late)
+    assert (sorted_rows(whole.table), sorted_rows(whole.late)) == (results, late)
     out, aside, checkpoint = tmp_path / "out", tmp_path / "late", tmp_path / "checkpoint"
     plan = per_second(stream).with_late_event_handler(SideOutputLateEventHandler(ParquetSink(aside)))
     query = plan.start(ParquetSink(out), checkpoint=str(checkpoint))
@@ -107,8 +107,8 @@ def test_the_three_engines_are_equal_over_restarts(session: Session, broker: Bro
     take_back(checkpoint, 1)
     query = plan.start(ParquetSink(out), checkpoint=str(checkpoint), batches=Batches.available_now())
     query.await_termination()
-    assert found(pq.read_table(out)) == results
-    assert found(pq.read_table(aside)) == late
+    assert sorted_rows(pq.read_table(out)) == results
+    assert sorted_rows(pq.read_table(aside)) == late
 
 
 def test_a_backlog_is_a_metric_that_falls_to_zero(session: Session, broker: Broker, topic: Topic, tmp_path: Path) -> None:
@@ -148,15 +148,15 @@ def test_a_flush_fires_what_is_open(session: Session, broker: Broker, topic: Top
     whole, late = by_the_driver(kafka_source(name, ending="latest", **given))  # late: batches end where records' clock says
     plan, out, checkpoint = per_second(session.read_kafka(name, **given)), tmp_path / "out", str(tmp_path / "checkpoint")
     plan.start(ParquetSink(out), checkpoint=checkpoint, batches=Batches.available_now()).await_termination()
-    assert len(found(pq.read_table(out))) < len(whole), "no window was open"
+    assert len(sorted_rows(pq.read_table(out))) < len(whole), "no window was open"
     plan.start(ParquetSink(out), checkpoint=checkpoint, batches=Batches.available_now(flush=True)).await_termination()
-    assert found(pq.read_table(out)) == whole
+    assert sorted_rows(pq.read_table(out)) == whole
     send(broker, name, [(0, event(1_000))])
     with pytest.warns(UserWarning, match="by available_now"):
         query = plan.start(ParquetSink(out), checkpoint=checkpoint, batches=Batches.available_now())
     query.await_termination()
     assert query.progress.late["late"] == len(late) + 1, "every window had been fired"
-    assert found(pq.read_table(out)) == whole
+    assert sorted_rows(pq.read_table(out)) == whole
 
 
 def drifting(broker: Broker, name: str, *, imported: bool) -> int:
@@ -188,7 +188,7 @@ def on_the_driver(source: Source) -> tuple[list[Any], int]:
     node = node_of(source, None)
     driver = Driver(windows(Stream(node, node.schema, NoRunner())))
     outs = [*(driver.send(rows) for rows in micro_batches(source)), driver.close()]
-    return found(pa.concat_tables([o.results for o in outs])), driver.progress.late["late"]
+    return sorted_rows(pa.concat_tables([o.results for o in outs])), driver.progress.late["late"]
 
 
 @pytest.mark.parametrize("imported", [False, True], ids=["live", "imported"])
@@ -207,11 +207,11 @@ def test_no_row_of_a_backlog_is_late(
     expected, late = on_the_driver(kafka_source(name, ending="latest", **given))
     assert late == 0 and builtins.sum(row[-1] for row in expected) == n
     whole = windows(session.read_kafka(name, ending="latest", **given)).run()
-    assert found(whole.table) == expected
+    assert sorted_rows(whole.table) == expected
     plan, out, checkpoint = windows(session.read_kafka(name, **given)), tmp_path / "out", str(tmp_path / "c")
     query = plan.start(ParquetSink(out), checkpoint=checkpoint, batches=Batches.available_now(flush=True))
     query.await_termination()
-    assert query.progress.late["late"] == 0 and found(pq.read_table(out)) == expected
+    assert query.progress.late["late"] == 0 and sorted_rows(pq.read_table(out)) == expected
     if not imported:
         monkeypatch.setattr(planning, "in_time_order", lambda waiting, most, *_: (planning.shares(waiting, most), None))
     other = kafka_source(name, ending="latest", **{**given, "partitions_as_sources": False})

@@ -78,7 +78,7 @@ class Store:
         }
 
     @property
-    def told(self) -> tuple[str, ...]:
+    def arguments(self) -> tuple[str, ...]:
         """For a job, that makes another of these of it."""
         return (self.scheme, str(self.port), self.key, self.secret)
 

@@ -118,7 +118,7 @@ def test_paths_are_read_as_hadoop_reads_them(used: Store) -> None:
 
 
 def test_a_store_that_fails_is_no_damaged_checkpoint() -> None:
-    """Whoever is told that it is damaged might remove it."""
+    """Whoever reads that it is damaged might remove it."""
     trace = "Job aborted: CANNOT_LOAD_STATE_STORE s3a://b/cp/state/0/1.zip\nCaused by: {}"
     missing = lost_file(
         RuntimeError(trace.format("software.amazon.awssdk.core.exception.SdkClientException: timeout")), "q", "/c"

@@ -27,7 +27,7 @@ KILLS = int(os.environ.get("KRISHIV_KILLS", "1"))
 
 def command(store: Store | Google, *given: str) -> list[str]:
     """A job."""
-    return [sys.executable, "-m", "tests.objectstore.job", *store.told, *given]
+    return [sys.executable, "-m", "tests.objectstore.job", *store.arguments, *given]
 
 
 def files(folder: Path, seed: int, number: int) -> list[Path]:

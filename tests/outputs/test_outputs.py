@@ -194,7 +194,7 @@ def test_a_late_row_is_late_once_however_many_outputs_follow_its_stage() -> None
 def test_a_stage_is_one_whichever_output_comes_first() -> None:
     counts = stream_of(DDL).watermark("at", 0).key_by("user").tumbling_window(5).agg(count().alias("n"))
     slow = stream_of("user string, seen bigint").watermark("seen", 9)
-    joined = slow.interval_join(counts, "user", lower=-99, upper=99)  # begins with a lag, and so comes behind the counts
+    joined = slow.interval_join(counts, "user", lower=-99, upper=99)  # begins with a lag, and so comes after the counts
     driver = Driver([counts.filter("n > 0").to(MemorySink(), name="counts"), joined.to(MemorySink(), name="joined")])
     names = [read.name for read in driver._plan.reads]
     assert [len(driver._plan.stages), len(names), [o.stage for o in driver._plan.outputs]] == [2, 2, [0, 1]]

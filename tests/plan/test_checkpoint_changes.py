@@ -84,10 +84,10 @@ FOLLOWED: list[tuple[Change, Change, Change]] = [
 ]
 
 
-@pytest.mark.parametrize(("told", "window", "before", "after"), REFUSED)
-def test_what_state_cannot_follow_is_refused_by_name(told: str, window: Change, before: Change, after: Change) -> None:
+@pytest.mark.parametrize(("message", "window", "before", "after"), REFUSED)
+def test_what_state_cannot_follow_is_refused_by_name(message: str, window: Change, before: Change, after: Change) -> None:
     actual = changed(planned(before, window), planned(after, window))
-    assert any(line.startswith(told) for line in actual), actual
+    assert any(line.startswith(message) for line in actual), actual
 
 
 @pytest.mark.parametrize(("window", "before", "after"), FOLLOWED)

@@ -110,7 +110,7 @@ def test_two_options_mean_the_same_on_both_sides_of_the_window(window: str) -> N
         apart.append(outcome(chosen, second, first, aggregated))
         refusals = [text.startswith("PlanError") for text in (before, *apart)]
         assert refusals in ([True] * 4, [False] * 4), (one, other)
-        if not any(refusals):  # which of two faults is told hangs on the order
+        if not any(refusals):  # which of two faults is reported depends on the order
             assert apart == [before] * 3, (one, other)
 
 

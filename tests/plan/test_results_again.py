@@ -1,4 +1,4 @@
-"""Steps behind a plan that has steps over its results already: none of them is lost."""
+"""Steps after a plan that has steps over its results already: none of them is lost."""
 
 from __future__ import annotations
 

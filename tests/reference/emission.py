@@ -49,13 +49,13 @@ class Firings:
         for window in sorted(windows, key=order_of):
             if not self.horizon.complete(window.end, watermark):
                 self._completed -= self._marks(window)
-            elif self.config.trigger.late == "batch" and (self._pending(window) or self._divided_anew(window)):
+            elif self.config.trigger.late == "batch" and (self._pending(window) or self._divided_again(window)):
                 self._fire(step, window, "late")
                 self._completed |= self._marks(window)
 
     def ask(self, step: int, windows: Iterable[Window], fresh: int, watermark: Watermark) -> None:
         """§5.7: once per batch, open windows that rows numbered from `fresh` came to, or with new rows at all."""
-        requested, waiting = self.config.trigger.asked, self.config.trigger.waiting
+        requested, waiting = self.config.trigger.decides, self.config.trigger.waiting
         if requested is None:
             return
         windows = sorted(windows, key=order_of)
@@ -65,8 +65,8 @@ class Firings:
                 continue
             new = self._pending(window)
             came = any(s.number >= fresh for s in window.rows)
-            anew = self._divided_anew(window) and not new and (waiting or window.key in keys)
-            if not anew and not (new and (waiting or came)):
+            is_divided = self._divided_again(window) and not new and (waiting or window.key in keys)
+            if not is_divided and not (new and (waiting or came)):
                 continue
             often, newest = self._fired_so_often(window), max(s.t for s in window.rows)
             facts = (len(window.rows), len(new), often, newest, watermark)
@@ -79,10 +79,10 @@ class Firings:
     def _count(self, window: Window) -> None:
         self._often |= dict.fromkeys(self._marks(window), self._fired_so_often(window) + 1)
 
-    def _divided_anew(self, window: Window) -> bool:
+    def _divided_again(self, window: Window) -> bool:
         """Whether rows that were all written before now make up another capped session."""
         accumulating = self.config.trigger.accumulation == "accumulating"
-        return self.merging and accumulating and not self._stands(window)
+        return self.merging and accumulating and not self._in_force(window)
 
     def on_watermark(self, step: int, windows: Iterable[Window], watermark: Watermark) -> None:
         """§5.1: once when the end is passed; a session that grew beyond the watermark gets another turn."""
@@ -91,7 +91,7 @@ class Firings:
                 self._completed -= self._marks(window)
             elif not self._completed & self._marks(window):
                 self._completed |= self._marks(window)
-                if self.config.trigger.on_time and not self._stands(window):
+                if self.config.trigger.on_time and not self._in_force(window):
                     self._fire(step, window, "on_time")
                 elif self.config.trigger.on_time and self.config.emit == "updates":
                     self._count(window)  # the library writes it again
@@ -108,7 +108,7 @@ class Firings:
         tag = None if self.merging else window.identity
         return [s for s in window.rows if (tag, s.number) not in self._fired]
 
-    def _stands(self, window: Window) -> bool:
+    def _in_force(self, window: Window) -> bool:
         rows = frozenset(s.number for s in window.rows)
         return any(old.identity == window.identity and old.rows == rows for old in self._standing)
 

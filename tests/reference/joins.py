@@ -15,7 +15,7 @@ SIDES: tuple[Side, Side] = ("left", "right")
 
 @dataclass(frozen=True)
 class Row:
-    """A row of one side; `id` tells rows apart that are equal otherwise."""
+    """A row of one side; `id` distinguishes rows that are equal otherwise."""
 
     side: Side
     id: int
@@ -242,16 +242,16 @@ class WindowJoin:
         before, self.in_force = self.in_force, self.clock.value
         if self.idle_batches and self.in_force > before:
             results += self._fire()
-        return self._told(results, late)
+        return self._reported(results, late)
 
     def close(self) -> tuple[list[InWindow], list[int], int]:
         """The end of input on both sides."""
         results = self._fire()
         self.in_force = math.inf
-        return self._told([*results, *self._fire()], [])
+        return self._reported([*results, *self._fire()], [])
 
     @staticmethod
-    def _told(actual: list[InWindow | None], late: list[int]) -> tuple[list[InWindow], list[int], int]:
+    def _reported(actual: list[InWindow | None], late: list[int]) -> tuple[list[InWindow], list[int], int]:
         return [f for f in actual if f is not None], late, actual.count(None)
 
     def _fire(self) -> list[InWindow | None]:

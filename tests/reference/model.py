@@ -42,7 +42,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Seen:
-    """An accepted row: its number in arrival order and the watermark it was judged by."""
+    """An accepted row: its number in arrival order and the watermark it was classified by."""
 
     number: int
     row: Row
@@ -128,7 +128,7 @@ class WatermarkSpec:
 
 @dataclass(frozen=True)
 class Facts:
-    """§5.7: what a trigger of the user is told of one window; ``new_rows`` are those no firing has shown."""
+    """§5.7: what a trigger of the user sees of one window; ``new_rows`` are those no firing has shown."""
 
     key: Key
     start: int
@@ -152,7 +152,7 @@ class Trigger:
     on_time: bool = True
     late: int | Literal["batch"] | None = "batch"
     accumulation: Literal["accumulating", "discarding"] = "accumulating"
-    asked: Callable[[Facts], bool] | None = None
+    decides: Callable[[Facts], bool] | None = None
     waiting: bool = False
 
 

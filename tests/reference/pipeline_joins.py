@@ -43,7 +43,7 @@ class Met:
 
 
 def of_both(left: Row | None, right: Row | None) -> int:
-    """The number of a pair, by which pairs can be told apart."""
+    """The number of a pair, by which pairs can be distinguished."""
     one, other = (None if row is None else row.n for row in (left, right))
     return (one or 0) + 2 * (100 if other is None else other)
 
@@ -157,8 +157,8 @@ class Asof(Join):
                 self.alone(h, h.row.t)
 
     def _near(self, distance: int) -> bool:
-        beside = {"backward": distance <= 0, "forward": distance >= 0, "nearest": True}[self.direction]
-        return beside and abs(distance) <= self.tolerance
+        on_the_side = {"backward": distance <= 0, "forward": distance >= 0, "nearest": True}[self.direction]
+        return on_the_side and abs(distance) <= self.tolerance
 
 
 @dataclass(kw_only=True)

@@ -70,7 +70,7 @@ class ReferenceStage:
         return 0
 
     def run(self, batch: Batch) -> list[Row]:
-        """Results of a step. Rows of stages are judged by what was in force before, those of a source by what is (§7.3)."""
+        """Results of a step. Rows of stages are classified by what was in force before, those of a source by what is (§7.3)."""
         came = []
         for read in (False, True):
             for side, one in enumerate(self.inputs):

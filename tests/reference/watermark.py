@@ -18,7 +18,7 @@ class Clock:
         self._highest: dict[str, Watermark] = dict.fromkeys(self._lag, UNSET)
         self._spoke_at: dict[str, int | None] = dict.fromkeys(self._lag, spec.start_now)
         self._rejoining: set[str] = set()
-        self._last_spoken = self._looked = spec.start_now
+        self._last_row_at = self._looked = spec.start_now
         self.value: Watermark = UNSET if spec.initial is None else spec.initial
 
     def observe(self, rows: Iterable[Row], now: int | None) -> None:
@@ -52,7 +52,7 @@ class Clock:
     def _heard(self, name: str, t: int, now: int | None) -> None:
         self._highest[name] = max(self._highest[name], t)
         if now is not None:
-            self._spoke_at[name] = self._last_spoken = self._looked = now
+            self._spoke_at[name] = self._last_row_at = self._looked = now
 
     def _is_idle(self, name: str, now: int | None) -> bool:
         spoke_at = self._spoke_at[name]
@@ -76,13 +76,13 @@ class Clock:
         self.value = max(self.value, candidate)
 
     def _go_on(self, now: int | None) -> None:
-        """§10: tick by tick, with the clock, while no source has spoken for so long."""
+        """§10: tick by tick, with the clock, while every source has been silent for so long."""
         after = self._spec.idle_advance
         if after is None or now is None:
             return
-        if self._last_spoken is None or self._looked is None:
-            self._last_spoken = self._looked = now
+        if self._last_row_at is None or self._looked is None:
+            self._last_row_at = self._looked = now
         for tick in range(self._looked + 1, now + 1):
-            if tick - self._last_spoken > after and self.value not in (UNSET, END):
+            if tick - self._last_row_at > after and self.value not in (UNSET, END):
                 self.value += 1
         self._looked = max(self._looked, now)

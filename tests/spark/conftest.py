@@ -24,7 +24,7 @@ def per_second(stream: Stream, lag: int = 100) -> ResultStream:
     return stream.watermark("at", lag).key_by("user").tumbling_window(1_000).agg(count(), sum("amount"))
 
 
-def found(table: pa.Table) -> list[tuple[Any, ...]]:
+def sorted_rows(table: pa.Table) -> list[tuple[Any, ...]]:
     """Rows of a table, sorted."""
     return sorted((tuple(r.values()) for r in table.to_pylist()), key=repr)
 

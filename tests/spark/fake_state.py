@@ -89,7 +89,7 @@ class Operated:
         return pa.concat_tables(tables)
 
 
-def beside(driver: Driver, monkeypatch: pytest.MonkeyPatch, *, blobs: ChunkFolder | None = None) -> Operated:
+def with_fake_state(driver: Driver, monkeypatch: pytest.MonkeyPatch, *, blobs: ChunkFolder | None = None) -> Operated:
     """Let all that a driver of one stage does be done by the operator too; both must give the same."""
     operated = Operated(driver._plan, blobs=blobs)
     plain = ProcessStage.step

@@ -31,7 +31,7 @@ class Counted(Ticks):
         return Planned(end, [[begin, end]])
 
     def backlog(self, position: JsonValue) -> int | Mapping[str, int] | None:
-        """Rows behind a position."""
+        """Rows after a position."""
         return int(self.known.read_text()) - (position if isinstance(position, int) else 0)
 
 

@@ -36,7 +36,7 @@ def clock(session: kv.Session) -> Iterator[Clock]:
     session.use_clock(wall_clock_us)
 
 
-def told(results: Any) -> list[tuple[str, int, int]]:
+def sorted_counts(results: Any) -> list[tuple[str, int, int]]:
     """Key, start after the beginning in seconds, count."""
     names = results.schema.names
     return sorted(
@@ -68,7 +68,7 @@ def test_windows_fire_by_the_clock_on_all_engines_and_after_a_restart(
         driver_clock.now_us = clock.now_us
         if rows:
             batch = [row(user, 0) for user in rows]
-            expected += told(driver.send(batch).results)
+            expected += sorted_counts(driver.send(batch).results)
             sender.send(batch)
             query.process_all_available()
         if by == 7:
@@ -76,13 +76,13 @@ def test_windows_fire_by_the_clock_on_all_engines_and_after_a_restart(
             query = plan.start(sink, checkpoint=checkpoint)
     clock.now_us += 10 * SECOND
     driver_clock.now_us = clock.now_us
-    expected += told(driver.tick().results)
+    expected += sorted_counts(driver.tick().results)
     waits(query, clock.now_us)  # no row comes
-    assert told(query.results()) == sorted(expected) == [("a", 0, 2), ("a", 70, 1), ("b", 0, 1), ("b", 10, 1)]
+    assert sorted_counts(query.results()) == sorted(expected) == [("a", 0, 2), ("a", 70, 1), ("b", 0, 1), ("b", 10, 1)]
     assert query.progress.late == driver.progress.late and not any(query.progress.late.values())
     batches = query.progress.batch_id
     clock.now_us += 3_600 * SECOND
     time.sleep(0.5)
     assert query.progress.batch_id == batches, "nothing is open, so nobody looks at the clock"
     query.stop()
-    assert told(plan.collect()) == sorted(expected), "sends have the time they were sent"
+    assert sorted_counts(plan.collect()) == sorted(expected), "sends have the time they were sent"

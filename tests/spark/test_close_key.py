@@ -48,7 +48,7 @@ def joined(stream: Stream) -> Outs:
 
 
 def chained(stream: Stream) -> Outs:
-    """A stage behind another: it forgets a key only where it is named."""
+    """A stage after another: it forgets a key only where it is named."""
     keyed = stream.watermark("at", 10).key_by("user", "part")
     sums = keyed.tumbling_window(20).agg(kv.sum("amount").alias("n"))
     return [sums.key_by("user", "part").session_window(100).agg(kv.sum("n").alias("total")).to(kv.MemorySink())]
@@ -77,7 +77,7 @@ def dropped(progress: kv.Progress) -> dict[str, int]:
     return {name: one.counters.get("close_key_dropped", 0) for name, one in (progress.stages or {"": progress}).items()}
 
 
-def told(rows: Any) -> list[str]:
+def sorted_texts(rows: Any) -> list[str]:
     return sorted(map(repr, rows))
 
 
@@ -118,7 +118,7 @@ def test_keys_are_closed_as_in_the_driver(
             query.process_all_available()
         for name, rows in wanted.items():
             actual = query.results(name) if len(given) > 1 else query.results()
-            assert told(actual.to_pylist()) == told(rows), name
+            assert sorted_texts(actual.to_pylist()) == sorted_texts(rows), name
         missing = dropped(driver.progress)
         assert any(missing.values()) and dropped(query.progress) == missing
         assert not list((tmp_path / "checkpoint/krishiv/closing").iterdir()), "requests that are done are removed"
@@ -164,7 +164,7 @@ def test_a_repeated_batch_closes_the_keys_it_closed_before(
         query.process_all_available()
         sender.close()
         query.process_all_available()
-        assert told(r["user"] + str(r["count"]) for r in query.results().to_pylist()) == told(["a1", "c3"])
+        assert sorted_texts(r["user"] + str(r["count"]) for r in query.results().to_pylist()) == sorted_texts(["a1", "c3"])
         assert query.progress.counters["close_key_dropped"] == 2
     finally:
         query.stop()

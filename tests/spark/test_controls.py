@@ -19,7 +19,7 @@ from krishiv_py.runtime.clock.controls import ControlFolder
 from krishiv_py.runtime.clock.heartbeats import Heartbeats
 from krishiv_py.runtime.storage.chunk_files import sums
 from krishiv_py.testing import stream_of
-from tests.spark.conftest import DDL, found, per_second, row
+from tests.spark.conftest import DDL, per_second, row, sorted_rows
 
 
 def folder_of(checkpoint: str) -> ControlFolder:
@@ -77,7 +77,7 @@ class HeldClock:
         return self.now_us
 
 
-def beats_after(folder: Path, wanted: int) -> int:
+def heartbeats_after(folder: Path, wanted: int) -> int:
     """How many files there are, once there are enough or a second has passed."""
     end = time.monotonic() + 1
     while len(names(folder)) < wanted and time.monotonic() < end:
@@ -90,15 +90,15 @@ def test_the_pulse_rests_while_batches_run_and_ends_with_its_query(tmp_path: Pat
     heartbeats = Heartbeats(folder_of(str(tmp_path)), 1_000_000, clock)
     heartbeats.start(lambda: running)
     clock.now_us = 1_000_000
-    assert beats_after(tmp_path, 1) == 1
+    assert heartbeats_after(tmp_path, 1) == 1
     clock.now_us = 1_900_000
     heartbeats.batch_done()
     clock.now_us = 2_800_000  # a period after the last beat, but not after the last batch
-    assert beats_after(tmp_path, 2) == 1
+    assert heartbeats_after(tmp_path, 2) == 1
     clock.now_us = 2_900_000
-    assert beats_after(tmp_path, 2) == 2
+    assert heartbeats_after(tmp_path, 2) == 2
     clock.now_us = 9_000_000  # the batch that is to read it takes long
-    assert beats_after(tmp_path, 3) == 2
+    assert heartbeats_after(tmp_path, 3) == 2
     heartbeats.batch_done()
     running = False
     clock.now_us = 99_000_000
@@ -145,7 +145,7 @@ def test_a_silent_source_times_out_and_leaves_no_files(session: Session, tmp_pat
         seen.update(name for name in names(tmp_path) if name.endswith(".parquet"))
         assert query.exception() is None
         time.sleep(0.05)
-    assert found(query.results()) == [(0, 1_000, 2)]
+    assert sorted_rows(query.results()) == [(0, 1_000, 2)]
     assert seen - set(names(tmp_path)), "a quiet query would fill its checkpoint"
     query.stop()
 
@@ -177,7 +177,7 @@ def test_any_run_from_a_checkpoint_may_flush(session: Session, tmp_path: Path, o
         assert query.await_termination()
         query.stop()
     flushed = order.index(True)  # the end of input: what comes later is late
-    assert found(query.results()) == [("a", i * 10_000, i * 10_000 + 1_000, 2, 2) for i in range(flushed + 1)]
+    assert sorted_rows(query.results()) == [("a", i * 10_000, i * 10_000 + 1_000, 2, 2) for i in range(flushed + 1)]
     assert query.progress.late["late"] == 2 * (len(order) - 1 - flushed)
 
 

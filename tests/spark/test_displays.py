@@ -11,7 +11,7 @@ import pytest
 from krishiv_py import MemorySink, Sender, SideOutputLateEventHandler, Stream
 from krishiv_py.display import plots
 from krishiv_py.spark.query import StreamQuery
-from tests.spark.conftest import found, per_second, row
+from tests.spark.conftest import per_second, row, sorted_rows
 
 Memory = Callable[[], tuple[Stream, Sender]]
 FIRST = [row("a", 10), row("a", 1_500)]
@@ -66,7 +66,7 @@ def test_progress_of_a_bounded_run(memory: Memory, capsys: pytest.CaptureFixture
     line = capsys.readouterr().err.rstrip("\n").split("\r")[-1]
     assert "bounded run: 100%" in line
     assert "4 rows, late 1" in line
-    assert (found(shown.table), found(shown.late)) == (found(quiet.table), found(quiet.late))
+    assert (sorted_rows(shown.table), sorted_rows(shown.late)) == (sorted_rows(quiet.table), sorted_rows(quiet.late))
     assert context.getLocalProperty("spark.jobGroup.id") == "mine"
     context.setLocalProperty("spark.jobGroup.id", None)
 

@@ -65,7 +65,7 @@ def plain(column: pa.Array) -> list[Any]:
 
 
 class Spark:
-    """Evaluates many expressions in one query; what fails is told apart from null."""
+    """Evaluates many expressions in one query; what fails is distinguished from null."""
 
     def __init__(self, session: Session, rows: pa.Table) -> None:
         spark = session.spark

@@ -19,7 +19,7 @@ from krishiv_py.runtime.checkpoint.notes import FORMAT, CheckpointNotes
 from krishiv_py.storage.checksums import sealed, unsealed
 from krishiv_py.testing import Driver, stream_of
 from krishiv_py.version import __version__
-from tests.spark.conftest import DDL, found, per_second
+from tests.spark.conftest import DDL, per_second, sorted_rows
 from tests.spark.fixtures.make import BEGUN, HERE, SCHEMA, TO_COME, run, windows
 
 SPEC = per_second(stream_of(DDL))._plan()
@@ -102,7 +102,7 @@ def test_a_checkpoint_of_an_earlier_version_goes_on(session: Session, tmp_path: 
     run(session, home, TO_COME, last=True)
     driver = Driver(windows(stream_of(SCHEMA)))
     outs = [driver.send(rows) for rows in BEGUN + TO_COME] + [driver.close()]
-    assert found(pq.read_table(home / "out")) == sorted((r for o in outs for r in found(o.results)), key=repr)
+    assert sorted_rows(pq.read_table(home / "out")) == sorted((r for o in outs for r in sorted_rows(o.results)), key=repr)
     late = sorted(moment for o in outs for moment in o.late["at"].to_pylist())
     assert sorted(pq.read_table(home / "late")["at"].to_pylist()) == late == [900, 2_000]
     kept = CheckpointNotes(str(home / "checkpoint")).metrics()["buckets"].values()

@@ -11,7 +11,7 @@ import pytest
 from krishiv_py import MemorySink, Sender, Session, Stream
 from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES
 from krishiv_py.spark.storage import ShuffleFiles
-from tests.spark.conftest import found, per_second, row
+from tests.spark.conftest import per_second, row, sorted_rows
 
 Memory = Callable[[], tuple[Stream, Sender]]
 TABLE = pa.table({"n": list(range(100))}).replace_schema_metadata({"who": "me"})
@@ -65,11 +65,11 @@ def test_files_go_with_the_run_and_with_the_batch(memory: Memory, session: Sessi
     sender.send([row("a", 100), row("b", 200), row("a", None), row("a", 1_500)])
     sender.send([row("a", 2_500), row("a", 300)])
     want = [("a", 0, 1_000, 1, 1), ("a", 1_000, 2_000, 1, 1), ("b", 0, 1_000, 1, 1)]
-    assert found(per_second(stream).collect()) == sorted([*want, ("a", 2_000, 3_000, 1, 1)])
+    assert sorted_rows(per_second(stream).collect()) == sorted([*want, ("a", 2_000, 3_000, 1, 1)])
     assert given and all(value.startswith(b"file:") for value in given)
     query = per_second(stream).start(MemorySink())
     query.process_all_available()
-    assert found(query.results()) == want
+    assert sorted_rows(query.results()) == want
     folders = Path(session.temporary_folder()).parent
     assert [p for folder in folders.glob("chunks-*") for p in files(folder)] == []
     query.stop()

@@ -1,4 +1,4 @@
-"""Ctrl-C is one KeyboardInterrupt, at once and quietly; a JVM that was killed is told in words of ours."""
+"""Ctrl-C is one KeyboardInterrupt, at once and quietly; a JVM that was killed is reported in our words."""
 
 from __future__ import annotations
 

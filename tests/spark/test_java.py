@@ -16,7 +16,7 @@ from krishiv_py.spark.setup.java import require_java
 
 
 @pytest.mark.parametrize(
-    ("has", "user", "told"),
+    ("has", "user", "expected"),
     [
         ({"apt-get"}, 0, "with `apt-get update && apt-get install -y openjdk-17"),
         ({"apt-get", "sudo"}, 1000, "with `sudo apt-get update && sudo apt-get install -y openjdk-17"),
@@ -27,13 +27,13 @@ from krishiv_py.spark.setup.java import require_java
         (set(), 0, "install a Java 17 or 21"),
     ],
 )
-def test_the_command_is_that_of_the_system(monkeypatch: pytest.MonkeyPatch, has: set[str], user: int, told: str) -> None:
+def test_the_command_is_that_of_the_system(monkeypatch: pytest.MonkeyPatch, has: set[str], user: int, expected: str) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(os, "geteuid", lambda: user)
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}" if name in has else None)
     with pytest.raises(EnvironmentSetupError, match="no Java found") as raised:
         require_java()
-    assert told in str(raised.value)
+    assert expected in str(raised.value)
 
 
 def test_a_java_home_without_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: os.PathLike[str]) -> None:

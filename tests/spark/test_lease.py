@@ -1,4 +1,4 @@
-"""One query at a time on a checkpoint, across threads, processes and spellings; what a dead owner leaves is told apart."""
+"""One query at a time on a checkpoint, across threads, processes and spellings; what a dead owner leaves is distinguished."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from krishiv_py.runtime.checkpoint.lease import take
 from krishiv_py.spark.query import StreamQuery
 from krishiv_py.storage.checksums import sealed, unsealed
 from krishiv_py.storage.store import Store
-from tests.spark.conftest import DDL, found, per_second, row
+from tests.spark.conftest import DDL, per_second, row, sorted_rows
 
 HOLDING = """
 import sys, time
@@ -262,12 +262,12 @@ def test_a_query_that_lost_its_checkpoint_ends(
     with pytest.raises(CheckpointError, match="the note says so" if between else "the right to the checkpoint was lost"):
         query.process_all_available()
     assert query.status == "failed"
-    assert found(query.results()) == [("a", 0, 1_000, 1, 1)], "nothing is published any more"
+    assert sorted_rows(query.results()) == [("a", 0, 1_000, 1, 1)], "nothing is published any more"
     query.stop()
     assert query.status == "failed"
     again = per_second(stream).start(MemorySink(), checkpoint=str(tmp_path / "cp"))
     again.process_all_available()
-    assert found(again.results()) == ([] if between else [("a", 5_000, 6_000, 1, 1)])
+    assert sorted_rows(again.results()) == ([] if between else [("a", 5_000, 6_000, 1, 1)])
     again.stop()
 
 
@@ -283,7 +283,7 @@ def test_a_second_query_is_refused_and_the_first_goes_on(
         with pytest.raises(CheckpointError, match=f"in use .*query 'first' of process {os.getpid()} "):
             per_second(stream).start(MemorySink(), checkpoint=spelling)
     query.process_all_available()
-    assert found(query.results()) == [("a", 0, 1_000, 1, 1)]
+    assert sorted_rows(query.results()) == [("a", 0, 1_000, 1, 1)]
     query.stop()
     assert (tmp_path / "cp").stat().st_mode & 0o777 == 0o700
     for _ in range(2):  # one that ends by itself frees it too, stopped or not

@@ -22,7 +22,7 @@ from krishiv_py import (
     lit,
 )
 from krishiv_py.errors import PlanError, SourceError
-from tests.spark.conftest import DDL, found, per_second, row
+from tests.spark.conftest import DDL, per_second, row, sorted_rows
 from tests.spark.test_files import write
 
 JSON = b'{"user":"a","at":10,"amount":1}\n{"user":"b","at":20,"am\n{"user":"c","at":"30","amount":1}\n{"user":"d","at":40}\n'
@@ -54,7 +54,7 @@ def test_a_line_that_is_no_row(
         per_second(read(file.parent, DDL, **options)).collect()
     expected = [(str(file), line, text.decode(), "malformed") for line, text in wanted]
     run = to_the_side(read(file.parent, DDL, on_malformed="side_output", **options)).run()
-    assert found(run.late.select(ASIDE)) == expected
+    assert sorted_rows(run.late.select(ASIDE)) == expected
     assert run.late["user"].to_pylist() == [None, None]
     assert all(run.late["malformed_problem"].to_pylist())
     assert set(run.table["user"].to_pylist()) == {"a", "d"}
@@ -65,8 +65,8 @@ def test_a_line_that_is_no_row(
     query = online.start(MemorySink(), batches=Batches.available_now(flush=True))
     query.await_termination()
     assert query.late_rows().schema == run.late.schema
-    assert found(query.late_rows()) == found(run.late)
-    assert found(query.results()) == found(run.table)
+    assert sorted_rows(query.late_rows()) == sorted_rows(run.late)
+    assert sorted_rows(query.results()) == sorted_rows(run.table)
     assert (query.progress.rows, query.progress.late["malformed"]) == (4, 2)
 
 
@@ -111,8 +111,8 @@ def test_files_in_batches_are_replayed_as_a_query_took_them(session: Session, tm
     query = plan(True).start(MemorySink(), batches=Batches.available_now(flush=True))
     query.await_termination()
     assert replayed.late.num_rows > 0
-    assert found(replayed.late) == found(query.late_rows())
-    assert found(replayed.table) == found(query.results())
+    assert sorted_rows(replayed.late) == sorted_rows(query.late_rows())
+    assert sorted_rows(replayed.table) == sorted_rows(query.results())
     for name in ("rows", "late", "mildly_late", "very_late", "firings"):
         assert replayed.counters[name] == query.progress.counters[name]
     assert plan(False).collect().num_rows == replayed.table.num_rows
@@ -171,7 +171,7 @@ def test_csv_in_process_is_read_as_on_spark(session: Session, tmp_path: Path) ->
         whole = func("named_struct", *(part for name in names for part in (lit(name), col(name))))
         handled = stream.with_late_event_handler(SideOutputLateEventHandler(MemorySink()))
         run = handled.tumbling_window("1 day").agg(collect_list(whole).alias("rows")).run()
-        late = found(run.late.drop(["malformed_problem"]))
+        late = sorted_rows(run.late.drop(["malformed_problem"]))
         return sorted(repr(row) for rows in run.table["rows"].to_pylist() for row in rows), late
 
     with Session.in_process() as here:

@@ -16,7 +16,7 @@ from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.checkpoint.moved import follow
 from krishiv_py.runtime.checkpoint.sparklog import forget_unplanned, trim
 from krishiv_py.sender import Sender
-from tests.spark.conftest import DDL, found, per_second, row
+from tests.spark.conftest import DDL, per_second, row, sorted_rows
 
 SCHEMA = pa.schema([("n", pa.int64())])
 
@@ -127,7 +127,7 @@ def test_a_moved_query_goes_on(session: Session, tmp_path: Path) -> None:
         )
         query.await_termination()
         query.stop()
-    assert found(pq.read_table(home / "out")) == [
+    assert sorted_rows(pq.read_table(home / "out")) == [
         ("a", 0, 1_000, 2, 2),
         ("a", 1_000, 2_000, 1, 1),
         ("b", 0, 1_000, 2, 2),

@@ -29,7 +29,7 @@ from krishiv_py import (
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES
 from krishiv_py.testing import Driver
-from tests.spark.conftest import DDL, found, row
+from tests.spark.conftest import DDL, row, sorted_rows
 
 KINDS: dict[str, Callable[[KeyedStream], Any]] = {
     "tumbling": lambda s: s.tumbling_window(1_000),
@@ -56,7 +56,7 @@ def batches(seeded: random.Random) -> list[list[dict[str, Any]]]:
     return [[row(seeded.choice(users), s + seeded.randrange(-700, 900), n) for n in range(25)] for s in starts]
 
 
-def asked(keyed: KeyedStream, kind: str, late: ParquetSink) -> ResultStream:
+def plan_of(keyed: KeyedStream, kind: str, late: ParquetSink) -> ResultStream:
     """The plan of a kind."""
     windowed: Any = KINDS[kind](keyed)
     ordered = () if kind.endswith("order-free") else (collect_list("amount"),)  # such sessions are combined before the shuffle
@@ -75,7 +75,7 @@ def chunks_in(session: Session, request: pytest.FixtureRequest) -> Iterator[str]
 
 def rows(folder: Path, schema: pa.Schema) -> list[tuple[Any, ...]]:
     """All rows of an output."""
-    return found(pq.read_table(folder, schema=schema)) if list(folder.glob("*.parquet")) else []
+    return sorted_rows(pq.read_table(folder, schema=schema)) if list(folder.glob("*.parquet")) else []
 
 
 EVERY = (1, 3, 4)
@@ -97,7 +97,7 @@ def test_a_restart_between_any_two_batches_changes_nothing(
     session: Session, tmp_path: Path, kind: str, chunks_in: str, restarts: tuple[int, ...]
 ) -> None:
     stream, sender = session.memory_stream(DDL)
-    plan = asked(stream.watermark("at", 300).key_by("user"), kind, ParquetSink(str(tmp_path / "late")))
+    plan = plan_of(stream.watermark("at", 300).key_by("user"), kind, ParquetSink(str(tmp_path / "late")))
     driver = Driver(plan.with_late_event_handler(SideOutputLateEventHandler(MemorySink())))  # it writes to memory only
     steps = batches(random.Random(sum_of(kind)))
     expected, refused = [], []
@@ -110,14 +110,14 @@ def test_a_restart_between_any_two_batches_changes_nothing(
         sender.send(batch)
         query.process_all_available()  # a batch that waits for the next one fires with it: the log of changes would differ
         out = driver.send(batch)
-        expected += found(out.results)
-        refused += found(out.late)
+        expected += sorted_rows(out.results)
+        refused += sorted_rows(out.late)
     assert query is not None
     sender.close()
     query.process_all_available()
     out = driver.close()
-    expected += found(out.results)
-    refused += found(out.late)
+    expected += sorted_rows(out.results)
+    refused += sorted_rows(out.late)
     assert rows(tmp_path / "out", out.results.schema) == sorted(expected, key=repr)
     assert rows(tmp_path / "late", out.late.schema) == sorted(refused, key=repr)
     assert len(expected) > 5

@@ -18,7 +18,7 @@ from krishiv_py.connectors import FrameSink, OutputBatch, TableSink
 from krishiv_py.errors import OperatorError, PlanError
 from krishiv_py.testing import Driver
 from tests.connectors.sinks import CsvSink, SqliteSink
-from tests.spark.conftest import DDL, found, per_second, row
+from tests.spark.conftest import DDL, per_second, row, sorted_rows
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,13 +49,13 @@ def test_a_transactional_sink_has_every_row_once(session: Session, tmp_path: Pat
         query.stop()
         take_back(checkpoint, 1)
         step = driver.send(batch)
-        results += found(step.results)
-        late += found(step.late)
+        results += sorted_rows(step.results)
+        late += sorted_rows(step.late)
     query = plan.start(sink, checkpoint=str(checkpoint))
     sender.close()
     query.process_all_available()
     query.stop()
-    results += found(driver.close().results)
+    results += sorted_rows(driver.close().results)
     assert read(sink, "results") == sorted(results, key=repr)
     assert read(sink, "late_rows") == sorted(late, key=repr)
     assert len(late) == 2, "the test would prove little without late rows"

@@ -24,13 +24,13 @@ from krishiv_py.runtime.ranges.reader import RangeReader
 from krishiv_py.spark.reading.listing import own_files
 from krishiv_py.storage.files import store_at
 from krishiv_py.testing import Driver, micro_batches
-from tests.spark.conftest import found
+from tests.spark.conftest import sorted_rows
 from tests.spark.test_own_sinks import take_back
 
 COUNTER = CounterSource(900, 150, 7)
 
 
-def told(known: Path, end: int) -> None:
+def set_end(known: Path, end: int) -> None:
     """Let the source find so many rows; a file that is written in place is empty for a moment."""
     whole = known.with_suffix(".new")
     whole.write_text(str(end))
@@ -46,7 +46,7 @@ class Ticks(Source):
         self.known = known
 
     def plan(self, last: JsonValue) -> Planned | None:
-        """All rows there are behind the last ones."""
+        """All rows there are after the last ones."""
         begin, end = last if isinstance(last, int) else 0, int(self.known.read_text())
         if end < 0:
             raise ConnectionError("the broker is gone")
@@ -65,7 +65,11 @@ def by_the_driver(source: Source) -> tuple[list[Any], list[Any], int]:
     plan = per_ten_seconds(Stream(node, node.schema, NoRunner()))
     driver = Driver(plan.with_late_event_handler(SideOutputLateEventHandler(MemorySink())), idle_batches=False)
     outs = [*(driver.send(rows) for rows in micro_batches(source)), driver.close()]
-    return found(pa.concat_tables([o.results for o in outs])), found(pa.concat_tables([o.late for o in outs])), len(outs)
+    return (
+        sorted_rows(pa.concat_tables([o.results for o in outs])),
+        sorted_rows(pa.concat_tables([o.late for o in outs])),
+        len(outs),
+    )
 
 
 def sources_of(checkpoint: Path) -> set[int]:
@@ -95,7 +99,7 @@ def test_bounded_streaming_and_driver_are_equal_over_restarts(
     stream = session.read_source(COUNTER, name="counter")
     kept = MemorySink()
     whole = per_ten_seconds(stream).with_late_event_handler(SideOutputLateEventHandler(kept)).run()
-    assert (found(whole.table), found(whole.late)) == (results, late)
+    assert (sorted_rows(whole.table), sorted_rows(whole.late)) == (results, late)
     out, aside, checkpoint = tmp_path / "out", tmp_path / "late", tmp_path / "checkpoint"
     plan = per_ten_seconds(stream).with_late_event_handler(SideOutputLateEventHandler(ParquetSink(aside)))
     query = plan.start(ParquetSink(out), checkpoint=str(checkpoint))
@@ -115,16 +119,16 @@ def test_bounded_streaming_and_driver_are_equal_over_restarts(
     query.await_termination()
     assert query.progress.rows == 2_700
     assert sources_of(moved) == {1}
-    assert found(pq.read_table(out)) == results
-    assert found(pq.read_table(aside)) == late
+    assert sorted_rows(pq.read_table(out)) == results
+    assert sorted_rows(pq.read_table(aside)) == late
     query = plan.start(ParquetSink(out), checkpoint=str(moved), batches=Batches.available_now())
     query.await_termination()  # nothing is left
-    assert found(pq.read_table(out)) == results
+    assert sorted_rows(pq.read_table(out)) == results
 
 
 def test_an_endless_source_is_tried_again(session: Session, tmp_path: Path) -> None:
     known = tmp_path / "known"
-    told(known, 5)
+    set_end(known, 5)
     source = Ticks(known)
     plan = session.read_source(source).watermark("at", 0).tumbling_window(10).agg(count())
     for refused in (plan.collect, plan.to_dataframe):
@@ -133,16 +137,16 @@ def test_an_endless_source_is_tried_again(session: Session, tmp_path: Path) -> N
     out = MemorySink()
     query = plan.start(out, checkpoint=str(tmp_path / "checkpoint"))
     for end in (12, 25, 40):
-        told(known, end)
+        set_end(known, end)
         while query.progress.rows < end:
             assert query.status == "running"
             time.sleep(0.02)
     query.process_all_available()
     assert [(r["window_start"], r["count"]) for r in query.results().to_pylist()] == [(0, 10), (10, 10), (20, 10)]
-    told(known, -1)
+    set_end(known, -1)
     with pytest.raises((OperatorError, SourceError), match=r"the source Ticks cannot plan .*position 40.*the broker is gone"):
         query.await_termination("60 s")
-    told(known, 55)
+    set_end(known, 55)
     query = plan.start(out, checkpoint=str(tmp_path / "checkpoint"), batches=Batches.available_now())
     query.await_termination()
     assert [(r["window_start"], r["count"]) for r in query.results().to_pylist()][3:] == [(30, 10), (40, 10)]

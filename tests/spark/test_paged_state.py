@@ -27,7 +27,7 @@ from krishiv_py.runtime.storage.chunk_files import ChunkFolder, decode
 from krishiv_py.spark.state_reader import OpenWindowReader, ReadPages
 from krishiv_py.spark.tasks.processor import SparkPages, SparkStore
 from krishiv_py.testing import Driver, ManualClock, stream_of
-from tests.spark.fake_state import FakeState, Operated, beside
+from tests.spark.fake_state import FakeState, Operated, with_fake_state
 
 SHAPES: dict[str, Callable[[Any], Any]] = {
     "tumbling": lambda s: s.tumbling_window(10),
@@ -65,7 +65,7 @@ def test_pages_give_what_memory_gives(shape: str, given_batches: list[tuple[int,
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sorted_map, "MOST", 3)
         patch.setattr(sorted_map, "_FULL", 2)
-        beside(driver, patch)
+        with_fake_state(driver, patch)
         for seconds, rows in given_batches:
             clock.advance(1 + seconds)
             driver.send([{"user": user, "at": moment} for user, moment in rows])
@@ -109,7 +109,7 @@ def cost(kind: str, open_windows: int, folder: Path) -> tuple[FakeState, FakeSta
     driver = opened(kind, open_windows)
     files = ChunkFolder(str(folder), batches=2, large_bytes=1 << 16)  # as by default: large pieces are mapped, not read
     with pytest.MonkeyPatch.context() as patch:
-        state = beside(driver, patch, blobs=files).state
+        state = with_fake_state(driver, patch, blobs=files).state
         driver.send(many_rows(kind, open_windows))
         actual = []
         for rows in (1, 0):
@@ -145,7 +145,7 @@ def test_a_late_row_costs_its_windows_and_not_all_that_have_ended(kind: str) -> 
         keyed = stream_of("user bigint, at bigint").watermark("at", 0).key_by("user")
         driver = Driver(KEPT[kind](keyed).agg(kv.count()))
         with pytest.MonkeyPatch.context() as patch:
-            state = beside(driver, patch).state
+            state = with_fake_state(driver, patch).state
             driver.send(pa.table({"user": [1] * n, "at": [10 * DAY + 1_000 * i for i in range(n)]}))
             assert driver.open_windows == n + 4
             state.reset()
@@ -161,7 +161,7 @@ def test_a_late_row_costs_its_windows_and_not_all_that_have_ended(kind: str) -> 
 def test_what_a_step_reads_and_writes_does_not_grow_with_open_windows(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The state of each window is a chunk of the same bytes, so that 100 000 of them are made quickly."""
     driver = opened("tumbling", n)
-    operated = beside(driver, monkeypatch)
+    operated = with_fake_state(driver, monkeypatch)
     driver.send(many_rows("tumbling", 1))
     meta = before_pages(operated.state)
     chunk = next(name for name in operated.state.held if name.startswith("s/"))
@@ -208,7 +208,7 @@ def test_a_state_from_before_pages_is_read(shape: str, monkeypatch: pytest.Monke
     clock = ManualClock()
     keyed = stream_of("user bigint, at bigint").watermark("at", 60).key_by("user")
     driver = Driver(SHAPES[shape](keyed).agg(kv.count(), kv.sum("at")), clock=clock)
-    operated = beside(driver, monkeypatch)
+    operated = with_fake_state(driver, monkeypatch)
     paged = False
     for batch in range(12):
         clock.advance(3)
@@ -222,7 +222,7 @@ def test_a_state_from_before_pages_is_read(shape: str, monkeypatch: pytest.Monke
 
 def test_state_in_pages_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = opened("hopping", 0)
-    operated = beside(driver, monkeypatch)
+    operated = with_fake_state(driver, monkeypatch)
     driver.send(many_rows("hopping", 1_000))
     assert any(name.startswith(PAGE) for name in operated.state.held)
     n, names = len(operated.state.held), list(operated.state.held)
@@ -242,7 +242,7 @@ def test_large_chunks_are_found_again_in_pages(tmp_path: Path, monkeypatch: pyte
     keyed = stream_of("user bigint, at bigint").watermark("at", 100).key_by("user")
     driver = Driver(keyed.hopping_window(25, 10).agg(kv.count()))
     folder = ChunkFolder(str(tmp_path), batches=2, large_bytes=0)
-    operated = beside(driver, monkeypatch, blobs=folder)
+    operated = with_fake_state(driver, monkeypatch, blobs=folder)
     for batch in range(30):
         driver.send([{"user": i % 3, "at": 20 * batch + 17 * i % 90} for i in range(20)])
         monkeypatch.setattr(chunk_files, "_opened", set())  # as in a process that opens the bucket for the first time
@@ -260,7 +260,7 @@ def test_what_would_come_if_the_input_ended_reads_pages_and_writes_none(shape: s
     monkeypatch.setattr(sorted_map, "_FULL", 2)
     keyed = stream_of("user bigint, at bigint").watermark("at", 1_000).key_by("user")
     driver = Driver(SHAPES[shape](keyed).agg(kv.count()))
-    operated = beside(driver, monkeypatch)
+    operated = with_fake_state(driver, monkeypatch)
     for batch in range(5):
         driver.send([{"user": i % 3, "at": 50 * batch + 7 * i} for i in range(20)])
     before = dict(operated.state.held)

@@ -12,7 +12,7 @@ import pytest
 from krishiv_py import MemorySink, OpenWindows, Session, StateTtlConfig, Trigger, WindowTrigger, count
 from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.testing import Driver, ManualClock
-from tests.spark.conftest import DDL, found, row
+from tests.spark.conftest import DDL, row, sorted_rows
 
 SECOND = 1_000_000
 
@@ -45,7 +45,7 @@ def test_keys_of_the_first_batch_live_as_long_as_others(session: Session, clock:
         sender.send([row(user, moment)])
         query.process_all_available()
         clock.now_us += SECOND
-    assert found(query.results()) == [("a", 0, 1_000, 1), ("b", 0, 1_000, 1)]
+    assert sorted_rows(query.results()) == [("a", 0, 1_000, 1), ("b", 0, 1_000, 1)]
     assert query.progress.counters.get("ttl_dropped", 0) == 0
     clock.now_us += 2 * 3_600 * SECOND
     sender.send([row("d", None)])  # enters no window; behind it the query knows the time, with a heartbeat or without one
@@ -55,7 +55,7 @@ def test_keys_of_the_first_batch_live_as_long_as_others(session: Session, clock:
     sender.send([row("d", 90_000)])
     query.process_all_available()
     assert query.progress.counters["ttl_dropped"] == 1
-    assert found(query.results())[-1] == ("d", 5_000, 6_000, 1)
+    assert sorted_rows(query.results())[-1] == ("d", 5_000, 6_000, 1)
     query.stop()
 
 
@@ -66,7 +66,7 @@ def test_a_quiet_query_goes_on_with_the_clock_and_so_does_a_restarted_one(
     plan = stream.watermark("at", 0, idle_advance="30 s").key_by("user").tumbling_window(1_000).agg(count())
     driver_clock, rows = ManualClock(clock.now_us), [row("a", 500), row("a", 1_500)]
     driver = Driver(plan, clock=driver_clock)
-    expected, sink = found(driver.send(rows).results), MemorySink()
+    expected, sink = sorted_rows(driver.send(rows).results), MemorySink()
     query = plan.start(sink, checkpoint=str(tmp_path / "checkpoint"))
     sender.send(rows)
     query.process_all_available()
@@ -74,7 +74,7 @@ def test_a_quiet_query_goes_on_with_the_clock_and_so_does_a_restarted_one(
         clock.now_us += int(seconds * SECOND)
         driver_clock.advance(int(seconds * 1_000))
         out = driver.tick()
-        expected += found(out.results)
+        expected += sorted_rows(out.results)
         end = time.monotonic() + 60
         while query.progress.watermark_us < out.watermark_us and time.monotonic() < end:  # a heartbeat, and no row
             assert query.exception() is None
@@ -86,7 +86,7 @@ def test_a_quiet_query_goes_on_with_the_clock_and_so_does_a_restarted_one(
         query = plan.start(sink, checkpoint=str(tmp_path / "checkpoint"))
     query.process_all_available()
     assert out.watermark_us == 21_750_000
-    assert found(query.results()) == expected == [("a", 0, 1_000, 1), ("a", 1_000, 2_000, 1)]
+    assert sorted_rows(query.results()) == expected == [("a", 0, 1_000, 1), ("a", 1_000, 2_000, 1)]
     query.stop()
 
 
@@ -133,5 +133,5 @@ def test_a_heartbeat_checks_the_trigger_of_a_quiet_query(session: Session, clock
     while query.results().num_rows < 2 and time.monotonic() < end:  # no row comes
         assert query.exception() is None
         time.sleep(0.02)
-    assert found(query.results()) == [("a", 0, 1_000, 2), ("b", 0, 1_000, 1)]
+    assert sorted_rows(query.results()) == [("a", 0, 1_000, 2), ("b", 0, 1_000, 1)]
     query.stop()

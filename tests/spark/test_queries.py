@@ -34,7 +34,7 @@ from krishiv_py import (
 from krishiv_py.errors import OperatorError, PlanError, SchemaError, SenderClosedError
 from krishiv_py.plan.options.late import LateWanted
 from krishiv_py.testing import Driver
-from tests.spark.conftest import DDL, found, per_second, row
+from tests.spark.conftest import DDL, per_second, row, sorted_rows
 
 Memory = Callable[[], tuple[Stream, Sender]]
 
@@ -45,11 +45,11 @@ def test_batches_are_classified_by_the_watermark_of_earlier_ones(memory: Memory)
     query = per_second(stream).with_late_event_handler(SideOutputLateEventHandler(late)).start(MemorySink())
     sender.send([row("a", 10), row("a", 1_500), row("b", 20)])
     query.process_all_available()
-    assert found(query.results()) == [("a", 0, 1000, 1, 1), ("b", 0, 1000, 1, 1)]
+    assert sorted_rows(query.results()) == [("a", 0, 1000, 1, 1), ("b", 0, 1000, 1, 1)]
     sender.send([row("a", 999), row("a", 1_400), row("c", None), row(None, 1_450, None)])
     sender.close()
     query.process_all_available()
-    assert found(query.results()) == [
+    assert sorted_rows(query.results()) == [
         ("a", 0, 1000, 1, 1),
         ("a", 1000, 2000, 2, 2),
         ("b", 0, 1000, 1, 1),
@@ -77,8 +77,8 @@ def test_a_bounded_run_has_the_same_results_and_late_rows(memory: Memory) -> Non
     query = plan.start(MemorySink())
     sender.close()
     query.process_all_available()
-    assert found(bounded.table) == found(query.results())
-    assert found(bounded.late) == found(query.late_rows())
+    assert sorted_rows(bounded.table) == sorted_rows(query.results())
+    assert sorted_rows(bounded.late) == sorted_rows(query.late_rows())
     assert bounded.counters["late"] == query.progress.counters["late"] == 2
     query.stop()
 
@@ -92,19 +92,19 @@ def test_look_back_results_are_distinguished_by_their_rows_on_every_engine(memor
     given = []
     for batch in ([row("a", 5, 3), row("a", 5, 1), row("b", 5, 9)], [row("a", 5, 2), row("a", 7, 0), row("a", 5, 8)]):
         sender.send(batch)
-        given += found(driver.send(batch).results)
-    given = sorted([*given, *found(driver.close().results)], key=repr)
+        given += sorted_rows(driver.send(batch).results)
+    given = sorted([*given, *sorted_rows(driver.close().results)], key=repr)
     assert [r for r in given if r[:2] == ("a", -5)] == [
         ("a", -5, 5, 1, 8, [1, 2, 8], 5, 3),
         ("a", -5, 5, 3, 2, [3, 1, 2], 5, 8),
         ("a", -5, 5, 3, 8, [3, 1, 8], 5, 2),
         ("a", -5, 5, 3, 8, [3, 2, 8], 5, 1),
     ]
-    assert found(plan.collect()) == given
+    assert sorted_rows(plan.collect()) == given
     query = plan.start(MemorySink())
     sender.close()
     query.process_all_available()
-    assert found(query.results()) == given
+    assert sorted_rows(query.results()) == given
 
 
 def test_an_empty_stream_collects_to_an_empty_table(memory: Memory) -> None:
@@ -156,7 +156,7 @@ def test_files_of_both_outputs_are_published_together(memory: Memory, tmp_path: 
     sender.close()
     query.process_all_available()
     query.stop()
-    assert found(pq.read_table(out)) == [("a", 0, 1000, 1, 1), ("é", 1000, 2000, 1, 1)]
+    assert sorted_rows(pq.read_table(out)) == [("a", 0, 1000, 1, 1), ("é", 1000, 2000, 1, 1)]
     assert pq.read_table(late)["at"].to_pylist() == [999]
     assert not list((out / "_krishiv_staging").iterdir())
 
@@ -216,7 +216,7 @@ def test_a_frame_of_ones_own(session: Session) -> None:
     frame = session.spark.createDataFrame(
         [("a", 10, 1), ("a", 20, 2), ("b", 1_500, 3)], "user string, at bigint, amount bigint"
     )
-    assert found(per_second(session.from_dataframe(frame)).collect()) == [("a", 0, 1000, 2, 3), ("b", 1000, 2000, 1, 3)]
+    assert sorted_rows(per_second(session.from_dataframe(frame)).collect()) == [("a", 0, 1000, 2, 3), ("b", 1000, 2000, 1, 3)]
     assert [tuple(r) for r in per_second(session.from_dataframe(frame)).to_dataframe().orderBy("user").collect()] == [
         ("a", 0, 1000, 2, 3),
         ("b", 1000, 2000, 1, 3),
@@ -234,13 +234,13 @@ def test_files(session: Session, tmp_path: Path, kind: str, streaming: bool) -> 
     stream = getattr(session, f"read_{kind}")(folder, "user string, at bigint, amount bigint", streaming=streaming)
     expected = [("a", 0, 1000, 2, 3), ("b", 1000, 2000, 1, 3)]
     if not streaming:
-        assert found(per_second(stream).collect()) == expected
+        assert sorted_rows(per_second(stream).collect()) == expected
         return
     with pytest.raises(PlanError, match="never ends"):
         per_second(stream).collect()
     query = per_second(stream).start(MemorySink(), batches=Batches.available_now(flush=True))
     assert query.await_termination()
-    assert found(query.results()) == expected
+    assert sorted_rows(query.results()) == expected
 
 
 def test_available_now_without_flush_keeps_windows_open(session: Session, memory: Memory) -> None:
@@ -248,7 +248,7 @@ def test_available_now_without_flush_keeps_windows_open(session: Session, memory
     sender.send([row("a", 10), row("a", 1_500)])
     query = per_second(stream).start(MemorySink(), batches=Batches.available_now())
     query.await_termination()
-    assert found(query.results()) == [("a", 0, 1000, 1, 1)]
+    assert sorted_rows(query.results()) == [("a", 0, 1000, 1, 1)]
     assert query.progress.open_windows == 1
 
 
@@ -262,14 +262,14 @@ def test_tuples_that_a_handler_submits_are_the_results_on_every_engine(memory: M
     expected = []
     for rows in batches:
         sender.send(rows)
-        expected += found(driver.send(rows).results)
-    expected = sorted([*expected, *found(driver.close().results)], key=repr)
+        expected += sorted_rows(driver.send(rows).results)
+    expected = sorted([*expected, *sorted_rows(driver.close().results)], key=repr)
     assert len(expected) == 3
-    assert found(plan.collect()) == expected
+    assert sorted_rows(plan.collect()) == expected
     query = plan.start(MemorySink())
     sender.close()
     query.process_all_available()
-    assert found(query.results()) == expected
+    assert sorted_rows(query.results()) == expected
     query.stop()
 
 
@@ -289,8 +289,8 @@ def test_a_snapshot_gives_what_is_open_and_the_next_run_goes_on_as_if_there_had_
         query = plan.start(sink, checkpoint=str(tmp_path / "checkpoint"), batches=until)
         assert query.await_termination()
         outs = [driver.send(rows), driver.close() if until.flush else driver.snapshot()]
-        given += [r for out in outs for r in found(out.results)]
-        assert found(query.results()) == sorted(given, key=repr)
+        given += [r for out in outs for r in sorted_rows(out.results)]
+        assert sorted_rows(query.results()) == sorted(given, key=repr)
         assert query.progress.counters == driver.progress.counters
         assert query.progress.watermark_us == driver.watermark_us
     early = [r for r in given if "early" in r]

@@ -26,7 +26,7 @@ from krishiv_py import (
 )
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.testing import replay, stream_of
-from tests.spark.conftest import DDL, found, row
+from tests.spark.conftest import DDL, row, sorted_rows
 from tests.spark.test_files import write
 
 LIMITS: dict[str, int | None] = {"one": 1, "two": 2, "all": None}
@@ -82,8 +82,8 @@ def test_a_union_of_files_is_replayed_as_a_query_took_it(
     query = plan(True).start(MemorySink(), batches=Batches.available_now(flush=True))
     query.await_termination()
     assert replayed.late.num_rows > 3 and replayed.table.num_rows > 10
-    assert found(replayed.late) == found(query.late_rows())
-    assert found(replayed.table) == found(query.results())
+    assert sorted_rows(replayed.late) == sorted_rows(query.late_rows())
+    assert sorted_rows(replayed.table) == sorted_rows(query.results())
     assert replayed.counters == query.progress.counters
 
 
@@ -108,7 +108,7 @@ def test_features_on_arrival_are_the_same_online_offline_and_without_spark(sessi
 
     query = read(True).start(MemorySink(), batches=Batches.available_now())
     query.await_termination()
-    served = found(query.results())
+    served = sorted_rows(query.results())
     assert len(served) == 48 - query.progress.late["late"] < 48
-    assert found(read(False).collect()) == served
-    assert found(replay(features(stream_of(DDL)), files).results) == served
+    assert sorted_rows(read(False).collect()) == served
+    assert sorted_rows(replay(features(stream_of(DDL)), files).results) == served

@@ -20,7 +20,7 @@ from krishiv_py import (
 from krishiv_py.errors import CheckpointError, PlanError
 from krishiv_py.spark.setup.config import check_checkpoint
 from krishiv_py.testing import Driver
-from tests.spark.conftest import DDL, found, per_second, row
+from tests.spark.conftest import DDL, per_second, row, sorted_rows
 
 
 def test_a_restart_at_every_batch_changes_nothing(session: Session, tmp_path: Path) -> None:
@@ -37,13 +37,13 @@ def test_a_restart_at_every_batch_changes_nothing(session: Session, tmp_path: Pa
         step_out = driver.send(batch)
         query.process_all_available()
         query.stop()
-        expected += found(step_out.results)
+        expected += sorted_rows(step_out.results)
         refused += step_out.late["at"].to_pylist()
     query = plan.start(ParquetSink(str(tmp_path / "out")), checkpoint=str(tmp_path / "checkpoint"))
     sender.close()
     query.process_all_available()
-    expected += found(driver.close().results)
-    assert found(pq.read_table(tmp_path / "out")) == sorted(expected, key=repr)
+    expected += sorted_rows(driver.close().results)
+    assert sorted_rows(pq.read_table(tmp_path / "out")) == sorted(expected, key=repr)
     assert sorted(pq.read_table(tmp_path / "late")["at"].to_pylist()) == sorted(refused)
     assert refused, "the test would prove little without late rows"
     assert query.progress.rows == 100
@@ -62,7 +62,7 @@ def test_a_query_killed_while_it_wrote_down_its_first_batch_begins(session: Sess
     query = per_second(stream).start(MemorySink(), checkpoint=str(tmp_path / "checkpoint"))
     try:
         query.process_all_available()
-        assert len(found(query.results())) == 1
+        assert len(sorted_rows(query.results())) == 1
     finally:
         query.stop()
 
@@ -76,7 +76,7 @@ def test_a_repeated_batch_replaces_its_files(session: Session, tmp_path: Path) -
     for batch in ([row("a", 10), row("a", 5_000)], [row("a", 20), row("b", 9_000)]):
         sender.send(batch)
         query.process_all_available()
-    before = found(pq.read_table(tmp_path / "out")), found(pq.read_table(tmp_path / "late")), query.progress
+    before = sorted_rows(pq.read_table(tmp_path / "out")), sorted_rows(pq.read_table(tmp_path / "late")), query.progress
     query.stop()
     commits = sorted((checkpoint / "commits").glob("[0-9]*"), key=lambda p: int(p.name))
     for commit in commits[-2:]:
@@ -84,8 +84,8 @@ def test_a_repeated_batch_replaces_its_files(session: Session, tmp_path: Path) -
         (commit.parent / f".{commit.name}.crc").unlink(missing_ok=True)
     query = plan.start(ParquetSink(str(tmp_path / "out")), checkpoint=str(checkpoint))
     query.process_all_available()
-    assert found(pq.read_table(tmp_path / "out")) == before[0]
-    assert found(pq.read_table(tmp_path / "late")) == before[1]
+    assert sorted_rows(pq.read_table(tmp_path / "out")) == before[0]
+    assert sorted_rows(pq.read_table(tmp_path / "late")) == before[1]
     assert query.progress.counters == before[2].counters
     query.stop()
 
@@ -115,7 +115,7 @@ def test_a_file_noted_before_a_crash_is_a_batch_of_its_own_all_the_same(session:
     query.stop()
     driver = Driver(per_second(stream))
     outs = [*(driver.send(b) for b in batches), driver.close()]
-    assert found(pq.read_table(tmp_path / "out")) == sorted((r for o in outs for r in found(o.results)), key=repr)
+    assert sorted_rows(pq.read_table(tmp_path / "out")) == sorted((r for o in outs for r in sorted_rows(o.results)), key=repr)
     assert pq.read_table(tmp_path / "late")["at"].to_pylist() == [20]
 
 
@@ -174,11 +174,13 @@ def test_streams_of_their_own_are_sources(session: Session, tmp_path: Path) -> N
     senders["b"].send([{"at": 40, "n": 0}])
     query.process_all_available()
     assert query.progress.source_watermarks_us == {"a": 100_000, "b": 30_000}
-    assert found(query.results()) == [("a", 0, 10, 1)]
+    assert sorted_rows(query.results()) == [("a", 0, 10, 1)]
     senders["b"].close()
     query.process_all_available()
     assert query.progress.watermark_us == 100_000
     senders["a"].close()
     query.process_all_available()
     query.stop()
-    assert found(query.results()) == found(plan.collect()) == [("a", 0, 10, 1), ("a", 100, 110, 1), ("b", 40, 50, 1)]
+    assert (
+        sorted_rows(query.results()) == sorted_rows(plan.collect()) == [("a", 0, 10, 1), ("a", 100, 110, 1), ("b", 40, 50, 1)]
+    )

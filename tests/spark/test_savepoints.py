@@ -9,7 +9,7 @@ import pytest
 
 from krishiv_py import MemorySink, ResultStream, Session, count, sum
 from krishiv_py.errors import CheckpointError
-from tests.spark.conftest import DDL, found, row
+from tests.spark.conftest import DDL, row, sorted_rows
 
 BEFORE = ([row("a", 1_000, 5), row("b", 12_000)], [row("a", 13_000, 7)])
 AFTER = [row("a", 14_000, 2), row("a", 25_000, 2)]
@@ -28,7 +28,7 @@ def saved(session: Session, checkpoint: Path, path: Path) -> None:
             sender.send(batch)
             query.process_all_available()
         query.savepoint(str(path))
-        assert found(query.results()) == [("a", 0, 10_000, 1)]
+        assert sorted_rows(query.results()) == [("a", 0, 10_000, 1)]
 
 
 def rest(session: Session, checkpoint: Path, savepoint: Path, *more: Any) -> list[tuple[Any, ...]]:
@@ -38,7 +38,7 @@ def rest(session: Session, checkpoint: Path, savepoint: Path, *more: Any) -> lis
         sender.send(AFTER)
         sender.close()
         query.process_all_available()
-        return found(query.results())
+        return sorted_rows(query.results())
 
 
 @pytest.mark.parametrize("begun_on", ["spark", "in-process"])

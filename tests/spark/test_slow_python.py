@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from krishiv_py import Batches, ParquetSink, Session
 from krishiv_py.errors import EnvironmentSetupError
 from krishiv_py.spark.launched import Launched, patiently
-from tests.spark.conftest import found, per_second, row
+from tests.spark.conftest import per_second, row, sorted_rows
 
 DDL = "user string, at bigint, amount bigint"
 PYTHON = """#!/bin/sh
@@ -128,7 +128,7 @@ def test_a_query_whose_python_is_slow_to_begin(tmp_path: Path) -> None:
     env = {**os.environ, "PYSPARK_PYTHON": str(python)}
     run = subprocess.run(command, capture_output=True, text=True, timeout=180, env=env)
     assert run.returncode == 0 and run.stdout.split() == ["1"], run.stdout + run.stderr
-    assert found(pq.read_table(tmp_path / "out")) == [("a", 0, 1_000, 1, 1)]
+    assert sorted_rows(pq.read_table(tmp_path / "out")) == [("a", 0, 1_000, 1, 1)]
 
 
 def main(folder: Path) -> None:

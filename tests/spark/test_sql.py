@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from krishiv_py import MemorySink, Session
-from tests.spark.conftest import DDL, found, row
+from tests.spark.conftest import DDL, row, sorted_rows
 
 QUERY = """
     SELECT tumble_end(at, INTERVAL '1' SECOND) AS upto, SUM(amount) AS total, lower(user) AS who
@@ -20,15 +20,15 @@ def test_a_query_runs_as_a_stream_and_as_a_batch(session: Session) -> None:
     query = planned.start(MemorySink())
     sender.send([row("A", 10, 1), row("a", 1_500, 2), row("b", 20, 3), row("b", 30, -3)])
     query.process_all_available()
-    assert found(query.results()) == [(1000, 1, "a"), (1000, 3, "b")]
+    assert sorted_rows(query.results()) == [(1000, 1, "a"), (1000, 3, "b")]
     sender.close()
     query.process_all_available()
     expected = [(1000, 1, "a"), (1000, 3, "b"), (2000, 2, "a")]
-    assert found(query.results()) == expected
+    assert sorted_rows(query.results()) == expected
     query.stop()
     bounded = planned.collect()
     assert bounded.schema.names == ["upto", "total", "who"]
-    assert found(bounded) == expected
+    assert sorted_rows(bounded) == expected
     frame = planned.to_dataframe()
     assert frame.columns == ["upto", "total", "who"]
 
@@ -51,11 +51,11 @@ def test_stages_with_having_run_as_a_stream_and_as_a_batch(session: Session) -> 
     query = planned.start(MemorySink())
     sender.send([row("a", 10, 1), row("a", 20, 4), row("b", 1_500, 2), row("b", 2_000, 9), row("a", 2_100, -9)])
     query.process_all_available()
-    assert found(query.results()) == [(2000, 6)]
+    assert sorted_rows(query.results()) == [(2000, 6)]
     sender.send([row("a", 3_000, 1)])
     sender.close()
     query.process_all_available()
-    assert found(query.results()) == found(planned.collect()) == [(2000, 6), (4000, 10)]
+    assert sorted_rows(query.results()) == sorted_rows(planned.collect()) == [(2000, 6), (4000, 10)]
     query.stop()
 
 
@@ -89,7 +89,7 @@ def test_ranks_and_joins_run_as_a_stream_and_as_a_batch(session: Session) -> Non
         assert planned is not None
         with planned.start(MemorySink()) as query:
             query.process_all_available()
-            assert found(query.results()) == found(planned.collect()) == expected
+            assert sorted_rows(query.results()) == sorted_rows(planned.collect()) == expected
 
 
 def test_rows_that_where_leaves_out_move_the_watermark(session: Session) -> None:
@@ -102,9 +102,9 @@ def test_rows_that_where_leaves_out_move_the_watermark(session: Session) -> None
     sender.send([row("a", 10, 1), row("b", 5_000, 0)])
     query.process_all_available()
     assert query.progress.watermark_us == 5_000_000
-    assert found(query.results()) == [("a", 1)], "the row that is left out has closed the window"
+    assert sorted_rows(query.results()) == [("a", 1)], "the row that is left out has closed the window"
     sender.send([row("a", 20, 1), row("b", 30, 0)])
     query.process_all_available()
     assert (query.progress.rows, query.progress.late["late"]) == (2, 1), "only the row that goes on is late"
     query.stop()
-    assert found(planned.collect()) == [("a", 1)]
+    assert sorted_rows(planned.collect()) == [("a", 1)]

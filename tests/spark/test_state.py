@@ -13,7 +13,7 @@ import pytest
 from krishiv_py import MemorySink, ResultStream, Session, Stream, Trigger, avg, collect_list, count, sum
 from krishiv_py.errors import CheckpointError, PlanError
 from krishiv_py.testing import Driver
-from tests.spark.conftest import DDL, found, per_second, row
+from tests.spark.conftest import DDL, per_second, row, sorted_rows
 
 
 def plan(stream: Stream, kind: str) -> ResultStream:
@@ -29,7 +29,7 @@ def plan(stream: Stream, kind: str) -> ResultStream:
 
 def seen(table: pa.Table) -> list[tuple[object, ...]]:
     """All but the time of the last update, which is the wall clock's."""
-    return found(table.drop_columns(["last_update"]))
+    return sorted_rows(table.drop_columns(["last_update"]))
 
 
 @pytest.mark.parametrize("kind", ["tumbling", "session", "count", "triggered"])

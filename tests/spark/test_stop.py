@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from krishiv_py import Batches, ForeachBatchSink, ParquetSink, Session
 from krishiv_py.spark.setup.jvm import stop_spark
-from tests.spark.conftest import found, per_second, row
+from tests.spark.conftest import per_second, row, sorted_rows
 
 DDL = "user string, at bigint, amount bigint"
 
@@ -24,7 +24,7 @@ def test_a_stop_breaks_the_batch_off_without_a_word(tmp_path: Path) -> None:
     run = subprocess.run(command, capture_output=True, text=True, timeout=180)
     assert run.returncode == 0 and run.stdout.split() == ["stopped", "1"], run.stderr
     assert "Exception" not in run.stderr and "Error" not in run.stderr
-    assert found(pq.read_table(tmp_path / "out")) == [("a", 0, 1_000, 1, 1)]
+    assert sorted_rows(pq.read_table(tmp_path / "out")) == [("a", 0, 1_000, 1, 1)]
 
 
 def test_the_end_of_a_session_waits_for_no_server_of_accumulators() -> None:

@@ -18,7 +18,7 @@ from krishiv_py import Batches, MemorySink, Session, Stream
 from krishiv_py.errors import KrishivError, OperatorError, PlanError, SourceError
 from tests.connectors.struct_fields import DEPTHS, DIFFERENCES, WANTED
 from tests.connectors.test_struct_fields import Given, json_texts
-from tests.spark.conftest import found
+from tests.spark.conftest import sorted_rows
 
 SCHEMA = pa.schema([*WANTED, *((name, make(WANTED)) for name, (make, _) in DEPTHS.items()), ("at", pa.int64())])
 """A column, and one for each depth."""
@@ -36,7 +36,7 @@ def rows(difference: str, *, without: tuple[str, ...] = ()) -> pa.Table:
 def expected(**value: Any) -> list[tuple[Any, ...]]:
     """The row that comes out."""
     deep = {name: hold(value) for name, (_, hold) in DEPTHS.items()}
-    return found(pa.Table.from_pylist([{**value, **deep, "at": 1}], SCHEMA))
+    return sorted_rows(pa.Table.from_pylist([{**value, **deep, "at": 1}], SCHEMA))
 
 
 def parquet(session: Session, folder: Path, given: pa.Table, **how: Any) -> Stream:
@@ -101,12 +101,12 @@ def test_all_depths_follow_the_columns(
 ) -> None:
     given = rows(difference)
     (tmp_path / "in").mkdir()
-    assert found(border(session, tmp_path / "in", given).collect()) == expected(**value)
+    assert sorted_rows(border(session, tmp_path / "in", given).collect()) == expected(**value)
     if border is own_source:
         return
     query = border_again(border, session, tmp_path / "again", given).start(MemorySink(), batches=Batches.available_now())
     query.await_termination()
-    assert found(query.results()) == expected(**value)
+    assert sorted_rows(query.results()) == expected(**value)
 
 
 def border_again(border: Border, session: Session, folder: Path, given: pa.Table) -> Stream:

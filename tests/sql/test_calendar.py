@@ -64,7 +64,7 @@ def results(stream: Any) -> list[dict[str, Any]]:
     return actual
 
 
-def asked(text: str) -> Any:
+def planned(text: str) -> Any:
     context = SqlContext()
     for name in ("events", "others"):
         context.register(name, stream_of("user string, at timestamp"), event_time="at", lag=0)
@@ -77,10 +77,10 @@ def test_calls_and_table_functions_are_the_builders_windows(kind: str, arguments
     assert len(expected) > 1
     columns = "window_start, window_end, count(*) AS n"
     table = f"SELECT {columns} FROM TABLE({kind}(TABLE events, DESCRIPTOR(at), {arguments})) GROUP BY window_start, window_end"
-    assert results(asked(table)) == expected
+    assert results(planned(table)) == expected
     start, end = f"{kind}_start(at, {arguments})", f"{kind}_end(at, {arguments})"
     call = f"SELECT {start} AS window_start, {end} AS window_end, count(*) AS n FROM events GROUP BY {start}, {end}"
-    assert results(asked(call)) == expected
+    assert results(planned(call)) == expected
 
 
 def test_names_of_arguments() -> None:
@@ -90,7 +90,7 @@ def test_names_of_arguments() -> None:
     )
     for offset, given in [("", "0 s"), (", OFFSET => INTERVAL '6' HOUR", "6 h")]:
         window = calendar_window("day", "Europe/Paris", offset=given)
-        assert results(asked(text.format(offset=offset))) == results(EVENTS.window(window).agg(count().alias("n")))
+        assert results(planned(text.format(offset=offset))) == results(EVENTS.window(window).agg(count().alias("n")))
 
 
 @pytest.mark.parametrize(
@@ -107,12 +107,12 @@ def test_a_second_grouping_takes_the_results_of_one_end(inner: str, again: str) 
         "SELECT window_start, window_end, sum(n) AS n FROM (SELECT window_start, window_end, window_time, count(*) AS n FROM "
         f"TABLE({table}) GROUP BY window_start, window_end, window_time) GROUP BY window_start, window_end"
     )
-    actual = results(asked(text))
+    actual = results(planned(text))
     assert len({row["window_end"] for row in actual}) == len(actual) > 1
 
 
 @pytest.mark.parametrize(
-    ("call", "told"),
+    ("call", "message"),
     [
         ("tumble({t}, INTERVAL '5' MINUTE, 'Europe/Berlin')", "whole hours, days"),
         ("tumble({t}, INTERVAL '1' DAY, 'Europe/Nowhere')", "no such time zone"),
@@ -129,24 +129,24 @@ def test_a_second_grouping_takes_the_results_of_one_end(inner: str, again: str) 
         ("session({t}, INTERVAL '1' DAY, 'Europe/Berlin')", "session takes|cannot be read"),
     ],
 )
-def test_what_the_calendar_has_not_is_refused(call: str, told: str) -> None:
+def test_what_the_calendar_has_not_is_refused(call: str, message: str) -> None:
     table, function = call.format(t="TABLE events, DESCRIPTOR(at)"), call.format(t="at")
-    with pytest.raises((PlanError, DurationError), match=f"(?s)({told}).*(Hint: |write )"):
-        asked(f"SELECT count(*) FROM TABLE({table}) GROUP BY window_start, window_end")
-    with pytest.raises((PlanError, DurationError), match=f"(?s)({told}).*(Hint: |write )"):
-        asked(f"SELECT count(*) FROM events GROUP BY {function}")
+    with pytest.raises((PlanError, DurationError), match=f"(?s)({message}).*(Hint: |write )"):
+        planned(f"SELECT count(*) FROM TABLE({table}) GROUP BY window_start, window_end")
+    with pytest.raises((PlanError, DurationError), match=f"(?s)({message}).*(Hint: |write )"):
+        planned(f"SELECT count(*) FROM events GROUP BY {function}")
 
 
 def test_weeks_in_months_have_no_second_grouping_and_calendars_no_window_join() -> None:
     table = "TABLE(cumulate(TABLE events, DESCRIPTOR(at), INTERVAL '1' WEEK, INTERVAL '1' MONTH))"
     with pytest.raises(KrishivError, match="weeks end within months"):
-        asked(
+        planned(
             "SELECT window_start, window_end, sum(n) AS n FROM (SELECT window_start, window_end, window_time, count(*) AS n "
             f"FROM {table} GROUP BY window_start, window_end, window_time) GROUP BY window_start, window_end"
         )
     side = "(SELECT * FROM TABLE(tumble(TABLE {}, DESCRIPTOR(at), INTERVAL '1' MONTH)))"
     with pytest.raises(KrishivError, match="windows of the calendar"):
-        asked(
+        planned(
             f"SELECT a.user FROM {side.format('events')} AS a JOIN {side.format('others')} AS b ON a.user = b.user AND "
             "a.window_start = b.window_start AND a.window_end = b.window_end"
         )

@@ -251,7 +251,7 @@ def test_the_window_itself_has_no_storage() -> None:
 
 
 def test_a_stage_behind_submitted_tuples_does_not_wait_for_their_last_one() -> None:
-    """Every firing submits, so nothing is told of results that come late, or of a trigger without effect."""
+    """Every firing submits, so nothing is reported of results that come late, or of a trigger without effect."""
     submitting = panes().on_events(window_trigger=lambda pane: {"n": 1}, submits="n bigint")
     explained = submitting.key_by("n").tumbling_window(5 * S).count().explain()
     assert "results come" not in explained and "have no effect" not in explained

@@ -177,7 +177,7 @@ def test_the_watermark_of_the_batch_before_decides() -> None:
     batches = [[("a", 1)], [("a", 30)], [("a", 2)], [("a", 3)]]
     results, late = given_by(driver, batches)
     assert [r["count"] for r in results] == [2], (
-        "the third batch is judged by the first's watermark, and its window fires with it"
+        "the third batch is classified by the first's watermark, and its window fires with it"
     )
     assert late == 1
     flink = Driver(

@@ -14,7 +14,7 @@ from krishiv_py import DeltaSink, OperatorError, PostgresSink, SchemaError
 from krishiv_py.connectors import TransactionalSink
 from tests.tables.server import Server
 from tests.tables.stores import delta_rows, iceberg, iceberg_rows
-from tests.tables.test_others_beside import PLAIN, rows, to
+from tests.tables.test_other_writers import PLAIN, rows, to
 
 LOG = pa.schema([("k", pa.string()), ("n", pa.int64()), ("op", pa.string())])
 FLOATS = pa.schema([("k", pa.float64()), ("n", pa.int64()), ("op", pa.string())])

@@ -1,4 +1,4 @@
-"""Several outputs of one query into one table: with one key or none they are told apart, with different keys refused."""
+"""Several outputs of one query into one table: with one key or none they are distinguished, with different keys refused."""
 
 from __future__ import annotations
 

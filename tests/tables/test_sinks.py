@@ -163,9 +163,9 @@ def test_no_password_is_reported(server: Server, table: Callable[[], str]) -> No
         check_sink(wrong, "results", SCHEMA)
     for text in (str(error.value), repr(wrong), wrong.title, repr(error.value.__cause__)):
         assert "wr0ng" not in text and PASSWORD not in text
-    with pytest.raises(PlanError) as told_too:
+    with pytest.raises(PlanError) as given_too:
         PostgresSink("host=x pass word=s3cret", "t")
-    assert "s3cret" not in str(told_too.value)
+    assert "s3cret" not in str(given_too.value)
 
 
 def test_a_server_that_crashes_under_a_batch(server: Server, table: Callable[[], str]) -> None:

@@ -12,13 +12,13 @@ import pytest
 from krishiv_py import DeltaSink, OperatorError, PlanError, PostgresSink, SchemaError
 from tests.tables.server import Server
 from tests.tables.stores import delta_rows
-from tests.tables.test_others_beside import PLAIN, rows, to
+from tests.tables.test_other_writers import PLAIN, rows, to
 
 NOWHERE = "postgresql://user@nowhere/db"
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "message"),
     [
         ("k text, n bigint, UNIQUE (k) DEFERRABLE", 'no unique index over `key`.*ON "{t}" \\("k"\\)'),
         ("k char(3) UNIQUE, n bigint", "k is character.3., and takes several texts of a key for one"),
@@ -27,14 +27,14 @@ NOWHERE = "postgresql://user@nowhere/db"
     ],
 )
 def test_a_table_in_which_a_key_would_not_be_found_is_refused(
-    server: Server, table: Callable[[], str], columns: str, told: str
+    server: Server, table: Callable[[], str], columns: str, message: str
 ) -> None:
     if "loose" in columns:
         loose = "provider = icu, locale = 'und-u-ks-level2', deterministic = false"
         server.rows(f"CREATE COLLATION IF NOT EXISTS loose ({loose})")
     name = table()
     server.rows(f"CREATE TABLE {name} ({columns})")
-    with pytest.raises(SchemaError, match=f"(?s){told.replace('{t}', name)}"):
+    with pytest.raises(SchemaError, match=f"(?s){message.replace('{t}', name)}"):
         to(PostgresSink(server.address(), name, key="k"))
 
 

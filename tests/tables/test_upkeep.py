@@ -18,7 +18,7 @@ from pyiceberg.catalog import load_catalog
 from krishiv_py import DeltaSink, IcebergSink, OperatorError, PlanError, PostgresSink, SchemaError
 from tests.tables.server import Server
 from tests.tables.stores import catalog, delta_rows, iceberg, iceberg_rows
-from tests.tables.test_others_beside import PLAIN, rows, to
+from tests.tables.test_other_writers import PLAIN, rows, to
 
 MORE = pa.schema([*PLAIN, ("extra", pa.float64())])
 

@@ -13,7 +13,7 @@ from krishiv_py import DeltaSink, OperatorError, SchemaError
 from krishiv_py.connectors import delta_source
 from krishiv_py.testing import micro_batches
 from tests.tables.stores import delta_rows, iceberg, iceberg_rows
-from tests.tables.test_others_beside import to
+from tests.tables.test_other_writers import to
 
 LOCAL = pa.timestamp("us")
 NEVER: dict[str, pa.Array] = {
@@ -86,7 +86,7 @@ def test_a_text_that_means_null_in_folders(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "told"),
+    ("column", "message"),
     [
         (("c", pa.list_(pa.null())), "Delta has no such type .got: c is array<null>"),
         (("c", pa.struct([("a", pa.null())])), "Delta has no such type"),
@@ -95,8 +95,8 @@ def test_a_text_that_means_null_in_folders(tmp_path: Path) -> None:
         (("a\0b", pa.int64()), "Delta has no such name"),
     ],
 )
-def test_types_and_names_that_delta_rs_would_refuse_later(tmp_path: Path, column: Any, told: str) -> None:
-    with pytest.raises(SchemaError, match=told):
+def test_types_and_names_that_delta_rs_would_refuse_later(tmp_path: Path, column: Any, message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
         to(DeltaSink(tmp_path / "t"), schema=pa.schema([column]))
 
 

@@ -125,7 +125,7 @@ def fold(log: Iterable[Change]) -> list[Row]:
     for change in log:
         if not isinstance(change, (Emit, Retract)):
             raise PlanError("not an Emit or Retract", got=shown(change), hint="pass changes(results)")
-        same = standing.setdefault(repr(change.row), [])  # rows may hold lists, which cannot be keys; repr tells floats apart
+        same = standing.setdefault(repr(change.row), [])  # rows may hold lists, which cannot be keys; repr distinguishes floats
         if isinstance(change, Emit):
             same.append(change.row)
         elif same:

@@ -51,7 +51,7 @@ class DedupMethods(OptionMethods):
         DurationError
             For a zero, negative, float or boolean `within`, and unreadable text.
         PlanError
-            For options that have no meaning here: triggers, emit modes, panes.
+            For options that do not apply here: triggers, emit modes, panes.
 
         Examples
         --------

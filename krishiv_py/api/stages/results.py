@@ -142,7 +142,7 @@ class ResultStream(TimedStream):
         return (*op, *([time] if time in full else []), *in_order_of(full))
 
     def _over(self, node: Node, names: Sequence[str]) -> ResultStream:
-        """The rows of a `node` over these results, whose columns with these `names` can be named further."""
+        """The rows of a `node` over these results, whose columns with these `names` later steps can name."""
         draft = attrs.evolve(self._draft, input=attrs.evolve(self._draft.input, input=node))
         draft = attrs.evolve(draft, hides_time=self._output.time_column not in names)
         stream = attrs.evolve(self, draft=draft, of_stage=False)

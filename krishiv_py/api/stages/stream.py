@@ -423,7 +423,7 @@ class Stream(RunMethods, ShownInALine):
             DataFrame that has it from ``withWatermark``.
         idle_advance : int or timedelta or str, optional
             When no row has come for this long (processing time), let the watermark go on at the speed of the clock from where
-            it stood, until a row comes, so that a quiet stream closes its windows (SEMANTICS §10).
+            it was, until a row comes, so that a quiet stream closes its windows (SEMANTICS §10).
 
         Raises
         ------

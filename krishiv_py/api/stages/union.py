@@ -36,7 +36,7 @@ def union_of(streams: Mapping[str, Stream], source_column: str, runner: Runner) 
     merged = checked(first.append(pa.field(source_column, pa.string())))
     parts = tuple((name, stream._node) for name, stream in streams.items())
     bounded = all(source_of(node).bounded for _, node in parts)
-    hint = f"name one after the union instead: .with_late_event_handler(...); the column {source_column!r} tells rows apart"
+    hint = f"name one after the union instead: .with_late_event_handler(...); the column {source_column!r} distinguishes rows"
     late = one_handler((s._own_late_handler for s in streams.values()), "the streams of a union", hint)
     return Stream(UnionSource(parts, source_column, merged, bounded), merged, runner, late)
 

@@ -77,7 +77,7 @@ class WindowedStream(OptionMethods):
 
     @property
     def _window(self) -> Window:
-        """The window as it was told."""
+        """The window as it was given."""
         assert isinstance(self._draft.operation, Window)
         return self._draft.operation
 
@@ -138,7 +138,7 @@ class WindowedStream(OptionMethods):
         smallest : bool
             Whether the smallest `by` comes first; nulls still come last.
         then : sequence of (Expr or str, {"smallest", "largest"}), optional
-            What ranks rows whose `by` is equal, as in :func:`~krishiv_py.top_k`; columns of results behind `by`.
+            What ranks rows whose `by` is equal, as in :func:`~krishiv_py.top_k`; columns of results after `by`.
 
         Raises
         ------

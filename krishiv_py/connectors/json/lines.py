@@ -161,7 +161,7 @@ class JsonLines:
         lines = block.count(b"\n") + (not block.endswith(b"\n"))
         if table.num_rows != lines:
             return None
-        table.validate(full=True)  # Arrow's reader lets bytes through that are no UTF-8
+        table.validate(full=True)  # Arrow's reader lets bytes through that are not UTF-8
         arrays = []
         empty = None
         for column, field in zip(table.combine_chunks().columns, self.schema, strict=True):
@@ -287,7 +287,7 @@ def _inside(type_: pa.DataType) -> list[str]:
 
 
 def _fast_type(type_: pa.DataType) -> pa.DataType | None:
-    """Return what Arrow's reader is told; None for types it reads otherwise than Spark does, or not at all."""
+    """Return the options of Arrow's reader; None for types it reads otherwise than Spark does, or not at all."""
     is_ = pa.types
     if is_.is_boolean(type_) or is_.is_integer(type_) or is_.is_floating(type_) or is_.is_string(type_):
         return None if is_.is_float16(type_) else type_

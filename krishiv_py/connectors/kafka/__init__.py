@@ -1,5 +1,5 @@
 """Kafka: topics as a source that plans ranges of offsets, and as a transactional sink. Imports the interfaces next to it.
 
-``client`` talks to the broker, ``settings`` and ``making`` check what was told, ``source`` plans, ``fetching`` reads ranges,
+``client`` talks to the broker, ``settings`` and ``making`` check what was given, ``source`` plans, ``fetching`` reads ranges,
 ``formats`` make columns of values. confluent-kafka is loaded when it is first needed.
 """

@@ -20,7 +20,7 @@ Place: TypeAlias = tuple[str, int]
 """A topic and one of its partitions."""
 Offsets: TypeAlias = dict[Place, int]
 When: TypeAlias = "Literal['earliest', 'latest'] | int"
-"""An offset to look up: the first, the one behind the last, or the first at a time, ms since the epoch."""
+"""An offset to look up: the first, the one after the last, or the first at a time, ms since the epoch."""
 _ASK_S: Final = 5.0
 _MADE_S: Final = 1.0
 """For how long a topic may be unknown: brokers tell of one that was made just now a moment later."""
@@ -149,7 +149,7 @@ def _check_partitions(places: Iterable[Place], there: list[Place]) -> None:
 
 
 def offsets(connection: Connection, places: Mapping[Place, When], within_s: float, *, uncommitted: bool = False) -> Offsets:
-    """Offsets of partitions; of a time behind the last record, the one behind the last.
+    """Offsets of partitions; of a time after the last record, the one after the last.
 
     The last one is that before the first open transaction, but for `uncommitted` ones and where those are read.
 
@@ -175,7 +175,7 @@ def offsets(connection: Connection, places: Mapping[Place, When], within_s: floa
         except (module.KafkaException, NoAnswer) as problem:
             if time.monotonic() > until:
                 hint = "see that the broker runs, and that all partitions of the topics have a leader"
-                raise connection.failed("the offsets of a topic are not told", problem, hint) from None
+                raise connection.failed("the offsets of a topic are not known", problem, hint) from None
             there = partitions(connection, {topic for topic, _ in places}, max(until - time.monotonic(), 0.1))
             _check_partitions(places, there)
     else:
@@ -192,7 +192,7 @@ def _reads_committed(connection: Connection) -> bool:
 def wait_for_commits(connection: Connection, places: Iterable[Place], within_s: float) -> None:
     """Wait until all that was committed before this call can be read; for transactions that stay open, 5 seconds.
 
-    Who commits is told so before the broker has written it into the partitions, and until then their records cannot be read.
+    The answer comes before the broker has written it into the partitions. Until then their records cannot be read.
 
     Raises
     ------
@@ -228,7 +228,7 @@ def identities(connection: Connection, topics: Iterable[str], within_s: float) -
             break
         except (module.KafkaException, NoAnswer) as problem:
             if time.monotonic() > until:
-                raise connection.failed("the topics are not told", problem, "see that the broker runs") from None
+                raise connection.failed("the topics are not known", problem, "see that the broker runs") from None
             partitions(connection, names, max(until - time.monotonic(), 0.1))
             time.sleep(0.1)
     known = {topic: id_ for topic, id_ in ids.items() if id_ is not None}

@@ -55,6 +55,6 @@ def _keys(keys: list[bytes | None], type_: pa.DataType) -> pa.Array:
 
 
 def _ms(value: Any) -> int | None:
-    """Return when a record was written; None if its writer told no time."""
+    """Return when a record was written; None if its writer gave no time."""
     kind, at_ms = value.timestamp()
     return None if kind == 0 else at_ms

@@ -22,7 +22,7 @@ OWNED: Final[dict[str, str]] = {
     "group.id": "commit_group=",
     "transactional.id": "nothing: it follows from the checkpoint",
 }
-"""Settings that would make a query inexact, and what stands for them."""
+"""Settings that would make a query inexact, and what to use for them."""
 _ACKS: Final = ("acks", "request.required.acks")
 _BROKER: Final = re.compile(r"((PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?[^\s/@,]+", re.IGNORECASE)
 _MOST_PORTS: Final = 65_535
@@ -162,7 +162,7 @@ def check_promise(settings: tuple[tuple[str, str], ...], *, transactions: bool) 
 
 
 def connection(servers: object, options: object, *, oauth: bool = False) -> Connection:
-    """Return what a user told of a cluster, whose address is checked before (:func:`brokers`), or of a registry.
+    """Return what a user gave for a cluster, whose address is checked before (:func:`brokers`), or of a registry.
 
     A cluster may have a function for tokens, `oauth`.
 

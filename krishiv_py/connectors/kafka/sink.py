@@ -172,7 +172,7 @@ class KafkaSink(TransactionalSink):
         return f"KafkaSink({self.topic!r}, {self._connection!r}, {self._guarantee})"
 
     @property
-    def on_repeat(self) -> OnRepeat:  # type: ignore[override]  # follows from what was told
+    def on_repeat(self) -> OnRepeat:  # type: ignore[override]  # follows from what was given
         """Return what happens to a batch that is published again."""
         return "skip" if self._guarantee == "exactly_once" else "at_least_once"
 
@@ -187,7 +187,7 @@ class KafkaSink(TransactionalSink):
         Raises
         ------
         ColumnError, PlanError
-            For columns that there are not, or that the format has not.
+            For columns that there are not, or that the format does not have.
         OperatorError
             When there is no such topic, or no broker answers.
         """

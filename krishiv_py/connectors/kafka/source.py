@@ -180,7 +180,7 @@ class KafkaSource(Source):
         return self._next(begin, ends, {}, always=True)
 
     def _in_order(self, begin: Offsets, ends: Offsets) -> None:
-        """Refuse an end before the beginning; behind records that have expired, "earliest" may be."""
+        """Refuse an end before the beginning; after records that have expired, "earliest" may be."""
         for place, end in ends.items():
             start = dict(self.starting).get(place, "earliest") if isinstance(self.starting, tuple) else self.starting
             if start != "earliest" and begin[place] > end:
@@ -191,7 +191,7 @@ class KafkaSource(Source):
                 )
 
     def _exist(self, given: Offsets, name: str) -> None:
-        """Refuse offsets behind the last record: which records will come there, nobody knows."""
+        """Refuse offsets after the last record: which records will come there, nobody knows."""
         latest = offsets(self.connection, dict.fromkeys(given, "latest"), self.within_s)
         for place, offset in given.items():
             if offset > latest[place]:
@@ -299,7 +299,7 @@ class KafkaSource(Source):
         return f"{how}, {'a watermark for each partition' if self.source_column else 'one watermark for all partitions'}"
 
     def finished(self, position: JsonValue) -> None:
-        """Commit the offsets of a published batch, where a group was told; a failure is a warning."""
+        """Commit the offsets of a published batch, where a group was given; a failure is a warning."""
         if self.commit_group is not None:
             assert isinstance(position, dict)
             commit(self.connection, self.commit_group, _noted(position["at"]))

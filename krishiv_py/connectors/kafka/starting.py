@@ -16,12 +16,12 @@ KafkaPosition: TypeAlias = (
 )
 """Where to begin or end: a word, a time (``int`` is ms since the epoch), or offsets by partition (or by topic)."""
 Where: TypeAlias = "When | tuple[tuple[Place, int | str], ...]"
-"""The same as a value: a word, ms since the epoch, or what each partition was told."""
+"""The same as a value: a word, ms since the epoch, or one of these for each partition."""
 _WORDS: Final = ("earliest", "latest")
 
 
 def where(value: object, name: str, topics: Sequence[str]) -> Where:
-    """Return what a user told.
+    """Return what a user gave.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def _refused(value: object, name: str, consequence: str) -> PlanError:
 
 
 def resolved(connection: Connection, wanted: Where, places: Sequence[Place], name: str, within_s: float) -> Offsets:
-    """The offset of each partition; one that is not told begins at its first record, or ends behind its last one.
+    """The offset of each partition; one that is not named begins at its first record, or ends after its last one.
 
     Raises
     ------

@@ -140,7 +140,7 @@ class Writer:
         return None if lengths[-1] < 0 else lengths[-1] - 1
 
     def _noted(self) -> int:
-        """The committed offset, negative if there is none. What cannot be told yet must not look like none."""
+        """The committed offset, negative if there is none. What is not known yet must not look like none."""
         (committed,) = self._group.committed([kafka().TopicPartition(self.topic, 0)], self.within_s)
         if committed.error is not None:
             raise kafka().KafkaException(committed.error)
@@ -283,7 +283,7 @@ class Writer:
     def _error(self, error: Any, text: str = "", kind: type[OperatorError] = OperatorError) -> OperatorError:
         """Return what went wrong: a message that was not taken says it better than the transaction that it spoiled."""
         if self._producer is not None:
-            with contextlib.suppress(kafka().KafkaException):  # a fatal one is told again by whatever is asked
+            with contextlib.suppress(kafka().KafkaException):  # a fatal one is reported again by whatever is asked
                 self._producer.poll(0)
         if kind is AwayError and self.transactional:
             self._producer = None  # nothing more is asked of it

@@ -27,7 +27,7 @@ class KeyedTable(Protocol):
 
     @property
     def table_id(self) -> tuple[str, ...]:
-        """System, place and name: sinks of one table have one, unless its place is told in two ways."""
+        """System, place and name: sinks of one table have one, unless its place is written in two ways."""
         ...
 
 

@@ -143,7 +143,7 @@ _MEANINGS: Final = {
         "name the unique columns with key=, or drop the index",
     ),
     "23502": ("a column of the table takes no nulls", "drop its NOT NULL, or filter such rows"),
-    "40P01": ("another transaction stood in the way", "start the query again: the batch is written again"),
+    "40P01": ("another transaction was in the way", "start the query again: the batch is written again"),
     "53100": ("the disk of the server is full", "make room, and start the query again: the batch is written again"),
 }
 _AWAY: Final = ("the server went away", "start the query again: the batch is written again, or recognised if it is there")
@@ -466,7 +466,7 @@ class PostgresSink(TransactionalSink):
     ----------
     conninfo : str
         The database, as libpq reads it: ``postgresql://user@host/database`` or ``host=... dbname=...``. Passwords are better
-        in ``~/.pgpass`` or ``PGPASSWORD``; one that is told here is shown nowhere.
+        in ``~/.pgpass`` or ``PGPASSWORD``; one that is given here is shown nowhere.
     table : str
         ``table`` or ``schema.table``, upper and lower case as written.
     key : sequence of str
@@ -487,7 +487,7 @@ class PostgresSink(TransactionalSink):
     Raises
     ------
     PlanError
-        For a text that is no `conninfo`, and for names that are none.
+        For a text that is not a `conninfo`, and for names that are none.
     MissingExtraError
         Without psycopg.
 

@@ -22,7 +22,7 @@ def copied(table: pa.Table) -> Iterator[bytes]:
     Raises
     ------
     OperatorError
-        For a value that PostgreSQL has not: the character U+0000 in a text, or a time before year 1 or after 9999.
+        For a value that PostgreSQL does not have: the character U+0000 in a text, or a time before year 1 or after 9999.
     """
     for begin in range(0, table.num_rows, _ROWS):
         part = table.slice(begin, _ROWS).combine_chunks()
@@ -111,7 +111,7 @@ def _bracketed(values: pa.Array, inner: pa.Array, left: str, right: str, nothing
 
 
 def _json(values: pa.Array, name: str) -> pa.Array:
-    """Values as JSON; numbers that JSON has not are texts."""
+    """Values as JSON; numbers that JSON does not have are texts."""
     kind = values.type
     if pa.types.is_map(kind):
         pairs = pa.ListArray.from_arrays(

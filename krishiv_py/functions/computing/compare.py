@@ -150,5 +150,5 @@ def _listed(column: pa.Array, known: list[pa.Scalar]) -> tuple[pa.Array, pa.Arra
         return wide(column, scale), pa.array([k.as_py() for k in known], pa.decimal256(76, scale))
     listed = [coerced(k, type_).as_py() for k in known]
     if is_floating(type_) and 0.0 in listed:
-        listed += [0.0, -0.0]  # a table of hashes tells them apart
+        listed += [0.0, -0.0]  # a table of hashes distinguishes them
     return coerced(column, type_), pa.array(listed, type_)

@@ -60,7 +60,7 @@ def _first_runs(lists: Lists, before: Before) -> tuple[Ints, Mask]:
 
 
 def _insert(order: Ints, rows: Ints, starts: Ints, place: int, before: Before) -> None:
-    """Bring the elements at a place to where they belong among those before, behind their equals."""
+    """Bring the elements at a place to where they belong among those before, after their equals."""
     moved = order[starts + place]
     low, high = np.zeros(len(rows), np.int64), np.full(len(rows), place, np.int64)
     while len(open_ := np.flatnonzero(low < high)):

@@ -105,7 +105,7 @@ def _moments(start: Value, stop: Value, type_: pa.DataType) -> tuple[Value, Valu
 
 
 def _of_times(start: Value, stop: Value, type_: pa.DataType, step: Value | None) -> Value:
-    """Times by a length of time; by whole days, forwards or backwards, if none is told."""
+    """Times by a length of time; by whole days, forwards or backwards, if none is given."""
     days = not is_timestamp(type_)
     if step is not None and not pa.types.is_duration(step.type) and not pa.types.is_null(step.type):
         raise misfit(type_, step.type)

@@ -199,7 +199,7 @@ def written(column: pa.Array) -> Converted:
 def _decoded(column: pa.Array) -> Converted:
     try:
         return pc.cast(column, pa.string()), None
-    except pa.ArrowInvalid:  # some are no UTF-8: find out which
+    except pa.ArrowInvalid:  # some are not UTF-8: find out which
         out: list[str | None] = []
         bad = np.zeros(len(column), np.bool_)
         for row, value in enumerate(column.to_pylist()):

@@ -197,7 +197,7 @@ class Layout:
         return out
 
     def finish(self, partials: pa.Table, bounds: Bounds | None = None) -> list[pa.Array]:
-        """Finished aggregate columns; `bounds` of windows, where they are known, are told of one that fails."""
+        """Finished aggregate columns; `bounds` of windows, where they are known, are named for one that fails."""
         if too_much(partials) and partials.num_rows > 1:
             half = partials.num_rows // 2
             first = None if bounds is None else (bounds[0][:half], bounds[1][:half])
@@ -236,7 +236,7 @@ def finished_name(aggregate: int) -> str:
 
 
 def merges_only(spec: OperatorSpec) -> bool:
-    """Return whether windows are sessions whose rows need not be told apart once they overlap."""
+    """Return whether windows are sessions whose rows need not be distinguished once they overlap."""
     return spec.operation.sums and spec.operation.fires_plainly(spec.options)
 
 

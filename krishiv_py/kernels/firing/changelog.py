@@ -27,7 +27,7 @@ class Firings:
     pane : ndarray of str
         ``early``, ``on_time`` or ``late``.
     old : pyarrow.Table
-        What stood before, where `old_at` is not -1.
+        What was there before, where `old_at` is not -1.
     old_at : ndarray of int64
         Row of `old`.
     """

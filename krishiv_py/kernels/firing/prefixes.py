@@ -102,7 +102,7 @@ class PrefixFold:
         self.size_us = size_us
 
     def fold(self, fresh: pa.Table, units: Units, state: KeyWindows, watermark_us: int, by_row: bool) -> Folded:
-        """Fold `units` of `fresh`, rows or partials, into pairs of this `state`, all judged by one watermark."""
+        """Fold `units` of `fresh`, rows or partials, into pairs of this `state`, all classified by one watermark."""
         over = units.pair_windows + self.size_us <= watermark_us
         late = over & (state.done | ~state.known | (not self.trigger.on_time))
         every = np.zeros(units.n, np.int64)

@@ -1,3 +1,3 @@
-"""From a batch of a source to judged working rows: stateless steps, watermark, lateness.
+"""From a batch of a source to classified working rows: stateless steps, watermark, lateness.
 
 Imports ``arrays``, ``aggregates`` and ``columns``."""

@@ -1,4 +1,4 @@
-"""Input that is not a row, among the late rows: with reason ``malformed``, and where it stood instead of values."""
+"""Input that is not a row, among the late rows: with reason ``malformed``, and where it was, instead of values."""
 
 from __future__ import annotations
 

@@ -318,7 +318,7 @@ class Prepare:
     def _steps(
         self, batch: pa.RecordBatch, watermark_us: int, now_us: int | None, aside: list[Aside] | None = None
     ) -> pa.RecordBatch:
-        """Rows behind the stateless steps; rows that go by the clock are never behind the watermark, before the input ends."""
+        """Rows after the stateless steps; rows that go by the clock are never behind the watermark, before the input ends."""
         prefix = self.spec.prefix
         if self.spec.watermark._by_clock and now_us is not None:
             prefix = at_time(prefix, now_us if watermark_us == END_OF_TIME else max(watermark_us, now_us))
@@ -355,7 +355,7 @@ class Prepare:
         return mask
 
     def _spans(self, times: Ints, accepted: Mask) -> Spans | None:
-        """The windows of rows that are judged, of a user's assigner."""
+        """The windows of rows that are classified, of a user's assigner."""
         if self.spec.operation.assigner is None:
             return None
         if accepted.all():

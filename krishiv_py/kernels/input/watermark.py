@@ -30,7 +30,7 @@ class WatermarkTracker:
     spec : WatermarkSpec or MultiSourceWatermarkSpec
         Lags, start, idle timeout.
     reached : dict
-        Watermark of every source, µs; a declared source that has not spoken is ``UNSET``.
+        Watermark of every source, µs; a declared source that has sent nothing is ``UNSET``.
     spoke : dict
         Processing time at which every source last spoke, µs.
     current : int
@@ -274,7 +274,7 @@ def moment_of(saved: dict[str, Any], now_us: int) -> Moment:
 
 
 def _silent(side: Sequence[WatermarkTracker], now_us: int, after_us: int) -> bool:
-    """Return whether no source of a side has spoken for so long; one whose input has ended is not silent."""
+    """Return whether no source of a side has sent anything for so long; one whose input has ended is not silent."""
     return all(
         now_us - t.spoke.setdefault(name, now_us) > after_us and us != END_OF_TIME
         for t in side

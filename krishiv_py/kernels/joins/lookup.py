@@ -27,7 +27,7 @@ from krishiv_py.plan.schema import TimeKind
 class Validity:
     """Between which times a row of the table is valid: from one column on, until before another.
 
-    Null is not a bound: valid since ever, or for ever.
+    Null is not a bound: valid from the beginning, or without an end.
     """
 
     at: str

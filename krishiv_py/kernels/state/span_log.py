@@ -141,7 +141,7 @@ class SpanLog:
     def meeting(self, wanted: Wanted, counted: Callable[[Ints, Ints], None] | None = None) -> Iterator[MeetingRows]:
         """The rows in some spans, piece by piece: rows, and pairs of a row of these and a span.
 
-        `counted` is told before how many rows some spans will have: numbers of spans, and counts.
+        `counted` gets first how many rows some spans will have: numbers of spans, and counts.
         """
         for table, numbers, start, stop in self._between(wanted):
             if counted is not None:

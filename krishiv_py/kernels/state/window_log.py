@@ -2,7 +2,7 @@
 
 An entry is either a *delta* (partials of rows that have not been part of a firing), a *snapshot* (the partials of the last
 firing, exactly as it was written), or a bare flag. A snapshot replaces everything before it, deltas add up, so a firing
-appends and never rewrites, and what stood can be withdrawn to the last bit::
+appends and never rewrites, and what was there can be withdrawn to the last bit::
 
     delta 2 rows │ delta 1 row │ snapshot (3 rows, firing 0) │ delta 1 row      pending: 1 row, standing: 3 rows
 
@@ -57,7 +57,7 @@ class KeyWindows:
     lent : ndarray of bool
         Pairs whose snapshot is lent: its row of `snaps` is null.
     snap_at, pend_at : ndarray of int64
-        Row of `snaps` and `pends` that holds what stands and what came since; -1 for none.
+        Row of `snaps` and `pends` that holds what is there and what came since; -1 for none.
     snaps, pends : pyarrow.Table
         Partial columns.
     rows, newest : ndarray of int64
@@ -173,7 +173,7 @@ class PairLog:
     def total(self, windows: KeyWindows, wanted: Ints) -> pa.Table:
         """Standing and pending partials of some pairs, merged; a pair without pending rows keeps its snapshot as it is.
 
-        One that fails is told by its pair.
+        One that fails is named by its pair.
         """
         snap, pend = windows.snap_at[wanted], windows.pend_at[wanted]
         both = np.flatnonzero((snap >= 0) & (pend >= 0))

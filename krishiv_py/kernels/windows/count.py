@@ -15,7 +15,7 @@ Which rows make which window fire, and what it then holds, follows from row numb
     early                      ^   ^        2 rows, then 4
     final                            ^      all 5, when the window is full
 
-So state is the rows of windows that are not full, in a log by key, and what stands can be made again to withdraw it. The row
+So state is the rows of windows that are not full, in a log by key, and what is there can be made again to withdraw it. The row
 that makes a window full brings the full result only. No row of such a window is ever late.
 """
 

@@ -95,5 +95,5 @@ class StepsAfterOperator(AroundOperator):
     """An operator whose results go through stateless steps."""
 
     def changed(self, results: pa.Table) -> pa.Table:
-        """The results behind the steps."""
+        """The results after the steps."""
         return prefixed(self.spec.after, results).cast(self.schema)

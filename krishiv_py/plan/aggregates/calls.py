@@ -42,7 +42,7 @@ class AggCall(Aggregate):
     where : Expr or None
         Only rows for which this is true are aggregated.
     over_us : int or None
-        How far back it looks in a look-back window that looks further, µs.
+        How far back it looks in a look-back window that looks back longer, µs.
     """
 
     func: ClassVar[str]
@@ -79,7 +79,7 @@ class AggCall(Aggregate):
         return attrs.evolve(self, where=parsed if self.where is None else self.where & parsed)
 
     def over(self, size: Duration) -> AggCall:
-        """Look back only so far, in a look-back window that looks further: several ranges in one pass (SEMANTICS §11.4).
+        """Look back only so far, in a look-back window that looks back longer: several ranges in one pass (SEMANTICS §11.4).
 
         Parameters
         ----------

@@ -195,12 +195,12 @@ def top_k(k: int, by: Expr | str, *columns: Expr | str, then: Then = ()) -> AggC
         an expression is called by its alias.
     then : sequence of (Expr or str, {"smallest", "largest"}), optional
         What ranks rows whose `by` is equal, before event time does, and which of its values come first:
-        ``then=[("user", "smallest")]``. Nulls come last. These are fields behind `by`.
+        ``then=[("user", "smallest")]``. Nulls come last. These are fields after `by`.
 
     Raises
     ------
     PlanError
-        For a `k` out of range, and for a `then` that is no such list.
+        For a `k` out of range, and for a `then` that is not such a list.
     ExpressionError
         If two fields have one name.
 

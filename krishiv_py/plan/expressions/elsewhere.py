@@ -79,7 +79,7 @@ _AGGREGATES: Final = {
 _OTHERWISE: Final = {
     **dict.fromkeys(
         ("asc", "desc", "asc_nulls_first", "asc_nulls_last", "desc_nulls_first", "desc_nulls_last", "sort", "sort_by", "rank"),
-        'a stream has no order; write .top_rows(3, "amount") behind a window for the first rows of each window',
+        'a stream has no order; write .top_rows(3, "amount") after a window for the first rows of each window',
     ),
     **dict.fromkeys(
         ("over", "shift", "diff", "rolling", "ewm", "expanding", "cum_sum", "cumsum", "pct_change", "forward_fill", "ffill"),

@@ -20,7 +20,7 @@ from sqlglot import expressions as sg
 from krishiv_py.errors import ExpressionError, SchemaError, shown
 from krishiv_py.plan.expressions.constants import MAX_DIGITS, Doubled, Scalar
 from krishiv_py.plan.expressions.expr import Alias, BinaryOp, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, UnOp
-from krishiv_py.plan.expressions.lost import check_units, check_whole
+from krishiv_py.plan.expressions.unread import check_units, check_whole
 from krishiv_py.plan.expressions.spans import check_cast, moved, span_of
 from krishiv_py.plan.expressions.sql_functions import function_of
 from krishiv_py.plan.expressions.sqltext import is_doubled, note_quotes, one_kind_of_error, quiet_parser, respelled, spelled

@@ -1,4 +1,4 @@
-"""Quiet SQL parsing: what the parser would log about a text is told by the error for it."""
+"""Quiet SQL parsing: what the parser would log about a text is in the error for it."""
 
 from __future__ import annotations
 

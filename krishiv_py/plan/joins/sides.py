@@ -1,4 +1,4 @@
-"""Two streams as one: rows of both sides in one layout, told apart by a column that names the side.
+"""Two streams as one: rows of both sides in one layout, distinguished by a column that names the side.
 
 ::
 
@@ -27,7 +27,7 @@ LEFT, RIGHT = "left", "right"
 TIME: Final = f"{RESERVED}time"
 """The event time of both sides in the common layout."""
 JOIN_TIME: Final = "join_time"
-"""The event time of a result, unless a column has that name: ``_`` is put behind until it is free."""
+"""The event time of a result, unless a column has that name: ``_`` is appended until it is free."""
 
 
 @attrs.frozen

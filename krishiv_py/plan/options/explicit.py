@@ -89,7 +89,7 @@ class ExplicitOptions:
         return attrs.evolve(self, **{name: value for name, value in values.items() if getattr(self, name) is None})
 
     def options(self) -> QueryOptions:
-        """With the defaults where nothing was told."""
+        """With the defaults where nothing was given."""
         values = attrs.asdict(
             self, recurse=False, filter=lambda field, value: value is not None and field.name not in _ELSEWHERE
         )

@@ -1,4 +1,4 @@
-"""Determine how results are handed over to plain Spark: what ``to_dataframe(checkpoint=...)`` was told."""
+"""Determine how results are handed over to plain Spark: what ``to_dataframe(checkpoint=...)`` was given."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Handed:
 def handed(
     checkpoint: str | None, watermark: Duration | None, clean: bool, batches: Batches | None, name: str | None
 ) -> Handed | None:
-    """Return what was told; None where there is no checkpoint, and so nothing is handed over.
+    """Return what was given; None where there is no checkpoint, and so nothing is handed over.
 
     Raises
     ------

@@ -101,7 +101,7 @@ class QueryOptions:
 
     @property
     def late_by_batch_before(self) -> bool:
-        """Return whether rows are judged by the watermark of the batch before, as Structured Streaming does (SEMANTICS
+        """Return whether rows are classified by the watermark of the batch before, as Structured Streaming does (SEMANTICS
         §4.6).
         """
         return self.late_watermark == "batch_before"

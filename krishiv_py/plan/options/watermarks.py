@@ -79,7 +79,7 @@ class WatermarkSpec:
             nobody waits for its first row (SEMANTICS §12.4); without a savepoint it starts unset.
         idle_advance : int or timedelta or str, optional
             When no row has come for this long (processing time), the watermark goes on at the speed of the clock from where
-            it stood, until a row comes: a quiet stream closes its windows (SEMANTICS §10). Never by default.
+            it was, until a row comes: a quiet stream closes its windows (SEMANTICS §10). Never by default.
         """
         lag_us = to_us(lag, "lag", allow_zero=True)
         advance_us = None if idle_advance is None else to_us(idle_advance, "idle_advance")
@@ -196,8 +196,8 @@ class MultiSourceWatermarkSpec:
             Where the watermark starts (``int`` is milliseconds since the epoch) instead of unset; ``"savepoint"`` as in
             :meth:`WatermarkSpec.fixed_lag`, for every source.
         idle_advance : int or timedelta or str, optional
-            When no source has spoken for this long (processing time), the watermark goes on at the speed of the clock from
-            where it stood, until a row comes (SEMANTICS §10). Never by default.
+            When every source has been silent for this long (processing time), the watermark goes on at the speed of the clock
+            from where it was, until a row comes (SEMANTICS §10). Never by default.
         max_drift : int or timedelta or str, optional
             See :meth:`max_drift`.
         """
@@ -223,7 +223,7 @@ class MultiSourceWatermarkSpec:
         return attrs.evolve(self, idle_timeout_us=to_us(timeout, "idle_timeout"))
 
     def idle_advance(self, after: Duration) -> MultiSourceWatermarkSpec:
-        """Let the watermark go on with the clock when no source has spoken for `after` of processing time."""
+        """Let the watermark go on with the clock when every source has been silent for `after` of processing time."""
         return attrs.evolve(self, idle_advance_us=to_us(after, "idle_advance"))
 
     def max_drift(self, drift: Duration) -> MultiSourceWatermarkSpec:
@@ -261,7 +261,7 @@ class MultiSourceWatermarkSpec:
 
     @property
     def _by_clock(self) -> bool:
-        """Never: several sources are told apart by the times of their rows."""
+        """Never: several sources are distinguished by the times of their rows."""
         return False
 
     def _starting(self, initial_us: int) -> MultiSourceWatermarkSpec:

@@ -235,7 +235,7 @@ class DistinctWindows(Window):
         return self.size_us
 
     def settled(self, explicit: ExplicitOptions) -> ExplicitOptions:
-        """Return what was `told`, with grace as allowed lateness unless that is longer, and one final result unless
+        """Return what was given, with grace as allowed lateness unless that is longer, and one final result unless
         more is wanted.
         """
         lateness_us = max(explicit.allowed_lateness_us or 0, self.grace_us)
@@ -308,7 +308,7 @@ class SlidingWindows:
         a_switch(self.clamp_zero, "clamp_zero")
         if self.clamp_zero and self.direction == "forward":
             raise PlanError(
-                "`clamp_zero` has no meaning for forward windows",
+                "`clamp_zero` does not apply to forward windows",
                 got="direction='forward'",
                 then="none of them begins before its row",
                 hint="leave clamp_zero out",

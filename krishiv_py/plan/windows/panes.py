@@ -264,7 +264,7 @@ class PaneWindow(HoppingWindow):
             )
 
     def settled(self, explicit: ExplicitOptions) -> ExplicitOptions:
-        """Return what was `told`, as SPL has it: a row is late by its own time, a pane lives for its discard age, fires
+        """Return what was given, as SPL has it: a row is late by its own time, a pane lives for its discard age, fires
         as W grows.
         """
         lateness_us = explicit.allowed_lateness_us

@@ -79,7 +79,7 @@ class SessionWindow(Window):
         return options.fires_by_default
 
     def following(self, explicit: ExplicitOptions) -> SessionWindow:
-        """This window with the rule of what was `told`, ``"separate"`` at last, where it has none of its own."""
+        """This window with the rule of what was given, ``"separate"`` at last, where it has none of its own."""
         return self if self.touch is not None else attrs.evolve(self, touch=explicit.touch or "separate")
 
     def columns(self) -> tuple[str, ...]:

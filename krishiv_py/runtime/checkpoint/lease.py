@@ -3,7 +3,7 @@
 On this machine's file systems (and mounted ones) the operating system keeps the lock, on the folder itself, whatever it is
 called, and lets go when a process dies. Object stores and HDFS have none: there a note names the owner, who renews it; one that
 was not renewed for a while, or whose process on this host is gone, is over. S3, Google's store and HDFS write the note only if
-it is still the one that was read: of two that begin at once one gets it. On stores without such writes the later one stands.
+it is still the one that was read: of two that begin at once one gets it. On stores without such writes the later one stays.
 
 A lock file or note that vanishes, or is another's, while the query runs is noticed at the next micro-batch, before its outputs
 are published, and when it should be renewed: the query ends with an error.
@@ -182,7 +182,7 @@ def _locked(store: Store, checkpoint: str, path: str, query: str) -> Lease:
         opened = store.try_lock(path)
         if opened is None:
             mine = _held.get(_inode(path))
-            if mine is not None and not mine.running():  # it has ended, and nobody has been told yet
+            if mine is not None and not mine.running():  # it has ended, and nobody knows yet
                 mine.release()
                 opened = store.try_lock(path)
         if opened is None:

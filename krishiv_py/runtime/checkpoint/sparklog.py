@@ -2,9 +2,9 @@
 
 **Files a crash left between two logs.** Spark's file source writes down which files come next (``sources/<i>/<k>``), and only
 then is the micro-batch that reads them planned (``offsets/<n>``). After a crash between the two, Spark would put those files
-and the next ones into one batch: rows would be judged by another watermark than in an uninterrupted run, and more of them taken
-in. So what no batch was planned for is struck out of the source's log; Spark finds the files again and plans them as it would
-have.
+and the next ones into one batch: rows would be classified by another watermark than in an uninterrupted run, and more of
+them taken in. So what no batch was planned for is struck out of the source's log; Spark finds the files again and plans
+them as it would have.
 
 **A first batch that was half written down.** A crash while Spark writes its very first entry leaves a temporary file, and Spark
 then refuses to begin, since its log "should be empty". Where no batch was planned such files are removed.

@@ -56,9 +56,9 @@ class Clock(Protocol):
         ...
 
     def judging(self, batch: int, *, before: bool) -> Moment:
-        """Return what rows of a micro-batch are judged by: what is in force, and when the batch was planned.
+        """Return what rows of a micro-batch are classified by: what is in force, and when the batch was planned.
 
-        And where some rows are judged by the batch `before`, what was in force in that; each of it is on record.
+        And where some rows are classified by the batch `before`, what was in force in that; each of it is on record.
         """
         ...
 
@@ -154,7 +154,7 @@ class LedgerClock:
         Raises
         ------
         CheckpointError
-            When it is damaged or missing: without it rows would be judged by no watermark at all.
+            When it is damaged or missing: without it rows would be classified by no watermark at all.
         """
         store, path = self._place(batch)
         data = store.read(path)

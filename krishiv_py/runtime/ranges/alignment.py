@@ -71,7 +71,7 @@ class Alignment:
                 if before is None:
                     self.held[name] = self.held.get(name, 0) + 1
         if for_whom != before:
-            self.changed()  # not under the lock: whoever is told asks back
+            self.changed()  # not under the lock: whoever hears of it asks back
         return for_whom is not None
 
     def planned(self, name: str) -> None:

@@ -203,7 +203,7 @@ class RangePlanner:
     _newest: NotedRanges | None = None
     """What was planned last, in this run."""
     _known_position: tuple[int, str | None] | None = None
-    """Where the source stood behind a batch, by its number."""
+    """The position of the source after a batch, by its number."""
     _finished_at: int = -1
     _woken: threading.Event = attrs.field(factory=threading.Event)
     _tried: threading.Event = attrs.field(factory=threading.Event)

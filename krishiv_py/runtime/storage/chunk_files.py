@@ -265,7 +265,7 @@ def file_value(name: str) -> bytes:
 
 
 def chunk_of(value: bytes, folder: str) -> pa.Table:
-    """The chunk behind a value: its bytes, or the name of its file in that folder."""
+    """The chunk that a value refers to: its bytes, or the name of its file in that folder."""
     if not value.startswith(_MARK):
         return decode(value)
     store, root = store_at(folder)

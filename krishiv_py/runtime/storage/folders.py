@@ -98,7 +98,7 @@ def _private(path: str, kind: Callable[[int], bool]) -> bool:
 
 
 def _remove(folder: str) -> None:
-    """Remove it, its lock last: what is half removed can be told for ours still."""
+    """Remove it, its lock last: what is half removed can still be recognised as ours."""
     with contextlib.suppress(OSError):
         for entry in os.scandir(folder):
             if entry.name != LOCK:

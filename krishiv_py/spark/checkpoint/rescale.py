@@ -95,7 +95,7 @@ def _ledger(root: str, batch: int) -> str:
 
 
 def _moved_on(store: Store, root: str, batch: int, *, durable: bool) -> None:
-    """The micro-batch that only moved state is judged, by stages that follow others, as the one before."""
+    """The micro-batch that only moved state is classified, by stages that follow others, as the one before."""
     entry = store.read(_ledger(root, batch - 1))
     if entry is not None:
         store.write(_ledger(root, batch), entry, durable=durable)

@@ -23,7 +23,7 @@ from krishiv_py.storage.listing import files_at
 
 _LISTING: Final = flat_type("path string, modificationTime timestamp, length bigint, content binary")
 _NO_AGE: Final = "36500d"
-"""Spark leaves files out that are so much older than the newest one it has seen: 7 days if it is not told otherwise."""
+"""Spark leaves files out that are so much older than the newest one it has seen: 7 days if it is not set otherwise."""
 
 
 def located(spark: SparkSession, path: str, *, streaming: bool) -> Located:

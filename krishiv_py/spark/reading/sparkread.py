@@ -2,7 +2,7 @@
 
 Spark fills the columns of a broken record with null and goes on. So it is asked for the record itself and the file, which stand
 in two more columns, null for all other rows; a record that has the first is malformed. The file also comes with rows whose
-folders may name the value of a column, ``user=7``: Spark is told to look at files alone, and would leave such a column null.
+folders may name the value of a column, ``user=7``: Spark is set to look at files alone, and would leave such a column null.
 
 Spark also replaces bytes that are not UTF-8 by U+FFFD and says nothing. The file of rows with that character is in a third
 column: the reader looks into the file, and where it is not UTF-8 such rows are malformed.
@@ -63,7 +63,7 @@ def spark_read(reader: Any, source: FileSource, schema: pa.Schema, paths: str | 
     schema : pyarrow.Schema
         The wanted columns.
     paths : str or list of str
-        Where they are, as Spark is to be told.
+        Where they are, as Spark reads it.
     """
     reader = reader.format(source.format).schema(f"{spark_ddl(source.schema)}, {_RECORD} string")
     reader = reader.option("recursiveFileLookup", "true")

@@ -1,6 +1,6 @@
 """The right of a server's process to a checkpoint.
 
-The client has one of its own as long as it lives. A client that was killed leaves its query running, for nobody has told the
+The client has one of its own as long as it lives. A client that was killed leaves its query running, for nobody stops the
 server: whoever goes on from the checkpoint then asks that process to stop, and waits for it.
 """
 
@@ -25,7 +25,7 @@ _LOOK_S: Final = 1.0
 _LOOK_STORE_S: Final = 5.0
 _PARENT_S: Final = 0.5
 _WAIT_S: Final = 2.0
-"""How long a process that was told to end may take before it is asked to by a file."""
+"""How long a process that was asked to end may take before it is asked to by a file."""
 _END_S: Final = 150.0
 """For how long whoever goes on waits for another process to end: longer than a note without renewal is good."""
 
@@ -67,7 +67,7 @@ def server_at_rest(checkpoint: str, query: str) -> Iterator[None]:
 
 
 def await_end(checkpoint: str, query: str, wait_s: float) -> None:
-    """Wait a while for the server's process to end, which has been told to."""
+    """Wait a while until the server's process ends, which has to stop."""
     with contextlib.suppress(CheckpointError, OSError):
         take_server(checkpoint, query, min(wait_s, _WAIT_S)).release()
 

@@ -93,7 +93,7 @@ def _require_answer(url: str) -> None:
         address = core.DefaultChannelBuilder(url)
         channel = address.toChannel()
     except (PySparkException, ValueError) as problem:
-        hint = 'write Session.connect("sc://host:15002"), with parameters behind /; as in sc://host:15002/;use_ssl=true'
+        hint = 'write Session.connect("sc://host:15002"), with parameters after /; as in sc://host:15002/;use_ssl=true'
         got = redacted(f"{shown(url)}: {problem}")
         raise PlanError("not a Spark Connect address", got=got, hint=hint) from None
     try:

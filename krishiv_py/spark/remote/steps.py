@@ -49,14 +49,14 @@ _SECOND_S = 10.0
 
 @attrs.frozen(eq=False)
 class RemoteStart:
-    """Holds what the server's process is told of a query.
+    """Holds what the server's process knows of a query.
 
     Attributes
     ----------
     version : str
         That of the library in the client.
     plan : PhysicalPlan
-        Its plan; late handlers of the client are stood in for.
+        Its plan; late handlers of the client have stand-ins.
     sinks : tuple of Sink
         Its sinks, likewise.
     title : str
@@ -98,7 +98,7 @@ class RemoteSteps:
 
     @classmethod
     def of(cls, start: RemoteStart, away: tuple[LateEventHandler, ...]) -> RemoteSteps:
-        """Return what is told; the handlers `away`, which stay in the client, may be met anywhere in the plan.
+        """Return what the process gets; the handlers `away`, which stay in the client, may be met anywhere in the plan.
 
         Raises
         ------

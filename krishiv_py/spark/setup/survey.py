@@ -46,7 +46,7 @@ class Machine:
     host : str
         Name of the machine.
     executor : str
-        Spark's number of the executor, ``driver`` in local mode, ``?`` where it cannot be told.
+        Spark's number of the executor, ``driver`` in local mode, ``?`` where it is not known.
     process : int
         Process id of the executor's JVM.
     python : str

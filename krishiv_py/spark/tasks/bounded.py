@@ -139,7 +139,7 @@ class BoundedSteps:
     spec : OperatorSpec
         Its specification.
     place : Place
-        Where it stands among the stages.
+        Where it is among the stages.
     batches : tuple of TimedBatch
         The micro-batches, with what is in force in each by every clock.
     shuffle_files : ShuffleFiles

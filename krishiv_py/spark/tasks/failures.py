@@ -93,13 +93,13 @@ def failure(problem: BaseException, what: str) -> KrishivError:
 
 
 def cause(problem: BaseException) -> BaseException | None:
-    """Return what to show above our error: nothing where pages of Spark's say once more what a task of ours has told."""
+    """Return what to show above our error: nothing where pages of Spark's say once more what a task of ours has reported."""
     spark = isinstance(problem, (Py4JError, PySparkException))
     return None if spark and (_OWN.search(str(problem)) or is_gone(problem)) else problem
 
 
 def heart(problem: BaseException) -> tuple[type[KrishivError], str]:
-    """The type and text of what is behind an exception of Spark's."""
+    """The type and text of what is the cause of an exception of Spark's."""
     text = str(problem)
     own = list(_OWN.finditer(text)) or list(_OWN_IN_A_LINE.finditer(text))
     if own:

@@ -1,4 +1,4 @@
-"""Before the shuffle: rows become judged, combined Arrow chunks per bucket (runs in ``mapInArrow``)."""
+"""Before the shuffle: rows become classified, combined Arrow chunks per bucket (runs in ``mapInArrow``)."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ class _Task:
             for share in self._shares:
                 yield self._rows(self._ending(share))
             yield from self._closing()
-            if all(share.root.number for share in self._shares):  # the first operator wakes those behind it
+            if all(share.root.number for share in self._shares):  # the first operator wakes those after it
                 yield self._rows([(self._pack.bucket_ids[0], TICK, b"0")])
 
     def _closing(self) -> Iterator[pa.RecordBatch]:

@@ -372,7 +372,7 @@ class BucketProcessor:
         if self._clock is not None:
             wakeup_us, place = step.wakeup_us, self._place
             if place.next_operator is not None and bucket == place.bucket_ids[0] and not in_force.ended:
-                wakeup_us = max(in_force.watermark_us, -MAX_TIME_US) + self._spec.tick_us  # stages behind go on as time does
+                wakeup_us = max(in_force.watermark_us, -MAX_TIME_US) + self._spec.tick_us  # later stages go on as time does
             return self._clock.timer_ms(batch, wakeup_us, step.wakeup_now_us)
         return None if step.wakeup_us is None else wakeup_ms(step.wakeup_us, self._spec.tick_us)
 

@@ -48,7 +48,7 @@ class GiveRows:
     Attributes
     ----------
     outputs : tuple of RowsOut
-        The outputs that rows go to, each behind steps of its own.
+        The outputs that rows go to, each after steps of its own.
     reader : Reader
         Reads what Spark hands over.
     """
@@ -153,7 +153,7 @@ class GivesRows:
 def in_total(known: dict[str, Report], batch_id: int, reports: Iterable[Report], suffix: str = "") -> dict[str, Report]:
     """Metrics of a stage without state: of the batches before, and of this one, which is replaced when it is repeated.
 
-    `suffix` is behind the names they are kept under.
+    `suffix` is after the names they are kept under.
     """
     before = [report for name, report in known.items() if name != f"{batch_id}{suffix}"]
     return {f"{_EARLIER}{suffix}": _summed(before), f"{batch_id}{suffix}": _summed(reports)}

@@ -74,7 +74,7 @@ class Sorter:
     both: Relation
 
     def sorted(self, parts: list[sg.Expression]) -> Conditions:
-        """The `parts`, between which AND stands, sorted."""
+        """The `parts`, which AND joins, sorted."""
         conditions = Conditions()
         for part in parts:
             self.both.check_quotes(part)

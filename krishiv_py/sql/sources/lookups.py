@@ -35,7 +35,7 @@ def looked_up(left: Relation, table: Static, alias: str, parts: list[sg.Expressi
     stream = left.stream
     if isinstance(stream, ResultStream):
         raise PlanError(
-            "rows behind a stage are not looked up in a table",
+            "rows after a stage are not looked up in a table",
             got=node.sql("spark"),
             then="a lookup is a step before the watermark",
             hint=f"join {table.name} in the innermost query, before windows and other joins",

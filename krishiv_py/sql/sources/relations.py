@@ -220,7 +220,7 @@ def _list_of(value: Expr, schema: pa.Schema, call: _Call, node: sg.Expression) -
 
 _FUNCTIONS: Final[dict[str, Kind]] = {"tumble": "tumble", "hop": "hop", "cumulate": "cumulate", "session": "session"}
 EXISTS: Final = (
-    "write EXISTS (SELECT 1 FROM b WHERE b.id = a.id AND b.ts BETWEEN a.ts AND a.ts + INTERVAL '1' HOUR), alone or behind AND"
+    "write EXISTS (SELECT 1 FROM b WHERE b.id = a.id AND b.ts BETWEEN a.ts AND a.ts + INTERVAL '1' HOUR), alone or after AND"
 )
 _LATERAL: Final = (
     "write CROSS JOIN UNNEST(xs) AS t(x), or LEFT JOIN UNNEST(xs) AS t(x) ON TRUE to keep rows without items; other conditions "
@@ -309,7 +309,9 @@ def _equal(name: sg.Identifier, left: tuple[Column, ...], right: tuple[Column, .
     for columns in (left, right):
         table = next((c.table for c in columns if c.name.lower() == name.name.lower() and not c.hidden), None)
         if table is None:
-            raise refused("USING a column that one side has not, or has without a table's name", join.sql("spark"), "write ON")
+            raise refused(
+                "USING a column that one side does not have, or has without a table's name", join.sql("spark"), "write ON"
+            )
         tables.append(table)
     one, other = (sg.column(name.copy(), table=t, quoted=True) for t in tables)
     return sg.EQ(this=one, expression=other)

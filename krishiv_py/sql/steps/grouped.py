@@ -136,7 +136,7 @@ def _refuse_stars(node: sg.Expression) -> None:
     for star in node.find_all(sg.Star):
         if not isinstance(star.parent, sg.Count):
             raise PlanError(
-                "SELECT * has no meaning over windows",
+                "SELECT * cannot be used over windows",
                 got=node.sql("spark"),
                 then="a window holds many rows",
                 hint="name keys, window functions and aggregates",

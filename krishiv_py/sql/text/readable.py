@@ -50,7 +50,7 @@ def _names(tokens: list[Any], i: int, text: str) -> bool:
 
 
 def _after_parenthesis(tokens: list[Any], i: int, text: str) -> int:
-    """The token behind the brackets that open at a token."""
+    """The token after the brackets that open at a token."""
     depth = 0
     while (word := _word(tokens, i, text)) != "":
         depth += (word == "(") - (word == ")")

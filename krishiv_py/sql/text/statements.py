@@ -9,7 +9,7 @@ import sqlglot
 from sqlglot import expressions as sg
 
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.plan.expressions.lost import check_units, check_whole
+from krishiv_py.plan.expressions.unread import check_units, check_whole
 from krishiv_py.plan.expressions.sqltext import note_quotes, one_kind_of_error, respelled
 from krishiv_py.sql.text.readable import readable
 from krishiv_py.sql.text.windows import interval_us
@@ -135,7 +135,7 @@ def statements_of(text: str) -> list[Statement]:
             trees = sqlglot.parse(written, dialect="spark")
             statements = [
                 tree for tree in trees if tree is not None and tree.key != "semicolon"
-            ]  # a comment behind the last one
+            ]  # a comment after the last one
             for tree in statements:
                 note_quotes(tree, written)  # type: ignore[arg-type]  # it says Expr, which has what is used here
     except sqlglot.errors.SqlglotError as problem:

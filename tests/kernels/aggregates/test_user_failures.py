@@ -1,4 +1,4 @@
-"""What user code raises is told with what it was about: aggregate, method, key, window; function, handler, operator, step."""
+"""Errors of user code name what they were about: aggregate, method, key, window; function, handler, operator, step."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ MS = 1_000
 
 @attrs.frozen
 class Rule(kv.WindowTrigger):
-    """A remainder of all that is told of a window: a wrong number shows, whichever it is."""
+    """A remainder of all that is known of a window: a wrong number shows, whichever it is."""
 
     factors: tuple[int, ...]
     modulus: int
@@ -50,7 +50,7 @@ class Rule(kv.WindowTrigger):
         return sum(f * n for f, n in zip(self.factors, (*given, watermark), strict=True)) % self.modulus < self.below
 
 
-def asked_of(trigger: kv.Trigger) -> Callable[[ref.Facts], bool] | None:
+def facts_of(trigger: kv.Trigger) -> Callable[[ref.Facts], bool] | None:
     """What the reference asks."""
     rule = trigger.early.trigger if isinstance(trigger.early, CustomTrigger) else None
     return rule.plain if isinstance(rule, Rule) else None

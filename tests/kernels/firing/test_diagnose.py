@@ -73,7 +73,7 @@ def test_the_source_that_holds_the_watermark_is_named() -> None:
     driver.send([{"at": 50_000, "source": "a"}, {"at": 4_000, "source": "b"}])
     said = driver.why_not_fired(10_000)
     assert "source 'b' is at 1970-01-01T00:00:03Z and needs a row at 1970-01-01T00:00:11Z or later" in said
-    assert "source 'c' has not spoken" in said
+    assert "source 'c' has sent nothing" in said
     assert "'a'" not in said
     assert "silent for longer than 30 s is left out" in said
 
@@ -98,7 +98,7 @@ def test_every_source_that_holds_a_join_of_results_is_named_with_the_time_it_nee
         .window_join(right, "k", window=windows.tumbling(20), suffixes=("_l", "_r"))
     )
     driver = Driver(joined)
-    assert "source 'left' has not spoken" in driver.why_not_fired(20)
+    assert "source 'left' has sent nothing" in driver.why_not_fired(20)
     driver.send({"left": [{"k": "a", "at": 1}, {"k": "a", "at": 25}], "right": [{"k": "a", "seen": 5}]})
     said = driver.why_not_fired(20)
     assert "source 'left' is at 1970-01-01T00:00:00.025000Z and needs a row at 1970-01-01T00:00:00.050000Z or later" in said

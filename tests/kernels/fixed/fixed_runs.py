@@ -15,7 +15,7 @@ from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.testing import Driver, stream_of
 from tests import reference as ref
-from tests.kernels.firing.rules import asked_of
+from tests.kernels.firing.rules import facts_of
 from tests.reference.model import collect_set
 
 SCHEMA = "key string, at bigint, value bigint"
@@ -52,7 +52,7 @@ class Query:
         """The query for the reference."""
         early, late = self.trigger.early, self.trigger.late
         assert not isinstance(early, kv.Interval) and late != "watermark"
-        requested, waiting = asked_of(self.trigger), self.trigger._period_us is not None
+        requested, waiting = facts_of(self.trigger), self.trigger._period_us is not None
         return ref.Config(
             window=ref.Fixed(self.size, self.slide, self.offset),
             watermark=ref.WatermarkSpec(lag=self.lag),

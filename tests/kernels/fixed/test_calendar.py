@@ -318,7 +318,7 @@ def test_rows_from_all_over_time_in_one_batch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ({"unit": "fortnight"}, "`unit`"),
         ({"unit": "day", "time_zone": "Mars/Olympus"}, "no such time zone"),
@@ -356,6 +356,6 @@ def test_rows_from_all_over_time_in_one_batch() -> None:
         ({"unit": "year", "every": 100, "step": "hour"}, "more than 100,000 windows"),
     ],
 )
-def test_what_is_no_calendar_is_refused(arguments: dict[str, Any], told: str) -> None:
-    with pytest.raises((PlanError, DurationError), match=f"{told}.*Hint:"):
+def test_what_is_no_calendar_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises((PlanError, DurationError), match=f"{message}.*Hint:"):
         kv.calendar_window(**arguments)

@@ -1,1 +1,1 @@
-"""What is judged before rows are taken in: lateness, the future, sources, units of time."""
+"""What is classified before rows are taken in: lateness, the future, sources, units of time."""

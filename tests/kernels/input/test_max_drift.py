@@ -34,7 +34,7 @@ class Simulated:
 
 
 def reached_by(sources: dict[str, Simulated]) -> dict[str, int]:
-    """The times of those that have spoken."""
+    """The times of those that have sent something."""
     return {name: source.reached for name, source in sources.items() if source.reached is not None}
 
 
@@ -70,7 +70,7 @@ def test_all_is_read_and_nobody_runs_away(plans: dict[str, tuple[list[int], bool
         for source in sources.values():  # a batch takes what was noted
             if source.noted:
                 source.reached = max(source.noted.pop(), -1 if source.reached is None else source.reached)
-    for _ in sources:  # those that go on find nothing, so that those behind them may
+    for _ in sources:  # those that go on find nothing, so that those after them may
         for name in [n for n in sources if not alignment.holds(n)]:
             alignment.over(name) if sources[name].ends else alignment.nothing(name)
         now[0] += 10

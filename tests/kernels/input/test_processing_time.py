@@ -44,7 +44,7 @@ def expected(kind: str, size: int, slide: int, rows: list[by_clock.Arrival]) -> 
     return by_clock.grid(rows, size, min(size, slide) if kind == "hopping" else size)
 
 
-def told(results: Any) -> list[by_clock.Counted]:
+def counted_rows(results: Any) -> list[by_clock.Counted]:
     """Results in ms since the epoch."""
     return [(r["user"], _ms(r["window_start"]), _ms(r["window_end"]), r["count"]) for r in results.to_pylist()]
 
@@ -68,11 +68,11 @@ def test_windows_are_those_of_the_reference(
         rows += [(now, user) for user in users]
         out = driver.send([{"user": user} for user in users]) if users else driver.tick()
         assert not out.late.num_rows
-        given_ += told(out.results)
+        given_ += counted_rows(out.results)
         if idle:
             assert sorted(given_) == by_clock.over(expected(*kind, rows), now)
             assert out.watermark_us == now * 1_000
-    given_ += told(driver.close().results)
+    given_ += counted_rows(driver.close().results)
     assert sorted(given_) == sorted(expected(*kind, rows))
     assert not any(driver.progress.late.values()) and not driver.counters["future"]
 

@@ -32,14 +32,14 @@ def plan(spec: kv.MultiSourceWatermarkSpec = SPEC, stream: Any = None) -> kv.Res
     return actual
 
 
-def told(rows: Any) -> list[tuple[Any, ...]]:
+def refusals(rows: Any) -> list[tuple[Any, ...]]:
     return [(r["s"], r["at"], r["reason"]) for r in rows.to_pylist()]
 
 
 def test_by_default_they_are_late_output_and_counted() -> None:
     driver = Driver(plan())
     step = driver.send(ROWS)
-    assert told(step.late) == [
+    assert refusals(step.late) == [
         ("A", 2, "unknown_source"),
         (None, 3, "unknown_source"),
         ("None", 4, "unknown_source"),
@@ -59,7 +59,7 @@ def test_they_can_stop_the_query() -> None:
 def test_they_can_register_with_a_lag() -> None:
     driver = Driver(plan(SPEC.unknown("register", kv.WatermarkSpec.fixed_lag(1))))
     step = driver.send(ROWS)
-    assert told(step.late) == [(None, 3, "unknown_source"), ("", None, "null_time")]
+    assert refusals(step.late) == [(None, 3, "unknown_source"), ("", None, "null_time")]
     assert driver.source_watermarks_us == {"a": 1_000, "b": 50_000, "A": 1_000, "None": 3_000}
     again = driver.restarted()
     again.send([{"s": "a", "at": 90}, {"s": "b", "at": 90}])
@@ -102,9 +102,9 @@ def test_all_three_engines_agree(session: Session, action: Any) -> None:
         in_query = sorted(query.results()["window_start"].to_pylist())
     table, by_driver = late.table(), kept.table()
     assert table is not None and by_driver is not None
-    assert sorted(told(table), key=repr) == sorted(told(by_driver), key=repr)
+    assert sorted(refusals(table), key=repr) == sorted(refusals(by_driver), key=repr)
     bounded = running.run()
-    assert sorted(told(bounded.late), key=repr) == sorted(told(by_driver), key=repr)
+    assert sorted(refusals(bounded.late), key=repr) == sorted(refusals(by_driver), key=repr)
     assert bounded.counters["unknown_source"] == driver.counters["unknown_source"]
     assert sorted(bounded.table["window_start"].to_pylist()) == in_query
     assert set(results.results["window_start"].to_pylist()) <= set(in_query)

@@ -34,7 +34,9 @@ def keyed(plan: Plan) -> KeyedStream:
     return timed.allowed_lateness(plan.lateness) if plan.lateness else timed
 
 
-def told(plan: Plan, stream: KeyedStream, size: int, over: int | None, options: dict[str, Any]) -> list[dict[str, Any]]:
+def results_of_plan(
+    plan: Plan, stream: KeyedStream, size: int, over: int | None, options: dict[str, Any]
+) -> list[dict[str, Any]]:
     """The result of every row, by the row; bounds left out, which are those of the window."""
     calls = [c.alias(name) if over is None else c.over(over).alias(name) for name, c in CALLS.items()]
     driver = Driver(stream.lookback_window(size, with_row=True, **options).agg(calls))
@@ -57,8 +59,8 @@ def test_a_range_of_its_own_is_that_of_a_query_of_its_own(
     plan: Plan, over: int, two_sided: bool, exclude_self: bool, emit: Literal["watermark", "arrival"]
 ) -> None:
     options = {"two_sided": two_sided and emit == "arrival", "exclude_self": exclude_self, "emit": emit}
-    wide = told(plan, keyed(plan), plan.size + over, plan.size, options)
-    assert wide == told(plan, keyed(plan), plan.size, None, options)
+    wide = results_of_plan(plan, keyed(plan), plan.size + over, plan.size, options)
+    assert wide == results_of_plan(plan, keyed(plan), plan.size, None, options)
 
 
 def test_several_ranges_in_one_pass() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py.arrays.ranking import rank
-from krishiv_py.kernels.windows.session.capped import firing_layout as session_bench
+from krishiv_py.kernels.windows.session.capped import firing_layout as session_runner
 from krishiv_py.kernels.windows.session.capped import plain as session_pieces
 from krishiv_py.kernels.windows.session.capped.log import Limits
 from krishiv_py.kernels.windows.session.capped.plain import Pieces
@@ -122,5 +122,5 @@ def test_rows_together_write_what_they_write_one_by_one(case: Case, walked: bool
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session_pieces, "_MANY", 1 << 30 if walked else 0)
         together = case.log()
-        patch.setattr(session_bench, "pieces", singly)
+        patch.setattr(session_runner, "pieces", singly)
         assert together == case.log()

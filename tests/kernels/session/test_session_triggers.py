@@ -15,7 +15,7 @@ import krishiv_py as kv
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests import reference as ref
-from tests.kernels.firing.rules import asked_of
+from tests.kernels.firing.rules import facts_of
 from tests.kernels.fixed.fixed_runs import LISTS, Line, folded, lines_of, sets, values, without_repeats
 
 
@@ -46,7 +46,7 @@ class Query:
         """The query for the reference."""
         early, late = self.trigger.early, self.trigger.late
         assert not isinstance(early, kv.Interval) and late != "watermark"
-        requested, waiting = asked_of(self.trigger), self.trigger._period_us is not None
+        requested, waiting = facts_of(self.trigger), self.trigger._period_us is not None
         return ref.Config(
             window=ref.Session(self.gap or 0, self.cap, self.touch),
             watermark=ref.WatermarkSpec(lag=self.lag),
@@ -170,7 +170,7 @@ def test_a_folded_log_of_retractions_is_the_final_result(query: Query, steps: li
     assert folded(driven(query, steps).lines) == {(r.key, r.start, r.end): r.listed for r in closed}
 
 
-def told(query: Query, *steps: ref.Step) -> list[list[Line]]:
+def log_lines(query: Query, *steps: ref.Step) -> list[list[Line]]:
     """What every step writes about the one key "a"."""
     return driven(query, steps).lines
 
@@ -188,12 +188,12 @@ def test_merging_sessions_add_up_what_they_had_counted() -> None:
                                  8
                                  |----)      the fourth joins them all
     """
-    log = told(Query(lag=100, touch="merge", trigger=kv.Trigger.on_count(4)), came(0, 4, 10), came(8))
+    log = log_lines(Query(lag=100, touch="merge", trigger=kv.Trigger.on_count(4)), came(0, 4, 10), came(8))
     assert log == [[], [("+I", "early", "a", 0, 15, (0, 4, 8, 10))]]
 
 
 def test_a_merged_away_session_is_withdrawn() -> None:
-    log = told(Query(lag=100, emit="retractions"), came(0, 6), came(3))
+    log = log_lines(Query(lag=100, emit="retractions"), came(0, 6), came(3))
     assert log == [
         [("+I", "early", "a", 0, 5, (0,)), ("+I", "early", "a", 6, 11, (6,))],
         [("-D", "early", "a", 0, 5, (0,)), ("-D", "early", "a", 6, 11, (6,)), ("+I", "early", "a", 0, 11, (0, 3, 6))],
@@ -202,7 +202,7 @@ def test_a_merged_away_session_is_withdrawn() -> None:
 
 def test_discarding_tells_only_what_is_new() -> None:
     query = Query(lag=100, trigger=kv.Trigger.on_count(2), accumulation="discarding")
-    assert told(query, came(0, 1, 2), came(3, 4), ref.Close()) == [
+    assert log_lines(query, came(0, 1, 2), came(3, 4), ref.Close()) == [
         [("+I", "early", "a", 0, 6, (0, 1))],
         [("+I", "early", "a", 0, 8, (2, 3))],
         [("+I", "on_time", "a", 0, 9, (4,))],
@@ -211,12 +211,12 @@ def test_discarding_tells_only_what_is_new() -> None:
 
 def test_a_session_may_have_no_firing_on_time() -> None:
     query = Query(lateness=20, late_rule="window", trigger=kv.Trigger(on_time=False, late="each"))
-    assert told(query, came(0, 10), came(11), came(1)) == [[], [], [("+I", "late", "a", 0, 6, (0, 1))]]
+    assert log_lines(query, came(0, 10), came(11), came(1)) == [[], [], [("+I", "late", "a", 0, 6, (0, 1))]]
 
 
 def test_late_rows_may_wait_for_the_watermark_to_grow() -> None:
     query = Query(lateness=20, trigger=kv.Trigger(late="watermark"))
-    assert told(query, came(0, 10), came(1), came(2), came(12)) == [
+    assert log_lines(query, came(0, 10), came(1), came(2), came(12)) == [
         [("+I", "on_time", "a", 0, 5, (0,))],
         [],
         [],

@@ -62,7 +62,7 @@ LISTS: dict[str, Callable[[KeyedStream], Any]] = {
     "matches()": lambda s: s.lookback_window(100).matches(),
     "pairs()": lambda s: s.lookback_window(100).pairs("left_value > right_value"),
     "collect_list, distinct": lambda s: s.windowed_by(kv.SlidingWindows.of(100)).agg(kv.collect_list("value")),
-    "windows told row by row": lambda s: (
+    "windows reported row by row": lambda s: (
         s.emit("updates").trigger(kv.Trigger.on_every_element()).windowed_by(kv.SlidingWindows.of(100)).agg(kv.count())
     ),
 }

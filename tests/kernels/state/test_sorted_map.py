@@ -68,9 +68,9 @@ def test_a_map_is_a_dictionary_in_order(paged: bool, given_actions: list[tuple[s
                 actual = again(actual, pages)
             else:
                 before = None if pages is None else dict(pages.held)
-                beside = copy.deepcopy(actual)
-                beside[key] = -1
-                beside.remove(list(beside)[::2])
+                copied = copy.deepcopy(actual)
+                copied[key] = -1
+                copied.remove(list(copied)[::2])
                 assert pages is None or pages.held == before
         order = sorted(plain)
         for one in (actual, again(actual, pages)):

@@ -26,7 +26,7 @@ class CustomTrigger(kv.WindowTrigger):
         return windows.rows >= 3
 
 
-EARLY, SLOWLY, ASKED = Trigger.on_every_element(), Trigger.on_interval(150), Trigger.when(CustomTrigger())
+EARLY, SLOWLY, BY_CLOCK = Trigger.on_every_element(), Trigger.on_interval(150), Trigger.when(CustomTrigger())
 
 
 def keyed() -> Any:
@@ -44,18 +44,20 @@ def joined(how: Callable[[Any, Any], Any]) -> Callable[[], Any]:
 KINDS: dict[str, Callable[[], Any]] = {
     "tumbling": lambda: keyed().tumbling_window(1_000).agg(count()),
     "tumbling, early": lambda: keyed().trigger(EARLY).tumbling_window(1_000).agg(count()),
-    "tumbling, asked by the clock": lambda: keyed().trigger(ASKED).tumbling_window(1_000).agg(count()),
+    "tumbling, asked by the clock": lambda: keyed().trigger(BY_CLOCK).tumbling_window(1_000).agg(count()),
     "hopping": lambda: keyed().hopping_window(1_000, 500).agg(count()),
     "session": lambda: keyed().session_window(1_000).agg(count()),
     "session, early": lambda: keyed().trigger(EARLY).session_window(1_000).agg(count()),
     "session, by the clock": lambda: keyed().trigger(SLOWLY).session_window(1_000).agg(count()),
-    "session, asked by the clock": lambda: keyed().trigger(ASKED).session_window(1_000).agg(count()),
+    "session, asked by the clock": lambda: keyed().trigger(BY_CLOCK).session_window(1_000).agg(count()),
     "capped session": lambda: keyed().session_window(1_000, max_duration=2_000).agg(count()),
     "capped session, early": lambda: keyed().trigger(EARLY).session_window(1_000, max_duration=2_000).agg(count()),
     "capped session, retractions": lambda: (
         keyed().trigger(EARLY).emit("retractions").session_window(1_000, max_duration=2_000).agg(count())
     ),
-    "capped session, asked by the clock": lambda: keyed().trigger(ASKED).session_window(1_000, max_duration=2_000).agg(count()),
+    "capped session, asked by the clock": lambda: (
+        keyed().trigger(BY_CLOCK).session_window(1_000, max_duration=2_000).agg(count())
+    ),
     "count": lambda: keyed().count_window(10).agg(count()),
     "count, early": lambda: keyed().trigger(EARLY).count_window(10).agg(count()),
     "look-back": lambda: keyed().lookback_window(1_000).agg(count()),

@@ -47,7 +47,7 @@ def _rows(value: bytes, schema: pa.Schema) -> tuple[list[pa.RecordBatch], int]:
             raise ValueError(f"none of the columns {', '.join(schema.names[:20])}; it has: {', '.join(names[:20])}")
         batches = [reader.get_batch(i) for i in range(reader.num_record_batches)] if is_file else list(reader)
         if not is_file and source.tell() < len(value):
-            raise ValueError(f"{len(value) - source.tell()} bytes are left over behind the rows")
+            raise ValueError(f"{len(value) - source.tell()} bytes are left over after the rows")
     return [_columns(batch, schema) for batch in batches], sum(batch.num_rows for batch in batches)
 
 

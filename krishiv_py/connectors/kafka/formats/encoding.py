@@ -180,7 +180,7 @@ def values_of(
     schema_registry: Any,
     avro_references: object = None,
 ) -> Values:
-    """Return what a user told of a sink's values.
+    """Return what a user gave for a sink's values.
 
     Raises
     ------

@@ -62,7 +62,7 @@ def protobuf_modules() -> None:
 
 
 def message_type(given: object) -> MessageType:
-    """Return what a user told: a generated class, or a file of descriptors and a name.
+    """Return what a user gave: a generated class, or a file of descriptors and a name.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def _is_path(given: object) -> bool:
 
 
 def _files(file: Any) -> bytes:
-    """A file of descriptors behind all that it imports."""
+    """A file of descriptors after all that it imports."""
     from google.protobuf import descriptor_pb2
 
     file_set = descriptor_pb2.FileDescriptorSet()

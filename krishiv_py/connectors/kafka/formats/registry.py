@@ -119,7 +119,7 @@ def schema_of(text: str, references: Iterable[Reference]) -> Any:
 
 
 def referenced(registry: Connection, schema: Any, so: str = _NOT_DECODED) -> list[str]:
-    """Return the texts of all schemas that a `schema` refers to, each behind those that it refers to itself.
+    """Return the texts of all schemas that a `schema` refers to, each after those that it refers to itself.
 
     An error says that something cannot be done `so`.
 

@@ -1,4 +1,4 @@
-"""Rows as Avro records, in a schema that was told or follows from the columns."""
+"""Rows as Avro records, in a schema that was given or follows from the columns."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _held(kind: pa.DataType, field: Any, named: Mapping[str, Any]) -> pa.DataTyp
 
     A type that is used again is only a name there, and `named` has it.
 
-    fastavro cuts times to milliseconds or days, rounds numbers, leaves out fields that a record has not, and takes times
+    fastavro cuts times to milliseconds or days, rounds numbers, leaves out fields that a record does not have, and takes times
     without a zone for those of the machine.
 
     Raises
@@ -140,7 +140,7 @@ def head(registry: Any, topic: str, schema: Any) -> bytes:
 
 
 def encoder(record: str, head_: bytes, *, with_schema: bool) -> Encode:
-    """Return what writes rows as records; those of a schema that was `told` are checked one by one."""
+    """Return what writes rows as records; those of a schema that was given are checked one by one."""
     return functools.partial(_encoded, _parsed(record), head_, with_schema)
 
 
@@ -168,7 +168,7 @@ def _encoded(schema: Any, head_: bytes, checked: bool, table: pa.Table) -> list[
                 validate(row, schema)
             fastavro.schemaless_writer(stream, schema, row)
             messages.append(stream.getvalue())
-    except RAISED as problem:  # a time that Python has not, and a key that is twice in a map, too
+    except RAISED as problem:  # a time that Python does not have, and a key that is twice in a map, too
         hint = "see which column it is, and cast it or change the schema"
         raise OperatorError(
             "a row is not a record of the Avro schema", got=failure_text(problem), then="the batch was not written", hint=hint

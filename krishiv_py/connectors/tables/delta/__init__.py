@@ -1,5 +1,5 @@
 """Delta Lake through delta-rs: a table as a sink, and its versions as a source.
 
-``sink`` writes; ``making`` checks what a source was told, ``source`` plans versions, ``log`` says which files they brought, and
-``files`` reads those in tasks. ``place`` opens tables.
+``sink`` writes; ``making`` checks the arguments of a source, ``source`` plans versions, ``log`` lists the files of a version,
+and ``files`` reads them in tasks. ``place`` opens tables.
 """

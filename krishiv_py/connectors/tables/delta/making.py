@@ -1,4 +1,4 @@
-"""Checks what ``read_delta`` was told, and opens the table."""
+"""Checks what ``read_delta`` was given, and opens the table."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def opened(path: str, storage: Mapping[str, str], version: int | None = None) ->
 
 
 def delta_table(path: str, storage: Mapping[str, str], version: int | None = None) -> Any:
-    """The table; None if there is none yet. What goes wrong is told in delta-rs's own words."""
+    """The table; None if there is none yet. What goes wrong is reported in delta-rs's own words."""
     module = delta()
     try:
         return module.DeltaTable(path, version=version, storage_options=dict(storage) or None)

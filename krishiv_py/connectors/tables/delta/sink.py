@@ -127,14 +127,14 @@ class DeltaSink(TransactionalSink):
         return "Delta", self.path.rstrip("/")
 
     def check(self, output: OutputName, schema: pa.Schema) -> None:
-        """Refuse columns of the `schema` of an `output` that Delta has not, and a table that has others.
+        """Refuse columns of the `schema` of an `output` that Delta does not have, and a table that has others.
 
         Raises
         ------
         ColumnError
             For a key or partition that is not a column.
         SchemaError
-            For a type that Delta has not, and for a table with other columns.
+            For a type that Delta does not have, and for a table with other columns.
         """
         check_key(self.title, self.key, schema)
         rows = kept(schema, self.key)

@@ -102,7 +102,7 @@ class DeltaSource(Source):
         return self._batch(start)
 
     def _batch(self, place: _Place) -> Planned | None:
-        """The next files behind a place, at most so many; None if there are none."""
+        """The next files after a place, at most so many; None if there are none."""
         files: list[DataFile] = []
         begin = place.version
         while self.most is None or len(files) < self.most:

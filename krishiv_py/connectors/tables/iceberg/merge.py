@@ -49,7 +49,7 @@ def apply(table: Any, transaction: Any, changed: Net, key: Sequence[str], noted:
 
 
 def _rows(metadata: Any) -> int | None:
-    """Return how many rows a table has, as its snapshot says; None where that is not told."""
+    """Return how many rows a table has, as its snapshot says; None where that is not known."""
     snapshot = metadata.current_snapshot()
     summary = {} if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties
     known = summary.get("total-records")

@@ -127,7 +127,7 @@ class IcebergSink(TransactionalSink):
         ColumnError
             For a key that is not a column.
         SchemaError
-            For a type that Iceberg has not, and for a table with other columns.
+            For a type that Iceberg does not have, and for a table with other columns.
         PlanError
             When there is no such table, and none is to be made.
         OperatorError

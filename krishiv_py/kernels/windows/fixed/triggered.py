@@ -250,7 +250,7 @@ class TriggeredOperator:
         return content
 
     def _on_watermark(self, held: HeldWindows, due: Due, overdue: set[int]) -> list[pa.Table]:
-        """The firing when the end is passed, ascending, for pairs that have not had it."""
+        """The firing when the end is passed, ascending, for pairs that have not fired."""
         size, runs = self.window.size_us, held.own
         late = (w for w in overdue if w in runs)
         ended = {*runs.between(due.from_us - size + 1, due.to_us - size + 1), *held.ending, *late}

@@ -101,7 +101,7 @@ class Changes:
         ids, starts, created = ids[is_open], starts[is_open], created[is_open]
         low, high = o.start(ids, starts), o.stop(ids, starts + size)
         anchors = np.minimum(low, len(o.times) - 1)
-        Listing(self.layout, o.rows, anchors, ids).check("windows told row by row", high - low)
+        Listing(self.layout, o.rows, anchors, ids).check("windows reported row by row", high - low)
         rows, windows = expand(low, high)
         counted = came[rows] <= starts[windows] + size
         rows, windows = rows[counted], windows[counted]
@@ -126,7 +126,7 @@ class Changes:
     def _content(self, o: Ordered, m: _Members, windows: Ints, seqs: Ints) -> tuple[pa.Table, Mask]:
         """Partials of what windows held when rows up to a number had come, and which of them held any."""
         low, high = m.bounds(windows)
-        Listing(self.layout, o.rows, m.rows[low], m.ids[windows]).check("windows told row by row", high - low)
+        Listing(self.layout, o.rows, m.rows[low], m.ids[windows]).check("windows reported row by row", high - low)
         parts, some = [], np.zeros(len(windows), np.bool_)
         for start, stop in portions(high - low, _PAIRS):
             row_places, ids = expand(low[start:stop], high[start:stop])
@@ -139,7 +139,7 @@ class Changes:
         return pa.concat_tables(parts), some
 
     def _changes(self, o: Ordered, m: _Members, windows: Ints, seqs: Ints, base: int) -> tuple[pa.Table, Lines]:
-        """Return what firings come to and what stood before, one after the other, and the lines that tell of them."""
+        """Return what firings come to and what was there before, one after the other, and the lines that tell of them."""
         partials, _ = self._content(o, m, windows, seqs)
         fires, order = np.arange(len(windows)), (m.starts[windows], seqs)
         if not self.retracts:
@@ -265,7 +265,7 @@ class DistinctOperator:
         size = self.spans.size
         own, right = self.spans.own_start(o.times), self.spans.next_start(o.times)
         ids = o.ids
-        if self.by_window:  # a row that came too late for a window of its own brings only the one behind it
+        if self.by_window:  # a row that came too late for a window of its own brings only the one after it
             brings = own + size >= o.rows[FROM].to_numpy()
             own, ids = own[brings], ids[brings]
         starts, ids = np.concatenate([own, right]), np.concatenate([ids, o.ids[: len(right)]])
@@ -288,7 +288,7 @@ class DistinctOperator:
         return self._with_stragglers(o, w, straggling, block)
 
     def _with_stragglers(self, o: Ordered, w: _Windows, straggling: Ints, block: Ints) -> tuple[_Windows, list[pa.Array]]:
-        """Rows that came after some of their windows were closed are told apart, window by window, and merged in."""
+        """Rows that came after some of their windows were closed are distinguished, window by window, and merged in."""
         is_straggler = np.zeros(len(o.times), np.bool_)
         is_straggler[straggling] = True
         count = running(is_straggler.astype(np.int64))

@@ -91,7 +91,7 @@ class Ordered:
     ids, times : ndarray of int64
         Key number and event time (µs) of every row.
     picked : ndarray of int64
-        Where each row stood in the table this was made of.
+        Where each row was in the table this was made of.
     """
 
     rows: pa.Table
@@ -482,7 +482,7 @@ class LookBackOperator:
         return [*out, self.product(o, anchors, r, renewed(had), "late")]
 
     def _withdrawn(self, o: Ordered, anchors: Ints, r: Ranges, known: Ints, count: Ints) -> pa.Table:
-        """Return what stood before the new rows came: the same ranges without them."""
+        """Return what was there before the new rows came: the same ranges without them."""
         old = attrs.evolve(o, rows=pick(o.rows, known), ids=o.ids[known], times=o.times[known])
         ranges = Ranges(r.low - count[r.low], r.high - count[r.high], r.block[known])
         return self.product(old, anchors - count[anchors], ranges, "-U", "late")

@@ -91,7 +91,7 @@ class Visits:
         raise NotImplementedError
 
     def closed(self, groups: Ints, starts: Ints, ends: Ints, n_held: int) -> Mask:
-        """Rows behind the held ones that end up in a session that is closed."""
+        """Rows after the held ones that end up in a session that is closed."""
         raise NotImplementedError
 
     def without_late(self, held: pa.Table, rows: pa.Table) -> pa.Table:

@@ -10,7 +10,7 @@ MARK          q, q        the key is looked at again when the watermark reaches 
 
 A key that is looked at is written again, so of its entries only those of the last step (``s``) count.
 
-The change log of sessions: what stood is withdrawn, then the new result is written (SEMANTICS §5.4).
+The change log of sessions: what was there is withdrawn, then the new result is written (SEMANTICS §5.4).
 
 Determine which spans of time the open sessions of a key cover: a compact side table of key hashes and bounds, no
 keys or values.
@@ -70,7 +70,7 @@ class EntryLog:
     plain : dict
         The columns of numbers and flags, in the order in which they are stored, with what is in entries that say nothing.
     content : sequence of pyarrow.Field
-        The columns behind the keys; null in entries that say nothing.
+        The columns after the keys; null in entries that say nothing.
     """
 
     def __init__(self, layout: Layout, plain: Mapping[str, int | bool], content: list[pa.Field]) -> None:

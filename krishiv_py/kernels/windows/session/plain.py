@@ -182,7 +182,7 @@ class _Step:
         return components(keys.ids, rows[START].to_numpy(), rows[END].to_numpy(), touching=self.rows.touching).n
 
     def _split_late(self, rows: pa.Table) -> SplitRows:
-        """Rule "window": refuse rows of sessions that, after merging, have ``end + L <= W``. What was combined has not."""
+        """Rule "window": refuse rows of sessions with ``end + L <= W`` after merging, but no rows that were combined before."""
         starts, ends = self.rows.spans(rows)
         over = self.op.firing_delay.over(self.watermark_us)
         doubtful = ends <= over

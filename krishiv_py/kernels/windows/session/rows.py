@@ -43,7 +43,7 @@ def firing(weights: Ints, every: Ints, late: Mask, head: Mask) -> Mask:
     late_n, early_n = int(every[late].max(initial=0)), int(every[~late].max(initial=0))
 
     def following(base: Ints, from_: Ints, turn: Ints, stop: Ints) -> Ints:
-        """The next firing after so many rows were told of, at `from_` or later; `stop` for none."""
+        """The next firing after so many reported rows, at `from_` or later; `stop` for none."""
         second = np.maximum(np.searchsorted(total, base + early_n), np.maximum(turn, from_)) if early_n else stop
         second = np.minimum(second, stop)
         if not late_n:

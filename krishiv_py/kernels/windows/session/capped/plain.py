@@ -1,6 +1,6 @@
 """Session windows with a longest duration (SEMANTICS §3.3).
 
-Where such sessions begin and end hangs on every row before, and a row out of order can divide later ones again. So rows
+Where such sessions begin and end depends on every row before, and a row out of order can divide later ones again. So rows
 (those of one key and time merged) are kept until their session is closed::
 
     rows ──► wait by their time ──watermark──► in order of their key? ──yes──► log by key; the head of the key grows
@@ -22,7 +22,7 @@ no firing has shown are counted up to the next firing, and each firing goes on f
 
     session    held  held │ row   row   row   row           on_count(2), one row untold
     untold      .     1   │  2     1     2     1
-    fires                 │  ^ A         ^ B                A withdraws what stood, B withdraws A; the last row waits
+    fires                 │  ^ A         ^ B                A withdraws what was there, B withdraws A; the last row waits
 
 Determine which rows of a batch can come together, where sessions have a longest duration (SEMANTICS §3.3).
 
@@ -439,7 +439,7 @@ class _Standing:
         self.same = (codes[places] == own_starts) & (codes[self.n + places] == own_ends)
 
     def as_before(self, changed: Mask) -> Mask:
-        """Sessions whose result stands as it is."""
+        """Sessions whose result stays as it is."""
         mask = np.zeros(self.n, np.bool_)
         mask[self.first[self.same]] = True
         return mask & ~changed
@@ -593,7 +593,7 @@ def _first_firings(line: _Line, f: _Firings) -> tuple[Ints, Mask]:
 
 
 def _contents(ledger: WrittenSessions, line: _Line, f: _Firings, of_firing: Ints, wanted: Mask, first: int) -> None:
-    """Say what each firing is made of: the first of a session of what stood, if that is whole, each other of the one before."""
+    """Say what each firing is made of: the first one of the stored result, if that is whole, each other of the one before."""
     under = ledger.state.under[line.at]
     parents = np.full(len(f.place), -1, np.int64)
     if not ledger.discarding:
@@ -609,7 +609,7 @@ def _contents(ledger: WrittenSessions, line: _Line, f: _Firings, of_firing: Ints
 
 
 def _withdrawn(ledger: WrittenSessions, cut: Cut, line: _Line, f: _Firings, first: int) -> tuple[Ints, Ints]:
-    """Take away what stood and, one after the other, what firings wrote; numbers of results, and which firing does it."""
+    """Take away what was there and, one after the other, what firings wrote; numbers of results, and which firing does it."""
     lead = np.full(len(line.heads), -1, np.int64)
     lead[f.session[f.lead]] = f.number[f.lead]
     of_row = lead[line.session]

@@ -107,7 +107,7 @@ class WrittenSessions:
         return np.bincount(cut.sessions.ids[waiting], minlength=cut.sessions.n).astype(np.int64)
 
     def standing(self, cut: Cut) -> Mask:
-        """Sessions whose result stands with just their rows and bounds."""
+        """Sessions whose result stays with just their rows and bounds."""
         ids, n = cut.sessions.ids, cut.sessions.n
         if not len(self.results) or not n:
             return np.zeros(n, np.bool_)

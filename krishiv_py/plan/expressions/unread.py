@@ -42,7 +42,7 @@ def check_whole(text: str) -> None:
     Raises
     ------
     sqlglot.errors.ParseError
-        For a number behind a value and a point, of which only the number would be kept (``1.5.2BD``), and for arguments that
+        For a number after a value and a point, of which only the number would be kept (``1.5.2BD``), and for arguments that
         would be forgotten (``to_timestamp(s, 'yyyy', 'UTC')``).
     """
     if _POINT.search(text) is None and _CALL.search(text) is None:

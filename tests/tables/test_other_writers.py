@@ -185,10 +185,10 @@ def test_a_delta_table_that_lost_fields_is_not_read_on(tmp_path: Path) -> None:
     first = source.plan(None)
     assert first is not None
     deltalake.write_deltalake(tmp_path / "t", batch(a=1, b=2, c=3), mode="overwrite", schema_mode="overwrite")
-    further = source.plan(first.position)
+    next_planned = source.plan(first.position)
     deltalake.write_deltalake(tmp_path / "t", batch(a=1), mode="overwrite", schema_mode="overwrite")
     with pytest.raises(SourceError, match=r"has lost columns .*u.v.b, m.b, in version 2"):
-        source.plan(first.position if further is None else further.position)
+        source.plan(first.position if next_planned is None else next_planned.position)
 
 
 def test_what_a_store_says_is_one_plain_line() -> None:

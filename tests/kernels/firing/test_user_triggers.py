@@ -1,4 +1,4 @@
-"""Triggers of a user: who is asked, what is told, and what fires, against the plain reference and by hand (SEMANTICS §5.7)."""
+"""Triggers of a user: when they are asked, what they see, and what fires, against the reference and by hand (§5.7)."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ def at_each_step(stream: kv.ResultStream, steps: list[ref.Step]) -> list[list[fi
 
 @attrs.frozen
 class Noting(kv.WindowTrigger):
-    """Notes what it is told, and fires at every third asking."""
+    """Notes what it sees, and fires at every third asking."""
 
-    told: list[dict[str, Any]] = attrs.field(factory=list, repr=False)
+    rows_seen: list[dict[str, Any]] = attrs.field(factory=list, repr=False)
     ask_every: Any = None
 
     def parameters(self) -> dict[str, object]:
@@ -112,10 +112,10 @@ class Noting(kv.WindowTrigger):
         numbers = zip(*(getattr(windows, name).tolist() for name in columns), strict=True)
         keys = windows.keys.to_pylist() or [{}] * len(windows)
         common = {"watermark": windows.watermark, "now": windows.now}
-        self.told.extend(
+        self.rows_seen.extend(
             {**key, **dict(zip(columns, row, strict=True)), **common} for key, row in zip(keys, numbers, strict=True)
         )
-        return np.full(len(windows), len(self.told) % 3 == 0)
+        return np.full(len(windows), len(self.rows_seen) % 3 == 0)
 
 
 KINDS: dict[str, Callable[[Any], Any]] = {
@@ -139,18 +139,18 @@ def test_what_is_reported_outlives_many_batches_and_restarts(kind: str, accumula
     for batch in range(90):
         counts += driver.send([{"user": "a", "at": 9_500 - batch}] * 2).results["count"].to_pylist()
         driver = driver.restarted() if batch % 31 == 30 else driver
-    assert [t["rows"] for t in trigger.told] == list(range(2, 182, 2))
-    assert [t["new_rows"] for t in trigger.told] == [2, 4, 6] * 30
-    assert [t["firings"] for t in trigger.told] == [n // 3 for n in range(90)]
-    assert {t["newest"] for t in trigger.told} == {9_500_000}
-    assert {t["user"] for t in trigger.told} == {"a"}
+    assert [t["rows"] for t in trigger.rows_seen] == list(range(2, 182, 2))
+    assert [t["new_rows"] for t in trigger.rows_seen] == [2, 4, 6] * 30
+    assert [t["firings"] for t in trigger.rows_seen] == [n // 3 for n in range(90)]
+    assert {t["newest"] for t in trigger.rows_seen} == {9_500_000}
+    assert {t["user"] for t in trigger.rows_seen} == {"a"}
     assert counts == ([6] * 30 if accumulation == "discarding" else list(range(6, 186, 6)))
     session = kind.startswith("session")
     bounds = [(9_500_000 - 1_000 * n if session else 0, 19_500_000 if session else 10_000_000) for n in range(90)]
-    assert [(t["start"], t["end"]) for t in trigger.told] == bounds
-    assert trigger.told[0]["watermark"] is None
-    assert {t["watermark"] for t in trigger.told[1:]} == {-90_500_000}
-    assert {t["now"] for t in trigger.told} == {None}
+    assert [(t["start"], t["end"]) for t in trigger.rows_seen] == bounds
+    assert trigger.rows_seen[0]["watermark"] is None
+    assert {t["watermark"] for t in trigger.rows_seen[1:]} == {-90_500_000}
+    assert {t["now"] for t in trigger.rows_seen} == {None}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -160,8 +160,8 @@ def test_the_clock_checks_about_windows_with_new_rows_also_without_rows(kind: st
     driver = Driver(KINDS[kind](keyed).agg(kv.count()), clock=clock)
 
     def requested() -> list[tuple[str, int, int]]:
-        actual = [(t["user"], t["rows"], t["now"] // 1_000_000) for t in trigger.told]
-        trigger.told.clear()
+        actual = [(t["user"], t["rows"], t["now"] // 1_000_000) for t in trigger.rows_seen]
+        trigger.rows_seen.clear()
         return sorted(actual)
 
     driver.send([{"user": "a", "at": 1}])
@@ -195,7 +195,7 @@ def test_each_window_is_evaluated_once_a_batch_under_the_window_rule(kind: str) 
     for batch in range(4):
         driver.clock.advance("2 s")
         driver.send([{"user": "a", "at": batch}])
-    assert [t["rows"] for t in trigger.told] == [1, 2, 3, 4]
+    assert [t["rows"] for t in trigger.rows_seen] == [1, 2, 3, 4]
 
 
 def test_without_keys_there_are_no_key_columns() -> None:
@@ -204,7 +204,7 @@ def test_without_keys_there_are_no_key_columns() -> None:
         stream_of("at bigint").watermark("at", 0).trigger(kv.Trigger.when(trigger)).tumbling_window(10).agg(kv.count())
     )
     driver.send([{"at": 1}])
-    assert [t["rows"] for t in trigger.told] == [1]
+    assert [t["rows"] for t in trigger.rows_seen] == [1]
 
 
 @attrs.frozen
