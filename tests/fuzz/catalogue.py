@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import functools
 import inspect
 import tempfile
@@ -17,7 +16,12 @@ from krishiv_py import col, compat, count, windows
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.api.stages.windowed import WindowedStream
+from krishiv_py.functions.known import FUNCTIONS
 from krishiv_py.plan.aggregates.calls import DEFINITIONS
+from krishiv_py.plan.expressions.expr import Func, Lit
+from krishiv_py.plan.expressions.lambdas import Lambda
+from krishiv_py.plan.expressions.parse import parse_expr
+from krishiv_py.plan.expressions.trees import walk
 from krishiv_py.planner.history import names_of
 from krishiv_py.runtime.capture import Captured
 from krishiv_py.sql import SqlContext
@@ -175,107 +179,35 @@ def _functions() -> Iterator[Call]:
     yield Call("stream_of", lambda: stream_of, {"schema": SCHEMA})
 
 
-MORE: dict[str, dict[str, object]] = {
-    "equal_null": {"other": "a"},
-    "pow": {"exponent": 2},
-    "div": {"divisor": 2},
-    "pmod": {"divisor": 2},
-    "instr": {"part": "a"},
-    "replace": {"part": "a", "by": "b"},
-    "translate": {"characters": "a", "by": "b"},
-    "repeat": {"times": 2},
-    "get_json_object": {"path": "$.a"},
-    "get": {"place": 0},
-    "to_date": {"pattern": "yyyy"},
-    "to_timestamp": {"pattern": "yyyy"},
-    "try_to_timestamp": {"pattern": "yyyy"},
-}
+_COLUMNS: dict[type, Any] = {str: col("user"), int: col("n"), float: col("amount"), bool: col("flag")}
 
 
-_LIST: Any = col("user").split(",")
-_MAP: Any = kv.func("map", col("user"), col("n"))
-LISTS: dict[str, tuple[Any, dict[str, object]]] = {
-    "transform": (_LIST, {"function": lambda x: x.lower()}),
-    "filter": (_LIST, {"function": lambda x, at: at > 1}),
-    "exists": (_LIST, {"function": lambda x: x == "a"}),
-    "forall": (_LIST, {"function": lambda x: x == "a"}),
-    "aggregate": (_LIST, {"start": 0, "merge": lambda a, x: a + 1, "finish": lambda a: a * 2}),
-    "zip_with": (_LIST, {"other": _LIST, "function": lambda x, y: x.concat(y)}),
-    "array_position": (_LIST, {"value": "a"}),
-    "sort_array": (_LIST, {"ascending": False}),
-    "array_sort": (_LIST, {"compare": lambda a, b: a.length() - b.length()}),
-    "array_join": (_LIST, {"delimiter": ",", "null": "-"}),
-    "array_repeat": (col("user"), {"times": 2}),
-    "array_union": (_LIST, {"other": _LIST}),
-    "array_intersect": (_LIST, {"other": _LIST}),
-    "array_except": (_LIST, {"other": _LIST}),
-    "arrays_overlap": (_LIST, {"other": _LIST}),
-    "array_remove": (_LIST, {"value": "a"}),
-    "slice": (_LIST, {"start": 1, "length": 2}),
-    "map_contains_key": (_MAP, {"key": "a"}),
-    "map_from_arrays": (_LIST, {"values": _LIST}),
-    "map_filter": (_MAP, {"function": lambda k, v: v > 1}),
-    "transform_values": (_MAP, {"function": lambda k, v: v + 1}),
-    "sequence": (col("n"), {"stop": 5, "step": 1}),
-    "months_between": (kv.lit(dt.date(2024, 1, 1)), {"start": dt.date(2023, 1, 1), "round_off": False}),
-    "shiftleft": (col("n"), {"bits": 1}),
-    "shiftright": (col("n"), {"bits": 1}),
-    "shiftrightunsigned": (col("n"), {"bits": 1}),
-}
+def _methods() -> Iterator[Call]:
+    """Functions as methods, with the arguments that their examples have, of a column where the example has a constant."""
+    for known in FUNCTIONS.values():
+        if known.method is None:
+            continue
+        (call,) = (e for e in walk(parse_expr(known.example[0])) if isinstance(e, Func) and e.name == known.name)
+        subject, others = call.args[known.subject], [a for i, a in enumerate(call.args) if i != known.subject]
+        subject = _COLUMNS.get(type(subject.value), subject) if isinstance(subject, Lit) else subject
+        names = inspect.signature(getattr(subject, known.method)).parameters
+        if not names:
+            continue
+        good = dict(zip(names, map(_plain, others), strict=False))
+        yield Call(f"Expr.{known.method}", functools.partial(getattr, subject, known.method), good)
+
+
+def _plain(arg: Any) -> Any:
+    """An argument as a user writes it: constants and functions as Python's."""
+    if isinstance(arg, Lambda):
+        return eval(f"lambda {', '.join(arg.params)}: body", {"body": arg.body})
+    return arg.value if isinstance(arg, Lit) else arg
 
 
 def _expressions() -> Iterator[Call]:
-    """Functions as methods of a text, a number and a time, and those of several values."""
-    text = {"part": "a", "pattern": "(a)", "by": "b", "characters": " ", "start": 1, "place": 0, "others": "b", "other": "b"}
-    for name in (
-        "starts_with",
-        "ends_with",
-        "contains",
-        "like",
-        "ilike",
-        "rlike",
-        "regexp_extract",
-        "regexp_replace",
-        "substring",
-        "trim",
-        "ltrim",
-        "rtrim",
-        "concat",
-        "nullif",
-    ):
-        function = getattr(col("user"), name)
-        own = {p: text[p] for p in inspect.signature(function).parameters if p in text}
-        yield Call(f"Expr.{name}", lambda function=function: function, own)  # type: ignore[misc]
-    yield Call("Expr.split", lambda: col("user").split, {"pattern": ","})
-    yield Call("Expr.getitem", lambda: col("user").split(",").getitem, {"place": 0})
-    yield Call("Expr.round", lambda: col("amount").round, {"digits": 1})
-    day = kv.lit(dt.date(2024, 1, 1))
-    for name, argument in (("date_add", "days"), ("date_sub", "days"), ("datediff", "start")):
-        good = {argument: day if argument == "start" else 1}
-        yield Call(f"Expr.{name}", lambda name=name: getattr(day, name), good)  # type: ignore[misc]
-    for name, argument in (("add_months", "months"), ("plus_months", "months"), ("plus_days", "days")):
-        yield Call(f"Expr.{name}", lambda name=name: getattr(day, name), {argument: 1})  # type: ignore[misc]
-    for name in ("lpad", "rpad"):
-        yield Call(f"Expr.{name}", lambda name=name: getattr(col("user"), name), {"length": 5, "by": "x"})  # type: ignore[misc]
-    yield Call("Expr.date_format", lambda: day.date_format, {"pattern": "yyyy-MM-dd"})
-    for name in ("year", "quarter", "month", "weekofyear", "day", "dayofyear", "dayofweek", "hour", "minute", "second"):
-        yield Call(f"Expr.{name}", lambda name=name: getattr(day, name), {"time_zone": "Asia/Tokyo"})  # type: ignore[misc]
-    for name in ("at_time_zone", "from_utc_timestamp", "to_utc_timestamp"):
-        yield Call(f"Expr.{name}", lambda name=name: getattr(day, name), {"time_zone": "Asia/Tokyo"})  # type: ignore[misc]
-    yield Call("Expr.from_unixtime", lambda: col("at").from_unixtime, {"pattern": "yyyy-MM-dd"})
-    yield Call("Expr.split_part", lambda: col("user").split_part, {"delimiter": ",", "part": 1})
-    yield Call("Expr.from_json", lambda: col("user").from_json, {"schema": "a int"})
-    yield Call("Expr.regexp_count", lambda: col("user").regexp_count, {"pattern": "a"})
-    for name, fitting in MORE.items():
-        of = {"get": col("user").split(",")}.get(name, col("n") if name in ("pow", "div", "pmod") else col("user"))
-        yield Call(f"Expr.{name}", lambda of=of, name=name: getattr(of, name), fitting)  # type: ignore[misc]
-    for name, (subject, given) in LISTS.items():
-        yield Call(f"Expr.{name}", lambda subject=subject, name=name: getattr(subject, name), given)  # type: ignore[misc]
+    """Functions as methods, and those of several values."""
+    yield from _methods()
     yield Call("Expr.between", lambda: col("n").between, {"low": 0, "high": 5})
-    yield Call("Expr.width_bucket", lambda: col("n").width_bucket, {"low": 0, "high": 5, "n": 2})
-    yield Call("Expr.element_at", lambda: col("user").split(",").element_at, {"place": 1})
-    yield Call("Expr.array_contains", lambda: col("user").split(",").array_contains, {"value": "a"})
-    yield Call("Expr.date_trunc", lambda: kv.lit(dt.datetime(2024, 1, 1)).date_trunc, {"unit": "day"})
     yield Call("when", lambda: kv.when, {"condition": col("flag"), "value": 1})
     yield Call("when.when", lambda: kv.when(col("flag"), 1).when, {"condition": col("flag"), "value": 1})
     yield Call("when.otherwise", lambda: kv.when(col("flag"), 1).otherwise, {"value": 2})
