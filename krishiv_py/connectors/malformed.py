@@ -23,7 +23,7 @@ class Malformed:
     problem : str
         Why it is not a row.
     topic, partition, offset, key, value : str, int, int, bytes and bytes, or None
-        Where a record of a topic stands, and the whole of it.
+        Where a record of a topic is, and the whole of it.
 
     Examples
     --------

@@ -528,7 +528,7 @@ class ResultStream(TimedStream):
         Raises
         ------
         OrderError
-            Behind steps over results that have left the columns out.
+            After steps over results that have left the columns out.
 
         Examples
         --------
