@@ -9,8 +9,8 @@ import sqlglot
 from sqlglot import expressions as sg
 
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.plan.expressions.unread import check_units, check_whole
 from krishiv_py.plan.expressions.sqltext import note_quotes, one_kind_of_error, respelled
+from krishiv_py.plan.expressions.unread import check_units, check_whole
 from krishiv_py.sql.text.readable import readable
 from krishiv_py.sql.text.windows import interval_us
 
