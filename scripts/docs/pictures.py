@@ -57,7 +57,7 @@ def windows(
     for time in times:
         picture.put("circle", cx=axis.x(time), cy=18.0, r=5.0, fill=ROW)
     axis.draw(picture, 32.0, ticks, label)
-    picture.write(unit, WIDTH - RIGHT, 12.0, "end", size=12)
+    picture.write(unit, WIDTH - RIGHT, 12.0, "end", size=14)
     lanes = _lanes(bars, 0.0 if all(not b.closed for b in bars) else 0.6)
     for bar, lane in zip(bars, lanes, strict=True):
         y, begin, end = 72.0 + 24.0 * lane, axis.x(bar.start), axis.x(bar.end)
@@ -65,7 +65,7 @@ def windows(
         picture.put("line", x1=begin, y1=y - 6, x2=begin, y2=y + 6, stroke=BAR, stroke_width=3.0)
         shape = {"fill": BAR} if bar.closed else {"fill": "none", "stroke": BAR, "stroke_width": 1.5}
         picture.put("circle", cx=end - (0.0 if bar.closed else 3.0), cy=y, r=3.0, **shape)
-        picture.write(bar.text, (begin + end) / 2, y - 5, size=12)
+        picture.write(bar.text, (begin + end) / 2, y - 5, size=14)
     picture.height = 72.0 + 24.0 * max(lanes, default=0) + 14.0
     return picture
 
@@ -121,22 +121,22 @@ def _cross(to: Picture, x: float, y: float, colour: str) -> None:
 def arrivals(steps: Sequence[Step], ticks: Sequence[float], line: bool = True) -> Picture:
     """Draw rows by event time, to the right, and arrival, downwards; and the watermark as a line that they move."""
     axis, top, gap, picture = (
-        Axis(ticks[0] - 4.0, ticks[-1], left=34.0, right=WIDTH - 70.0 if line else WIDTH - RIGHT),
-        40.0,
+        Axis(ticks[0] - 4.0, ticks[-1], left=34.0, right=WIDTH - 94.0 if line else WIDTH - RIGHT),
+        48.0,
         23.0,
         Picture(),
     )
     bottom = top + gap * len(steps)
     for tick in ticks:
         picture.line(axis.x(tick), top - 14, axis.x(tick), bottom, stroke_dasharray="2 3", opacity=0.6)
-        picture.write(f"{tick:g}", axis.x(tick), top - 19)
-    picture.write("event time, seconds →", axis.right, 9.0, "end", size=12)
-    picture.put("text", "arrival ↓", x=4.0, y=9.0, class_="ink", style="font-size:12px")
+        picture.write(f"{tick:g}", axis.x(tick), top - 18)
+    picture.write("event time, seconds →", axis.right, 12.0, "end", size=14)
+    picture.put("text", "arrival ↓", x=4.0, y=12.0, class_="ink", style="font-size:14px")
     known = [step[3] for step in steps if line and step[3] > -1_000]
     path, last = [], axis.x(max(axis.low, known[0])) if known else 0.0
     for number, (second, fired, late, mark, *source) in enumerate(steps):
         y, colour = top + gap * number, OTHER if source == ["south"] else ROW
-        picture.write(str(number + 1), 20.0, y + 5, "end", size=12)
+        picture.write(str(number + 1), 20.0, y + 5, "end", size=14)
         if line and mark > -1_000:
             now = axis.x(max(mark, axis.low))
             path += [f"{last:g},{y:g}", f"{now:g},{y:g}"]
@@ -147,7 +147,7 @@ def arrivals(steps: Sequence[Step], ticks: Sequence[float], line: bool = True) -
             picture.put("circle", cx=axis.x(second), cy=y, r=5.0, fill=colour)
         said = ["late"] if late else [f"[{start}, {start + 10}): {n}" for start, n in fired]
         for i, words in enumerate(said):
-            picture.write(words, axis.right + 8, y + 5 - 14 * (len(said) - 1 - i), "start", LATE if late else BAR, size=12)
+            picture.write(words, axis.right + 8, y + 5 - 17 * (len(said) - 1 - i), "start", LATE if late else BAR, size=14)
     if path:
         path.append(f"{last:g},{bottom:g}")
         shape = {"fill": "none", "stroke": BAR, "stroke_width": 2.0, "stroke_linejoin": "round"}
@@ -163,12 +163,12 @@ def _steps(name: str) -> Callable[[Namespace], Picture]:
 
 def _lines(made: Namespace) -> Picture:
     """Draw the result of each window over the rows as they arrive, each change with its lines of the change log."""
-    seconds, picture = made["arrivals"], Picture(height=190.0)
+    seconds, picture = made["arrivals"], Picture(height=200.0)
     axis, base, unit = Axis(0.0, len(seconds) + 1.2, left=30.0), 160.0, 20.0
     axis.draw(picture, base, [n + 1.0 for n in range(len(seconds))], lambda n: f"{n:g}")
-    picture.write("arrival →", WIDTH - RIGHT, base + 29, "end", size=12)
+    picture.write("arrival →", WIDTH - RIGHT, base + 35, "end", size=14)
     for value in (2, 4, 6):
-        picture.write(str(value), 22.0, base - unit * value + 5, "end", size=12)
+        picture.write(str(value), 22.0, base - unit * value + 5, "end", size=14)
         picture.line(30.0, base - unit * value, WIDTH - RIGHT, base - unit * value, stroke_dasharray="2 3", opacity=0.5)
     for start, colour in ((0, ROW), (10, OTHER)):
         path, value = [], 0
@@ -176,7 +176,7 @@ def _lines(made: Namespace) -> Picture:
             if window == start and op != "-U":
                 x = axis.x(seconds.index(second) + 1.0)
                 path += [f"{x:g},{base - unit * value:g}", f"{x:g},{base - unit * count:g}"]
-                picture.write("+I" if op == "+I" else "-U +U", x + 3, base - unit * count - 5, "start", colour, size=11)
+                picture.write("+I" if op == "+I" else "-U +U", x - 3, base - unit * count - 5, "end", colour, size=13)
                 value = count
         path.append(f"{WIDTH - RIGHT:g},{base - unit * value:g}")
         picture.put("polyline", points=" ".join(path), fill="none", stroke=colour, stroke_width=2.0)
@@ -207,9 +207,9 @@ def moving(made: Namespace) -> Picture:
     for start in (0, 60):
         x, width = axis.x(start), axis.x(start + 60) - axis.x(start)
         picture.put("rect", x=x + 2, y=top, width=width - 4, height=bottom - top, rx=4.0, fill=BAR, opacity=0.12)
-        picture.write(f"window [{start}, {start + 60})", x + width / 2, top - 8, size=12)
+        picture.write(f"window [{start}, {start + 60})", x + width - 4, top - 8, "end", size=14)
     axis.draw(picture, bottom + 10, [0.0, 30.0, 60.0, 90.0, 120.0], lambda t: f"{t:g}")
-    picture.write("event time, seconds", WIDTH - RIGHT, bottom + 46, "end", size=12)
+    picture.write("event time, seconds", WIDTH - RIGHT, bottom + 46, "end", size=14)
     for number, (second, fired, late, mark) in enumerate(steps):
         moment, y = begin + every * number, top + 14.0 + 8.0 * (number % 5)
         shown = from_second(moment)
@@ -217,7 +217,7 @@ def moving(made: Namespace) -> Picture:
             for slope in (5.0, -5.0):
                 x = axis.x(second)
                 picture.put("line", x1=x - 5, y1=y - slope, x2=x + 5, y2=y + slope, stroke=LATE, stroke_width=2.5, style=shown)
-            text = {"text_anchor": "middle", "class_": "ink", "style": f"font-size:12px;fill:{LATE};{shown}"}
+            text = {"text_anchor": "middle", "class_": "ink", "style": f"font-size:14px;fill:{LATE};{shown}"}
             picture.put("text", "late: side output", x=axis.x(30.0), y=bottom - 6, **text)
         else:
             picture.put("circle", cx=axis.x(second), cy=y, r=5.0, fill=ROW, style=shown)
@@ -238,7 +238,7 @@ def moving(made: Namespace) -> Picture:
     picture.style += "@media(prefers-reduced-motion:reduce){*{animation:none!important}}"
     moves, x = f"animation:mark {whole:g}s linear infinite", axis.x(marks[-1][1])
     picture.line(x, 30.0, x, bottom + 10, style=f"{moves};stroke-width:2")
-    text = {"class_": "ink", "style": f"font-size:12px;{moves}"}
+    text = {"class_": "ink", "style": f"font-size:14px;{moves}"}
     picture.put("text", "watermark", x=x + 5, y=36.0, **text)
     return picture
 

@@ -52,6 +52,13 @@ def test_the_site_needs_no_other_host(site: Path) -> None:
 
 
 @pytest.mark.xdist_group("site")
+@pytest.mark.parametrize("page", ["index.html", "stages.html"])
+def test_pictures_move_and_take_the_colours_of_the_page(site: Path, page: str) -> None:
+    (picture,) = re.findall(r"<svg [^>]*class=\"drawn\".*?</svg>", (site / page).read_text(), re.S)
+    assert "@keyframes" in picture and "prefers-reduced-motion" in picture and "prefers-color-scheme" not in picture
+
+
+@pytest.mark.xdist_group("site")
 def test_the_search_knows_every_page_and_works_without_a_server(site: Path) -> None:
     text = (site / "search" / "search_index.js").read_text()
     actual = json.loads(text.removeprefix("var __index = "))["docs"]
