@@ -23,13 +23,12 @@ from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.expressions.expr import Col, Expr, col
 from krishiv_py.plan.expressions.facts import columns_of, unnamed
-from krishiv_py.plan.handed_on import in_order_of
 from krishiv_py.plan.joins.asof import ASOF_TYPES, DIRECTIONS, AsofJoin, AsofType, Direction
 from krishiv_py.plan.joins.base import Join, JoinType
 from krishiv_py.plan.joins.interval import JOIN_TYPES, IntervalJoin
 from krishiv_py.plan.joins.sides import Side, both, check_keys, named
 from krishiv_py.plan.joins.windowed import WindowJoin
-from krishiv_py.plan.nodes import BatchFunction, Stage, source_of
+from krishiv_py.plan.nodes import BatchFunction, MapBatches, Node, Stage, source_of
 from krishiv_py.plan.options.explicit import ExplicitOptions
 from krishiv_py.plan.options.late import one_handler
 from krishiv_py.plan.schema import check_key_type, checked, is_key_type, require_columns, time_kind
@@ -94,8 +93,7 @@ def _side(stream: OptionMethods, *, shows_time: bool = False) -> Side:
         return Side(mark, schema, stream._draft.keys)
     check.check_followed(source)
     own = (source.time_of_row and not source.operation.hides_time) or shows_time or not stream._draft.hides_time
-    time = () if own else (source.time_column,)
-    return Side(mark, schema, stream._draft.keys, (*time, *in_order_of(schema.names)))
+    return Side(mark, schema, stream._draft.keys, () if own else (source.time_column,))
 
 
 def _computed(sides: list[Side], on: object, where: str) -> On:
@@ -229,6 +227,13 @@ def looked_up(
     step = lookup.Lookup(static.current, keys, picked, how == "left", valid)
     fields = [static.schema.field(column).with_name(name).with_nullable(True) for column, name in picked]
     return step, pa.schema([*schema, *fields])
+
+
+def reloads(step: Node) -> bool:
+    """Return whether a step looks rows up in a table that changes."""
+    function = step.function if isinstance(step, MapBatches) else None
+    table = getattr(function.current, "__self__", None) if isinstance(function, lookup.Lookup) else None
+    return isinstance(table, LookupTable) and table.reload_us is not None
 
 
 def _table(table: Any, reload: Duration | None) -> LookupTable:

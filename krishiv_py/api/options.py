@@ -8,7 +8,7 @@ import attrs
 import pyarrow as pa
 from typing_extensions import Self
 
-from krishiv_py.api.planning import evaluate
+from krishiv_py.api.planning import hidden
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.shown import ShownInALine, said_of, some
 from krishiv_py.errors import PlanError, shown
@@ -17,7 +17,8 @@ from krishiv_py.plan.after_watermark import without_mark
 from krishiv_py.plan.checks import a_number, a_text, one_of
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration, to_us
-from krishiv_py.plan.nodes import only_results, prefix_of, source_of
+from krishiv_py.plan.handed_on import without_order
+from krishiv_py.plan.nodes import only_results
 from krishiv_py.plan.options.explicit import PRESETS, PresetName
 from krishiv_py.plan.options.late import LateEventHandler, a_late_handler
 from krishiv_py.plan.options.query import (
@@ -85,11 +86,8 @@ class OptionMethods(ShownInALine):
         return [some(self._row_schema().names) if self._draft.operation is None else "", *said_of(self._draft)]
 
     def _row_schema(self) -> pa.Schema:
-        """The schema of rows after the stateless steps."""
-        schema = source_of(self._draft.input).schema
-        for step in prefix_of(self._draft.input):
-            schema = evaluate.step_schema(step, schema)
-        return without_mark(schema)
+        """The schema of rows after the stateless steps; those of results have their event time."""
+        return without_mark(without_order(hidden.row_schema(hidden.carrying(self._draft.input.input))))
 
     def _with(self, **changes: Any) -> Self:
         return attrs.evolve(self, draft=attrs.evolve(self._draft, **changes))

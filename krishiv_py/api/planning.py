@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from krishiv_py.planner import check as check
     from krishiv_py.planner import cut as cut
     from krishiv_py.planner import explain as explain
+    from krishiv_py.planner import hidden as hidden
     from krishiv_py.planner import physical as physical
 else:
     fit = lazy("krishiv_py.connectors.fit")
@@ -22,5 +23,6 @@ else:
     lookup = lazy("krishiv_py.kernels.joins.lookup")
     unnest = lazy("krishiv_py.kernels.columns.unnest")
     explain = lazy("krishiv_py.planner.explain")
+    hidden = lazy("krishiv_py.planner.hidden")
     physical = lazy("krishiv_py.planner.physical")
     cut = lazy("krishiv_py.planner.cut")

@@ -39,6 +39,7 @@ from krishiv_py.plan.options.late import LateColumns
 from krishiv_py.plan.options.malformed import Fields
 from krishiv_py.plan.running import uses_clock
 from krishiv_py.plan.schema import RESERVED, check_key_type, left_out, refuse_left_out, require_columns, time_kind
+from krishiv_py.planner.hidden import carrying, row_schema
 
 
 def needed_columns(prefix: tuple[Prefix, ...], wanted: set[str], schema: pa.Schema) -> tuple[str, ...]:
@@ -91,14 +92,6 @@ def _stage_name(node: Stage, followed: bool) -> str:
     return f"stage {number}" if number > 1 or followed else "window-aggregate"
 
 
-def row_schema(node: Node) -> pa.Schema:
-    """Return the schema of the rows of a node, after its stateless steps."""
-    schema = source_of(node).schema
-    for step in prefix_of(node):
-        schema = step_schema(step, schema)
-    return schema
-
-
 def _check_names(node: Stage, schema: pa.Schema) -> None:
     # Spark ignores the case of names, so two that differ in it only would be one there
     outputs = [a.output_name.lower() for a in node.operation.aggs]
@@ -144,13 +137,15 @@ def _check_keys(node: Stage, schema: pa.Schema) -> None:
         check_key_type(key, schema.field(key).type)
 
 
-def _late_columns(node: Stage, schema: pa.Schema, late: LateColumns, wanted: set[str]) -> tuple[str, ...]:
+def _late_columns(
+    node: Stage, steps: tuple[Prefix, ...], schema: pa.Schema, late: LateColumns, wanted: set[str]
+) -> tuple[str, ...]:
     names = [n for n in schema.names if not n.startswith(RESERVED)]
     if late == "rows":
         _check_whole_rows(node, "late rows", "the side output")
         return tuple(names)
     if late == "shown":
-        free = uncomputed(prefix_of(node.input), names)
+        free = uncomputed(steps, names)
         return tuple(n for n in names if n in wanted or n in free)
     return node.operation.keys if late == "keys" else ()
 
@@ -253,7 +248,8 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
     PlanError
         With what, got, consequence and hint, for everything that cannot run.
     """
-    every, steps, bottom = row_schema(node.input), prefix_of(node.input), source_of(node.input)
+    rows = carrying(node.input.input)
+    every, steps, bottom = row_schema(rows), prefix_of(rows), source_of(rows)
     arrives_by, schema = in_order_of(every.names), without_mark(without_order(every))
     kept = KEPT if KEPT in every.names else None
     kind = time_kind(schema, node.input.column) if node.input.column else "timestamp"
@@ -284,7 +280,7 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
     for call in node.operation.aggs:
         wanted |= columns_of(call.arg) - {"*"}
         wanted |= columns_of(call.where) if call.where is not None else set()
-    late_columns = _late_columns(node, schema, late, wanted)
+    late_columns = _late_columns(node, steps, schema, late, wanted)
     whole = late == "rows"
     wanted |= {*late_columns, *arrives_by, *([] if kept is None else [kept])}
     prefix = steps if whole else pruned(steps, wanted)

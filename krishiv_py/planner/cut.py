@@ -1,34 +1,20 @@
-"""Cut a logical plan into its stages: what each reads, whose results it takes, which clocks its watermark follows.
-
-The results of a stage that another follows have columns that nobody named: their event time, and what their order goes by. The
-steps over results hand them on. Where no stage follows, the steps run without them (:func:`alone`).
-"""
+"""Cut a logical plan into its stages: what each reads, whose results it takes, which clocks its watermark follows."""
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import attrs
-import pyarrow as pa
 
-from krishiv_py.connectors import fit
-from krishiv_py.connectors.frames import arrow_table
-from krishiv_py.errors import OrderError, PlanError, SchemaError
-from krishiv_py.kernels.columns import unnest
+from krishiv_py.errors import PlanError
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.joins import lookup
 from krishiv_py.kernels.moment import FIRST_CLOCK, Times
 from krishiv_py.kernels.registry import chain
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.plan.expressions.expr import Col, Expr, col, lit
-from krishiv_py.plan.expressions.facts import columns_of
+from krishiv_py.plan.expressions.expr import Expr, col, lit
 from krishiv_py.plan.handed_on import time_name
 from krishiv_py.plan.nodes import (
-    BatchFunction,
-    Filter,
-    MapBatches,
     Node,
     Prefix,
     Project,
@@ -42,6 +28,7 @@ from krishiv_py.plan.nodes import (
 from krishiv_py.plan.options.late import LateColumns, LateEventHandler
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.planner.check import check, needed_columns, pruned
+from krishiv_py.planner.hidden import carrying
 
 
 @attrs.frozen(eq=False)
@@ -238,7 +225,9 @@ class _Graph:
             raise PlanError("two stages have one name", got=repr(named), hint="give each stage a name of its own: .named(...)")
         if (number or followed) and named is None:
             spec = attrs.evolve(spec, name=f"stage {number + 1}")
-        inputs = tuple(attrs.evolve(b, after=numbers.get(b.name)) for b in branches(spec, source_of(node.input)))
+        inputs = tuple(
+            attrs.evolve(b, after=numbers.get(b.name)) for b in branches(spec, source_of(carrying(node.input.input)))
+        )
         reads = any(b.after is None for b in inputs)
         clock = self.clocks if reads else None
         self.clocks += reads
@@ -279,125 +268,3 @@ def _lag_us(spec: OperatorSpec, name: str | None) -> int:
     mark = spec.watermark
     own = dict(mark.sources)[str(name)] if isinstance(mark, MultiSourceWatermarkSpec) else mark
     return own.lag_us
-
-
-def alone(
-    steps: Sequence[Prefix], stage: Stage, results: pa.Schema, names: tuple[str, ...], kept: Collection[str]
-) -> tuple[Prefix, ...]:
-    """Return the `steps` as they run over the `results` of a `stage` that no other stage follows.
-
-    They end with the columns `names`. What was `kept` for another stage is left out; the event time is computed where a step
-    reads it, or its author named it.
-    """
-    time, shown = stage.time_column, stage.time_column in names
-    adds_time = not stage.time_of_row and (shown or any(time in _read(step) for step in steps))
-    hidden = {*kept} - {"op", *((time,) if adds_time or stage.time_of_row else ())}
-    steps_of_results: list[Prefix] = [_timed(stage, results)] if adds_time else []
-    steps_of_results += [without(step, hidden) for step in steps]
-    if (adds_time or stage.time_of_row) and not shown:
-        steps_of_results.append(Project(Node(), tuple((n, col(n)) for n in names)))
-    return tuple(steps_of_results)
-
-
-def handing_on(step: Prefix, hidden: Collection[str]) -> Prefix:
-    """Return a step over results that hands on `hidden` columns, too.
-
-    Raises
-    ------
-    PlanError
-        For a column of a user's that is called like one of these.
-    """
-    if not isinstance(step, Project):
-        return step
-    computed = dict(step.columns)
-    for name in hidden:
-        if name in computed and not _carries(name, computed[name], {name}):
-            raise reserved(name)
-    return attrs.evolve(step, columns=(*step.columns, *((n, col(n)) for n in hidden if n not in computed)))
-
-
-def _carries(name: str, expr: Expr, hidden: set[str]) -> bool:
-    """Return whether a column of a step is only there to go along."""
-    return name in hidden and isinstance(expr, Col) and expr.name == name
-
-
-def _read(step: Prefix) -> frozenset[str]:
-    """The columns a step reads, besides those that it hands on as they are."""
-    if isinstance(step, Filter):
-        return columns_of(step.condition)
-    if isinstance(step, Project):
-        return frozenset(n for name, e in step.columns if not _carries(name, e, {name}) for n in columns_of(e))
-    return step.function.reads if isinstance(step.function, lookup.Lookup) else frozenset()
-
-
-def without(step: Prefix, hidden: set[str]) -> Prefix:
-    """A step that does not hand on `hidden` columns."""
-    if isinstance(step, Filter):
-        return step
-    if isinstance(step, Project):
-        return attrs.evolve(step, columns=tuple((n, e) for n, e in step.columns if not _carries(n, e, hidden)))
-    schema = pa.schema([f for f in step.schema if f.name not in hidden])
-    if isinstance(step.function, unnest.Unnest | lookup.Lookup):
-        return MapBatches(step.input, step.function, schema)
-    assert isinstance(step.function, KeepingColumns)
-    kept = tuple(n for n in step.function.kept if n not in hidden)
-    return MapBatches(step.input, attrs.evolve(step.function, kept=kept), schema)
-
-
-def _timed(stage: Stage, results: pa.Schema) -> Prefix:
-    """Return a step that adds the event time of results (SEMANTICS §7.1)."""
-    if stage.time is None:
-        raise OrderError(
-            f"{stage.time_column} is not known",
-            got="a count window",
-            then="windows that go by the number of rows have no event time",
-            hint="leave it out, or use windows by time",
-        )
-    in_ms = pa.types.is_integer(results.field(stage.time.column).type)
-    before_us = stage.time.before_us(1_000 if in_ms else 1)
-    end, before = col(stage.time.column), before_us // 1_000 if in_ms else dt.timedelta(microseconds=before_us)
-    own = [(n, col(n)) for n in results.names]
-    return Project(Node(), (*own, (stage.time_column, end - before if before else end)))
-
-
-@attrs.frozen(eq=False)
-class KeepingColumns:
-    """A function over batches that is not shown some columns; they are put next to what it returns."""
-
-    function: BatchFunction
-    gives: pa.Schema
-    shown: tuple[str, ...]
-    kept: tuple[str, ...]
-
-    @property
-    def __name__(self) -> str:
-        return getattr(self.function, "__name__", repr(self.function))
-
-    def __call__(self, batch: pa.RecordBatch) -> pa.Table:
-        """Call it."""
-        given = self.function(batch.select(list(self.shown)))
-        table = arrow_table(given)
-        if table is None or table.num_rows != batch.num_rows:
-            raise SchemaError(
-                "map_batches over results must return one row for each row",
-                got=f"{getattr(table, 'num_rows', type(given).__name__)} for {batch.num_rows}",
-                then="the event time of the others would not be known",
-                hint="filter with .filter(...), or collect the results and map them then",
-            )
-        try:
-            table = fit.fit_table(table, self.gives, fit.RETURNED)
-        except fit.MisfitError as problem:
-            raise problem.error(f"map_batches({self.__name__}) does not return what it declares") from None
-        for name in self.kept:
-            table = table.append_column(batch.schema.field(name), batch.column(name))
-        return table
-
-
-def reserved(name: str) -> PlanError:
-    """The error for a column of a user's that is called like one of these."""
-    return PlanError(
-        f"{name} is the library's own column of results",
-        got=name,
-        then="the next stage would take another value for it",
-        hint="give the new column another name",
-    )

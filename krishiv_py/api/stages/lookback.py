@@ -14,7 +14,6 @@ from krishiv_py.plan.aggregates.selections import collect_list
 from krishiv_py.plan.checks import expression
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.expressions.structs import StructOf
-from krishiv_py.plan.handed_on import without_order
 from krishiv_py.plan.schema import require_columns
 from krishiv_py.plan.windows.lookback import MATCHES, LookBackWindow, checked_condition, pair_fields
 
@@ -85,7 +84,7 @@ class LookBackStream(WindowedStream):
         """
         expr = None if condition is None else expression(condition, "pairs")
         if expr is not None:
-            both = pa.schema(pair_fields(without_order(self._row_schema())))
+            both = pa.schema(pair_fields(self._row_schema()))
             require_columns(expr, both, "pairs")
             expr = checked_condition(evaluate.expr_type(expr, both), expr)
         return self._rows(attrs.evolve(self._look_back, output="pairs", condition=expr))
@@ -105,5 +104,5 @@ class LookBackStream(WindowedStream):
                 then="matches and pairs tell whole rows, and a row never meets itself",
                 hint=f"leave {switches[0]} out",
             )
-        rows = collect_list(StructOf(tuple(without_order(self._row_schema()).names))).alias(MATCHES)
+        rows = collect_list(StructOf(tuple(self._row_schema().names))).alias(MATCHES)
         return self._results(self._draft.doing(attrs.evolve(window, aggs=(rows,))))

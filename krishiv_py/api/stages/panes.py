@@ -13,7 +13,6 @@ from krishiv_py.api.stages.windowed import WindowedStream, aggregated
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.aggregates.selections import collect_list
 from krishiv_py.plan.expressions.expr import Expr, Func, col, lit
-from krishiv_py.plan.handed_on import without_order
 from krishiv_py.plan.schema import as_schema
 from krishiv_py.plan.windows.panes import Pane, PaneHandler, PaneWindow, Submitted, TimeIntervalWindowOptions, handlers_of
 
@@ -110,7 +109,7 @@ class PaneStream(WindowedStream):
         if clash:
             raise PlanError("a submitted column is named like another", got=clash[0], hint="name it otherwise")
         window = attrs.evolve(self._window, handler=handlers_of(handlers, functions), submits=schema)
-        names = without_order(self._row_schema()).names
+        names = self._row_schema().names
         whole = Func("named_struct", tuple(e for name in names for e in (lit(name), col(name))))
         tuples = collect_list(whole).alias("tuples")
         draft = aggregated(self._draft.doing(window), self._row_schema(), [tuples, *wanted])

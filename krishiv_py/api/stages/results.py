@@ -10,8 +10,8 @@ import attrs
 import pyarrow as pa
 from typing_extensions import Self
 
-from krishiv_py.api.joins import LookupKeys, LookupType, looked_up
-from krishiv_py.api.planning import check, cut, physical
+from krishiv_py.api.joins import LookupKeys, LookupType, looked_up, reloads
+from krishiv_py.api.planning import check, cut, hidden, physical
 from krishiv_py.api.runner import Runner
 from krishiv_py.api.shown import said_of, some
 from krishiv_py.api.stages.keyed import KeyedStream
@@ -25,7 +25,6 @@ from krishiv_py.plan.checks import one_of
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.expressions.expr import Expr
-from krishiv_py.plan.handed_on import in_order_of
 from krishiv_py.plan.nodes import (
     BatchFunction,
     Filter,
@@ -108,9 +107,11 @@ class ResultStream(TimedStream):
         stream = results_of(attrs.evolve(self._stage, **changes), self._runner, self._made)
         if not self._steps:
             return stream
+        if any(reloads(step) for step in self._steps):
+            stream._check_reloading("a lookup_join with `reload`, and then an option that withdraws results")
         node: Node = stream._output
         for step in self._steps:
-            kept = step if "op" in stream._output.schema.names else cut.without(step, {"op"})
+            kept = step if "op" in stream._output.schema.names else hidden.without(step, {"op"})
             node = attrs.evolve(kept, input=node)
         only_filters = all(isinstance(step, Filter) for step in self._steps)
         return stream._over(node, stream.schema.names if only_filters else self.schema.names)._as_plan()
@@ -134,13 +135,6 @@ class ResultStream(TimedStream):
         """Return where event times come from: ``"row"`` for a column of their own, else how they follow from the window."""
         return None if self._stage_node.time is None else self._stage_node.time.of
 
-    @property
-    def _kept(self) -> tuple[str, ...]:
-        """Columns that go along although nobody named them."""
-        full, time = self._row_schema().names, self._output.time_column
-        op = ("op",) if "op" in full and self._stage_node.options.emit_mode == "retractions" else ()
-        return (*op, *([time] if time in full else []), *in_order_of(full))
-
     def _over(self, node: Node, names: Sequence[str]) -> ResultStream:
         """The rows of a `node` over these results, whose columns with these `names` later steps can name."""
         draft = attrs.evolve(self._draft, input=attrs.evolve(self._draft.input, input=node))
@@ -155,8 +149,9 @@ class ResultStream(TimedStream):
         usable = pa.schema([f for f in full if f.name in self.schema.names or f.name == time])
         made = change(Stream(self._node, usable, self._runner))
         names = [n for n in made.schema.names if n != time or time in self.schema.names or _names(made._node, time)]
-        assert isinstance(made._node, (Project, Filter))
-        return self._over(cut.handing_on(made._node, self._kept), names)
+        if isinstance(made._node, Project):
+            hidden.refuse_hidden(made._node, hidden.hidden_names(self._stage_node))
+        return self._over(made._node, names)
 
     def expect(self, condition: Expr | str, on_fail: OnFail = "fail", *, name: str | None = None) -> ResultStream:
         """Stop the query when `condition` is not true for a result; null is not true.
@@ -284,10 +279,8 @@ class ResultStream(TimedStream):
         shown = pa.schema([f for f in self.schema if f.name in full.names])
         plain = Stream(self._node, shown, self._runner).map_batches(function, schema)
         assert isinstance(plain._node, MapBatches)
-        kept = tuple(n for n in self._kept if n not in plain.schema.names)
-        keeping = cut.KeepingColumns(function, plain.schema, tuple(shown.names), kept)
-        step = MapBatches(self._node, keeping, pa.schema([*plain.schema, *(full.field(n) for n in kept)]))
-        return self._over(step, plain.schema.names)
+        keeping = hidden.KeepingColumns(function, plain.schema, tuple(shown.names))
+        return self._over(MapBatches(self._node, keeping, plain.schema), plain.schema.names)
 
     def unnest(self, column: str, *, rank: str | None = None, outer: bool = False) -> ResultStream:
         """Give one row for each item of a list, as :func:`~krishiv_py.top_k` makes it.
@@ -325,10 +318,10 @@ class ResultStream(TimedStream):
         full = self._row_schema()
         named = pa.schema([f for f in self.schema if f.name in full.names])
         function, schema = unnested(named, column, rank, outer, spread)
-        for name in (n for n in self._kept if n in schema.names and n not in named.names):
-            raise cut.reserved(name)
-        hidden = [full.field(n) for n in self._kept if n not in schema.names]
-        return self._over(MapBatches(self._node, function, pa.schema([*schema, *hidden])), schema.names)
+        for name in hidden.hidden_names(self._stage_node):
+            if name in schema.names and name not in named.names:
+                raise hidden.reserved(name)
+        return self._over(MapBatches(self._node, function, schema), schema.names)
 
     def lookup_join(
         self,
@@ -359,19 +352,23 @@ class ResultStream(TimedStream):
         >>> driver.send([{"shop": "a", "at": 1}, {"shop": "b", "at": 12}]).results.to_pylist()
         [{'city': 'Ulm', 'count': 1}]
         """
-        if reload is not None and self._stage_node.options.emit_mode == "retractions":
-            raise PlanError(
-                "results that may be withdrawn cannot be looked up in a table that changes",
-                got=f"reload={shown(reload)}",
-                then="a result would be withdrawn with other values than it was given with",
-                hint='leave `reload` out, or emit("final")',
-            )
+        if reload is not None:
+            self._check_reloading(f"reload={shown(reload)}")
         full, time = self._row_schema(), self._output.time_column
         usable = pa.schema([f for f in full if f.name in self.schema.names or f.name == time])
         function, schema = looked_up(usable, table, on, columns, how, validity, at, reload)
         added = list(schema)[len(usable) :]
         step = MapBatches(self._node, function, pa.schema([*full, *added]))
         return self._over(step, [*self.schema.names, *(f.name for f in added)])
+
+    def _check_reloading(self, got: str) -> None:
+        if self._stage_node.options.emit_mode == "retractions":
+            raise PlanError(
+                "results that may be withdrawn cannot be looked up in a table that changes",
+                got=got,
+                then="a result would be withdrawn with other values than it was given with",
+                hint='leave `reload` out, or emit("final")',
+            )
 
     def watermark(self, column: str, lag: Duration) -> TimedStream:
         """Let the next stage wait `lag` longer than the stage before makes it.
@@ -499,28 +496,14 @@ class ResultStream(TimedStream):
         """The steps over the results, as they run where no stage follows."""
         if not self._steps:
             return ()
-        names = (*self.schema.names, *(n for n in self._kept if n == "op" and n not in self.schema.names))
-        return cut.alone(self._steps, self._output, self._alone, names, self._kept)
+        node = self._stage_node
+        op = ("op",) if "op" in hidden.hidden_names(node) and "op" not in self.schema.names else ()
+        return hidden.alone(self._steps, node, self._alone, (*self.schema.names, *op))
 
     @cached_property
     def _stages(self) -> tuple[StagePlan, ...]:
         """The stages that run, the last one with the steps over its results."""
-        node = self._stage_node
-        stages = cut.stages_for(node, after=self._after)
-        if self._steps and node.options.emit_mode == "retractions" and "op" not in stages[-1].layout.result_schema.names:
-            preset = None if self._stage.explicit.emit is not None else self._stage.explicit.preset
-            raise OrderError(
-                "steps over results left out what says which results are withdrawn"
-                if preset
-                else "steps over results came before the option, and left out what says which results are withdrawn",
-                got=f"preset({preset!r}), which withdraws results, and nothing else was said"
-                if preset
-                else 'emit("retractions") after .select(...) or HAVING',
-                then="withdrawn results would look like valid ones",
-                hint='write it after .agg(...): .agg(...).emit("retractions").select(...), or .emit("final"); '
-                "for SQL, on the stream that is registered",
-            )
-        return stages
+        return cut.stages_for(self._stage_node, after=self._after)
 
     def with_pane(self) -> ResultStream:
         """See :meth:`WindowedStream.with_pane`.

@@ -20,7 +20,6 @@ from krishiv_py.plan.checks import a_switch, column_name, is_collection
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.expressions.expr import Expr, col
 from krishiv_py.plan.expressions.facts import name_of
-from krishiv_py.plan.handed_on import without_order
 from krishiv_py.plan.schema import RESERVED
 from krishiv_py.plan.windows import Window
 
@@ -46,7 +45,7 @@ def aggregated(
     items += [_checked(item).alias(column_name(name, "agg")) for name, item in (named or {}).items()]
     if not items:
         raise PlanError("agg() got no aggregate", got="0 aggregates", hint="write .agg(count())")
-    window, rows = draft.operation, without_order(rows)
+    window = draft.operation
     assert isinstance(window, Window)
     calls, output = outputs(items, draft.keys, rows.names, window.carried(rows))
     return draft.doing(attrs.evolve(window, aggs=calls, result_columns=output))

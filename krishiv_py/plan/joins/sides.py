@@ -17,7 +17,6 @@ import pyarrow as pa
 from krishiv_py.errors import ColumnError, PlanError, SchemaError, shown
 from krishiv_py.plan.after_watermark import is_marked
 from krishiv_py.plan.expressions.expr import Cast, Col, Expr, Lit
-from krishiv_py.plan.handed_on import in_order_of, order_name
 from krishiv_py.plan.nodes import KEPT, Node, Project, UnionSource, Watermark, source_of
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.schema import RESERVED, check_key_type, time_kind
@@ -49,11 +48,6 @@ class Side:
     def others(self) -> tuple[str, ...]:
         """Those of them that are not keys."""
         return tuple(n for n in self.shown if n not in self.keys)
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        """Return what results of a stage are ordered by."""
-        return in_order_of(self.schema.names)
 
 
 @attrs.frozen
@@ -198,15 +192,13 @@ def both(left: Side, right: Side, columns: JoinColumns, idle_timeout_us: int | N
     fields = [pa.field(k, left.schema.field(k).type) for k in left.keys]
     fields += [pa.field(n, left.schema.field(o).type) for n, o in zip(columns.left, left.others, strict=True)]
     fields += [pa.field(n, right.schema.field(o).type) for n, o in zip(columns.right, right.others, strict=True)]
-    orders = _orders(left, right)
-    every = (side.schema.field(name).type for side in (left, right) for name in side.order)
-    order = [pa.field(order_name(i), type_) for i, type_ in enumerate(every)]
+    fields.append(pa.field(TIME, time))
     if any(is_marked(side.mark.input) for side in (left, right)):
-        order.append(pa.field(KEPT, pa.bool_()))
-    common = pa.schema([*fields, pa.field(TIME, time), *order])
+        fields.append(pa.field(KEPT, pa.bool_()))
+    common = pa.schema(fields)
     parts = (
-        (LEFT, _laid_out(left, left.keys, dict(zip(columns.left, left.others, strict=True)) | orders[0], common, casts)),
-        (RIGHT, _laid_out(right, left.keys, dict(zip(columns.right, right.others, strict=True)) | orders[1], common, casts)),
+        (LEFT, _laid_out(left, left.keys, dict(zip(columns.left, left.others, strict=True)), common, casts)),
+        (RIGHT, _laid_out(right, left.keys, dict(zip(columns.right, right.others, strict=True)), common, casts)),
     )
     merged = common.append(pa.field(columns.side, pa.string()))
     bounded = all(source_of(s.mark).bounded for s in (left, right))
@@ -220,15 +212,6 @@ def both(left: Side, right: Side, columns: JoinColumns, idle_timeout_us: int | N
     )
     union = UnionSource(parts, columns.side, merged, bounded)
     return Both(Watermark(union, TIME, spec, columns.side), left.keys, columns)
-
-
-def _orders(left: Side, right: Side) -> tuple[dict[str, str], dict[str, str]]:
-    """Return what the order of results goes by on each side, by its name in the common layout: those of the left side first."""
-    first = len(left.order)
-    return (
-        {order_name(i): name for i, name in enumerate(left.order)},
-        {order_name(first + i): name for i, name in enumerate(right.order)},
-    )
 
 
 def _time_type(side: Side) -> pa.DataType:
