@@ -305,7 +305,8 @@ class Session(FileSources, RangedSources, OtherStreams):
             Where the past of sources is, by the name of the source: a finite stream of rows with the columns of that source,
             such as ``{"orders": session.read_parquet("archive")}``. The query first runs over it, in this process, then goes
             on with the live sources: state and watermark go through, and the input does not end with the archive
-            (docs/history.md). A checkpoint that began so goes on from where it is.
+            (docs/history.md). A checkpoint that began so goes on from where it is. With a `savepoint`, what it lacks of the
+            plan is rebuilt: stages and aggregates. The archives then hold just the rows that the savepoint has taken.
         until : int or datetime or str or dict, optional
             Where the history ends: rows before this event time are those of the archives, rows from it on those of the live
             sources. Or for each source, by name: an event time, or the offsets of a topic that come next. Without it all of the
@@ -333,11 +334,11 @@ class Session(FileSources, RangedSources, OtherStreams):
         given = history_of(plan, bootstrap, until, publish)
         if given is None:
             return self._runner.start(plan, sinks, checkpoint, when, name, begin)
-        if begin is not None:
-            hint = "pass bootstrap for a query that begins with no state, savepoint for one that has it"
-            raise PlanError("a query begins with a history or from a savepoint", got="both", hint=hint)
+        if begin is not None and until is not None:
+            hint = "leave `until` out, and pass archives of just the rows that the savepoint has taken"
+            raise PlanError("a savepoint says where the history ends", got="until with a savepoint", hint=hint)
         history = past.History(plan, given.archives, given.seam, given.offsets, given.publish)
-        home, begin = past.begin_with(history, self._runner, sinks, checkpoint, name or plan.title)
+        home, begin = past.begin_with(history, self._runner, sinks, checkpoint, name or plan.title, begin)
         query = self._runner.start(plan, sinks, home, when, name, begin)
         past.forget(home)
         return query

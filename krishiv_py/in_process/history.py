@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
-import pyarrow as pa
 
 from krishiv_py.connectors.kafka.source import KafkaSource
 from krishiv_py.connectors.ranges import RangeSource
-from krishiv_py.connectors.sink import FileSink, OnRepeat, OutputBatch, Sink, TableSink
-from krishiv_py.connectors.tables.delta.source import DeltaSource
-from krishiv_py.connectors.tables.iceberg.source import IcebergSource
+from krishiv_py.connectors.sink import FileSink, Sink, TableSink
 from krishiv_py.errors import CheckpointError, PlanError
+from krishiv_py.in_process.archives import NoSink, ended_at, same_place
 from krishiv_py.in_process.moving import save
+from krishiv_py.in_process.rebuilding import Rebuilding
 from krishiv_py.in_process.runner import ProcessRunner
-from krishiv_py.plan.nodes import FileSource, MemorySource, Node, Source
 from krishiv_py.plan.options.query import Batches, Begin
 from krishiv_py.planner.history import Archive, Seam, clocks_joined, over_archives
 from krishiv_py.planner.outline import outline_of
@@ -54,6 +52,8 @@ class History:
         By the number of a stream, at which offsets the live source goes on.
     publish : bool
         Whether the results of the history go to the outputs.
+    rebuilding : Rebuilding or None
+        What is rebuilt, where the query begins from a savepoint of another plan.
     """
 
     plan: PhysicalPlan
@@ -61,6 +61,7 @@ class History:
     seam: Seam
     offsets: Mapping[int, Offsets]
     publish: bool
+    rebuilding: Rebuilding | None = None
 
     def run(self, runner: ProcessRunner, sinks: Sequence[Sink], checkpoint: str, title: str) -> str:
         """Run to the end of the archives, or go on with it; gives the savepoint for the live query of a `checkpoint`.
@@ -79,6 +80,12 @@ class History:
         own = f"{folder}/checkpoint"
         if not is_savepoint(saved):
             self._run(runner, sinks, own, saved, title)
+        if self.rebuilding is not None:
+            try:
+                self.rebuilding.check(saved)
+            except CheckpointError:
+                forget(checkpoint)  # the next start has another archive
+                raise
         store, root = store_at(own)
         if store.exists(root):
             store.delete_folder(root)
@@ -88,7 +95,11 @@ class History:
     def _run(self, runner: ProcessRunner, sinks: Sequence[Sink], own: str, saved: str, title: str) -> None:
         archives = {n: self._upto(n, archive) for n, archive in self.archives.items()}
         past = over_archives(self.plan, archives, self.seam)
+        none = over_archives(self.plan, {}, {}, one_batch=True)
         targets = tuple(sinks) if self.publish else tuple(NoSink() for _ in sinks)
+        if self.rebuilding is not None:
+            past, targets = self.rebuilding.kept_back(past, sinks, self.publish)
+            none, _ = self.rebuilding.kept_back(none, sinks, self.publish)
         for sink in targets:
             if not isinstance(sink, (TableSink, FileSink)):
                 raise PlanError(
@@ -97,20 +108,17 @@ class History:
                     then="the history runs without Spark, and the sink needs it",
                     hint="pass publish=False, or a sink of files or tables",
                 )
-        for each in (past, over_archives(self.plan, {}, {}, one_batch=True)):
+        for each in (past, none):
             runner.start(each, targets, own, Batches.available_now(), f"{title} (history)").await_termination()
             if batches_of(own):  # else all archives are empty, and a batch without rows begins the query
                 break
-        save(own, saved, self._change)
+        save(own, saved, None if self.rebuilding is not None else self._change)
 
     def _upto(self, number: int, archive: Archive) -> Archive:
-        """Return an archive up to the seam: of a topic, the offsets where the live source goes on."""
-        source, to = archive.source, self.offsets.get(number)
-        if to is None or not isinstance(source, RangeSource) or not isinstance(source.source, KafkaSource):
-            return archive
-        places = tuple(((topic, int(n)), offset) for topic, each in to.items() for n, offset in each.items())
-        ended = attrs.evolve(source, source=attrs.evolve(source.source, until=places))
-        return attrs.evolve(archive, node=_replaced(archive.node, ended))
+        """Return an archive up to the seam: where the savepoint is, or of a topic where the live source goes on."""
+        if self.rebuilding is not None:
+            return self.rebuilding.upto(number, archive)
+        return ended_at(archive, self.offsets[number]) if number in self.offsets else archive
 
     def _change(self, result: Savepoint) -> None:
         """Let a savepoint of the history be one of the live query: where its sources go on, and what its clocks follow."""
@@ -123,7 +131,7 @@ class History:
             archive, to = self.archives.get(number), self.offsets.get(number)
             if to is not None:
                 state.position = json.dumps({"at": to})
-            elif archive is None or state.kind != kinds[number] or not _same_place(archive.source, read.source):
+            elif archive is None or state.kind != kinds[number] or not same_place(archive.source, read.source):
                 state.position = None
             elif state.position is not None:  # of that place
                 position = json.loads(state.position)
@@ -141,9 +149,11 @@ class History:
 
 
 def begin_with(
-    history: History, runner: SessionRunner[Any], sinks: Sequence[Sink], checkpoint: str | None, title: str
+    history: History, runner: SessionRunner[Any], sinks: Sequence[Sink], checkpoint: str | None, title: str, begin: Begin | None
 ) -> tuple[str, Begin | None]:
     """Run a history unless its query has begun; gives the checkpoint of the live query, and what that begins from.
+
+    With a savepoint to `begin` from, only what the plan has new is taken from the history.
 
     Raises
     ------
@@ -156,10 +166,24 @@ def begin_with(
     """
     check_kept(runner.profile, checkpoint)
     home = runner.folder("checkpoint") if checkpoint is None else absolute(checkpoint).rstrip("/")
+    if begin is not None:
+        return home, _rebuilt(history, attrs.evolve(begin, archives=tuple(history.archives)), runner, sinks, home, title)
     if begun_with_history(home, history.seam):
         return home, None
     own = runner if isinstance(runner, ProcessRunner) else ProcessRunner.next_to(runner)
     return home, Begin(history.run(own, sinks, home, title), {}, history.seam)
+
+
+def _rebuilt(history: History, begin: Begin, runner: SessionRunner[Any], sinks: Sequence[Sink], home: str, title: str) -> Begin:
+    """Return a beginning from a savepoint with what is new in the plan rebuilt, unless its query has begun."""
+    if CheckpointNotes(home).plan() is not None:
+        return begin
+    rebuilding = Rebuilding.of(history.plan, begin)
+    if rebuilding is None:
+        return begin
+    own = runner if isinstance(runner, ProcessRunner) else ProcessRunner.next_to(runner)
+    saved = attrs.evolve(history, rebuilding=rebuilding).run(own, sinks, home, title)
+    return attrs.evolve(begin, history=saved)
 
 
 def begun_with_history(checkpoint: str, seam: Seam) -> bool:
@@ -201,37 +225,3 @@ def forget(checkpoint: str) -> None:
     store, root = store_at(folder_of(checkpoint))
     if store.exists(root):
         store.delete_folder(root)
-
-
-def _same_place(archive: Source, live: Source) -> bool:
-    """Return whether a live source is what its archive is: then it goes on where that ended."""
-    if isinstance(archive, FileSource) and isinstance(live, FileSource):
-        return (archive.path.rstrip("/"), archive.format) == (live.path.rstrip("/"), live.format)
-    if isinstance(archive, MemorySource) and isinstance(live, MemorySource):
-        return archive.spool == live.spool
-    if not isinstance(archive, RangeSource) or not isinstance(live, RangeSource):
-        return False
-    past, now = archive.source, live.source
-    if isinstance(past, KafkaSource) and isinstance(now, KafkaSource):
-        return (past.connection.servers, past.topics, past.pattern) == (now.connection.servers, now.topics, now.pattern)
-    if isinstance(past, DeltaSource) and isinstance(now, DeltaSource):
-        return past.table == now.table
-    if isinstance(past, IcebergSource) and isinstance(now, IcebergSource):
-        return past.name == now.name
-    return past is now
-
-
-def _replaced(node: Node, source: Source) -> Node:
-    """Return a chain of steps over another source."""
-    below = node.child
-    return source if below is None else attrs.evolve(node, input=_replaced(below, source))  # type: ignore[misc]  # a step
-
-
-@attrs.frozen(eq=False)
-class NoSink(TableSink):
-    """A sink that keeps nothing: results of a history that are kept back."""
-
-    on_repeat: ClassVar[OnRepeat] = "skip"
-
-    def write_tables(self, batch: OutputBatch, tables: Sequence[pa.Table]) -> None:
-        """Keep nothing."""

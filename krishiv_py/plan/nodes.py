@@ -118,6 +118,8 @@ class FileSource(Source):
     after_read: AfterRead = "keep"
     archive: str | None = attrs.field(default=None, repr=shown_text)
     nanoseconds: Nanoseconds = "fail"
+    only: frozenset[str] | None = attrs.field(default=None, repr=False)
+    """The paths of the files that are read, of those that are there; None for all."""
 
     @property
     def puts_aside(self) -> bool:

@@ -6,7 +6,7 @@ Both plans come as the outlines that checkpoints and savepoints note, so nothing
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Final, Literal, TypeAlias
 
@@ -22,11 +22,13 @@ from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.outline import COMPARED
 from krishiv_py.planner.physical import PhysicalPlan
 
-Fate: TypeAlias = Literal["kept", "migrated", "reset", "refused", "added", "dropped", "removed"]
+Fate: TypeAlias = Literal["kept", "migrated", "rebuilt", "reset", "refused", "added", "dropped", "removed"]
 COMPLETE: Final = "complete"
 """The column that says whether all aggregates of a result are whole."""
 HIDDEN: Final = "__whole_"
 _LOSES: Final = ("reset", "refused", "dropped")
+_FROM_ARCHIVE: Final = "its state is computed from the archive"
+_INCOMPLETE: Final = "null in windows with rows from before"
 
 
 @attrs.frozen
@@ -37,13 +39,15 @@ class StageChange:
     ----------
     name : str
         The stage.
-    fate : {"kept", "migrated", "reset", "refused", "added", "dropped", "removed"}
-        What becomes of it: migrated state is rewritten, reset and dropped state is lost, an added stage begins without state,
-        a source that was removed is not read any more.
+    fate : {"kept", "migrated", "rebuilt", "reset", "refused", "added", "dropped", "removed"}
+        What becomes of it: migrated state is rewritten, rebuilt state is computed from archives, reset and dropped state is
+        lost, an added stage begins without state, a source that was removed is not read any more.
     how : tuple of str
         What is done, or why it is refused.
     old, new : int or None
         The numbers of the stage in both plans; None where it is not there.
+    overruled : bool
+        Whether the state of a stage that is rebuilt is lost on request, so that the new one need not agree with it.
     """
 
     name: str
@@ -51,6 +55,7 @@ class StageChange:
     how: tuple[str, ...] = ()
     old: int | None = None
     new: int | None = None
+    overruled: bool = False
 
     @property
     def loses(self) -> bool:
@@ -61,7 +66,9 @@ class StageChange:
         return f"{self.name}: {self.fate}" + (f" ({'; '.join(self.how)})" if self.how else "")
 
 
-def compared(old: Mapping[str, Any], new: Mapping[str, Any], begin: Begin | None = None) -> list[StageChange]:
+def compared(
+    old: Mapping[str, Any], new: Mapping[str, Any], begin: Begin | None = None, archived: Collection[int] = ()
+) -> list[StageChange]:
     """Return what becomes of each stage when a plan takes the state of another one.
 
     Parameters
@@ -70,6 +77,8 @@ def compared(old: Mapping[str, Any], new: Mapping[str, Any], begin: Begin | None
         The outlines of both.
     begin : Begin, optional
         What may be lost.
+    archived : collection of int, optional
+        The stages of the new plan whose past is in archives: what is new in them is rebuilt.
     """
     wanted = {} if begin is None else begin.on_change
     before, after = (list(outline["stages"]) for outline in (old, new))
@@ -77,20 +86,29 @@ def compared(old: Mapping[str, Any], new: Mapping[str, Any], begin: Begin | None
     changes = []
     for number, stage in enumerate(after):
         partner, name = pairs.get(number), stage["name"]
+        rebuilds = number in archived and stage["state"]
         if partner is None:
-            changes.append(StageChange(name, "added", ("it begins without state",), None, number))
+            fate: Fate = "rebuilt" if rebuilds else "added"
+            changes.append(StageChange(name, fate, (_FROM_ARCHIVE if rebuilds else "it begins without state",), None, number))
             continue
         refused, how = _differences(before[partner], stage)
         word = wanted.get(name)
         if word == "reset":
-            changes.append(StageChange(name, "reset", tuple(refused) or ("as asked",), partner, number))
+            changes.append(
+                StageChange(
+                    name, "rebuilt" if rebuilds else "reset", tuple(refused) or ("as asked",), partner, number, rebuilds
+                )
+            )
+        elif rebuilds and not refused and _adds(before[partner], stage):
+            how = [text.replace(_INCOMPLETE, "from the archive") for text in how]
+            changes.append(StageChange(name, "rebuilt", tuple(how), partner, number))
         elif refused:
             changes.append(StageChange(name, "refused", tuple(refused), partner, number))
         else:
             changes.append(StageChange(name, "migrated" if how else "kept", tuple(how), partner, number))
     for partner, stage in enumerate(before):
         if partner not in pairs.values():
-            fate: Fate = "dropped" if wanted.get(stage["name"]) == "drop" or not stage["state"] else "refused"
+            fate = "dropped" if wanted.get(stage["name"]) == "drop" or not stage["state"] else "refused"
             changes.append(StageChange(stage["name"], fate, ("the plan has no stage of this name",), partner, None))
     return changes
 
@@ -247,7 +265,7 @@ def _aggregates(was: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any
     for number, agg in enumerate(now):
         partner = pairs.get(number)
         if partner is None:
-            how.append(f"{agg['name']} added: null in windows with rows from before")
+            how.append(f"{agg['name']} added: {_INCOMPLETE}")
         else:
             if was[partner]["name"] != agg["name"]:
                 how.append(f"{was[partner]['name']} is called {agg['name']}")
@@ -257,6 +275,14 @@ def _aggregates(was: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any
                 how.append(f"{agg['name']} moved")
     how += [f"{agg['name']} removed" for partner, agg in enumerate(was) if partner not in pairs.values()]
     return how
+
+
+def _adds(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Return whether a stage has an aggregate that it had not before."""
+    if "shape" not in old or "shape" not in new:
+        return False
+    pairs = paired(old["shape"]["aggregates"], new["shape"]["aggregates"])
+    return any(n not in pairs and agg["name"] != COMPLETE for n, agg in enumerate(new["shape"]["aggregates"]))
 
 
 def paired(was: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> dict[int, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import posixpath
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TypeAlias
 
 import attrs
@@ -117,6 +117,23 @@ def after_seam(plan: PhysicalPlan, seam: Seam) -> PhysicalPlan:
         for _, branch in read.takers:
             replaced[id(branch)] = _after(branch, seam[name], name) if name in seam else branch
     return _changed(plan, replaced, lambda number, spec: spec)
+
+
+def reads_of(plan: PhysicalPlan) -> list[frozenset[int]]:
+    """Return which streams the rows of each stage come from, through the stages before it."""
+    own: list[set[int]] = [set() for _ in plan.stages]
+    for number, read in enumerate(plan.reads):
+        for stage, _ in read.takers:
+            own[stage].add(number)
+    result: list[frozenset[int]] = []
+    for number, stage_plan in enumerate(plan.stages):
+        result.append(frozenset(own[number]).union(*(result[before] for before in stage_plan.after)))
+    return result
+
+
+def stages_archived(plan: PhysicalPlan, archives: Collection[int]) -> frozenset[int]:
+    """Return the stages whose rows all come from streams that have archives."""
+    return frozenset(n for n, reads in enumerate(reads_of(plan)) if archives and reads <= frozenset(archives))
 
 
 def clocks_joined(plan: PhysicalPlan, archives: Mapping[int, Archive]) -> set[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import attrs
@@ -12,7 +12,7 @@ from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.options.query import Begin
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.evolution import Carried, StageChange, carrying, compared
-from krishiv_py.planner.history import after_seam
+from krishiv_py.planner.history import after_seam, stages_archived
 from krishiv_py.planner.outline import outline_of, stage_names
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.checkpoint.begun import begin_move, end_move, is_being_made
@@ -67,7 +67,7 @@ def begin_from(
     begun: dict[str, Any] = {
         "savepoint": folder,
         "checkpoint": opened.savepoint.checkpoint,
-        "batches": opened.savepoint.batches,
+        "batches": opened.batches,
     }
     begun |= {} if begin.seam is None else {"seam": begin.seam}
     note = {**opened.savepoint.note, "plan": opened.plan.fingerprint, "begun from": begun, "carried": opened.carried}
@@ -77,11 +77,27 @@ def begin_from(
 
 @attrs.frozen
 class Opening:
-    """A savepoint for a plan: the `savepoint` as the plan reads it, the `plan` that runs, and what its stages carry along."""
+    """A savepoint for a plan.
 
-    savepoint: Savepoint
+    Attributes
+    ----------
+    savepoint : Evolved
+        The savepoint as the plan reads it.
+    plan : PhysicalPlan
+        The plan that runs.
+    carried : dict
+        What its stages carry along, by their names.
+    changes : list of StageChange
+        What becomes of each stage.
+    batches : int
+        How many batches the query of the savepoint had published.
+    """
+
+    savepoint: Evolved
     plan: PhysicalPlan
     carried: dict[str, dict[str, Any]]
+    changes: list[StageChange]
+    batches: int
 
 
 def with_carried(plan: PhysicalPlan, checkpoint: str) -> PhysicalPlan:
@@ -93,7 +109,7 @@ def with_carried(plan: PhysicalPlan, checkpoint: str) -> PhysicalPlan:
 
 
 def opened_for(begin: Begin, plan: PhysicalPlan) -> Opening:
-    """Open a savepoint for a plan that takes its state.
+    """Open a savepoint for a plan that takes its state, and for what is new in it the state of a run over archives.
 
     Raises
     ------
@@ -102,9 +118,10 @@ def opened_for(begin: Begin, plan: PhysicalPlan) -> Opening:
     """
     folder = absolute(begin.savepoint).rstrip("/")
     savepoint = Savepoint.open(folder)
+    past = None if begin.history is None else Savepoint.open(begin.history)
     old = savepoint.note["outline"]
     new = outline_of(plan)
-    changes = compared(old, new, begin)
+    changes = compared(old, new, begin, stages_archived(plan, begin.archives))
     _check_taken(begin, changes, folder)
     streams, clocks = sources_paired(old, new), clocks_for(savepoint, plan, new, changes)
     names, carried = stage_names(plan.stages), dict[str, dict[str, Any]]()
@@ -112,6 +129,8 @@ def opened_for(begin: Begin, plan: PhysicalPlan) -> Opening:
         if change.new is None or plan.stages[change.new].stateless:
             continue
         stage = plan.stages[change.new]
+        if change.fate == "rebuilt":
+            continue
         if change.fate in ("kept", "migrated") and change.old is not None:
             was = savepoint.stages[change.old]
             reached_us = was.moment(savepoint.before).watermark_us
@@ -122,13 +141,21 @@ def opened_for(begin: Begin, plan: PhysicalPlan) -> Opening:
             carried[change.name] = attrs.asdict(given)
     runs = carrying(plan, carried, names)
     outline = outline_of(runs)
-    stages, plans = list[StageState](), list[tuple[StagePlan, dict[str, Any] | None, int]]()
+    stages, plans, rebuilt = list[StageState](), list[tuple[StagePlan, dict[str, Any] | None, int]](), set[int]()
     for change in sorted((c for c in changes if c.new is not None), key=lambda c: c.new or 0):
         assert change.new is not None
         described, stage = outline["stages"][change.new], runs.stages[change.new]
         kept = change.fate in ("kept", "migrated") and change.old is not None
         was = savepoint.stages[change.old] if kept and change.old is not None else StageState(**described)
-        stages.append(StageState(**described, buckets=was.buckets, counters=was.counters, left=was.left, open=was.open))
+        state = StageState(**described, buckets=was.buckets, counters=was.counters, left=was.left, open=was.open)
+        if change.fate == "rebuilt" and past is not None:
+            rebuilt.add(change.new)
+            computed = past.stages[change.new]
+            counted = computed if change.old is None or change.overruled else savepoint.stages[change.old]
+            state = attrs.evolve(
+                state, buckets=computed.buckets, open=computed.open, counters=counted.counters, left=counted.left
+            )
+        stages.append(state)
         plans.append((stage, was.shape if change.fate == "migrated" else None, change.old or 0))
     values = {f.name: getattr(savepoint, f.name) for f in attrs.fields(Savepoint)}
     values |= {"note": {**savepoint.note, "outline": outline}, "stages": stages}
@@ -137,11 +164,16 @@ def opened_for(begin: Begin, plan: PhysicalPlan) -> Opening:
         attrs.evolve(savepoint.sources[streams[number]], kind=kind) if number in streams else SourceState(kind)
         for number, kind in enumerate(outline["sources"])
     ]
-    return Opening(Evolved(**values, plans=plans, streams_before=streams), runs, carried)
+    if past is not None:  # sinks that know batches by number have those of the run over archives, too
+        values["batches"] = max(savepoint.batches, past.batches)
+    evolved = Evolved(**values, plans=plans, streams_before=streams, past=past, rebuilt=frozenset(rebuilt))
+    return Opening(evolved, runs, carried, changes, savepoint.batches)
 
 
-def changes_against(folder: str, plan: PhysicalPlan) -> list[StageChange]:
+def changes_against(folder: str, plan: PhysicalPlan, archives: Collection[int] = ()) -> list[StageChange]:
     """Return what becomes of each stage if a plan begins from a checkpoint or savepoint, which is only looked at.
+
+    What is new and reads `archives` only, sources by their number, is rebuilt.
 
     Raises
     ------
@@ -151,7 +183,7 @@ def changes_against(folder: str, plan: PhysicalPlan) -> list[StageChange]:
     where = absolute(folder).rstrip("/")
     note = Savepoint.open(where).note if is_savepoint(where) else outlined(where)
     old, new = note["outline"], outline_of(plan)
-    return [*compared(old, new), *source_changes(old, new)]
+    return [*compared(old, new, None, stages_archived(plan, archives)), *source_changes(old, new)]
 
 
 def _check_taken(begin: Begin, changes: list[StageChange], folder: str) -> None:

@@ -40,13 +40,22 @@ class Evolved(Savepoint):
         Of each stage its plan, the shape its state was kept in (None: as it is kept now), and its number in the folder.
     streams_before : dict
         The number in the folder of each stream that is read, for those that are there.
+    past : Savepoint or None
+        The savepoint of a run of that plan over archives.
+    rebuilt : frozenset of int
+        The stages that have their state from there.
     """
 
     plans: list[tuple[StagePlan, dict[str, Any] | None, int]]
     streams_before: dict[int, int]
+    past: Savepoint | None = None
+    rebuilt: frozenset[int] = frozenset()
 
     def buckets_of(self, stage: int) -> Iterator[BucketContent]:
         """The buckets of a stage, one after the other."""
+        if self.past is not None and stage in self.rebuilt:
+            yield from self.past.buckets_of(stage)
+            return
         plan, was, number = self.plans[stage]
         for bucket in self.stages[stage].buckets:
             held = self.bucket(number, bucket)

@@ -298,7 +298,7 @@ def test_what_cannot_be_is_refused_before_anything_runs(session: Session, tmp_pa
         begins(bootstrap={"orders": past}, until={"payments": 5})
     with pytest.raises(PlanError, match="offsets are of a topic"):
         begins(bootstrap={"orders": past}, until={"orders": {0: 5}})
-    with pytest.raises(PlanError, match="history or from a savepoint"):
+    with pytest.raises(CheckpointError, match="no savepoint is here"):
         begins(bootstrap={"orders": past}, savepoint="x")
     begins().stop()
     with pytest.raises(CheckpointError, match="began without a history"):

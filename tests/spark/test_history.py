@@ -50,6 +50,48 @@ def test_history_and_live_on_spark_are_one_long_run(session: Session, tmp_path: 
     assert not (tmp_path / "checkpoint-history").exists()
 
 
+def test_a_changed_plan_on_spark_is_rebuilt_from_an_archive(session: Session, tmp_path: Path) -> None:
+    """The savepoint is of Spark, in several buckets; the aggregate and the output that are new come from files."""
+    (tmp_path / "archive").mkdir()
+    for n, rows in enumerate(ROWS[:2]):
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"archive/{n}.parquet")
+        os.utime(tmp_path / f"archive/{n}.parquet", (n + 1, n + 1))
+    live, sender = session.memory_stream(SCHEMA, name="orders")
+
+    def windows(stream: Any, size: int) -> Any:
+        return stream.watermark("at", 0).key_by("user").tumbling_window(size)
+
+    old = [windows(live, 60_000).agg(count()).named("main").to(MemorySink())]
+    query = session.start(old, checkpoint=str(tmp_path / "old"))
+    for rows in ROWS[:2]:
+        sender.send(rows)
+        query.process_all_available()
+    path = query.savepoint(str(tmp_path / "savepoint"))
+    query.stop()
+    for rows in ROWS[2:]:
+        sender.send(rows)
+    main, more = MemorySink(), MemorySink()
+
+    def outputs(stream: Any) -> list[Any]:
+        return [
+            windows(stream, 60_000).agg(sum("amount").alias("total"), count()).named("main").to(main, name="main"),
+            windows(stream, 90_000).agg(count()).named("more").to(more, name="more"),
+        ]
+
+    session.start(
+        outputs(live),
+        checkpoint=str(tmp_path / "new"),
+        savepoint=path,
+        bootstrap={"orders": session.read_parquet(str(tmp_path / "archive"), max_files_per_batch=1)},
+        batches=Batches.available_now(),
+    ).await_termination()
+    drivers = [Driver(output.stream) for output in outputs(stream_of(SCHEMA))]
+    steps = [[driver.send(rows).results.to_pylist() for rows in ROWS] for driver in drivers]
+    wanted = [row for rows in steps[0][2:] for row in rows], [row for rows in steps[1] for row in rows]
+    for sink, want in zip((main, more), wanted, strict=True):
+        assert sorted(map(str, read(sink))) == sorted(map(str, want))
+
+
 def test_a_capture_of_spark_runs_again_in_a_driver(session: Session, tmp_path: Path) -> None:
     def job(stream: Any, late: Any) -> Any:
         rows = stream.watermark("at", 0).key_by("user").tumbling_window(60_000)

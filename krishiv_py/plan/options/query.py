@@ -364,11 +364,17 @@ class Begin:
         plan has no more.
     seam : dict or None
         Of a savepoint of a history: from which event time on rows are those of the live source, µs, by the name of the source.
+    archives : tuple of int
+        The sources, by number, whose past is in archives: what is new in the plan is rebuilt from it.
+    history : str or None
+        The savepoint of a run over these archives, from which stages that are rebuilt have their state.
     """
 
     savepoint: str
     on_change: dict[str, str]
     seam: dict[str, int] | None = None
+    archives: tuple[int, ...] = ()
+    history: str | None = None
 
 
 def given_begin(savepoint: str | None, on_change: Mapping[str, Any] | None) -> Begin | None:

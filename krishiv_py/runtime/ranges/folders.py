@@ -140,6 +140,8 @@ class FolderSource(Source):
         driver, begun = self._driver, time.monotonic()
         assert driver.taken is not None
         driver.pending = files_at(self.files.path, literal=self.files.literal, known=driver.taken.known)
+        if self.files.only is not None:
+            driver.pending = [file for file in driver.pending if file.real in self.files.only]
         driver.listed_s = time.monotonic() - begun
 
     def done(self, files: Sequence[Sequence[Any]]) -> None:
