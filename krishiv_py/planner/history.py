@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import posixpath
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -20,13 +20,17 @@ from krishiv_py.connectors.source import Source as UserSource
 from krishiv_py.errors import PlanError, SchemaError
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.expressions.expr import Expr, col, lit
-from krishiv_py.plan.nodes import FileSource, Filter, Node, Prefix, Project, Source, prefix_of, source_of
+from krishiv_py.plan.nodes import Expect, FileSource, Node, Prefix, Project, Source, prefix_of, source_of
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.planner.check import needed_columns, pruned
 from krishiv_py.planner.cut import Branch
 from krishiv_py.planner.physical import PhysicalPlan, Read
 from krishiv_py.types import type_text
 
+BEFORE_SEAM: Final = "before_until"
+"""The counter of live rows that are of the history, by their time."""
+AFTER_SEAM: Final = "after_until"
+"""The counter of rows of an archive that are of the live source, by their time."""
 Seam: TypeAlias = "dict[str, int]"
 """From which event time on rows are those of the live source, µs, by the name of the source."""
 
@@ -223,18 +227,20 @@ def _single(spec: OperatorSpec) -> OperatorSpec:
 
 
 def _before(branch: Branch, us: int, name: str) -> Branch:
-    time, instant = _time(branch, us, name)
-    return _filtered(branch, time.is_null() | (time < instant))
+    time, seam = _time(branch, us, name)
+    return _parted(branch, time.is_null() | (time < seam), AFTER_SEAM)
 
 
 def _after(branch: Branch, us: int, name: str) -> Branch:
-    time, instant = _time(branch, us, name)
-    return _filtered(branch, time.is_null() | (time >= instant))
+    time, seam = _time(branch, us, name)
+    return _parted(branch, time.is_null() | (time >= seam), BEFORE_SEAM)
 
 
-def _filtered(branch: Branch, condition: Expr) -> Branch:
+def _parted(branch: Branch, condition: Expr, reason: str) -> Branch:
+    """Return a branch that takes the rows of its side of the seam, and counts the others under a `reason`."""
     spec = branch.spec
-    return attrs.evolve(branch, spec=attrs.evolve(spec, prefix=(*spec.prefix, Filter(Node(), condition))))
+    parted = Expect(Node(), condition, name=reason, on_fail="drop")
+    return attrs.evolve(branch, spec=attrs.evolve(spec, prefix=(*spec.prefix, parted)))
 
 
 def _time(branch: Branch, us: int, name: str) -> tuple[Expr, Expr]:

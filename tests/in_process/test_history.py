@@ -207,7 +207,10 @@ def test_until_divides_an_archive_that_overlaps_the_live_source(session: Session
         session.start(plan, **given, bootstrap=begun["bootstrap"], until=until + 1)
     query = session.start(plan, **given, **begun)
     query.await_termination()
-    assert query.progress.rows == driver.progress.rows
+    past, live_rows = (sum(mine(row["at"]) for row in rows) for mine in (until.__gt__, until.__le__))
+    counted = {name: n for name, n in query.progress.late.items() if n and name != "late"}
+    assert counted == {"before_until": past + 1, "after_until": live_rows}
+    assert query.progress.rows - sum(counted.values()) == driver.progress.rows
 
 
 def test_results_of_the_history_can_be_kept_back(session: Session, tmp_path: Path) -> None:

@@ -265,7 +265,7 @@ def test_random_plans_and_seams_give_what_a_long_run_gives(session: Session, tmp
 
         def outputs(stream: Any, n: int, sinks: list[MemorySink], window: Any = window) -> Any:
             made = [window(stream).agg(*aggs[: n + 1]).named("main").to(sinks[0], name="main")]
-            more = [
+            more: list[Callable[[Any], Any]] = [
                 lambda s: keyed(s).tumbling_window(30_000).agg(count()),
                 lambda s: timed(s).drop_duplicates("user", within=20_000),
             ]
