@@ -31,6 +31,8 @@ from krishiv_py.arrays.sorting import numbered, stable_order
 from krishiv_py.arrays.types import Hashes, Ints, Mask, NumPy
 
 _DENSE_SLACK: Final = 1 << 20
+_FEW: Final = 256
+"""So many keys are numbered in Python: the way into Arrow takes longer."""
 _HASHED_BYTES: Final = 1 << 22
 
 
@@ -70,26 +72,32 @@ def normal_key(array: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), array.type), values)
 
 
-def codes_of(column: pa.Array | pa.ChunkedArray | Ints) -> tuple[Ints, int]:
-    """Small whole numbers standing for the values of one column, and a bound above them."""
+def codes_of(column: pa.Array | pa.ChunkedArray | Ints) -> tuple[Ints, int, bool]:
+    """Small whole numbers standing for the values of one column, a bound above them, and whether each below it occurs."""
     if isinstance(column, np.ndarray):
         if not len(column):
-            return column, 1
+            return column, 1, False
         low, high = int(column.min()), int(column.max())
         if high - low < 4 * len(column) + _DENSE_SLACK:
-            return column - low, high - low + 1
+            return column - low, high - low + 1, False
         ids, first = numbered(column)
-        return ids, len(first)
+        return ids, len(first), True
     if too_long(column):
-        return _codes_of_parts(column)
+        return *_codes_of_parts(column), False
     plain = normal_key(_plain(column))
     if pa.types.is_signed_integer(plain.type) and not plain.null_count and len(plain):
         values = plain.to_numpy().astype(np.int64, copy=False)
         low, high = int(values.min()), int(values.max())
         if high - low < 2 * len(values):  # close together: the values themselves will do, no table of them is needed
-            return values - low, high - low + 1
-    encoded = plain if pa.types.is_dictionary(plain.type) else pc.dictionary_encode(plain, null_encoding="encode")
-    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), max(len(encoded.dictionary), 1)
+            return values - low, high - low + 1, False
+        if len(values) <= _FEW:
+            known: dict[int, int] = {}
+            numbers = [known.setdefault(value, len(known)) for value in values.tolist()]
+            return np.array(numbers, np.int64), len(known), True
+    came_encoded = pa.types.is_dictionary(plain.type)
+    encoded = plain if came_encoded else pc.dictionary_encode(plain, null_encoding="encode")
+    codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes, max(len(encoded.dictionary), 1), not came_encoded and len(codes) > 0
 
 
 def _codes_of_parts(column: pa.ChunkedArray) -> tuple[Ints, int]:
@@ -98,6 +106,13 @@ def _codes_of_parts(column: pa.ChunkedArray) -> tuple[Ints, int]:
     values = len(encoded.chunk(0).dictionary)
     codes = [chunk.indices.fill_null(values).to_numpy(zero_copy_only=False) for chunk in encoded.chunks]
     return np.concatenate(codes).astype(np.int64), values + 1
+
+
+def _first(codes: Ints, n: int) -> Ints:
+    """The first row with each code from 0 to `n`, which all occur."""
+    first = np.empty(n, np.int64)
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1, dtype=np.int64)
+    return first
 
 
 def _densify(codes: Ints, bound: int) -> Groups:
@@ -120,12 +135,14 @@ def group(columns: list[pa.Array | pa.ChunkedArray | Ints], n_rows: int) -> Grou
         return Groups(none, none, 0)
     if not columns or n_rows == 1:
         return Groups(np.zeros(n_rows, np.int64), np.zeros(1, np.int64), 1)
-    codes, bound = codes_of(columns[0])
+    codes, bound, dense = codes_of(columns[0])
+    if dense and len(columns) == 1:
+        return Groups(codes, _first(codes, bound), bound)
     for column in columns[1:]:
-        more, factor = codes_of(column)
+        more, factor, _ = codes_of(column)
         if bound * factor >= 1 << 62:
-            dense = _densify(codes, bound)
-            codes, bound = dense.ids, dense.n
+            so_far = _densify(codes, bound)
+            codes, bound = so_far.ids, so_far.n
         codes, bound = codes * factor + more, bound * factor
     return _densify(codes, bound)
 

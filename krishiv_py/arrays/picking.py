@@ -12,16 +12,22 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.arrays.types import Ints, as_arrow
+from krishiv_py.arrays.types import Ints, as_arrow, is_number
 
 Rows = TypeVar("Rows", bound=Any)
 PART_BYTES: Final = 1 << 29
 """About so many bytes are a part; rows of very different length can make it larger, which is seen and mended."""
+_FEW: Final = 1_024
+"""So many numbers are picked by NumPy: the way into Arrow takes longer."""
 
 
 def pick(rows: Rows, rows_wanted: pa.Array | Ints) -> Rows:
     """The rows of a table, or the values of a column, at some positions; nulls where a position is null."""
-    rows_wanted = as_arrow(rows_wanted) if isinstance(rows_wanted, np.ndarray) else rows_wanted
+    if isinstance(rows_wanted, np.ndarray):
+        if len(rows_wanted) <= _FEW and isinstance(rows, pa.Array) and not rows.null_count and is_number(rows.type):
+            few: Rows = as_arrow(rows.to_numpy()[rows_wanted])
+            return few
+        rows_wanted = as_arrow(rows_wanted)
     picked: Rows
     try:
         picked = rows.take(rows_wanted)

@@ -25,4 +25,10 @@ def as_arrow(values: NumPy) -> pa.Array:
     return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)])
 
 
+def is_number(type_: pa.DataType) -> bool:
+    """Return whether :func:`as_arrow` gives back what NumPy has of an array of a type without nulls."""
+    return type_.id in _IDS
+
+
 _NUMBERS: Final = {np.dtype(np.int64): pa.int64(), np.dtype(np.int32): pa.int32(), np.dtype(np.float64): pa.float64()}
+_IDS: Final = frozenset(type_.id for type_ in _NUMBERS.values())

@@ -147,9 +147,16 @@ class Packing:
         if prepared.rows.num_rows:
             self._rows.append(prepared.rows)
             self._waiting += prepared.rows.num_rows
-            size = prepared.rows.get_total_buffer_size()  # of a few rows what they take of it is not worth counting
-            self._bytes += size if size <= _FEW_BYTES else prepared.rows.nbytes
+            self._bytes += self._size(prepared.rows)
         return prepared.maxima
+
+    def _size(self, rows: pa.Table) -> int:
+        """Return how many bytes rows take; of a few, what they take of larger buffers is not worth counting."""
+        each = self._stage.layout.row_bytes
+        if each is not None:
+            return int(rows.num_rows * each)
+        size = int(rows.get_total_buffer_size())
+        return size if size <= _FEW_BYTES else int(rows.nbytes)
 
     def full(self, rows: int) -> bool:
         """Return whether :meth:`chunks` would combine so many rows, or so much that it is time to."""

@@ -92,8 +92,9 @@ class ProcessBatch:
     def leaving(self, output: OutputPlan, early: Sequence[pa.Table]) -> pa.Table:
         """Return what leaves by an output: what its stage has given, then `early` results of it."""
         given = [*(d.results for d in self.done[output.stage]), *early]
+        filled = [results for results in given if results.num_rows] or given[:1]
         with AtStep(self.plan.stages[output.stage].spec.name, STEP, self.batch_id):
-            return output.of(pa.concat_tables(given))
+            return output.of(filled[0] if len(filled) == 1 else pa.concat_tables(filled))
 
     def _reached(self, number: int, moment: Moment) -> int:
         return moment.at(self.plan.stages[number].times).watermark_us

@@ -26,7 +26,7 @@ from krishiv_py.arrays.grouping import group
 from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.sorting import pair_order, stable_order
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.kernels.aggregates.base import failing_place
+from krishiv_py.kernels.aggregates.base import FailingPlace
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.columns.times import time_type, unstamp
@@ -327,7 +327,7 @@ class StateTables:
     def table(self, heads: pa.Table, updated: Ints, partials: list[pa.Array], starts: Ints, ends: Ints) -> pa.Table:
         """Windows whose partials are known, with a row of each (for its key) and the time of its last update."""
         windows = pa.Table.from_arrays(partials, names=[f.name for f in self.layout.partial_fields])
-        with failing_place(lambda n: place_of(self.layout.spec, heads, n, (int(starts[n]), int(ends[n])))):
+        with FailingPlace(lambda n: place_of(self.layout.spec, heads, n, (int(starts[n]), int(ends[n])))):
             values = self.layout.finish(windows)
         return self.finished(heads, updated, values, starts, ends)
 

@@ -121,7 +121,7 @@ class StagePlan:
         """The streams it reads from sources."""
         return tuple(b for b in self.inputs if b.after is None)
 
-    @property
+    @cached_property
     def after(self) -> tuple[int, ...]:
         """The numbers of the stages whose results it reads."""
         return tuple(b.after for b in self.inputs if b.after is not None)

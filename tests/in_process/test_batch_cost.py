@@ -46,7 +46,7 @@ def test_a_small_batch_takes_few_calls(rows: int) -> None:
     for one in batches[20:]:
         driver.send(one)
     profile.disable()
-    assert calls(profile) / BATCHES < 650
+    assert calls(profile) / BATCHES < 600
 
 
 def test_a_small_batch_of_a_query_with_a_checkpoint_takes_few_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,4 +66,4 @@ def test_a_small_batch_of_a_query_with_a_checkpoint_takes_few_calls(tmp_path: Pa
             query.process_all_available()
         ran = query.progress.batch_id + 1
         query.stop()
-    assert calls(profile) / ran < 1_500
+    assert calls(profile) / ran < 1_430

@@ -99,14 +99,25 @@ def regrouped(groups: Ints | Callable[[int], int]) -> Iterator[None]:
         raise
 
 
-@contextmanager
-def failing_place(where: Callable[[int], str]) -> Iterator[None]:
-    """Let the error for a group that fails in the body say `where` that is."""
-    try:
-        yield
-    except GroupError as problem:
+@attrs.frozen(eq=False)
+class FailingPlace:
+    """Lets the error for a group that fails in the body of a ``with`` say `where` that is.
+
+    `known` says whether that can be known here; if not, the error goes on to who knows it.
+    """
+
+    where: Callable[[int], str]
+    known: Callable[[], bool] = lambda: True
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
+        """Name the place."""
+        if not isinstance(problem, GroupError) or not self.known():
+            return
         try:
-            place = "" if problem.group is None else where(problem.group)
+            place = "" if problem.group is None else self.where(problem.group)
         except LookupError:  # a group without a row that names it; the failure is raised all the same
             place = ""
         raise problem.restored(place) from problem.__cause__

@@ -35,6 +35,13 @@ class FixedAssigner:
         cut = w.size_us % w.slide_us if w.slide_us <= w.size_us else w.size_us
         return base if cut == 0 else base + np.where(step >= cut, cut, 0)
 
+    def slice_of(self, time: int) -> int:
+        """Return what :meth:`slices` gives for one row."""
+        w = self.grid
+        step = (time - w.offset_us) % w.slide_us
+        cut = w.size_us % w.slide_us if w.slide_us <= w.size_us else w.size_us
+        return time - step + (cut if 0 < cut <= step else 0)
+
     def last_start(self, times: Ints) -> Ints:
         """Start of the latest window that begins at or before the row."""
         return times - (times - self.grid.offset_us) % self.grid.slide_us

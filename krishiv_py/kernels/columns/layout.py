@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.arrays.large import by_groups, joined, too_much
+from krishiv_py.arrays.large import WHOLE_BYTES, by_groups, joined, too_much
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.aggregates import AggKernel, Rows, kernel_for
-from krishiv_py.kernels.aggregates.base import blame_too_long, failing_place, first_of
+from krishiv_py.kernels.aggregates.base import FailingPlace, blame_too_long, first_of
 from krishiv_py.kernels.columns.evaluate import expr_type, step_schema
 from krishiv_py.kernels.columns.place import TIME as TIME  # next to the other names of columns
 from krishiv_py.kernels.columns.place import Bounds, key_names, place_of
@@ -96,6 +95,12 @@ class Layout:
         self.reasons = pa.array(LATE_REASONS)
 
     @cached_property
+    def row_bytes(self) -> int | None:
+        """Bytes that a working row takes at the most; None where texts or lists have no such limit."""
+        widths = [_width(type_) for type_ in self.row_schema.types]
+        return None if None in widths else sum(width for width in widths if width is not None)
+
+    @cached_property
     def partial_fields(self) -> list[pa.Field]:
         """Fields of the partial columns, aggregate by aggregate."""
         return [
@@ -162,7 +167,8 @@ class Layout:
 
     def create(self, rows: pa.Table, ids: Ints, n: int) -> list[pa.Array]:
         """Partial columns of working rows."""
-        if too_much(rows):
+        each = self.row_bytes
+        if (each is None or each * rows.num_rows > WHOLE_BYTES) and too_much(rows):
             return joined([self._created(*part) for part in by_groups(rows, ids, n)])
         return self._created(rows, ids, n)
 
@@ -212,22 +218,27 @@ class Layout:
                 for i, (kernel, names) in enumerate(zip(self.kernels, self.partial_names, strict=True))
             ]
 
-    def _failing_place(
-        self, table: pa.Table, row_of: Callable[[int], int], bounds: Bounds | None = None
-    ) -> AbstractContextManager[None]:
+    def _failing_place(self, table: pa.Table, row_of: Callable[[int], int], bounds: Bounds | None = None) -> FailingPlace:
         """Let the error for a group that fails name key and window, if the table has them; else whoever has them may."""
-        if bounds is None and not (self.key_names and set(self.key_names) <= set(table.column_names)):
-            return nullcontext()
+
+        def known() -> bool:
+            return bounds is not None or bool(self.key_names and set(self.key_names) <= set(table.column_names))
 
         def where(group: int) -> str:
             row = row_of(group)
             return place_of(self.spec, table, row, None if bounds is None else (int(bounds[0][row]), int(bounds[1][row])))
 
-        return failing_place(where)
+        return FailingPlace(where, known)
 
 
 def _computed(name: str, expr: Expr, given: pa.Schema) -> pa.Field:
     return given.field(expr.name).with_name(name) if isinstance(expr, Col) else pa.field(name, expr_type(expr, given))
+
+
+def _width(type_: pa.DataType) -> int | None:
+    """Bytes that a value takes, its place in the null mask included; None where values have no common size."""
+    known = pa.types.is_primitive(type_) or pa.types.is_decimal(type_)
+    return 1 + (type_.bit_width + 7) // 8 if known else None
 
 
 def finished_name(aggregate: int) -> str:

@@ -17,11 +17,15 @@ _US_PER: Final = {"s": 1_000_000, "ms": 1_000}
 
 @attrs.frozen(eq=False)
 class Stamped:
-    """Event times in µs (0 where unusable), and which rows have none or one out of range."""
+    """Event times in µs (0 where unusable), and which rows have none or one out of range.
+
+    `bounds` are the smallest and the largest time, µs, where every row has one that can be used; else None.
+    """
 
     times: Ints
     null: Mask
     out_of_range: Mask
+    bounds: tuple[int, int] | None
 
 
 def stamp(column: pa.Array, kind: TimeKind) -> Stamped:
@@ -39,12 +43,15 @@ def stamp(column: pa.Array, kind: TimeKind) -> Stamped:
         raw = raw // 1_000  # the microsecond a time lies in
     us = _US_PER.get(unit, 1)
     bound = MAX_TIME_MS if kind == "bigint_ms" else MAX_TIME_US // us
-    if len(raw) and (raw.min() < -bound or raw.max() > bound):
+    low, high = (int(raw.min()), int(raw.max())) if len(raw) else (0, 0)
+    inside = -bound <= low and high <= bound
+    if inside:
+        outside = np.zeros(len(raw), np.bool_)
+    else:
         outside = (raw > bound) | (raw < -bound)
         raw = np.where(outside, 0, raw)
-    else:
-        outside = np.zeros(len(raw), np.bool_)
-    return Stamped(raw if us == 1 else raw * us, null, outside)
+    bounds = (low * us, high * us) if inside and len(raw) and not column.null_count else None
+    return Stamped(raw if us == 1 else raw * us, null, outside, bounds)
 
 
 def bounds_of(column: pa.Array, kind: TimeKind) -> tuple[Ints, Mask]:

@@ -10,7 +10,7 @@ from krishiv_py.arrays.grouping import group
 from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.sorting import pair_order, stable_order
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.kernels.aggregates.base import failing_place, regrouped
+from krishiv_py.kernels.aggregates.base import FailingPlace, regrouped
 from krishiv_py.kernels.aggregates.generic import group_starts
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.place import TIME, place_of
@@ -114,7 +114,7 @@ class PrefixFold:
         cut = self._segments(fresh, units, state.pending, every, at_end, by_row)
         fired = np.flatnonzero(cut.fires)
         count = np.bincount(cut.pair[fired], minlength=units.n)
-        with failing_place(lambda pair: place_of(self.log.layout.spec, units.keys, pair)):
+        with FailingPlace(lambda pair: place_of(self.log.layout.spec, units.keys, pair)):
             values = self._discarded(cut, fired, state) if self.discarding else self._running(cut, fired, count, state)
         firings = self._firings(units, cut, fired, values, state, over, at_end) if len(fired) else None
         done = state.done | (over & (count > 0))

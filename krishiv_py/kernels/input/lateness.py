@@ -88,10 +88,16 @@ def class_of(time_us: int, watermark_us: int, lateness_us: int, future_us: int) 
 
 def beyond(times: Ints, watermark_us: int, begun_us: int | None, options: QueryOptions) -> Mask:
     """Rows further ahead of the watermark, or of the clock when their batch began, than tolerated (SEMANTICS §4.4)."""
+    latest = latest_expected(watermark_us, begun_us, options)
+    return np.zeros(len(times), np.bool_) if latest is None else times > latest
+
+
+def latest_expected(watermark_us: int, begun_us: int | None, options: QueryOptions) -> int | None:
+    """Return the largest time that is not too far ahead, µs; None where no time is."""
     reference = begun_us if options.future_reference == "clock" else watermark_us
-    if reference in (None, UNSET, END_OF_TIME):  # None: a clock that nobody set
-        return np.zeros(len(times), np.bool_)
-    return times > reference + options.future_us
+    if reference is None or reference in (UNSET, END_OF_TIME):  # None: a clock that nobody set
+        return None
+    return reference + options.future_us
 
 
 def late_by_event(times: Ints, watermark_us: int, lateness_us: int) -> Mask:

@@ -24,6 +24,7 @@ from krishiv_py.kernels.input.lateness import (
     late_by_event,
     late_by_window,
     late_line,
+    latest_expected,
 )
 from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.kernels.spec import OperatorSpec
@@ -177,7 +178,7 @@ class Prepare:
             return self._untimed(rows)
         stamped = stamp(rows.column(spec.time_column), spec.time_kind)
         if self._late_by_time and self._all_taken(rows, stamped, watermark_us, begun_us, results=results):
-            return self._taken(rows, stamped.times, watermark_us, results=results)
+            return self._taken(rows, stamped, watermark_us, results=results)
         usable = ~(stamped.null | stamped.out_of_range)
         times = stamped.times
         reasons = np.zeros(len(times), np.int64)  # 0 = accepted, else 1 + index into LATE_REASONS, 5 = unassigned
@@ -247,26 +248,32 @@ class Prepare:
         self, rows: pa.RecordBatch, stamped: Stamped, watermark_us: int, begun_us: int | None, *, results: bool
     ) -> bool:
         """Return whether the smallest and the largest time say that no row is refused, and none is ahead: the common case."""
-        spec, times = self.spec, stamped.times
-        if not len(times) or stamped.null.any() or stamped.out_of_range.any():
+        spec, bounds = self.spec, stamped.bounds
+        if bounds is None:
             return False
-        if watermark_us != UNSET and times.min() <= late_line(watermark_us, spec.options):
+        if watermark_us != UNSET and bounds[0] <= late_line(watermark_us, spec.options):
             return False
-        if not results and self._ahead(times.max(keepdims=True), watermark_us, begun_us).any():
-            return False
+        if not results and not spec.watermark._by_clock:
+            latest = latest_expected(watermark_us, begun_us, spec.options)
+            if latest is not None and bounds[1] > latest:
+                return False
         if spec.options.null_keys == "side_output" and any(rows.column(key).null_count for key in spec.keys):
             return False
         return unknown_sources(spec, rows) is None
 
-    def _taken(self, rows: pa.RecordBatch, times: Ints, watermark_us: int, *, results: bool) -> Prepared:
+    def _taken(self, rows: pa.RecordBatch, stamped: Stamped, watermark_us: int, *, results: bool) -> Prepared:
         """Rows that are all accepted."""
+        times = stamped.times
+        low, high = stamped.bounds or (UNSET, END_OF_TIME)
         counters = dict.fromkeys(_CLASSIFIED, 0)
         counters["rows"] = len(times)
-        counters["mildly_late"] = 0 if watermark_us == UNSET else int(np.count_nonzero(times < watermark_us))
-        counters |= self._behind_counts(times, watermark_us, results=results)
+        if watermark_us != UNSET and low < watermark_us:
+            counters["mildly_late"] = int(np.count_nonzero(times < watermark_us))
+        if low < watermark_us + self._lag_us:
+            counters |= self._behind_counts(times, watermark_us, results=results)
         accepted = self._accepted(rows, times, None, None, watermark_us, None)
         one = self.spec.source_column is None
-        maxima = {ONLY: int(times.max())} if one else self._maxima(rows, times, np.ones(len(times), np.bool_))
+        maxima = {ONLY: high} if one else self._maxima(rows, times, np.ones(len(times), np.bool_))
         return Prepared(accepted, self._no_late_rows, counters, maxima)
 
     def _behind_counts(self, times: Ints, watermark_us: int, *, results: bool) -> dict[str, int]:

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from krishiv_py.arrays import grouping
 from krishiv_py.arrays.grouping import group
+from krishiv_py.arrays.picking import pick
 
 NEAR = st.integers(-3, 3)
 FAR = st.one_of(NEAR, st.sampled_from([-(2**63), 2**63 - 1, 10**12]))
@@ -27,6 +29,24 @@ def test_equal_keys_share_a_number(values: list[int | None], type_: pa.DataType,
     assert groups.n == len(set(rows)) == len(set(groups.ids.tolist()))
     assert [rows[groups.first[g]] for g in groups.ids] == rows
     assert all(rows.index(rows[f]) == f for f in groups.first.tolist())
+
+
+@given(st.lists(FAR, min_size=1, max_size=30), st.booleans())
+def test_few_keys_have_the_numbers_that_many_have(values: list[int], two: bool) -> None:
+    keys = pa.array(values)
+    columns = [keys, np.array([value % 3 for value in values])] if two else [keys]
+    few = group(columns, len(values))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(grouping, "_FEW", 0)
+        many = group(columns, len(values))
+    assert (few.ids.tolist(), few.first.tolist(), few.n) == (many.ids.tolist(), many.first.tolist(), many.n)
+
+
+@given(st.lists(FAR | st.none(), min_size=1, max_size=20), st.data())
+def test_numbers_are_picked_as_others_are(values: list[int | None], data: st.DataObject) -> None:
+    wanted = np.array(data.draw(st.lists(st.integers(0, len(values) - 1), max_size=20)), np.int64)
+    column = pa.array([0, *values], pa.int64()).slice(1)
+    assert pick(column, wanted).equals(pick(column, pa.array(wanted)))
 
 
 @pytest.mark.parametrize("type_", [pa.int8(), pa.int16(), pa.int32(), pa.int64()])

@@ -15,13 +15,16 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py.api.stages.results import ResultStream
+from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.windows.fixed import plain as fixed
+from krishiv_py.plan.operation import Grid
 from krishiv_py.testing import Driver, stream_of
 
 Row = dict[str, Any]
@@ -173,3 +176,9 @@ def test_both_ways_to_gather_a_window_from_its_slices_give_one_order(
 def test_by_hand(at: int, starts: list[int]) -> None:
     fired = run(hopping(10, 4), [[{"key": "a", "at": at, "id": 0}]])[0]
     assert sorted(start for _, start, _ in fired) == starts
+
+
+@given(st.integers(1, 50), st.integers(1, 50), st.integers(-60, 60), st.lists(st.integers(-(10**6), 10**6), min_size=1))
+def test_the_slice_of_one_time_is_that_of_many(size: int, slide: int, offset: int, times: list[int]) -> None:
+    assigner = FixedAssigner(Grid(size, slide, offset))
+    assert [assigner.slice_of(time) for time in times] == assigner.slices(np.array(times)).tolist()

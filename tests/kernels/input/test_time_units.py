@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from krishiv_py import CountByKeyLateEventHandler, Stream, col, count, lit, max
 from krishiv_py.errors import KrishivError
@@ -108,3 +110,11 @@ def test_a_stamp_reads_the_unit_of_its_column(unit: str) -> None:
     assert actual.times.tolist() == [SECONDS * 10**6, -(10**6 // PER_SECOND[unit]) if unit != "ns" else -1, 0]
     assert actual.null.tolist() == [False, False, True]
     assert not np.any(actual.out_of_range)
+
+
+@given(st.lists(st.none() | st.integers(-(2**62), 2**62) | st.integers(-5, 5), max_size=8), st.sampled_from(UNITS))
+def test_bounds_are_known_where_every_time_can_be_used(values: list[int | None], unit: str) -> None:
+    stamped = stamp(pa.array(values, pa.timestamp(unit)), "timestamp_ntz")
+    unusable = stamped.null | stamped.out_of_range
+    usable = len(values) > 0 and not unusable.any()
+    assert stamped.bounds == ((int(stamped.times.min()), int(stamped.times.max())) if usable else None)

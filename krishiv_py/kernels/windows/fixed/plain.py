@@ -33,6 +33,7 @@ from krishiv_py.plan.windows.fixed import HoppingWindow
 SLICE: Final = "s"
 _PIECE_ROWS: Final = 64
 _FIRE_ROWS: Final = 4_000_000
+_COPIED_ROWS: Final = 1 << 14
 
 
 class SliceRows(Protocol):
@@ -74,13 +75,20 @@ class FixedOperator:
 
     def combine(self, rows: pa.Table) -> pa.Table:
         """Partial aggregates by key and slice."""
-        slices = self.assigner.slices(rows[TIME].to_numpy())
-        several = [] if len(slices) and slices.min() == slices.max() else [slices]
-        groups = group([rows[k] for k in self.layout.key_names] + several, rows.num_rows)
-        first = as_arrow(groups.first)
-        keys = [pick(rows[k].chunk(0) if rows[k].num_chunks == 1 else rows[k], first) for k in self.layout.key_names]
-        arrays = [as_arrow(slices[groups.first]), *keys, *self.layout.create(rows, groups.ids, groups.n)]
+        columns = [_column(rows, k) for k in self.layout.key_names]
+        slices = self._slices(rows[TIME].to_numpy())
+        groups = group(columns if isinstance(slices, int) else [*columns, slices], rows.num_rows)
+        heads = np.full(groups.n, slices) if isinstance(slices, int) else slices[groups.first]
+        keys = [pick(column, groups.first) for column in columns]
+        arrays = [as_arrow(heads), *keys, *self.layout.create(rows, groups.ids, groups.n)]
         return pa.Table.from_arrays(arrays + self.counts(rows, groups), schema=self.chunk_schema)
+
+    def _slices(self, times: Ints) -> Ints | int:
+        """Return the slice of every row, or the one of all rows."""
+        if not len(times):
+            return times
+        first = self.assigner.slice_of(int(times.min()))
+        return first if first == self.assigner.slice_of(int(times.max())) else self.assigner.slices(times)
 
     def counts(self, rows: pa.Table, groups: Groups) -> list[pa.Array]:
         """Return how many rows groups have, and the newest event time of each, if that is counted."""
@@ -92,11 +100,13 @@ class FixedOperator:
 
     def merge(self, partials: pa.Table) -> pa.Table:
         """Partials with equal key and slice become one."""
-        names = [*self.layout.key_names, SLICE]
-        groups = group([partials[n] for n in names], partials.num_rows)
-        head = pick(partials.select([SLICE, *self.layout.key_names]), groups.first)
-        arrays = [*head.columns, *self.layout.merge(partials, groups.ids, groups.n)]
-        return pa.Table.from_arrays(arrays, schema=self.chunk_schema)
+        if partials.num_rows <= _COPIED_ROWS:
+            partials = partials.combine_chunks()  # once, and not for each that reads a column
+        keys = [_column(partials, n) for n in self.layout.key_names]
+        slices = _column(partials, SLICE)
+        groups = group([*keys, slices], partials.num_rows)
+        heads = [pick(column, groups.first) for column in (slices, *keys)]
+        return pa.Table.from_arrays([*heads, *self.layout.merge(partials, groups.ids, groups.n)], schema=self.chunk_schema)
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
@@ -284,3 +294,9 @@ class FixedOperator:
 
     def _open(self, runs: Runs) -> int:
         return runs.counted(lambda names: len(self.windows_of(names, UNSET, END_OF_TIME)))
+
+
+def _column(table: pa.Table, name: str) -> pa.Array | pa.ChunkedArray:
+    """A column as an array where it is one."""
+    column = table[name]
+    return column.chunk(0) if column.num_chunks == 1 else column

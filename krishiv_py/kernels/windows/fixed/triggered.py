@@ -21,7 +21,7 @@ from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import portions, split
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.kernels.aggregates.base import failing_place
+from krishiv_py.kernels.aggregates.base import FailingPlace
 from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import place_of
@@ -396,7 +396,7 @@ class TriggeredOperator:
         """Return what some pairs come to, given an entry of each: discarding, what came since their last firing."""
         if self.discarding:
             return pick(state.pends, state.pend_at[wanted])
-        with failing_place(lambda pair: place_of(self.layout.spec, log, int(first[pair]))):
+        with FailingPlace(lambda pair: place_of(self.layout.spec, log, int(first[pair]))):
             return self.log.total(state, wanted)
 
     def state(self, bucket: Bucket) -> pa.Table:

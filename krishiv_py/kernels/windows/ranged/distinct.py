@@ -10,7 +10,6 @@ out from the rows known then: nothing is stored per window.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import Final
 
 import attrs
@@ -22,7 +21,7 @@ from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import Ranges, expand, portions, running
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.kernels.aggregates.base import failing_place, regrouped
+from krishiv_py.kernels.aggregates.base import FailingPlace, regrouped
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.firing.due import Due, FiringDelay
@@ -310,10 +309,10 @@ class DistinctOperator:
             merged = self.layout.merge(pa.concat_tables(parts), ids.astype(np.int64), len(used))
             return w.only(used), self.layout.finish(pa.Table.from_arrays(merged, names=self.partial_names))
 
-    def _failing_place(self, o: Ordered, w: _Windows) -> AbstractContextManager[None]:
+    def _failing_place(self, o: Ordered, w: _Windows) -> FailingPlace:
         """Let the error for one of the windows say which."""
         ends = w.starts + self.spans.size
-        return failing_place(lambda n: place_of(self.layout.spec, o.rows, int(w.low[n]), (int(w.starts[n]), int(ends[n]))))
+        return FailingPlace(lambda n: place_of(self.layout.spec, o.rows, int(w.low[n]), (int(w.starts[n]), int(ends[n]))))
 
     def _table(self, o: Ordered, w: _Windows, values: list[pa.Array]) -> pa.Table:
         order = stable_order(w.starts)

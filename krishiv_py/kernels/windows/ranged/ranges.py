@@ -38,7 +38,7 @@ from krishiv_py.arrays.ranges import Ranges
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.errors import OperatorError, shown
 from krishiv_py.kernels.aggregates import AggKernel, Rows
-from krishiv_py.kernels.aggregates.base import failing_place, regrouped
+from krishiv_py.kernels.aggregates.base import FailingPlace, regrouped
 from krishiv_py.kernels.aggregates.generic import OrderedInput, as_array
 from krishiv_py.kernels.columns.layout import TIME, Layout, whole
 from krishiv_py.kernels.columns.place import Bounds, place_of
@@ -218,7 +218,7 @@ def range_values(
     out: list[pa.Array] = []
     for call, (kernel, column) in zip(layout.spec.aggs, inputs(layout, rows), strict=True):
         own = r if call.over_us is None or anchors is None else _narrowed(times, r, times[anchors], call.over_us)
-        with failing_place(where):
+        with FailingPlace(where):
             values = kernel.range_results(column, own, holes, listing)
             out.append(kernel.finish(_partials(kernel, column, times, own, holes)) if values is None else values)
     return out

@@ -49,7 +49,7 @@ from krishiv_py.arrays.ranges import components, running_reach
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.aggregates import AggKernel
-from krishiv_py.kernels.aggregates.base import failing_place, first_of, regrouped
+from krishiv_py.kernels.aggregates.base import FailingPlace, first_of, regrouped
 from krishiv_py.kernels.columns.layout import TIME, Layout, whole
 from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.firing.cumulated import few_each
@@ -516,7 +516,7 @@ class RowReplay:
         element[order] = np.arange(len(order))
         firing = element[len(taken) :][fires[np.append(first_rows[1:], len(fires)) - 1]]
         row_of = first_of(group)
-        with failing_place(lambda row: place_of(self._layout.spec, self._rows, int(line.order[row_of(row)]))):
+        with FailingPlace(lambda row: place_of(self._layout.spec, self._rows, int(line.order[row_of(row)]))):
             if self._discarding:
                 return self._discarded(stack, ids, firing, line, group, fires)
             columns = [[whole(stack[x]) for x in names] for names in self._layout.partial_names]
@@ -754,7 +754,7 @@ class _Step(Visits):
         """Results, while the keys are written again."""
         rows = np.flatnonzero(after.fires)
         track = now.tracks[rows]
-        with failing_place(
+        with FailingPlace(
             lambda n: place_of(
                 self.op.layout.spec, heads, int(e.groups[t.first[track[n]]]), (int(now.starts[rows[n]]), int(now.ends[rows[n]]))
             )
@@ -791,7 +791,7 @@ class _Step(Visits):
             )
         whole = np.flatnonzero(sessions[PENDING].to_numpy() == 0)
         own = pick(sessions, whole)
-        with failing_place(lambda n: place_of(self.op.layout.spec, own, n)):
+        with FailingPlace(lambda n: place_of(self.op.layout.spec, own, n)):
             values = finished(self.op.layout, own.select(self.op.entries.partials.names))
         ids = sessions[NUMBER].to_numpy()
         numbers = np.concatenate([own[UNDER].to_numpy(), page.standing[UNDER].to_numpy()])

@@ -17,7 +17,7 @@ from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import components
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.kernels.aggregates.base import failing_place, first_of
+from krishiv_py.kernels.aggregates.base import FailingPlace, first_of
 from krishiv_py.kernels.columns.layout import DOUBT, GAP, TIME, Layout
 from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.firing.cumulated import cumulated
@@ -302,7 +302,7 @@ class Contents:
         wanted = np.zeros(n, np.bool_)
         wanted[kept] = True
         row_of = first_of(ids)
-        with failing_place(lambda n: place_of(self._layout.spec, self._rows, int(rows[row_of(int(order[n]))]))):
+        with FailingPlace(lambda n: place_of(self._layout.spec, self._rows, int(rows[row_of(int(order[n]))]))):
             contents = cumulated(self._layout, stack, line, np.flatnonzero(wanted[order]))
         place = np.arange(n)
         place[order] = n + np.arange(len(order))
