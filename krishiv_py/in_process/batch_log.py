@@ -1,17 +1,19 @@
 """Define what a micro-batch reads and when it began, on disk before it runs, so that a repeated batch is the same.
 
-The files are those that Spark writes for a query, ``offsets/<batch>`` and ``commits/<batch>``, with the same lines, so that
-everything that reads a checkpoint reads both kinds.
+The plan of a batch is ``offsets/<batch>``, as Spark writes it for a query, so that everything that reads a checkpoint reads
+both kinds. It also holds what each source gives, where that has no log of its own: the newest plan says it of all of them. The
+file of the state commits the batch; ``commits/<batch>`` is written when the query ends.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 
-from krishiv_py.runtime.checkpoint.sparklog import batches_of, logged_offsets
+from krishiv_py.runtime.checkpoint.sparklog import batches_of, logged_offsets, numbered, with_check
 from krishiv_py.runtime.storage.chunk_files import NEW_CHECKPOINT, checked_lines
 from krishiv_py.storage.checksums import damaged
 from krishiv_py.storage.files import store_at, write_at
@@ -34,6 +36,8 @@ class PlannedBatch:
         The last entry of the range log that each source has given so far, by the place of the source.
     ended, snapshot : bool
         Whether the input counts as ended after it, and whether it shows what is open.
+    ranges : dict
+        The entry that each source has given last, the position after it and its ranges, for sources whose log is here.
     """
 
     number: int
@@ -41,6 +45,7 @@ class PlannedBatch:
     taken: dict[int, int]
     ended: bool = False
     snapshot: bool = False
+    ranges: Mapping[int, tuple[int, str, Sequence[str]]] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -59,19 +64,25 @@ class BatchLog:
 
     def plan(self, batch: PlannedBatch) -> None:
         """Note a batch before it runs."""
-        ours = {"now_us": batch.now_us, "ended": batch.ended, "snapshot": batch.snapshot}
+        ours = {"now_us": batch.now_us, "ended": batch.ended, "snapshot": batch.snapshot, **with_check(batch.ranges)}
         head: dict[str, Any] = {"batchWatermarkMs": 0, "batchTimestampMs": batch.now_us // 1_000, "conf": {}, _OURS: ours}
         lines = ["v1", json.dumps(head, separators=(",", ":"))]
         given = (batch.taken.get(index) for index in range(self.sources))
         lines += ["-" if number is None else json.dumps({"logOffset": number}, separators=(",", ":")) for number in given]
         self._write("offsets", batch.number, "\n".join(lines))
 
-    def commit(self, number: int) -> None:
-        """Note that a batch is finished; entries of long ago go."""
-        self._write("commits", number, 'v1\n{"nextBatchWatermarkMs":0}')
-        for name in ("offsets", "commits") if number >= _KEPT else ():
-            store, path = store_at(f"{self.checkpoint}/{name}/{number - _KEPT}")
+    def done(self, number: int) -> None:
+        """Let the plan of long ago go, when a batch is finished: its state is written."""
+        if number >= _KEPT:
+            store, path = store_at(f"{self.checkpoint}/offsets/{number - _KEPT}")
             store.delete(path)
+
+    def commit(self, number: int) -> None:
+        """Note that a batch is finished, when the query ends: then a file of its state that is lost is missed."""
+        self._write("commits", number, 'v1\n{"nextBatchWatermarkMs":0}')
+        store, root = store_at(f"{self.checkpoint}/commits")
+        for earlier in numbered(store, root)[:-1]:
+            store.delete(f"{root}/{earlier}")
 
     def last_planned(self) -> PlannedBatch | None:
         """Return the batch that was planned last.

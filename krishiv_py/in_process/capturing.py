@@ -24,9 +24,9 @@ from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.capture import Captured, CapturedBatch, Hide, begin_capture, write_read
 from krishiv_py.runtime.checkpoint.begun import Begun, engine_of
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
-from krishiv_py.runtime.checkpoint.sparklog import entries_of, numbered, offsets_of, planned
+from krishiv_py.runtime.checkpoint.sparklog import entries_of, last_finished, numbered, offsets_of, planned
 from krishiv_py.runtime.ranges.planning import RangeLog
-from krishiv_py.runtime.ranges.reader import RangeReader, entry_of
+from krishiv_py.runtime.ranges.reader import RangeReader
 from krishiv_py.runtime.ranges.sent import scanned_of
 from krishiv_py.runtime.reading import Scanned
 from krishiv_py.runtime.savepoints import Savepoint
@@ -89,8 +89,8 @@ def capture(
     notes.check(plan)
     note, store = notes.plan() or {}, store_at(checkpoint)
     begun = Begun.of(checkpoint).batches if engine_of(checkpoint) == "spark" else 0
-    logged, done = (numbered(store[0], f"{store[1]}/{name}") for name in ("offsets", "commits"))
-    finished = [number for number in logged if number <= (done[-1] if done else -1)]
+    done = last_finished(*store)
+    finished = [number for number in numbered(store[0], f"{store[1]}/offsets") if number <= done]
     if not finished:
         raise CheckpointError("the query has finished no batch", got=checkpoint, hint="capture it once it has")
     first, begins = _first(finished, wanted, begun, "begun from" in note or begun > 0, before is not None)
@@ -164,6 +164,7 @@ def _read(read: Read, source: int, checkpoint: str, entry: int) -> Iterator[Scan
     """Return what an entry of the log of a source gives, with all columns."""
     schema = read.source.schema
     log = RangeLog(f"{checkpoint}/krishiv/ranges/{source}", durable=False)
+    log.look_back()
     if isinstance(read.source, MemorySource) and not log.numbers():  # Spark itself reads the sends
         sends = ReplayLog(read.source.spool)
         for path, entries in entries_of(*store_at(checkpoint)):
@@ -177,7 +178,7 @@ def _read(read: Read, source: int, checkpoint: str, entry: int) -> Iterator[Scan
     if entry not in log.numbers():
         raise CheckpointError("the log of this source does not go back so far", got=f"entry {entry}", hint=_WAY_OUT)
     node = in_process(read.source, checkpoint, source)
-    ranges, control = entry_of(f"{log.folder}/{entry:020d}.parquet")
+    ranges, control = log.entry(entry)
     if control is not None:
         yield Scanned(None, control, control.now_us)
     reader = RangeReader(schema, node.source, node.name, 1)

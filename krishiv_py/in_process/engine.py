@@ -11,7 +11,7 @@ import contextlib
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -39,10 +39,12 @@ from krishiv_py.plan.running import under_new_names
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.replay_log import HandedSends, handed_sends
 from krishiv_py.runtime.batch import STAGE
-from krishiv_py.runtime.checkpoint.begun import PROCESS_STATE, writable_checkpoint
+from krishiv_py.runtime.checkpoint.begun import writable_checkpoint
 from krishiv_py.runtime.checkpoint.lease import Lease
+from krishiv_py.runtime.checkpoint.sparklog import PROCESS_STATE
 from krishiv_py.runtime.clock.control_files import ControlFiles
 from krishiv_py.runtime.query import BucketMetrics
+from krishiv_py.runtime.ranges.folders import FolderSource
 from krishiv_py.runtime.ranges.limit import Limit
 from krishiv_py.runtime.ranges.sent import SentSource
 from krishiv_py.runtime.storage.chunk_files import NEW_CHECKPOINT
@@ -54,6 +56,8 @@ from krishiv_py.storage.files import store_at
 _LONGEST_WAIT_S: Final = 1.0
 _LET_IN_S: Final = 0.05
 _YIELD_S: Final = 0.0001
+_SHORT_S: Final = 0.01
+_LONGEST_REST_S: Final = 0.004
 _ATTEMPTS: Final = 10
 """The number of times that a state is read that a running query replaces meanwhile."""
 
@@ -127,6 +131,7 @@ class Engine:
         self._begun: PlannedBatch | None = None
         self._last_us = self._looked_us = now()
         self._more = False
+        self._took_s = 0.0
         self._gone = set[Key]()
         """Values of buckets that were spread out; the next commit takes them out."""
         self._moved = False
@@ -157,6 +162,14 @@ class Engine:
         while self._looking and time.monotonic() < until:
             time.sleep(_YIELD_S)
 
+    def _rest(self) -> None:
+        """Leave the interpreter to those who send, after a batch of a few sends, for as long as the batch took.
+
+        Each time they release its lock they would wait for the batch; and the next batch takes more sends, at less cost each.
+        """
+        if self._took_s < _SHORT_S and all(isinstance(r.planner.node.source, SentSource) for r in self._readers):
+            time.sleep(min(self._took_s, _LONGEST_REST_S))
+
     def begin(self) -> None:
         """Go on from what the checkpoint holds, and plan what the query begins with.
 
@@ -178,11 +191,12 @@ class Engine:
         self._check(-1 if begun is None else begun.number)
         if begun is not None and begun.number > self._state.last:
             self._begun = begun
-        elif begun is not None and not self._log.is_committed(begun.number):
-            self._log.commit(begun.number)  # the process died between both notes
         last = -1 if begun is None else begun.number
         self._closings = Closings(self._checkpoint, self._durable, last, self._closing)
         for reader in self._readers:
+            # of files, names are taken over from the log when it is long: see RangePlanner
+            files = isinstance(reader.planner.node.source, FolderSource)
+            reader.planner.log.in_plans = self._batches.kind != "available_now" and not files
             reader.planner.begin(everything=self._batches.kind == "available_now")
 
     def _check(self, planned: int) -> None:
@@ -208,6 +222,10 @@ class Engine:
                     source.handed = HandedSends(self.woken)
                     waking.enter_context(handed_sends(source.spool, source.handed))
             self._go_on()
+        if self._state.last >= 0:
+            with contextlib.suppress(CheckpointError, OSError):  # where it was may be gone by now
+                self._lease.check()
+                self._log.commit(self._state.last)
 
     def _go_on(self) -> None:
         if self._begun is not None:
@@ -222,6 +240,8 @@ class Engine:
                 self._let_in()
             if wait_s is None:
                 return
+            if not wait_s and not requests:
+                self._rest()
             if wait_s > 0:
                 held = bool(requests) and any(reader.planner.has_more() for reader in self._readers)
                 for event in requests if not held else ():
@@ -323,7 +343,7 @@ class Engine:
             closes = self._closings is not None and self._closings.begin(planned.number)  # noted before the batch is
             if not is_replay:
                 with batch_part("plan"), writable_checkpoint(self._checkpoint, running=True):
-                    self._log.plan(planned)
+                    self._log.plan(attrs.evolve(planned, ranges=self._ranges(planned.taken)))
             sent, controls = dict[int, Sent](), list[ClockControl]()
             for index, reader in enumerate(self._readers):
                 if index in planned.taken:
@@ -354,7 +374,13 @@ class Engine:
                 self._commit(planned)
             for reader in self._readers:
                 reader.planner.published()
-        self._limit.ran(time.monotonic() - self._ledger.began)
+        self._took_s = time.monotonic() - self._ledger.began
+        self._limit.ran(self._took_s)
+
+    def _ranges(self, taken: Mapping[int, int]) -> dict[int, tuple[int, str, Sequence[str]]]:
+        """Return the last entries that sources have given, as far as plans hold them."""
+        entries = {n: (entry, self._readers[n].planner.log.held.get(entry)) for n, entry in taken.items()}
+        return {n: (entry, held.position, held.ranges) for n, (entry, held) in entries.items() if held is not None}
 
     def _advance(self, planned: PlannedBatch, controls: list[ClockControl]) -> None:
         """Let the clocks know what controls say, and that the input has ended."""
@@ -407,7 +433,7 @@ class Engine:
                 assert isinstance(bucket.store, ChangedStore) and isinstance(bucket.pages, ChangedPages)
                 bucket.store.changed.clear()
                 bucket.pages.changed.clear()
-        self._log.commit(planned.number)
+        self._log.done(planned.number)
         self._last_us, self._looked_us = planned.now_us, self._now()
         self._account(planned.number)
 

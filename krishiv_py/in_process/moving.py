@@ -25,7 +25,6 @@ from krishiv_py.planner.outline import outline_of
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.beginning import opened_for
 from krishiv_py.runtime.checkpoint.begun import (
-    PROCESS_STATE,
     Target,
     begin_move,
     check_goes_on,
@@ -38,6 +37,7 @@ from krishiv_py.runtime.checkpoint.begun import (
 )
 from krishiv_py.runtime.checkpoint.lease import take
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, format_note
+from krishiv_py.runtime.checkpoint.sparklog import PROCESS_STATE
 from krishiv_py.runtime.savepoints import (
     Savepoint,
     SourceState,

@@ -30,7 +30,7 @@ from krishiv_py.runtime.ranges.alignment import Alignment
 from krishiv_py.runtime.ranges.folders import FolderSource
 from krishiv_py.runtime.ranges.limit import Limit
 from krishiv_py.runtime.ranges.planning import RangeLog, RangePlanner, logged
-from krishiv_py.runtime.ranges.reader import RangeReader, entry_of
+from krishiv_py.runtime.ranges.reader import RangeReader
 from krishiv_py.runtime.ranges.sent import SentSource
 from krishiv_py.runtime.reading import Scanned, header_columns, planned_here, with_partitions
 from krishiv_py.storage.files import arrow_reads, store_at
@@ -71,7 +71,7 @@ class StreamReader:
         if isinstance(source, SentSource) and ranges:
             held = source.taken([json.loads(one) for one in ranges], self.reader.schema)
         if ranges is None:
-            ranges, control = entry_of(f"{self.planner.log.folder}/{number:020d}.parquet")
+            ranges, control = self.planner.log.entry(number)
         scanned: Iterable[Scanned]
         if held is not None:
             scanned = held

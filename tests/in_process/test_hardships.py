@@ -108,7 +108,7 @@ POINTS = {
     "published": (Outputs, "publish"),
     "closed": (Closings, "published"),
     "committed": (StateLog, "commit"),
-    "noted": (BatchLog, "commit"),
+    "done": (BatchLog, "done"),
 }
 
 
@@ -151,6 +151,77 @@ def test_a_batch_that_is_broken_off_anywhere_is_run_once(
         assert again.progress.rows == 6
     actual = {row["user"]: row["all"] for row in pq.read_table(out).to_pylist()}
     assert actual == {"a": [2, 3], "b": [1, 2]}
+
+
+def sent_and_read(home: Path, sends: int, *, first: int = 0, batches: Batches | None = None) -> dict[str, Any]:
+    """What a query gives that reads some sends of a kept stream, each in a batch, from where the last one ended."""
+    with Session.in_process() as session:
+        stream, sender = session.memory_stream(SCHEMA, spool=str(home / "spool"))
+        for n in range(first, first + sends if batches else first):
+            sender.send(rows(70, 70 * n))
+        query = per_minute(stream).start(ParquetSink(str(home / "out")), checkpoint=str(home / "checkpoint"), batches=batches)
+        for n in range(first, first if batches else first + sends):
+            sender.send(rows(70, 70 * n))
+            query.process_all_available()
+        files = {str(p.relative_to(home)) for p in (home / "checkpoint").rglob("*") if p.is_file()}
+        query.await_termination() if batches else query.stop()
+        return {"rows": query.progress.rows, "files": files}
+
+
+def test_a_batch_writes_its_plan_and_its_state_alone(tmp_path: Path) -> None:
+    files = sent_and_read(tmp_path, 3)["files"]
+    of_batches = {name for name in files if name.rsplit("/", 1)[1].split(".")[0].isdigit()}
+    number = [f"checkpoint/offsets/{n}" for n in range(3)] + [f"checkpoint/krishiv/state/{n:012d}.state" for n in range(3)]
+    assert of_batches == set(number)
+    assert [path.name for path in (tmp_path / "checkpoint/commits").iterdir()] == ["2"]
+
+
+def test_plans_and_files_of_ranges_follow_one_another(tmp_path: Path) -> None:
+    """What is there is planned before the first batch and noted as files; what comes, with the plan of its batch."""
+    seen, first = list[int](), 0
+    for batches in (None, NOW, None, NOW, NOW, None, None):
+        seen.append(sent_and_read(tmp_path, 2, first=first, batches=batches)["rows"])
+        first += 2
+    assert seen == [140 * n for n in range(1, 8)]
+    assert in_order(pq.read_table(tmp_path / "out")) == by_driver(*(rows(70, 70 * n) for n in range(14)))
+
+
+def test_a_source_that_is_quiet_for_long_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Plans are kept for twenty batches; the newest one says of every source how far it was read."""
+    for run in range(3):
+        with Session.in_process() as session:
+            sides = {side: session.memory_stream(SCHEMA, spool=str(tmp_path / side)) for side in ("left", "right")}
+            left, right = (sides[side][0].watermark("at", 0).key_by("user") for side in sides)
+            joined = left.interval_join(right, lower=-1, upper=1)
+            query = joined.start(MemorySink(), checkpoint=str(tmp_path / "checkpoint"))
+            sides["right"][1].send([{"user": "a", "at": 1_000 + 100 * run, "amount": 1}])
+            for n in range(30):
+                sides["left"][1].send([{"user": "a", "at": 1_000 + 100 * run + n, "amount": n}])
+                query.process_all_available()
+            assert query.progress.rows == 31 * (run + 1)
+            query.stop()
+            assert sides["left"][1].trim() > 0
+
+
+def test_ranges_that_were_changed_in_a_plan_are_an_error(tmp_path: Path) -> None:
+    sent_and_read(tmp_path, 2)
+    plan = tmp_path / "checkpoint/offsets/1"
+    noted = plan.read_text()
+    plan.write_text(noted.replace('\\"send\\":1', '\\"send\\":0').replace('\\"send\\": 1', '\\"send\\": 0'))
+    assert plan.read_text() != noted
+    with pytest.raises(CheckpointError, match="offsets/1"):
+        sent_and_read(tmp_path, 1)
+
+
+def test_a_query_whose_end_could_not_be_noted_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: BatchLog, number: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(BatchLog, "commit", full)
+        sent_and_read(tmp_path, 3)
+    assert sent_and_read(tmp_path, 1, first=3)["rows"] == 280
+    assert in_order(pq.read_table(tmp_path / "out")) == by_driver(*(rows(70, 70 * n) for n in range(4)))
 
 
 def test_the_end_of_a_source_is_known_to_every_clock(session: Session) -> None:

@@ -16,6 +16,8 @@ from typing import Final
 import attrs
 import psutil
 
+from krishiv_py.runtime.checkpoint.sparklog import last_finished
+from krishiv_py.storage.local import DISK
 from krishiv_py.testing.broker import Broker
 from tests.crash.killing import kill_tree
 from tests.kills.job import Places
@@ -67,8 +69,7 @@ class Killer:
     @property
     def committed(self) -> int:
         """How many batches are done."""
-        numbers = [int(path.name) for path in (self.work / "checkpoint" / "commits").glob("[0-9]*")]
-        return max(numbers, default=-1) + 1
+        return last_finished(DISK, str(self.work / "checkpoint")) + 1
 
     def run(self, kills: list[str]) -> int:
         """Run to the end, with these kills one after the other; how many of them there was time for."""

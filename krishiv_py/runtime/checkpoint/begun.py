@@ -26,7 +26,7 @@ from krishiv_py.errors import CheckpointError, users_line
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.redaction import shown_text
 from krishiv_py.runtime.checkpoint.lease import Lease
-from krishiv_py.runtime.checkpoint.sparklog import numbered
+from krishiv_py.runtime.checkpoint.sparklog import PROCESS_STATE, numbered
 from krishiv_py.runtime.storage.chunk_files import NEW_CHECKPOINT
 from krishiv_py.storage.checksums import missing, sealed, unsealed
 from krishiv_py.storage.files import read_at, store_at, write_at
@@ -67,8 +67,6 @@ def _is_other(path: str, mtime_ns: int) -> bool:
 
 Target: TypeAlias = Literal["spark", "in-process"]
 STATE: Final = "krishiv/savepoint"
-PROCESS_STATE: Final = "state"
-"""The folder, below the notes of a checkpoint, in which a query that runs in process keeps its state."""
 _NOTE: Final = "krishiv/begun.json"
 _MOVED: Final = "krishiv/moved.json"
 _MOVING: Final = "krishiv/moving.json"

@@ -29,9 +29,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import unquote, urlparse
 
 from krishiv_py.errors import CheckpointError
@@ -118,6 +118,50 @@ def planned(checkpoint: str, batch: int) -> dict[str, Any]:
     except (IndexError, KeyError, TypeError, ValueError) as problem:
         raise damaged(path, f"{len(lines)} lines", NEW_CHECKPOINT) from problem
     return planned_ranges
+
+
+PLANNED_RANGES: Final = "ranges"
+"""What each source read last, in the plan of a batch in process: by the place of the source its entry, position and ranges."""
+RangesInPlans: TypeAlias = "dict[int, dict[int, tuple[str, tuple[str, ...]]]]"
+"""By the place of a source and the number of an entry: the position after it, and its ranges, as JSON."""
+
+
+def with_check(ranges: Mapping[int, tuple[int, str, Sequence[str]]]) -> dict[str, Any]:
+    """Return what a plan holds of sources: the entry of each, the position after it and its ranges; and a checksum of that."""
+    noted = {str(source): [entry, position, list(each)] for source, (entry, position, each) in ranges.items()}
+    return {PLANNED_RANGES: noted, "check": _check_of(noted)} if noted else {}
+
+
+def _check_of(noted: Any) -> int:
+    return checksum(json.dumps(noted, separators=(",", ":")).encode())
+
+
+def ranges_in_plans(checkpoint: str, *, newest: bool = False) -> RangesInPlans:
+    """Return what the plans of batches, or the `newest` alone, say of sources whose log is there; nothing where Spark plans.
+
+    Raises
+    ------
+    CheckpointError
+        When a plan is damaged.
+    """
+    store, root = store_at(checkpoint)
+    by_source: RangesInPlans = {}
+    batches = numbered(store, f"{root}/offsets")
+    for batch in batches[-1:] if newest else reversed(batches):
+        path = f"{root}/offsets/{batch}"
+        data = store.read(path)
+        if data is None or b'"krishiv"' not in data:
+            break  # a plan of Spark's, or damaged, which is said where it is read
+        try:
+            ours = json.loads(data.split(b"\n")[1])["krishiv"]
+            noted = ours.get(PLANNED_RANGES, {})
+            if noted and ours.get("check") != _check_of(noted):
+                raise ValueError
+            for source, (entry, position, ranges) in noted.items():
+                by_source.setdefault(int(source), {})[int(entry)] = position, tuple(ranges)
+        except (IndexError, KeyError, TypeError, ValueError) as problem:
+            raise damaged(path, "a wrong checksum", NEW_CHECKPOINT) from problem
+    return by_source
 
 
 def add_source(checkpoint: str) -> None:
@@ -230,6 +274,17 @@ def numbered(store: Store, folder: str) -> list[int]:
     """The numbers that are names of files in a folder, ascending."""
     entries = store.entries(folder)
     return sorted(int(f.base_name) for f in entries if f.base_name.isdigit())
+
+
+PROCESS_STATE: Final = "state"
+"""What a query in process keeps its state in, below ``krishiv``: a file a batch."""
+
+
+def last_finished(store: Store, root: str) -> int:
+    """Return the newest batch that is finished: Spark notes it, and in process its state is written; -1 without one."""
+    entries = store.entries(f"{root}/krishiv/{PROCESS_STATE}")
+    of_state = [int(f.base_name[:12]) for f in entries if f.base_name.endswith(".state") and f.base_name[:12].isdigit()]
+    return max([*numbered(store, f"{root}/commits"), *of_state], default=-1)
 
 
 def rewrite(store: Store, path: str, text: str) -> None:
@@ -439,8 +494,8 @@ def _checkpoint(note: Path) -> str | None:
 def _finished(checkpoint: str, spool: str) -> int:
     """The first send a query may yet read: what the oldest batch Spark could go back to had not read."""
     store, root = store_at(checkpoint)
-    batches, commits = numbered(store, f"{root}/offsets"), numbered(store, f"{root}/commits")
-    if not batches or not commits or batches[0] >= commits[-1]:
+    batches = numbered(store, f"{root}/offsets")
+    if not batches or batches[0] >= last_finished(store, root):
         return 0
     upto = offsets_of(store, f"{root}/offsets/{batches[0]}")
     by_spark = max((n for (source, entry), n in _read(checkpoint, spool) if entry <= upto.get(source, -1)), default=-1) + 1
@@ -450,15 +505,18 @@ def _finished(checkpoint: str, spool: str) -> int:
 def _planned_ranges(checkpoint: str, spool: str) -> list[tuple[int, int]]:
     """The first and the last send in what is kept of the range log of each source that reads a stream."""
     store, root = store_at(f"{checkpoint}/krishiv/ranges")
-    identity, by_source = ReplayLog(spool).identity(), dict[str, list[Any]]()
-    for entry in sorted(store.entries(root, recursive=True), key=lambda file: file.path):
+    identity, by_source = ReplayLog(spool).identity(), dict[int, dict[int, Sequence[str]]]()
+    for place, in_plans in ranges_in_plans(checkpoint).items():
+        by_source[place] = {number: ranges for number, (_, ranges) in in_plans.items()}
+    for entry in store.entries(root, recursive=True):
         source, name = entry.path.split("/")[-2:]
         if name.endswith(".parquet") and name[:20].isdigit():
             noted = open_sent(store, entry.path).read()
             ranges = noted[RANGE].to_pylist() if RANGE in noted.column_names else []
-            by_source.setdefault(source, []).extend(map(json.loads, ranges))
+            by_source.setdefault(int(source), {})[int(name[:20])] = ranges
     planned = list[tuple[int, int]]()
-    for sends in by_source.values():
+    for entries in by_source.values():
+        sends = [json.loads(one) for _, ranges in sorted(entries.items()) for one in ranges]
         ours: list[dict[str, Any]] = [one for one in sends if isinstance(one, dict) and one.get("stream") == identity]
         if ours:
             planned.append((ours[0].get("first", ours[0]["send"]), ours[-1]["send"]))

@@ -35,9 +35,10 @@ from krishiv_py.plan.running import Control
 from krishiv_py.replay_index import RANGE, open_sent
 from krishiv_py.replay_log import CONTROL, ReplayLog, control_table
 from krishiv_py.runtime.checkpoint.begun import writable_checkpoint
-from krishiv_py.runtime.checkpoint.sparklog import batches_of, numbered, offsets_of
+from krishiv_py.runtime.checkpoint.sparklog import batches_of, last_finished, offsets_of, ranges_in_plans
 from krishiv_py.runtime.ranges.alignment import Alignment
 from krishiv_py.runtime.ranges.folders import FolderSource, Listed, as_folder, check_as_planned, check_place, files_in
+from krishiv_py.runtime.ranges.reader import entry_of
 from krishiv_py.runtime.ranges.sent import SentSource, as_ranges
 from krishiv_py.runtime.ranges.taken import Taken
 from krishiv_py.runtime.reading import arrow_scanned, file_reader, planned_here
@@ -73,6 +74,25 @@ class RangeLog:
     last: int = -1
     position: str | None = None
     ended: bool = False
+    in_plans: bool = False
+    """Whether what is planned is written with the plan of its batch (:attr:`held`), not as a file of its own."""
+    _held: dict[int, NotedRanges] | None = None
+
+    @property
+    def held(self) -> dict[int, NotedRanges]:
+        """Return the entries that the newest plan of a batch holds, or that plans of this run hold, by their numbers."""
+        if self._held is None:
+            self._held = self._in_plans(newest=True)
+        return self._held
+
+    def look_back(self) -> None:
+        """Let :attr:`held` be the entries of all plans that are kept."""
+        self._held = self._in_plans(newest=False)
+
+    def _in_plans(self, *, newest: bool) -> dict[int, NotedRanges]:
+        checkpoint, _, source = self.folder.rpartition("/krishiv/ranges/")
+        entries = ranges_in_plans(checkpoint, newest=newest).get(int(source), {}) if source.isdigit() else {}
+        return {number: NotedRanges(*noted) for number, noted in entries.items()}
 
     @classmethod
     def open(cls, folder: str, *, durable: bool) -> RangeLog:
@@ -95,11 +115,18 @@ class RangeLog:
 
     def position_of(self, number: int) -> str | None:
         """Return where the source is after the batch of a file; None if it notes the end of input."""
+        if (held := self.held.get(number)) is not None:
+            return held.position
         noted = open_sent(store_at(self.folder)[0], self._path(number)).schema_arrow
         return None if CONTROL in noted.names else (noted.metadata or {})[_POSITION].decode()
 
     def note(self, planned: NotedRanges) -> None:
         """Note a batch that was planned."""
+        if self.in_plans:
+            self.last += 1
+            self.held[self.last] = planned
+            self.position = planned.position
+            return
         table = pa.table({RANGE: pa.array(planned.ranges, pa.string())})
         self._write(table.replace_schema_metadata({_POSITION: planned.position.encode()}))
         self.position = planned.position
@@ -110,9 +137,14 @@ class RangeLog:
         self.ended = True
 
     def ranges_of(self, number: int) -> list[str]:
-        """The ranges of a file; none if it notes the end of input."""
-        noted = open_sent(store_at(self.folder)[0], self._path(number)).read()
-        return list(noted.column(RANGE).to_pylist()) if RANGE in noted.column_names else []
+        """The ranges of an entry; none if it notes the end of input."""
+        return self.entry(number)[0]
+
+    def entry(self, number: int) -> tuple[list[str], Control | None]:
+        """Return the ranges of an entry, or none and what it says of the watermark."""
+        if (held := self.held.get(number)) is not None:
+            return list(held.ranges), None
+        return entry_of(f"{self.folder}/{number:020d}.parquet")
 
     def numbers(self) -> list[int]:
         """The files that are there."""
@@ -141,12 +173,14 @@ class RangeLog:
     def _drop(self, numbers: list[int]) -> None:
         store, _ = store_at(self.folder)
         for number in numbers:
-            store.delete(self._path(number))
+            if self.held.pop(number, None) is None:
+                store.delete(self._path(number))
 
     def _numbers(self) -> list[int]:
         store, root = store_at(self.folder)
         entries = store.entries(root)
-        return sorted(int(f.base_name[:20]) for f in entries if f.base_name.endswith(".parquet") and f.base_name[:20].isdigit())
+        files = {int(f.base_name[:20]) for f in entries if f.base_name.endswith(".parquet") and f.base_name[:20].isdigit()}
+        return sorted(files | self.held.keys())
 
     def _path(self, number: int) -> str:
         return f"{store_at(self.folder)[1]}/{number:020d}.parquet"
@@ -293,8 +327,8 @@ class RangePlanner:
     def _committed(self) -> int:
         """The last file of the log whose batch is committed."""
         store, root = store_at(self.checkpoint)
-        finished = numbered(store, f"{root}/commits")
-        return offsets_of(store, f"{root}/offsets/{finished[-1]}").get(self.number, -1) if finished else -1
+        finished = last_finished(store, root)
+        return offsets_of(store, f"{root}/offsets/{finished}").get(self.number, -1) if finished >= 0 else -1
 
     def _put_away(self, upto: int) -> None:
         """Move or remove the files of committed batches, if the source says so."""
