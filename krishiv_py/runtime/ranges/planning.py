@@ -477,6 +477,8 @@ class RangePlanner:
                 self._known_position = position = taken, None if taken < 0 else self.log.position_of(taken)
             return backlog_of(source, self.node.name, position[1])
         except (KrishivError, OSError) as problem:
+            if self._taken != taken:  # the query went on meanwhile, and its log let go of what was read
+                return self.backlog()
             warnings.warn(f"the backlog of the source {self.node.name} is not known: {problem}", RuntimeWarning, stacklevel=2)
             return None
 
