@@ -147,6 +147,16 @@ def group(columns: list[pa.Array | pa.ChunkedArray | Ints], n_rows: int) -> Grou
     return _densify(codes, bound)
 
 
+def group_numbers(columns: list[pa.Array | pa.ChunkedArray | Ints], n_rows: int) -> tuple[Ints, int]:
+    """Number the rows as :func:`group` does, and give a bound above the numbers, some of which may be those of no row."""
+    if len(columns) == 1 and n_rows > 1:
+        codes, bound, _ = codes_of(columns[0])
+        if bound <= 4 * n_rows:
+            return codes, bound
+    groups = group(columns, n_rows)
+    return groups.ids, groups.n
+
+
 def group_rows(names: list[str], *tables: pa.Table) -> Groups:
     """Number the rows of tables, one after the other, by the values of some columns together."""
     columns = [pa.chunked_array([c for t in tables for c in t[n].chunks], tables[0][n].type) for n in names]

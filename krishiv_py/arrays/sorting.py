@@ -29,6 +29,8 @@ def stable_order(values: Ints) -> Ints:
     low, high = int(values.min()), int(values.max())
     if high - low < _COUNTED:
         return np.argsort((values - low).astype(np.uint16), kind="stable")  # NumPy counts numbers of 16 bits
+    if high - low < 1 << _HALF:
+        return _by_halves(values - low)
     if (high - low).bit_length() + n.bit_length() <= _BITS:
         return _carried(values.astype(np.int64, copy=False) - low, np.arange(n))
     if n.bit_length() > _BITS - _HALF:
@@ -36,6 +38,12 @@ def stable_order(values: Ints) -> Ints:
     order = _carried(values & ((1 << _HALF) - 1), np.arange(n))  # by the low half, then by the high one
     high_half = (values >> _HALF)[order]
     return order[_carried(high_half - (low >> _HALF), np.arange(n))]
+
+
+def _by_halves(values: Ints) -> Ints:
+    """:func:`stable_order` of numbers of 32 bits, counted by their low half, then by the high one."""
+    order = np.argsort((values & (_COUNTED - 1)).astype(np.uint16), kind="stable")
+    return order[np.argsort((values >> 16).astype(np.uint16)[order], kind="stable")]
 
 
 def pair_order(major: Ints, minor: Ints) -> Ints:

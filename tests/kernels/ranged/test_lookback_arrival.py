@@ -6,6 +6,7 @@ from collections import Counter
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -32,6 +33,30 @@ def test_each_row_has_one_result_as_in_the_reference(plan: Plan, two_sided: bool
             lambda s: s.lookback_window(plan.size, two_sided=two_sided, exclude_self=exclude_self, emit="arrival").agg(AGGS),
         )
     assert seen == expected(plan, ref.LookBack(plan.size, two_sided, exclude_self=exclude_self, on_arrival=True))
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 40), st.none() | st.integers(-3, 3)), min_size=1, max_size=40),
+    in_time=st.booleans(),
+    unit=st.sampled_from([1, 1_000]),
+    keyed=st.booleans(),
+    near=st.none() | st.integers(0, 39),
+)
+def test_rows_in_order_of_time_are_laid_out_as_others_are(
+    rows: list[tuple[int, int | None]], in_time: bool, unit: int, keyed: bool, near: int | None
+) -> None:
+    rows = sorted(rows, key=lambda row: row[0]) if in_time else rows
+    table = pa.table({"__t": pa.array([time * unit for time, _ in rows]), "k0": pa.array([key for _, key in rows], pa.int64())})
+    mask = None if near is None else np.arange(len(rows)) >= min(near, len(rows) - 1)
+
+    def laid_out(by_key: Any) -> list[Any]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lookback, "_FALLS", 1)
+            patch.setattr(lookback, "_by_key", by_key)
+            o = lookback.ordered(table, ["k0"] if keyed else [], 5 * unit, 7 * unit, near=mask)
+        return [o.rows.to_pylist(), o.times.tolist(), o.picked.tolist(), o.ids.tolist(), o._places.tolist()]
+
+    assert laid_out(lookback._by_key) == laid_out(lambda ids, times: None)
 
 
 EVERY = [

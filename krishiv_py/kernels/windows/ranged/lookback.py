@@ -34,7 +34,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.arrays.grouping import first_come, group
+from krishiv_py.arrays.grouping import first_come, group, group_numbers
 from krishiv_py.arrays.large import by_groups, too_much
 from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import Ranges, expand, portions, running
@@ -60,6 +60,9 @@ from krishiv_py.plan.expressions.facts import columns_of
 from krishiv_py.plan.windows.lookback import LookBackWindow
 
 _BITS: Final = 62
+_LOOKED: Final = 64
+_FALLS: Final = 64
+"""Of so many rows one may come before the time of the row before it: then sorting by time takes little more than a look."""
 
 
 @attrs.frozen
@@ -72,7 +75,8 @@ class _Scale:
     stride: int
 
     def __call__(self, ids: Ints, times: Ints) -> Ints:
-        return ids * self.stride + ((times - self.low) // self.unit + self.reach)
+        since = times - self.low
+        return ids * self.stride + ((since if self.unit == 1 else since // self.unit) + self.reach)
 
     def split(self, places: Ints) -> tuple[Ints, Ints]:
         """Key numbers and times of places."""
@@ -130,7 +134,8 @@ def _scale(times: Ints, n_keys: int, spans: tuple[int, ...]) -> _Scale | None:
     """The finest scale that fits; milliseconds, where everything is whole in them, leave more room to sort by."""
     if not len(times):
         return _Scale(0, 1, 1, 4)
-    unit = 1_000 if all(s % 1_000 == 0 for s in spans) and not (times % 1_000).any() else 1
+    whole = all(s % 1_000 == 0 for s in spans) and not (times[:_LOOKED] % 1_000).any() and not (times % 1_000).any()
+    unit = 1_000 if whole else 1
     low, high = int(times.min()), int(times.max())
     reach = sum(spans) // unit + 2
     stride = (high - low) // unit + 2 * reach
@@ -148,6 +153,17 @@ def _sorted(places: Ints, top: int) -> tuple[Ints, Ints]:
     return places[order], order
 
 
+def _by_key(ids: Ints, times: Ints) -> Ints | None:
+    """Return the order by key and time of rows that came in order of time, or nearly so; None for others."""
+    falls = int(np.count_nonzero(times[1:] < times[:-1]))
+    if not falls:
+        return stable_order(ids)
+    if falls * _FALLS > len(times):
+        return None
+    by_time = np.argsort(times, kind="stable")
+    return by_time[stable_order(ids[by_time])]
+
+
 def ordered(rows: pa.Table, keys: list[str], *spans_us: int, near: Mask | None = None) -> Ordered:
     """Lay rows out by key and time.
 
@@ -163,23 +179,29 @@ def ordered(rows: pa.Table, keys: list[str], *spans_us: int, near: Mask | None =
         Rows whose keys matter; rows of other keys are left out.
     """
     times = times_of(rows)
-    groups = group([rows[k] for k in keys], rows.num_rows)
-    ids, picked = groups.ids, None
+    ids, n_keys = group_numbers([rows[k] for k in keys], rows.num_rows)
+    picked = None
     if near is not None:
-        wanted = np.zeros(groups.n, np.bool_)
+        wanted = np.zeros(n_keys, np.bool_)
         wanted[ids[near]] = True
         if not wanted.all():
             picked = np.flatnonzero(wanted[ids])
             times, ids = times[picked], ids[picked]
-    scale, distinct = _scale(times, groups.n, spans_us), times[:0]
-    if scale is not None:
-        places, order = _sorted(scale(ids, times), scale.stride * groups.n)
-    else:  # so many keys over so long a time, to the microsecond, that one number cannot hold both: ranks can
-        distinct, rank = np.unique(times, return_inverse=True)
-        width = len(distinct) + 1
-        places, order = _sorted(ids * width + rank, width * groups.n)
+    scale, distinct = _scale(times, n_keys, spans_us), times[:0]
+    by_key = None if scale is None else _by_key(ids, times)
+    if scale is not None and by_key is not None:
+        order, ids, times = by_key, ids[by_key], times[by_key]
+        places = scale(ids, times)
+    else:
+        if scale is not None:
+            places, order = _sorted(scale(ids, times), scale.stride * n_keys)
+        else:  # so many keys over so long a time, to the microsecond, that one number cannot hold both: ranks can
+            distinct, rank = np.unique(times, return_inverse=True)
+            width = len(distinct) + 1
+            places, order = _sorted(ids * width + rank, width * n_keys)
+        ids, times = ids[order], times[order]
     picked_rows = order if picked is None else picked[order]
-    return Ordered(pick(rows, picked_rows), ids[order], times[order], picked_rows, places, scale, distinct)
+    return Ordered(pick(rows, picked_rows), ids, times, picked_rows, places, scale, distinct)
 
 
 Op: TypeAlias = "str | npt.NDArray[np.str_]"
@@ -579,7 +601,8 @@ class ArrivalOperator(LookBackOperator):
         times = times_of(fresh)
         known = log.load(shift(int(times.min()), -before), shift(int(times.max()), after + 1))
         rows = fresh if known is None else pa.concat_tables([known, fresh])
-        is_new = np.arange(rows.num_rows) >= rows.num_rows - fresh.num_rows
+        is_new = np.zeros(rows.num_rows, np.bool_)
+        is_new[rows.num_rows - fresh.num_rows :] = True
         o = ordered(rows, self.layout.key_names, self.before, self.after, near=is_new)
         return o, is_new[o.picked]
 
