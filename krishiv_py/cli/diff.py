@@ -9,7 +9,7 @@ from krishiv_py.cli.run import load, outputs_of
 from krishiv_py.plan.checks import ENGINES
 from krishiv_py.planner.history import read_called
 from krishiv_py.planner.several import several
-from krishiv_py.runtime.beginning import changes_against
+from krishiv_py.runtime.in_place import changes_against
 from krishiv_py.session import Session
 
 

@@ -491,7 +491,9 @@ def restore(core: Core, state: StateLog, values: Mapping[Key, bytes], note: Mapp
     core.batch_id = state.last + 1
     core.put_back(Clocks.restored(core.plan.clocks, note["clocks"]), note.get("moved", {}))
     core.before, core.advances = tuple(note["before"]), note["advances"]
-    for stage, kept in zip(core.stages, note["stages"], strict=True):
+    for stage in core.stages[len(note["stages"]) :]:  # of a plan that has more stages now
+        stage.handed = Moment(core.before[0], others=core.before[1:]).at(stage.plan.times)
+    for stage, kept in zip(core.stages, note["stages"], strict=False):
         stage.buckets = changing_buckets(stage.made(1 + len(kept.get("others", ()))))
         for bucket, meta in zip(stage.buckets, [kept["meta"], *kept.get("others", ())], strict=True):
             bucket.meta = meta

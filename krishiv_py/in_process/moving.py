@@ -107,6 +107,24 @@ def save(checkpoint: str, folder: str, change: Callable[[Savepoint], None] | Non
     return savepoint
 
 
+def read_clocks(checkpoint: str, note: dict[str, Any]) -> Savepoint | None:
+    """Return what a savepoint of a checkpoint in process would say of its clocks; None before its first batch.
+
+    Raises
+    ------
+    CheckpointError
+        When its last batch is not finished, and when a part of it is damaged or missing.
+    """
+    log = StateLog(_state(checkpoint), durable=True)
+    _, last = log.load(only_read=True)
+    begun = BatchLog(checkpoint, len(note["outline"]["sources"])).last_planned()
+    if begun is None:
+        return None
+    if last is None or begun.number != log.last:
+        raise unfinished(checkpoint, begun.number)
+    return Savepoint.of_clocks(note, last["clocks"], last["before"], begun.now_us)
+
+
 def save_leased(checkpoint: str, saved: Callable[[], str]) -> str:
     """Let no query run from a checkpoint while its savepoint is written."""
     check_goes_on(checkpoint)

@@ -21,7 +21,7 @@ from krishiv_py.errors import CheckpointError, PlanError, SessionClosedError, sh
 from krishiv_py.in_process.bounded import run_bounded
 from krishiv_py.in_process.capturing import CaptureOptions, capture
 from krishiv_py.in_process.engine import Engine, kept_state
-from krishiv_py.in_process.moving import move, restore, save, save_leased
+from krishiv_py.in_process.moving import move, read_clocks, restore, save, save_leased
 from krishiv_py.in_process.outputs import outputs_of
 from krishiv_py.in_process.query import ProcessQuery
 from krishiv_py.in_process.sources import inferred, readers
@@ -45,6 +45,7 @@ from krishiv_py.runtime.checkpoint.lease import take
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, note_reader
 from krishiv_py.runtime.clock.flushed import warn_if_flushed
+from krishiv_py.runtime.in_place import going_on
 from krishiv_py.runtime.outputs import claim_outputs, described_outputs, late_sinks
 from krishiv_py.runtime.query import BucketMetrics, QueryRows
 from krishiv_py.runtime.ranges.alignment import alignments
@@ -143,7 +144,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
                     begin_from(
                         begin, plan, opened.checkpoint, 1, _ENGINE, lambda savepoint: restore(savepoint, opened.checkpoint)
                     )
-            plan = with_carried(plan, opened.checkpoint)
+            plan = going_on(plan, opened.checkpoint, read_clocks, durable=opened.durable, on_spark=False)
             query = self._started(plan, sinks, opened, batches, title, cleanup)
         except BaseException:
             owner.running = lambda: False

@@ -14,7 +14,7 @@ import attrs
 
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.aggregates.selections import whole_since
-from krishiv_py.plan.durations import UNSET, show_us
+from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_us
 from krishiv_py.plan.expressions.expr import Col
 from krishiv_py.plan.options.query import Begin
 from krishiv_py.plan.windows.base import Window
@@ -300,6 +300,41 @@ def paired(was: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -
             if pairing:
                 pairs[number] = pairing[0]
     return pairs
+
+
+def fired_as(fired_us: int, was: Mapping[str, Any], now: Mapping[str, Any]) -> int:
+    """Return up to which watermark windows have fired, as an operator with another lateness or emission counts it."""
+    if fired_us in (UNSET, END_OF_TIME):
+        return fired_us
+    left_us = fired_us - int(was["lateness_us"])
+    if now["emit"] == "final":
+        return min(fired_us, left_us + int(now["lateness_us"]))
+    return left_us if was["emit"] == "final" else fired_us
+
+
+def rewritten(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return what of the state of a stage has to be written again for a plan whose stage has the shape `now`."""
+
+    def visible(shape: Mapping[str, Any]) -> list[object]:
+        return [(agg["call"], agg["parts"]) for agg in shape["aggregates"] if not agg["name"].startswith(HIDDEN)]
+
+    def kept(shape: Mapping[str, Any], *parts: str) -> list[object]:
+        return [shape.get(part) for part in parts]
+
+    parts = []
+    if keys_of(was) != keys_of(now):
+        parts.append("keys")
+    if visible(was) != visible(now) or any(was[p][: len(now[p])] != now[p] for p in ("inputs", "input types") if p in was):
+        parts.append("aggregates")
+    if "own types" in was and kept(was, "own", "own types", "carried") != kept(now, "own", "own types", "carried"):
+        parts.append("columns of rows")
+    if was["ttl"] != now["ttl"]:
+        parts.append("times at which keys were last touched")
+    session = was["fixed"].get("window kind") == "session"
+    others = (was["emit"], late_rule_of(was)) != (now["emit"], late_rule_of(now))
+    if fired_as(0, was, now) != 0 or (session and others):
+        parts.append("which windows have fired")
+    return parts
 
 
 @attrs.frozen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -18,8 +18,8 @@ from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.checkpoint.begun import begin_move, end_move, is_being_made
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.evolving import Evolved, carried_over
-from krishiv_py.runtime.savepoints import Savepoint, SourceState, StageState, is_savepoint, outlined
-from krishiv_py.runtime.source_changes import clocks_for, source_changes, sources_paired
+from krishiv_py.runtime.savepoints import Savepoint, SourceState, StageState
+from krishiv_py.runtime.source_changes import clocks_for, sources_paired
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.folders import absolute
 
@@ -108,6 +108,40 @@ def with_carried(plan: PhysicalPlan, checkpoint: str) -> PhysicalPlan:
     return after_seam(plan, seam) if seam else plan
 
 
+def carried_by(
+    savepoint: Savepoint, plan: PhysicalPlan, changes: Sequence[StageChange], newest: Sequence[int]
+) -> dict[str, dict[str, Any]]:
+    """Return what the stages of a plan carry along, by name.
+
+    Parameters
+    ----------
+    savepoint : Savepoint
+        What they go on from.
+    plan : PhysicalPlan
+        The plan, which carries nothing yet.
+    changes : sequence of StageChange
+        What becomes of its stages.
+    newest : sequence of int
+        The largest event time that came, by every clock, µs.
+    """
+    carried = dict[str, dict[str, Any]]()
+    for change in changes:
+        if change.new is None or plan.stages[change.new].stateless:
+            continue
+        stage = plan.stages[change.new]
+        if change.fate == "rebuilt":
+            continue
+        if change.fate in ("kept", "migrated") and change.old is not None:
+            was = savepoint.stages[change.old]
+            reached_us = was.moment(savepoint.before).watermark_us
+            given = Carried() if was.shape is None else carried_over(was.shape, stage, reached_us)
+        else:
+            given = Carried(blind_us=max((newest[clock] for clock, _ in stage.times), default=UNSET))
+        if given != Carried():
+            carried[change.name] = attrs.asdict(given)
+    return carried
+
+
 def opened_for(begin: Begin, plan: PhysicalPlan) -> Opening:
     """Open a savepoint for a plan that takes its state, and for what is new in it the state of a run over archives.
 
@@ -124,22 +158,8 @@ def opened_for(begin: Begin, plan: PhysicalPlan) -> Opening:
     changes = compared(old, new, begin, stages_archived(plan, begin.archives))
     _check_taken(begin, changes, folder)
     streams, clocks = sources_paired(old, new), clocks_for(savepoint, plan, new, changes)
-    names, carried = stage_names(plan.stages), dict[str, dict[str, Any]]()
-    for change in changes:
-        if change.new is None or plan.stages[change.new].stateless:
-            continue
-        stage = plan.stages[change.new]
-        if change.fate == "rebuilt":
-            continue
-        if change.fate in ("kept", "migrated") and change.old is not None:
-            was = savepoint.stages[change.old]
-            reached_us = was.moment(savepoint.before).watermark_us
-            given = Carried() if was.shape is None else carried_over(was.shape, stage, reached_us)
-        else:
-            given = Carried(blind_us=max((clocks.newest[clock] for clock, _ in stage.times), default=UNSET))
-        if given != Carried():
-            carried[change.name] = attrs.asdict(given)
-    runs = carrying(plan, carried, names)
+    carried = carried_by(savepoint, plan, changes, clocks.newest)
+    runs = carrying(plan, carried, stage_names(plan.stages))
     outline = outline_of(runs)
     stages, plans, rebuilt = list[StageState](), list[tuple[StagePlan, dict[str, Any] | None, int]](), set[int]()
     for change in sorted((c for c in changes if c.new is not None), key=lambda c: c.new or 0):
@@ -168,22 +188,6 @@ def opened_for(begin: Begin, plan: PhysicalPlan) -> Opening:
         values["batches"] = max(savepoint.batches, past.batches)
     evolved = Evolved(**values, plans=plans, streams_before=streams, past=past, rebuilt=frozenset(rebuilt))
     return Opening(evolved, runs, carried, changes, savepoint.batches)
-
-
-def changes_against(folder: str, plan: PhysicalPlan, archives: Collection[int] = ()) -> list[StageChange]:
-    """Return what becomes of each stage if a plan begins from a checkpoint or savepoint, which is only looked at.
-
-    What is new and reads `archives` only, sources by their number, is rebuilt.
-
-    Raises
-    ------
-    CheckpointError
-        When neither is there, or it is damaged.
-    """
-    where = absolute(folder).rstrip("/")
-    note = Savepoint.open(where).note if is_savepoint(where) else outlined(where)
-    old, new = note["outline"], outline_of(plan)
-    return [*compared(old, new, None, stages_archived(plan, archives)), *source_changes(old, new)]
 
 
 def _check_taken(begin: Begin, changes: list[StageChange], folder: str) -> None:

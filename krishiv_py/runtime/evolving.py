@@ -22,7 +22,7 @@ from krishiv_py.kernels.windows.session.plain import go_on_as
 from krishiv_py.kernels.wrappers.ttl import begin_ttl
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.planner.cut import StagePlan
-from krishiv_py.planner.evolution import COMPLETE, Carried, keys_of, late_rule_of, paired
+from krishiv_py.planner.evolution import COMPLETE, Carried, fired_as, keys_of, late_rule_of, paired
 from krishiv_py.planner.outline import input_text, shape_of
 from krishiv_py.runtime.savepoints import Savepoint
 
@@ -108,7 +108,7 @@ def migrated(held: BucketContent, was: Mapping[str, Any], stage: StagePlan) -> B
         meta = {name: value for name, value in meta.items() if name.partition(":")[2] not in _TTL and name != "ttl_checked"}
         tables = {name: t for name, t in tables.items() if name.partition("/")[0] not in _TTL}
     if "fired_at" in meta and (was["lateness_us"], was["emit"]) != (now["lateness_us"], now["emit"]):
-        meta["fired_at"] = _fired_at(meta["fired_at"], was, now)
+        meta["fired_at"] = fired_as(meta["fired_at"], was, now)
     table = _Tables(was, stage)
     tables = {name: table.of(rows, side_of(name)) for name, rows in tables.items()}
     if keys_of(was) != keys_of(now):
@@ -160,16 +160,6 @@ def _keys_in(tables: Mapping[str, pa.Table], layout: Layout) -> pa.Table:
     rows = [pa.Table.from_batches([], pa.schema(layout.key_fields))]
     rows += [table.select(names).cast(rows[0].schema) for table in tables.values() if set(names) <= set(table.column_names)]
     return distinct(pa.concat_tables(rows), list(names))
-
-
-def _fired_at(fired_us: int, was: Mapping[str, Any], now: Mapping[str, Any]) -> int:
-    """Return up to which watermark windows have fired, as an operator with another lateness or emission counts it."""
-    if fired_us in (UNSET, END_OF_TIME):
-        return fired_us
-    left_us = fired_us - int(was["lateness_us"])
-    if now["emit"] == "final":
-        return min(fired_us, left_us + int(now["lateness_us"]))
-    return left_us if was["emit"] == "final" else fired_us
 
 
 class _Tables:

@@ -133,6 +133,12 @@ class Savepoint:
         known = {field.name for field in attrs.fields(cls)}
         return cls(folder, sources=sources, stages=stages, **{name: value for name, value in manifest.items() if name in known})
 
+    @classmethod
+    def of_clocks(cls, note: dict[str, Any], clocks: dict[str, Any], before: list[int], now_us: int) -> Savepoint:
+        """Return what a savepoint of a checkpoint would say of its clocks, without tables and positions."""
+        stages = [StageState(**outline) for outline in note["outline"]["stages"]]
+        return cls("", note, 0, clocks, before, now_us, [], stages)
+
     @property
     def after(self) -> tuple[int, ...]:
         """Return what is in force after the last batch, by every clock."""

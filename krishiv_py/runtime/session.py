@@ -22,8 +22,8 @@ from krishiv_py.plan.durations import TimePoint
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.why import Standing
 from krishiv_py.replay_log import wall_clock_us
-from krishiv_py.runtime.beginning import changes_against
 from krishiv_py.runtime.checkpoint.sparklog import trim
+from krishiv_py.runtime.in_place import changes_against
 from krishiv_py.runtime.storage.folders import new_folder, remove_leftovers
 
 Q = TypeVar("Q", bound=Query)

@@ -122,6 +122,21 @@ def save(spark: SparkSession, checkpoint: str, folder: str, after: int | None = 
     return savepoint
 
 
+def read_clocks(checkpoint: str, note: dict[str, Any]) -> Savepoint | None:
+    """Return what a savepoint of a checkpoint of Spark would say of its clocks; None before its first batch.
+
+    Raises
+    ------
+    CheckpointError
+        When its last micro-batch is not finished, and when a part of it is damaged or missing.
+    """
+    (store, root), begun = store_at(checkpoint), Begun.of(checkpoint)
+    batches, finished = numbered(store, f"{root}/offsets"), numbered(store, f"{root}/commits")
+    if batches[-1:] != finished[-1:] or (not batches and begun.batches):
+        raise unfinished(checkpoint, batches[-1] if batches else 0)
+    return Savepoint.of_clocks(note, *_clocks(checkpoint, batches[-1], note["outline"], begun)) if batches else None
+
+
 def _clocks(checkpoint: str, batch: int, outline: dict[str, Any], begun: Begun) -> tuple[dict[str, Any], list[int], int]:
     """The clocks after a micro-batch, what was in force in it, and when it was planned."""
     now_us = int(planned(checkpoint, batch)["batchTimestampMs"]) * 1_000

@@ -33,6 +33,7 @@ from krishiv_py.runtime.batch import deliver
 from krishiv_py.runtime.beginning import begin_from, forget_broken_off, with_carried
 from krishiv_py.runtime.checkpoint.begun import OpenedCheckpoint, Target, check_not_in_process, engine_of, writable_checkpoint
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
+from krishiv_py.runtime.in_place import going_on
 from krishiv_py.runtime.outputs import check_outputs, late_sinks
 from krishiv_py.runtime.reading import Located
 from krishiv_py.runtime.savepoints import restore_for_spark
@@ -175,7 +176,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
             take_sinks(owner, *outputs)
             if begin is not None:
                 self._begin(begin, plan, opened.checkpoint)
-            plan = with_carried(plan, opened.checkpoint)
+            plan = going_on(plan, opened.checkpoint, moving.read_clocks, durable=opened.durable, on_spark=True)
             query = self._started(plan, sinks, opened, batches, title, chunks, cleanup)
         except BaseException:
             owner.running = lambda: False

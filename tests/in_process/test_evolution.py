@@ -57,14 +57,14 @@ def plainly(rows: Rows, *names: str) -> list[tuple[Any, ...]]:
     return sorted((tuple(row[name] for name in names) for row in rows), key=repr)
 
 
-def _through(old: Any, new: Any, tmp_path: Path, sent: list[Rows], at: int, **named: Any) -> tuple[Rows, Rows, Rows, Rows]:
-    """Results and late rows before and after a savepoint behind `at` batches; a restart and another savepoint come after."""
+def _through(old: Any, new: Any, tmp_path: Path, sent: list[Rows], cut: int, **named: Any) -> tuple[Rows, Rows, Rows, Rows]:
+    """Results and late rows before and after a savepoint behind `cut` batches; a restart and another savepoint come after."""
     first = Driver(old)
-    before, late_before = run(first, sent[:at])
+    before, late_before = run(first, sent[:cut])
     driver = Driver(new, savepoint=first.savepoint(str(tmp_path / "one")), **named).restarted()
-    after, late_after = run(driver, sent[at : at + 1])
+    after, late_after = run(driver, sent[cut : cut + 1])
     driver = Driver(new, savepoint=driver.savepoint(str(tmp_path / "two")))
-    rest, late_rest = run(driver, sent[at + 1 :], end=True)
+    rest, late_rest = run(driver, sent[cut + 1 :], end=True)
     return before, late_before, after + rest, late_after + late_rest
 
 

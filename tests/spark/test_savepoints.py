@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from krishiv_py import MemorySink, ResultStream, Session, count, sum
+from krishiv_py import MemorySink, MultiSourceWatermarkSpec, ResultStream, Session, WatermarkSpec, count, sum
 from krishiv_py.errors import CheckpointError
 from tests.spark.conftest import DDL, row, sorted_rows
 
@@ -59,3 +59,43 @@ def test_a_query_goes_on_from_the_savepoint_of_either_engine(session: Session, t
         else:
             with pytest.raises(CheckpointError, match="runs in process"):
                 rest(session, tmp_path / "first", tmp_path / "savepoint")
+
+
+@pytest.mark.slow
+def test_a_plan_is_changed_in_place_and_over_a_savepoint(session: Session, tmp_path: Path) -> None:
+    """Lateness and names in place; one stream becomes a union, and an aggregate is added, over a savepoint."""
+    spool = str(tmp_path / "spool")
+    first, sender = session.memory_stream(DDL, name="events", spool=spool)
+    minutes = first.watermark("at", 0).allowed_lateness("0 s").emit("final").key_by("user").tumbling_window(10_000)
+    with minutes.agg(count()).start(MemorySink(), checkpoint=str(tmp_path / "c")) as query:
+        sender.send([row("a", 1_000), row("b", 12_000), row("a", 13_000)])
+        query.process_all_available()
+        assert query.results().num_rows == 1
+    longer = first.watermark("at", 0).allowed_lateness("5 s").emit("final").key_by("user").tumbling_window(10_000)
+    with pytest.raises(CheckpointError, match="krishiv savepoint"):
+        longer.agg(count(), sum("amount")).start(MemorySink(), checkpoint=str(tmp_path / "c"))
+    with longer.agg(count().alias("n")).start(MemorySink(), checkpoint=str(tmp_path / "c")) as query:
+        sender.send([row("a", 2_000), row("a", 18_000), row("a", 21_000)])  # the first is of a window that has left
+        query.process_all_available()
+        assert query.results().num_rows == 0
+        assert query.progress.counters["very_late"] == 1
+        query.savepoint(str(tmp_path / "s"))
+    again, sender = session.memory_stream(DDL, name="events", spool=spool)
+    other, second = session.memory_stream(DDL, name="others")
+    both = session.union({"events": again, "others": other})
+    spec = MultiSourceWatermarkSpec.new()
+    for name in ("events", "others"):
+        spec = spec.source(name, WatermarkSpec.fixed_lag(0, initial="savepoint"))
+    keyed = both.with_watermark(spec, "at", source_column="source").allowed_lateness("5 s").emit("final").key_by("user")
+    changed = keyed.tumbling_window(10_000).agg(count().alias("n"), sum("amount"))
+    with changed.start(MemorySink(), checkpoint=str(tmp_path / "d"), savepoint=str(tmp_path / "s")) as query:
+        second.send([row("c", 22_000, 4)])
+        for each in (sender, second):
+            each.close()
+        query.process_all_available()
+        assert sorted(tuple(result.values()) for result in query.results().to_pylist()) == [
+            ("a", 10_000, 20_000, 2, None),
+            ("a", 20_000, 30_000, 1, None),
+            ("b", 10_000, 20_000, 1, None),
+            ("c", 20_000, 30_000, 1, 4),
+        ]

@@ -136,9 +136,13 @@ class WatermarkTracker:
 
     @classmethod
     def restored(cls, spec: WatermarkSpec | MultiSourceWatermarkSpec, saved: dict[str, Any]) -> WatermarkTracker:
-        """The state from plain data: per-source maxima survive a restart."""
+        """The state from plain data: per-source maxima survive a restart, but for sources that the plan has no more."""
         quiet = saved.get("heard"), saved.get("stood")
-        return cls(spec, dict(saved["reached"]), dict(saved["spoke"]), saved["current"], *quiet)
+        tracker = cls(spec, {}, {}, saved["current"], *quiet)
+        for part in ("reached", "spoke"):
+            known = {n: us for n, us in saved[part].items() if n in tracker.lags or tracker.registered_lag_us is not None}
+            getattr(tracker, part).update(known)
+        return tracker
 
 
 @attrs.frozen

@@ -152,6 +152,10 @@ class CheckpointNotes:
         """Write the plan note of another checkpoint, whose query goes on from this one."""
         self._write(_PLAN, {**note, **format_note(engine), "buckets": buckets})
 
+    def change(self, note: dict[str, Any]) -> None:
+        """Write the plan note again, in one step."""
+        self._write(_PLAN, note)
+
     def check(self, plan: PhysicalPlan) -> None:
         """See that the state of a query of this plan is here to be read.
 
