@@ -27,8 +27,10 @@ from krishiv_py.connectors.source import JsonValue, Planned, Source
 from krishiv_py.connectors.tables.delta.making import delta_source
 from krishiv_py.connectors.tables.iceberg.making import iceberg_source
 from krishiv_py.connectors.transactional import TransactionalSink
+from krishiv_py.storage.datasets import Dataset
 
 __all__ = [
+    "Dataset",
     "Delivery",
     "FileSink",
     "FrameSink",

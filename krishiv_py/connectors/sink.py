@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import attrs
 import pyarrow as pa
+
+from krishiv_py.storage.datasets import Dataset, files_at
 
 Delivery: TypeAlias = Literal["task_files", "tables", "frame"]
 """How rows reach a sink: tasks write files, the driver gets Arrow tables, or the sink gets a Spark DataFrame."""
@@ -87,6 +90,10 @@ class Sink(ABC):
         """Return what errors and plans call it."""
         return type(self).__name__
 
+    def dataset(self) -> Dataset | None:
+        """Return the name of what it writes, for :mod:`krishiv_py.lineage`; by default none, then it goes by its output."""
+        return None
+
     def check(self, output: OutputName, schema: pa.Schema) -> None:  # noqa: B027  # most sinks take any row
         """Refuse rows that it cannot take, and make what it needs; by default nothing.
 
@@ -116,6 +123,10 @@ class FolderSink(Sink):
     __slots__ = ()
     on_repeat: ClassVar[OnRepeat] = "replace"
     path: str
+
+    def dataset(self) -> Dataset | None:
+        """Return the name of the folder."""
+        return files_at(os.fspath(self.path))
 
 
 class FileSink(FolderSink):

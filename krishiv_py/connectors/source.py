@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.plan.options.malformed import OnMalformed
+from krishiv_py.storage.datasets import Dataset
 
 JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | dict[str, JsonValue] | None"
 """What a position or a range may be: it is noted on disk as JSON."""
@@ -124,6 +125,10 @@ class Source(ABC):
     def describe(self) -> str:
         """Return what ``explain()`` shows of it in a line, without secrets; by default nothing."""
         return ""
+
+    def datasets(self) -> tuple[Dataset, ...]:
+        """Return the names of what it reads, for :mod:`krishiv_py.lineage`; by default none, then it goes by its own name."""
+        return ()
 
     def finished(self, position: JsonValue) -> None:  # noqa: B027  # most sources have nothing to do
         """The batch that ends at `position` is published. Runs on the driver; by default nothing.

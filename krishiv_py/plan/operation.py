@@ -15,6 +15,7 @@ from typing_extensions import Self
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.outputs import Output
 from krishiv_py.plan.assigner import WindowAssigner
+from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.options.explicit import ExplicitOptions
 from krishiv_py.plan.options.query import QueryOptions
 
@@ -117,6 +118,8 @@ class Operation:
         Whether a user's handler gets the events of its windows.
     submits : pyarrow.Schema or None
         The results that such a handler gives instead of aggregates.
+    condition : Expr or None
+        Which pairs of rows are results, by the columns of these.
     fires_anyway : bool
         Whether triggers count even with ``emit("final")``.
     """
@@ -141,6 +144,7 @@ class Operation:
     assigner = cast("WindowAssigner | None", None)
     has_handler = False
     submits = cast("pa.Schema | None", None)
+    condition = cast("Expr | None", None)
 
     @property
     def route(self) -> str:

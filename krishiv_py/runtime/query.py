@@ -473,6 +473,11 @@ class RunningQuery:
         return query_html(seen.name, seen.status, seen.progress, seen.problem)
 
 
+def all_rows(query: RunningQuery) -> QueryRows:
+    """Return the outputs of a query: their sinks, and the columns of their rows."""
+    return query._rows
+
+
 def inside(query: RunningQuery) -> tuple[PhysicalPlan, dict[str, pa.Table]]:
     """Return the plan of a query, and of each stage whose late rows are in memory these rows: for displays."""
     return query._plan, query._rows.late_in_memory()

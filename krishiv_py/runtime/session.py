@@ -49,6 +49,8 @@ class SessionRunner(Generic[Q]):
         Processing time, µs since the epoch.
     queries : list
         The handles of its queries.
+    watchers : list of callable
+        Called with each query that has started.
     """
 
     sends_in_segments: ClassVar[bool] = False
@@ -58,6 +60,7 @@ class SessionRunner(Generic[Q]):
         self.profile: DurabilityProfile = profile
         self.clock: Callable[[], int] = wall_clock_us
         self.queries: list[Q] = []
+        self.watchers: list[Callable[[Q], None]] = []
         self._folder: str | None = None
         self._stopped, self._pid = False, os.getpid()
         remove_leftovers()
@@ -73,6 +76,11 @@ class SessionRunner(Generic[Q]):
         if self._folder is None or not Path(self._folder).is_dir():
             self._folder = new_folder("session")
         return str(Path(self._folder) / f"{name}-{uuid.uuid4().hex[:8]}")
+
+    @property
+    def ended(self) -> bool:
+        """Return whether the session was stopped."""
+        return self._stopped
 
     @property
     def _forked(self) -> bool:
@@ -91,6 +99,8 @@ class SessionRunner(Generic[Q]):
     def _add(self, query: Q) -> None:
         """Keep the handle of a query, and forget those that have ended."""
         self.queries = [*(q for q in self.queries if q.status == "running"), query]
+        for watcher in list(self.watchers):
+            watcher(query)
 
     def read_state(self, plan: PhysicalPlan, checkpoint: str, stage: str | None = None) -> pa.Table:
         """Return the state of a stage of the query of a checkpoint."""

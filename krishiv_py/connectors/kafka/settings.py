@@ -12,6 +12,7 @@ import attrs
 from krishiv_py.errors import RAISED, PlanError, SourceError, failure_text, shown
 from krishiv_py.plan.checks import a_text
 from krishiv_py.redaction import HIDDEN, is_secret, shown_settings, shown_text
+from krishiv_py.storage.datasets import Dataset, server_of
 
 OWNED: Final[dict[str, str]] = {
     "bootstrap.servers": "bootstrap_servers=",
@@ -103,6 +104,10 @@ class Connection:
         settings = {name.replace("_", "."): value for name, value in more.items()}
         tokens = {} if self.oauth is None else {"oauth_cb": self.oauth}
         return {"log_level": "0", **settings, **dict(self.settings), **tokens, "bootstrap.servers": self.servers}
+
+    def dataset(self, topic: str) -> Dataset:
+        """Return the name of a topic for other programs, by the first server."""
+        return Dataset(f"kafka://{server_of(self.servers, 9092)}", topic)
 
     def clean(self, text: str) -> str:
         """A `text` of librdkafka without values of secret settings."""

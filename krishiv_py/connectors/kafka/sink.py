@@ -19,6 +19,7 @@ from krishiv_py.connectors.transactional import TransactionalSink
 from krishiv_py.errors import OperatorError, PlanError
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_switch, known_column, one_of, wait_us
+from krishiv_py.storage.datasets import Dataset
 from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
@@ -180,6 +181,10 @@ class KafkaSink(TransactionalSink):
     def title(self) -> str:
         """Return what errors and plans call it."""
         return f"KafkaSink {self.topic}"
+
+    def dataset(self) -> Dataset:
+        """Return the name of the topic."""
+        return self._connection.dataset(self.topic)
 
     def check(self, output: OutputName, schema: pa.Schema) -> None:
         """Refuse columns of the `schema` of an `output` that cannot be written, and a topic that is not there.

@@ -31,6 +31,7 @@ from krishiv_py.connectors.source import JsonValue, Planned, Source
 from krishiv_py.errors import SourceError
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.options.malformed import OnMalformed
+from krishiv_py.storage.datasets import Dataset
 
 if TYPE_CHECKING:
     from krishiv_py.connectors.kafka import reading
@@ -297,6 +298,10 @@ class KafkaSource(Source):
             "all that waits in a batch" if self.most is None else f"up to {self.most} offsets a batch, by the times of records"
         )
         return f"{how}, {'a watermark for each partition' if self.source_column else 'one watermark for all partitions'}"
+
+    def datasets(self) -> tuple[Dataset, ...]:
+        """Return its topics."""
+        return tuple(self.connection.dataset(topic) for topic in self.topics)
 
     def finished(self, position: JsonValue) -> None:
         """Commit the offsets of a published batch, where a group was given; a failure is a warning."""

@@ -26,6 +26,7 @@ from krishiv_py.errors import CheckpointError, OperatorError, PlanError, SchemaE
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_text
 from krishiv_py.redaction import HIDDEN, is_secret, redacted
+from krishiv_py.storage.datasets import Dataset
 from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
@@ -174,12 +175,20 @@ class Database:
     ----------
     address : str
         How libpq reaches it: an address or settings. It may hold a password, and is never shown.
-    title : str
-        What people read: database, host and port.
+    name : str
+        What it is called.
+    server : str
+        Host and port.
     """
 
     address: str = attrs.field(repr=False)
-    title: str
+    name: str
+    server: str
+
+    @property
+    def title(self) -> str:
+        """Return what people read: database, host and port."""
+        return f"{self.name} at {self.server}"
 
     @classmethod
     def of(cls, address: object) -> Database:
@@ -201,7 +210,7 @@ class Database:
                 hint='pass "postgresql://user@host/database" or "host=... dbname=... user=..."; encode signs as URLs need',
             ) from None
         host = settings.get("host") or settings.get("hostaddr") or "localhost"
-        return cls(text, f"{settings.get('dbname', 'the default database')} at {host}:{settings.get('port', 5432)}")
+        return cls(text, str(settings.get("dbname", "the default database")), f"{host}:{settings.get('port', 5432)}")
 
     def connect(self) -> Any:
         """A connection with a transaction that is begun by its first statement.
@@ -536,6 +545,10 @@ class PostgresSink(TransactionalSink):
     def title(self) -> str:
         """Its kind and its table."""
         return f"PostgresSink {self.table}"
+
+    def dataset(self) -> Dataset:
+        """Return the name of the table: database, schema and table."""
+        return Dataset(f"postgres://{self.conninfo.server}", ".".join((self.conninfo.name, *self.table_id[2:])))
 
     def check(self, output: OutputName, schema: pa.Schema) -> None:
         """Make what is missing, and refuse a table that does not take every row of this `schema` of an `output`.

@@ -18,6 +18,8 @@ from krishiv_py.errors import RAISED, KrishivError, PlanError, SchemaError, show
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.redaction import shown_settings, shown_text
+from krishiv_py.storage import datasets
+from krishiv_py.storage.datasets import Dataset
 from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
@@ -125,6 +127,10 @@ class DeltaSink(TransactionalSink):
     def table_id(self) -> tuple[str, ...]:
         """See :class:`~krishiv_py.connectors.tables.keys.KeyedTable`."""
         return "Delta", self.path.rstrip("/")
+
+    def dataset(self) -> Dataset:
+        """Return the name of the folder of the table."""
+        return datasets.files_at(self.path)
 
     def check(self, output: OutputName, schema: pa.Schema) -> None:
         """Refuse columns of the `schema` of an `output` that Delta does not have, and a table that has others.

@@ -14,6 +14,8 @@ from krishiv_py.connectors.tables.delta.log import Commit, DataFile, commit_of, 
 from krishiv_py.connectors.tables.delta.place import filesystem
 from krishiv_py.errors import SourceError, shown
 from krishiv_py.lazy import lazy
+from krishiv_py.storage import datasets
+from krishiv_py.storage.datasets import Dataset
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
@@ -216,6 +218,10 @@ class DeltaSource(Source):
             name, parts = entry
             assert isinstance(name, str) and isinstance(parts, dict)
             yield from files.rows_of(self.path, self.storage, name, parts, wanted)
+
+    def datasets(self) -> tuple[Dataset, ...]:
+        """Return the folder of the table."""
+        return (datasets.files_at(self.path),)
 
     def until_now(self) -> DeltaSource:
         """Up to the version there is now."""

@@ -10,6 +10,7 @@ from krishiv_py.connectors.tables.delta.place import options
 from krishiv_py.errors import PlanError, failure_text, require_extra
 from krishiv_py.plan.checks import a_text
 from krishiv_py.redaction import HIDDEN, is_secret, redacted, shown_settings
+from krishiv_py.storage.datasets import Dataset, files_at, server_of
 
 
 def iceberg(name: str) -> Any:
@@ -68,6 +69,16 @@ def properties(value: object) -> Mapping[str, str]:
         hint = 'pass a dict: {"write.parquet.compression-codec": "zstd"}'
         raise PlanError("`properties` is not a dict", got=type(value).__name__, hint=hint)
     return options(value)
+
+
+def dataset(catalog: Mapping[str, str], table: str) -> Dataset:
+    """Return the name of a table for other programs: in the warehouse of its catalog, else by the catalog's address or name."""
+    if catalog.get("warehouse"):
+        files = files_at(catalog["warehouse"])
+        within = "file:" if files.namespace == "file" else f"{files.namespace}/"
+        return Dataset(f"{within}{files.name}", table)
+    uri = catalog.get("uri", "")
+    return Dataset(f"iceberg://{server_of(uri) if '://' in uri else catalog.get('name', 'default')}", table)
 
 
 def shown_catalog(value: Mapping[str, str]) -> str:

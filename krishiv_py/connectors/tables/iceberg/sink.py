@@ -11,6 +11,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.sink import OutputBatch, OutputName
+from krishiv_py.connectors.tables.iceberg import place
 from krishiv_py.connectors.tables.iceberg.place import (
     a_catalog,
     a_table,
@@ -33,6 +34,7 @@ from krishiv_py.errors import (
     shown,
 )
 from krishiv_py.lazy import lazy
+from krishiv_py.storage.datasets import Dataset
 from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
@@ -118,6 +120,10 @@ class IcebergSink(TransactionalSink):
         """See :class:`~krishiv_py.connectors.tables.keys.KeyedTable`."""
         where = (self.catalog.get(name, "") for name in ("name", "type", "uri", "warehouse"))
         return "Iceberg", *where, self.table
+
+    def dataset(self) -> Dataset:
+        """Return the name of the table."""
+        return place.dataset(self.catalog, self.table)
 
     def check(self, output: OutputName, schema: pa.Schema) -> None:
         """Make the table if it is missing; refuse one that does not take rows of this `schema` of an `output`.

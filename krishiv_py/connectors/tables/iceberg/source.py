@@ -13,9 +13,10 @@ import pyarrow as pa
 from krishiv_py.connectors.source import JsonValue, Planned, Source
 from krishiv_py.connectors.tables.iceberg.files import rows_of
 from krishiv_py.connectors.tables.iceberg.history import Change, change_of, following, whole_table
-from krishiv_py.connectors.tables.iceberg.place import iceberg, opened, shown_catalog, without_secrets
+from krishiv_py.connectors.tables.iceberg.place import dataset, iceberg, opened, shown_catalog, without_secrets
 from krishiv_py.errors import RAISED, KrishivError, SourceError
 from krishiv_py.lazy import lazy
+from krishiv_py.storage.datasets import Dataset
 from krishiv_py.types import normal_type
 
 if TYPE_CHECKING:
@@ -294,6 +295,10 @@ class IcebergSource(Source):
 
     def _rows(self, file: Mapping[str, Any], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         return rows_of(self.metadata, self.columns, tuple(sorted(self.files.items())), file, columns)
+
+    def datasets(self) -> tuple[Dataset, ...]:
+        """Return the table."""
+        return (dataset(self.catalog, self.name),)
 
     def until_now(self) -> IcebergSource:
         """Up to the snapshot there is now."""
