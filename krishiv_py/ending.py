@@ -45,7 +45,7 @@ def stop_at_end(runner: Stops) -> None:
 
 
 def last(work: Callable[[], object]) -> None:
-    """Do `work` when the process is ended though it does not end by itself."""
+    """Do `work` when the process ends, after its queries have stopped."""
     heed()
     if work not in _LAST:
         _LAST.append(work)
@@ -115,4 +115,7 @@ def _quietly(stop: Callable[[], object]) -> None:
 
 def _stopped_at_exit(pid: int) -> None:
     if pid == os.getpid():
-        stop_queries(STOP_S)
+        if not _state["ending"]:  # else they were stopped by the signal
+            stop_queries(STOP_S)
+        for work in _LAST:
+            work()

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from krishiv_py.api.query import Query
 
-__all__ = ["Dataset", "Exported", "export"]
+__all__ = ["LineageExport", "export"]
 
 _LOG: Final = logging.getLogger("krishiv_py.lineage")
 _LOOK_S: Final = 1.0
@@ -70,7 +70,7 @@ class HasQueries(Protocol):
 
 @attrs.frozen(eq=False)
 class _Output:
-    """What a query writes: its data set, the columns, where they come from, and how progress calls it."""
+    """Holds what a query writes: its data set, the columns, where they come from, and how progress calls it."""
 
     dataset: Dataset
     schema: pa.Schema
@@ -95,7 +95,7 @@ class _Run:
     """The data sets of each source."""
 
 
-class Exported:
+class LineageExport:
     """Queries that are exported to OpenLineage, until :meth:`close`; made by :func:`export`.
 
     Attributes
@@ -127,14 +127,14 @@ class Exported:
         if self._thread is not threading.current_thread():
             self._thread.join(_END_S)
 
-    def __enter__(self) -> Exported:
+    def __enter__(self) -> LineageExport:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Exported to OpenLineage: {self.sent} events sent, {self.dropped} dropped>"
+        return f"<LineageExport: {self.sent} events sent, {self.dropped} dropped>"
 
     def stops(self) -> Iterator[Callable[[], None]]:
         """See :class:`~krishiv_py.ending.Stops`: when the process ends, wait until queries have ended, and say so."""
@@ -354,7 +354,7 @@ def export(
     *,
     namespace: str = "krishiv_py",
     every: Duration = "1 minute",
-) -> Exported:
+) -> LineageExport:
     """Export what queries read and write as OpenLineage events, with the columns of sources that each output column comes from.
 
     Parameters
@@ -404,7 +404,7 @@ def export(
             hint = "pass the session, or the query that start() gave"
             raise PlanError("export takes a session or queries", got=shown(query), hint=hint)
         running.append(query)
-    exported = Exported(_client(to), job_namespace, every_s)
+    exported = LineageExport(_client(to), job_namespace, every_s)
     exported._begin(running, runner)
     return exported
 

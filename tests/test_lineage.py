@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import threading
 import time
@@ -281,8 +282,6 @@ def test_without_openlineage_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_end_of_the_process_gives_the_last_events(tmp_path: Path) -> None:
-    import subprocess
-
     path = tmp_path / "events.jsonl"
     code = f"""
 from krishiv_py import MemorySink, Session, count, lineage

@@ -1,4 +1,4 @@
-"""Which columns of sources go into which columns of outputs, by the logical plan: nothing is run for it.
+"""Trace columns of outputs to columns of sources, by the logical plan: nothing is run for it.
 
 Where a function of the user makes columns, each of them may come from every column that the function gets.
 """
@@ -54,7 +54,7 @@ _NONE: Origins = frozenset()
 
 @attrs.frozen
 class Lineage:
-    """Where columns come from, and what decided which rows there are."""
+    """Says where columns come from, and what decided which rows there are."""
 
     columns: Mapping[str, Origins]
     rows: Origins = _NONE
@@ -92,16 +92,16 @@ class Lineage:
 def lineage(plan: PhysicalPlan, output: OutputPlan) -> Lineage:
     """Return the lineage of an output of a plan."""
     stage = plan.stages[output.stage]
-    found = _Known().results(stage.node)
+    results = _Known().results(stage.node)
     for step in output.steps if plan.named else stage.spec.after:
-        found = found.after(step)
-    return Lineage({name: found.columns.get(name, _NONE) for name in output.schema.names}, found.rows)
+        results = results.after(step)
+    return Lineage({name: results.columns.get(name, _NONE) for name in output.schema.names}, results.rows)
 
 
 def late_lineage(stage: Stage, schema: pa.Schema) -> Lineage:
     """Return the lineage of the late rows of a stage, whose columns are those of its rows and more."""
-    found = _Known().rows(stage.input)
-    return Lineage({name: found.columns.get(name, _NONE) for name in schema.names}, found.rows)
+    rows = _Known().rows(stage.input)
+    return Lineage({name: rows.columns.get(name, _NONE) for name in schema.names}, rows.rows)
 
 
 def sources_of(plan: PhysicalPlan) -> tuple[Source, ...]:
@@ -131,10 +131,10 @@ class _Known:
 
     def rows(self, node: Node) -> Lineage:
         """Return the lineage of the rows of a node."""
-        found = self._bottom(source_of(node))
+        rows = self._bottom(source_of(node))
         for step in prefix_of(node):
-            found = found.after(step)
-        return found
+            rows = rows.after(step)
+        return rows
 
     def _bottom(self, source: Source) -> Lineage:
         if isinstance(source, Stage):
@@ -171,9 +171,9 @@ class _Known:
             columns |= {n: rows.columns.get(n, _NONE) for n in operation.carried(stage.keys, row_schema(stage.input))}
         if operation.condition is not None:
             decided |= Lineage(columns).of(columns_of(operation.condition), "FILTER")
-        found = Lineage(columns, decided)
         if stage.output is not None:
-            columns = {name: found.through(expr) for name, expr in stage.output}
+            window = Lineage(columns)
+            columns = {name: window.through(expr) for name, expr in stage.output}
         return Lineage({stage.time_column: timed} | columns, decided)
 
 

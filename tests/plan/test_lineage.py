@@ -184,7 +184,7 @@ def test_a_column_comes_from_no_more_than_it_needs() -> None:
     assert sorted(f"{o.column} {o.how}" for o in traced.rows) == ["at WINDOW", "n FILTER", "user GROUP_BY"]
 
 
-def test_sides_of_a_join_are_told_apart() -> None:
+def test_sides_of_a_join_are_kept_apart() -> None:
     traced, (left, right) = where_from(TWO["interval join"](stream_of(SCHEMA), stream_of(SCHEMA)))
     assert {(o.source, o.column) for o in traced.columns["n"]} == {(left, "n")}
     assert {(o.source, o.column) for o in traced.columns["n_right"]} == {(right, "n")}
@@ -205,7 +205,8 @@ def test_outputs_of_one_query_each_have_their_own() -> None:
     rows = stream_of(SCHEMA)
     totals: ResultStream = by_user(rows)
     plan, _ = run_by_driver(
-        [totals.to(kv.MemorySink(), name="totals"), totals.filter("total > 3").drop("user").to(kv.MemorySink(), name="big")], None
+        [totals.to(kv.MemorySink(), name="totals"), totals.filter("total > 3").drop("user").to(kv.MemorySink(), name="big")],
+        None,
     )
     for output in plan.outputs:
         traced = lineage(plan, output)

@@ -6,7 +6,6 @@ such a folder, and owns it, knows that its process is gone.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import fcntl
 import os
@@ -54,7 +53,6 @@ def _make() -> str:
     fcntl.flock(handle, fcntl.LOCK_EX)
     os.rename(half, os.path.join(folder, LOCK))  # never to be seen without its lock
     if not _MINE:
-        atexit.register(remove_mine)
         last(remove_mine)
     return folder
 
