@@ -128,7 +128,7 @@ def test_queries_of_a_session_that_start_later_and_a_restart(tmp_path: Path) -> 
             again.process_all_available()
             again.stop()
         totals(rows, name="third").stop()
-    assert kept.kinds("second") == ["START", "COMPLETE"] and kept.kinds("third") == []
+    assert [kind for kind in kept.kinds("second") if kind != "RUNNING"] == ["START", "COMPLETE"] and kept.kinds("third") == []
     of_first = [e for e in kept.events if e["job"]["name"] == "first"]
     assert len({e["run"]["runId"] for e in of_first}) == 2
     assert of_first[-1]["eventType"] == "COMPLETE"

@@ -16,8 +16,7 @@ from krishiv_py.kernels.joins.lookup import Lookup
 from krishiv_py.plan.expressions.expr import Col, Expr
 from krishiv_py.plan.expressions.facts import columns_of, unnamed
 from krishiv_py.plan.nodes import KEPT, Filter, Node, Prefix, Project, Source, Stage, UnionSource, prefix_of, source_of
-from krishiv_py.planner.check import row_schema
-from krishiv_py.planner.cut import KeepingColumns
+from krishiv_py.planner.hidden import KeepingColumns, row_schema
 from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
 
 How: TypeAlias = Literal["IDENTITY", "TRANSFORMATION", "AGGREGATION", "CONDITIONAL", "FILTER", "GROUP_BY", "JOIN", "WINDOW"]
@@ -153,27 +152,27 @@ class _Known:
 
     def _results(self, stage: Stage) -> Lineage:
         rows, operation, time = self.rows(stage.input), stage.operation, stage.input.column
-        decided = rows.rows | rows.of([KEPT], "FILTER") | rows.of(stage.keys, "JOIN" if operation.joins else "GROUP_BY")
+        decided = rows.rows | rows.of([KEPT], "FILTER") | rows.of(operation.keys, "JOIN" if operation.joins else "GROUP_BY")
         if time and not operation.stateless:
             decided |= rows.of([time, *operation.columns()], "WINDOW")
         timed, every = rows.of([time], "TRANSFORMATION"), rows.of(rows.columns, "TRANSFORMATION")
-        columns: dict[str, Origins] = {name: rows.columns.get(name, _NONE) for name in stage.keys}
+        columns: dict[str, Origins] = {name: rows.columns.get(name, _NONE) for name in operation.keys}
         columns |= {name: timed for name in ("window_start", "window_end")}
-        given = operation.result_fields([pa.field(name, pa.null()) for name in stage.keys], row_schema(stage.input), pa.null())
+        given = operation.result_fields(row_schema(stage.input), pa.null())
         for field in given or ():
             if field.name not in columns:
                 columns[field.name] = _of_row(field.name, rows, timed if operation.joins else every)
         if given is None:
-            for call in stage.aggs:
+            for call in operation.aggs:
                 values = rows.of(columns_of(call.arg) - {"*"}, "AGGREGATION")
                 where = frozenset[str]() if call.where is None else columns_of(call.where)
                 columns[call.output_name] = values | rows.of(where, "CONDITIONAL")
-            columns |= {n: rows.columns.get(n, _NONE) for n in operation.carried(stage.keys, row_schema(stage.input))}
+            columns |= {n: rows.columns.get(n, _NONE) for n in operation.carried(row_schema(stage.input))}
         if operation.condition is not None:
             decided |= Lineage(columns).of(columns_of(operation.condition), "FILTER")
-        if stage.output is not None:
+        if operation.result_columns is not None:
             window = Lineage(columns)
-            columns = {name: window.through(expr) for name, expr in stage.output}
+            columns = {name: window.through(expr) for name, expr in operation.result_columns}
         return Lineage({stage.time_column: timed} | columns, decided)
 
 
