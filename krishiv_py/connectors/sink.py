@@ -74,6 +74,8 @@ class Sink(ABC):
     >>> from krishiv_py import MemorySink, ParquetSink
     >>> MemorySink().delivery, ParquetSink("out").on_repeat, ParquetSink("out").title
     ('tables', 'replace', 'ParquetSink')
+    >>> ParquetSink("s3a://bucket/out").dataset()
+    Dataset(namespace='s3://bucket', name='out')
     >>> ParquetSink("out", partition_by="day").check("results", pa.schema([("count", pa.int64())]))
     Traceback (most recent call last):
         ...

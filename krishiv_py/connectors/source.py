@@ -69,7 +69,7 @@ class Source(ABC):
     --------
     >>> import pyarrow as pa
     >>> from krishiv_py import Session, count
-    >>> from krishiv_py.connectors import Planned, Source
+    >>> from krishiv_py.connectors import Dataset, Planned, Source
     >>> class Seconds(Source):
     ...     schema = pa.schema([("at", pa.int64())])
     ...     finite = True
@@ -83,6 +83,9 @@ class Source(ABC):
     ...
     ...     def describe(self):
     ...         return "20 seconds"
+    ...
+    ...     def datasets(self):
+    ...         return (Dataset("clock://here", "seconds"),)
     ...
     ...     def backlog(self, position):
     ...         return 20 - (position or 0)

@@ -31,6 +31,12 @@ class Dataset:
         The system that has it: ``kafka://host:9092``, ``postgres://host:5432``, ``s3://bucket``, ``file``.
     name : str
         Its name there: a topic, ``database.schema.table``, a path.
+
+    Examples
+    --------
+    >>> from krishiv_py.connectors import Dataset
+    >>> Dataset("crm://crm.host", "customers")
+    Dataset(namespace='crm://crm.host', name='customers')
     """
 
     namespace: str
