@@ -5,7 +5,7 @@ at a time.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -50,10 +50,14 @@ class WindowAssigner(Described, ABC):
     [{'window_start': 57600000, 'window_end': 86400000, 'count': 1}]
     """
 
-    @property
-    @abstractmethod
-    def longest(self) -> Duration:
-        """The longest a window can be. A window that is longer stops the query."""
+    if TYPE_CHECKING:
+        longest: Any  # a Duration, as an attribute or a property: pyright lets nobody write an attribute over a property
+    else:
+
+        @property
+        @abstractmethod
+        def longest(self) -> Duration:
+            """The longest a window can be. A window that is longer stops the query."""
 
     @abstractmethod
     def assign(self, times: Times) -> Assigned:

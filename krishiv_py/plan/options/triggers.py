@@ -6,7 +6,7 @@ Triggers that a user brings (SEMANTICS §5.7): a class is asked which open windo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import attrs
 import numpy as np
@@ -94,10 +94,14 @@ class WindowTrigger(Described, ABC):
     [7]
     """
 
-    @property
-    def ask_every(self) -> Duration | None:
-        """Return how often in processing time to ask about all windows with new rows; None: only when rows come."""
-        return None
+    if TYPE_CHECKING:
+        ask_every: Any  # a Duration or None, as an attribute or a property: see WindowAssigner
+    else:
+
+        @property
+        def ask_every(self) -> Duration | None:
+            """Return how often in processing time to ask about all windows with new rows; None: only when rows come."""
+            return None
 
     @abstractmethod
     def fires(self, windows: OpenWindows) -> npt.NDArray[np.bool_]:
