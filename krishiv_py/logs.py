@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import attrs
 
@@ -32,8 +32,7 @@ _OWN: Final = {*vars(logging.makeLogRecord({})), "message", "asctime"}
 """Attributes that every record has."""
 
 
-@attrs.frozen
-class BatchPart:
+class BatchPart(NamedTuple):
     """Says when a part of a micro-batch ran, ns since the epoch by the clock of the machine.
 
     Attributes
@@ -63,7 +62,7 @@ class BatchTimes:
     parts : tuple of Part
         Its parts, in their order; what lies between them belongs to none.
     numbers : dict
-        What its log line has; of a batch that failed only the name of the query.
+        What its log line has; of a batch that failed only the name of the query, and nothing for who watches only the times.
     problem : str or None
         The class of the error that ended it; None for a batch that finished.
     """
@@ -94,24 +93,28 @@ Watcher: TypeAlias = Callable[[BatchTimes], None]
 
 _PARTS: Final[ContextVar[list[BatchPart] | None]] = ContextVar("krishiv_parts", default=None)
 _WATCHERS: Final[dict[str, list[Watcher]]] = {}
+_TIMERS: Final[dict[str, list[Watcher]]] = {}
+"""Those that watch only the times of batches: the progress is not looked at for them."""
 _CHANGES: Final = threading.Lock()
 _UNWATCHED: Final = contextlib.nullcontext()
 
 
-def watch(query: str, watcher: Watcher) -> None:
-    """Call `watcher` after each micro-batch of a query in this process."""
+def watch(query: str, watcher: Watcher, *, numbers: bool = True) -> None:
+    """Call `watcher` after each micro-batch of a query in this process, with its `numbers` or without."""
+    watchers = _WATCHERS if numbers else _TIMERS
     with _CHANGES:
-        _WATCHERS[query] = [*_WATCHERS.get(query, ()), watcher]
+        watchers[query] = [*watchers.get(query, ()), watcher]
 
 
 def unwatch(query: str, watcher: Watcher) -> None:
     """Call it no more."""
     with _CHANGES:
-        left = [one for one in _WATCHERS.get(query, ()) if one != watcher]
-        if left:
-            _WATCHERS[query] = left
-        else:
-            _WATCHERS.pop(query, None)
+        for watchers in (_WATCHERS, _TIMERS):
+            left = [one for one in watchers.get(query, ()) if one != watcher]
+            if left:
+                watchers[query] = left
+            else:
+                watchers.pop(query, None)
 
 
 class RecentTimes:
@@ -119,11 +122,11 @@ class RecentTimes:
 
     def __init__(self, query: str) -> None:
         self._query = query
-        self._kept: tuple[dict[str, float], ...] = ()  # replaced as a whole, as other threads read it
+        self._kept: tuple[BatchTimes, ...] = ()  # replaced as a whole, as other threads read it
 
     def begin(self) -> None:
         """Begin to keep them."""
-        watch(self._query, self._keep)
+        watch(self._query, self._keep, numbers=False)
 
     def end(self) -> None:
         """Keep no more of them."""
@@ -131,7 +134,7 @@ class RecentTimes:
 
     def last(self) -> tuple[dict[str, float], ...]:
         """Return the seconds of each kind of part, a dict for each batch that finished, oldest first."""
-        return self._kept
+        return tuple(times.seconds() for times in self._kept)
 
     def __enter__(self) -> RecentTimes:
         self.begin()
@@ -142,22 +145,28 @@ class RecentTimes:
 
     def _keep(self, times: BatchTimes) -> None:
         if times.problem is None:
-            self._kept = (*self._kept[1 - _RECENT :], times.seconds())
+            self._kept = (*self._kept[1 - _RECENT :], times)
 
 
 def batch_part(kind: str, stage: str = "") -> contextlib.AbstractContextManager[None]:
     """Note when the body ran, as a part of the micro-batch of this thread; costs next to nothing where nobody watches."""
     noted = _PARTS.get()
-    return _UNWATCHED if noted is None else _noted_part(kind, stage, noted)
+    return _UNWATCHED if noted is None else _NotedPart(kind, stage, noted)
 
 
-@contextlib.contextmanager
-def _noted_part(kind: str, stage: str, noted: list[BatchPart]) -> Iterator[None]:
-    began = time.time_ns()
-    try:
-        yield
-    finally:
-        noted.append(BatchPart(kind, stage, began, time.time_ns()))
+class _NotedPart(contextlib.AbstractContextManager[None]):
+    """Notes when its body ran."""
+
+    __slots__ = ("_began", "_kind", "_noted", "_stage")
+
+    def __init__(self, kind: str, stage: str, noted: list[BatchPart]) -> None:
+        self._kind, self._stage, self._noted = kind, stage, noted
+
+    def __enter__(self) -> None:
+        self._began = time.time_ns()
+
+    def __exit__(self, *_: object) -> None:
+        self._noted.append(BatchPart(self._kind, self._stage, self._began, time.time_ns()))
 
 
 @contextlib.contextmanager
@@ -166,19 +175,25 @@ def batch_line(query: str, look: Callable[[], Progress]) -> Iterator[None]:
 
     Who watches the query gets its times, also when the body raises.
     """
-    watchers = _WATCHERS.get(query, ())
-    if not watchers and not _LOG.isEnabledFor(logging.INFO):
+    watchers, timers = _WATCHERS.get(query, ()), _TIMERS.get(query, ())
+    counted = bool(watchers) or _LOG.isEnabledFor(logging.INFO)
+    if not counted and not timers:
         yield
         return
-    before, parts, began = look(), list[BatchPart](), time.time_ns()
+    before, parts, began = look() if counted else None, list[BatchPart](), time.time_ns()
     token = _PARTS.set(parts)
     try:
         yield
     except BaseException as problem:
-        _call(watchers, BatchTimes(began, time.time_ns(), tuple(parts), {"query": redacted(query)}, type(problem).__name__))
+        failed = BatchTimes(began, time.time_ns(), tuple(parts), {"query": redacted(query)}, type(problem).__name__)
+        _call(query, [*watchers, *timers], failed)
         raise
     finally:
         _PARTS.reset(token)
+    ended = time.time_ns()
+    _call(query, timers, BatchTimes(began, ended, tuple(parts), {}))
+    if before is None:
+        return
     after = look()
     noted = {
         "query": redacted(query),
@@ -189,16 +204,16 @@ def batch_line(query: str, look: Callable[[], Progress]) -> Iterator[None]:
         "watermark": after.watermark,
         "seconds": round(after.batch_seconds, 3),
     }
-    _call(watchers, BatchTimes(began, time.time_ns(), tuple(parts), noted))
+    _call(query, watchers, BatchTimes(began, ended, tuple(parts), noted))
     _LOG.info(_TEXT, *noted.values(), extra=noted)
 
 
-def _call(watchers: Sequence[Watcher], times: BatchTimes) -> None:
+def _call(query: str, watchers: Sequence[Watcher], times: BatchTimes) -> None:
     for watcher in watchers:
         try:
             watcher(times)
         except Exception:  # noqa: BLE001  # a query does not fail over who watches it
-            _LOG.warning("a watcher of query %s failed", times.numbers["query"], exc_info=True)
+            _LOG.warning("a watcher of query %s failed", redacted(query), exc_info=True)
 
 
 class JsonFormatter(logging.Formatter):

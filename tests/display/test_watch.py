@@ -123,13 +123,13 @@ def test_watching_notes_times_and_ends_with_it(capsys: pytest.CaptureFixture[str
         query = stream.watermark("at", 0).tumbling_window(1_000).agg(count()).start(MemorySink(), name="q")
         watching = threading.Thread(target=query.watch, kwargs={"every": "10 ms"})
         watching.start()
-        while not logs._WATCHERS:
+        while not logs._TIMERS:
             time.sleep(0.01)
         sender.send([{"at": 100}])
         query.process_all_available()
         query.stop()
         watching.join(30)
-        assert not watching.is_alive() and not logs._WATCHERS
+        assert not watching.is_alive() and not logs._TIMERS
         assert re.search(r"pack [\d.]+ ms.*step [\d.]+ ms", capsys.readouterr().out)
 
 

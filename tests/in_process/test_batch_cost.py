@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import cProfile
 import pstats
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from krishiv_py import MemorySink, Session, count
 from krishiv_py import sum as total
 from krishiv_py.in_process.engine import Engine
+from krishiv_py.logs import RecentTimes
 from krishiv_py.testing import Driver, stream_of
 
 SCHEMA = "user bigint, at bigint, amount bigint"
@@ -47,6 +49,22 @@ def test_a_small_batch_takes_few_calls(rows: int) -> None:
         driver.send(one)
     profile.disable()
     assert calls(profile) / BATCHES < 600
+
+
+def test_to_show_the_times_of_batches_takes_few_calls() -> None:
+    counted = []
+    for watched in (False, True):
+        driver, recent = Driver(built(stream_of(SCHEMA)), name="shown"), RecentTimes("shown")
+        with recent if watched else contextlib.nullcontext():
+            driver.send(batch(0, 1))
+            profile = cProfile.Profile()
+            profile.enable()
+            for number in range(1, BATCHES):
+                driver.send(batch(number, 1))
+            profile.disable()
+        counted.append(calls(profile) / BATCHES)
+        assert len(recent.last()) == (60 if watched else 0)
+    assert counted[1] - counted[0] < 40
 
 
 def test_a_small_batch_of_a_query_with_a_checkpoint_takes_few_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
