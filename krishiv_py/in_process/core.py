@@ -9,6 +9,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.engine.notes import count
+from krishiv_py.engine.stage import BatchDone
 from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.in_process.batch import ProcessBatch, Sent
 from krishiv_py.in_process.stage import ProcessStage
@@ -29,10 +30,13 @@ class BatchOutput:
         Results by the name of their output.
     late : list of pyarrow.Table
         Late rows of each stage, in the order of the plan.
+    done : list of list of BatchDone
+        What each stage gave, step by step.
     """
 
     results: dict[str, pa.Table]
     late: list[pa.Table]
+    done: list[list[BatchDone]]
 
 
 class Core:
@@ -111,7 +115,7 @@ class Core:
         shown = self._early(now_us, begun_us) if snapshot else {}
         late = [stage.late_of(done_parts) for stage, done_parts in zip(self.stages, done, strict=True)]
         results = {o.name: batch.leaving(o, shown.get(o.stage, [])) for o in self.plan.outputs}
-        output_of_batch = BatchOutput(results, late)
+        output_of_batch = BatchOutput(results, late, done)
         with batch_part("publish"):
             publish(self.batch_id, output_of_batch)
         for output in self.plan.outputs:

@@ -7,35 +7,28 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
-import numpy as np
 import pyarrow as pa
 
 from krishiv_py.api.outputs import Output
 from krishiv_py.api.stages.running import RunMethods
-from krishiv_py.arrays.grouping import among
 from krishiv_py.display.html import rows_html
 from krishiv_py.engine.closing import keys_of
 from krishiv_py.engine.stage import StageOperator
 from krishiv_py.errors import DurationError, PlanError, shown
 from krishiv_py.in_process.core import Core
 from krishiv_py.in_process.moving import begun_core
-from krishiv_py.kernels.columns.evaluate import prefixed
-from krishiv_py.kernels.columns.times import bounds_of
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.checks import a_text, is_collection
-from krishiv_py.plan.durations import Duration, TimePoint, show_instant, show_us, time_point_us, to_us
-from krishiv_py.plan.expressions.expr import col
-from krishiv_py.plan.nodes import MapBatches, Prefix, Project
+from krishiv_py.plan.durations import Duration, TimePoint, show_us, time_point_us, to_us
 from krishiv_py.plan.options.query import Begin
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.planner.why import Held
 from krishiv_py.runtime.capture import Captured
 from krishiv_py.testing.driver import Driver
-from krishiv_py.testing.feed import Feed, Turn
+from krishiv_py.testing.feed import Feed
+from krishiv_py.testing.lineage import Explanation, explained
 from krishiv_py.testing.output import StepOutput
 
-_ROW: Final = "__krishiv_row"
 _MOST: Final = 20
 _BOUNDS: Final = ("window_start", "window_end")
 
@@ -67,42 +60,6 @@ class Comparison:
     def _repr_html_(self) -> str:
         """Return the differences as a table."""
         return rows_html("Comparison", str(self).splitlines()[0], {"differences": self.rows})
-
-
-@attrs.frozen(eq=False, repr=False)
-class Explanation:
-    """The rows of a key around a time: those that came into its results, and those that came too late.
-
-    Attributes
-    ----------
-    rows : pyarrow.Table
-        ``batch``, ``row`` (its number in the batch), ``source``, ``event_time``, ``fate`` (``in``, or why a row
-        was late), and the ``watermark`` that was in force.
-    results : pyarrow.Table
-        The results, with the ``batch`` that gave them and the ``watermark`` that closed them.
-    """
-
-    rows: pa.Table
-    results: pa.Table
-
-    def __str__(self) -> str:
-        lines = []
-        for row in self.rows.slice(0, _MOST).to_pylist():
-            came = "came in" if row["fate"] == "in" else f"was refused ({row['fate']})"
-            place = f"batch {row['batch']}, row {row['row']}: a row of {row['event_time']}"
-            lines.append(f"{place} {came} under the watermark {row['watermark']}")
-        rest = [f"and {self.rows.num_rows - _MOST:,} more rows"] if self.rows.num_rows > _MOST else []
-        for row in self.results.slice(0, _MOST).to_pylist():
-            shown_row = ", ".join(f"{name}={value}" for name, value in row.items() if name not in ("batch", "watermark"))
-            rest.append(f"batch {row['batch']} gave the result {shown_row}; the watermark was then {row['watermark']}")
-        return "\n".join([*lines, *rest]) or "the capture has no row of this key at this time"
-
-    def __repr__(self) -> str:
-        return f"<Explanation {self.rows.num_rows} rows, {self.results.num_rows} results>"
-
-    def _repr_html_(self) -> str:
-        """Return the rows and results as tables."""
-        return rows_html("Rows of a result", "", {"rows": self.rows, "results": self.results})
 
 
 class Capture:
@@ -189,8 +146,11 @@ class Capture:
         columns = ("lag", "late_rows", "results", "changed", "only_old", "only_new")
         return pa.table({name: [row[name] for row in rows] for name in columns})
 
-    def why(self, key: Any, time: TimePoint) -> Explanation:
+    def why(self, key: Any, time: TimePoint, stage: str | None = None) -> Explanation:
         """Say which rows of a `key` came into its results around a `time`, which came too late, and what closed them.
+
+        Of several stages each one on the way of the result is explained, the first one first: the rows that came into the
+        windows whose results came into the window of the key.
 
         Parameters
         ----------
@@ -198,38 +158,25 @@ class Capture:
             The key; a tuple of several columns.
         time : int or datetime or str
             An event time in the window.
+        stage : str, optional
+            The stage whose result it is, by its name; by default the last one with windows.
 
         Raises
         ------
         PlanError
-            For a value that cannot be a key, and for a plan whose first stage has no keys and windows.
+            For a value that cannot be a key, for a plan without keys and windows, and for a name that no stage has.
         DurationError
             For anything else than a time.
         """
+        if stage is not None:
+            a_text(stage, "stage", "pass the name of a stage, or None for the last one")
         us, driver = time_point_us(time, "time"), self._driver(self._stream)
-        plan = driver._plan
-        number = next((n for n in plan.roots if not plan.stages[n].stateless), None)
-        if number is None or isinstance(key, list):
+        number = driver._plan.stage_called(stage)
+        if driver._plan.stages[number].stateless or isinstance(key, list):
             hint = "pass one key of a plan with windows"
             raise PlanError("the rows of a result are not known", got=shown(key), hint=hint)
-        keys = keys_of(StageOperator(plan.stages[number].spec), key)
-        rows, results = list[dict[str, Any]](), list[pa.Table]()
-        while (turn := driver._feed.next() if driver._feed is not None else None) is not None:
-            moment = driver._core.moment(turn.batch.now_us, turn.batch.now_us).at(plan.stages[number].times)
-            for source, one in _rows_of(plan, number, turn, keys):
-                packing = StageOperator(one.spec).pack(moment)
-                packing.take(one.batch)
-                fate = packing.late[0]["reason"][0].as_py() if packing.late and packing.late[0].num_rows else "in"
-                place = {"batch": turn.batch.number, "row": one.row, "source": source, "us": one.time_us, "fate": fate}
-                rows.append({**place, "watermark": show_instant(moment.watermark_us)})
-            output = driver._take(turn)
-            given = output.results if len(plan.stages) == 1 else None
-            if given is not None and given.num_rows:
-                extra = {"batch": turn.batch.number, "watermark": show_instant(output.watermark_us)}
-                for name, value in extra.items():
-                    given = given.append_column(name, pa.array([value] * given.num_rows))
-                results.append(given)
-        return _explained(plan, number, rows, results, keys, us)
+        keys = keys_of(StageOperator(driver._plan.stages[number].spec), key)
+        return explained(driver, Feed(self._captured, driver._plan), number, keys, us)
 
     def _driver(self, stream: RunMethods | Iterable[Output], lag_us: int | None = None) -> Driver:
         driver = Driver.from_capture(self._captured.folder, stream)
@@ -245,16 +192,6 @@ class Capture:
         return driver
 
 
-@attrs.frozen(eq=False)
-class _Row:
-    """A row after the steps: its batch of one row, its number, its event time, and how it is prepared."""
-
-    batch: pa.RecordBatch
-    row: int
-    time_us: int
-    spec: OperatorSpec
-
-
 def _outputs(driver: Driver) -> Iterator[StepOutput]:
     while (output := driver.next_batch()) is not None:
         yield output
@@ -262,66 +199,6 @@ def _outputs(driver: Driver) -> Iterator[StepOutput]:
 
 def _empty(driver: Driver) -> pa.Table:
     return driver._plan.outputs[0].schema.empty_table()
-
-
-def _rows_of(plan: PhysicalPlan, number: int, turn: Turn, keys: pa.Table) -> Iterator[tuple[str, _Row]]:
-    """The rows of a key in a batch, one by one, as the stage takes them."""
-    names = {id(branch.spec): branch.name or "" for branch in plan.stages[number].inputs}
-    for stage, scanned in turn.sent.get(number, []):
-        spec = stage.spec
-        bare = attrs.evolve(spec, prefix=(), source_schema=spec.row_schema, needs_columns=tuple(spec.row_schema.names))
-        count = 0
-        for one in scanned:
-            if one.batch is None:
-                continue
-            table = pa.Table.from_batches([one.batch])
-            numbered = table.append_column(_ROW, pa.array(range(count, count + table.num_rows), pa.int64()))
-            count += table.num_rows
-            steps = _numbering(spec.prefix)
-            rows = prefixed(steps, numbered) if steps is not None else prefixed(spec.prefix, table)
-            if steps is None:  # a function over batches: rows are numbered after it
-                rows = rows.append_column(_ROW, pa.array(range(rows.num_rows), pa.int64()))
-            if spec.keys:
-                mask = among(rows, keys.rename_columns(list(spec.keys)), list(spec.keys))
-                rows = rows.filter(pa.array(np.asarray(mask, bool)))
-            times, _ = bounds_of(pa.concat_arrays([*rows[spec.time_column].chunks, _none(spec)]), spec.time_kind)
-            for row in range(rows.num_rows):
-                whole = rows.slice(row, 1).select(spec.row_schema.names).combine_chunks().to_batches()[0]
-                yield names.get(id(spec), ""), _Row(whole, rows[_ROW][row].as_py(), int(times[row]), bare)
-
-
-def _none(spec: OperatorSpec) -> pa.Array:
-    return pa.array([], spec.row_schema.field(spec.time_column).type)
-
-
-def _numbering(steps: Sequence[Prefix]) -> tuple[Prefix, ...] | None:
-    """Return steps that hand the numbers of rows on; None where a function over batches is among them."""
-    if any(isinstance(step, MapBatches) for step in steps):
-        return None
-    numbered = ((_ROW, col(_ROW)),)
-    return tuple(attrs.evolve(s, columns=(*s.columns, *numbered)) if isinstance(s, Project) else s for s in steps)
-
-
-def _explained(
-    plan: PhysicalPlan, number: int, rows: list[dict[str, Any]], results: list[pa.Table], keys: pa.Table, us: int
-) -> Explanation:
-    stage = plan.stages[number]
-    result = pa.concat_tables(results) if results else pa.table({"batch": pa.array([], pa.int64())})
-    held = Held.of(stage, result, keys)
-    if held is not None:
-        mask = held.holding(us, inclusive=stage.spec.operation.inclusive)
-        result = held.rows.filter(pa.array(mask))
-        windows = set(zip(held.starts[mask].tolist(), held.ends[mask].tolist(), strict=True))
-        grid = stage.spec.operation.grid
-        if not windows and grid is not None:
-            windows = {(us - us % grid.size_us, us - us % grid.size_us + grid.size_us)}
-        inclusive = stage.spec.operation.inclusive
-        if windows:
-            rows = [r for r in rows if any(s <= r["us"] < e or (inclusive and r["us"] == e) for s, e in windows)]
-    kinds = {"batch": pa.int64(), "row": pa.int64(), "source": pa.string(), "event_time": pa.string()}
-    kinds |= {"fate": pa.string(), "watermark": pa.string()}
-    lines = [{**row, "event_time": show_instant(row["us"])} for row in rows]
-    return Explanation(pa.Table.from_pylist(lines, pa.schema(list(kinds.items()))), result)
 
 
 def _compared(old: pa.Table, new: pa.Table, keys: Sequence[str]) -> Comparison:

@@ -19,7 +19,7 @@ from krishiv_py.display.lag import LatenessProfile
 from krishiv_py.display.text import LaidOut
 from krishiv_py.engine.closing import closed_key, closing_stages
 from krishiv_py.engine.notes import FIRINGS
-from krishiv_py.engine.stage import StageOperator
+from krishiv_py.engine.stage import BatchDone, StageOperator
 from krishiv_py.engine.why import why_text
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.in_process.batch import Sent
@@ -116,6 +116,8 @@ class Driver:
         self._took: tuple[float, int | None] = (0.0, None)
         self._lateness = Lateness(self._plan)
         self._feed: Feed | None = None
+        self._done: list[list[BatchDone]] = []
+        """What each stage gave in the last batch."""
 
     @property
     def _stages(self) -> list[ProcessStage]:
@@ -501,6 +503,7 @@ class Driver:
                 snapshot=snapshot,
                 publish=lambda batch_id, output: self._outputs.publish(batch_id, list(output.results.values()), output.late),
             )
+        self._done = done.done
         by_stage = {s.spec.name: rows for s, rows in zip(self._stages, done.late, strict=True)}
         return StepOutput(next(iter(done.results.values())), done.late[0], self.watermark_us, by_stage, done.results)
 

@@ -232,3 +232,39 @@ def test_a_capture_that_was_broken_off_makes_room_for_the_next(tmp_path: Path) -
     (tmp_path / "other" / "file").write_text("of somebody")
     with pytest.raises(CheckpointError, match="the folder of the capture is not empty"):
         begin_capture(str(tmp_path / "other"))
+
+
+def test_each_stage_on_the_way_of_a_result_is_explained(session: Session, tmp_path: Path) -> None:
+    """Each result of the last stage comes of rows of the first, which a plain recomputation gives."""
+
+    def chain(stream: Any) -> Any:
+        one = stream.watermark("at", 5_000).key_by("user").tumbling_window(20_000).agg(kv.sum("amount").alias("n")).named("one")
+        two = one.key_by("user").tumbling_window(60_000)
+        return two.agg(kv.sum("n").alias("total"), count()).named("two")
+
+    live, sender = session.memory_stream(SCHEMA, name="orders")
+    sink = MemorySink()
+    query = chain(live).start(sink, checkpoint=str(tmp_path / "checkpoint"))
+    for rows in ROWS:
+        sender.send(rows)
+        query.process_all_available()
+    query.stop()
+    capture = Capture(session.capture(str(tmp_path / "checkpoint"), chain(live), str(tmp_path / "a")), chain(stream_of(SCHEMA)))
+    assert read(sink)
+    for row in read(sink):
+        explained = capture.why(row["user"], row["window_start"] + 1)
+        assert explained.results.select(["user", "total", "count"]).to_pylist() == [
+            {name: row[name] for name in ("user", "total", "count")}
+        ]
+        by_stage: dict[str, list[dict[str, Any]]] = {"one": [], "two": []}
+        for one in explained.rows.to_pylist():
+            by_stage[one["stage"]].append(one)
+        assert len(by_stage["two"]) == row["count"] and {one["source"] for one in by_stage["two"]} == {"one"}
+        taken = [ROWS[one["batch"]][one["row"]] for one in by_stage["one"] if one["fate"] == "in"]
+        assert sum(one["amount"] for one in taken) == row["total"]
+        assert {one["user"] for one in taken} == {row["user"]}
+    first = capture.why("u1", 1_000, stage="one")
+    assert set(first.rows["stage"].to_pylist()) == {"one"}
+    assert "one: batch" in str(capture.why("u1", 61_000))
+    with pytest.raises(PlanError, match="no such stage"):
+        capture.why("u1", 1_000, stage="three")
