@@ -55,6 +55,7 @@ class SentSource(Source):
         self._identity = ""
         self._log = ReplayLog(spool)
         self._looked_at = _LOOKED_AT
+        self._was_handed = False
         self._held: dict[int, Send] = {}
         """Sends that were planned together and are not read yet."""
 
@@ -80,10 +81,12 @@ class SentSource(Source):
     def _gathered(self, number: int, together: Together) -> int:
         """The number of sends, from this one on, that are one batch; 0 where there is none."""
         most_rows, most_bytes = together.most()
-        sends, rows, nbytes = list[Send](), 0, 0
+        sends, rows, nbytes, handed = list[Send](), 0, 0, False
         while not sends or (rows < most_rows and nbytes < most_bytes and len(sends) < self._looked_at):
-            if (send := self._send(number)) is None:
+            known = number in self._held
+            if (send := self._send(number, in_file=not handed)) is None:
                 break
+            handed = not known and self._was_handed
             if send.control is not None:
                 if not sends:
                     return 1
@@ -94,12 +97,16 @@ class SentSource(Source):
         self._looked_at = max(_LOOKED_AT, 4 * count)  # sends that do not fit are looked at again for each batch before them
         return count
 
-    def _send(self, number: int) -> Send | None:
-        """A send as it is, held until it is read; None if there is none yet."""
+    def _send(self, number: int, *, in_file: bool) -> Send | None:
+        """A send as it is, held until it is read; None if there is none yet. A file is looked into only for `in_file`.
+
+        After sends that were handed over it is not: whatever else has come is found when the next batch is planned.
+        """
         send = self._held.get(number)
         if send is None and self.handed is not None and (self.upto is None or number < self.upto):
             send = self.handed.take(number)
-        if send is None and (self.upto is None or number < self.upto):
+            self._was_handed = send is not None
+        if send is None and in_file and (self.upto is None or number < self.upto):
             send = self._log.read(number)
         if send is not None:
             self._held[number] = send
