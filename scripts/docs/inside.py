@@ -169,7 +169,7 @@ def open_windows(made: Namespace) -> Picture:
         picture.write(f"{n + 1}", x + wide / 2, bottom + 4, size=13)
     picture.write("fired", LEFT, base + 18, "start", LATE, size=14)
     picture.write("batch", LEFT, bottom + 4, "start", size=14)
-    for row, name in enumerate(("offsets", "results", "state", "commits")):
+    for row, name in enumerate(("offsets", "results", "state")):
         y = bottom + 28 + 24 * row
         picture.write(name, LEFT, y, "start", size=14)
         for n, one in enumerate(batches):
@@ -178,7 +178,7 @@ def open_windows(made: Namespace) -> Picture:
                 picture.line(x - 4, y - 5, x + 4, y - 5)
             elif name == "results" or name in one["written"]:
                 picture.put("rect", x=x - 7, y=y - 12, width=14.0, height=14.0, rx=3.0, fill=LATE if name == "results" else ROW)
-    legend = bottom + 28 + 24 * 4 + 6
+    legend = bottom + 28 + 24 * 3 + 6
     picture.put("rect", x=LEFT, y=legend - 11, width=12.0, height=12.0, fill=BAR)
     picture.write("changed by this batch", LEFT + 18, legend, "start", size=13)
     picture.put("rect", x=LEFT + 190, y=legend - 11, width=12.0, height=12.0, fill=BAR, opacity=0.35)
