@@ -32,10 +32,10 @@ def early_results(layout: Layout, opened: pa.Table, watermark_us: int) -> pa.Tab
         The watermark in force. With updates, a window it has passed has its result already.
     """
     spec, schema = layout.spec, layout.result_schema
-    fires_often = spec.options.emit_mode != "final" and spec.options.trigger.on_time and not spec.operation.numbered
+    fires_often = spec.options.emit_mode != "final" and spec.options.trigger.on_time and not spec.operation.extent.numbered
     if fires_often and opened.num_rows:
         ends = stamp(whole(opened.column(len(spec.keys) + 1)), spec.time_kind).times
-        opened = opened.filter(pa.array(ends >= watermark_us if spec.operation.inclusive else ends > watermark_us))
+        opened = opened.filter(pa.array(ends >= watermark_us if spec.operation.extent.inclusive else ends > watermark_us))
     n = opened.num_rows
     arrays = list(opened.columns[:-1])
     if spec.options.pane:
@@ -65,7 +65,7 @@ class Overlay:
 
 def early(stage: StageOperator, bucket: Bucket, moment: Moment) -> pa.Table:
     """Return what is open in the bucket of an only stage, as early results."""
-    if stage.spec.operation.joins:  # its state is rows, and what they give is known only when they meet
+    if stage.spec.operation.nature.joins:  # its state is rows, and what they give is known only when they meet
         return as_if_ended(stage, bucket, moment)
     inner, around = _peeled(stage.operator)
     return _wrapped(around, early_results(Layout(_plain(stage.spec)), inner.state(bucket), moment.watermark_us))

@@ -46,7 +46,7 @@ class KeyIndexes:
     def open_windows(self, keys: pa.Table) -> pa.Table:
         """Return what is in state of some keys, as :meth:`ProcessStage.state` shows it."""
         stage = self.stage
-        if stage.spec.operation.grid is None:
+        if stage.spec.operation.extent.grid is None:
             windows, shown = stage.state(), list(stage.spec.keys)
             return windows.filter(pa.array(among(windows, keys.rename_columns(shown), shown)))
         keys = keys.rename_columns([field.name for field in stage.stage.layout.key_fields])

@@ -149,7 +149,7 @@ class Emitter:
         self.layout = layout
         self.schema = layout.result_schema
         self.none = self.schema.empty_table()
-        self._timed = not layout.spec.operation.numbered  # bounds of count windows are row numbers
+        self._timed = not layout.spec.operation.extent.numbered  # bounds of count windows are row numbers
         self._with_op = "op" in self.schema.names[len(layout.key_names) + 2 + len(layout.kernels) + len(layout.own) :]
 
     def rows(

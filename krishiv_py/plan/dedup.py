@@ -16,7 +16,7 @@ import pyarrow as pa
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.checks import one_of
 from krishiv_py.plan.durations import Duration, show_us, to_us
-from krishiv_py.plan.operation import Operation
+from krishiv_py.plan.operation import Nature, Operation
 from krishiv_py.plan.options.explicit import ExplicitOptions
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.triggers import Trigger
@@ -44,9 +44,8 @@ class Deduplication(Operation):
     """
 
     kind: ClassVar[str] = "deduplication"
-    heading: ClassVar[str] = "Deduplicate"
+    nature: ClassVar[Nature] = Nature("Deduplicate", keeps_carried=False)
     remembers: ClassVar[bool] = True
-    keeps_carried: ClassVar[bool] = False
     within_us: int
     duplicates: Duplicates = "count"
     hidden: tuple[str, ...] = ()

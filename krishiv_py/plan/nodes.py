@@ -356,7 +356,7 @@ class Stage(Source):
 
     @property
     def heading(self) -> str:
-        return self.operation.heading
+        return self.operation.nature.heading
 
     @property
     def shown_keys(self) -> str:

@@ -25,6 +25,7 @@ LATER: Final = {"later": True}
 GROUPING: Final = {"grouping": True}
 """Metadata of attributes that say what an operation works on; a checkpoint notes them by themselves."""
 
+Handled: TypeAlias = Literal["", "events", "results"]
 LateBy: TypeAlias = Literal["windows", "state", "time", "never"]
 
 
@@ -45,6 +46,35 @@ class Grid:
     def tiles(self) -> bool:
         """Return whether every time is in exactly one window."""
         return self.slide_us == self.size_us
+
+
+@attrs.frozen
+class Extent:
+    """Says where the windows of an operation lie: in time, or in row numbers of a key.
+
+    Attributes
+    ----------
+    length_us : int
+        The length of a window, or the longest there can be, where that is known; else 0.
+    grid : Grid or None
+        Size and distance of windows that lie at equal distances; None for all others.
+    numbered, inclusive : bool
+        Whether bounds are row numbers, not times; whether both bounds belong to the window.
+    looks_back_us : int or None
+        How far an aggregate with a range of its own can look back; None where no row is there to look back from.
+    gap_column : str or None
+        A column with the length of each row's own window.
+    assigner : WindowAssigner or None
+        A user's, which gives rows the bounds of their windows.
+    """
+
+    length_us: int = 0
+    grid: Grid | None = None
+    numbered: bool = False
+    inclusive: bool = False
+    looks_back_us: int | None = None
+    gap_column: str | None = None
+    assigner: WindowAssigner | None = None
 
 
 @attrs.frozen
@@ -76,6 +106,37 @@ class ResultTime:
 
 
 @attrs.frozen
+class Nature:
+    """The properties that all operations of a class share.
+
+    Attributes
+    ----------
+    heading : str
+        The name of a stage with such an operation in ``explain()``.
+    joins : bool
+        Whether the rows of two streams meet in it.
+    stateless : bool
+        Whether rows pass as they are: without a watermark, a shuffle and state.
+    gives_rows : bool
+        Whether rows come out, and no aggregates.
+    opens_windows : bool
+        Whether there are windows that are open, and can be shown before they fire.
+    keeps_carried : bool
+        Whether columns that come out with a result (:meth:`Operation.carried`) are in state.
+    fires_anyway : bool
+        Whether triggers count even with ``emit("final")``.
+    """
+
+    heading: str
+    joins: bool = False
+    stateless: bool = False
+    gives_rows: bool = True
+    opens_windows: bool = False
+    keeps_carried: bool = True
+    fires_anyway: bool = False
+
+
+@attrs.frozen
 class Operation:
     """Base of the operations: a frozen value that says which rows belong together and what comes of them.
 
@@ -89,62 +150,31 @@ class Operation:
         Result columns of windows, computed of keys, bounds and aggregates; None for all of these (SEMANTICS §5.5).
     kind : str
         Its name in checkpoints.
-    heading : str
-        The name of a stage with it in ``explain()``.
-    joins : bool
-        Whether the rows of two streams meet in it.
-    stateless : bool
-        Whether rows pass as they are: without a watermark, a shuffle and state.
-    gives_rows : bool
-        Whether rows come out, and no aggregates.
-    opens_windows : bool
-        Whether there are windows that are open, and can be shown before they fire.
+    nature : Nature
+        Properties that all operations of its class share.
     remembers : bool
         Whether its state changes as the watermark passes, though nothing waits for it: rows go, or join what they belong to.
     late_by : {"windows", "state", "time", "never"}
         What decides under ``late_rule("window")`` that a row is late: the windows of its time, windows that only the state
         knows, its time as under ``"event"``, or nothing.
-    numbered, inclusive : bool
-        Whether bounds of windows are row numbers, not times; whether both bounds belong to the window.
-    keeps_carried : bool
-        Whether columns that come out with a result (see :meth:`carried`) are in state.
     hides_time : bool
         Whether its rows are results of a stage whose event time nobody named.
-    gap_column : str or None
-        A column with the length of each row's own window.
-    assigner : WindowAssigner or None
-        A user's, which gives rows the bounds of their windows.
-    has_handler : bool
-        Whether a user's handler gets the events of its windows.
-    submits : pyarrow.Schema or None
-        The results that such a handler gives instead of aggregates.
+    handled : {"", "events", "results"}
+        Whether a user's handler gets the events of its windows, and whether it gives their results instead of aggregates.
     condition : Expr or None
         Which pairs of rows are results, by the columns of these.
-    fires_anyway : bool
-        Whether triggers count even with ``emit("final")``.
     """
 
     keys: tuple[str, ...] = attrs.field(default=(), kw_only=True, repr=False, metadata=GROUPING)
     kind: ClassVar[str]
-    heading: ClassVar[str]
-    joins: ClassVar[bool] = False
-    stateless: ClassVar[bool] = False
-    gives_rows: ClassVar[bool] = True
-    opens_windows: ClassVar[bool] = False
+    nature: ClassVar[Nature]
     remembers: ClassVar[bool] = False
     late_by: ClassVar[LateBy] = "time"
-    numbered: ClassVar[bool] = False
-    inclusive: ClassVar[bool] = False
-    keeps_carried: ClassVar[bool] = True
-    fires_anyway: ClassVar[bool] = False
     aggs = cast("tuple[AggCall, ...]", ())  # not annotated: operations that have them have a field of the name
     result_columns = cast("Output | None", None)
     hides_time = False
-    gap_column = cast("str | None", None)
-    assigner = cast("WindowAssigner | None", None)
-    has_handler = False
-    submits = cast("pa.Schema | None", None)
     condition = cast("Expr | None", None)
+    handled: ClassVar[Handled] = ""
 
     @property
     def route(self) -> str:
@@ -165,19 +195,9 @@ class Operation:
     # ---- times
 
     @property
-    def length_us(self) -> int:
-        """Return how long a window is, or can be, where that is known; else 0."""
-        return 0
-
-    @property
-    def grid(self) -> Grid | None:
-        """Size and distance of windows that lie at equal distances; None for all others."""
-        return None
-
-    @property
-    def looks_back_us(self) -> int | None:
-        """Return how far an aggregate with a range of its own can look back; None where no row is there to look back from."""
-        return None
+    def extent(self) -> Extent:
+        """Return where its windows lie."""
+        return Extent()
 
     def result_time(self, time_column: str) -> ResultTime | None:
         """Return where results have their event time, `time_column` being that of the rows; None if they have none."""
@@ -188,10 +208,6 @@ class Operation:
         return options.allowed_lateness_us
 
     # ---- columns
-
-    def columns(self) -> tuple[str, ...]:
-        """Return the columns of a row that it reads itself, besides keys and event time."""
-        return ()
 
     def carried(self, row: pa.Schema) -> tuple[str, ...]:
         """Return the columns of `row`, besides the keys, that come out with its result, after the aggregates."""
@@ -246,7 +262,7 @@ class Operation:
 
     def forgets_early(self, ttl_us: int, lateness_us: int) -> str | None:
         """Return the text for state that lives `ttl_us`, which is too short with `lateness_us`; None if it is long enough."""
-        if ttl_us >= self.length_us + lateness_us:
+        if ttl_us >= self.extent.length_us + lateness_us:
             return None
         return "shorter than the window and the allowed lateness: windows of quiet keys are lost"
 
@@ -260,9 +276,7 @@ class PlainRows(Operation):
     """Every row is given in the micro-batch in which it arrives; nothing is kept (SEMANTICS §7.4)."""
 
     kind: ClassVar[str] = "rows"
-    heading: ClassVar[str] = "Rows"
-    stateless: ClassVar[bool] = True
-    keeps_carried: ClassVar[bool] = False
+    nature: ClassVar[Nature] = Nature("Rows", stateless=True, keeps_carried=False)
 
     def unwaiting(self) -> str | None:
         return "rows without windows do not wait for a watermark: a row is given in the micro-batch in which it arrives"

@@ -186,7 +186,7 @@ def check_followed(node: Stage) -> None:
 
 
 def _check_over(node: Stage, over_us: int) -> None:
-    back_us, got = node.operation.looks_back_us, f"over({show_us(over_us)!r}) in {node.operation.describe()}"
+    back_us, got = node.operation.extent.looks_back_us, f"over({show_us(over_us)!r}) in {node.operation.describe()}"
     if back_us is None:
         raise PlanError(
             "an aggregate has a range of its own in look-back windows only",
@@ -254,7 +254,7 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
     kept = KEPT if KEPT in every.names else None
     kind = time_kind(schema, node.input.column) if node.input.column else "timestamp"
     _check_keys(node, schema)
-    if not node.operation.aggs and not node.operation.gives_rows:
+    if not node.operation.aggs and not node.operation.nature.gives_rows:
         raise PlanError("agg() got no aggregate", got="0 aggregates", hint="write .agg(count())")
     for call in node.operation.aggs:
         if call.over_us is not None:
@@ -263,7 +263,7 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
         if call.where is not None:
             require_columns(call.where, schema, f"agg({call.output_name}).filter")
             step_schema(Filter(node.input, call.where), schema)
-    if node.operation.gives_rows:
+    if node.operation.nature.gives_rows:
         _check_whole_rows(node, "rows", "the results")
     else:
         _check_names(node, schema)
@@ -274,7 +274,9 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
         check_followed(node)
     _check_clock(node)
     source = bottom.schema
-    wanted = {*node.operation.keys, *node.operation.columns(), *node.operation.carried(schema), node.input.column}
+    wanted = {*node.operation.keys, *node.operation.carried(schema), node.input.column}
+    if (gap := node.operation.extent.gap_column) is not None:
+        wanted.add(gap)
     if node.input.source_column:
         wanted.add(node.input.source_column)
     for call in node.operation.aggs:

@@ -114,7 +114,7 @@ class StagePlan:
     @property
     def stateless(self) -> bool:
         """Return whether rows pass as they are."""
-        return self.spec.operation.stateless
+        return self.spec.operation.nature.stateless
 
     @property
     def read(self) -> tuple[Branch, ...]:

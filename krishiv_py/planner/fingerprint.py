@@ -20,7 +20,7 @@ def fingerprint(spec: OperatorSpec) -> dict[str, str]:
     window = spec.operation
     parts = {"window kind": window.kind, "time column": spec.time_column, "time column type": spec.time_kind}
     parts |= {f"window {name}": text for name, text in window.identity().items()}
-    if window.keeps_carried:
+    if window.nature.keeps_carried:
         parts |= {f"column {f.name} of the result": str(f.type) for f in layout.own_fields}
     parts |= {f"key {i + 1}": f"{k} {t}" for i, (k, t) in enumerate(zip(spec.keys, layout.key_types, strict=True))}
     parts |= {
@@ -78,12 +78,12 @@ def _firings(spec: OperatorSpec) -> dict[str, str]:
     options, early = spec.options, spec.options.trigger.early
     plainly = spec.operation.fires_plainly(options)
     parts = {}
-    if isinstance(early, CustomTrigger) and (spec.operation.fires_anyway or not plainly):
+    if isinstance(early, CustomTrigger) and (spec.operation.nature.fires_anyway or not plainly):
         parts["trigger"] = early.noted()  # what it reads of windows is counted in state
     if plainly:
         return parts
     parts["firings"] = f"{'totals' if spec.operation.sums else 'logged'}, {options.accumulation}"
-    if spec.operation.numbered:
+    if spec.operation.extent.numbered:
         parts["trigger"] = options.trigger._describe()  # what was written is known from row numbers and the trigger
     return parts
 

@@ -152,16 +152,18 @@ class _Known:
 
     def _results(self, stage: Stage) -> Lineage:
         rows, operation, time = self.rows(stage.input), stage.operation, stage.input.column
-        decided = rows.rows | rows.of([KEPT], "FILTER") | rows.of(operation.keys, "JOIN" if operation.joins else "GROUP_BY")
-        if time and not operation.stateless:
-            decided |= rows.of([time, *operation.columns()], "WINDOW")
+        decided = (
+            rows.rows | rows.of([KEPT], "FILTER") | rows.of(operation.keys, "JOIN" if operation.nature.joins else "GROUP_BY")
+        )
+        if time and not operation.nature.stateless:
+            decided |= rows.of([name for name in (time, operation.extent.gap_column) if name], "WINDOW")
         timed, every = rows.of([time], "TRANSFORMATION"), rows.of(rows.columns, "TRANSFORMATION")
         columns: dict[str, Origins] = {name: rows.columns.get(name, _NONE) for name in operation.keys}
         columns |= {name: timed for name in ("window_start", "window_end")}
         given = operation.result_fields(row_schema(stage.input), pa.null())
         for field in given or ():
             if field.name not in columns:
-                columns[field.name] = _of_row(field.name, rows, timed if operation.joins else every)
+                columns[field.name] = _of_row(field.name, rows, timed if operation.nature.joins else every)
         if given is None:
             for call in operation.aggs:
                 values = rows.of(columns_of(call.arg) - {"*"}, "AGGREGATION")

@@ -339,7 +339,7 @@ class PhysicalPlan:
 
     def _before_windows(self) -> tuple[Step, Step]:
         spec = self.stages[0].spec
-        rows, only = spec.operation.gives_rows, "only partial aggregates are shuffled"
+        rows, only = spec.operation.nature.gives_rows, "only partial aggregates are shuffled"
         return (
             Step(
                 "scan",

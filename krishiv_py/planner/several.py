@@ -241,7 +241,7 @@ def _one_clock(outputs: Sequence[Named]) -> bool:
     if any(len(plan.clocks.clocks) > 1 for _, plan in outputs):
         return False
     first = {id(_first_source(plan)): plan.stages[0] for _, plan in outputs}
-    return len(first) == 1 or not any(stage.node.operation.joins for stage in first.values())
+    return len(first) == 1 or not any(stage.node.operation.nature.joins for stage in first.values())
 
 
 def _first_source(plan: PhysicalPlan) -> Source:

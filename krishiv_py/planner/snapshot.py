@@ -20,7 +20,7 @@ def check_snapshot(plan: PhysicalPlan) -> None:
         For retractions, and where there is nothing to show: no windows, or, of a single stage, state without aggregates.
     """
     several = len(plan.stages) > 1
-    if several and not any(stage.spec.operation.opens_windows for stage in plan.stages):
+    if several and not any(stage.spec.operation.nature.opens_windows for stage in plan.stages):
         raise PlanError(
             "a snapshot shows open windows, and no stage has any",
             got=", ".join(stage.spec.operation.describe() for stage in plan.stages),
@@ -32,9 +32,9 @@ def check_snapshot(plan: PhysicalPlan) -> None:
 
 
 def _check_stage(spec: OperatorSpec, *, several: bool, output: bool) -> None:
-    if several and spec.operation.gives_rows:
+    if several and spec.operation.nature.gives_rows:
         return
-    if not spec.operation.opens_windows:
+    if not spec.operation.nature.opens_windows:
         raise PlanError(
             "a snapshot shows open windows, and rows are in none", got=spec.operation.describe(), hint="leave snapshot out"
         )
@@ -45,10 +45,10 @@ def _check_stage(spec: OperatorSpec, *, several: bool, output: bool) -> None:
             got='emit("retractions")',
             hint='use emit("final") or emit("updates"), or read query.state()',
         )
-    joins = spec.operation.joins
+    joins = spec.operation.nature.joins
     if not several and not joins:
         operator_for(spec).state(Bucket(MemoryStore()))
-    if spec.operation.submits is not None or (several and spec.operation.has_handler):
+    if spec.operation.handled == "results" or (several and spec.operation.handled):
         raise PlanError(
             "a snapshot tells no handler", got=spec.operation.describe(), hint="leave submits out, or read query.state()"
         )

@@ -13,7 +13,7 @@ def warnings(spec: OperatorSpec) -> tuple[str, ...]:
     options = spec.options
     if not spec.time_column:
         return ()
-    forgets = options.ttl is not None and (spec.operation.numbered or spec.operation.gives_rows)
+    forgets = options.ttl is not None and (spec.operation.extent.numbered or spec.operation.nature.gives_rows)
     texts = [] if forgets else list(spec.operation.warnings())
     from_stage = bool(spec.arrives_by)  # whose results are never late, nor ahead
     by_clock = spec.watermark._by_clock  # so no row is late
@@ -40,7 +40,7 @@ def warnings(spec: OperatorSpec) -> tuple[str, ...]:
             f"future rows are classified by the watermark: after a lull longer than {show_us(options.future_us)}, and in a "
             f'catch-up batch of more time, every row {fate}; use reference="clock"'
         )
-    waits = options.emit_mode == "final" and spec.operation.submits is None
+    waits = options.emit_mode == "final" and spec.operation.handled != "results"
     if waits and (options.trigger != Trigger() or options.accumulation == "discarding"):
         texts.append("emit=final writes one row per window: trigger and accumulation have no effect")
     if options.ttl is not None:

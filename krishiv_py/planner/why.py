@@ -82,7 +82,7 @@ def _beyond_end_us(stage: StagePlan) -> int:
     spec = stage.spec
     waits = spec.options.allowed_lateness_us if spec.options.emit_mode == "final" else 0
     # both bounds of these belong to the window, so the watermark must be past the end
-    return waits + (spec.tick_us if spec.operation.inclusive else 0)
+    return waits + (spec.tick_us if spec.operation.extent.inclusive else 0)
 
 
 def oldest_waiting_us(stage: StagePlan, watermark_us: int, state: Callable[[], pa.Table]) -> int | None:
@@ -253,7 +253,7 @@ class Held:
     def of(cls, stage: StagePlan, table: pa.Table | None, keys: pa.Table | None) -> Held | None:
         """Return the rows of a state or of results; None where these have no windows with keys and times."""
         spec = stage.spec
-        if table is None or spec.operation.numbered or not {*spec.keys, *_BOUNDS} <= set(table.column_names):
+        if table is None or spec.operation.extent.numbered or not {*spec.keys, *_BOUNDS} <= set(table.column_names):
             return None
         if keys is not None:
             table = table.filter(pa.array(among(table, keys.rename_columns(list(spec.keys)), list(spec.keys))))
@@ -316,15 +316,17 @@ def why(
 def _windows(stage: StagePlan, time_us: int | None, state: Held | None) -> list[tuple[int, int]] | None:
     """Return the windows in question, ascending: those that a time belongs to, or those in state."""
     operation = stage.spec.operation
-    if time_us is not None and operation.grid is not None:
-        _, starts = FixedAssigner(operation.grid).windows(np.array([time_us], np.int64))
-        return sorted((int(start), int(start) + operation.grid.size_us) for start in starts)
-    if time_us is not None and operation.assigner is not None:
+    if time_us is not None and operation.extent.grid is not None:
+        _, starts = FixedAssigner(operation.extent.grid).windows(np.array([time_us], np.int64))
+        return sorted((int(start), int(start) + operation.extent.grid.size_us) for start in starts)
+    if time_us is not None and operation.extent.assigner is not None:
         spans = spans_of(operation, np.array([time_us], np.int64), stage.spec.time_kind)
         return sorted(zip(map(int, spans.starts), map(int, spans.ends), strict=True))
     if state is None:
         return None
-    mask = np.ones(len(state.ends), np.bool_) if time_us is None else state.holding(time_us, inclusive=operation.inclusive)
+    mask = (
+        np.ones(len(state.ends), np.bool_) if time_us is None else state.holding(time_us, inclusive=operation.extent.inclusive)
+    )
     return sorted(set(zip(state.starts[mask].tolist(), state.ends[mask].tolist(), strict=True)), key=lambda w: (w[1], w[0]))
 
 
@@ -373,7 +375,7 @@ def _fate(stage: StagePlan, now: Standing, time_us: int) -> str:
         if not ends and window.late_by == "never":
             return f"{row} is on time: these windows never close by time."
         if not ends and window.late_by == "state":
-            reach = time_us + window.length_us
+            reach = time_us + window.extent.length_us
             if reach > over:
                 return f"{row} is on time: the window that it opens alone ends at {show_instant(reach)}{rule}."
             return f"{row} {late}, unless an open window that ends later takes it in: {watermark_place}{allowed}{rule}."
@@ -408,7 +410,7 @@ def _window(
     waits = why_not_fired(stage, clocks, now.watermark_us, now.sources_us, end_us, now.idle)
     if held:
         keys = f"open, with {held} keys" if held > 1 else "open"
-        if now.watermark_us >= over_us and not stage.spec.operation.inclusive:
+        if now.watermark_us >= over_us and not stage.spec.operation.extent.inclusive:
             return f"{name}: {keys}, and due in the next micro-batch.{gave}"
         if now.watermark_us >= end_us and options.emit_mode != "final":
             return f"{name}: {keys}, and fired; a late row fires it again; {leaves}.{gave}"

@@ -89,7 +89,7 @@ def holding(rows: pa.Table, at_us: int, spec: OperatorSpec) -> pa.Table:
     PlanError
         For windows whose bounds are not times.
     """
-    if spec.operation.numbered:
+    if spec.operation.extent.numbered:
         raise PlanError("count windows hold no time", got=spec.operation.describe(), hint="leave `window` out")
     n = len(spec.keys)
     starts, ends = (bounds_of(joined(rows.column(i)), spec.time_kind) for i in (n, n + 1))

@@ -374,7 +374,10 @@ def _no_time(plan: PhysicalPlan) -> PlanError:
     if stage.stateless:
         got, hint = "rows without windows", 'write .to_dataframe(checkpoint=...).withWatermark("event_time", "5 seconds")'
     elif stage.node.time is None:
-        got, hint = stage.spec.operation.heading, "leave `watermark` out, and use .withWatermark(...) on a column of the frame"
+        got, hint = (
+            stage.spec.operation.nature.heading,
+            "leave `watermark` out, and use .withWatermark(...) on a column of the frame",
+        )
     else:
         got, hint = "no column window_end, or of the rows' own time", "keep it in .select(...)"
     return PlanError("the results have no event time", got=got, hint=hint)

@@ -120,10 +120,10 @@ def explained(driver: Driver, feed: Feed, number: int, keys: pa.Table, us: int) 
     if held is None and set(names) <= set(result.column_names):
         result = result.filter(pa.array(among(result, keys.rename_columns(names), names)))
     if held is not None:
-        mask = held.holding(us, inclusive=stage.spec.operation.inclusive)
+        mask = held.holding(us, inclusive=stage.spec.operation.extent.inclusive)
         result = held.rows.filter(pa.array(mask))
         windows = sorted(set(zip(held.starts[mask].tolist(), held.ends[mask].tolist(), strict=True)))
-        grid = stage.spec.operation.grid
+        grid = stage.spec.operation.extent.grid
         if not windows and grid is not None:
             windows = [(us - us % grid.size_us, us - us % grid.size_us + grid.size_us)]
         windows = windows or None
@@ -241,7 +241,7 @@ def _matching(
     bare = attrs.evolve(spec, prefix=(), source_schema=spec.row_schema, needs_columns=tuple(spec.row_schema.names))
     for row in range(rows.num_rows):
         us = int(times[row])
-        if not wanted.has(_key(rows.select(names), row), us, inclusive=stage.spec.operation.inclusive):
+        if not wanted.has(_key(rows.select(names), row), us, inclusive=stage.spec.operation.extent.inclusive):
             continue
         whole = rows.slice(row, 1).select(spec.row_schema.names).combine_chunks().to_batches()[0]
         packing = StageOperator(bare).pack(moment, results=results)

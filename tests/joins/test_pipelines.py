@@ -228,7 +228,7 @@ def sent(made: Made, batch: dict[str, list[ref.Row]]) -> Any:
 def check_snapshot(driver: Driver) -> None:
     """Early results are what the end of the input would give, through all stages (§10)."""
     stages = driver._plan.stages
-    if len(stages) == 1 or all(stage.spec.operation.gives_rows for stage in stages):
+    if len(stages) == 1 or all(stage.spec.operation.nature.gives_rows for stage in stages):
         return
     ended = driver.restarted().close()
     with warnings.catch_warnings():

@@ -446,7 +446,7 @@ class ResultStream(TimedStream):
         ...     counts.collect_with_aggs([sum("n")]).to_pylist()
         [{'window_start': 0, 'window_end': 10, 'sum_n': 9}]
         """
-        if self._stage_node.operation.gives_rows or self._steps:
+        if self._stage_node.operation.nature.gives_rows or self._steps:
             raise OrderError(
                 ".collect_with_aggs() is not a step of this stage",
                 got=f"a {type(self).__name__}",

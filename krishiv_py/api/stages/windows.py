@@ -83,13 +83,13 @@ class WindowMethods(OptionMethods):
         return self._windowed(spec, stage)
 
     def _windowed(self, window: Window, stage: type[S]) -> S:
-        draft, rows = self._draft, self._row_schema() if window.columns() else pa.schema([])
+        draft, rows = self._draft, self._row_schema() if window.extent.gap_column else pa.schema([])
         if isinstance(window, SessionWindow) and window.gap is not None:
             require_columns(window.gap, visible(rows), "session_window")
             length = pa.field(COMPUTED_GAP, evaluate.expr_type(window.gap, visible(rows)))
             draft = attrs.evolve(draft, input=with_computed(draft.input, rows, [(COMPUTED_GAP, window.gap)]))
             rows = rows.append(length)
-        if window.columns():
+        if window.extent.gap_column:
             window.check_columns(rows)
         if finer := finer_than_ms(window):
             column = draft.input.column

@@ -149,7 +149,7 @@ def spans_of(window: Operation, times: Ints, kind: TimeKind) -> Spans:
     """
     if not len(times):
         return Spans(times, times, times, True)
-    assigner = window.assigner
+    assigner = window.extent.assigner
     assert assigner is not None
     try:
         given = assigner.assign(times.copy())  # it is a user's: what it changes are its own
@@ -188,19 +188,19 @@ def _shaped(window: Operation, given: object, n: int) -> Spans:
 
 def _check(window: Operation, spans: Spans, times: Ints, kind: TimeKind) -> None:
     of_row = times[spans.rows] if not spans.tiled else times
-    tick = 1_000 if kind == "bigint_ms" else 1
+    tick, longest_us = 1_000 if kind == "bigint_ms" else 1, window.extent.length_us
     length = spans.ends - spans.starts
     for what, wrong in (
         ("gives a window that ends before it starts", spans.ends <= spans.starts),
         ("gives a window that does not contain the row", (of_row < spans.starts) | (of_row >= spans.ends)),
-        (f"gives a window longer than its longest, {show_us(window.length_us)}", (length > window.length_us) | (length < 0)),
+        (f"gives a window longer than its longest, {show_us(longest_us)}", (length > longest_us) | (length < 0)),
         (
             "gives a window with a bound that is finer than the time column",
             ((spans.starts % tick) | (spans.ends % tick)) != 0 if tick > 1 else np.zeros(0, np.bool_),
         ),
         (
             "gives a window beyond the end of time",
-            (spans.starts < UNSET + window.length_us + tick) | (spans.ends > END_OF_TIME - window.length_us - tick),
+            (spans.starts < UNSET + longest_us + tick) | (spans.ends > END_OF_TIME - longest_us - tick),
         ),
     ):
         if wrong.any():
@@ -224,5 +224,5 @@ def _shape(array: object) -> str:
 
 
 def _wrong(window: Operation, what: str, got: str) -> OperatorError:
-    assert window.assigner is not None
-    return OperatorError(f"window assigner {window.assigner.name} {what}", got=got, hint=_FIX)
+    assert window.extent.assigner is not None
+    return OperatorError(f"window assigner {window.extent.assigner.name} {what}", got=got, hint=_FIX)

@@ -69,7 +69,7 @@ class Layout:
         keys = [pa.field(n, t) for n, t in zip(self.key_names, self.key_types, strict=True)]
         self.key_fields = keys
         inputs = [pa.field(f"a{i}", t) for i, t in enumerate(input_types)]
-        self.gap_column = spec.operation.gap_column
+        self.gap_column = spec.operation.extent.gap_column
         gap = [] if self.gap_column is None else [pa.field(GAP, pa.int64())]
         refuses = spec.operation.late_by == "state" and spec.options.state_refuses
         self.carried = list(spec.late_columns) if refuses else []
@@ -84,7 +84,7 @@ class Layout:
         """Whether rows say by themselves that they may be refused: the others can be combined before the state is asked."""
         doubt = [pa.field(DOUBT, pa.bool_())] if self.doubts else []
         self.assigned = (
-            [pa.field(n, pa.int64()) for n in (WINDOW_START, WINDOW_END)] if spec.operation.assigner is not None else []
+            [pa.field(n, pa.int64()) for n in (WINDOW_START, WINDOW_END)] if spec.operation.extent.assigner is not None else []
         )
         """Bounds of windows, which a row brings with it where only a user's assigner knows them."""
         own = [pa.field(n, f.type) for n, f in zip(self.own_names, self.own_fields, strict=True)]
@@ -143,7 +143,7 @@ class Layout:
     def result_schema(self) -> pa.Schema:
         """Schema of results: keys, bounds and aggregates, or what the plan makes of them; then ``op``; after all steps."""
         spec = self.spec
-        bound = pa.int64() if spec.operation.numbered else time_type(spec.time_kind)
+        bound = pa.int64() if spec.operation.extent.numbered else time_type(spec.time_kind)
         fields = [pa.field(k, t) for k, t in zip(spec.keys, self.key_types, strict=True)]
         own = spec.operation.result_fields(spec.row_schema, bound)
         if own is None:

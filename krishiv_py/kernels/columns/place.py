@@ -41,7 +41,7 @@ def place_of(spec: OperatorSpec, table: pa.Table, row: int, bounds: tuple[int, i
 
 def _window(spec: OperatorSpec, table: pa.Table, row: int) -> tuple[int, int] | None:
     """The window of a row, if the row is in one only."""
-    grid = spec.operation.grid
+    grid = spec.operation.extent.grid
     if grid is None:
         return None
     if WINDOW in table.column_names:
@@ -54,7 +54,7 @@ def _window(spec: OperatorSpec, table: pa.Table, row: int) -> tuple[int, int] | 
 
 
 def _shown_window(spec: OperatorSpec, start: int, end: int) -> str:
-    if spec.operation.numbered:
+    if spec.operation.extent.numbered:
         return f"in rows {start} to {end}"
     bounds = unstamp(np.array([start, end], np.int64), spec.time_kind).to_pylist()
     return "in the window {} to {}".format(*(b.isoformat() if hasattr(b, "isoformat") else b for b in bounds))

@@ -138,8 +138,10 @@ class Prepare:
         self.spec = spec
         self.layout = Layout(spec)
         self._no_late_rows = self.layout.late_schema.empty_table()
-        grid = spec.operation.grid
-        own_rules = spec.kept_column is not None or self.layout.gap_column is not None or spec.operation.assigner is not None
+        grid = spec.operation.extent.grid
+        own_rules = (
+            spec.kept_column is not None or self.layout.gap_column is not None or spec.operation.extent.assigner is not None
+        )
         self._late_by_time = not own_rules and (grid is None or not grid.has_gaps)
         """Return whether a row with a time and a key is refused for its time alone."""
         self._lag_us = most_lag_us(spec.watermark)
@@ -228,7 +230,7 @@ class Prepare:
             "unknown_source": 0 if unknown is None else int(np.count_nonzero(reasons == _UNKNOWN)),
             **self._behind_counts(times[usable], watermark_us, results=results),
         }
-        grid = spec.operation.grid
+        grid = spec.operation.extent.grid
         if grid is not None and grid.has_gaps:
             gap = (reasons == 0) & FixedAssigner(grid).unassigned(times)
             counters["unassigned"] = int(np.count_nonzero(gap))
@@ -363,7 +365,7 @@ class Prepare:
 
     def _spans(self, times: Ints, accepted: Mask) -> Spans | None:
         """The windows of rows that are classified, of a user's assigner."""
-        if self.spec.operation.assigner is None:
+        if self.spec.operation.extent.assigner is None:
             return None
         if accepted.all():
             return spans_of(self.spec.operation, times, self.spec.time_kind)
@@ -376,8 +378,8 @@ class Prepare:
             return late
         if spans is not None:
             ends = spans.last_ends(times)
-        elif window.grid is not None:
-            ends = FixedAssigner(window.grid).last_end(times)
+        elif window.extent.grid is not None:
+            ends = FixedAssigner(window.extent.grid).last_end(times)
         else:
             return late | (times < left_us)
         return late | ((ends > times) & (ends <= left_us))  # all its windows had left
@@ -387,15 +389,15 @@ class Prepare:
         options, window = self.spec.options, self.spec.operation
         if watermark_us == UNSET:
             return np.zeros(len(times), np.bool_)
-        if options.late_rule == "window" and window.grid is not None:
-            ends = FixedAssigner(window.grid).last_end(times)
+        if options.late_rule == "window" and window.extent.grid is not None:
+            ends = FixedAssigner(window.extent.grid).last_end(times)
             inside = ends > times  # a row in a gap is late by no window; it is unassigned
             return inside & late_by_window(ends, watermark_us, options.allowed_lateness_us)
         if options.late_rule == "window" and spans is not None:
             ends = spans.last_ends(times)
             return (ends > times) & late_by_window(ends, watermark_us, options.allowed_lateness_us)
         if options.late_by_batch_before and not results and window.late_by in ("state", "time"):
-            merges = options.late_rule == "window" and window.late_by == "state" and not window.inclusive
+            merges = options.late_rule == "window" and window.late_by == "state" and not window.extent.inclusive
             ends = self._reaches(times, gaps) if merges else times  # of a session, that of the row alone
             return late_by_window(ends, watermark_us, options.allowed_lateness_us)
         if options.late_rule == "window" and window.late_by in ("state", "never"):
@@ -426,7 +428,7 @@ class Prepare:
 
     def _reaches(self, times: Ints, gaps: Ints | None) -> Ints:
         """Return where the session of every row alone would end."""
-        return times + (self.spec.operation.length_us if gaps is None else gaps)
+        return times + (self.spec.operation.extent.length_us if gaps is None else gaps)
 
     @staticmethod
     def _input(value: Expr | None, where: Expr | None, rows: pa.RecordBatch) -> pa.Array:

@@ -40,7 +40,7 @@ class ExpiringFixed(Expiring):
     def __init__(self, spec: OperatorSpec, inner: WindowDropping, size_us: int | None = None) -> None:
         super().__init__(spec, inner)
         self._windows = inner
-        self.size_us = spec.operation.length_us if size_us is None else size_us
+        self.size_us = spec.operation.extent.length_us if size_us is None else size_us
         self.lateness_us = spec.options.allowed_lateness_us
         self.unit_us = spec.tick_us
 

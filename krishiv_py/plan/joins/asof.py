@@ -17,6 +17,7 @@ import attrs
 
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.joins.base import Join
+from krishiv_py.plan.operation import Extent
 from krishiv_py.plan.options.query import QueryOptions
 
 Direction: TypeAlias = Literal["backward", "forward", "nearest"]
@@ -39,8 +40,8 @@ class AsofJoin(Join):
         return False  # a result has the time of its left row
 
     @property
-    def length_us(self) -> int:
-        return self.tolerance_us or 0
+    def extent(self) -> Extent:
+        return Extent(self.tolerance_us or 0)
 
     @property
     def ahead_us(self) -> int:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.joins.sides import JoinColumns
-from krishiv_py.plan.operation import Operation, ResultTime
+from krishiv_py.plan.operation import Nature, Operation, ResultTime
 from krishiv_py.plan.options.explicit import ExplicitOptions
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.triggers import Trigger
@@ -29,8 +29,7 @@ class Join(Operation):
         Which rows are given.
     """
 
-    heading: ClassVar[str] = "Join"
-    joins: ClassVar[bool] = True
+    nature: ClassVar[Nature] = Nature("Join", joins=True)
     sides: JoinColumns
     how: JoinType
 

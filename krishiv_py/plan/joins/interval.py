@@ -15,7 +15,7 @@ import attrs
 
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.joins.base import Join, JoinType
-from krishiv_py.plan.operation import LATER
+from krishiv_py.plan.operation import LATER, Extent
 from krishiv_py.plan.options.query import QueryOptions
 
 JOIN_TYPES: Final[tuple[JoinType, ...]] = ("inner", "left", "right", "full", "semi", "anti")
@@ -31,8 +31,8 @@ class IntervalJoin(Join):
     max_rows_per_key: int | None = attrs.field(default=None, metadata=LATER)
 
     @property
-    def length_us(self) -> int:
-        return max(self.upper_us, 0) - min(self.lower_us, 0)
+    def extent(self) -> Extent:
+        return Extent(max(self.upper_us, 0) - min(self.lower_us, 0))
 
     def describe(self) -> str:
         lower, upper = (f"{'-' if us < 0 else '+'} {show_us(abs(us))}" for us in (self.lower_us, self.upper_us))

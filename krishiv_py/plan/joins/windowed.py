@@ -14,7 +14,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.plan.joins.base import Join
-from krishiv_py.plan.operation import Grid, LateBy, ResultTime
+from krishiv_py.plan.operation import Extent, LateBy, Nature, ResultTime
 from krishiv_py.plan.windows.fixed import HoppingWindow
 
 
@@ -23,7 +23,7 @@ class WindowJoin(Join):
     """Rows of equal key and equal window meet once the window is final."""
 
     kind: ClassVar[str] = "window join"
-    opens_windows: ClassVar[bool] = True
+    nature: ClassVar[Nature] = attrs.evolve(Join.nature, opens_windows=True)
     late_by: ClassVar[LateBy] = "windows"
     window: HoppingWindow
 
@@ -32,12 +32,8 @@ class WindowJoin(Join):
         return False  # a result has the time of its window
 
     @property
-    def grid(self) -> Grid | None:
-        return self.window.grid
-
-    @property
-    def length_us(self) -> int:
-        return self.window.size_us
+    def extent(self) -> Extent:
+        return self.window.extent
 
     def describe(self) -> str:
         return f"{self.how} join in windows, {self.window.describe()}"

@@ -8,7 +8,7 @@ import attrs
 
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.outputs import Output, identity_of_aggs, identity_of_columns
-from krishiv_py.plan.operation import GROUPING, LateBy, Operation, ResultTime
+from krishiv_py.plan.operation import GROUPING, LateBy, Nature, Operation, ResultTime
 
 
 @attrs.frozen
@@ -22,9 +22,7 @@ class Window(Operation):
     result_columns: Output | None = attrs.field(
         default=None, kw_only=True, repr=False, metadata=GROUPING, eq=identity_of_columns
     )
-    heading: ClassVar[str] = "WindowAggregate"
-    gives_rows: ClassVar[bool] = False
-    opens_windows: ClassVar[bool] = True
+    nature: ClassVar[Nature] = Nature("WindowAggregate", gives_rows=False, opens_windows=True)
     late_by: ClassVar[LateBy] = "windows"
 
     def result_time(self, time_column: str) -> ResultTime | None:

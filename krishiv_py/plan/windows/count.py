@@ -7,7 +7,7 @@ from typing import ClassVar
 import attrs
 
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.plan.operation import LateBy, ResultTime
+from krishiv_py.plan.operation import Extent, LateBy, ResultTime
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.triggers import CustomTrigger, Interval
 from krishiv_py.plan.windows.base import Window
@@ -25,10 +25,13 @@ class CountWindow(Window):
     """
 
     kind: ClassVar[str] = "count"
-    numbered: ClassVar[bool] = True
     late_by: ClassVar[LateBy] = "never"
     size: int
     slide: int
+
+    @property
+    def extent(self) -> Extent:
+        return Extent(numbered=True)
 
     def fires_plainly(self, options: QueryOptions) -> bool:
         return options.fires_by_default

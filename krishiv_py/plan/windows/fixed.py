@@ -29,7 +29,7 @@ from krishiv_py.plan.assigner import Assigned, Times, WindowAssigner
 from krishiv_py.plan.checks import a_number, a_switch
 from krishiv_py.plan.described import attribute_of, description_of
 from krishiv_py.plan.durations import Duration, show_instant, show_us, to_us
-from krishiv_py.plan.operation import Grid
+from krishiv_py.plan.operation import Extent, Grid
 from krishiv_py.plan.windows.base import Window
 
 MAX_OVERLAP: Final = 100_000
@@ -50,12 +50,13 @@ class HoppingWindow(Window):
         return "fixed"
 
     @property
-    def length_us(self) -> int:
-        return self.size_us
+    def grid(self) -> Grid:
+        """Return size and distance of the windows."""
+        return Grid(self.size_us, self.slide_us, self.offset_us)
 
     @property
-    def grid(self) -> Grid:
-        return Grid(self.size_us, self.slide_us, self.offset_us)
+    def extent(self) -> Extent:
+        return Extent(self.size_us, self.grid)
 
     def no_end(self, end_us: int) -> str | None:
         over_us = (end_us - self.offset_us - self.size_us) % self.slide_us
@@ -146,8 +147,8 @@ class AssignedWindow(Window):
     parameters: tuple[tuple[str, str], ...]
 
     @property
-    def length_us(self) -> int:
-        return self.longest_us
+    def extent(self) -> Extent:
+        return Extent(self.longest_us, assigner=self.assigner)
 
     def no_end(self, end_us: int) -> str | None:
         try:

@@ -30,7 +30,7 @@ from krishiv_py.errors import DurationError, ExpressionError, PlanError, shown
 from krishiv_py.plan.checks import a_switch, microseconds, one_of
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
 from krishiv_py.plan.expressions.expr import Expr
-from krishiv_py.plan.operation import LATER, LateBy, ResultTime
+from krishiv_py.plan.operation import LATER, Extent, LateBy, ResultTime
 from krishiv_py.plan.options.explicit import ExplicitOptions
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.triggers import Trigger
@@ -47,7 +47,6 @@ class LookBackWindow(Window):
     """Both ends are inclusive; `output` says whether a result aggregates, lists or pairs the rows met."""
 
     kind: ClassVar[str] = "lookback"
-    inclusive: ClassVar[bool] = True
     remembers: ClassVar[bool] = True
     late_by: ClassVar[LateBy] = "time"
     size_us: int
@@ -66,8 +65,8 @@ class LookBackWindow(Window):
         return "lookback on arrival" if self.emit == "arrival" else self.kind
 
     @property
-    def length_us(self) -> int:
-        return self.size_us
+    def extent(self) -> Extent:
+        return Extent(self.size_us, inclusive=True, looks_back_us=self.size_us)
 
     @property
     def after_us(self) -> int:
@@ -92,10 +91,6 @@ class LookBackWindow(Window):
         side += ", with the row" * self.with_row + ", without the row itself" * self.exclude_self
         what = {"aggregates": "", "matches": ", rows met", "pairs": f", pairs with {self.condition!r}"}[self.output]
         return f"look-back {show_us(self.size_us)}{side}{limit}{what}"
-
-    @property
-    def looks_back_us(self) -> int | None:
-        return self.size_us
 
     def settled(self, explicit: ExplicitOptions) -> ExplicitOptions:
         """A result on arrival is the only one of its row; see :class:`~krishiv_py.plan.operation.Operation`."""
@@ -223,7 +218,6 @@ class DistinctWindows(Window):
     """The windows of :class:`SlidingWindows` in a plan."""
 
     kind: ClassVar[str] = "distinct"
-    inclusive: ClassVar[bool] = True
     late_by: ClassVar[LateBy] = "state"
     size_us: int
     grace_us: int = 0
@@ -231,8 +225,8 @@ class DistinctWindows(Window):
     clamp_zero: bool = False
 
     @property
-    def length_us(self) -> int:
-        return self.size_us
+    def extent(self) -> Extent:
+        return Extent(self.size_us, inclusive=True)
 
     def settled(self, explicit: ExplicitOptions) -> ExplicitOptions:
         """Return what was given, with grace as allowed lateness unless that is longer, and one final result unless

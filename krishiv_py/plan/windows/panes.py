@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from krishiv_py.errors import DurationError, PlanError, shown
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
-from krishiv_py.plan.operation import LATER
+from krishiv_py.plan.operation import LATER, Handled, Nature
 from krishiv_py.plan.options.explicit import ExplicitOptions
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.triggers import Trigger
@@ -234,7 +234,7 @@ class PaneWindow(HoppingWindow):
     """Pane N covers ``[N*period + offset, + duration)``."""
 
     kind: ClassVar[str] = "time_interval"
-    fires_anyway: ClassVar[bool] = True
+    nature: ClassVar[Nature] = attrs.evolve(HoppingWindow.nature, fires_anyway=True)
     discard_age_us: int = 0
     handler: Handlers | None = None
     submits: pa.Schema | None = attrs.field(default=None, metadata=LATER)
@@ -244,8 +244,8 @@ class PaneWindow(HoppingWindow):
         return "panes"
 
     @property
-    def has_handler(self) -> bool:  # type: ignore[override]
-        return self.handler is not None
+    def handled(self) -> Handled:  # type: ignore[override]
+        return "results" if self.submits is not None else "" if self.handler is None else "events"
 
     def result_fields(self, row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
         """Keys, bounds and what a handler submits; see :class:`~krishiv_py.plan.operation.Operation`."""

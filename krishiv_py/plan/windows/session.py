@@ -18,7 +18,7 @@ from krishiv_py.plan.checks import known_column, one_of
 from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.expressions.expr import Col, Expr
 from krishiv_py.plan.expressions.facts import columns_of, unnamed
-from krishiv_py.plan.operation import LateBy
+from krishiv_py.plan.operation import Extent, LateBy
 from krishiv_py.plan.options.explicit import ExplicitOptions
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.schema import RESERVED
@@ -68,8 +68,8 @@ class SessionWindow(Window):
         return self.max_duration_us is not None
 
     @property
-    def length_us(self) -> int:
-        return self.gap_us or 0
+    def extent(self) -> Extent:
+        return Extent(self.gap_us or 0, gap_column=self.gap_column)
 
     @property
     def sums(self) -> bool:
@@ -81,9 +81,6 @@ class SessionWindow(Window):
     def following(self, explicit: ExplicitOptions) -> SessionWindow:
         """This window with the rule of what was given, ``"separate"`` at last, where it has none of its own."""
         return self if self.touch is not None else attrs.evolve(self, touch=explicit.touch or "separate")
-
-    def columns(self) -> tuple[str, ...]:
-        return () if self.gap_column is None else (self.gap_column,)
 
     def check_columns(self, schema: pa.Schema) -> None:
         """Refuse a gap column that is not in `schema`, or holds no lengths of time."""

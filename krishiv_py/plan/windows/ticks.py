@@ -19,7 +19,7 @@ _NO_BOUND: Final = ("discard_age_us", "longest_us")
 def finer_than_ms(window: Window) -> dict[str, int]:
     """The lengths of a window that are not whole milliseconds, by name, µs."""
     finer: dict[str, int] = {}
-    for part in (window, window.assigner):
+    for part in (window, window.extent.assigner):
         of_class: Any = type(part)
         fields = attrs.fields(of_class) if attrs.has(of_class) else ()
         for name in (f.name for f in fields if f.name.endswith("_us") and f.name not in _NO_BOUND):

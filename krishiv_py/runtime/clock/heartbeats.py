@@ -42,7 +42,7 @@ def period_us(spec: OperatorSpec) -> int | None:
 def by_clock_us(specs: Sequence[OperatorSpec]) -> int | None:
     """Return how often the clock must be looked at while windows that go by it are open; None where it closes none."""
     operations = [spec.operation for spec in specs]
-    timed = [o.length_us for o in operations if not o.numbered and not o.gives_rows]
+    timed = [o.extent.length_us for o in operations if not o.extent.numbered and not o.nature.gives_rows]
     return max(min(us // 10 if us else _BY_CLOCK_US for us in [*timed, 10 * _BY_CLOCK_US]), _SHORTEST_US) if timed else None
 
 
