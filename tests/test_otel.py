@@ -13,6 +13,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 from opentelemetry.trace import StatusCode
 from prometheus_client import CollectorRegistry
 
@@ -75,6 +76,24 @@ def test_a_trace_for_each_batch_with_a_span_for_each_stage() -> None:
         ("counts", 1, 2, 0),
         ("counts", 2, 1, 1),
     ]
+
+
+def test_a_trace_that_a_sampler_leaves_out_costs_no_spans() -> None:
+    spans, asked = InMemorySpanExporter(), list[str]()
+
+    class Never(Sampler):
+        def should_sample(self, parent_context: Any, trace_id: int, name: str, *more: Any, **others: Any) -> SamplingResult:
+            asked.append(name)
+            return SamplingResult(Decision.DROP)
+
+        def get_description(self) -> str:
+            return "never"
+
+    tracer, driver = TracerProvider(sampler=Never()), Driver(counted(stream_of("at bigint")))
+    tracer.add_span_processor(SimpleSpanProcessor(spans))
+    with export(driver, meter_provider=Kept().meter, tracer_provider=tracer):
+        driver.send([{"at": 5_000}])
+    assert asked == ["batch"] and spans.get_finished_spans() == ()
 
 
 def test_metrics_are_those_of_prometheus() -> None:
