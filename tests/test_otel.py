@@ -79,11 +79,11 @@ def test_a_trace_for_each_batch_with_a_span_for_each_stage() -> None:
 
 
 def test_a_trace_that_a_sampler_leaves_out_costs_no_spans() -> None:
-    spans, asked = InMemorySpanExporter(), list[str]()
+    spans, sampled = InMemorySpanExporter(), list[str]()
 
     class Never(Sampler):
         def should_sample(self, parent_context: Any, trace_id: int, name: str, *more: Any, **others: Any) -> SamplingResult:
-            asked.append(name)
+            sampled.append(name)
             return SamplingResult(Decision.DROP)
 
         def get_description(self) -> str:
@@ -93,7 +93,7 @@ def test_a_trace_that_a_sampler_leaves_out_costs_no_spans() -> None:
     tracer.add_span_processor(SimpleSpanProcessor(spans))
     with export(driver, meter_provider=Kept().meter, tracer_provider=tracer):
         driver.send([{"at": 5_000}])
-    assert asked == ["batch"] and spans.get_finished_spans() == ()
+    assert sampled == ["batch"] and spans.get_finished_spans() == ()
 
 
 def test_metrics_are_those_of_prometheus() -> None:
