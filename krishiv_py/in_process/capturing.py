@@ -30,6 +30,7 @@ from krishiv_py.runtime.ranges.reader import RangeReader
 from krishiv_py.runtime.ranges.sent import scanned_of
 from krishiv_py.runtime.reading import Scanned
 from krishiv_py.runtime.savepoints import Savepoint
+from krishiv_py.runtime.storage.closings import closed_in
 from krishiv_py.storage.files import read_at, store_at, write_at
 from krishiv_py.storage.folders import absolute
 
@@ -157,7 +158,16 @@ def _captured(plan: PhysicalPlan, checkpoint: str, number: int, named: int, fold
         if rows:
             reads[str(source)] = write_read(folder, named, source, rows, hide)
     flags = ours or {"ended": False, "snapshot": False}
-    return CapturedBatch(named, now_us, ours is not None, flags["ended"], flags["snapshot"], reads)
+    closed = closed_in(checkpoint, number)
+    hidden = [key for stage in closed for key in plan.stages[int(stage)].spec.keys if key in hide.hashed]
+    if hidden:
+        raise PlanError(
+            "a key that is to be hashed was closed in these batches",
+            got=f"{hidden[0]!r} in batch {named}",
+            then="the capture would hold the key as it is",
+            hint="capture the batches after that one, or do not hash this column",
+        )
+    return CapturedBatch(named, now_us, ours is not None, flags["ended"], flags["snapshot"], reads, closed)
 
 
 def _read(read: Read, source: int, checkpoint: str, entry: int) -> Iterator[Scanned]:

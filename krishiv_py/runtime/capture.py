@@ -55,6 +55,8 @@ class CapturedBatch:
         Whether the input counts as ended after it, and whether it shows what is open.
     reads : dict
         By the number of a source, what was read of it: the parts as they are noted.
+    closed : dict
+        By the number of a stage, the keys that were closed before its rows, as texts.
     """
 
     number: int
@@ -63,6 +65,7 @@ class CapturedBatch:
     ended: bool = False
     snapshot: bool = False
     reads: dict[str, dict[str, Any]] = attrs.field(factory=dict)
+    closed: dict[str, list[str]] = attrs.field(factory=dict)
 
 
 @attrs.define

@@ -42,6 +42,7 @@ from krishiv_py.planner.snapshot import check_snapshot
 from krishiv_py.planner.why import Standing, in_stage, oldest_of_all, why_not_fired
 from krishiv_py.redaction import redacted
 from krishiv_py.runtime.capture import Captured
+from krishiv_py.runtime.storage.closings import keys_as_table
 from krishiv_py.testing.clock import ManualClock
 from krishiv_py.testing.feed import Feed, Turn
 from krishiv_py.testing.output import StepOutput
@@ -483,6 +484,11 @@ class Driver:
         if turn.batch.ended:
             self._clocks.advance(None, END_OF_TIME, None, turn.batch.now_us)
         self._idle_batches = turn.batch.waits
+        stepped = self._core.stepped(turn.batch.now_us)
+        for number, texts in turn.batch.closed.items():
+            keys = keys_as_table(texts)
+            if int(number) < len(self._stages) and len(self._stages[int(number)].spec.keys) == keys.num_columns:
+                self._stages[int(number)].forget(keys, stepped)
         snapshot = turn.batch.snapshot or any(control.snapshot for _, _, control in turn.controls)
         return self._step(turn.sent, snapshot=snapshot)
 

@@ -268,3 +268,29 @@ def test_each_stage_on_the_way_of_a_result_is_explained(session: Session, tmp_pa
     assert "one: batch" in str(capture.why("u1", 61_000))
     with pytest.raises(PlanError, match="no such stage"):
         capture.why("u1", 1_000, stage="three")
+
+
+@pytest.mark.parametrize("kind", ["session", "counted"])
+def test_keys_that_were_closed_are_closed_again(session: Session, tmp_path: Path, kind: str) -> None:
+    def job(stream: Any) -> Any:
+        keyed = stream.watermark("at", 5_000).key_by("user")
+        windows = keyed.session_window(30_000) if kind == "session" else keyed.count_window(25)
+        return windows.agg(count(), kv.sum("amount").alias("total"))
+
+    live, sender = session.memory_stream(SCHEMA, name="orders")
+    sink = MemorySink()
+    query = job(live).start(sink, checkpoint=str(tmp_path / "checkpoint"))
+    for number, rows in enumerate(ROWS):
+        if number == 3:
+            query.close_key("u1")
+        sender.send(rows)
+        query.process_all_available()
+    sender.send([{"user": "u0", "email": "", "at": 900_000, "amount": 1}])
+    query.process_all_available()
+    query.stop()
+    given: Any = {"checkpoint": str(tmp_path / "checkpoint"), "stream": job(live)}
+    results, _ = again(session.capture(**given, path=str(tmp_path / "a")), job(stream_of(SCHEMA)))
+    assert results == read(sink)
+    assert results != [row for rows in [*ROWS] for row in Driver(job(stream_of(SCHEMA))).send(rows).results.to_pylist()]
+    with pytest.raises(PlanError, match="was closed in these batches"):
+        session.capture(**given, path=str(tmp_path / "b"), hashes=["user"])

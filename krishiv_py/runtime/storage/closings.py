@@ -12,7 +12,7 @@ import base64
 import json
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import attrs
@@ -158,7 +158,18 @@ def noted_keys(checkpoint: str, batch: int) -> dict[int, pa.Table]:
     note = _read_note(checkpoint)
     if note is None or note["batch"] != batch:
         raise missing(f"the note of the keys that batch {batch} closes in {checkpoint}", NEW_CHECKPOINT)
-    return {int(stage): pa.concat_tables(map(_table, texts)) for stage, texts in note["keys"].items()}
+    return {int(stage): keys_as_table(texts) for stage, texts in note["keys"].items()}
+
+
+def closed_in(checkpoint: str, batch: int) -> dict[str, list[str]]:
+    """Return the keys that a batch has closed, as texts by the number of the stage; known of the last batch with any."""
+    note = _read_note(checkpoint)
+    return note["keys"] if note is not None and note["batch"] == batch and note["seen"] else {}
+
+
+def keys_as_table(texts: Iterable[str]) -> pa.Table:
+    """Return keys of :func:`closed_in` as a table."""
+    return pa.concat_tables(map(_table, texts))
 
 
 def by_bucket(keys: pa.Table, bucket_ids: tuple[int, ...]) -> Iterator[tuple[int, bytes]]:
