@@ -114,3 +114,39 @@ def test_a_query_goes_on_when_a_commit_was_lost(broker: Broker, topic: Topic, tm
 def test_a_broker_that_does_not_answer_is_an_error_of_ours() -> None:
     with Session.in_process() as session, pytest.raises(KrishivError, match=r"127\.0\.0\.1:1"):
         session.read_kafka("nothing", bootstrap_servers="127.0.0.1:1", schema=DDL).start(MemorySink())
+
+
+def test_a_topic_is_the_archive_of_a_changed_plan_and_its_own(broker: Broker, topic: Topic, tmp_path: Path) -> None:
+    """A history of the topic up to offsets, then live; what a savepoint lacks is rebuilt from the topic, which has grown."""
+    name = topic(1)
+    values = [event(n) for n in range(2_000)]
+    send(broker, name, [(0, value) for value in values[:1_000]])
+    read: dict[str, Any] = {"bootstrap_servers": broker.address, "schema": DDL, "max_offsets_per_batch": 500}
+
+    def drained(sink: MemorySink) -> list[str]:
+        rows = sink.table()
+        return [] if rows is None else sorted(map(str, rows.to_pylist()))
+
+    with Session.in_process() as session:
+        long, archived, kept, new = (MemorySink() for _ in range(4))
+        live = session.read_kafka(name, **read)
+        archive = session.read_kafka(name, ending="latest", **read)
+        given: dict[str, Any] = {"batches": Batches.available_now()}
+        per_second(live).start(long, checkpoint=str(tmp_path / "long"), **given).await_termination()
+        session.start(
+            [per_second(live).to(archived)],
+            checkpoint=str(tmp_path / "archived"),
+            bootstrap={name: archive},
+            until={name: {0: 500}},
+            **given,
+        ).await_termination()
+        assert drained(archived) == drained(long)
+        savepoint = session.savepoint(str(tmp_path / "archived"), str(tmp_path / "savepoint"))
+        send(broker, name, [(0, value) for value in values[1_000:]])
+        per_second(live).start(long, checkpoint=str(tmp_path / "long"), **given).await_termination()
+        outputs = [per_second(live).to(kept, name="old"), per_second(live).named("again").to(new, name="new")]
+        session.start(
+            outputs, checkpoint=str(tmp_path / "new"), savepoint=savepoint, bootstrap={name: archive}, **given
+        ).await_termination()
+        assert sorted(drained(archived) + drained(kept)) == drained(long)
+        assert drained(new) == drained(long)

@@ -224,7 +224,9 @@ class DeltaSource(Source):
         return (datasets.files_at(self.path),)
 
     def until_now(self) -> DeltaSource:
-        """Up to the version there is now."""
+        """Up to the version there is now, or to the one that it ends with."""
+        if self.until is not None:
+            return self
         return attrs.evolve(self, until=int(table_at(self.path, self.storage).version()))
 
 

@@ -301,7 +301,9 @@ class IcebergSource(Source):
         return (dataset(self.catalog, self.name),)
 
     def until_now(self) -> IcebergSource:
-        """Up to the snapshot there is now."""
+        """Up to the snapshot there is now, or to the one that it ends with."""
+        if self.until is not None:
+            return self
         head = opened(self.catalog).load_table(self.name).metadata.current_snapshot()
         return attrs.evolve(self, until=(None if head is None else int(head.snapshot_id),))
 
