@@ -168,11 +168,12 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[s
     kind = was["fixed"].get("window kind")
     plain_session = kind == "session" and "firings" not in was["fixed"] and was["fixed"].get("window max_duration_us") == "None"
     if late_rule_of(was) not in (None, late_rule_of(now)):
-        if kind in ("tumbling", "hopping", "lookback", "count") or plain_session:
+        if kind in ("tumbling", "hopping", "assigned", "lookback", "count") or plain_session:
             how.append(f"late rule from {late_rule_of(was)} to {late_rule_of(now)}")
         elif "late rule" in was["fixed"] or kind in ("session", "distinct"):
             refused.append(f"late rule was {late_rule_of(was)} and is {late_rule_of(now)}")
-    emits = kind in ("tumbling", "hopping", "lookback") or plain_session or (kind == "count" and "firings" not in was["fixed"])
+    counted = kind == "count" and "firings" not in was["fixed"]
+    emits = kind in ("tumbling", "hopping", "assigned", "lookback") or plain_session or counted
     if was["emit"] != now["emit"] and not emits:
         refused.append(f"emit was {was['emit']} and is {now['emit']}")
     elif was["emit"] != now["emit"]:

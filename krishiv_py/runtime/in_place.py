@@ -89,7 +89,7 @@ def _check(
     CheckpointError
         Naming what changed, and how to go on.
     """
-    reasons = list(_reasons(note, plan, changes, on_spark=on_spark))
+    reasons = list(reasons_against(note, plan, changes, on_spark=on_spark))
     if not reasons:
         return
     words = {c.name: "drop" if c.new is None else "reset" for c in changes if c.fate == "refused"}
@@ -103,7 +103,9 @@ def _check(
     )
 
 
-def _reasons(note: Mapping[str, Any], plan: PhysicalPlan, changes: Sequence[StageChange], *, on_spark: bool) -> Iterator[str]:
+def reasons_against(
+    note: Mapping[str, Any], plan: PhysicalPlan, changes: Sequence[StageChange], *, on_spark: bool
+) -> Iterator[str]:
     """Return why state cannot stay as it is."""
     old, new = note["outline"], outline_of(plan)
     for change in changes:
@@ -155,7 +157,7 @@ def changes_against(folder: str, plan: PhysicalPlan, archives: Collection[int] =
     note = Savepoint.open(where).note if saved else outlined(where)
     old, new = note["outline"], outline_of(plan)
     changes = compared(old, new, None, stages_archived(plan, archives))
-    in_place = not saved and not any(_reasons(note, plan, changes, on_spark=engine_of(where) == "spark"))
+    in_place = not saved and not any(reasons_against(note, plan, changes, on_spark=engine_of(where) == "spark"))
     changes += source_changes(old, new)
     if saved or in_place:
         return changes

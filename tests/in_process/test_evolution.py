@@ -19,6 +19,7 @@ LAG = 20_000
 OPERATORS: dict[str, Callable[[Any], Any]] = {
     "tumbling": lambda s: s.tumbling_window(60_000),
     "hopping": lambda s: s.hopping_window(90_000, 30_000),
+    "cumulate": lambda s: s.cumulate_window(30_000, 90_000),
     "session": lambda s: s.session_window(25_000),
     "capped session": lambda s: s.session_window(25_000, max_duration=90_000),
     "count": lambda s: s.count_window(3),
@@ -152,7 +153,7 @@ def builtin_max(values: Any) -> Any:
     return sorted(values)[-1]
 
 
-@pytest.mark.parametrize("kind", ["tumbling", "hopping"])
+@pytest.mark.parametrize("kind", ["tumbling", "hopping", "cumulate"])
 @pytest.mark.parametrize(
     ("was", "now"), [("updates", "final"), ("final", "updates"), ("updates", "retractions"), ("retractions", "final")]
 )
@@ -169,10 +170,10 @@ def test_emission_becomes_another(kind: str, was: str, now: str, tmp_path: Path)
     in_force: dict[tuple[Any, ...], Any] = {}
     for row in before + actual:
         if row.get("op", "+I") in ("+I", "+U"):
-            in_force[row["user"], row["window_start"]] = row["total"]
-    assert in_force == {(row["user"], row["window_start"]): row["total"] for row in expected}
+            in_force[row["user"], row["window_start"], row["window_end"]] = row["total"]
+    assert in_force == {(row["user"], row["window_start"], row["window_end"]): row["total"] for row in expected}
     if now == "final":
-        assert len(actual) == len({(row["user"], row["window_start"]) for row in actual})
+        assert len(actual) == len({(row["user"], row["window_start"], row["window_end"]) for row in actual})
 
 
 @pytest.mark.parametrize("kind", OPERATORS)

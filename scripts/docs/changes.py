@@ -1,0 +1,167 @@
+"""The table of what becomes of state when a plan changes: ``python -m scripts.docs.changes`` writes it into the docs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+import krishiv_py as kv
+from krishiv_py import KrishivError, SlidingWindows, StateTtlConfig, Trigger, WatermarkSpec, count
+from krishiv_py.planner.evolution import compared
+from krishiv_py.planner.outline import outline_of
+from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.runtime.in_place import reasons_against
+from krishiv_py.testing import stream_of, union_of
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "savepoints.md"
+BEGIN: Final = "<!-- made by scripts/docs/changes.py -->\n"
+END: Final = "<!-- end of what is made -->\n"
+
+Step = Callable[[Any], Any]
+OPERATORS: Final[dict[str, Step]] = {
+    "tumbling": lambda s: s.key_by("k").tumbling_window("1 minute"),
+    "hopping": lambda s: s.key_by("k").hopping_window("1 minute", "15 s"),
+    "cumulate": lambda s: s.key_by("k").cumulate_window("15 s", "1 minute"),
+    "session": lambda s: s.key_by("k").session_window("30 s"),
+    "capped session": lambda s: s.key_by("k").session_window("30 s", max_duration="1 hour"),
+    "look-back": lambda s: s.key_by("k").lookback_window("1 minute"),
+    "distinct-set": lambda s: s.key_by("k").windowed_by(SlidingWindows.of("1 minute")),
+    "count": lambda s: s.key_by("k").count_window(10),
+    "deduplication": lambda s: s.drop_duplicates("k", within="1 minute"),
+    "interval join": lambda s: _joined(s),
+}
+SIZED: Final[dict[str, Step]] = {
+    "tumbling": lambda s: s.key_by("k").tumbling_window("2 minutes"),
+    "hopping": lambda s: s.key_by("k").hopping_window("2 minutes", "15 s"),
+    "cumulate": lambda s: s.key_by("k").cumulate_window("15 s", "2 minutes"),
+    "session": lambda s: s.key_by("k").session_window("40 s"),
+    "capped session": lambda s: s.key_by("k").session_window("40 s", max_duration="1 hour"),
+    "look-back": lambda s: s.key_by("k").lookback_window("2 minutes"),
+    "distinct-set": lambda s: s.key_by("k").windowed_by(SlidingWindows.of("2 minutes")),
+    "count": lambda s: s.key_by("k").count_window(11),
+    "deduplication": lambda s: s.drop_duplicates("k", within="2 minutes"),
+    "interval join": lambda s: _joined(s, "-2 minutes"),
+}
+N: Final = count().alias("n")
+TOTAL: Final = kv.sum("v").alias("total")
+
+
+def _joined(stream: Any, lower: str = "-1 minute") -> Any:
+    type_ = stream.schema.field("k").type
+    other = stream_of(pa.schema([("k", type_), ("seen", pa.int64())])).watermark("seen", "5 s").key_by("k")
+    return stream.key_by("k").interval_join(other, lower=lower, upper="1 minute")
+
+
+def plan(
+    operator: str,
+    *aggs: Any,
+    types: str = "k int, at bigint, v int",
+    step: Step = lambda s: s,
+    timed: Step = lambda s: s.watermark("at", "5 s"),
+    source: Step = lambda s: s,
+    sized: bool = False,
+) -> PhysicalPlan:
+    """Return the plan of an operator with something changed."""
+    stage = (SIZED if sized else OPERATORS)[operator](step(timed(source(stream_of(types)))))
+    return (stage.agg(*(aggs or (N, TOTAL))) if hasattr(stage, "agg") else stage)._plan("streaming")  # type: ignore[no-any-return]
+
+
+def _both(step: Step, to: Step) -> tuple[dict[str, Any], dict[str, Any]]:
+    return {"step": step}, {"step": to}
+
+
+def _sources(stream: Any) -> Any:
+    return union_of({"a": stream, "b": stream_of("k int, at bigint, v int")})
+
+
+def _by_source(stream: Any) -> Any:
+    several = kv.MultiSourceWatermarkSpec.new()
+    for name in ("a", "b"):
+        several = several.source(name, WatermarkSpec.fixed_lag("5 s"))
+    return stream.with_watermark(several, "at", source_column="source")
+
+
+CHANGES: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
+    "an aggregate added": ({"aggs": (N,)}, {"aggs": (N, TOTAL)}),
+    "an aggregate removed": ({"aggs": (N, TOTAL)}, {"aggs": (N,)}),
+    "aggregates renamed": ({"aggs": (N,)}, {"aggs": (count().alias("rows"),)}),
+    "aggregates in another order": ({"aggs": (N, TOTAL)}, {"aggs": (TOTAL, N)}),
+    "values `int` to `bigint`": ({}, {"types": "k int, at bigint, v bigint"}),
+    "key `int` to `bigint`": ({}, {"types": "k bigint, at bigint, v int"}),
+    "key `int` to `string`": ({}, {"types": "k string, at bigint, v int"}),
+    "larger lateness, final results": _both(lambda s: s.emit("final"), lambda s: s.allowed_lateness("1 minute").emit("final")),
+    "smaller lateness, final results": _both(lambda s: s.allowed_lateness("1 minute").emit("final"), lambda s: s.emit("final")),
+    "other lateness, updates": _both(
+        lambda s: s.allowed_lateness("1 minute").emit("updates"), lambda s: s.allowed_lateness("5 s").emit("updates")
+    ),
+    "late rule": _both(lambda s: s, lambda s: s.late_rule("window")),
+    "final results to updates": _both(lambda s: s.emit("final"), lambda s: s.emit("updates")),
+    "updates to final results": _both(lambda s: s.emit("updates"), lambda s: s.emit("final")),
+    "updates to retractions": _both(lambda s: s.emit("updates"), lambda s: s.emit("retractions")),
+    "time to live added": _both(lambda s: s, lambda s: s.with_state_ttl(StateTtlConfig("1 day"))),
+    "time to live removed": _both(lambda s: s.with_state_ttl(StateTtlConfig("1 day")), lambda s: s),
+    "time to live by another clock": _both(
+        lambda s: s.with_state_ttl(StateTtlConfig("1 day")), lambda s: s.with_state_ttl(StateTtlConfig("1 day", "processing"))
+    ),
+    "time to live of another length": _both(
+        lambda s: s.with_state_ttl(StateTtlConfig("1 day")), lambda s: s.with_state_ttl(StateTtlConfig("2 days"))
+    ),
+    "trigger added": _both(lambda s: s.emit("updates"), lambda s: s.emit("updates").trigger(Trigger.on_count(2))),
+    "another count of a trigger": _both(
+        lambda s: s.emit("updates").trigger(Trigger.on_count(2)), lambda s: s.emit("updates").trigger(Trigger.on_count(3))
+    ),
+    "accumulation": _both(
+        lambda s: s.emit("updates").trigger(Trigger.on_count(2)),
+        lambda s: s.emit("updates").trigger(Trigger.on_count(2)).accumulation("discarding"),
+    ),
+    "another size, gap or range": ({}, {"sized": True}),
+    "one source to several": ({}, {"source": _sources, "timed": _by_source}),
+    "several sources to one": ({"source": _sources, "timed": _by_source}, {}),
+}
+
+
+def answer(operator: str, before: dict[str, Any], after: dict[str, Any]) -> str:
+    """Return what becomes of the state of an operator."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            old, new = (plan(operator, *case.get("aggs", ()), **_without(case)) for case in (before, after))
+    except KrishivError:
+        return "–"
+    note = {"plan": old.fingerprint, "outline": outline_of(old)}
+    changes = compared(note["outline"], outline_of(new))
+    if any(change.loses for change in changes):
+        return "reset"
+    return "savepoint" if any(reasons_against(note, new, changes, on_spark=False)) else "in place"
+
+
+def _without(case: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in case.items() if name != "aggs"}
+
+
+def table() -> str:
+    """Return the table."""
+    lines = [f"| Change | {' | '.join(OPERATORS)} |", "|---" * (len(OPERATORS) + 1) + "|"]
+    for name, (before, after) in CHANGES.items():
+        cells = [_none_of(operator, name) or answer(operator, before, after) for operator in OPERATORS]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _none_of(operator: str, change: str) -> str:
+    """Return a dash for what an operator does not have: aggregates where rows pass, and values in them."""
+    return "–" if operator in ("deduplication", "interval join") and ("aggregate" in change or "accumulation" in change) else ""
+
+
+def page() -> str:
+    """Return the page with the table as it should be."""
+    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
+    return before + BEGIN + "\n" + table() + "\n" + END + rest.split(END)[1]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
