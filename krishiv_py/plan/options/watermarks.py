@@ -9,7 +9,7 @@ import attrs
 
 from krishiv_py.deprecation import deprecated
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.plan.checks import a_text, microseconds, one_of
+from krishiv_py.plan.checks import a_switch, a_text, microseconds, one_of
 from krishiv_py.plan.durations import (
     END_OF_TIME,
     MAX_TIME_US,
@@ -54,6 +54,7 @@ class WatermarkSpec:
         microseconds(self.lag_us, "lag_us", 0, MAX_TIME_US)
         microseconds(self.initial_us, "initial_us", UNSET, END_OF_TIME)
         _checked_advance(self.idle_advance_us)
+        a_switch(self.from_savepoint, "from_savepoint")
 
     @classmethod
     def fixed_lag_ms(
@@ -165,6 +166,7 @@ class MultiSourceWatermarkSpec:
             microseconds(self.idle_timeout_us, "idle_timeout_us", 1, MAX_TIME_US)
         microseconds(self.initial_us, "initial_us", UNSET, END_OF_TIME)
         _checked_advance(self.idle_advance_us)
+        a_switch(self.from_savepoint, "from_savepoint")
         if self.max_drift_us is not None:
             microseconds(self.max_drift_us, "max_drift_us", 1, MAX_TIME_US)
         one_of(self.unknown_action, "unknown", ("side_output", "fail", "register"))
