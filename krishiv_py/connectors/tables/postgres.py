@@ -503,8 +503,9 @@ class PostgresSink(TransactionalSink):
     Examples
     --------
     >>> from krishiv_py import PostgresSink
-    >>> PostgresSink("postgresql://app:secret@localhost/shop", "per_user", key=["user", "window_start"])
-    PostgresSink(conninfo=Database(title='shop at localhost:5432'), table='per_user', key=('user', 'window_start'), ...)
+    >>> sink = PostgresSink("postgresql://app:secret@localhost/shop", "per_user", key=["user", "window_start"])
+    >>> sink.title, "secret" in repr(sink)
+    ('PostgresSink per_user', False)
     """
 
     conninfo: Database = attrs.field(converter=_place)
