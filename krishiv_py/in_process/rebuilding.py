@@ -189,15 +189,11 @@ class Rebuilding:
 
 def _difference(stage: StagePlan, kept: Savepoint, rebuilt: StagePlan, past: Savepoint, number: int) -> str | None:
     """Return in what the state of a stage differs that was kept, and that was rebuilt; None where they agree."""
-    opened, was = past.stages[number].open, kept.stages[number]
-    if was.open != opened:
-        return (
-            f"{opened[0]:,} windows and {opened[1]:,} rows are open, and {was.open[0]:,} and {was.open[1]:,} in the savepoint"
-        )
     try:
         mine, theirs = (_state(plan, of, number) for plan, of in ((stage, kept), (rebuilt, past)))
-    except PlanError:  # a join, or a window of whole rows: how much is open is all there is to look at
-        return None
+    except PlanError:  # a join, or a window of whole rows: how many rows are open is all there is to look at
+        was, now = (of.stages[number].open[1] for of in (kept, past))
+        return None if was == now else f"{now:,} rows are open, and {was:,} in the savepoint"
     doubtful = {name for _, names in stage.spec.wholes for name in names}
     heads = len(stage.spec.keys) + 2
     names = [

@@ -224,6 +224,26 @@ def test_files_that_came_after_the_savepoint_are_not_of_the_past(session: Sessio
     assert got == sorted(want, key=lambda row: (row["window_end"], row["user"]))
 
 
+def test_the_number_of_workers_does_not_matter(tmp_path: Path) -> None:
+    """The savepoint is of a driver, and the stage that gets an aggregate comes after another one."""
+
+    def chain(stream: Any, *aggs: Any) -> Any:
+        one = keyed(stream).tumbling_window(20_000).agg(count().alias("n")).named("one")
+        return one.key_by("user").tumbling_window(60_000).agg(kv.max("n").alias("most"), *aggs).named("two")
+
+    added, old = kv.sum("n").alias("total"), Driver(chain(stream_of(SCHEMA)))
+    for rows in ROWS[:SEAM]:
+        old.send(rows)
+    path, sink = old.savepoint(str(tmp_path / "savepoint")), MemorySink()
+    with Session.in_process(workers=2) as session:
+        live, sender = session.memory_stream(SCHEMA, name="orders")
+        past = {"orders": archive(session, tmp_path, ROWS[:SEAM])}
+        goes_on(session, [chain(live, added).to(sink)], sender, tmp_path, savepoint=path, bootstrap=past)
+    driver = Driver(chain(stream_of(SCHEMA), added))
+    want = [row for step in [driver.send(rows) for rows in ROWS][SEAM:] for row in step.results.to_pylist()]
+    assert sorted(map(str, read(sink))) == sorted(map(str, want))
+
+
 def test_the_same_call_goes_on_and_nothing_new_needs_no_archive(session: Session, tmp_path: Path) -> None:
     live, sender = session.memory_stream(SCHEMA, name="orders")
     path = saved(session, [ONE["tumbling"](live).to(MemorySink())], sender, tmp_path)
