@@ -147,6 +147,7 @@ class MultiSourceWatermarkSpec:
     from_savepoint: bool = False
 
     def __attrs_post_init__(self) -> None:
+        a_switch(self.from_savepoint, "from_savepoint")
         if not isinstance(self.sources, tuple) or not all(isinstance(s, tuple) and len(s) == 2 for s in self.sources):
             raise PlanError(
                 "`sources` are pairs of name and WatermarkSpec",
