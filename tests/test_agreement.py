@@ -17,7 +17,7 @@ from krishiv_py.errors import EnvironmentSetupError
 from krishiv_py.spark import runtime
 from krishiv_py.spark.setup import agreement
 from krishiv_py.spark.setup.agreement import check_versions, check_worker_python
-from krishiv_py.spark.setup.interpreter import WORKER
+from krishiv_py.spark.setup.workers import WORKER
 
 PROJECT = Path(__file__).parents[1]
 

@@ -23,11 +23,19 @@ from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.expressions.expr import Col, Expr, col
 from krishiv_py.plan.expressions.facts import columns_of, unnamed
-from krishiv_py.plan.joins.asof import ASOF_TYPES, DIRECTIONS, AsofJoin, AsofType, Direction
-from krishiv_py.plan.joins.base import Join, JoinType
-from krishiv_py.plan.joins.interval import JOIN_TYPES, IntervalJoin
+from krishiv_py.plan.joins.joins import (
+    ASOF_TYPES,
+    DIRECTIONS,
+    JOIN_TYPES,
+    AsofJoin,
+    AsofType,
+    Direction,
+    IntervalJoin,
+    Join,
+    JoinType,
+    WindowJoin,
+)
 from krishiv_py.plan.joins.sides import Side, both, check_keys, named
-from krishiv_py.plan.joins.windowed import WindowJoin
 from krishiv_py.plan.nodes import BatchFunction, MapBatches, Node, Stage, source_of
 from krishiv_py.plan.options.explicit import ExplicitOptions
 from krishiv_py.plan.options.late import one_handler

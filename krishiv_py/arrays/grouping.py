@@ -1,8 +1,6 @@
-"""Group numbers and bucket hashes for rows, vectorised over the key columns.
+"""Group numbers and bucket hashes for rows, vectorised over the key columns, and the number of a row in its group.
 
-Limits that do not depend on batches: who finds room among those that came before, close to it in time.
-
-Determine which ranges an occurrence of a value counts in, for ranges whose bounds both ascend: runs of neighbouring ranges.
+Limits do not depend on batches: they count rows that came before and are close in time.
 
 Of equal values in a range the first one counts. So an occurrence counts in the ranges that begin after the one before it and
 hold it, and these lie side by side::
@@ -347,3 +345,16 @@ def distinct_counts(codes: Ints, s: Spread) -> Ints:
         hole = s.hole[some]
         counts[some] -= (before[hole] < s.low[some]) & (after[hole] >= s.high[some])
     return counts
+
+
+def rank(groups: Ints) -> Ints:
+    """Numbers from 0, in the order given."""
+    if not len(groups):
+        return groups
+    order = stable_order(groups)
+    ordered = groups[order]
+    heads = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    lengths = np.diff(np.append(heads, len(groups)))
+    numbers = np.empty(len(groups), np.int64)
+    numbers[order] = np.arange(len(groups)) - np.repeat(heads, lengths)
+    return numbers

@@ -7,12 +7,18 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from krishiv_py.cli.capture import add_capture, write_capture
-from krishiv_py.cli.diff import add_diff, diff
+from krishiv_py.cli.checkpoints import (
+    add_capture,
+    add_diff,
+    add_move,
+    add_savepoint,
+    diff,
+    move_checkpoint,
+    write_capture,
+    write_savepoint,
+)
 from krishiv_py.cli.lateness import add_lateness, show_lateness
-from krishiv_py.cli.move import add_move, move_checkpoint
 from krishiv_py.cli.run import a_port, a_setting, add_run, run
-from krishiv_py.cli.savepoint import add_savepoint, write_savepoint
 from krishiv_py.cli.why import add_why, say_why
 from krishiv_py.errors import KrishivError
 from krishiv_py.lazy import lazy

@@ -32,9 +32,9 @@ from krishiv_py.plan.options.query import Batches
 from krishiv_py.session import Session
 
 if TYPE_CHECKING:
-    from krishiv_py.spark.setup import interpreter
+    from krishiv_py.spark.setup import workers as interpreter
 else:  # a job in process needs no Spark
-    interpreter = lazy("krishiv_py.spark.setup.interpreter")
+    interpreter = lazy("krishiv_py.spark.setup.workers")
 
 DONE: Final = 0
 FAILED: Final = 1

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.connectors.years import check_years, not_written
+from krishiv_py.connectors.values import check_years, not_written
 from krishiv_py.errors import SchemaError, shown, unknown_column
 from krishiv_py.types import type_text
 

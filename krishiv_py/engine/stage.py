@@ -14,8 +14,8 @@ from krishiv_py.arrays.ranges import portions
 from krishiv_py.arrays.ranges import split as by_number
 from krishiv_py.engine.notes import FIRINGS, Notes, count
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.input.malformed import malformed_rows
 from krishiv_py.kernels.input.prepare import Prepare
+from krishiv_py.kernels.input.rows import malformed_rows
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.results import StepResult, WindowOperator

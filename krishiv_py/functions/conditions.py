@@ -7,9 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.functions.computing.checks import alike, boolean, struct_of
+from krishiv_py.functions.computing.checks import alike, boolean, met, struct_of
 from krishiv_py.functions.computing.compare import compare
-from krishiv_py.functions.computing.meeting import met
 from krishiv_py.functions.definition import Later, SqlNode, Value, function, not_constant
 
 

@@ -65,7 +65,7 @@ class Later(Protocol):
     """An argument that is computed when it is known for which rows."""
 
     constant: Any
-    """Its constant; :data:`~krishiv_py.functions.computing.meeting.COLUMN` if it is none."""
+    """Its constant; :data:`~krishiv_py.functions.computing.checks.COLUMN` if it is none."""
 
     def value(self) -> Value:
         """Return its value for all rows."""

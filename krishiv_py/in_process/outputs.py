@@ -28,7 +28,7 @@ from krishiv_py.connectors.sinks.program import BatchConsumer, MemorySink
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.in_process.stage import ProcessStage
 from krishiv_py.kernels.columns.layout import late_names
-from krishiv_py.kernels.input.malformed import late_output_schema
+from krishiv_py.kernels.input.rows import late_output_schema
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.options.late import LateEventHandler, LateRows, hand_over
 from krishiv_py.planner.physical import PhysicalPlan

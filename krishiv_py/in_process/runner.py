@@ -44,7 +44,7 @@ from krishiv_py.runtime.checkpoint.begun import (
 from krishiv_py.runtime.checkpoint.lease import take
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, note_reader
-from krishiv_py.runtime.clock.flushed import warn_if_flushed
+from krishiv_py.runtime.clock.controls import warn_if_flushed
 from krishiv_py.runtime.in_place import going_on
 from krishiv_py.runtime.outputs import claim_outputs, described_outputs, late_sinks
 from krishiv_py.runtime.query import BucketMetrics, QueryRows

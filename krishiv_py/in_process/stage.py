@@ -19,8 +19,8 @@ from krishiv_py.engine.snapshot import as_if_ended, early
 from krishiv_py.engine.stage import BatchDone, Packed, StageOperator, split
 from krishiv_py.in_process.workers import FEW_ROWS, Workers
 from krishiv_py.kernels.firing.custom_trigger import custom_trigger_of
-from krishiv_py.kernels.input.malformed import late_output
 from krishiv_py.kernels.input.prepare import refused
+from krishiv_py.kernels.input.rows import late_output
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results import StepResult, in_order, keys_held
 from krishiv_py.kernels.spec import OperatorSpec

@@ -40,8 +40,7 @@ from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results import StepResult
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.expired_keys import DeadKeys
-from krishiv_py.kernels.state.sections import Section
-from krishiv_py.kernels.state.store import WRITTEN, Bucket
+from krishiv_py.kernels.state.store import WRITTEN, Bucket, Section
 from krishiv_py.kernels.state.window_log import HASH, KeyedLog, middle_and_latest
 from krishiv_py.plan.dedup import DUPLICATE, Deduplication
 from krishiv_py.plan.durations import UNSET

@@ -17,7 +17,7 @@ from krishiv_py.plan.aggregates.selections import whole_since
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_us
 from krishiv_py.plan.expressions.expr import Col
 from krishiv_py.plan.options.query import Begin
-from krishiv_py.plan.windows.base import Window
+from krishiv_py.plan.windows.base import WindowOperation
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.outline import COMPARED
 from krishiv_py.planner.physical import PhysicalPlan
@@ -378,7 +378,7 @@ def _carrying(stage: StagePlan, carried: Carried) -> StagePlan:
         hidden = tuple(whole_since(int(name.rpartition("_")[2]), name) for name, _ in carried.wholes)
         output, operation = spec.output, spec.operation
         if hidden:
-            assert isinstance(operation, Window)
+            assert isinstance(operation, WindowOperation)
             operation = attrs.evolve(operation, aggs=(*operation.aggs, *hidden))
         if output is None and hidden:
             taken = {"op", "pane_timing", "pane_index"}

@@ -18,9 +18,9 @@ from krishiv_py.plan.nodes import MapBatches, MemorySource, Prefix, Source, Stag
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.plan.running import TableVersion
+from krishiv_py.planner.check import warnings
 from krishiv_py.planner.cut import Branch, StagePlan, input_stages
 from krishiv_py.planner.fingerprint import fingerprint, uses_ledger
-from krishiv_py.planner.warnings import warnings
 from krishiv_py.redaction import noted
 
 

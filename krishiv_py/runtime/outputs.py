@@ -18,7 +18,7 @@ from krishiv_py.connectors.side_output import side_output
 from krishiv_py.connectors.sink import FileSink, FolderSink, OutputName, Sink
 from krishiv_py.connectors.sinks.known import described
 from krishiv_py.errors import CheckpointError, PlanError
-from krishiv_py.kernels.input.malformed import late_output_schema
+from krishiv_py.kernels.input.rows import late_output_schema
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import LATE, RESULTS, place_of
 from krishiv_py.runtime.checkpoint.begun import Begun, moved_to

@@ -31,8 +31,8 @@ from krishiv_py.engine.notes import Report, count
 from krishiv_py.engine.stage import StageOperator
 from krishiv_py.engine.why import why_text
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.kernels.input.malformed import late_output_schema
 from krishiv_py.kernels.input.prepare import refused
+from krishiv_py.kernels.input.rows import late_output_schema
 from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.logs import RecentTimes

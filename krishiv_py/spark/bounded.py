@@ -19,7 +19,7 @@ from krishiv_py.connectors.lookup_table import as_they_stand
 from krishiv_py.engine.notes import Notes, count, none_counted
 from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.errors import PlanError
-from krishiv_py.kernels.input.malformed import late_output, late_output_schema
+from krishiv_py.kernels.input.rows import late_output, late_output_schema
 from krishiv_py.plan.nodes import MemorySource, Source
 from krishiv_py.plan.running import summed
 from krishiv_py.planner.cut import input_stages
@@ -27,7 +27,7 @@ from krishiv_py.planner.physical import PhysicalPlan, lookup_tables
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.batch import RESULT, STAGE, leaving, place_of, result_kinds
 from krishiv_py.spark.reading.scan import scan
-from krishiv_py.spark.setup.wrapping import mapped
+from krishiv_py.spark.setup.workers import mapped
 from krishiv_py.spark.storage import ShuffleFiles
 from krishiv_py.spark.tasks.bounded import PACKED_TYPE, BoundedPack, BoundedSteps
 from krishiv_py.spark.tasks.moments import TimedBatch, stream_reader, timetable

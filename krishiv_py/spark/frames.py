@@ -52,7 +52,7 @@ from krishiv_py.spark.rows import plain_frame
 from krishiv_py.spark.setup.config import setting
 from krishiv_py.spark.setup.partitioning import bucket_ids
 from krishiv_py.spark.setup.types import quoted, spark_ddl
-from krishiv_py.spark.setup.wrapping import mapped
+from krishiv_py.spark.setup.workers import mapped
 from krishiv_py.spark.storage import keep_with_driver
 from krishiv_py.spark.streaming import operator
 from krishiv_py.spark.tasks.pack import PACKED_TYPE, RawPack

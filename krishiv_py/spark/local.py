@@ -15,11 +15,10 @@ from krishiv_py.errors import users_line
 from krishiv_py.redaction import shown_setting
 from krishiv_py.spark.setup.class_archive import archive_options
 from krishiv_py.spark.setup.config import JVM_OPTIONS, cores_of, is_here, own_folder, session_settings
-from krishiv_py.spark.setup.interpreter import choose_worker_python
 from krishiv_py.spark.setup.java import require_java
 from krishiv_py.spark.setup.jvm import end_jvm, forget_dead_jvm, not_started, quiet_jvm, running_session
 from krishiv_py.spark.setup.stores import settings_while_running
-from krishiv_py.spark.setup.warming import begin_workers
+from krishiv_py.spark.setup.workers import begin_workers, choose_worker_python
 
 
 def session(

@@ -18,7 +18,7 @@ from krishiv_py.connectors.publish import OutputOf, Publisher, TablePublisher, b
 from krishiv_py.connectors.side_output import side_output
 from krishiv_py.connectors.sink import Delivery, FileSink, FolderSink, FrameSink, OutputName, Sink, SparkFileSink, TableSink
 from krishiv_py.connectors.sinks.files import folder_of
-from krishiv_py.kernels.input.malformed import late_output_schema
+from krishiv_py.kernels.input.rows import late_output_schema
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import LATE
@@ -27,7 +27,7 @@ from krishiv_py.runtime.checkpoint.begun import Begun
 from krishiv_py.runtime.outputs import TaskOutput, claim_folder, late_sinks
 from krishiv_py.runtime.storage.chunk_files import decode
 from krishiv_py.spark.setup.types import spark_ddl
-from krishiv_py.spark.setup.wrapping import mapped
+from krishiv_py.spark.setup.workers import mapped
 from krishiv_py.spark.tasks.processor import FILE, LATE_ROWS
 from krishiv_py.storage.files import store_at
 

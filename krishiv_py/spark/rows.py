@@ -21,11 +21,10 @@ from krishiv_py.runtime.outputs import TaskOutput
 from krishiv_py.runtime.ranges.planning import logged
 from krishiv_py.spark.reading.scan import Reader, scan
 from krishiv_py.spark.setup.types import spark_ddl
-from krishiv_py.spark.setup.wrapping import mapped
+from krishiv_py.spark.setup.workers import mapped
 from krishiv_py.spark.tasks.failures import in_task
-from krishiv_py.spark.tasks.passing import done, packing_of, take
 from krishiv_py.spark.tasks.processor import OUT_TYPE
-from krishiv_py.spark.tasks.rows import GiveRows, RowsOut
+from krishiv_py.spark.tasks.rows import GiveRows, RowsOut, done, packing_of, take
 
 
 def rows_given(spark: SparkSession, plan: PhysicalPlan, checkpoint: str, output: TaskOutput) -> DataFrame:

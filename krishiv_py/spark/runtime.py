@@ -61,7 +61,7 @@ from krishiv_py.spark.setup.progress import counted
 from krishiv_py.spark.setup.stores import check_stores, use_stores_of
 from krishiv_py.spark.setup.types import arrow_schema, spark_ddl
 from krishiv_py.spark.setup.waiting import cancellable
-from krishiv_py.spark.setup.warming import make_archive
+from krishiv_py.spark.setup.workers import make_archive
 from krishiv_py.spark.start_checks import open_checkpoint, release_at_end
 from krishiv_py.spark.state_reader import read_state
 from krishiv_py.spark.storage import ShuffleFiles, handed_over, shuffle_files

@@ -34,9 +34,7 @@ from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, Claim
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, check_log, forget_unplanned
 from krishiv_py.runtime.clock.clocks import Clock, LedgerClock, SparkClock, clock_for
 from krishiv_py.runtime.clock.control_files import ControlFiles
-from krishiv_py.runtime.clock.control_writer import ControlWriter
-from krishiv_py.runtime.clock.controls import ControlFolder
-from krishiv_py.runtime.clock.flushed import NOTE, warn_if_flushed
+from krishiv_py.runtime.clock.controls import NOTE, ControlFolder, ControlWriter, warn_if_flushed
 from krishiv_py.runtime.clock.heartbeats import Heartbeats
 from krishiv_py.runtime.outputs import TaskOutput, claim_outputs, described_outputs
 from krishiv_py.runtime.query import BucketMetrics, QueryRows
@@ -56,7 +54,7 @@ from krishiv_py.spark.reading.scan import scan
 from krishiv_py.spark.rows import rows_given
 from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, buckets_wanted, setting, started_under, with_sources
 from krishiv_py.spark.setup.partitioning import bucket_ids
-from krishiv_py.spark.setup.wrapping import mapped, with_state
+from krishiv_py.spark.setup.workers import mapped, with_state
 from krishiv_py.spark.storage import ShuffleFiles, keep_with_driver
 from krishiv_py.spark.tasks.batch_number import closing_setting
 from krishiv_py.spark.tasks.failures import cause, failed_batch, passable

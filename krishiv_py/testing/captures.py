@@ -27,7 +27,7 @@ from krishiv_py.runtime.capture import Captured
 from krishiv_py.testing.driver import Driver
 from krishiv_py.testing.feed import Feed
 from krishiv_py.testing.lineage import Explanation, explained
-from krishiv_py.testing.output import StepOutput
+from krishiv_py.testing.sends import StepOutput
 
 _MOST: Final = 20
 _BOUNDS: Final = ("window_start", "window_end")

@@ -45,8 +45,7 @@ from krishiv_py.runtime.capture import Captured
 from krishiv_py.runtime.storage.closings import keys_as_table
 from krishiv_py.testing.clock import ManualClock
 from krishiv_py.testing.feed import Feed, Turn
-from krishiv_py.testing.output import StepOutput
-from krishiv_py.testing.sends import DriverInput
+from krishiv_py.testing.sends import DriverInput, StepOutput
 from krishiv_py.testing.streams import run_by_driver
 
 

@@ -15,7 +15,7 @@ from krishiv_py.connectors.parquet_columns import explained, file_columns, open_
 from krishiv_py.errors import PlanError, SourceError, failure_text, shown
 from krishiv_py.plan.checks import is_collection
 from krishiv_py.testing.driver import Driver
-from krishiv_py.testing.output import StepOutput
+from krishiv_py.testing.sends import StepOutput
 
 
 def replay(stream: RunMethods, files: Iterable[str | os.PathLike[str]], *, close: bool = True) -> StepOutput:

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from krishiv_py import count
 from krishiv_py.display.arrivals import arrivals
-from krishiv_py.display.bands import Band, bands, in_lanes
-from krishiv_py.display.timeaxis import TimeAxis
+from krishiv_py.display.axes import Band, TimeAxis, bands, in_lanes
 from krishiv_py.errors import ColumnError, PlanError
 from krishiv_py.plan.durations import UNSET
 from tests.display.pipelines import LAG_MS, batch, run, users

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 
-from krishiv_py.connectors.kafka.kept import PooledClients
+from krishiv_py.connectors.kafka.client import PooledClients
 
 
 def test_a_client_is_made_once_for_each_key() -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py.errors import DurationError, PlanError
+from krishiv_py.planner.check import warnings
 from krishiv_py.planner.fingerprint import fingerprint
-from krishiv_py.planner.warnings import warnings
 from krishiv_py.testing import stream_of
 
 Step = Callable[[Any], Any]

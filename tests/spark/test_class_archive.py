@@ -17,7 +17,7 @@ from krishiv_py import EnvironmentSetupError
 from krishiv_py.cli import warm
 from krishiv_py.spark.setup.class_archive import SWITCH, archive_options, archive_path, checksum, checksum_path, tried_path
 from krishiv_py.spark.setup.java import java_found, require_java
-from krishiv_py.spark.setup.warming import make_archive
+from krishiv_py.spark.setup.workers import make_archive
 
 _START = """
 from pyspark import SparkContext

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from krishiv_py import Batches, MemorySink, Sender, Session, Stream, count
 from krishiv_py.errors import OperatorError
-from krishiv_py.spark.setup.interpreter import WORKER, choose_worker_python
+from krishiv_py.spark.setup.workers import WORKER, choose_worker_python
 from krishiv_py.spark.tasks import daemon
 from krishiv_py.spark.tasks.processor import BucketProcessor
 from krishiv_py.spark.tasks.rows import NO_ANSWER, carried

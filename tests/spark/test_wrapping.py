@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import krishiv_py.spark
-from krishiv_py.spark.setup.wrapping import mapped, with_state
+from krishiv_py.spark.setup.workers import mapped, with_state
 
 TEXT = "PySpark does not yet fully support pandas >= 3.0.0. Some features may not work correctly."
 

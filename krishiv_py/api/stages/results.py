@@ -41,7 +41,7 @@ from krishiv_py.plan.nodes import (
 from krishiv_py.plan.options.explicit import ExplicitOptions
 from krishiv_py.plan.options.late import DefaultLateEventHandler, LateColumns
 from krishiv_py.plan.options.watermarks import WatermarkSpec
-from krishiv_py.plan.windows import Window
+from krishiv_py.plan.windows import WindowOperation
 
 if TYPE_CHECKING:
     from krishiv_py.planner.cut import StagePlan
@@ -420,7 +420,7 @@ class ResultStream(TimedStream):
         self._check_followed()
         return super().key_by(*keys, **named)
 
-    def _windowed(self, window: Window, stage: type[S]) -> S:
+    def _windowed(self, window: WindowOperation, stage: type[S]) -> S:
         self._check_followed()
         return super()._windowed(window, stage)
 

@@ -21,7 +21,7 @@ from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.expressions.expr import Expr, col
 from krishiv_py.plan.expressions.facts import name_of
 from krishiv_py.plan.schema import RESERVED
-from krishiv_py.plan.windows import Window
+from krishiv_py.plan.windows import WindowOperation
 
 if TYPE_CHECKING:
     from krishiv_py.api.stages.results import ResultStream
@@ -46,7 +46,7 @@ def aggregated(
     if not items:
         raise PlanError("agg() got no aggregate", got="0 aggregates", hint="write .agg(count())")
     window = draft.operation
-    assert isinstance(window, Window)
+    assert isinstance(window, WindowOperation)
     calls, output = outputs(items, draft.keys, rows.names, window.carried(rows))
     return draft.doing(attrs.evolve(window, aggs=calls, result_columns=output))
 
@@ -75,9 +75,9 @@ class WindowedStream(OptionMethods):
         )  # what contradicts it is refused at the call; a preset may still be outweighed
 
     @property
-    def _window(self) -> Window:
+    def _window(self) -> WindowOperation:
         """The window as it was given."""
-        assert isinstance(self._draft.operation, Window)
+        assert isinstance(self._draft.operation, WindowOperation)
         return self._draft.operation
 
     def agg(self, *aggs: Expr | Sequence[Expr], completeness: bool = False, **named: Expr) -> ResultStream:

@@ -19,7 +19,7 @@ from krishiv_py.plan.assigner import WindowAssigner
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.schema import require_columns
-from krishiv_py.plan.windows import Window
+from krishiv_py.plan.windows import WindowOperation
 from krishiv_py.plan.windows.count import count_rows
 from krishiv_py.plan.windows.fixed import MAX_OVERLAP, assigned, cumulate, hopping, tumbling
 from krishiv_py.plan.windows.lookback import LookBackEmit, LookBackWindow, SlidingWindows, lookback
@@ -39,8 +39,8 @@ class WindowMethods(OptionMethods):
     @overload
     def window(self, spec: TimeIntervalWindowOptions) -> PaneStream: ...
     @overload
-    def window(self, spec: Window | SlidingWindows | WindowAssigner) -> WindowedStream: ...
-    def window(self, spec: Window | SlidingWindows | WindowAssigner | TimeIntervalWindowOptions) -> WindowedStream:
+    def window(self, spec: WindowOperation | SlidingWindows | WindowAssigner) -> WindowedStream: ...
+    def window(self, spec: WindowOperation | SlidingWindows | WindowAssigner | TimeIntervalWindowOptions) -> WindowedStream:
         """Windows of any kind, as a value; the other methods are short forms of this one.
 
         Parameters
@@ -73,7 +73,7 @@ class WindowMethods(OptionMethods):
             return self._windowed(checked_options(spec), PaneStream)
         if isinstance(spec, SlidingWindows):
             return self._windowed(spec._window(), WindowedStream)
-        if not isinstance(spec, Window):
+        if not isinstance(spec, WindowOperation):
             raise PlanError(
                 "not a window",
                 got=shown(spec),
@@ -82,7 +82,7 @@ class WindowMethods(OptionMethods):
         stage = {"lookback": LookBackStream, "time_interval": PaneStream}.get(spec.kind, WindowedStream)
         return self._windowed(spec, stage)
 
-    def _windowed(self, window: Window, stage: type[S]) -> S:
+    def _windowed(self, window: WindowOperation, stage: type[S]) -> S:
         draft, rows = self._draft, self._row_schema() if window.extent.gap_column else pa.schema([])
         if isinstance(window, SessionWindow) and window.gap is not None:
             require_columns(window.gap, visible(rows), "session_window")
@@ -326,7 +326,9 @@ class WindowMethods(OptionMethods):
         """
         return self.window(count_rows(size, slide, max_overlap=max_overlap))
 
-    def windowed_by(self, windows: Window | SlidingWindows | WindowAssigner | TimeIntervalWindowOptions) -> WindowedStream:
+    def windowed_by(
+        self, windows: WindowOperation | SlidingWindows | WindowAssigner | TimeIntervalWindowOptions
+    ) -> WindowedStream:
         """:meth:`window` under Kafka's name, for ``SlidingWindows`` and every other window.
 
         ``SlidingWindows`` are one window per distinct set of rows that lie within their size (KIP-450, SEMANTICS §3.5). Their

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.connectors.years import check_years, not_written
+from krishiv_py.connectors.values import check_years, not_written
 
 _ESCAPED: Final = r'["\\\x00-\x1f\x7f]'
 _MICROSECOND: Final = dt.timedelta(microseconds=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -9,16 +10,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.kafka.arguments import a_topic, header_columns, key_columns
 from krishiv_py.connectors.kafka.client import kafka
 from krishiv_py.connectors.kafka.settings import Connection, Option, brokers, check_promise, connection
 from krishiv_py.connectors.kafka.writing import AwayError, Message, Writer
 from krishiv_py.connectors.sink import OnRepeat, OutputBatch, OutputName
 from krishiv_py.connectors.tables.keys import OP, is_log
 from krishiv_py.connectors.transactional import TransactionalSink
-from krishiv_py.errors import OperatorError, PlanError
+from krishiv_py.errors import OperatorError, PlanError, shown
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.checks import a_switch, known_column, one_of, wait_us
+from krishiv_py.plan.checks import a_switch, a_text, known_column, one_of, wait_us
 from krishiv_py.storage.datasets import Dataset
 from krishiv_py.types import type_text
 
@@ -31,6 +31,44 @@ else:
     encoding = lazy("krishiv_py.connectors.kafka.formats.encoding")
     texts = lazy("krishiv_py.connectors.json.texts")
     changes = lazy("krishiv_py.connectors.tables.changes")
+
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+def a_topic(value: object) -> str:
+    """The name of a topic, as Kafka has them."""
+    hint = 'pass the name of a topic: KafkaSink("results", ...)'
+    text = a_text(value, "topic", hint)
+    if not _NAME.fullmatch(text) or text in (".", ".."):
+        got, hint = shown(text), "letters A to Z, digits, and . _ -; 249 at most"
+        raise PlanError("Kafka has no topics of such a name", got=got, hint=hint)
+    return text
+
+
+def key_columns(value: object) -> tuple[str, ...]:
+    """The columns of a key, each once."""
+    names = () if value is None else (value,) if isinstance(value, str) else value
+    if not isinstance(names, (list, tuple)) or len(set(map(str, names))) < len(names):
+        raise PlanError("`key` names columns", got=shown(value), hint='write key="user" or key=["a", "b"]')
+    return tuple(a_text(name, "key", 'write key="user" or key=["user", "window_start"]') for name in names)
+
+
+def header_columns(value: object) -> tuple[tuple[str, str], ...]:
+    """Names of headers, and their columns."""
+    if value is None:
+        return ()
+    if not isinstance(value, Mapping):
+        hint = 'write headers={"name": "column"}'
+        raise PlanError("`headers` are names with columns", got=shown(value), hint=hint)
+    for name, column in value.items():
+        a_text(name, "headers", 'write headers={"name": "column"}')
+        a_text(column, "headers", 'write headers={"name": "column"}')
+        if name.startswith("krishiv-"):
+            hint = "choose a name that does not begin with krishiv-"
+            raise PlanError("a header has a name of the library", got=name, hint=hint)
+    return tuple(value.items())
+
 
 Guarantee: TypeAlias = Literal["exactly_once", "at_least_once"]
 _AT_A_TIME: Final = 50_000

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.connectors.years import check_years, not_written
+from krishiv_py.connectors.values import check_years, not_written
 
 _ROWS: Final = 20_000
 """How many rows become one text: a text of Arrow holds 2 GiB."""

@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 from krishiv_py.errors import ExpressionError, OperatorError, unknown_column
 from krishiv_py.functions.computing import arithmetic
 from krishiv_py.functions.computing.casts import cast
-from krishiv_py.functions.computing.checks import alike, boolean
+from krishiv_py.functions.computing.checks import COLUMN, alike, boolean, meeting, met
 from krishiv_py.functions.computing.compare import COMPARISONS, compare, is_in
-from krishiv_py.functions.computing.meeting import COLUMN, meeting, met
 from krishiv_py.functions.computing.values import INSTANT, FaultError, NoOperationError, Value, is_moment, literal, repeated
 from krishiv_py.functions.known import FUNCTIONS
 from krishiv_py.kernels.columns import lambdas

@@ -1,4 +1,4 @@
-"""Define what is due in a step: between which watermarks windows fire, and which are over (SEMANTICS §5.1, §5.4)."""
+"""Due windows of a step: which fire and which are over, by the watermark and by the clock (SEMANTICS §5.1, §5.3)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import attrs
 
 from krishiv_py.kernels.input.lateness import floor_watermark
 from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.state.store import Section
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.options.query import QueryOptions
+from krishiv_py.plan.options.triggers import Trigger
 
 
 @attrs.frozen
@@ -71,3 +73,28 @@ class FiringDelay:
     def over(self, watermark_us: int) -> int:
         """Windows that end up to here are over under this watermark."""
         return max(floor_watermark(watermark_us, self.keep_us), self.left_us)
+
+
+@attrs.define
+class IntervalGate(Section):
+    """Says when what had changed was last shown: processing time in µs, None before anything changed."""
+
+    shown_at: int | None = None
+
+    def opens(self, trigger: Trigger, moment: Moment, *, changed: bool) -> bool:
+        """Return whether it is time for what changed; the clock starts when something has changed for the first time."""
+        period_us = trigger._period_us
+        if period_us is None or moment.now_us is None or not changed:
+            return False
+        if self.shown_at is None:
+            self.shown_at = moment.now_us
+        if moment.now_us - self.shown_at < period_us:
+            return False
+        self.shown_at = moment.now_us
+        return True
+
+    def wakeup(self, trigger: Trigger, *, changed: bool) -> int | None:
+        """The processing time at which it opens, if anything waits for that."""
+        if trigger._period_us is None or self.shown_at is None or not changed:
+            return None
+        return self.shown_at + trigger._period_us

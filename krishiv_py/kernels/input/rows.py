@@ -1,4 +1,4 @@
-"""Define what users send, as one Arrow batch of the stream's schema."""
+"""Rows that users send, as one Arrow batch of the stream's schema, and input that is not a row."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.connectors.values import UnfitError, column
 from krishiv_py.errors import SchemaError, shown
 from krishiv_py.kernels.columns.evaluate import batches_of, one_batch
+from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.plan.row_classes import as_values, names_of
 from krishiv_py.types import type_text
 
@@ -78,3 +79,33 @@ def as_batches(rows: Any, schema: pa.Schema) -> list[pa.RecordBatch]:
         got=type(rows).__name__,
         hint="send a pyarrow RecordBatch or Table, a list of dicts or objects, or a frame of pandas, Polars or DuckDB",
     )
+
+
+def late_output_schema(layout: Layout) -> pa.Schema:
+    """Schema of late rows as handlers get them; columns of malformed input come before the last three."""
+    inner = layout.late_schema
+    if not layout.spec.malformed:
+        return inner
+    taken = set(inner.names)
+    extra = []
+    for what, type_ in layout.spec.malformed:
+        name = f"malformed_{what}"
+        while name in taken:
+            name = f"late_{name}"
+        extra.append(pa.field(name, type_))
+    return pa.schema([*list(inner)[:-3], *extra, *list(inner)[-3:]])
+
+
+def late_output(layout: Layout, tables: Sequence[pa.Table]) -> pa.Table:
+    """Late rows and malformed input in one table."""
+    schema = late_output_schema(layout)
+    return pa.concat_tables([schema.empty_table(), *tables], promote_options="default" if layout.spec.malformed else "none")
+
+
+def malformed_rows(layout: Layout, columns: Mapping[str, Sequence[str | int | bytes | None]], watermark_us: int) -> pa.Table:
+    """Malformed input as late rows; `columns` have all that is known of it, by name."""
+    schema, n = late_output_schema(layout), len(columns["problem"])
+    arrays = [pa.nulls(n, field.type) for field in layout.late_schema][:-3]
+    arrays += [pa.array(columns[what], type_) for what, type_ in layout.spec.malformed]
+    arrays += layout.refusal_notes(pa.repeat(pa.scalar("malformed"), n), watermark_us)
+    return pa.Table.from_arrays(arrays, schema=schema)

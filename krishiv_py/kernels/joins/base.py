@@ -11,11 +11,10 @@ from krishiv_py.errors import PlanError
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.joins.sides import NUMBER, Fresh, HalfLayout, combined, fresh_rows
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.sections import Section
-from krishiv_py.kernels.state.store import Bucket
+from krishiv_py.kernels.state.store import Bucket, Section
 from krishiv_py.kernels.state.window_log import HASH
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.plan.joins.base import Join
+from krishiv_py.plan.joins.joins import Join
 from krishiv_py.plan.joins.sides import LEFT
 
 Both: TypeAlias = tuple[Fresh, Fresh]

@@ -28,10 +28,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from krishiv_py.arrays.grouping import Groups, group, key_hashes
+from krishiv_py.arrays.grouping import Groups, group, key_hashes, rank
 from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import expand, portions
-from krishiv_py.arrays.ranking import rank
 from krishiv_py.arrays.sorting import pair_order, sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.assign import FixedAssigner

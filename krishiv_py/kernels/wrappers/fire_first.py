@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results import StepResult, WindowOperator
-from krishiv_py.kernels.state.sections import Section
-from krishiv_py.kernels.state.store import Bucket
+from krishiv_py.kernels.state.store import Bucket, Section
 from krishiv_py.plan.durations import UNSET
 
 

@@ -28,8 +28,7 @@ from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results import StepResult, WindowOperator
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.chunk_tiers import Runs
-from krishiv_py.kernels.state.sections import Section
-from krishiv_py.kernels.state.store import Bucket
+from krishiv_py.kernels.state.store import Bucket, Section
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
 from krishiv_py.kernels.state.window_log import HASH, KeyedLog
 from krishiv_py.plan.durations import END_OF_TIME, UNSET

@@ -12,7 +12,7 @@ from krishiv_py.plan.operation import GROUPING, LateBy, Nature, Operation, Resul
 
 
 @attrs.frozen
-class Window(Operation):
+class WindowOperation(Operation):
     """Base of the window kinds: bounds, and aggregates of the rows between them.
 
     A window of :mod:`krishiv_py.windows` has neither keys nor aggregates yet; in a plan it is the whole aggregation.

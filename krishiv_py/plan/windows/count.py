@@ -10,12 +10,12 @@ from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.operation import Extent, LateBy, ResultTime
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.triggers import CustomTrigger, Interval
-from krishiv_py.plan.windows.base import Window
+from krishiv_py.plan.windows.base import WindowOperation
 from krishiv_py.plan.windows.fixed import MAX_OVERLAP, check_overlap
 
 
 @attrs.frozen
-class CountWindow(Window):
+class CountWindow(WindowOperation):
     """``[k * slide, k * slide + size)`` in row numbers of the key.
 
     Attributes

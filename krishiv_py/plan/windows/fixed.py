@@ -30,14 +30,14 @@ from krishiv_py.plan.checks import a_number, a_switch
 from krishiv_py.plan.described import attribute_of, description_of
 from krishiv_py.plan.durations import Duration, show_instant, show_us, to_us
 from krishiv_py.plan.operation import Extent, Grid
-from krishiv_py.plan.windows.base import Window
+from krishiv_py.plan.windows.base import WindowOperation
 
 MAX_OVERLAP: Final = 100_000
 """How many windows a row may be in, unless ``max_overlap`` says otherwise."""
 
 
 @attrs.frozen
-class HoppingWindow(Window):
+class HoppingWindow(WindowOperation):
     """Every window ``[offset + k*slide, offset + k*slide + size)`` that holds the row."""
 
     kind: ClassVar[str] = "hopping"
@@ -137,7 +137,7 @@ def hopping(
 
 
 @attrs.frozen
-class AssignedWindow(Window):
+class AssignedWindow(WindowOperation):
     """The windows of an assigner."""
 
     kind: ClassVar[str] = "assigned"

@@ -34,7 +34,7 @@ from krishiv_py.plan.operation import LATER, Extent, LateBy, ResultTime
 from krishiv_py.plan.options.explicit import ExplicitOptions
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.triggers import Trigger
-from krishiv_py.plan.windows.base import Window
+from krishiv_py.plan.windows.base import WindowOperation
 from krishiv_py.types import type_text
 
 LookBackOutput: TypeAlias = Literal["aggregates", "matches", "pairs"]
@@ -43,7 +43,7 @@ ROW, MATCHES = "row", "matches"
 
 
 @attrs.frozen
-class LookBackWindow(Window):
+class LookBackWindow(WindowOperation):
     """Both ends are inclusive; `output` says whether a result aggregates, lists or pairs the rows met."""
 
     kind: ClassVar[str] = "lookback"
@@ -214,7 +214,7 @@ def _whole_ms(value: Duration, name: str) -> int:
 
 
 @attrs.frozen
-class DistinctWindows(Window):
+class DistinctWindows(WindowOperation):
     """The windows of :class:`SlidingWindows` in a plan."""
 
     kind: ClassVar[str] = "distinct"

@@ -22,7 +22,7 @@ from krishiv_py.plan.operation import Extent, LateBy
 from krishiv_py.plan.options.explicit import ExplicitOptions
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.schema import RESERVED
-from krishiv_py.plan.windows.base import Window
+from krishiv_py.plan.windows.base import WindowOperation
 
 Touch: TypeAlias = Literal["separate", "merge"]
 COMPUTED_GAP: Final = f"{RESERVED}session_gap"
@@ -30,7 +30,7 @@ COMPUTED_GAP: Final = f"{RESERVED}session_gap"
 
 
 @attrs.frozen
-class SessionWindow(Window):
+class SessionWindow(WindowOperation):
     """Each row opens ``[t, t + gap)``; spans of one key that overlap are one session.
 
     Attributes
@@ -56,7 +56,7 @@ class SessionWindow(Window):
     gap: Expr | None = attrs.field(default=None, eq=repr, metadata={"later": True})
 
     def identity(self) -> dict[str, str]:
-        return Window.identity(attrs.evolve(self, gap=None))  # what a column is computed by is noted for all such columns
+        return WindowOperation.identity(attrs.evolve(self, gap=None))  # how columns are computed is noted for all
 
     @property
     def route(self) -> str:

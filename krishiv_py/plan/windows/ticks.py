@@ -9,14 +9,14 @@ import pyarrow as pa
 
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.durations import show_us
-from krishiv_py.plan.windows.base import Window
+from krishiv_py.plan.windows.base import WindowOperation
 
 _MS: Final = 1_000
 _NO_BOUND: Final = ("discard_age_us", "longest_us")
 """Of what no bound of a window is made."""
 
 
-def finer_than_ms(window: Window) -> dict[str, int]:
+def finer_than_ms(window: WindowOperation) -> dict[str, int]:
     """The lengths of a window that are not whole milliseconds, by name, µs."""
     finer: dict[str, int] = {}
     for part in (window, window.extent.assigner):

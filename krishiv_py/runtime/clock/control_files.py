@@ -8,8 +8,7 @@ import attrs
 
 from krishiv_py.plan.options.query import Batches
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.runtime.clock.control_writer import ControlWriter
-from krishiv_py.runtime.clock.controls import ControlFolder
+from krishiv_py.runtime.clock.controls import ControlFolder, ControlWriter
 from krishiv_py.runtime.clock.heartbeats import Heartbeats, by_clock_us, period_us
 
 

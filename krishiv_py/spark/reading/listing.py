@@ -18,7 +18,7 @@ from krishiv_py.runtime.reading import Located, literal_path
 from krishiv_py.runtime.reading import located as located_here
 from krishiv_py.spark.setup.config import folders_shared, is_connect
 from krishiv_py.spark.setup.types import flat_type
-from krishiv_py.spark.setup.wrapping import mapped
+from krishiv_py.spark.setup.workers import mapped
 from krishiv_py.storage.listing import files_at
 
 _LISTING: Final = flat_type("path string, modificationTime timestamp, length bigint, content binary")

@@ -20,8 +20,7 @@ from krishiv_py.runtime.batch import Halt
 from krishiv_py.runtime.checkpoint.begun import OpenedCheckpoint
 from krishiv_py.runtime.checkpoint.sparklog import forget_unplanned
 from krishiv_py.runtime.clock.control_files import ControlFiles
-from krishiv_py.runtime.clock.controls import ControlFolder
-from krishiv_py.runtime.clock.flushed import NOTE, warn_if_flushed
+from krishiv_py.runtime.clock.controls import NOTE, ControlFolder, warn_if_flushed
 from krishiv_py.runtime.outputs import claim_outputs, described_outputs
 from krishiv_py.runtime.query import QueryRows
 from krishiv_py.runtime.ranges.alignment import alignments

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from krishiv_py.errors import EnvironmentSetupError, cut, users_line
 from krishiv_py.spark.setup.config import is_connect
-from krishiv_py.spark.setup.interpreter import WORKER
+from krishiv_py.spark.setup.workers import WORKER
 
 _PROBE_S: Final = 60
 _PROBE: Final = """

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from krishiv_py.errors import EnvironmentSetupError
 from krishiv_py.spark.setup.config import is_connect, is_here
-from krishiv_py.spark.setup.wrapping import mapped
+from krishiv_py.spark.setup.workers import mapped
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.settings import Stores
 from krishiv_py.version import __version__

@@ -15,7 +15,7 @@ from krishiv_py.engine.failures import PREPARE, STEP
 from krishiv_py.engine.loop import NO_ROWS, follow, micro_batch, packed_results, stepping
 from krishiv_py.engine.notes import FIRINGS, Notes, count, none_counted
 from krishiv_py.engine.stage import BatchDone, Packed, StageOperator, split
-from krishiv_py.kernels.input.malformed import late_output
+from krishiv_py.kernels.input.rows import late_output
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
@@ -29,7 +29,7 @@ from krishiv_py.spark.storage import ShuffleFiles
 from krishiv_py.spark.tasks.failures import in_task
 from krishiv_py.spark.tasks.moments import TimedBatch, one_path
 from krishiv_py.spark.tasks.pack import CHUNK, LATE, NOTES, Root
-from krishiv_py.spark.tasks.passing import done, packing_of, take
+from krishiv_py.spark.tasks.rows import done, packing_of, take
 
 PACKED_TYPE: Final = flat_type("bucket int, batch int, seq bigint, kind string, blob binary")
 _SCHEMA: Final = pa.schema(

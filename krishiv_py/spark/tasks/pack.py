@@ -14,8 +14,8 @@ from krishiv_py.engine.failures import PREPARE
 from krishiv_py.engine.stage import StageOperator, split
 from krishiv_py.errors import OperatorError
 from krishiv_py.kernels.columns.evaluate import Aside, apply_prefix
-from krishiv_py.kernels.input.malformed import late_output
 from krishiv_py.kernels.input.prepare import Prepare
+from krishiv_py.kernels.input.rows import late_output
 from krishiv_py.kernels.input.watermark import WatermarkTracker
 from krishiv_py.kernels.moment import FIRST_CLOCK, Moment, Times
 from krishiv_py.kernels.spec import OperatorSpec

@@ -20,7 +20,7 @@ from krishiv_py.engine.notes import FIRINGS, Notes, Report, count, none_counted
 from krishiv_py.engine.snapshot import as_if_ended, early
 from krishiv_py.engine.stage import Packed, StageOperator
 from krishiv_py.errors import OperatorError
-from krishiv_py.kernels.input.malformed import late_output
+from krishiv_py.kernels.input.rows import late_output
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results import StepResult
 from krishiv_py.kernels.spec import OperatorSpec

@@ -1,4 +1,4 @@
-"""Streams without windows in the tasks of a micro-batch: read, steps, write. No shuffle, no state.
+"""Streams without windows in the tasks of a micro-batch: read, steps, write. No shuffle, no state, no watermark.
 
 The operator as Spark carries it to its workers: what it needs is loaded with the first rows, not with the operator.
 """
@@ -17,11 +17,15 @@ from pyspark.serializers import CPickleSerializer
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from krishiv_py.connectors.malformed import in_columns
 from krishiv_py.engine.failures import PREPARE
 from krishiv_py.engine.notes import Report, count
-from krishiv_py.engine.stage import StageOperator
-from krishiv_py.kernels.input.malformed import late_output
+from krishiv_py.engine.stage import BatchDone, Packing, StageOperator
+from krishiv_py.kernels.input.rows import late_output
+from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.state.store import Bucket, MemoryStore
+from krishiv_py.plan.durations import UNSET
 from krishiv_py.runtime.batch import METRICS, OF_LATE_ROWS, TASK, Leaving, kind_of
 from krishiv_py.runtime.outputs import TaskOutput
 from krishiv_py.runtime.reading import Scanned
@@ -32,7 +36,6 @@ from krishiv_py.spark.setup.workers import release_memory, settle_worker
 from krishiv_py.spark.tasks.batch_number import batch_number
 from krishiv_py.spark.tasks.failures import in_task
 from krishiv_py.spark.tasks.pack import Passing
-from krishiv_py.spark.tasks.passing import done, packing_of, take
 from krishiv_py.spark.tasks.processor import FILE, LATE_ROWS, BucketProcessor
 
 _FLUSH_ROWS: Final = 1 << 20
@@ -234,3 +237,21 @@ def carried(processor: BucketProcessor) -> StatefulProcessor:
             return self.loaded
 
     return Operator()
+
+
+def packing_of(stage: StageOperator) -> Packing:
+    """Begin to take rows."""
+    return stage.pack(Moment(UNSET))
+
+
+def take(packing: Packing, scanned: Scanned) -> None:
+    """Take what a reader gave; controls tell nothing here."""
+    if scanned.malformed:
+        packing.refuse(in_columns(scanned.malformed))
+    if scanned.batch is not None and scanned.control is None:
+        packing.take(scanned.batch)
+
+
+def done(stage: StageOperator, packing: Packing) -> BatchDone:
+    """Return what came of the rows that were taken."""
+    return stage.step(Bucket(MemoryStore()), packing.packed(), Moment(UNSET))

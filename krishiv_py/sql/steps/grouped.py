@@ -19,7 +19,7 @@ from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col
 from krishiv_py.plan.expressions.facts import columns_of, name_of
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.names import free
-from krishiv_py.plan.windows.base import Window
+from krishiv_py.plan.windows.base import WindowOperation
 from krishiv_py.sql.scope import PANES, Column, Relation, Role, dotted, mark, role_of_mark
 from krishiv_py.sql.text.aggregates import aggregate, aggregates, is_aggregate
 from krishiv_py.sql.text.windows import SPARKS, WINDOW_CALLS, WINDOW_TIME, WindowCall, is_struct_call, tick_us, window_call
@@ -393,7 +393,7 @@ def grouped(tree: sg.Select, rows: Relation, where: Expr | None, lag_us: int | N
         if plain == own:
             return again_grouped
         grouped = again_grouped._stage.operation
-        assert isinstance(grouped, Window)
+        assert isinstance(grouped, WindowOperation)
         return results_of(again_grouped._stage.doing(attrs.evolve(grouped, result_columns=columns)), again_grouped._runner)
     results = again_grouped.results()
     panes = tuple(Column(None, n, n, hidden=True) for n in PANES if n in results.schema.names)

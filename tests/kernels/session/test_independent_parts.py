@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.arrays.ranking import rank
+from krishiv_py.arrays.grouping import rank
 from krishiv_py.kernels.windows.session.capped import firing_layout as session_runner
 from krishiv_py.kernels.windows.session.capped import plain as session_pieces
 from krishiv_py.kernels.windows.session.capped.log import Limits

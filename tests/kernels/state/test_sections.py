@@ -7,8 +7,7 @@ from typing import Any
 import attrs
 
 import krishiv_py.kernels.registry  # noqa: F401  loads every operator
-from krishiv_py.kernels.state.sections import Fired, Section
-from krishiv_py.kernels.state.store import Bucket, MemoryStore
+from krishiv_py.kernels.state.store import Bucket, Fired, MemoryStore, Section
 from krishiv_py.plan.durations import UNSET
 
 ADAPTERS = {"counters", "sizes", "timer", "moved"}

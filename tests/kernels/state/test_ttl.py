@@ -15,7 +15,7 @@ from krishiv_py.kernels.state.chunk_tiers import Runs
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.wrappers.ttl import Expiring, _Clock, _Touches
 from krishiv_py.plan.durations import END_OF_TIME
-from krishiv_py.planner.warnings import warnings
+from krishiv_py.planner.check import warnings
 from krishiv_py.testing import Driver, ManualClock, stream_of
 
 

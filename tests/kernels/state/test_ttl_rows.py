@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import krishiv_py as kv
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.results import ResultStream
-from krishiv_py.planner.warnings import warnings
+from krishiv_py.planner.check import warnings
 from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests.kernels.ranged.per_row import Sleeper
 from tests.kernels.state.ttl_model import Line, Model

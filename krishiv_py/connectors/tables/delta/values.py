@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.connectors.tables.changes import Net
-from krishiv_py.connectors.years import check_years
+from krishiv_py.connectors.values import check_years
 from krishiv_py.errors import OperatorError, shown
 
 _NULLS: Final = ("", "__HIVE_DEFAULT_PARTITION__")

@@ -38,14 +38,14 @@ from krishiv_py.storage.datasets import Dataset
 from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
-    from krishiv_py.connectors import years
+    from krishiv_py.connectors import values as exact
     from krishiv_py.connectors.tables import changes
     from krishiv_py.connectors.tables.iceberg import merge, upkeep
 else:  # with the first batch: they need Arrow's functions
     changes = lazy("krishiv_py.connectors.tables.changes")
     merge = lazy("krishiv_py.connectors.tables.iceberg.merge")
     upkeep = lazy("krishiv_py.connectors.tables.iceberg.upkeep")
-    years = lazy("krishiv_py.connectors.years")
+    exact = lazy("krishiv_py.connectors.values")
 
 _NOTE: Final = "krishiv.batch"
 _TRIES: Final = 8
@@ -221,7 +221,7 @@ class IcebergSink(TransactionalSink):
         """See :meth:`TransactionalSink.commit`."""
         rows = pa.concat_tables(self._rows)
         for name in rows.schema.names:
-            years.check_years(rows[name], name, "Iceberg")
+            exact.check_years(rows[name], name, "Iceberg")
         net = changes.net(self._rows, self.key, self.title) if self.key else None
         try:
             for tried in range(_TRIES):

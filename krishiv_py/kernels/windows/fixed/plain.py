@@ -24,8 +24,7 @@ from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results import Emitter, StateTables, StepResult, renewed
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.chunk_tiers import Runs, remove_keys
-from krishiv_py.kernels.state.sections import Fired
-from krishiv_py.kernels.state.store import Bucket
+from krishiv_py.kernels.state.store import Bucket, Fired
 from krishiv_py.kernels.state.window_log import NEWEST, ROWS
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.windows.fixed import HoppingWindow

@@ -27,16 +27,14 @@ from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.place import place_of
 from krishiv_py.kernels.firing.changelog import Firings, written
 from krishiv_py.kernels.firing.custom_trigger import Question, WindowFacts, custom_trigger_of
-from krishiv_py.kernels.firing.due import Due, FiringDelay
-from krishiv_py.kernels.firing.interval import IntervalGate
+from krishiv_py.kernels.firing.due import Due, FiringDelay, IntervalGate
 from krishiv_py.kernels.firing.prefixes import PrefixFold, Units, units_of
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results import Emitter, StateTables, StepResult
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.chunk_tiers import Runs, remove_keys
-from krishiv_py.kernels.state.sections import Fired, Section
 from krishiv_py.kernels.state.sorted_map import SortedMap
-from krishiv_py.kernels.state.store import Bucket
+from krishiv_py.kernels.state.store import Bucket, Fired, Section
 from krishiv_py.kernels.state.window_log import LENT, WINDOW, KeyWindows, PairLog
 from krishiv_py.kernels.windows.fixed.plain import SLICE, FixedOperator
 from krishiv_py.kernels.windows.fixed.shared import SharedRows

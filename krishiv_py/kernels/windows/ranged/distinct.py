@@ -29,8 +29,7 @@ from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results import Emitter, Lines, SplitRows, StateTables, StepResult, compose, counted, split_late
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.expired_keys import DeadKeys
-from krishiv_py.kernels.state.sections import Fired
-from krishiv_py.kernels.state.store import WRITTEN, Bucket
+from krishiv_py.kernels.state.store import WRITTEN, Bucket, Fired
 from krishiv_py.kernels.state.time_log import TimeLog, times_of
 from krishiv_py.kernels.windows.ranged.lookback import BLOCKS, Ordered, ordered, shift
 from krishiv_py.kernels.windows.ranged.ranges import FROM, Listing, WindowSpans, range_partials, range_values

@@ -50,8 +50,7 @@ from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results import Emitter, StateTables, StepResult, renewed
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.expired_keys import DeadKeys
-from krishiv_py.kernels.state.sections import Fired, Section
-from krishiv_py.kernels.state.store import WRITTEN, Bucket
+from krishiv_py.kernels.state.store import WRITTEN, Bucket, Fired, Section
 from krishiv_py.kernels.state.time_log import TimeLog, times_of
 from krishiv_py.kernels.windows.ranged.ranges import Listing, range_values
 from krishiv_py.plan.durations import END_OF_TIME, UNSET

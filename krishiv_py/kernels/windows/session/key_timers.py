@@ -15,13 +15,11 @@ from krishiv_py.arrays.sorting import sorted_unique
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.firing.custom_trigger import Question, custom_trigger_of
-from krishiv_py.kernels.firing.due import FiringDelay
-from krishiv_py.kernels.firing.interval import IntervalGate
+from krishiv_py.kernels.firing.due import FiringDelay, IntervalGate
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results import Emitter, StepResult, counted, split_late
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.sections import Section
-from krishiv_py.kernels.state.store import Bucket
+from krishiv_py.kernels.state.store import Bucket, Section
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
 from krishiv_py.kernels.state.window_log import HASH, KeyedLog
 from krishiv_py.kernels.windows.session.keyed_state import EntryLog

@@ -37,8 +37,7 @@ from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results import Emitter, SplitRows, StateTables, StepResult, split_late
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.expired_keys import DeadKeys
-from krishiv_py.kernels.state.sections import Fired
-from krishiv_py.kernels.state.store import Bucket, with_written
+from krishiv_py.kernels.state.store import Bucket, Fired, with_written
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
 from krishiv_py.kernels.state.window_log import HASH
 from krishiv_py.kernels.windows.session.keyed_state import Firing, KeySpans, Skeleton, change_log, pane_names

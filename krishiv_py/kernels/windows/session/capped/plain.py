@@ -45,10 +45,9 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.arrays.grouping import group, group_rows, key_hashes
+from krishiv_py.arrays.grouping import group, group_rows, key_hashes, rank
 from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import Codes, Components, running_reach
-from krishiv_py.arrays.ranking import rank
 from krishiv_py.arrays.sorting import pair_order, sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME, Layout
@@ -57,8 +56,7 @@ from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results import Emitter, SplitRows, StateTables, StepResult, counted, over_in_turn, split_late
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.expired_keys import DeadKeys, removed
-from krishiv_py.kernels.state.sections import Section
-from krishiv_py.kernels.state.store import Bucket
+from krishiv_py.kernels.state.store import Bucket, Section
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
 from krishiv_py.kernels.state.window_log import HASH, KeyedLog
 from krishiv_py.kernels.windows.session.capped.log import CLOSED, MARK, ROW, STANDING, Alive, CappedLog, HeadLog, Heads, Limits

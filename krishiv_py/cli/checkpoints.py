@@ -1,0 +1,148 @@
+"""Commands about a checkpoint: ``capture``, ``diff``, ``move`` and ``savepoint``."""
+
+from __future__ import annotations
+
+import argparse
+
+from krishiv_py.api.outputs import named_outputs
+from krishiv_py.cli.run import load, outputs_of
+from krishiv_py.errors import PlanError
+from krishiv_py.plan.checks import ENGINES
+from krishiv_py.planner.history import read_called
+from krishiv_py.planner.several import several
+from krishiv_py.runtime.capture import Captured
+from krishiv_py.runtime.checkpoint.begun import engine_of
+from krishiv_py.runtime.in_place import changes_against
+from krishiv_py.session import Session
+from krishiv_py.storage.folders import absolute
+
+
+def add_capture(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument("checkpoint", help="the folder of start(..., checkpoint=...); its query may run")
+    parser.add_argument("out", help="a new folder")
+    parser.add_argument("--job", required=True, help="what the query was started with: jobs.py:orders, as for krishiv run")
+    parser.add_argument("--last", nargs="+", metavar="N", help="the last N batches: --last 50, or --last 50 batches")
+    parser.add_argument("--savepoint", help="the batches after this savepoint of the query")
+    parser.add_argument("--leave-out", nargs="+", default=[], metavar="COLUMN", help="columns that are null in the capture")
+    parser.add_argument("--hash", nargs="+", default=[], metavar="COLUMN", help="columns whose values are hashed")
+
+
+def write_capture(given: argparse.Namespace) -> None:
+    """Write a capture, and say what is in it.
+
+    Raises
+    ------
+    CheckpointError
+        As :meth:`krishiv_py.Session.capture`.
+    PlanError
+        For a number that is wrong, for a job that gives no outputs, and for columns that cannot be hidden.
+    """
+    last = None
+    if given.last is not None:
+        words = given.last[1:]
+        if not given.last[0].isdecimal() or words not in ([], ["batches"]):
+            raise PlanError("--last takes a number of batches", got=" ".join(given.last), hint="write --last 50")
+        last = int(given.last[0])
+    on_spark = engine_of(absolute(given.checkpoint).rstrip("/")) == "spark"
+    _, function = load(given.job)
+    with Session.embedded() if on_spark else Session.in_process() as session:
+        outputs = outputs_of(given.job, function(session))
+        only = outputs[0].stream if len(outputs) == 1 and outputs[0].name is None else outputs
+        folder = session.capture(
+            given.checkpoint,
+            only,
+            given.out,
+            last=last,
+            savepoint=given.savepoint,
+            leave_out=given.leave_out,
+            hashes=given.hash,
+        )
+    batches = Captured.open(folder).batches
+    span = f"batches {batches[0].number} to {batches[-1].number}" if batches else "no batch"
+    print(f"the capture {folder} has {span}: run it with Driver.from_capture({folder!r}, stream)")
+
+
+def add_diff(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.epilog = "Exit codes: 0 no state is lost; 1 state is lost, or it could not be looked at."
+    parser.add_argument("checkpoint", help="the folder of a checkpoint or savepoint")
+    parser.add_argument("job", help="a function of a file or module: jobs.py:orders, package.jobs:orders")
+    parser.add_argument(
+        "--bootstrap",
+        action="append",
+        default=[],
+        metavar="SOURCE",
+        help="a source whose archive the job begins with: what is new and reads it is rebuilt; may be repeated",
+    )
+    parser.add_argument("--engine", choices=ENGINES, default="in-process", help="the session that the job is made with")
+
+
+def diff(given: argparse.Namespace) -> int:
+    """Print what becomes of each stage; returns 1 where state is lost.
+
+    Raises
+    ------
+    CheckpointError
+        When no checkpoint or savepoint is there.
+    PlanError
+        When the job cannot be loaded or returns no outputs, and when it does not read a source of ``--bootstrap``.
+    """
+    _, function = load(given.job)
+    with Session.builder().engine(given.engine).get_or_create() as session:
+        outputs = outputs_of(given.job, function(session))
+        if len(outputs) == 1 and outputs[0].name is None:
+            plan = outputs[0].stream._plan("streaming")
+        else:
+            plan = several([(n, o.stream._plan("streaming")) for n, o in named_outputs(outputs, "krishiv diff").items()])
+        archives = {read_called(plan, name, "--bootstrap") for name in given.bootstrap}
+        changes = changes_against(given.checkpoint, plan, archives)
+    for change in changes:
+        print(change)
+    return 1 if any(change.loses for change in changes) else 0
+
+
+def add_move(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument("checkpoint", help="the folder of start(..., checkpoint=...); no query may run from it")
+    parser.add_argument("--to", required=True, choices=("spark", "in-process"), help="the engine that is to run the query")
+    parser.add_argument("--into", metavar="NEW", help="a new folder; by default CHECKPOINT-on-spark or CHECKPOINT-in-process")
+    parser.add_argument(
+        "--buckets", type=int, metavar="N", help="for Spark: how many tasks may share the state; by default one for each core"
+    )
+
+
+def move_checkpoint(given: argparse.Namespace) -> None:
+    """Move a checkpoint, and say where it is.
+
+    Raises
+    ------
+    CheckpointError
+        As :meth:`krishiv_py.Session.move`.
+    PlanError
+        As :meth:`krishiv_py.Session.move`.
+    """
+    # to Spark nothing of Spark is needed: its first micro-batch takes the state over
+    with Session.in_process() if given.to == "spark" else Session.embedded() as session:
+        moved = session.move(given.checkpoint, given.to, given.into, buckets=given.buckets)
+    print(f"the query of {given.checkpoint} goes on from {moved}: start it with checkpoint={moved!r}")
+
+
+def add_savepoint(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument("checkpoint", help="the folder of start(..., checkpoint=...); no query may run from it")
+    parser.add_argument("path", help="a new folder")
+
+
+def write_savepoint(given: argparse.Namespace) -> None:
+    """Write a savepoint, and say where it is.
+
+    Raises
+    ------
+    CheckpointError
+        As :meth:`krishiv_py.Session.savepoint`.
+    """
+    on_spark = engine_of(absolute(given.checkpoint).rstrip("/")) == "spark"
+    with Session.embedded() if on_spark else Session.in_process() as session:
+        savepoint = session.savepoint(given.checkpoint, given.path)
+    print(f"the savepoint is {savepoint}: start its query with savepoint={savepoint!r} and a new checkpoint")

@@ -1,0 +1,210 @@
+"""Joins of two streams (SEMANTICS §9): what they share, then each kind. Rows of both sides with equal keys meet.
+
+Interval joins (§9.1) join rows whose times are close::
+
+                     lower            upper
+    left     ──────────┊────────●───────┊──────      l.t + lower <= r.t <= l.t + upper, both inclusive
+    right    ──○───────●──────────●─────●───○──      ● meet, ○ do not
+
+As-of joins (§9.2) give each left row the right row of its key that is nearest in time::
+
+    right          ──r1────r2───────────r3──
+    left           ─────────────l───────────
+    backward       r2: the newest at or before l          given when W - L > l.t
+    forward        r3: the oldest at or after l           given when W - L > l.t + tolerance
+    nearest        the closer one, of two equally close ones the earlier       likewise
+
+Window joins (§9.3) join rows of one window, tumbling or hopping::
+
+    left     ──●1───●2──┊───●3──────┊──     results   1a, 2a  │  3b, 3c
+    right    ────●a─────┊──●b──●c───┊──
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final, Literal, TypeAlias
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.errors import PlanError
+from krishiv_py.plan.durations import show_us
+from krishiv_py.plan.joins.sides import JoinColumns
+from krishiv_py.plan.operation import LATER, Extent, LateBy, Nature, Operation, ResultTime
+from krishiv_py.plan.options.explicit import ExplicitOptions
+from krishiv_py.plan.options.query import QueryOptions
+from krishiv_py.plan.options.triggers import Trigger
+from krishiv_py.plan.windows.fixed import HoppingWindow
+
+JoinType: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti"]
+
+
+@attrs.frozen
+class Join(Operation):
+    """Two streams in one layout, whose rows meet.
+
+    Attributes
+    ----------
+    sides : JoinColumns
+        Where the columns of each side are.
+    how : str
+        Which rows are given.
+    """
+
+    nature: ClassVar[Nature] = Nature("Join", joins=True)
+    sides: JoinColumns
+    how: JoinType
+
+    @property
+    def left_only(self) -> bool:
+        """Return whether results are rows of the left side alone."""
+        return self.how in ("semi", "anti")
+
+    @property
+    def has_time(self) -> bool:
+        """Return whether results have a column for the time of both rows."""
+        return not self.left_only
+
+    def settled(self, explicit: ExplicitOptions) -> ExplicitOptions:
+        return explicit.filled(emit="final")  # what is given never changes
+
+    def check_options(self, options: QueryOptions) -> None:
+        """Refuse `options`: see :class:`~krishiv_py.plan.operation.Operation`."""
+        fires = options.trigger != Trigger() or options.accumulation != "accumulating" or options.pane
+        if options.emit_mode != "final" or fires:
+            raise PlanError(
+                "joins know neither triggers nor emit modes",
+                got=options.describe(),
+                then="a result of a join is given once, and never changes",
+                hint="leave .trigger, .accumulation, .with_pane and .emit out",
+            )
+
+    def carried(self, row: pa.Schema) -> tuple[str, ...]:
+        return (self.sides.side, *self.sides.left, *(() if self.left_only else self.sides.right))
+
+    def result_fields(self, row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
+        fields = [*map(row.field, self.keys), *map(row.field, self.sides.left)]
+        if self.left_only:
+            return fields
+        fields += map(row.field, self.sides.right)
+        return [*fields, pa.field(self.sides.time, bound)] if self.has_time else fields
+
+    def result_time(self, time_column: str) -> ResultTime | None:
+        """Return the result column with the event time of a result (SEMANTICS §9.1)."""
+        return ResultTime("row", self.sides.time if self.has_time else self.sides.left_time)
+
+
+JOIN_TYPES: Final[tuple[JoinType, ...]] = ("inner", "left", "right", "full", "semi", "anti")
+
+
+@attrs.frozen
+class IntervalJoin(Join):
+    """Rows meet when ``l.t + lower <= r.t <= l.t + upper``; `how` says what is given of rows that met, or did not."""
+
+    kind: ClassVar[str] = "interval join"
+    lower_us: int
+    upper_us: int
+    max_rows_per_key: int | None = attrs.field(default=None, metadata=LATER)
+
+    @property
+    def extent(self) -> Extent:
+        return Extent(max(self.upper_us, 0) - min(self.lower_us, 0))
+
+    def describe(self) -> str:
+        lower, upper = (f"{'-' if us < 0 else '+'} {show_us(abs(us))}" for us in (self.lower_us, self.upper_us))
+        limit = f", at most {self.max_rows_per_key} rows a key and side" if self.max_rows_per_key else ""
+        return f"{self.how} interval join, left {lower} <= right <= left {upper}{limit}"
+
+    def unwaiting(self) -> str | None:
+        return (
+            "a join does not wait for an end: a pair is given in the batch in which the later of its rows arrives, a row "
+            "without a partner once the watermark says that none can come"
+        )
+
+    def hold_back_us(self, options: QueryOptions) -> int:
+        """Return how far the watermark of results is behind that of the rows: by what an unmatched row waits for
+        (SEMANTICS §9.1).
+        """
+        after, before = max(self.upper_us, 0), max(-self.lower_us, 0)
+        waits = {"inner": 0, "right": before, "full": max(after, before)}.get(self.how, after)
+        return options.allowed_lateness_us + waits
+
+
+Direction: TypeAlias = Literal["backward", "forward", "nearest"]
+AsofType: TypeAlias = Literal["left", "inner"]
+DIRECTIONS: Final[tuple[Direction, ...]] = ("backward", "forward", "nearest")
+ASOF_TYPES: Final[tuple[AsofType, ...]] = ("left", "inner")
+
+
+@attrs.frozen
+class AsofJoin(Join):
+    """Every left row meets at most one right row, at most `tolerance_us` away."""
+
+    kind: ClassVar[str] = "as-of join"
+    remembers: ClassVar[bool] = True
+    direction: Direction
+    tolerance_us: int | None
+
+    @property
+    def has_time(self) -> bool:
+        return False  # a result has the time of its left row
+
+    @property
+    def extent(self) -> Extent:
+        return Extent(self.tolerance_us or 0)
+
+    @property
+    def ahead_us(self) -> int:
+        """Return how far ahead of a left row its partner may be."""
+        return 0 if self.direction == "backward" else self.tolerance_us or 0
+
+    def describe(self) -> str:
+        within = "" if self.tolerance_us is None else f", at most {show_us(self.tolerance_us)} away"
+        return f"{self.how} as-of join, {self.direction}{within}"
+
+    def unwaiting(self) -> str | None:
+        return "a join does not wait for an end: a left row is given once the watermark says that no nearer partner can come"
+
+    def hold_back_us(self, options: QueryOptions) -> int:
+        """Return how far the watermark of results is behind that of the rows (SEMANTICS §9.2)."""
+        return options.allowed_lateness_us + self.ahead_us
+
+    def warnings(self) -> tuple[str, ...]:
+        if self.tolerance_us is not None:
+            return ()
+        return ("without a tolerance the newest right row of every key stays in state for ever: set one, or a state TTL",)
+
+
+@attrs.frozen
+class WindowJoin(Join):
+    """Rows of equal key and equal window meet once the window is final."""
+
+    kind: ClassVar[str] = "window join"
+    nature: ClassVar[Nature] = attrs.evolve(Join.nature, opens_windows=True)
+    late_by: ClassVar[LateBy] = "windows"
+    window: HoppingWindow
+
+    @property
+    def has_time(self) -> bool:
+        return False  # a result has the time of its window
+
+    @property
+    def extent(self) -> Extent:
+        return self.window.extent
+
+    def describe(self) -> str:
+        return f"{self.how} join in windows, {self.window.describe()}"
+
+    def no_end(self, end_us: int) -> str | None:
+        return self.window.no_end(end_us)
+
+    def result_fields(self, row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
+        plain, n = super().result_fields(row, bound) or [], len(self.keys)
+        bounds = [pa.field("window_start", bound), pa.field("window_end", bound)]
+        return [*plain[:n], *bounds, *plain[n:]]
+
+    def result_time(self, time_column: str) -> ResultTime | None:
+        return ResultTime("before_end")
+
+    def warnings(self) -> tuple[str, ...]:
+        return self.window.warnings()
