@@ -40,6 +40,11 @@ def two(session):
     stream = per_minute(session)
     return [stream.to(ParquetSink(f"{HOME}/a"), name="a"), stream.to(ParquetSink(f"{HOME}/b"), name="b")]
 
+def hourly(session):
+    orders = session.read_parquet(f"{HOME}/in", "user string, at bigint", streaming=True)
+    windows = orders.watermark("at", LAG).key_by("user").tumbling_window(3_600_000).agg(count())
+    return windows.to(ParquetSink(f"{HOME}/out"))
+
 def fails(session):
     def broken(batch):
         raise RuntimeError("of the user")
@@ -174,7 +179,7 @@ def test_options_that_fit_nothing_have_code_2(jobs: str, tmp_path: Path, capsys:
     assert main(["run", job, "--every", "soon"]) == 2
     assert main(["run", job, "--profile", "single-node-durable"]) == 2
     assert main(["run", job, "--until-idle", "--checkpoint", checkpoint]) == 0
-    assert main(["run", f"{jobs}:two", "--until-idle", "--checkpoint", checkpoint]) == 2
+    assert main(["run", f"{jobs}:hourly", "--until-idle", "--checkpoint", checkpoint]) == 2
     (port,) = free_ports(1)
     with Session.in_process() as session:
         stream, _ = session.memory_stream("at bigint")
