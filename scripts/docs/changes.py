@@ -22,38 +22,33 @@ BEGIN: Final = "<!-- made by scripts/docs/changes.py -->\n"
 END: Final = "<!-- end of what is made -->\n"
 
 Step = Callable[[Any], Any]
-OPERATORS: Final[dict[str, Step]] = {
-    "tumbling": lambda s: s.key_by("k").tumbling_window("1 minute"),
-    "hopping": lambda s: s.key_by("k").hopping_window("1 minute", "15 s"),
-    "cumulate": lambda s: s.key_by("k").cumulate_window("15 s", "1 minute"),
-    "session": lambda s: s.key_by("k").session_window("30 s"),
-    "capped session": lambda s: s.key_by("k").session_window("30 s", max_duration="1 hour"),
-    "look-back": lambda s: s.key_by("k").lookback_window("1 minute"),
-    "distinct-set": lambda s: s.key_by("k").windowed_by(SlidingWindows.of("1 minute")),
-    "count": lambda s: s.key_by("k").count_window(10),
-    "deduplication": lambda s: s.drop_duplicates("k", within="1 minute"),
-    "interval join": lambda s: _joined(s),
-}
-SIZED: Final[dict[str, Step]] = {
-    "tumbling": lambda s: s.key_by("k").tumbling_window("2 minutes"),
-    "hopping": lambda s: s.key_by("k").hopping_window("2 minutes", "15 s"),
-    "cumulate": lambda s: s.key_by("k").cumulate_window("15 s", "2 minutes"),
-    "session": lambda s: s.key_by("k").session_window("40 s"),
-    "capped session": lambda s: s.key_by("k").session_window("40 s", max_duration="1 hour"),
-    "look-back": lambda s: s.key_by("k").lookback_window("2 minutes"),
-    "distinct-set": lambda s: s.key_by("k").windowed_by(SlidingWindows.of("2 minutes")),
-    "count": lambda s: s.key_by("k").count_window(11),
-    "deduplication": lambda s: s.drop_duplicates("k", within="2 minutes"),
-    "interval join": lambda s: _joined(s, "-2 minutes"),
-}
 N: Final = count().alias("n")
 TOTAL: Final = kv.sum("v").alias("total")
 
 
-def _joined(stream: Any, lower: str = "-1 minute") -> Any:
+def _joined(stream: Any, lower: str) -> Any:
     type_ = stream.schema.field("k").type
     other = stream_of(pa.schema([("k", type_), ("seen", pa.int64())])).watermark("seen", "5 s").key_by("k")
     return stream.key_by("k").interval_join(other, lower=lower, upper="1 minute")
+
+
+def _operators(size: str, gap: str, rows: int) -> dict[str, Step]:
+    return {
+        "tumbling": lambda s: s.key_by("k").tumbling_window(size),
+        "hopping": lambda s: s.key_by("k").hopping_window(size, "15 s"),
+        "cumulate": lambda s: s.key_by("k").cumulate_window("15 s", size),
+        "session": lambda s: s.key_by("k").session_window(gap),
+        "capped session": lambda s: s.key_by("k").session_window(gap, max_duration="1 hour"),
+        "look-back": lambda s: s.key_by("k").lookback_window(size),
+        "distinct-set": lambda s: s.key_by("k").windowed_by(SlidingWindows.of(size)),
+        "count": lambda s: s.key_by("k").count_window(rows),
+        "deduplication": lambda s: s.drop_duplicates("k", within=size),
+        "interval join": lambda s: _joined(s, f"-{size}"),
+    }
+
+
+OPERATORS: Final = _operators("1 minute", "30 s", 10)
+SIZED: Final = _operators("2 minutes", "40 s", 11)
 
 
 def plan(
