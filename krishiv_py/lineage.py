@@ -46,7 +46,7 @@ __all__ = ["LineageExport", "export"]
 _LOG: Final = logging.getLogger("krishiv_py.lineage")
 _LOOK_S: Final = 1.0
 _END_S: Final = 10.0
-"""How long the end of the process, or ``close()``, waits for a client."""
+"""The longest wait for a client, at the end of the process or in ``close()``, seconds."""
 _PRODUCER: Final = f"urn:krishiv_py:{__version__}"
 _DIRECT: Final = ("IDENTITY", "TRANSFORMATION", "AGGREGATION")
 
@@ -64,7 +64,7 @@ class HasQueries(Protocol):
 
     @property
     def queries(self) -> list[Query]:
-        """Those that run."""
+        """Return the queries that run."""
         ...
 
 

@@ -94,7 +94,7 @@ Watcher: TypeAlias = Callable[[BatchTimes], None]
 _PARTS: Final[ContextVar[list[BatchPart] | None]] = ContextVar("krishiv_parts", default=None)
 _WATCHERS: Final[dict[str, list[Watcher]]] = {}
 _TIMERS: Final[dict[str, list[Watcher]]] = {}
-"""Those that watch only the times of batches: the progress is not looked at for them."""
+"""Watchers of the times of batches alone: the progress is not computed for them."""
 _CHANGES: Final = threading.Lock()
 _UNWATCHED: Final = contextlib.nullcontext()
 

@@ -118,10 +118,10 @@ def turn(sink: Sink) -> contextlib.AbstractContextManager[object]:
         return lock
 
 
-def written_by_another(sink: str, identity: object, batch: OutputBatch) -> CheckpointError:
-    """The error for a sink that holds `batch`, or a later one that was `found`: another process wrote it."""
+def written_by_another(sink: str, stored: object, batch: OutputBatch) -> CheckpointError:
+    """The error for a sink that holds `batch`, or the later one `stored`: another process wrote it."""
     return CheckpointError(
-        f"{sink} holds batch {identity} of this query already",
+        f"{sink} holds batch {stored} of this query already",
         got=f"batch {batch.batch_id} of {batch.output}",
         then="another process writes the same query, and rows would be doubled",
         hint="let one query run from a checkpoint",

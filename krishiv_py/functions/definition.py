@@ -65,7 +65,7 @@ class Later(Protocol):
     """An argument that is computed when it is known for which rows."""
 
     constant: Any
-    """Its constant; :data:`~krishiv_py.functions.computing.checks.COLUMN` if it is none."""
+    """The constant; :data:`~krishiv_py.functions.computing.checks.COLUMN` for a column."""
 
     def value(self) -> Value:
         """Return its value for all rows."""
@@ -182,7 +182,7 @@ class Definition:
         return any(p.parameters for p in self.params)
 
     def param(self, index: int) -> Param:
-        """Return the parameter of the argument numbered `at`, from 0 on."""
+        """Return the parameter of the argument numbered `index`, from 0 on."""
         return self.params[min(index, len(self.params) - 1)]
 
 

@@ -22,7 +22,7 @@ def time_name(names: Iterable[str]) -> str:
 
 
 def order_name(number: int) -> str:
-    """The column that results are ordered by in place `at`: end, start, then the keys (SEMANTICS §7.3)."""
+    """The column that results are ordered by in place `number`: end, start, then the keys (SEMANTICS §7.3)."""
     return f"{_ORDER}{number}"
 
 

@@ -20,7 +20,7 @@ from krishiv_py.planner.hidden import KeepingColumns, row_schema
 from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
 
 How: TypeAlias = Literal["IDENTITY", "TRANSFORMATION", "AGGREGATION", "CONDITIONAL", "FILTER", "GROUP_BY", "JOIN", "WINDOW"]
-"""How a column goes into another: the first three by its values, the others by which rows or values there are."""
+"""The ways a column goes into another: the first three by its values, the others by which rows or values there are."""
 
 
 @attrs.frozen

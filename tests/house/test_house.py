@@ -304,3 +304,18 @@ def test_a_docstring_is_a_sentence_and_no_indirect_question() -> None:
                 if first and first[0] in ("What", "Whether", "How", "Which", "Where", "When", "Who"):
                     questions.append(f"{file}: {getattr(node, 'name', 'module')}")
     assert questions == []
+
+
+def test_documented_parameters_are_parameters() -> None:
+    """A section "Parameters" of a function lists arguments that it has: a rename takes them along."""
+    unknown = []
+    for file, tree in TREES.items():
+        for node in ast.walk(tree):
+            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                continue
+            section = re.search(r"^Parameters\n-+\n(.*?)(?:\n\n[A-Z]\w+\n-+\n|\Z)", ast.get_docstring(node) or "", re.S | re.M)
+            listed = re.findall(r"^([\w*, ]+?) : ", section[1], re.M) if section else []
+            names = {arg.arg for arg in ast.walk(node.args) if isinstance(arg, ast.arg)}
+            named = {name.strip(" *") for entry in listed for name in entry.split(",")}
+            unknown += [f"{file}:{node.lineno} {name}" for name in sorted(named - names)]
+    assert unknown == []

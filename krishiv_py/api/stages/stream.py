@@ -78,7 +78,7 @@ class Stream(RunMethods, ShownInALine):
         return plan_of_rows(self._node, self.late_handler, engine, late)
 
     def with_late_event_handler(self, handler: LateEventHandler) -> Stream:
-        r"""Pass malformed input, and late rows of a window behind, to `handler` instead of only counting them (§4.3).
+        r"""Pass malformed input, and late rows of a window after it, to `handler` instead of only counting them (§4.3).
 
         Examples
         --------

@@ -175,7 +175,7 @@ def truths(value: Value, n: int) -> tuple[Mask, Mask]:
 
 
 def item_of(value: Value, index: Value) -> Value:
-    """The element at place `at` of a list, which counts from 0."""
+    """The element with the number `index` of a list, which counts from 0."""
     require(pa.types.is_list, value)
     require(pa.types.is_integer, index)
     if pa.types.is_null(value.type):

@@ -129,7 +129,7 @@ class Layout:
             The watermark in force.
         times : numpy.ndarray, optional
             Their event times, where there are any.
-        behind : numpy.ndarray, optional
+        before_watermark : numpy.ndarray, optional
             Which of them were behind the watermark; all, if left out.
         """
         kind, n = self.spec.time_kind, len(reasons)

@@ -110,7 +110,7 @@ class Lease:
         The lock file or note.
     running : callable
         Whether the query it was taken for still runs; set once that has begun.
-    lost : callable
+    on_lost : callable
         Called with the error when the note is found to be lost between micro-batches; set with `running`.
     """
 

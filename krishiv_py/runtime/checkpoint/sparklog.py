@@ -121,7 +121,7 @@ def planned(checkpoint: str, batch: int) -> dict[str, Any]:
 
 
 PLANNED_RANGES: Final = "ranges"
-"""What each source read last, in the plan of a batch in process: by the place of the source its entry, position and ranges."""
+"""The last reads in the plan of a batch in process: for the number of each source its entry, position and ranges."""
 RangesInPlans: TypeAlias = "dict[int, dict[int, tuple[str, tuple[str, ...]]]]"
 """By the place of a source and the number of an entry: the position after it, and its ranges, as JSON."""
 
@@ -232,8 +232,8 @@ def strike_out(store: Store, path: str, first: int, **others: Any) -> None:
 
     Parameters
     ----------
-    system : pyarrow.fs.FileSystem
-        Where it is.
+    store : Store
+        The place of the file.
     path : str
         The file.
     first : int
@@ -277,7 +277,7 @@ def numbered(store: Store, folder: str) -> list[int]:
 
 
 PROCESS_STATE: Final = "state"
-"""What a query in process keeps its state in, below ``krishiv``: a file a batch."""
+"""The folder of the state of a query in process, below ``krishiv``: a file a batch."""
 
 
 def last_finished(store: Store, root: str) -> int:

@@ -310,7 +310,7 @@ _PATTERN: Final = frozenset("{}[]*?\\")
 
 @attrs.define(eq=False)
 class Listed:
-    """The files that Spark's source finds; `folder` is that of the range log, `at` the number of the source in Spark's log."""
+    """The files that Spark's source finds; `folder` is that of the range log, `number` that of the source in Spark's log."""
 
     folder: str
     checkpoint: str

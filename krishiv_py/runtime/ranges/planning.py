@@ -75,7 +75,7 @@ class RangeLog:
     position: str | None = None
     ended: bool = False
     in_plans: bool = False
-    """Whether what is planned is written with the plan of its batch (:attr:`held`), not as a file of its own."""
+    """True if planned ranges are written with the plan of their batch (:attr:`held`), not as a file of their own."""
     _held: dict[int, NotedRanges] | None = None
 
     @property
@@ -207,7 +207,7 @@ _TOGETHER: Final = 16
 
 @attrs.define(eq=False)
 class RangePlanner:
-    """Plans for one source of a query; `at` is its place among the sources, in Spark's log too."""
+    """Plans for one source of a query; `number` is its place among the sources, in Spark's log too."""
 
     node: RangeSource
     number: int

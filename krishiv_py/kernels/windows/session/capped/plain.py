@@ -739,7 +739,7 @@ class _Key:
         return False
 
     def _walk(self, i: int, place: int) -> None:
-        """Divide the rows from `place` on again, as the sessions from number `at` on, until one begins where one began."""
+        """Divide the rows from `place` on again, as the sessions from number `i` on, until one begins where one began."""
         times, reaches = self._times, self._reaches
         old, stop = self._first, i
         firsts, lasts, ends = [times[place]], [times[place]], [reaches[place]]
