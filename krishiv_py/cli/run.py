@@ -225,7 +225,7 @@ def _last(query: Query, name: str, how: str, began: float) -> None:
 
 
 def _say(text: str) -> None:
-    print(f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%SZ} {text}", file=sys.stderr, flush=True)
+    print(f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%dT%H:%M:%SZ} {text}", file=sys.stderr, flush=True)
 
 
 def load(job: str) -> tuple[ModuleType, Callable[[Session], Any]]:

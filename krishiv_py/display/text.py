@@ -30,19 +30,7 @@ _COLUMNS = 12  # as many names as a line of a terminal holds
 
 
 def plan_text(plan: Explained) -> str:
-    """The logical, checked and physical plan, each stage with its reason, and the warnings.
-
-    Examples
-    --------
-    >>> from krishiv_py import count
-    >>> from krishiv_py.testing import stream_of
-    >>> print(stream_of("at bigint").watermark("at", "5 s").tumbling_window("1 min").agg(count()).explain())
-    == Logical plan ==
-    WindowAggregate tumbling 1 min by (one global key): count(*) AS count [late_rule=event, emit=final]
-       └─ Watermark at: max(event time) - 5 s
-          └─ MemoryStream test (1 columns)
-    ...
-    """
+    """The logical, checked and physical plan, each stage with its reason, and the warnings."""
     lines = ["== Logical plan ==", *_tree(plan.logical), "", "== Checked plan =="]
     for stage in plan.checked:
         lines += [*([stage.name] if len(plan.checked) > 1 else []), *_checked(stage)]
