@@ -5,8 +5,8 @@ from krishiv_py.testing.captures import Capture, Comparison
 from krishiv_py.testing.clock import ManualClock
 from krishiv_py.testing.collected import collect
 from krishiv_py.testing.driver import Driver
+from krishiv_py.testing.explanation import Explanation
 from krishiv_py.testing.file_replay import replay
-from krishiv_py.testing.lineage import Explanation
 from krishiv_py.testing.sends import StepOutput
 from krishiv_py.testing.streams import MicroBatch, micro_batches, stream_of, union_of
 

@@ -25,8 +25,8 @@ from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWate
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.capture import Captured
 from krishiv_py.testing.driver import Driver
+from krishiv_py.testing.explanation import Explanation, explained
 from krishiv_py.testing.feed import Feed
-from krishiv_py.testing.lineage import Explanation, explained
 from krishiv_py.testing.sends import StepOutput
 
 _MOST: Final = 20
