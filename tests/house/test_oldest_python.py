@@ -1,4 +1,4 @@
-"""The library uses nothing that the oldest Python it claims to run on has not."""
+"""The library uses only what the oldest Python it claims to run on has."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
 def test_types_hold_on_the_oldest_python() -> None:
     """NumPy's own types are vaguer there, so what only that brings is not counted."""
     claimed = re.search(r'requires-python = ">=(3\.\d+)"', (ROOT / "pyproject.toml").read_text())

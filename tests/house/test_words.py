@@ -46,7 +46,7 @@ MOST: dict[str, int] = {
     "text: anew": 2,
     "text: asked": 109,
     "text: further": 22,
-    "text: has not": 4,
+    "text: has not": 3,
     "text: is no": 2,
     "text: judged": 4,
     "text: spoken": 1,
