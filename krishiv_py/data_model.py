@@ -64,7 +64,7 @@ def refuse_new(cls: Any) -> None:
 
 
 def _own_methods(cls: type) -> set[str]:
-    """The names of the methods that classes of the library or a user wrote."""
+    """Return the names of the methods that classes of the library or a user wrote."""
     methods = {name: member for base in reversed(cls.__mro__[:-1]) for name, member in vars(base).items()}
     return {name for name, member in methods.items() if "__refuses__" not in getattr(member, "__dict__", ())}
 

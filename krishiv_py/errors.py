@@ -147,13 +147,13 @@ class AggregateOverflowError(OperatorError, OverflowError):
 
 
 def own_type(kind: type[BaseException]) -> type[KrishivError]:
-    """The error of ours that stands for one of this type."""
+    """Return the error of ours that stands for one of this type."""
     own_class = next((k for k in kind.__mro__ if issubclass(k, KrishivError) and k.__module__ == __name__), OperatorError)
     return OperatorError if own_class is KrishivError else own_class
 
 
 def shown(value: object) -> str:
-    """A value for an error text: its ``repr``, cut where it is long, its type where it cannot be shown."""
+    """Return a value for an error text: its ``repr``, cut where it is long, its type where it cannot be shown."""
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001  # whatever a foreign __repr__ raises must not hide the error we are about to raise
@@ -162,7 +162,7 @@ def shown(value: object) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """The first `most` characters of a text, and ``…`` if there are more. Never half of a secret, which could not be
+    """Return the first `most` characters of a text, and ``…`` if there are more. Never half of a secret, which could not be
     recognised."""
     return text if len(text) <= most else f"{redacted(text[: most + _LONGEST_SECRET])[:most]}…"
 
@@ -209,7 +209,7 @@ def users_line() -> int:
 
 
 def missing_extra(package: str, extra: str, consequence: str) -> MissingExtraError:
-    """A :class:`MissingExtraError` for a `package` that the `extra` of that name installs."""
+    """Return a :class:`MissingExtraError` for a `package` that the `extra` of that name installs."""
     wheel = f"krishiv_py-{__version__}-py3-none-any.whl[{extra}]"
     hint = f'install the extra {extra}: pip install ".[{extra}]" in a clone, or pip install "{wheel}" with a built wheel'
     return MissingExtraError(f"{package} is not installed", got="no such module", then=consequence, hint=hint)
@@ -227,7 +227,7 @@ def require_extra(what: str, modules: Iterable[str], extra: str, consequence: st
 
 
 def unknown_column(name: str, available: Iterable[str], where: str) -> ColumnError:
-    """A :class:`ColumnError` that suggests the nearest existing names."""
+    """Return a :class:`ColumnError` that suggests the nearest existing names."""
     names = list(available)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     shown = ", ".join(names[:20]) + (f", … ({len(names)} in all)" if len(names) > 20 else "")

@@ -31,5 +31,5 @@ class _Lazy:
 
 
 def lazy(name: str) -> Any:
-    """The module `name`, by its full name; it is imported when one of its attributes is first used."""
+    """Return the module `name`, by its full name; it is imported when one of its attributes is first used."""
     return _Lazy(name)

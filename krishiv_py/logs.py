@@ -251,7 +251,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def _plain(value: object) -> Any:
-    """A value as JSON has it."""
+    """Return a value as JSON has it."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):

@@ -205,7 +205,7 @@ def status_of(query: Observed) -> str:
 
 
 def labelled(query: Observed) -> list[tuple[tuple[str, str], Progress]]:
-    """Its labels and progress: of several stages those of each, so that sums over ``operator`` count nothing twice."""
+    """Return its labels and progress: of several stages those of each, so that sums over ``operator`` count nothing twice."""
     name, progress = redacted(query.name), query.progress
     stages = progress.stages or {query.operator: progress}
     return [((name, redacted(operator)), one) for operator, one in stages.items()]

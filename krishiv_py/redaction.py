@@ -25,7 +25,7 @@ _CONTAINERS: Final = ("abfs", "abfss", "wasb", "wasbs")
 
 
 def _no_user(match: re.Match[str]) -> str:
-    """An address without user-info; ``abfss://container@account`` has none."""
+    """Return an address without user-info; ``abfss://container@account`` has none."""
     scheme, user = match.groups()
     return match[0] if scheme.lower() in _CONTAINERS and ":" not in user else f"{scheme}://{HIDDEN}@"
 
@@ -80,7 +80,7 @@ _SIGNS: Final = re.compile("[:='\"]|earer|asic", re.IGNORECASE)
 
 
 def redacted(text: str) -> str:
-    """The `text` without user-info in addresses, secret query parameters and values of secret settings.
+    """Return the `text` without user-info in addresses, secret query parameters and values of secret settings.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def is_secret(name: str) -> bool:
 
 
 def shown_setting(name: str, value: object) -> str:
-    """The `value` of a setting, for people.
+    """Return the `value` of a setting, for people.
 
     Examples
     --------
@@ -139,7 +139,8 @@ def shown_settings(settings: Iterable[tuple[str, object]]) -> str:
 
 
 def noted(text: str) -> str:
-    """The `text` as a note that is kept and compared later: where a secret was taken out, a check sum distinguishes texts.
+    """Return the `text` as a note that is kept and compared later: where a secret was taken out, a check sum distinguishes
+    texts.
 
     Examples
     --------
@@ -151,5 +152,5 @@ def noted(text: str) -> str:
 
 
 def shown_text(text: object) -> str:
-    """The repr of a text or of another value, redacted: for fields of values that show themselves."""
+    """Return the repr of a text or of another value, redacted: for fields of values that show themselves."""
     return redacted(repr(text))

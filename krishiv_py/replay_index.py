@@ -17,7 +17,7 @@ WAY_OUT: Final = "put the file back from a copy, or start with a new checkpoint:
 
 
 def index_bytes(first: int, following: int, identity: bytes) -> bytes:
-    """The book of a memory stream: its first and following number, and what tells it from others."""
+    """Return the book of a memory stream: its first and following number, and what tells it from others."""
     body = b"%012d %012d %s " % (first, following, identity)
     return b"%s%08x\n" % (body, checksum(body))
 
@@ -47,7 +47,7 @@ def open_sent(store: Store, path: str) -> pq.ParquetFile:
 
 
 def opened(data: pa.Buffer, where: str) -> pq.ParquetFile:
-    """A file of a spool, or a control file, after a look at its checksum.
+    """Return a file of a spool, or a control file, after a look at its checksum.
 
     Raises
     ------

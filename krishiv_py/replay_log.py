@@ -77,7 +77,7 @@ class HandedSends:
             self.event.set()
 
     def take(self, number: int) -> Send | None:
-        """The send of a number; None where it was not left. Those before it go."""
+        """Return the send of a number; None where it was not left. Those before it go."""
         with self._lock:
             while self._sends and (first := next(iter(self._sends))) < number:
                 self._bytes -= self._sends.pop(first).nbytes
@@ -135,7 +135,7 @@ class ReplayLog:
         return self._in_segments() is not None
 
     def _in_segments(self) -> Segments | None:
-        """The segments of the stream; None where its sends are files, or it has none."""
+        """Return the segments of the stream; None where its sends are files, or it has none."""
         if not self._is_known and os.path.isdir(self.folder):
             segments = Segments(self.folder, self.durable, self._id)
             if segments.firsts():
@@ -185,11 +185,11 @@ class ReplayLog:
         return self.read(number) is not None if self.in_segments else self.sent(number) is not None
 
     def following_sends(self) -> int:
-        """The number after the last send, after a look at all of them; raises as :meth:`sends`."""
+        """Return the number after the last send, after a look at all of them; raises as :meth:`sends`."""
         return sum(1 for _ in self.sends()) if self.in_segments else len(self.files())
 
     def files(self) -> list[str]:
-        """The files of all sends, in order of sending, where they are files.
+        """Return the files of all sends, in order of sending, where they are files.
 
         Raises
         ------
@@ -209,7 +209,7 @@ class ReplayLog:
             )
 
     def first(self) -> int:
-        """The number of the first send that is kept."""
+        """Return the number of the first send that is kept."""
         return self._read_index()[0]
 
     def drop_before(self, number: int) -> int:
@@ -240,7 +240,7 @@ class ReplayLog:
         return [self.path(number) for number in numbers]
 
     def sent(self, number: int) -> str | None:
-        """The file of a send; None if there is none yet.
+        """Return the file of a send; None if there is none yet.
 
         Raises
         ------
@@ -258,7 +258,7 @@ class ReplayLog:
         return path
 
     def following(self) -> int:
-        """The number that the next send will have, as the book says it."""
+        """Return the number that the next send will have, as the book says it."""
         return self._read_index()[1]
 
     def size(self) -> int:
@@ -442,7 +442,7 @@ def read_file(path: str) -> Send:
 
 
 def _as_table(sent: Send) -> pa.Table:
-    """A send as its file has it."""
+    """Return a send as its file has it."""
     if sent.control is not None:
         return control_table(sent.control)
     table = sent.rows if isinstance(sent.rows, pa.Table) else pa.Table.from_batches([sent.rows])

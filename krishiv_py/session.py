@@ -119,7 +119,7 @@ class Session(FileSources, RangedSources, OtherStreams):
 
     @classmethod
     def in_process(cls, *, profile: DurabilityProfile = "dev-local", workers: int = 1) -> Session:
-        """A session that runs its queries in this process: no Spark, no Java, the first result in a second.
+        """Return a session that runs its queries in this process: no Spark, no Java, the first result in a second.
 
         All windows, joins, sinks and sources run that need no Spark; the answers are those of Spark, as the same kernels
         compute them. A query with a checkpoint goes on after a crash with every row in its results once. For more than one
@@ -153,12 +153,13 @@ class Session(FileSources, RangedSources, OtherStreams):
 
     @classmethod
     def builder(cls) -> SessionBuilder:
-        """A builder: set options, then call ``get_or_create()``."""
+        """Return a builder: set options, then call ``get_or_create()``."""
         return SessionBuilder()
 
     @classmethod
     def connect(cls, url: str, *, profile: DurabilityProfile = "dev-local") -> Session:
-        """A session on the Spark Connect server at `url`, ``sc://host:15002``, with a durability `profile` (SEMANTICS §6.2).
+        """Return a session on the Spark Connect server at `url`, ``sc://host:15002``, with a durability `profile` (SEMANTICS
+        §6.2).
 
         Raises
         ------
@@ -174,7 +175,9 @@ class Session(FileSources, RangedSources, OtherStreams):
 
     @classmethod
     def from_spark(cls, spark: Any, *, profile: DurabilityProfile = "dev-local") -> Session:
-        """A session over your own `spark` session, which keeps running after :meth:`stop`, with a durability `profile`."""
+        """Return a session over your own `spark` session, which keeps running after :meth:`stop`, with a durability
+        `profile`.
+        """
         one_of(profile, "profile", PROFILES)
         if not hasattr(spark, "readStream"):
             raise PlanError("not a SparkSession", got=type(spark).__name__, hint="pass a SparkSession")
@@ -214,7 +217,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         linger: Duration | None = None,
         max_batch_rows: int | None = None,
     ) -> tuple[Stream, Sender[Any]]:
-        """A stream fed by hand.
+        """Return a stream fed by hand.
 
         Parameters
         ----------
@@ -344,7 +347,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         return query
 
     def collect(self, streams: Iterable[RunMethods]) -> list[pa.Table]:
-        """The results of several pipelines over a finite input, which is read once (:meth:`Stream.collect`).
+        """Return the results of several pipelines over a finite input, which is read once (:meth:`Stream.collect`).
 
         `streams` branch from one stream value and share one clock, as the outputs of :meth:`start` do. Gives a table for each.
 
@@ -378,7 +381,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         return self._sql.sql_outputs(text)
 
     def read_state(self, checkpoint: str, stream: RunMethods | Iterable[Output], stage: str | None = None) -> pa.Table:
-        """The state a query keeps in its `checkpoint`, running or not, as a table (SEMANTICS §6.5).
+        """Return the state a query keeps in its `checkpoint`, running or not, as a table (SEMANTICS §6.5).
 
         `stream` is the plan the query was started with, or the list of its outputs; it says how to read the state, of its
         last `stage` or of the one of this name. See :meth:`krishiv_py.Query.state`.
@@ -622,7 +625,9 @@ class Session(FileSources, RangedSources, OtherStreams):
         return self.queries
 
     def temporary_folder(self, name: str = "folder") -> str:
-        """A new temporary folder with `name` in its name, deleted with the session: for checkpoints and outputs of tests."""
+        """Return a new temporary folder with `name` in its name, deleted with the session: for checkpoints and outputs of
+        tests.
+        """
         return self._runner.folder(file_name(name))
 
     def use_clock(self, clock: Callable[[], int]) -> None:

@@ -105,7 +105,7 @@ def nearest_type(word: str) -> str | None:
 
 
 def type_text(type_: pa.DataType) -> str:
-    """A type as schema texts and casts name it; of types that they cannot name, as Arrow does."""
+    """Return a type as schema texts and casts name it; of types that they cannot name, as Arrow does."""
     if type_ in TYPE_NAMES:
         return TYPE_NAMES[type_]
     if pa.types.is_decimal(type_):
@@ -120,7 +120,9 @@ def type_text(type_: pa.DataType) -> str:
 
 
 def wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """The least type to which values of both can be cast without a loss, or with none but of digits; None if there is none."""
+    """Return the least type to which values of both can be cast without a loss, or with none but of digits; None if there is
+    none.
+    """
     if one == other:
         return one
     pair = (one, other)
@@ -145,14 +147,14 @@ def _is_number(type_: pa.DataType) -> bool:
 
 
 def _digits(type_: pa.DataType) -> tuple[int, int]:
-    """The digits of an exact number before and after the point."""
+    """Return the digits of an exact number before and after the point."""
     if pa.types.is_decimal(type_):
         return type_.precision - type_.scale, type_.scale
     return {8: 3, 16: 5, 32: 10, 64: 19}[type_.bit_width], 0
 
 
 def normal_type(type_: pa.DataType) -> pa.DataType:
-    """The form a type has inside the library: one Spark has a name for, and the kernels know.
+    """Return the form a type has inside the library: one Spark has a name for, and the kernels know.
 
     Times are in microseconds and zones are UTC; whole numbers are signed (``uint64`` becomes ``int64``: a value beyond it is
     refused when it is sent); ``float16`` is ``float32``, ``date64`` is ``date32``; decimals have 128 bits; texts, bytes and
@@ -239,7 +241,7 @@ def _decimal_of(precision: int, scale: int) -> pa.DataType:
 
 
 def spark_arrow(type_: object) -> pa.DataType:
-    """The form of a type that Spark wrote as JSON (``DataType.jsonValue()``).
+    """Return the form of a type that Spark wrote as JSON (``DataType.jsonValue()``).
 
     Raises
     ------

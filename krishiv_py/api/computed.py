@@ -84,16 +84,16 @@ def _no_constant(expr: Expr, where: str) -> None:
 
 
 def with_computed(mark: Watermark, rows: pa.Schema, computed: Sequence[Named]) -> Watermark:
-    """The watermark `mark` over its `rows` with more columns; as it is if there are none."""
+    """Return the watermark `mark` over its `rows` with more columns; as it is if there are none."""
     return attrs.evolve(mark, input=projected(mark.input, rows, computed)) if computed else mark
 
 
 def projected(node: Node, rows: pa.Schema, computed: Sequence[Named]) -> Node:
-    """The `rows` of a node with more columns."""
+    """Return the `rows` of a node with more columns."""
     kept = [(n, col(n)) for n in rows.names]
     return keeping_mark(Project(node, (*kept, *computed), computes=tuple(name for name, _ in computed)))
 
 
 def visible(rows: pa.Schema) -> pa.Schema:
-    """The columns of `rows` that are not the library's own."""
+    """Return the columns of `rows` that are not the library's own."""
     return pa.schema([f for f in rows if not f.name.startswith(RESERVED)])

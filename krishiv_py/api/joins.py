@@ -57,7 +57,7 @@ def _joins(stream: object) -> bool:
 
 
 def sides_of(left: OptionMethods, right: object, on: On | None, where: str, *, left_time: bool = False) -> Sides:
-    """The checked sides of the join called `where`; `left_time`: results have the time of left rows.
+    """Return the checked sides of the join called `where`; `left_time`: results have the time of left rows.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def _side(stream: OptionMethods, *, shows_time: bool = False) -> Side:
 
 
 def _computed(sides: list[Side], on: object, where: str) -> On:
-    """The names of keys that may be expressions; `sides` get the columns of those."""
+    """Return the names of keys that may be expressions; `sides` get the columns of those."""
     listed = [on] if isinstance(on, Expr) else _listed(on)
     pair = len(listed) == 2 and all(isinstance(e, Expr) for e in listed)
     items = [(listed[0], listed[1])] if pair else [(e, e) for e in listed]
@@ -218,7 +218,7 @@ def looked_up(
     at: str | None,
     reload: Duration | None,
 ) -> tuple[BatchFunction, pa.Schema]:
-    """The step over rows of `schema`, and the schema it makes."""
+    """Return the step over rows of `schema`, and the schema it makes."""
     one_of(how, "how", ("left", "inner"))
     static = _table(table, reload)
     keys = _lookup_keys(on, schema, static.schema)
@@ -323,7 +323,7 @@ def _items(on: object) -> list[Any]:
 
 
 def _key(key: object, schema: pa.Schema, where: str) -> Expr:
-    """A key of one side, of columns it has and a type that can be compared."""
+    """Return a key of one side, of columns it has and a type that can be compared."""
     if isinstance(key, str):
         if key not in schema.names and "." in key:
             require_columns(col(key), schema, where)  # says what is written for a field
@@ -344,7 +344,7 @@ def _key(key: object, schema: pa.Schema, where: str) -> Expr:
 
 
 def _named(key: Expr) -> str:
-    """A key in an error."""
+    """Return a key in an error."""
     return repr(key.name) if isinstance(key, Col) else repr(key)
 
 

@@ -72,7 +72,7 @@ class RowClass(Enum):
 def classify(
     row_time: TimePoint, watermark: TimePoint | None, allowed_lateness: Duration = 0, future_tolerance: Duration = "60 s"
 ) -> RowClass:
-    """The class of one row, as a query counts it.
+    """Return the class of one row, as a query counts it.
 
     Parameters
     ----------

@@ -86,7 +86,7 @@ class OptionMethods(ShownInALine):
         return [some(self._row_schema().names) if self._draft.operation is None else "", *said_of(self._draft)]
 
     def _row_schema(self) -> pa.Schema:
-        """The schema of rows after the stateless steps; those of results have their event time."""
+        """Return the schema of rows after the stateless steps; those of results have their event time."""
         return without_mark(without_order(hidden.row_schema(hidden.carrying(self._draft.input.input))))
 
     def _with(self, **changes: Any) -> Self:

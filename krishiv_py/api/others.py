@@ -16,11 +16,11 @@ class FrameRunner(Runner, Protocol):
     """A runner that knows DataFrames."""
 
     def frame_stream(self, frame: Any) -> Stream:
-        """A stream over a DataFrame."""
+        """Return a stream over a DataFrame."""
         ...
 
     def table_stream(self, name: str, streaming: bool) -> Stream:
-        """A stream over a table of the catalog."""
+        """Return a stream over a table of the catalog."""
         ...
 
 
@@ -48,7 +48,7 @@ class OtherStreams:
         return self.from_dataframe(self.spark.readStream.format("rate").option("rowsPerSecond", rows_per_second).load())
 
     def from_dataframe(self, frame: Any) -> Stream:
-        """A stream over the Spark DataFrame `frame`, streaming or not.
+        """Return a stream over the Spark DataFrame `frame`, streaming or not.
 
         Examples
         --------
@@ -62,7 +62,7 @@ class OtherStreams:
         return self._runner.frame_stream(frame)
 
     def table(self, name: str, *, streaming: bool = False) -> Stream:
-        """A stream over the table or view `name` of Spark's catalog (docs/sources.md, "DataFrames").
+        """Return a stream over the table or view `name` of Spark's catalog (docs/sources.md, "DataFrames").
 
         Parameters
         ----------

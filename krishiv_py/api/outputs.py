@@ -88,7 +88,7 @@ def named_outputs(outputs: Iterable[Output], what: str) -> dict[str, Output]:
 
 
 def _no_pipeline(given: object, what: str) -> PlanError:
-    """The error for `given` instead of a list of pipelines; a stream is called by its stage."""
+    """Return the error for `given` instead of a list of pipelines; a stream is called by its stage."""
     stage = type(given).__name__
     whole = isinstance(given, running.RunMethods)
     unfinished = not whole and stage.endswith("Stream")
@@ -100,7 +100,7 @@ def _no_pipeline(given: object, what: str) -> PlanError:
 
 
 def named_plans(streams: object, what: str, engine: Engine | None = None) -> list[tuple[str, PhysicalPlan]]:
-    """The plans of pipelines, each called by its place.
+    """Return the plans of pipelines, each called by its place.
 
     Raises
     ------

@@ -109,7 +109,7 @@ class Query(Protocol):
         ...
 
     def exception(self) -> Exception | None:
-        """The error that made the query fail; it names operator and row. None if it did not fail."""
+        """Return the error that made the query fail; it names operator and row. None if it did not fail."""
         ...
 
     def stop(self) -> None:
@@ -137,7 +137,7 @@ class Query(Protocol):
         ...
 
     def __enter__(self) -> Query:
-        """The query, which is stopped when the body of ``with`` ends."""
+        """Return the query, which is stopped when the body of ``with`` ends."""
         ...
 
     def __exit__(self, *raised: object) -> None:
@@ -145,7 +145,7 @@ class Query(Protocol):
         ...
 
     def results(self, output: str | None = None) -> pa.Table:
-        """All results so far, of the `output` of this name where there are several; for a memory sink only.
+        """Return all results so far, of the `output` of this name where there are several; for a memory sink only.
 
         Raises
         ------
@@ -155,7 +155,7 @@ class Query(Protocol):
         ...
 
     def late_rows(self, stage: str | None = None) -> pa.Table:
-        """All late rows so far, of the first stage or of the `stage` of this name; for a memory side output only.
+        """Return all late rows so far, of the first stage or of the `stage` of this name; for a memory side output only.
 
         Raises
         ------
@@ -165,7 +165,7 @@ class Query(Protocol):
         ...
 
     def state(self, stage: str | None = None) -> pa.Table:
-        """The windows in state after the last finished micro-batch: keys, bounds, aggregates so far, ``last_update``.
+        """Return the windows in state after the last finished micro-batch: keys, bounds, aggregates so far, ``last_update``.
 
         Of several stages those of the last one with windows, or of the `stage` of this name (as in ``progress.stages``).
         Works for running and stopped queries, as long as the checkpoint exists (SEMANTICS §6.5).
@@ -189,7 +189,7 @@ class Query(Protocol):
         last: int | None = None,
         max_age: Duration = "10 s",
     ) -> pa.Table:
-        """The open windows of one `key`, or of a list of keys, as :meth:`state` shows them.
+        """Return the open windows of one `key`, or of a list of keys, as :meth:`state` shows them.
 
         On Spark it reads the whole state in a job of its own, as :meth:`state` does, and keeps that snapshot: later calls
         take it from memory as long as it is not older than `max_age`. The metadata of the table says how old it is:
@@ -354,5 +354,5 @@ class Query(Protocol):
         ...
 
     def explain(self) -> str:
-        """The plan of the query as text."""
+        """Return the plan of the query as text."""
         ...

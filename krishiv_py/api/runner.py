@@ -48,7 +48,7 @@ class BoundedResult:
     counters_by_stage: dict[str, dict[str, int]] = attrs.field(factory=dict)
 
     def _repr_html_(self) -> str:
-        """The results and late rows as tables, of each output and stage."""
+        """Return the results and late rows as tables, of each output and stage."""
         late = {f"late rows of {name}": table for name, table in self.late_by_stage.items()} or {"late rows": self.late}
         counted = ", ".join(f"{n:,} {name}" for name, n in self.counters.items() if n)
         return rows_html("Bounded run", counted, {**(self.outputs or {"results": self.table}), **late})
@@ -70,7 +70,7 @@ class Runner(Protocol):
         name: str | None,
         begin: Begin | None = None,
     ) -> Query:
-        """An unbounded query, with a sink for each output of the plan; it may `begin` from a savepoint."""
+        """Return an unbounded query, with a sink for each output of the plan; it may `begin` from a savepoint."""
         ...
 
     def against(self, plan: PhysicalPlan, folder: str) -> str:
@@ -78,7 +78,7 @@ class Runner(Protocol):
         ...
 
     def to_dataframe(self, plan: PhysicalPlan, handed: Handed | None = None) -> Any:
-        """A Spark DataFrame of results; with `handed` of what a query of its own hands over."""
+        """Return a Spark DataFrame of results; with `handed` of what a query of its own hands over."""
         ...
 
 

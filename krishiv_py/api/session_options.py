@@ -80,7 +80,7 @@ class SessionOptions:
         return attrs.evolve(self, master=a_text(url, "master", 'write .master("local[2]")'))
 
     def app_name(self, name: str) -> Self:
-        """The `name` shown by Spark."""
+        """Return the `name` shown by Spark."""
         return attrs.evolve(self, app=a_text(name, "name", 'write .app_name("flights")'))
 
     def config(self, key: str, value: str | int | bool) -> Self:

@@ -55,7 +55,7 @@ class ShownInALine:
             raise no_such_step(type(self), name)
 
     def _said(self) -> list[str]:
-        """The parts of the line."""
+        """Return the parts of the line."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -64,7 +64,7 @@ class ShownInALine:
 
 
 def some(names: Iterable[str]) -> str:
-    """The first names of some, without those that are the library's own."""
+    """Return the first names of some, without those that are the library's own."""
     listed = [name for name in names if not name.startswith(RESERVED)]
     more = f", … {len(listed) - _MOST_NAMES} more" if len(listed) > _MOST_NAMES else ""
     return ", ".join(listed[:_MOST_NAMES]) + more
@@ -96,7 +96,7 @@ def _watermark(mark: Watermark) -> str:
 
 
 def _lags(mark: Watermark) -> list[tuple[str, int]]:
-    """The streams of sources by the sides of joins, each with the lag of a watermark after its rows, µs."""
+    """Return the streams of sources by the sides of joins, each with the lag of a watermark after its rows, µs."""
     lags, before = list[tuple[str, int]](), dict(stages_read(mark))
     own = mark.spec
     specs: Sequence[tuple[str | None, WatermarkSpec]] = (

@@ -42,11 +42,11 @@ class FileRunner(Runner, Protocol):
     """A runner that knows files."""
 
     def located(self, path: str, streaming: bool) -> tuple[str, bool]:
-        """The path to read, and whether it names a folder or file as it is."""
+        """Return the path to read, and whether it names a folder or file as it is."""
         ...
 
     def infer(self, path: tuple[str, bool], kind: str, options: dict[str, str]) -> pa.Schema:
-        """The schema of the files that are there."""
+        """Return the schema of the files that are there."""
         ...
 
 
@@ -314,7 +314,7 @@ def _after_read(after_read: AfterRead, archive: PathLike | None, path: str, *, s
 
 
 def checked_path(path: object) -> str:
-    """A path as text."""
+    """Return a path as text."""
     if isinstance(path, (str, os.PathLike)):
         text = os.fspath(path)
         if isinstance(text, str) and text.strip() and "\0" not in text and encodable(text):
@@ -331,7 +331,7 @@ class RangedSources:
     _runner: Runner
 
     def read_source(self, source: Source, *, name: str | None = None) -> Stream:
-        """A stream over a source of your own (docs/sources.md, "Your own source").
+        """Return a stream over a source of your own (docs/sources.md, "Your own source").
 
         Parameters
         ----------
@@ -516,7 +516,7 @@ class RangedSources:
         parallelism: int | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> Stream:
-        """A Delta table, read by delta-rs and Arrow (docs/tables.md). Needs the extra ``delta``.
+        """Return a Delta table, read by delta-rs and Arrow (docs/tables.md). Needs the extra ``delta``.
 
         Parameters
         ----------
@@ -585,7 +585,7 @@ class RangedSources:
         on_change: OnChange = "fail",
         parallelism: int | None = None,
     ) -> Stream:
-        """An Iceberg table, read by pyiceberg and Arrow (docs/tables.md). Needs the extra ``iceberg``.
+        """Return an Iceberg table, read by pyiceberg and Arrow (docs/tables.md). Needs the extra ``iceberg``.
 
         Parameters
         ----------

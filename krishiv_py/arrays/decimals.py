@@ -16,7 +16,7 @@ _NONE: Final = np.zeros((0, 4), np.int64)
 
 
 def words(column: pa.Array) -> tuple[Ints, Ints]:
-    """The lower and upper 64 bits of decimals without their point; of nulls anything."""
+    """Return the lower and upper 64 bits of decimals without their point; of nulls anything."""
     if not len(column):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     halves = np.frombuffer(column.buffers()[1], np.int64).reshape(-1, 2)[column.offset : column.offset + len(column)]
@@ -24,7 +24,7 @@ def words(column: pa.Array) -> tuple[Ints, Ints]:
 
 
 def quotients(column: pa.Array, divisors: Ints) -> pa.Array:
-    """The doubles nearest to decimals of 256 bits divided by positive whole numbers."""
+    """Return the doubles nearest to decimals of 256 bits divided by positive whole numbers."""
     missing = column.is_null().to_numpy(zero_copy_only=False)
     tens, n = 10**column.type.scale, len(column)
     bits = np.frombuffer(column.buffers()[1], np.int64).reshape(-1, 4)[column.offset : column.offset + n] if n else _NONE

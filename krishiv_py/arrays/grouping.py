@@ -107,7 +107,7 @@ def _codes_of_parts(column: pa.ChunkedArray) -> tuple[Ints, int]:
 
 
 def _first(codes: Ints, n: int) -> Ints:
-    """The first row with each code from 0 to `n`, which all occur."""
+    """Return the first row with each code from 0 to `n`, which all occur."""
     first = np.empty(n, np.int64)
     first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1, dtype=np.int64)
     return first
@@ -199,7 +199,7 @@ def _hashed(binary: pa.Array, offsets: Ints, lengths: Ints) -> Hashes:
 
 
 def hash_values(column: pa.Array | pa.ChunkedArray) -> Hashes:
-    """A 64-bit hash of every value, the same in every process and release; null has one of its own."""
+    """Return a 64-bit hash of every value, the same in every process and release; null has one of its own."""
     if isinstance(column, pa.ChunkedArray) and column.num_chunks > 1:
         return np.concatenate([hash_values(chunk) for chunk in column.chunks])
     plain = normal_key(_plain(column))
@@ -227,7 +227,7 @@ def hash_values(column: pa.Array | pa.ChunkedArray) -> Hashes:
 
 
 def key_hashes(columns: list[pa.Array | pa.ChunkedArray], n_rows: int) -> Ints:
-    """A 64-bit hash of the key of every row, as signed integers; no column means one key."""
+    """Return a 64-bit hash of the key of every row, as signed integers; no column means one key."""
     total = np.zeros(n_rows, np.uint64)
     for column in columns:
         total = _mix(total * np.uint64(31) + hash_values(column))
@@ -235,7 +235,7 @@ def key_hashes(columns: list[pa.Array | pa.ChunkedArray], n_rows: int) -> Ints:
 
 
 def buckets(columns: list[pa.Array | pa.ChunkedArray], n_rows: int, n_buckets: int) -> Ints:
-    """The bucket of every row: equal keys always share one."""
+    """Return the bucket of every row: equal keys always share one."""
     total = np.zeros(n_rows, np.uint64)
     if n_buckets == 1 or not columns:
         return total.astype(np.int64)
@@ -245,7 +245,7 @@ def buckets(columns: list[pa.Array | pa.ChunkedArray], n_rows: int, n_buckets: i
 
 
 def distinct(table: pa.Table, names: list[str]) -> pa.Table:
-    """The distinct values of some columns, without nested ones."""
+    """Return the distinct values of some columns, without nested ones."""
     picked = table.select(names)
     return pick(picked, group(list(picked.columns), table.num_rows).first)
 

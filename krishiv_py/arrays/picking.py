@@ -22,7 +22,7 @@ _FEW: Final = 1_024
 
 
 def pick(rows: Rows, rows_wanted: pa.Array | Ints) -> Rows:
-    """The rows of a table, or the values of a column, at some positions; nulls where a position is null."""
+    """Return the rows of a table, or the values of a column, at some positions; nulls where a position is null."""
     if isinstance(rows_wanted, np.ndarray):
         if len(rows_wanted) <= _FEW and isinstance(rows, pa.Array) and not rows.null_count and is_number(rows.type):
             few: Rows = as_arrow(rows.to_numpy()[rows_wanted])
@@ -45,7 +45,7 @@ def rows_a_part(rows: pa.Table | pa.Array | pa.ChunkedArray) -> int:
 
 
 def in_parts(column: pa.Array | pa.ChunkedArray, rows_wanted: pa.Array) -> pa.ChunkedArray:
-    """The values of a column at some positions, as arrays that are each small enough."""
+    """Return the values of a column at some positions, as arrays that are each small enough."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     places = rows_wanted.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
     each = rows_a_part(column)
@@ -65,7 +65,7 @@ def _parts(chunks: Sequence[pa.Array], places: Ints) -> Iterator[pa.Array]:
 
 
 def _part(chunks: Sequence[pa.Array], places: Ints) -> pa.Array:
-    """The values at `places` of the arrays `chunks` one after the other; -1 is null."""
+    """Return the values at `places` of the arrays `chunks` one after the other; -1 is null."""
     begins = np.cumsum([0, *map(len, chunks)])
     of_chunk = np.searchsorted(begins, places, side="right") - 1
     parts, order = [chunks[0].slice(0, 0)], []

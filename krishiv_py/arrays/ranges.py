@@ -157,13 +157,13 @@ class Codes:
             self.codes = groups * self._span + rank
 
     def values(self, groups: Ints, codes: Ints) -> Ints:
-        """The values back from codes of these groups."""
+        """Return the values back from codes of these groups."""
         rest = codes - groups * self._span
         return rest + self._low if self._ranked is None else self._ranked[rest]
 
 
 def running_reach(groups: Ints, ends: Ints) -> Ints:
-    """The largest end so far within each group; rows must be sorted by group."""
+    """Return the largest end so far within each group; rows must be sorted by group."""
     coded = Codes(groups, ends)
     return coded.values(groups, np.maximum.accumulate(coded.codes))
 
@@ -196,7 +196,7 @@ def components(groups: Ints, starts: Ints, ends: Ints, *, touching: bool) -> Com
 
 
 def split(table: pa.Table, numbers: Ints) -> Iterator[tuple[int, pa.Table]]:
-    """The rows of every number, numbers ascending; rows keep their order."""
+    """Yield the rows of every number, numbers ascending; rows keep their order."""
     if not len(numbers):
         return
     if numbers.min() == numbers.max():

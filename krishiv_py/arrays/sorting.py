@@ -89,7 +89,7 @@ def sorted_unique(values: Ints) -> Ints:
 
 
 def numbered(values: Ints) -> tuple[Ints, Ints]:
-    """The number of each value among the values there are, in their order; and where each of these is first."""
+    """Return the number of each value among the values there are, in their order; and where each of these is first."""
     n = len(values)
     low = int(values.min()) if n else 0
     bits = n.bit_length()
@@ -107,7 +107,9 @@ def numbered(values: Ints) -> tuple[Ints, Ints]:
 
 
 def close_ranks(values: Ints) -> tuple[Ints, Ints] | None:
-    """The place of each value among the values there are, and these in their order; None where they lie too far apart."""
+    """Return the place of each value among the values there are, and these in their order; None where they lie too far
+    apart.
+    """
     table, low = _table(values)
     if table is None:
         return None

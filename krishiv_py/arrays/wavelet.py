@@ -13,7 +13,8 @@ from krishiv_py.arrays.types import Ints
 
 
 def smallest(ranks: Ints, low: Ints, high: Ints, k: Ints) -> Ints:
-    """The value number `k`, counted from 0 in ascending order, of every range ``ranks[low:high]``; ``0 <= k < high - low``.
+    """Return the value number `k`, counted from 0 in ascending order, of every range ``ranks[low:high]``; ``0 <= k < high -
+    low``.
 
     Parameters
     ----------

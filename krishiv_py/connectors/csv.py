@@ -360,7 +360,7 @@ class CsvOptions:
         return self.quote == self.escape
 
     def plain(self, columns: int) -> str:
-        """A pattern of lines with so many fields in which quotes stand around whole fields only."""
+        """Return a pattern of lines with so many fields in which quotes stand around whole fields only."""
         q, s, e = (re.escape(char) for char in (self.quote, self.separator, self.escape))
         inside = f"(?:[^{q}]|{q}{q})*" if self.doubled else f"[^{q}{e}]*"
         field = f"(?:[^{q}{s}][^{q}{s}]*|{q}{inside}{q}|)"
@@ -483,7 +483,7 @@ def fields_of(line: str, options: CsvOptions) -> list[str | None] | None:
 
 
 def _field(line: str, position: int, options: CsvOptions) -> tuple[str | None, int] | None:
-    """A field that begins at a place, and where it ends."""
+    """Return a field that begins at a place, and where it ends."""
     begin = position
     if options.leading:
         while begin < len(line) and line[begin] <= _BLANK and line[begin] != options.separator:
@@ -497,7 +497,7 @@ def _field(line: str, position: int, options: CsvOptions) -> tuple[str | None, i
 
 
 def _quoted(line: str, position: int, options: CsvOptions) -> tuple[str, int] | None:
-    """The same of one whose quote was opened."""
+    """Return the same of one whose quote was opened."""
     quote, escape, separator = options.quote, options.escape, options.separator
     out: list[str] = []
     ended = False
@@ -541,5 +541,5 @@ def _or_empty(text: str, options: CsvOptions) -> str:
 
 
 def header_of(line: str, options: CsvOptions) -> Sequence[str]:
-    """The names in the first line of a file."""
+    """Return the names in the first line of a file."""
     return [name or "" for name in fields_of(line, options) or ()]

@@ -195,7 +195,7 @@ def places(wanted: Sequence[str], given: Sequence[str], *, any_case: bool, path:
 
 
 def fitted_batch(batch: pa.RecordBatch, schema: pa.Schema, rule: Rule, consequence: str) -> pa.RecordBatch:
-    """A batch in the columns of a schema.
+    """Return a batch in the columns of a schema.
 
     Raises
     ------
@@ -209,7 +209,7 @@ def fitted_batch(batch: pa.RecordBatch, schema: pa.Schema, rule: Rule, consequen
 
 
 def fitted(column: pa.Array, field: pa.Field, rule: Rule, consequence: str) -> pa.Array:
-    """A column in the type of `field`.
+    """Return a column in the type of `field`.
 
     Parameters
     ----------
@@ -234,7 +234,7 @@ def fitted(column: pa.Array, field: pa.Field, rule: Rule, consequence: str) -> p
 
 
 def fit_batch(batch: pa.RecordBatch, schema: pa.Schema, rule: Rule) -> pa.RecordBatch:
-    """A batch in the columns of a schema, as :func:`fitted_batch`, for callers with errors of their own.
+    """Return a batch in the columns of a schema, as :func:`fitted_batch`, for callers with errors of their own.
 
     Raises
     ------
@@ -252,14 +252,16 @@ def fit_batch(batch: pa.RecordBatch, schema: pa.Schema, rule: Rule) -> pa.Record
 
 
 def fit_table(table: pa.Table, schema: pa.Schema, rule: Rule) -> pa.Table:
-    """A table in the columns of a schema, as :func:`fit_batch`; of a table without rows the columns are looked at too."""
+    """Return a table in the columns of a schema, as :func:`fit_batch`; of a table without rows the columns are looked at
+    too.
+    """
     given = table.schema
     parts = table.to_batches() or [pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in given], schema=given)]
     return pa.Table.from_batches([fit_batch(part, schema, rule) for part in parts], schema)
 
 
 def fit_column(column: pa.Array, field: pa.Field, rule: Rule) -> pa.Array:
-    """A column in the type of `field`, as :func:`fitted`, for callers with errors of their own.
+    """Return a column in the type of `field`, as :func:`fitted`, for callers with errors of their own.
 
     Raises
     ------
@@ -326,7 +328,7 @@ def _reason(problem: Exception) -> str:
 
 
 def _where(path: Path) -> str:
-    """A path as errors name it."""
+    """Return a path as errors name it."""
     column, *fields = path or ("",)
     return f"field {'.'.join(fields)} of column {column!r}" if fields else f"column {column!r}"
 
@@ -339,7 +341,9 @@ def _wrong_type(given: pa.DataType, wanted: pa.DataType, path: Path) -> MisfitEr
 
 
 def other_zone(given: pa.DataType, wanted: pa.DataType) -> str:
-    """The type to declare for times that have a zone where the schema has none, or the other way; empty for anything else."""
+    """Return the type to declare for times that have a zone where the schema has none, or the other way; empty for anything
+    else.
+    """
     if not (pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted)) or (given.tz is None) == (wanted.tz is None):
         return ""
     return "timestamp_ntz" if given.tz is None else "timestamp"
@@ -445,7 +449,7 @@ def unpacked(column: pa.Array) -> pa.Array:
 
 
 def normal(column: pa.Array) -> pa.Array:
-    """A computed column in the normal form of its type.
+    """Return a computed column in the normal form of its type.
 
     Raises
     ------

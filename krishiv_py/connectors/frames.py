@@ -10,7 +10,7 @@ from krishiv_py.errors import SchemaError, failure_text
 
 
 def arrow_table(rows: Any) -> pa.Table | None:
-    """A table from what holds Arrow data, or hands its columns on as such; None for anything else.
+    """Return a table from what holds Arrow data, or hands its columns on as such; None for anything else.
 
     That is a Table, a RecordBatch, a pandas frame (without its index), and a frame or relation of another library that has
     Arrow's PyCapsule interface (``__arrow_c_stream__``): Polars, DuckDB, a RecordBatchReader.

@@ -115,7 +115,7 @@ class LookupTable:
         return "table" if named == "<lambda>" else str(named)
 
     def current(self) -> tuple[int | str, pa.Table]:
-        """The table as it is, and a number that changes with it.
+        """Return the table as it is, and a number that changes with it.
 
         Raises
         ------
@@ -144,7 +144,7 @@ class LookupTable:
         return _held if clock is None or self.reload_us is None else _by_clock.setdefault(clock, {})
 
     def seen(self, clock: object) -> TableVersion | None:
-        """The version that is in use where tables age by a clock; None before it is used."""
+        """Return the version that is in use where tables age by a clock; None before it is used."""
         held = self._of(clock).get(self.token)
         if held is None or not isinstance(held.version, int):
             return None
@@ -207,7 +207,7 @@ def as_they_stand(tables: Iterable[LookupTable]) -> Iterator[None]:
 
 
 def as_bytes(table: pa.Table) -> bytes:
-    """A table as one Arrow stream."""
+    """Return a table as one Arrow stream."""
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -215,7 +215,7 @@ def as_bytes(table: pa.Table) -> bytes:
 
 
 def as_table(given: Any) -> pa.Table:
-    """An Arrow table from what holds Arrow data, or a static Spark DataFrame."""
+    """Return an Arrow table from what holds Arrow data, or a static Spark DataFrame."""
     spark = callable(getattr(given, "toArrow", None))
     if spark and not getattr(given, "isStreaming", False):
         return given.toArrow()

@@ -65,5 +65,5 @@ class Malformed:
 
 
 def in_columns(malformed: Sequence[Malformed]) -> dict[str, list[Content]]:
-    """All that is known of each, as columns."""
+    """Return all that is known of each, as columns."""
     return {name: [getattr(m, name) for m in malformed] for name in attrs.fields_dict(Malformed)}

@@ -40,7 +40,7 @@ class FileColumn:
     meant: pa.DataType | None = None
 
     def of(self, part: pa.RecordBatch) -> pa.Array:
-        """Its values in the type of the schema.
+        """Return its values in the type of the schema.
 
         Raises
         ------
@@ -52,7 +52,7 @@ class FileColumn:
 
 
 def file_columns(schema: pa.Schema, file: pq.ParquetFile, rule: Rule, *, instants: bool = False) -> dict[str, FileColumn]:
-    """The columns of a file that are meant by those of a schema, by the names of the schema.
+    """Return the columns of a file that are meant by those of a schema, by the names of the schema.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def _has_zone(type_: pa.DataType) -> bool:
 
 
 def _zoned(given: pa.DataType, wanted: pa.DataType | None, leaves: Iterator[bool], rule: Rule) -> pa.DataType:
-    """A type in which leaves that are instants have the zone that the schema gives them."""
+    """Return a type in which leaves that are instants have the zone that the schema gives them."""
     is_ = pa.types
     if isinstance(given, pa.BaseExtensionType):
         _zoned(given.storage_type, None, leaves, rule)
@@ -124,7 +124,7 @@ def _zoned(given: pa.DataType, wanted: pa.DataType | None, leaves: Iterator[bool
 
 
 def explained(problem: MisfitError) -> str:
-    """An error in the words of files: the type that is there, and the one of the schema."""
+    """Return an error in the words of files: the type that is there, and the one of the schema."""
     if problem.types is None:
         return str(problem)
     given, wanted = problem.types

@@ -305,13 +305,13 @@ def _base(name: str) -> str:
 
 
 def _place(name: str) -> str:
-    """The folder of a name, with a slash at its end; nothing where it has none."""
+    """Return the folder of a name, with a slash at its end; nothing where it has none."""
     folder, slash, _ = name.rpartition("/")
     return folder + slash
 
 
 def _above(place: str) -> list[str]:
-    """A folder and those above it, the uppermost first."""
+    """Return a folder and those above it, the uppermost first."""
     parts = place.strip("/").split("/") if place else []
     return ["/".join(parts[: n + 1]) for n in range(len(parts))]
 

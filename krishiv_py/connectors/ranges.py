@@ -55,7 +55,7 @@ class RangeSource(SourceNode):
 
 
 def node_of(source: Source, name: str | None) -> RangeSource:
-    """The plan's node for a source.
+    """Return the plan's node for a source.
 
     Raises
     ------
@@ -214,7 +214,7 @@ def _noted(value: Any) -> str:
 
 
 def all_ranges(source: Source, name: str) -> list[NotedRanges]:
-    """All batches of a finite source."""
+    """Return all batches of a finite source."""
     ranges: list[NotedRanges] = []
     while (batch := next_ranges(source, name, ranges[-1].position if ranges else None)) is not None:
         ranges.append(batch)
@@ -222,7 +222,7 @@ def all_ranges(source: Source, name: str) -> list[NotedRanges]:
 
 
 def read_range(source: Source, name: str, planned: str, schema: pa.Schema) -> Iterator[pa.RecordBatch | Malformed]:
-    """The rows of a noted range, batch by batch, in the columns of `schema`, which are needed, and what is not a row.
+    """Yield the rows of a noted range, batch by batch, in the columns of `schema`, which are needed, and what is not a row.
 
     Raises
     ------

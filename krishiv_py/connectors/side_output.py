@@ -35,5 +35,5 @@ class SideOutputLateEventHandler:
 
 
 def side_output(handler: LateEventHandler) -> Sink | None:
-    """The sink late rows go to; None if the handler takes them itself."""
+    """Return the sink late rows go to; None if the handler takes them itself."""
     return handler.sink if isinstance(handler, SideOutputLateEventHandler) else None

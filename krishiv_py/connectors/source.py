@@ -108,11 +108,11 @@ class Source(ABC):
 
     @abstractmethod
     def plan(self, last: JsonValue) -> Planned | None:
-        """The next batch after the position `last` (None at first); None if there is nothing. Runs on the driver."""
+        """Return the next batch after the position `last` (None at first); None if there is nothing. Runs on the driver."""
 
     @abstractmethod
     def read(self, planned: JsonValue, columns: Sequence[str]) -> Iterator[pa.RecordBatch | pa.Table | Malformed]:
-        """The rows of one range, in order. Runs in a task, possibly more than once.
+        """Return the rows of one range, in order. Runs in a task, possibly more than once.
 
         What is not a row is a :class:`~krishiv_py.connectors.Malformed` with `topic`, `partition`, `offset`, `key`, `value` and
         `problem`, as far as they are known.

@@ -119,7 +119,7 @@ def turn(sink: Sink) -> contextlib.AbstractContextManager[object]:
 
 
 def written_by_another(sink: str, stored: object, batch: OutputBatch) -> CheckpointError:
-    """The error for a sink that holds `batch`, or the later one `stored`: another process wrote it."""
+    """Return the error for a sink that holds `batch`, or the later one `stored`: another process wrote it."""
     return CheckpointError(
         f"{sink} holds batch {stored} of this query already",
         got=f"batch {batch.batch_id} of {batch.output}",

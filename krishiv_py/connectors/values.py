@@ -59,7 +59,7 @@ def check_years(values: pa.Array | pa.ChunkedArray, name: str, where: str) -> No
 
 
 def not_written(name: str, where: str, what: str, hint: str) -> OperatorError:
-    """The error for a value of a column called `name` that `where` does not have."""
+    """Return the error for a value of a column called `name` that `where` does not have."""
     return OperatorError(
         f"a value cannot be written to {where}", got=f"{what} in {shown(name)}", then="the batch is not written", hint=hint
     )
@@ -173,7 +173,7 @@ def column(values: Sequence[Any], type_: pa.DataType, *, extra_fields: bool = Fa
 
 
 def _at_once(values: Sequence[Any], type_: pa.DataType) -> pa.Array | None:
-    """The values as Arrow takes them; None where that may lose something."""
+    """Return the values as Arrow takes them; None where that may lose something."""
     if pa.types.is_timestamp(type_):
         zones = {value.tzinfo for value in values if value is not None}
         if not all(zone is None or (type_.tz and isinstance(zone, _WHOLE_ZONES)) for zone in zones - {dt.timezone.utc}):
@@ -219,7 +219,7 @@ def is_null(value: object) -> bool:
 
 
 def _unwrapped(value: Any, type_: pa.DataType) -> Any:
-    """A value out of Arrow's scalars and NumPy's arrays without dimensions."""
+    """Return a value out of Arrow's scalars and NumPy's arrays without dimensions."""
     if isinstance(value, pa.Scalar):
         if not value.is_valid:
             return None
@@ -323,7 +323,7 @@ def _date(value: Any, type_: pa.DataType) -> dt.date:
 
 
 def _microseconds(value: Any, type_: pa.DataType) -> int:
-    """A time or length of NumPy's in µs."""
+    """Return a time or length of NumPy's in µs."""
     unit, step = np.datetime_data(value)
     if unit in ("Y", "M"):
         if isinstance(value, np.timedelta64):
@@ -398,7 +398,7 @@ _Rule: TypeAlias = tuple[frozenset[type], Callable[[Any, pa.DataType], Any] | No
 
 
 def _rules(type_: pa.DataType) -> _Rule:
-    """The Python types of which Arrow takes every value exactly or not at all, and the careful way for all others."""
+    """Return the Python types of which Arrow takes every value exactly or not at all, and the careful way for all others."""
     t = pa.types
     if t.is_boolean(type_):
         return frozenset({bool, _NONE}), _bool
@@ -449,7 +449,7 @@ def _other(values: Sequence[Any], type_: pa.DataType, extra_fields: bool) -> pa.
 
 
 def _present(values: Sequence[Any], type_: pa.DataType, kinds: frozenset[type]) -> tuple[list[Any], _Flags | None]:
-    """The values with None for every null, and which are null; None where no value is."""
+    """Return the values with None for every null, and which are null; None where no value is."""
     seen = set(map(type, values))
     if not seen <= kinds:
         values = [None if v is None or is_null(v) else _opened(v) for v in values]
@@ -507,7 +507,7 @@ def unknown_name(value: object, type_: pa.DataType, name: object, names: list[st
 
 
 def _named(row: Any, type_: pa.DataType, index: int) -> dict[Any, Any]:
-    """A value for a struct as a dict: any mapping, a tuple with names, or a plain one with an item for each field."""
+    """Return a value for a struct as a dict: any mapping, a tuple with names, or a plain one with an item for each field."""
     if isinstance(row, Mapping):
         return dict(row)
     if isinstance(row, tuple):

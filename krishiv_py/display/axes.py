@@ -19,7 +19,7 @@ _NEAR_EPOCH_US: Final = 10 * 86_400_000_000
 
 
 def unit_for(length_us: int) -> tuple[str, int]:
-    """The largest unit of which `length_us` holds at least three, and its microseconds; at least a millisecond.
+    """Return the largest unit of which `length_us` holds at least three, and its microseconds; at least a millisecond.
 
     Examples
     --------
@@ -46,7 +46,7 @@ class TimeAxis:
 
     @classmethod
     def over(cls, times_us: Ints) -> TimeAxis:
-        """An axis that shows all `times_us`.
+        """Return an axis that shows all `times_us`.
 
         Times within ten days of the epoch are the small numbers of an example or a test, so no date is shown for them.
         """
@@ -72,7 +72,7 @@ class Band:
 
 
 def bands(results: pa.Table, key: str | None, label: str | None) -> list[Band]:
-    """The windows of a table of results, by start; of a window that fired several times the last result counts.
+    """Return the windows of a table of results, by start; of a window that fired several times the last result counts.
 
     Parameters
     ----------

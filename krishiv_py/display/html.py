@@ -39,7 +39,7 @@ _SIGNS: Final = {"running": ("●", "#1f9d55"), "stopped": ("■", "#808080"), "
 
 
 def plan_html(plan: Explained) -> str:
-    """The way of the rows from the source to the route they are computed by, its reason, and the warnings.
+    """Return the way of the rows from the source to the route they are computed by, its reason, and the warnings.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ def _facts(progress: Progress) -> list[tuple[str, str]]:
 
 
 def shown(text: str) -> str:
-    """A `text` without secrets, as HTML."""
+    """Return a `text` without secrets, as HTML."""
     return html.escape(redacted(text))
 
 

@@ -19,7 +19,7 @@ def plans_text(plan: PhysicalPlan) -> str:
 
 
 def _way(plan: PhysicalPlan, number: int) -> str:
-    """The stages that rows go through to one, the sides of a join in brackets."""
+    """Return the stages that rows go through to one, the sides of a join in brackets."""
     stage = plan.stages[number]
     before = [_way(plan, n) for n in stage.after]
     if not before:

@@ -24,7 +24,7 @@ class Collected(Protocol):
 
 
 def as_table(rows: Any, what: str) -> pa.Table:
-    """The `rows` as a table; `what` they are called in an error.
+    """Return the `rows` as a table; `what` they are called in an error.
 
     Raises
     ------
@@ -94,7 +94,7 @@ def as_tables(batches: Any) -> list[pa.Table]:
 
 
 def late_table(late: Any) -> pa.Table:
-    """The late rows as a table that ends in the columns every late output ends in, with the lateness in µs.
+    """Return the late rows as a table that ends in the columns every late output ends in, with the lateness in µs.
 
     Raises
     ------

@@ -30,7 +30,7 @@ _COLUMNS = 12  # as many names as a line of a terminal holds
 
 
 def plan_text(plan: Explained) -> str:
-    """The logical, checked and physical plan, each stage with its reason, and the warnings."""
+    """Return the logical, checked and physical plan, each stage with its reason, and the warnings."""
     lines = ["== Logical plan ==", *_tree(plan.logical), "", "== Checked plan =="]
     for stage in plan.checked:
         lines += [*([stage.name] if len(plan.checked) > 1 else []), *_checked(stage)]

@@ -19,7 +19,7 @@ CLOSED: Final = "close_key_dropped"
 
 
 def closing_stages(plan: PhysicalPlan, name: str | None) -> list[int]:
-    """The numbers of the stages in which a key is closed: that of this `name`, or all with state that read the source.
+    """Return the numbers of the stages in which a key is closed: that of this `name`, or all with state that read the source.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def forget(stage: StageOperator, bucket: Bucket, keys: pa.Table, moment: Moment)
 
 
 def key_dropping(stage: StageOperator) -> KeyDropping:
-    """The operator of a stage that can forget keys.
+    """Return the operator of a stage that can forget keys.
 
     Raises
     ------

@@ -15,7 +15,7 @@ STEP: Final = "window step"
 
 
 def located(problem: BaseException, operator: str, step: str, batch: int | None = None) -> KrishivError:
-    """An error of ours that says where `problem` was met."""
+    """Return an error of ours that says where `problem` was met."""
     where = f"operator {operator}, {step}" + ("" if batch is None else f", batch {batch}")
     said = str(problem) if isinstance(problem, KrishivError) else failure_text(problem)
     return own_type(type(problem))(f"{where}: {said}")

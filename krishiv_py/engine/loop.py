@@ -47,7 +47,7 @@ def micro_batch(
 
 
 def in_order(rows: pa.Table, arrives_by: Sequence[str]) -> pa.Table:
-    """The `rows` by end, start and key, nulls first; equal ones stay as they came."""
+    """Return the `rows` by end, start and key, nulls first; equal ones stay as they came."""
     if rows.num_rows < 2 or not arrives_by:
         return rows
     names = rows.column_names
@@ -61,12 +61,12 @@ def in_order(rows: pa.Table, arrives_by: Sequence[str]) -> pa.Table:
 
 
 def stepping(spec: OperatorSpec) -> OperatorSpec:
-    """A specification whose stateless steps were run before the shuffle."""
+    """Return a specification whose stateless steps were run before the shuffle."""
     return attrs.evolve(spec, prefix=())
 
 
 def as_rows(spec: OperatorSpec, results: pa.Table) -> pa.Table:
-    """The results of a stage as rows of the one of `spec`, after its stateless steps."""
+    """Return the results of a stage as rows of the one of `spec`, after its stateless steps."""
     return prefixed(spec.prefix, results.select(list(spec.needs_columns)))
 
 

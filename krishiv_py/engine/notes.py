@@ -79,7 +79,7 @@ class Notes:
         count(self.counters, {"rows": n, "malformed": n})
 
     def latest_us(self) -> int:
-        """The latest processing time that was given, µs; 0 if none was."""
+        """Return the latest processing time that was given, µs; 0 if none was."""
         return max((a.now_us for a in self.advances), default=0)
 
     def to_bytes(self) -> bytes:

@@ -106,7 +106,7 @@ def _plain(spec: OperatorSpec) -> OperatorSpec:
 
 
 def _peeled(operator: WindowOperator) -> tuple[WindowOperator, list[ProjectedOperator | AroundOperator]]:
-    """An operator without what is done to its results, and that, the outermost first."""
+    """Return an operator without what is done to its results, and that, the outermost first."""
     around: list[ProjectedOperator | AroundOperator] = []
     while isinstance(operator, (ProjectedOperator, AroundOperator)):
         around.append(operator)

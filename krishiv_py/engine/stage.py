@@ -168,7 +168,7 @@ class Packing:
         self.late.append(malformed_rows(self._stage.layout, malformed, self._moment.watermark_us))
 
     def chunks(self) -> list[pa.Table]:
-        """The rows that wait, combined: a table, or several where they are too much for one; none if there are none."""
+        """Return the rows that wait, combined: a table, or several where they are too much for one; none if there are none."""
         rows, size, self._rows, self._waiting, self._bytes = self._rows, self._bytes, [], 0, 0
         if rows and size < _CHUNK_BYTES:
             return [self._stage.operator.combine(pa.concat_tables(rows))]
@@ -176,7 +176,7 @@ class Packing:
         return [self._stage.operator.combine(pa.concat_tables(rows[low:high])) for low, high in parts]
 
     def packed(self) -> Packed:
-        """All of it, for a stage that has one bucket."""
+        """Return all of it, for a stage that has one bucket."""
         return Packed(self.chunks(), self.late, (self.notes,))
 
 

@@ -97,7 +97,7 @@ def _in_order_of_sending(streams: Sequence[_Stream]) -> list[list[tuple[_Stream,
 
 
 def _side_by_side(streams: Sequence[_Stream]) -> list[list[tuple[_Stream, Piece]]]:
-    """The batches of a query: of every stream its next piece."""
+    """Return the batches of a query: of every stream its next piece."""
     most = max((len(stream.pieces) for stream in streams), default=0)
     return [[(s, s.pieces[number]) for s in streams if number < len(s.pieces)] for number in range(most)]
 
@@ -107,7 +107,7 @@ def _sent_us(piece: Piece) -> int:
 
 
 def _read(core: Core, batch: Sequence[tuple[_Stream, Piece]], now_us: int) -> tuple[dict[int, Sent], int]:
-    """The rows of a batch as stages read them, and the time at which they were sent, if they were."""
+    """Return the rows of a batch as stages read them, and the time at which they were sent, if they were."""
     rows: dict[int, Sent] = {}
     for stream, piece in batch:
         pieces = piece()

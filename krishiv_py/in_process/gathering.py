@@ -124,14 +124,14 @@ class Gathering:
 
 
 def _chunks(send: Send, name: str) -> list[pa.Array]:
-    """The pieces of a column of a send."""
+    """Return the pieces of a column of a send."""
     assert send.rows is not None
     column = send.rows.column(name)
     return column.chunks if isinstance(column, pa.ChunkedArray) else [column]
 
 
 def _source_column(spec: OperatorSpec) -> str | None:
-    """The column of the source that is the event time; None where steps compute it, or may change the rows."""
+    """Return the column of the source that is the event time; None where steps compute it, or may change the rows."""
     name = spec.time_column
     for step in reversed(spec.prefix):
         if isinstance(step, Project):

@@ -130,7 +130,7 @@ class Outputs:
 
 
 def outputs(sinks: Sequence[AnySink | None], plan: PhysicalPlan, query: str) -> Outputs:
-    """The outputs of a driver, one of `sinks` for each of the plan.
+    """Return the outputs of a driver, one of `sinks` for each of the plan.
 
     Raises
     ------
@@ -146,7 +146,7 @@ def outputs(sinks: Sequence[AnySink | None], plan: PhysicalPlan, query: str) -> 
 def outputs_of(
     plan: PhysicalPlan, sinks: Sequence[Sink | None], query: str, mark: str, *, durable: bool = False, in_driver: bool = False
 ) -> Outputs:
-    """The outputs of a plan, one of `sinks` for each; `mark` is in the names of files.
+    """Return the outputs of a plan, one of `sinks` for each; `mark` is in the names of files.
 
     Raises
     ------
@@ -266,7 +266,7 @@ class LastResults:
         return pa.concat_tables([self.schema.empty_table(), *results])
 
     def _of_key(self, pieces: Sequence[KeyedRows], key: pa.Table, mark: int, last: int, at_us: int | None) -> list[pa.Table]:
-        """The results of one key, the oldest first."""
+        """Return the results of one key, the oldest first."""
         wanted, tables = last, list[pa.Table]()
         for piece in reversed(pieces):
             rows = piece.rows_of(key, mark, self.stage.spec.keys, wanted if at_us is None else piece.table.num_rows)

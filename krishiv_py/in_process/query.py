@@ -184,7 +184,7 @@ class ProcessQuery(RunningQuery):
         return rows if at_us is None else holding(rows, at_us, indexes.stage.spec)
 
     def _last_results(self, number: int) -> LastResults:
-        """The results that left the query of a stage."""
+        """Return the results that left the query of a stage."""
         named = [output.name for output in self._plan.outputs if output.stage == number]
         if not named:
             raise PlanError(

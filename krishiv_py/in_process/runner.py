@@ -246,7 +246,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         return inferred(path, kind, options)
 
     def read_state(self, plan: PhysicalPlan, checkpoint: str, stage: str | None = None) -> pa.Table:
-        """The state of a stage in a checkpoint as a table; the query may run, here or elsewhere."""
+        """Return the state of a stage in a checkpoint as a table; the query may run, here or elsewhere."""
         self._alive("read_state()")
         home = absolute(checkpoint).rstrip("/")
         check_reachable([home])

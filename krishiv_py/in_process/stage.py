@@ -196,7 +196,7 @@ class ProcessStage:
         return forgotten
 
     def late_of(self, batches_done: Sequence[BatchDone]) -> pa.Table:
-        """The late rows of a batch."""
+        """Return the late rows of a batch."""
         late = [table for done in batches_done for table in done.late]
         return late_output(self.stage.layout, late) if late else self._no_late_rows
 
@@ -292,7 +292,7 @@ class ProcessStage:
             return pa.concat_tables([as_if_ended(b.stage, b.at(now_us), late_moment, mine) for b, mine in shares])
 
     def progress(self, batch_id: int, watermark_us: int, sources_us: dict[str, int]) -> Progress:
-        """The progress of the stage."""
+        """Return the progress of the stage."""
         return Progress(
             batch_id=batch_id,
             watermark_us=watermark_us,

@@ -181,7 +181,7 @@ class PassedLog(KeyedLog):
                 self._runs.insert(index, self._runs.pop())
 
     def alive(self, rows: pa.Table) -> pa.Table:
-        """The rows that are not over."""
+        """Return the rows that are not over."""
         alive = rows[TIME].to_numpy() > self._over
         return rows if alive.all() else rows.filter(pa.array(alive))
 
@@ -216,7 +216,7 @@ class DedupOperator:
         self._late_columns = [working[n] for n in spec.late_columns] if self.aside else []
 
     def combine(self, rows: pa.Table) -> pa.Table:
-        """The rows as they are."""
+        """Return the rows as they are."""
         return rows
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
@@ -290,7 +290,7 @@ class DedupOperator:
         return passed
 
     def _compared(self, held: pa.Table, rows: pa.Table) -> Mask:
-        """The same of rows that may be duplicates of held ones, or of one another."""
+        """Return the same of rows that may be duplicates of held ones, or of one another."""
         groups = group_rows(self.layout.key_names, held, rows)
         n = held.num_rows
         held_times, times = held[TIME].to_numpy(), rows[TIME].to_numpy()
@@ -304,7 +304,7 @@ class DedupOperator:
 
 
 def _free(name: str, taken: tuple[str, ...]) -> str:
-    """The name, or one like it that no column has."""
+    """Return the name, or one like it that no column has."""
     while name in {t.lower() for t in taken}:
         name = f"state_{name}"
     return name

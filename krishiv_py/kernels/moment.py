@@ -43,7 +43,7 @@ class Moment:
     before: tuple[int, ...] | None = None
 
     def at(self, times: Times) -> Moment:
-        """The moment of a stage that follows the clocks by these `times`; the infinities stay what they are."""
+        """Return the moment of a stage that follows the clocks by these `times`; the infinities stay what they are."""
         if times == FIRST_CLOCK and not self.others:
             return self
         before = None if self.before is None else (_least(self.before, times),)
@@ -72,6 +72,6 @@ class Moment:
 
 
 def _least(every: tuple[int, ...], times: Times) -> int:
-    """The least of what clocks show, each less how far the stage is behind it."""
+    """Return the least of what clocks show, each less how far the stage is behind it."""
     reached = [every[clock] for clock, _ in times]
     return min(w if w in (UNSET, END_OF_TIME) else w - by_us for w, (_, by_us) in zip(reached, times, strict=True))

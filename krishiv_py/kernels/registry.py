@@ -42,7 +42,7 @@ class Link:
 
 
 def chain(spec: OperatorSpec) -> tuple[Link, ...]:
-    """The operators that a specification is run by, the one around all others first; nothing is built."""
+    """Return the operators that a specification is run by, the one around all others first; nothing is built."""
     links = [_window(spec)]
     if spec.options.ttl is not None:
         around = _EXPIRING.get(spec.operation.route)
@@ -72,7 +72,7 @@ def _handing_on(whole: OperatorSpec, inner: WindowOperator) -> WindowOperator:
 
 
 def operator_for(spec: OperatorSpec) -> WindowOperator:
-    """The operator of a specification."""
+    """Return the operator of a specification."""
     links, around = chain(spec), len(_around(spec))
     plain = attrs.evolve(spec, output=None, after=(), followed=False)
     operator: WindowOperator | None = None

@@ -105,7 +105,7 @@ class Lines:
 
 
 def compose(fires: Ints, gone: Ints, by: Ints, order: tuple[Ints, ...] = (), bounds: tuple[Ints, Ints] | None = None) -> Lines:
-    """The lines of some firings.
+    """Return the lines of some firings.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def compose(fires: Ints, gone: Ints, by: Ints, order: tuple[Ints, ...] = (), bou
 
 
 def renewed(again: Mask) -> Texts:
-    """The op of results that are written, some of them in place of one of the same window."""
+    """Return the op of results that are written, some of them in place of one of the same window."""
     return np.where(again, "+U", "+I")
 
 
@@ -186,7 +186,7 @@ class Emitter:
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
     def concat(self, tables: list[pa.Table]) -> pa.Table:
-        """All results of a step."""
+        """Return all results of a step."""
         return pa.concat_tables(tables) if tables else self.none
 
     def by_end(self, tables: list[pa.Table]) -> list[pa.Table]:
@@ -254,7 +254,7 @@ class WindowOperator(Protocol):
         ...
 
     def state(self, bucket: Bucket) -> pa.Table:
-        """The windows that are in state, with their aggregates so far; changes nothing (SEMANTICS §6.5).
+        """Return the windows that are in state, with their aggregates so far; changes nothing (SEMANTICS §6.5).
 
         Parameters
         ----------
@@ -318,7 +318,7 @@ class StateTables:
 
     @staticmethod
     def heads(rows: pa.Table, ids: Ints, n: int) -> tuple[pa.Table, Ints]:
-        """A row of each of `n` windows, for its key, and when the newest of its rows was written."""
+        """Return a row of each of `n` windows, for its key, and when the newest of its rows was written."""
         member, updated = np.empty(n, np.int64), np.full(n, UNSET)
         member[ids] = np.arange(len(ids))
         np.maximum.at(updated, ids, rows[WRITTEN].to_numpy())

@@ -19,7 +19,7 @@ class RowsOperator:
         self.layout = Layout(spec)
 
     def combine(self, rows: pa.Table) -> pa.Table:
-        """The rows as they are."""
+        """Return the rows as they are."""
         return rows
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:

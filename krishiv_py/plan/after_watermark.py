@@ -34,31 +34,33 @@ def is_marked(node: Node) -> bool:
 
 
 def filtered_after(node: Node, names: Sequence[str], condition: Expr) -> FilterAfter:
-    """The rows of a node with these columns, marked by a condition; of two filters both hold."""
+    """Return the rows of a node with these columns, marked by a condition; of two filters both hold."""
     kept = coalesce(condition, lit(False))
     mark: Expr = kept & col(KEPT) if is_marked(node) else kept
     return FilterAfter(node, (*((name, col(name)) for name in names), (KEPT, mark)), condition=condition)
 
 
 def without_mark(rows: pa.Schema) -> pa.Schema:
-    """The columns of `rows` but the mark."""
+    """Return the columns of `rows` but the mark."""
     return rows.remove(rows.get_field_index(KEPT)) if KEPT in rows.names else rows
 
 
 def keeping_mark(step: Project) -> Project:
-    """A step whose rows keep the mark that they had before."""
+    """Return a step whose rows keep the mark that they had before."""
     return attrs.evolve(step, columns=(*step.columns, (KEPT, col(KEPT)))) if is_marked(step.input) else step
 
 
 def without_marked(node: Node, names: Sequence[str]) -> Node:
-    """The rows of a node with these columns, where no watermark follows: marked ones are left out."""
+    """Return the rows of a node with these columns, where no watermark follows: marked ones are left out."""
     if not is_marked(node):
         return node
     return Project(Filter(node, col(KEPT)), tuple((name, col(name)) for name in names))
 
 
 def filters_after(node: Node, base: Node, names: Sequence[str]) -> Node:
-    """The steps over a `base` with these columns, with filters after its watermark; as they are if others are among them."""
+    """Return the steps over a `base` with these columns, with filters after its watermark; as they are if others are among
+    them.
+    """
     steps: list[Filter | Project] = []
     current = node
     while current is not base:

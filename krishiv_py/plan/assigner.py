@@ -61,7 +61,7 @@ class WindowAssigner(Described, ABC):
 
     @abstractmethod
     def assign(self, times: Times) -> Assigned:
-        """The windows of rows with these event times.
+        """Return the windows of rows with these event times.
 
         Parameters
         ----------

@@ -65,7 +65,7 @@ def a_number(value: object, name: str, least: int, hint: str, *, most: int = MOS
 
 
 def setting(key: object, value: object) -> tuple[str, str]:
-    """A setting of Spark as two texts."""
+    """Return a setting of Spark as two texts."""
     name = a_text(key, "key", 'write .config("spark.sql.shuffle.partitions", 4)')
     if not isinstance(value, (str, int)):
         raise PlanError(f"{name!r} has no such value", got=shown(value), hint="pass a text, a whole number, True or False")
@@ -81,12 +81,12 @@ def file_name(value: object) -> str:
 
 
 def microseconds(value: object, name: str, least: int, most: int) -> int:
-    """A length or point in time that is in microseconds already."""
+    """Return a length or point in time that is in microseconds already."""
     return a_number(value, name, least, "pass whole microseconds, or use the method that takes any duration", most=most)
 
 
 def wait_us(value: object, name: str) -> int:
-    """A time to wait, in microseconds, from a text or a timedelta.
+    """Return a time to wait, in microseconds, from a text or a timedelta.
 
     A bare number is refused: elsewhere in the library it would be milliseconds, in Spark it is seconds.
     """
@@ -117,7 +117,7 @@ def known_column(value: object, names: Iterable[str], where: str) -> str:
 
 
 def expression(value: object, where: str) -> Expr:
-    """An expression, or the one a SQL text is."""
+    """Return an expression, or the one a SQL text is."""
     if isinstance(value, str):
         return parse.parse_expr(value)
     if not isinstance(value, Expr):

@@ -93,12 +93,12 @@ class Deduplication(Operation):
 
 
 def passing(row: pa.Schema) -> list[pa.Field]:
-    """The columns of a `row` that are its own."""
+    """Return the columns of a `row` that are its own."""
     return [f for f in row if not f.name.startswith(RESERVED)]
 
 
 def deduplication(within: Duration, duplicates: Duplicates = "count", hidden: tuple[str, ...] = ()) -> Deduplication:
-    """A checked :class:`Deduplication`."""
+    """Return a checked :class:`Deduplication`."""
     if within is None:
         raise PlanError(
             "drop_duplicates needs a length of time",

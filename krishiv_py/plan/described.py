@@ -86,7 +86,7 @@ class Description:
 
 
 def description_of(brought: Described, what: str) -> Description:
-    """The checked description of what a user `brought`; errors call it a `what`.
+    """Return the checked description of what a user `brought`; errors call it a `what`.
 
     Raises
     ------

@@ -137,7 +137,7 @@ def to_us(value: Duration, name: str, *, allow_zero: bool = False, allow_negativ
 
 
 def _plain(value: Any) -> Any:
-    """A whole number of another library, as NumPy's, as an ``int``; anything else as it is."""
+    """Return a whole number of another library, as NumPy's, as an ``int``; anything else as it is."""
     return int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else value
 
 
@@ -145,7 +145,7 @@ _POINT: Final = 'pass whole milliseconds since the epoch, a datetime, or a text 
 
 
 def _read_instant(text: str, name: str) -> dt.datetime:
-    """A point in time that is written in ISO form; UTC where it names no zone."""
+    """Return a point in time that is written in ISO form; UTC where it names no zone."""
     written = text.strip()
     try:
         if len(written) < len("2024-01-31"):
@@ -175,7 +175,7 @@ def time_point_us(value: TimePoint, name: str) -> int:
 
 
 def show_us(us: int) -> str:
-    """A duration in the largest unit that keeps it whole: ``60000000`` → ``"1 min"``."""
+    """Return a duration in the largest unit that keeps it whole: ``60000000`` → ``"1 min"``."""
     for unit in ("d", "h", "min", "s", "ms"):
         if us and us % _UNITS[unit] == 0:
             return f"{us // _UNITS[unit]} {unit}"
@@ -183,7 +183,7 @@ def show_us(us: int) -> str:
 
 
 def show_instant(us: int) -> str:
-    """A watermark or event time for people: ISO text, or ``unset`` / ``end of input``."""
+    """Return a watermark or event time for people: ISO text, or ``unset`` / ``end of input``."""
     if us == UNSET:
         return "unset"
     if us == END_OF_TIME:

@@ -22,7 +22,7 @@ def time_name(names: Iterable[str]) -> str:
 
 
 def order_name(number: int) -> str:
-    """The column that results are ordered by in place `number`: end, start, then the keys (SEMANTICS §7.3)."""
+    """Return the column that results are ordered by in place `number`: end, start, then the keys (SEMANTICS §7.3)."""
     return f"{_ORDER}{number}"
 
 
@@ -32,6 +32,6 @@ def in_order_of(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def without_order(rows: pa.Schema) -> pa.Schema:
-    """The columns of `rows` that a step can name: not those that results are ordered by."""
+    """Return the columns of `rows` that a step can name: not those that results are ordered by."""
     hidden = in_order_of(rows.names)
     return pa.schema([f for f in rows if f.name not in hidden], metadata=rows.metadata)

@@ -13,7 +13,7 @@ _WORDS: Final = frozenset({"None", "True", "False", "nan", "inf"})  # constants 
 
 
 def quoted(name: str) -> str:
-    """A name as it is in the text of an expression: in backquotes where it could be taken for something else."""
+    """Return a name as it is in the text of an expression: in backquotes where it could be taken for something else."""
     return name if name == "*" or (_PLAIN.fullmatch(name) and name not in _WORDS) else "`" + name.replace("`", "``") + "`"
 
 

@@ -103,7 +103,7 @@ class Counters(dict[str, int]):
         return self._renamed(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The count of `name`, or the `default`."""
+        """Return the count of `name`, or the `default`."""
         if name not in self and RENAMED.get(name) in self:
             return self._renamed(name)
         return super().get(name, default)
@@ -161,7 +161,7 @@ def summed(every: Iterable[dict[str, int]]) -> dict[str, int]:
 
 
 def under_new_names(counters: dict[str, int]) -> dict[str, int]:
-    """The `counters` of a checkpoint, which an earlier version may have written; changed in place."""
+    """Return the `counters` of a checkpoint, which an earlier version may have written; changed in place."""
     for old, new in RENAMED.items():
         if old in counters:
             counters[new] = counters.get(new, 0) + counters.pop(old)
@@ -288,7 +288,9 @@ class Progress:
 
 
 def of_stages(stages: dict[str, Progress], inputs: Sequence[int], leading: int) -> Progress:
-    """The progress of a query by that of its stages; the `inputs` among them count input rows, one is `leading` in time."""
+    """Return the progress of a query by that of its stages; the `inputs` among them count input rows, one is `leading` in
+    time.
+    """
     every = list(stages.values())
     if len(every) == 1:
         return every[0]

@@ -33,7 +33,7 @@ _LEFT_OUT: Final = b"krishiv_left_out"
 
 
 def as_schema(schema: object) -> pa.Schema:
-    """A pyarrow schema from a pyarrow schema, a DDL text, a Spark ``StructType`` or a class of rows.
+    """Return a pyarrow schema from a pyarrow schema, a DDL text, a Spark ``StructType`` or a class of rows.
 
     A class of rows is a dataclass, an attrs class, a TypedDict, a NamedTuple or a pydantic model: its fields are the columns.
 
@@ -115,7 +115,7 @@ def refuse_left_out(names: Iterable[str], schema: pa.Schema, where: str) -> None
 
 
 def found_schema(schema: Any) -> pa.Schema:
-    """The schema of rows that are there already, as a Spark ``StructType``: what no stream can have is left out.
+    """Return the schema of rows that are there already, as a Spark ``StructType``: what no stream can have is left out.
 
     Only columns that a query needs must be right. What was left out is kept in the metadata: see :func:`left_out`.
 
@@ -206,7 +206,7 @@ def _constants(node: Expr) -> tuple[Scalar, ...]:
 
 
 def text_or_column(text: str, column: str, where: str) -> ExpressionError:
-    """The error for a `text` in double quotes that is the name of a `column`."""
+    """Return the error for a `text` in double quotes that is the name of a `column`."""
     return ExpressionError(
         f"{where}: a text in double quotes has the name of a column",
         got=f'"{text}"',
@@ -216,7 +216,7 @@ def text_or_column(text: str, column: str, where: str) -> ExpressionError:
 
 
 def _path(node: Field) -> str:
-    """A field as it is written without backquotes."""
+    """Return a field as it is written without backquotes."""
     names = [node.name]
     below = node.arg
     while isinstance(below, Field):
@@ -226,7 +226,7 @@ def _path(node: Field) -> str:
 
 
 def unknown_field(name: str, type_: pa.DataType, where: str) -> ExpressionError:
-    """The error for a field that a value of `type_` does not have."""
+    """Return the error for a field that a value of `type_` does not have."""
     if not pa.types.is_struct(type_):
         return ExpressionError(
             f"{where} is not a struct",

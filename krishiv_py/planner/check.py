@@ -57,7 +57,7 @@ def needed_columns(prefix: tuple[Prefix, ...], wanted: set[str], schema: pa.Sche
 
 
 def pruned(prefix: tuple[Prefix, ...], wanted: set[str]) -> tuple[Prefix, ...]:
-    """The steps, computing only what later ones read."""
+    """Return the steps, computing only what later ones read."""
     out: list[Prefix] = []
     for i in range(len(prefix) - 1, -1, -1):
         step = prefix[i]
@@ -216,7 +216,9 @@ def _check_clock(node: Stage) -> None:
 
 
 def _output(node: Stage, row: pa.Schema, stays: bool) -> Output | None:
-    """The columns of results, where they are not simply those of the window: an event time that nobody named is left out."""
+    """Return the columns of results, where they are not simply those of the window: an event time that nobody named is left
+    out.
+    """
     if node.operation.result_columns is not None or not node.operation.hides_time or stays:
         return node.operation.result_columns
     fields = node.operation.result_fields(row, pa.null()) or []
@@ -369,7 +371,7 @@ def warnings(spec: OperatorSpec) -> tuple[str, ...]:
 
 
 def longest_lag_us(spec: OperatorSpec) -> int:
-    """The longest lag of a source, µs."""
+    """Return the longest lag of a source, µs."""
     if isinstance(spec.watermark, WatermarkSpec):
         return spec.watermark.lag_us
     return max(source.lag_us for _, source in spec.watermark.sources)

@@ -54,7 +54,7 @@ class Branch:
 
 
 def branches(spec: OperatorSpec, source: Source) -> list[Branch]:
-    """The streams below a plan."""
+    """Return the streams below a plan."""
     if not isinstance(source, UnionSource):
         return [Branch(None, source, spec)]
     return [_branch(spec, source, name, node) for name, node in source.parts]

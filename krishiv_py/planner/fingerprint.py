@@ -12,7 +12,7 @@ from krishiv_py.redaction import noted
 
 
 def fingerprint(spec: OperatorSpec) -> dict[str, str]:
-    """The parts of a plan that its state cannot follow when they change.
+    """Return the parts of a plan that its state cannot follow when they change.
 
     Stateless steps, names of outputs, the watermark's lag, sinks and late handlers may change between runs.
     """

@@ -202,7 +202,8 @@ class PhysicalPlan:
         return tuple(clock for clock, _ in self.stages[branch.after].times)
 
     def stage_called(self, name: str | None) -> int:
-        """The number of a stage with state, by its name; by default the last one, or the last of all where none has state.
+        """Return the number of a stage with state, by its name; by default the last one, or the last of all where none has
+        state.
 
         Raises
         ------
@@ -218,7 +219,7 @@ class PhysicalPlan:
         return kept[name]
 
     def timed_stage(self, name: str | None) -> int:
-        """The number of a stage that judges rows of a source by a watermark, by its name; by default the first one.
+        """Return the number of a stage that judges rows of a source by a watermark, by its name; by default the first one.
 
         Raises
         ------
@@ -248,7 +249,7 @@ class PhysicalPlan:
         return mark.max_drift_us if isinstance(mark, MultiSourceWatermarkSpec) else None
 
     def followers(self, number: int) -> tuple[int, ...]:
-        """The numbers of the stages that read the results of a stage."""
+        """Return the numbers of the stages that read the results of a stage."""
         return tuple(n for n, stage in enumerate(self.stages) if number in stage.after)
 
     @property
@@ -401,7 +402,7 @@ def _inputs(stage: StagePlan) -> str:
 
 
 def lookup_tables(plan: PhysicalPlan) -> tuple[LookupTable, ...]:
-    """The tables of a plan that a function loads, in the order of its steps."""
+    """Return the tables of a plan that a function loads, in the order of its steps."""
     tables: dict[str, LookupTable] = {}
     for number, stage in enumerate(plan.stages):
         own = [step for output in plan.outputs if output.stage == number for step in output.steps]
@@ -426,7 +427,7 @@ def table_names(tables: tuple[LookupTable, ...]) -> list[str]:
 
 
 def tables_seen(plan: PhysicalPlan, clock: object) -> dict[str, TableVersion]:
-    """The version of each table in which rows are looked up where tables age by a clock, by the name of the table."""
+    """Return the version of each table in which rows are looked up where tables age by a clock, by the name of the table."""
     tables = lookup_tables(plan)
     seen = [table.seen(clock) for table in tables]
     return {name: one for name, one in zip(table_names(tables), seen, strict=True) if one is not None}

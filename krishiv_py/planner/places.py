@@ -134,7 +134,7 @@ def _same(one: str, other: str) -> bool:
 
 
 def _spelt(pattern: str) -> list[str]:
-    """A pattern with every choice in braces made; nothing for a plain name."""
+    """Return a pattern with every choice in braces made; nothing for a plain name."""
     if not any(c in pattern for c in "*?[{"):
         return []
     head, brace, rest = pattern.partition("{")

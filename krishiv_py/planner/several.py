@@ -54,7 +54,7 @@ def several(outputs: Sequence[Named]) -> PhysicalPlan:
 
 
 def _distinct_names(plan: PhysicalPlan, owners: Sequence[str]) -> tuple[StagePlan, ...]:
-    """Its stages; those whose streams or sources would have the name of another under the name of their output."""
+    """Return its stages; those whose streams or sources would have the name of another under the name of their output."""
     if len(plan.clocks.clocks) == 1:
         return plan.stages
     streams = [(read.name, [n for n, _ in read.takers]) for read in plan.reads]
@@ -128,7 +128,7 @@ def _clock_key(stage: StagePlan) -> _ClockKey:
 
 
 def _clocks_of(outputs: Sequence[Named]) -> dict[_ClockKey, int]:
-    """The clocks of all outputs: the least lag that stages have which go by each, µs."""
+    """Return the clocks of all outputs: the least lag that stages have which go by each, µs."""
     least: dict[_ClockKey, int] = {}
     for _, plan in outputs:
         for stage in (plan.stages[number] for number in plan.roots):
@@ -173,7 +173,7 @@ class _Graph:
         self.given[name] = placed[-1]
 
     def _clock_of(self, stage: StagePlan) -> tuple[int, int]:
-        """The number of the clock that a stage goes by which reads a source, and how much later it is than that, µs."""
+        """Return the number of the clock that a stage goes by which reads a source, and how much later it is than that, µs."""
         if stage.stateless:
             return 0, 0
         key = _clock_key(stage)
@@ -181,7 +181,7 @@ class _Graph:
 
 
 def _bare(stage: StagePlan, followed: bool) -> StagePlan:
-    """A stage without the steps of one output over its results, as all outputs share it."""
+    """Return a stage without the steps of one output over its results, as all outputs share it."""
 
     def bare(spec: OperatorSpec) -> OperatorSpec:
         return attrs.evolve(spec, after=(), followed=followed)
@@ -191,7 +191,7 @@ def _bare(stage: StagePlan, followed: bool) -> StagePlan:
 
 
 def _output(name: str, plan: PhysicalPlan, number: int) -> OutputPlan:
-    """An output: the results of stage `number` after its own steps."""
+    """Return an output: the results of stage `number` after its own steps."""
     last = plan.stage
     if not last.spec.after or last.stateless:
         return OutputPlan(name, number, last.layout.result_schema)
@@ -200,7 +200,7 @@ def _output(name: str, plan: PhysicalPlan, number: int) -> OutputPlan:
 
 
 def _placed(stage: StagePlan, output: str, placed: Sequence[int], clocks: Mapping[int | None, tuple[int, int]]) -> StagePlan:
-    """A stage as it is in the graph, under a name that no stage of another output has."""
+    """Return a stage as it is in the graph, under a name that no stage of another output has."""
     title = stage.spec.options.named or f"{output}: {stage.spec.name}"
     inputs = tuple(
         attrs.evolve(b, spec=attrs.evolve(b.spec, name=title), after=None if b.after is None else placed[b.after])

@@ -86,7 +86,7 @@ def _beyond_end_us(stage: StagePlan) -> int:
 
 
 def oldest_waiting_us(stage: StagePlan, watermark_us: int, state: Callable[[], pa.Table]) -> int | None:
-    """The end, µs, of the oldest window in the `state` of a stage that waits for the watermark; None if none does."""
+    """Return the end, µs, of the oldest window in the `state` of a stage that waits for the watermark; None if none does."""
     if stage.spec.operation.unwaiting() is not None:
         return None
     table = state()
@@ -171,7 +171,7 @@ class _Wait:
 
 
 def _waits(clock: ClockSpec, sources_us: Mapping[str, int], needed_us: int) -> dict[str, _Wait]:
-    """The sources of a clock: the declared ones, and those that have registered."""
+    """Return the sources of a clock: the declared ones, and those that have registered."""
     mark = clock.watermark
     if isinstance(mark, WatermarkSpec):
         return {clock.named(ONLY): _Wait(sources_us.get(clock.named(ONLY), UNSET), needed_us, mark.lag_us)}

@@ -82,7 +82,7 @@ class HandingOn:
     number: int = 1
 
     def parts(self, results: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-        """The rows of the next stage after its stateless steps, by bucket."""
+        """Yield the rows of the next stage after its stateless steps, by bucket."""
         if not results.num_rows:
             return
         rows = as_rows(self.spec, results)
@@ -115,7 +115,7 @@ class Leaving:
 
 
 def leaving(plan: PhysicalPlan, number: int) -> tuple[Leaving, ...]:
-    """The outputs of a plan that the results of a stage go to."""
+    """Return the outputs of a plan that the results of a stage go to."""
     given = zip(result_kinds(plan), plan.outputs, strict=True)
     return tuple(Leaving(kind, output) for kind, output in given if output.stage == number)
 
@@ -222,6 +222,8 @@ def reports_of(rows: list[TaskRow]) -> dict[str, Report]:
 
 
 def stage_of(bucket: str, last: int) -> int:
-    """The number of the stage whose report :func:`reports_of` keeps under this name; `last` is that of the last stage."""
+    """Return the number of the stage whose report :func:`reports_of` keeps under this name; `last` is that of the last
+    stage.
+    """
     _, _, stage = bucket.partition(STAGE)
     return int(stage) if stage else last

@@ -52,7 +52,7 @@ class Evolved(Savepoint):
     rebuilt: frozenset[int] = frozenset()
 
     def buckets_of(self, stage: int) -> Iterator[BucketContent]:
-        """The buckets of a stage, one after the other."""
+        """Yield the buckets of a stage, one after the other."""
         if self.past is not None and stage in self.rebuilt:
             yield from self.past.buckets_of(stage)
             return
@@ -62,7 +62,7 @@ class Evolved(Savepoint):
             yield held if was is None else migrated(held, was, plan)
 
     def names_of(self, source: int) -> list[tuple[str, int]]:
-        """The files that a stream has read, by its number in the plan."""
+        """Return the files that a stream has read, by its number in the plan."""
         return super().names_of(self.streams_before[source])
 
 

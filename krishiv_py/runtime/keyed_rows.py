@@ -34,7 +34,7 @@ class KeyedRows:
         return int(self.table.get_total_buffer_size())
 
     def rows_of(self, key: pa.Table, mark: int, names: Sequence[str], most: int) -> pa.Table | None:
-        """The newest rows of a key with this hash, `most` at the most; None if there are none."""
+        """Return the newest rows of a key with this hash, `most` at the most; None if there are none."""
         if self.hashes is None or self.order is None:
             hashes = key_hashes([self.table[name] for name in names], self.table.num_rows)
             self.order = stable_order(hashes)

@@ -168,7 +168,7 @@ class BucketMetrics:
             return sum(report.open_windows + report.open_rows for report in self.buckets.values())
 
     def progress(self) -> Progress:
-        """The sums over all buckets."""
+        """Return the sums over all buckets."""
         with self._lock:
             entries, batch_id, moment = dict(self.buckets), self.batch_id, self.moment
         values = {}
@@ -232,7 +232,7 @@ class OutputColumns:
     schema: pa.Schema
 
     def table(self, what: str, wanted: str) -> pa.Table:
-        """All rows so far.
+        """Return all rows so far.
 
         Raises
         ------
@@ -256,7 +256,7 @@ class QueryRows:
 
     @classmethod
     def of(cls, plan: PhysicalPlan, sinks: tuple[Sink, ...]) -> QueryRows:
-        """Those of a plan whose outputs go to `sinks`."""
+        """Return those of a plan whose outputs go to `sinks`."""
         given = zip(plan.outputs, sinks, strict=True)
         return cls(
             {o.name: OutputColumns(sink, o.schema) for o, sink in given},
@@ -264,7 +264,7 @@ class QueryRows:
         )
 
     def result_rows(self, output: str | None) -> pa.Table:
-        """All results of an output so far.
+        """Return all results of an output so far.
 
         Raises
         ------
@@ -276,7 +276,7 @@ class QueryRows:
         return _chosen(self.results, output, "results()", "output").table("results()", "MemorySink()")
 
     def late_rows(self, stage: str | None) -> pa.Table:
-        """All late rows of a stage so far, by default of the first one. Raises as :meth:`result_rows`."""
+        """Return all late rows of a stage so far, by default of the first one. Raises as :meth:`result_rows`."""
         sinks = _chosen(self.late, stage, "late_rows()", "stage")
         return sinks.table("late_rows()", "SideOutputLateEventHandler(MemorySink())")
 
@@ -387,11 +387,11 @@ class RunningQuery:
         self._lateness.expect(profile, self._ledger.progress(), stage)
 
     def results(self, output: str | None = None) -> pa.Table:
-        """All results so far, of the `output` of this name where there are several; for a memory sink only."""
+        """Return all results so far, of the `output` of this name where there are several; for a memory sink only."""
         return self._rows.result_rows(output)
 
     def late_rows(self, stage: str | None = None) -> pa.Table:
-        """All late rows so far, of the first stage or of the `stage` of this name; for a memory side output only."""
+        """Return all late rows so far, of the first stage or of the `stage` of this name; for a memory side output only."""
         return self._rows.late_rows(stage)
 
     def why_not_fired(self, window_end: TimePoint | None = None, stage: str | None = None) -> str:
@@ -441,7 +441,7 @@ class RunningQuery:
         return show_instant(self._ledger.moment.at(stages[leading_stage(stages)].times).watermark_us)
 
     def explain(self) -> str:
-        """The plan of the query as text."""
+        """Return the plan of the query as text."""
         doubts = (f"! {problem}" for problem in self.progress.doubts)
         return LaidOut("\n".join([plans_text(self._plan), *([] if self._note is None else [self._note]), *doubts]))
 

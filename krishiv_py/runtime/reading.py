@@ -81,7 +81,7 @@ class Rules:
 
 
 def shown_path(path: str) -> str:
-    """A path as people write it."""
+    """Return a path as people write it."""
     return path.removeprefix("file://").removeprefix("file:") if path.startswith("file:") else path
 
 
@@ -107,7 +107,7 @@ def opened(store: Store, path: str, shown: str, *, as_lines: bool = False) -> It
 
 
 def gone(shown: str) -> SourceError:
-    """The error for a file that was listed and is not there when it is to be read."""
+    """Return the error for a file that was listed and is not there when it is to be read."""
     return SourceError(
         "a file went before it was read",
         got=shown,
@@ -182,12 +182,12 @@ def located(path: str, *, streaming: bool, here: bool) -> Located:
 
 
 def literal_path(path: str) -> str:
-    """A path as Spark takes it, which takes some characters for a pattern."""
+    """Return a path as Spark takes it, which takes some characters for a pattern."""
     return PATTERN.sub(r"\\\g<0>", path)
 
 
 def with_partitions(schema: pa.Schema, paths: list[str]) -> pa.Schema:
-    """A schema read from files, and the columns that their folders add."""
+    """Return a schema read from files, and the columns that their folders add."""
     values: dict[str, list[str | None]] = {}
     for path in paths:
         for name, value in partitions(path).items():
@@ -200,7 +200,7 @@ def with_partitions(schema: pa.Schema, paths: list[str]) -> pa.Schema:
 
 
 def _type_of(texts: list[str | None]) -> pa.DataType:
-    """The narrowest type that holds all texts, as Spark has it for partition folders."""
+    """Return the narrowest type that holds all texts, as Spark has it for partition folders."""
     column = pa.array(texts, pa.string())
     for type_ in (pa.int32(), pa.int64(), pa.date32()):
         try:
@@ -228,7 +228,7 @@ class FileReader:
                 yield from self.read_file(path)
 
     def read_file(self, uri: str) -> Iterator[Scanned]:
-        """The rows of a file, and what of it is set aside."""
+        """Yield the rows of a file, and what of it is set aside."""
         store, path = store_at(uri)
         shown, rows = shown_path(uri), 0
         with opened(store, path, shown, as_lines=self.as_lines) as file:
@@ -257,7 +257,7 @@ class FileReader:
         return Scanned(None, malformed=tuple(malformed))
 
     def scanned(self, file: Any, uri: str) -> Iterator[Scanned]:
-        """The rows of an open file."""
+        """Return the rows of an open file."""
         raise NotImplementedError
 
 
@@ -269,7 +269,7 @@ class SameValue:
 
     @classmethod
     def by_folder(cls, field: pa.Field, text: str | None) -> SameValue:
-        """The value that the name of a folder gives."""
+        """Return the value that the name of a folder gives."""
         try:
             return cls(_of_text(text, field.type))
         except pa.ArrowException as problem:
@@ -283,7 +283,7 @@ class SameValue:
 
 
 def _of_text(text: str | None, type_: pa.DataType) -> pa.Scalar:
-    """A value as the name of a folder has it; a time without a zone is UTC."""
+    """Return a value as the name of a folder has it; a time without a zone is UTC."""
     written = pa.scalar(text, pa.string())
     if pa.types.is_timestamp(type_) and type_.tz is not None:
         try:
@@ -330,7 +330,7 @@ class JsonReader(FileReader):
     as_lines: ClassVar[bool] = True
 
     def scanned(self, file: Any, uri: str) -> Iterator[Scanned]:
-        """The rows of an open file, block by block; of what a line does not say, its folders may have the value."""
+        """Yield the rows of an open file, block by block; of what a line does not say, its folders may have the value."""
         lines = JsonLines(self.schema, self.known)
         for parsed in lines.read(file):
             if parsed.batch.num_rows:
@@ -358,7 +358,7 @@ class ParquetReader(FileReader):
             yield from self._rows(open_sent(*store_at(uri)), uri)
 
     def scanned(self, file: Any, uri: str) -> Iterator[Scanned]:
-        """The rows of an open file."""
+        """Return the rows of an open file."""
         return self._rows(open_parquet(file), uri)
 
     def _rows(self, parquet: pq.ParquetFile, uri: str) -> Iterator[Scanned]:
@@ -404,7 +404,7 @@ class ParquetReader(FileReader):
         return attrs.evolve(FILE, missing="null" if self.rules.missing_null else "fail", leaf=leaf)
 
     def _refused(self, problem: MisfitError) -> MisfitError:
-        """The same error with the types, or with the option that would take the file."""
+        """Return the same error with the types, or with the option that would take the file."""
         way = '; missing_columns="null" would take it as null' if problem.lacks else ""
         return MisfitError(explained(problem) + way, "", problem.hint)
 
@@ -460,7 +460,7 @@ class CsvReader(FileReader):
         return cls(schema, rules, options, source.schema)
 
     def scanned(self, file: Any, uri: str) -> Iterator[Scanned]:
-        """The rows of an open file, block by block."""
+        """Yield the rows of an open file, block by block."""
         headed = not self.options.header
         for lines in input_lines(file, self.options):
             text, numbers = lines.text, lines.numbers
@@ -532,7 +532,7 @@ class CsvReader(FileReader):
 
 
 def input_lines(stream: Any, options: CsvOptions) -> Iterator[_Lines]:
-    """The lines of a file that are neither blank nor comments, block by block."""
+    """Yield the lines of a file that are neither blank nor comments, block by block."""
     first = 1
     for raw in blocks(stream, BLOCK_BYTES):
         block = raw.decode("latin-1").encode() if options.latin else raw

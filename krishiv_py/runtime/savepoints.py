@@ -150,7 +150,7 @@ class Savepoint:
         finish_folder(self.folder, MANIFEST, _said(head))
 
     def buckets_of(self, stage: int) -> Iterator[BucketContent]:
-        """The buckets of a stage, one after the other."""
+        """Yield the buckets of a stage, one after the other."""
         for bucket in self.stages[stage].buckets:
             yield self.bucket(stage, bucket)
 
@@ -162,7 +162,7 @@ class Savepoint:
         return content
 
     def names_of(self, source: int) -> list[tuple[str, int]]:
-        """The files that a source has read: paths, and times of modification in ns."""
+        """Return the files that a source has read: paths, and times of modification in ns."""
         store, root = store_at(self.folder)
         names = open_sent(store, f"{root}/files/{source}.parquet").read()
         return list(zip(*(column.to_pylist() for column in names.columns), strict=True))

@@ -67,7 +67,7 @@ class SessionRunner(Generic[Q]):
         stop_at_end(self)
 
     def folder(self, name: str) -> str:
-        """A new temporary folder that goes with the session."""
+        """Return a new temporary folder that goes with the session."""
         path = self._new_path(name)
         Path(path).mkdir()
         return path

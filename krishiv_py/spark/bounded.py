@@ -74,7 +74,7 @@ def _run(
 def _packed(
     spark: SparkSession, plan: PhysicalPlan, ids: tuple[int, ...], now_us: int, shuffle_files: ShuffleFiles
 ) -> tuple[DataFrame, tuple[TimedBatch, ...]]:
-    """The rows of all streams, packed for the stages that read them; and the micro-batches they are in."""
+    """Return the rows of all streams, packed for the stages that read them; and the micro-batches they are in."""
     when, begun = timetable(spark, plan, now_us), attrs.evolve(plan.clocks.initial, now_us=now_us, begun_us=now_us)
     frames = []
     for number, read in enumerate(plan.reads):
@@ -138,7 +138,7 @@ class Gathered:
             self.late.setdefault(int(number), []).append(shuffle_files.take(blob))
 
     def result(self) -> BoundedResult:
-        """All of it."""
+        """Return all of it."""
         outputs = {
             output.name: _whole(output.schema, self.results.get(kind, []))
             for kind, output in zip(result_kinds(self.plan), self.plan.outputs, strict=True)

@@ -64,7 +64,7 @@ from krishiv_py.storage.store import Store
 
 
 def rows_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
-    """A streaming DataFrame of result rows, to go on with in plain Spark."""
+    """Return a streaming DataFrame of result rows, to go on with in plain Spark."""
     if plan.late.wants != "count":
         raise PlanError(
             "to_dataframe() has one output",
@@ -171,7 +171,7 @@ class ResultTimes:
 
     @classmethod
     def of(cls, stage: StagePlan, schema: pa.Schema) -> ResultTimes:
-        """Those of the results of a stage with this `schema`."""
+        """Return those of the results of a stage with this `schema`."""
         spec, time = stage.spec, stage.node.time
         hold_us = spec.operation.hold_back_us(spec.options)
         if stage.stateless or time is None or time.column not in schema.names:
@@ -181,7 +181,7 @@ class ResultTimes:
         return cls(time.column if fits else None, time.before_us(spec.tick_us), spec.tick_us, hold_us)
 
     def times(self, rows: pa.Table) -> pa.Array | pa.ChunkedArray:
-        """The event time of each of the `rows`."""
+        """Return the event time of each of the `rows`."""
         if self.column is None:
             return pa.nulls(rows.num_rows, _TIME_TYPE)
         raw = rows[self.column]
@@ -190,7 +190,7 @@ class ResultTimes:
         return us.cast(_TIME_TYPE)
 
     def reached(self, watermark_us: int) -> int | None:
-        """The greatest time that no later result has, for this watermark of the stage, µs; None while it has none."""
+        """Return the greatest time that no later result has, for this watermark of the stage, µs; None while it has none."""
         if watermark_us in (UNSET, END_OF_TIME):
             return None if watermark_us == UNSET else _LAST_US
         return watermark_us - self.hold_back_us - self.tick_us  # Spark takes a row at its watermark for late
@@ -307,7 +307,7 @@ def tell_failure(folder: str, schema: pa.Schema, why: str, durable: bool) -> Non
 
 
 def _only(stored: pa.Schema, time_us: int | None, note: str) -> pa.Table:
-    """A row with nothing but a note."""
+    """Return a row with nothing but a note."""
     values = {TIME: pa.array([time_us], pa.int64()).cast(_TIME_TYPE), NOTE: pa.array([note])}
     return pa.Table.from_arrays([values.get(f.name, pa.nulls(1, f.type)) for f in stored], schema=stored)
 
@@ -330,7 +330,7 @@ def write(folder: str, name: str, rows: pa.Table, number: int, *, durable: bool)
 def handed_frame(
     spark: SparkSession, plan: PhysicalPlan, handed: Handed, start: Callable[[HandOver], StreamQuery], *, durable: bool
 ) -> DataFrame:
-    """The frame of what a query hands over that `start` starts.
+    """Return the frame of what a query hands over that `start` starts.
 
     Raises
     ------

@@ -28,7 +28,9 @@ def session(
     profile: DurabilityProfile,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> tuple[SparkSession, bool]:
-    """A local session, or the running one; and whether it was started here. While the JVM starts, `meanwhile` is done."""
+    """Return a local session, or the running one; and whether it was started here. While the JVM starts, `meanwhile` is
+    done.
+    """
     heed()  # the start of a JVM takes long enough for a SIGTERM
     forget_dead_jvm()
     running = running_session()

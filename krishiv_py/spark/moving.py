@@ -138,7 +138,7 @@ def read_clocks(checkpoint: str, note: dict[str, Any]) -> Savepoint | None:
 
 
 def _clocks(checkpoint: str, batch: int, outline: dict[str, Any], begun: Begun) -> tuple[dict[str, Any], list[int], int]:
-    """The clocks after a micro-batch, what was in force in it, and when it was planned."""
+    """Return the clocks after a micro-batch, what was in force in it, and when it was planned."""
     now_us = int(planned(checkpoint, batch)["batchTimestampMs"]) * 1_000
     if outline["ledger"]:
         ledger = LedgerClock(checkpoint, begun.watermark_us)

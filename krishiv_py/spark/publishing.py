@@ -174,7 +174,7 @@ class Handled:
 
 
 def explode(frame: DataFrame, schema: pa.Schema) -> DataFrame:
-    """The rows inside the ``blob`` column."""
+    """Return the rows inside the ``blob`` column."""
 
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -202,7 +202,7 @@ def output_for(sink: Sink, output: OutputOf, mark: str, *, kind: str | None = No
 
 
 def outputs_of(plan: PhysicalPlan, sinks: tuple[Sink, ...], title: str, mark: str, *, durable: bool) -> tuple[QueryOutput, ...]:
-    """The outputs of a query: results, then the late rows of each stage."""
+    """Return the outputs of a query: results, then the late rows of each stage."""
     outputs = []
     for output, sink, kind in zip(plan.outputs, sinks, result_kinds(plan), strict=True):
         query = f"{mark}-{output.name}" if plan.named else mark

@@ -242,7 +242,7 @@ class StreamQuery(RunningQuery):
                 self._cleanup()
 
     def state(self, stage: str | None = None) -> pa.Table:
-        """The windows in state of the last `stage`, or of the one of this name, with their aggregates so far."""
+        """Return the windows in state of the last `stage`, or of the one of this name, with their aggregates so far."""
         return read_state(self._spark, self._plan, self._ledger.notes, stage)
 
     def savepoint(self, path: str) -> str:

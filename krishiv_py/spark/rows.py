@@ -28,7 +28,7 @@ from krishiv_py.spark.tasks.rows import GiveRows, RowsOut, done, packing_of, tak
 
 
 def rows_given(spark: SparkSession, plan: PhysicalPlan, checkpoint: str, output: TaskOutput) -> DataFrame:
-    """The streaming DataFrame of a plan: rows ``(kind, bucket, blob)``, as of one with windows."""
+    """Return the streaming DataFrame of a plan: rows ``(kind, bucket, blob)``, as of one with windows."""
     frames = []
     for number, read in enumerate(plan.reads):
         frame = scan(spark, logged(read.source, checkpoint, number, waits=False), read.needs_columns, streaming=True)
@@ -57,7 +57,7 @@ class RowsFrame:
 
 
 def plain_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
-    """A streaming DataFrame of the rows of a plan with one source.
+    """Return a streaming DataFrame of the rows of a plan with one source.
 
     Raises
     ------

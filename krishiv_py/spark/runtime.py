@@ -217,7 +217,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
             return streaming.start(self.spark, plan, sinks, opened, batches, title, lambda: self.clock(), chunks, cleanup)
 
     def read_state(self, plan: PhysicalPlan, checkpoint: str, stage: str | None = None) -> pa.Table:
-        """The state of a stage in a checkpoint as a table."""
+        """Return the state of a stage in a checkpoint as a table."""
         check_not_in_process(checkpoint)
         return read_state(self.spark, with_carried(plan, checkpoint), CheckpointNotes(checkpoint), stage)
 
@@ -290,12 +290,12 @@ class SparkRunner(SessionRunner[StreamQuery]):
         return rows_frame(self.spark, attrs.evolve(plan, engine="streaming"))
 
     def frame_stream(self, frame: DataFrame) -> Stream:
-        """A stream over any DataFrame."""
+        """Return a stream over any DataFrame."""
         schema = arrow_schema(frame)
         return Stream(FrameSource(frame, schema, not frame.isStreaming, lags_of(frame)), schema, self)
 
     def table_stream(self, name: str, streaming: bool) -> Stream:
-        """A stream over a table of the catalog."""
+        """Return a stream over a table of the catalog."""
         return self.frame_stream(catalog_frame(self.spark, name, streaming=streaming))
 
     def located(self, path: str, streaming: bool) -> tuple[str, bool]:

@@ -82,7 +82,7 @@ class HeldKeys:
 
 
 def buckets_in(batches: Iterator[pa.RecordBatch], blobs: ChunkFolder) -> Iterator[tuple[int, Bucket]]:
-    """The buckets of the rows of a partition by their numbers, to be read and never written."""
+    """Yield the buckets of the rows of a partition by their numbers, to be read and never written."""
     held: dict[int, dict[str, bytes]] = {}
     for batch in batches:
         for bucket, name, blob in zip(*(c.to_pylist() for c in batch.columns), strict=True):
@@ -96,7 +96,7 @@ def buckets_in(batches: Iterator[pa.RecordBatch], blobs: ChunkFolder) -> Iterato
 
 
 def read_state(spark: SparkSession, plan: PhysicalPlan, notes: CheckpointNotes, stage: str | None = None) -> pa.Table:
-    """The open windows of a stage, by default the last one, of the query with this checkpoint, running or not.
+    """Return the open windows of a stage, by default the last one, of the query with this checkpoint, running or not.
 
     Raises
     ------

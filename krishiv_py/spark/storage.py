@@ -68,7 +68,7 @@ class ShuffleFiles:
         return file_value(name)
 
     def take(self, value: bytes) -> pa.Table:
-        """The chunk that an entry refers to."""
+        """Return the chunk that an entry refers to."""
         return chunk_of(value, self.folder or "")
 
     def of_batch(self, batch: int) -> ShuffleFiles:

@@ -73,7 +73,7 @@ def stateful(
     shuffle_files: ShuffleFiles,
     controls: ControlFolder | None,
 ) -> DataFrame:
-    """The streaming DataFrame of a plan: rows ``(kind, bucket, blob)``."""
+    """Return the streaming DataFrame of a plan: rows ``(kind, bucket, blob)``."""
     if plan.stateless:
         return rows_given(spark, plan, clock.checkpoint, output)
     ids, stages = bucket_ids(buckets), plan.stages
@@ -235,7 +235,7 @@ class BatchSteps:
         self.ledger.take(batch_id, reported, in_force, clocks.reached, whole=bool(passing))
 
     def _totals(self, passing: list[int], batch_id: int, reported: dict[str, Report]) -> dict[str, Report]:
-        """All that is known with this batch: tasks that keep nothing tell of one batch only, so theirs are summed up."""
+        """Return all that is known with this batch: tasks that keep nothing tell of one batch only, so theirs are summed up."""
         known, last = self.ledger.buckets, self.plan.last
         whole = {b: r for b, r in {**known, **reported}.items() if stage_of(b, last) not in passing}
         for number in passing:
@@ -260,7 +260,7 @@ def claimed(spark: SparkSession, plan: PhysicalPlan, opened: OpenedCheckpoint) -
 
 
 def first_clock(plan: PhysicalPlan, opened: OpenedCheckpoint, now: Callable[[], int]) -> SparkClock | LedgerClock:
-    """The clock of a plan; what is in force in a first batch is on record."""
+    """Return the clock of a plan; what is in force in a first batch is on record."""
     clock = clock_for(plan, opened.checkpoint, durable=opened.durable)
     if isinstance(clock, LedgerClock) and not batches_of(opened.checkpoint) and not clock.begun.elsewhere:
         clock.write(0, {**Clocks(plan.clocks).saved(), "now_us": now()})
@@ -276,7 +276,7 @@ def chunk_folder(spark: SparkSession, opened: OpenedCheckpoint) -> ChunkFolder:
 def writing(
     frame: DataFrame, steps: Callable[[DataFrame, int], None], checkpoint: str, batches: Batches, title: str
 ) -> DataStreamWriter:
-    """A query that is not started yet."""
+    """Return a query that is not started yet."""
     written = frame.writeStream.foreachBatch(steps).option("checkpointLocation", checkpoint)
     written = written.outputMode("append").queryName(title)
     if batches.kind == "available_now":
@@ -401,7 +401,7 @@ def _following(given: DataFrame, processor: BucketProcessor) -> DataFrame:
 
 
 def operator(packed: DataFrame, processor: BucketProcessor) -> DataFrame:
-    """The first stage after packed rows: the one operator that has Spark's watermark."""
+    """Return the first stage after packed rows: the one operator that has Spark's watermark."""
     # selecting the event-time attribute away keeps Spark from dropping late chunks before the operator sees them
     clocked = packed.withWatermark("wm", "0 seconds").select("bucket", "kind", "seq", "in_force", "blob")
     return with_state(clocked, carried(processor), OUT_TYPE, "EventTime")

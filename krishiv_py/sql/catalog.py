@@ -51,7 +51,9 @@ class Registered:
     late_handler: LateEventHandler | None = None
 
     def timed(self, stream: Stream, lag_us: int | None) -> TimedStream:
-        """The `stream`, made of this one, with event time; `lag_us` is what SET said, and outweighs what is registered."""
+        """Return the `stream`, made of this one, with event time; `lag_us` is what SET said, and outweighs what is
+        registered.
+        """
         spec = self.spec if lag_us is None else _with_lag(self.spec, lag_us)
         if spec is None:
             raise PlanError(
@@ -107,7 +109,7 @@ def is_static(table: object) -> bool:
 
 
 def static(name: str, table: Any) -> Static:
-    """A checked :class:`Static`."""
+    """Return a checked :class:`Static`."""
     a_name(name)
     try:
         rows = as_table(table() if callable(table) and not hasattr(table, "toArrow") else table)
@@ -126,7 +128,7 @@ def a_name(name: object) -> None:
 
 
 def registered(name: str, stream: Stream | TimedStream, event_time: str | None, lag: Duration | None) -> Registered:
-    """A checked :class:`Registered`."""
+    """Return a checked :class:`Registered`."""
     a_name(name)
     if isinstance(stream, TimedStream):
         mark = stream._draft.input
@@ -151,14 +153,14 @@ def registered(name: str, stream: Stream | TimedStream, event_time: str | None, 
 
 
 def unknown_table(name: str, known: Iterable[str]) -> PlanError:
-    """The error for a table that is not there, with the nearest names."""
+    """Return the error for a table that is not there, with the nearest names."""
     names = list(known)
     hint = _known(name, names, "tables", f"register({name!r}, stream, event_time=..., lag=...) first")
     return PlanError(f"there is no table {name!r}", got=f"{len(names)} tables", hint=hint)
 
 
 def unknown_sink(name: str, known: Iterable[str]) -> PlanError:
-    """The error for a sink that is not there, with the nearest names."""
+    """Return the error for a sink that is not there, with the nearest names."""
     names = list(known)
     hint = _known(name, names, "sinks", f"register_sink({name!r}, sink) first")
     return PlanError(f"there is no sink {name!r}", got=f"{len(names)} sinks", hint=hint)

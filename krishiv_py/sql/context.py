@@ -190,7 +190,7 @@ class SqlContext:
         return list(outputs.values())
 
     def _planned(self, tree: Query) -> Stream | ResultStream:
-        """The plan of a query, which has used up what was set for it."""
+        """Return the plan of a query, which has used up what was set for it."""
         env = Env(dict(self._tables), self._set.get("watermark.lag"), self._set.get("deduplication.within"))
         planned = plan(tree, env)
         self._check_used(env, planned, tree.sql("spark"))

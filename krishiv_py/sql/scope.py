@@ -82,7 +82,7 @@ class Ranking:
     rows: Relation
 
     def unbounded(self) -> PlanError:
-        """The error where nobody bounds them."""
+        """Return the error where nobody bounds them."""
         return PlanError(
             "ranks have no bound",
             got=self.node.sql("spark"),
@@ -154,7 +154,7 @@ class Relation:
         return attrs.evolve(self, columns=tuple(attrs.evolve(c, table=alias) for c in self.columns))
 
     def role_of(self, actual: str) -> Role | None:
-        """The role of a column of the stream."""
+        """Return the role of a column of the stream."""
         return next((c.role for c in self.columns if c.actual == actual and c.role is not None), None)
 
     def label(self, expr: Expr) -> str:
@@ -164,7 +164,7 @@ class Relation:
         return next((c.name for c in self.columns if c.actual == expr.name), expr.name)
 
     def timed(self, stream: Stream | ResultStream, lag_us: int | None) -> TimedStream:
-        """The `stream`, made of these rows, with event time; `lag_us` is what SET said."""
+        """Return the `stream`, made of these rows, with event time; `lag_us` is what SET said."""
         if isinstance(stream, ResultStream):
             return stream
         time = self.event_time
@@ -230,7 +230,7 @@ class Relation:
                     raise text_or_column(text, relation, "sql")
 
     def resolved(self, node: sg.Expression, *, bounds: bool = False) -> sg.Expression:
-        """A copy with the columns of the stream; bounds that are not known yet become marks, or are refused."""
+        """Return a copy with the columns of the stream; bounds that are not known yet become marks, or are refused."""
 
         def step(part: sg.Expression) -> sg.Expression:
             if not isinstance(part, sg.Column) or isinstance(part.this, sg.Star):
@@ -258,12 +258,12 @@ class Relation:
         return self.schema.field(actual).type if actual in self.schema.names else None
 
     def expr(self, node: sg.Expression) -> Expr:
-        """The expression of a `node` over the stream."""
+        """Return the expression of a `node` over the stream."""
         return expr_of(self.resolved(node))
 
 
 def dotted(names: list[str]) -> sg.Expression:
-    """A column, or a column and fields below it."""
+    """Return a column, or a column and fields below it."""
     identifiers = [sg.to_identifier(n, quoted=True) for n in names]
     expression: sg.Expression = sg.Column(**dict(zip(_PARTS[-len(names) :], identifiers[: len(_PARTS)], strict=False)))
     for more in identifiers[len(_PARTS) :]:
@@ -277,7 +277,7 @@ def mark(role: str) -> sg.Expression:
 
 
 def role_of_mark(node: object) -> Role | None:
-    """The role a mark stands for; None for other nodes."""
+    """Return the role a mark stands for; None for other nodes."""
     if not isinstance(node, sg.Anonymous) or node.name != _MARK:
         return None
     role: Role = node.expressions[0].name

@@ -36,7 +36,7 @@ _DISTINCT: Final = "write SELECT DISTINCT ... FROM (SELECT ... GROUP BY ...)"
 
 
 def plan(tree: Query, env: Env) -> Stream | ResultStream:
-    """The plan of a statement."""
+    """Return the plan of a statement."""
     planned = rows_of(tree, env, top=True)
     if isinstance(planned, ResultStream):
         return planned
@@ -98,14 +98,14 @@ def rows_of(tree: Query, env: Env, *, top: bool = False) -> Relation | ResultStr
 
 
 def inner(tree: Query, env: Env) -> Relation:
-    """A query in brackets."""
+    """Return a query in brackets."""
     planned = rows_of(tree, env)
     assert isinstance(planned, Relation)
     return planned
 
 
 def _with(tree: Query, env: Env) -> Env:
-    """The environment with the queries of WITH."""
+    """Return the environment with the queries of WITH."""
     clause = clause_of(tree, "with")
     if clause is None:
         return env
@@ -199,7 +199,7 @@ def _items(tree: sg.Select, rows: Relation) -> list[tuple[Column, Expr | None]]:
 
 
 def _taken(column: Column, alias: str | None) -> tuple[Column, Expr | None]:
-    """A column under its name, or under an alias."""
+    """Return a column under its name, or under an alias."""
     name = alias or column.name
     if column.actual is None:
         return attrs.evolve(column, table=None, name=name, hidden=False), None
@@ -208,7 +208,7 @@ def _taken(column: Column, alias: str | None) -> tuple[Column, Expr | None]:
 
 
 def _fields(node: sg.Expression, rows: Relation) -> list[tuple[Column, Expr | None]]:
-    """The fields of a struct, ``place.*``; none where that is a table, or no struct."""
+    """Return the fields of a struct, ``place.*``; none where that is a table, or no struct."""
     name, db = (node.table.lower(), node.args.get("db")) if isinstance(node, sg.Column) else ("", None)
     tables = {c.table.lower() for c in rows.visible if c.table is not None}
     named = [c for c in rows.visible if c.name.lower() == name and (db is None or (c.table or "").lower() == db.name.lower())]
@@ -242,7 +242,7 @@ def _distinct(columns: list[Column]) -> None:
 
 
 def _over(tree: sg.Select, rows: Relation, condition: Expr | None, env: Env) -> Relation:
-    """A query with OVER: ranks, which QUALIFY or the query around it bounds, or look-back windows."""
+    """Return a query with OVER: ranks, which QUALIFY or the query around it bounds, or look-back windows."""
     if tree.args.get("distinct") is not None or tree.args.get("having") is not None:
         raise refused("DISTINCT or HAVING with OVER", tree.sql("spark"), "put a query around this one")
     filtered = attrs.evolve(rows, stream=rows.stream if condition is None else rows.stream.filter(condition))

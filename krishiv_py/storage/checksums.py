@@ -38,12 +38,12 @@ def block_checksum(data: Any) -> int:
 
 
 def sealed(body: bytes) -> bytes:
-    """A note with its checksum in the first line."""
+    """Return a note with its checksum in the first line."""
     return b"%s%08x\n%s" % (_NOTE, checksum(body), body)
 
 
 def unsealed(data: bytes, where: str, way_out: str) -> bytes:
-    """The body of a note.
+    """Return the body of a note.
 
     Raises
     ------
@@ -57,12 +57,12 @@ def unsealed(data: bytes, where: str, way_out: str) -> bytes:
 
 
 def damaged(where: str, got: object, way_out: str) -> CheckpointError:
-    """The error for a file that is not what was written."""
+    """Return the error for a file that is not what was written."""
     return CheckpointError(f"{where} is damaged", got=got, hint=way_out)
 
 
 def missing(where: str, way_out: str) -> CheckpointError:
-    """The error for a file that is not there."""
+    """Return the error for a file that is not there."""
     return CheckpointError(f"{where} is missing", got="no such file", hint=way_out)
 
 
@@ -70,14 +70,16 @@ _SMALL_BYTES: Final = 1 << 14
 
 
 def as_parquet(table: pa.Table) -> pa.Buffer:
-    """A table as a parquet file; of a small one what would only help to find or to shrink rows takes longer than the rows."""
+    """Return a table as a parquet file; of a small one what would only help to find or to shrink rows takes longer than the
+    rows.
+    """
     held, small = pa.BufferOutputStream(), table.get_total_buffer_size() < _SMALL_BYTES
     pq.write_table(table, held, compression="none" if small else "lz4", use_dictionary=not small, write_statistics=not small)
     return held.getvalue()
 
 
 def sealed_parquet(data: pa.Buffer) -> list[Any]:
-    """The pieces of a parquet file with a checksum between pages and footer, where readers of parquet do not look."""
+    """Return the pieces of a parquet file with a checksum between pages and footer, where readers of parquet do not look."""
     view = memoryview(data)
     footer_start = _footer_at(view)
     pages, footer = view[:footer_start], view[footer_start:]

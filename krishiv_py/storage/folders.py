@@ -102,7 +102,7 @@ def has_locks(opened: int) -> bool:
 
 
 def try_lock(path: str) -> int | None:
-    """The descriptor that holds the lock file at `path`; None while another holds it.
+    """Return the descriptor that holds the lock file at `path`; None while another holds it.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def unlock(opened: int) -> None:
 
 
 def absolute(path: str) -> str:
-    """A path that means the same to processes in other folders; one with a scheme, as ``s3a://``, stays as it is.
+    """Return a path that means the same to processes in other folders; one with a scheme, as ``s3a://``, stays as it is.
 
     Raises
     ------

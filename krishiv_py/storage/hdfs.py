@@ -62,12 +62,12 @@ def is_hdfs_setting(name: str) -> bool:
 
 
 def hdfs_settings() -> dict[str, str]:
-    """The settings in use."""
+    """Return the settings in use."""
     return {name: value for name, value in known_settings().items() if is_hdfs_setting(name)}
 
 
 def hdfs_client(host: str) -> Client:
-    """The client for a namenode ``host:port``, or a name service; for the default file system if `host` is empty.
+    """Return the client for a namenode ``host:port``, or a name service; for the default file system if `host` is empty.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def hdfs_client(host: str) -> Client:
 
 
 def new_client(host: str, settings: Mapping[str, str]) -> Client:
-    """A client of its own, by these settings."""
+    """Return a client of its own, by these settings."""
     require_extra("HDFS", ("hdfs_native",), "hdfs", "no file there can be read or written")
     from hdfs_native import Client
 
@@ -109,7 +109,7 @@ def write_options() -> WriteOptions:
 
 
 def _bytes(text: str) -> int:
-    """A size as Hadoop writes it: ``134217728`` or ``128m``."""
+    """Return a size as Hadoop writes it: ``134217728`` or ``128m``."""
     unit = _UNITS.get(text[-1].lower())
     return int(text) if unit is None else int(text[:-1]) << unit
 
@@ -167,7 +167,7 @@ _POLL_S: Final = 0.05
 
 
 def hdfs_path(path: str) -> str:
-    """A path as the namenode wants it."""
+    """Return a path as the namenode wants it."""
     return "/" + posixpath.normpath("/" + path).lstrip("/")
 
 
@@ -427,7 +427,7 @@ class _Read(_Failed):
 
 
 def _shown(path: str, info: Any) -> pafs.FileInfo:
-    """A file's facts as Arrow shows them."""
+    """Return a file's facts as Arrow shows them."""
     kind = pafs.FileType.Directory if info.isdir else pafs.FileType.File
     return pafs.FileInfo(path, kind, mtime_ns=info.modification_time * _MS, size=None if info.isdir else info.length)
 

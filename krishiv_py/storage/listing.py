@@ -114,7 +114,7 @@ def _unreadable(path: str, problem: Exception) -> SourceError:
 
 
 def _local(roots: list[str], known: Known) -> Iterator[File]:
-    """The files below folders of this machine; a link to what is found elsewhere gives nothing more."""
+    """Yield the files below folders of this machine; a link to what is found elsewhere gives nothing more."""
     folders, links, seen, linked = [*reversed(roots)], list[str](), set[str](), set[str]()
     while folders or links:
         if not folders:
@@ -158,7 +158,7 @@ def _local(roots: list[str], known: Known) -> Iterator[File]:
 
 
 def _linked(path: str, seen: set[str], linked: set[str], known: Known) -> Iterator[File]:
-    """A file that a link or a pattern names, unless it was found without."""
+    """Yield a file that a link or a pattern names, unless it was found without."""
     try:
         real, facts = os.path.realpath(path, strict=True), os.stat(path)
     except FileNotFoundError:
@@ -189,7 +189,7 @@ def _remote(store: Store, roots: list[str], known: Known) -> Iterator[File]:
 
 
 def _matching(store: Store, pattern: str) -> list[str]:
-    """The files and folders that a pattern names, as in Hadoop: ``*``, ``?``, ``[a-c]``, ``{a,b}``."""
+    """Return the files and folders that a pattern names, as in Hadoop: ``*``, ``?``, ``[a-c]``, ``{a,b}``."""
     paths: dict[str, None] = {}
     for each in _alternatives(pattern):
         head, *parts = each.split("/")
@@ -219,7 +219,7 @@ def _children(store: Store, place: str, part: str) -> list[str]:
 
 
 def _alternatives(pattern: str) -> list[str]:
-    """A pattern without braces for each choice they give."""
+    """Return a pattern without braces for each choice they give."""
     depth, begin, cuts = 0, -1, list[int]()
     position = 0
     while position < len(pattern):
@@ -258,7 +258,7 @@ def _regex(part: str) -> re.Pattern[str]:
 
 
 def _of_sparks_sink(store: Store, folder: str) -> set[str]:
-    """The files that the log of Spark's file sink has."""
+    """Return the files that the log of Spark's file sink has."""
     numbers: dict[int, str] = {}
     for each in store.entries(folder):
         number = each.base_name.removesuffix(".compact")

@@ -49,12 +49,14 @@ def use(settings: Mapping[str, str]) -> None:
 
 
 def known_settings() -> dict[str, str]:
-    """The settings in use."""
+    """Return the settings in use."""
     return dict(_known)
 
 
 def noted(*names: str) -> str | None:
-    """A setting in use by its full name, of several the first that is there; None where there is none, or it is empty."""
+    """Return a setting in use by its full name, of several the first that is there; None where there is none, or it is
+    empty.
+    """
     return next((_known[name] for name in names if name in _known), None) or None
 
 

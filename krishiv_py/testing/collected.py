@@ -15,7 +15,7 @@ from krishiv_py.testing.driver import Driver
 
 
 def collect(streams: Iterable[RunMethods], *batches: Any) -> list[pa.Table]:
-    """The results of several pipelines over the same rows, as :meth:`krishiv_py.Session.collect` gives them.
+    """Return the results of several pipelines over the same rows, as :meth:`krishiv_py.Session.collect` gives them.
 
     Parameters
     ----------

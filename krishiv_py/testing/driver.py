@@ -347,7 +347,8 @@ class Driver:
         return LaidOut(why_text(self._plan, stage_.plan, now, key, time, lambda: self.state(stage), None))
 
     def state(self, stage: str | None = None) -> pa.Table:
-        """The windows in state: keys, ``window_start``, ``window_end``, aggregates so far, ``last_update`` (by :attr:`clock`).
+        """Return the windows in state: keys, ``window_start``, ``window_end``, aggregates so far, ``last_update`` (by
+        :attr:`clock`).
 
         They are those of the `stage` of this name, by default of the last one with windows.
 
@@ -411,7 +412,7 @@ class Driver:
         return save_core(self._core, self.clock.now_us, a_text(path, "path", "pass a new folder for the savepoint")).folder
 
     def restarted(self) -> Driver:
-        """A driver that goes on from what a checkpoint would keep: state and watermarks as plain bytes, nothing else."""
+        """Return a driver that goes on from what a checkpoint would keep: state and watermarks as plain bytes, nothing else."""
         again = Driver(self._stream, idle_batches=self._idle_batches, clock=self.clock, name=self.name)
         again._plan, again._driver_input = self._plan, DriverInput(self._plan)  # with what it carries along since a savepoint
         again._core = Core(self._plan, self.name, self.clock.now_us)

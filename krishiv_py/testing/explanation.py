@@ -147,7 +147,7 @@ def explained(driver: Driver, feed: Feed, number: int, keys: pa.Table, us: int) 
 
 
 def _ran(driver: Driver) -> Iterator[_Batch]:
-    """The batches of a driver's capture, run one after the other."""
+    """Yield the batches of a driver's capture, run one after the other."""
     while (turn := driver._feed.next() if driver._feed is not None else None) is not None:
         moment = driver._core.moment(turn.batch.now_us, turn.batch.now_us)
         output = driver._take(turn)
@@ -231,7 +231,7 @@ def _of_sources(driver: Driver, feed: Feed, batches: Sequence[_Batch], wanted: M
 def _matching(
     stage: StagePlan, spec: OperatorSpec, rows: pa.Table, wanted: _Wanted, moment: Moment, *, results: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """The rows after the steps that are wanted: their numbers, times and fates."""
+    """Yield the rows after the steps that are wanted: their numbers, times and fates."""
     names = list(spec.keys)
     if wanted.keys is not None and names:
         mask = among(rows, wanted.keys.rename_columns(names), names)

@@ -43,7 +43,7 @@ class DriverInput:
         return [(n, StageOperator(plan.stages[n].spec)) for n in plan.roots]
 
     def sent(self, rows: Any) -> dict[int, Sent]:
-        """The rows of a batch, in the order in which they arrive, as each of the stages reads them, by its number.
+        """Return the rows of a batch, in the order in which they arrive, as each of the stages reads them, by its number.
 
         Raises
         ------
@@ -109,7 +109,7 @@ class StepOutput:
         return f"<StepOutput {'; '.join(rows)}; watermark {show_instant(self.watermark_us)}>"
 
     def _repr_html_(self) -> str:
-        """The results and late rows as tables, of each output and stage."""
+        """Return the results and late rows as tables, of each output and stage."""
         late = {f"late rows of {name}": table for name, table in self.late_by_stage.items()} or {"late rows": self.late}
         aside = f"watermark {show_instant(self.watermark_us)}"
         return rows_html("Output of a step", aside, {**(self.by_output or {"results": self.results}), **late})

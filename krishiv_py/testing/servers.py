@@ -52,7 +52,7 @@ class Jars:
         return Path(chosen) if chosen else Path.home() / ".cache" / "krishiv_py" / self.name
 
     def fetch(self) -> tuple[Path, ...]:
-        """The jars, fetched where they are not there yet; two processes may ask at once.
+        """Return the jars, fetched where they are not there yet; two processes may ask at once.
 
         Raises
         ------
@@ -116,7 +116,7 @@ def free_ports(number: int) -> list[int]:
 
 
 def _given_by_itself() -> range:
-    """The ports that the system gives to whoever asks for any."""
+    """Return the ports that the system gives to whoever asks for any."""
     try:
         low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     except (OSError, ValueError):  # another system than Linux: the range of IANA

@@ -30,7 +30,7 @@ from krishiv_py.planner.several import several
 
 
 def run_by_driver(given: RunMethods | Iterable[Output], sink: AnySink | None) -> tuple[PhysicalPlan, list[AnySink | None]]:
-    """The plan, and a sink for each of its outputs.
+    """Return the plan, and a sink for each of its outputs.
 
     Raises
     ------
@@ -49,7 +49,7 @@ def run_by_driver(given: RunMethods | Iterable[Output], sink: AnySink | None) ->
 
 
 def stream_of(schema: SchemaLike) -> Stream:
-    """A stream of this schema that belongs to no session; run it with :class:`~krishiv_py.testing.Driver`."""
+    """Return a stream of this schema that belongs to no session; run it with :class:`~krishiv_py.testing.Driver`."""
     checked = as_schema(schema)
     return Stream(MemorySource("test", checked, ""), checked, NoRunner())
 
@@ -101,7 +101,7 @@ class MicroBatch:
 
 
 def micro_batches(source: Source) -> Iterator[pa.Table]:
-    """The micro-batches of a `source`, planned and read as a query would, until it plans nothing; for ``Driver.send``.
+    """Yield the micro-batches of a `source`, planned and read as a query would, until it plans nothing; for ``Driver.send``.
 
     Those of a source with ``on_malformed="side_output"`` are a :class:`MicroBatch` each, which ``Driver.send`` takes as well.
     Position and ranges pass through JSON, and every batch is held to the schema, so a source that works here works in a query.

@@ -100,7 +100,7 @@ def _op(op: object) -> str:
 
 
 def fold(log: Iterable[Change]) -> list[Row]:
-    """The results that are valid after a sequence of changes, in order of emission.
+    """Return the results that are valid after a sequence of changes, in order of emission.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def fold(log: Iterable[Change]) -> list[Row]:
 
 
 def table_view(results: pa.Table, by: Sequence[str] | None = None) -> pa.Table:
-    """The last value of every key and window, as Kafka's table of a windowed aggregation shows it.
+    """Return the last value of every key and window, as Kafka's table of a windowed aggregation shows it.
 
     Parameters
     ----------

@@ -95,7 +95,7 @@ class LookBackStream(WindowedStream):
         return self._window
 
     def _rows(self, window: LookBackWindow) -> ResultStream:
-        """A plan over whole rows; they travel as one aggregate input."""
+        """Return a plan over whole rows; they travel as one aggregate input."""
         switches = [name for name in ("with_row", "exclude_self") if getattr(window, name)]
         if switches:
             raise PlanError(

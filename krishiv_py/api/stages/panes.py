@@ -117,7 +117,7 @@ class PaneStream(WindowedStream):
 
 
 def checked_options(options: object) -> PaneWindow:
-    """The window of SPL's options object."""
+    """Return the window of SPL's options object."""
     if not isinstance(options, TimeIntervalWindowOptions):
         raise PlanError(
             "not TimeIntervalWindowOptions", got=shown(options), hint="pass TimeIntervalWindowOptions(interval_duration=10.0)"

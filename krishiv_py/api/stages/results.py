@@ -136,7 +136,7 @@ class ResultStream(TimedStream):
         return None if self._stage_node.time is None else self._stage_node.time.of
 
     def _over(self, node: Node, names: Sequence[str]) -> ResultStream:
-        """The rows of a `node` over these results, whose columns with these `names` later steps can name."""
+        """Return the rows of a `node` over these results, whose columns with these `names` later steps can name."""
         draft = attrs.evolve(self._draft, input=attrs.evolve(self._draft.input, input=node))
         draft = attrs.evolve(draft, hides_time=self._output.time_column not in names)
         stream = attrs.evolve(self, draft=draft, of_stage=False)

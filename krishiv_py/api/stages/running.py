@@ -93,7 +93,7 @@ class RunMethods:
         return self._runner.run_bounded(self._plan("bounded"), progress)
 
     def collect(self, *, progress: Show = False) -> pa.Table:
-        """The results of :meth:`run`, with the same `progress`.
+        """Return the results of :meth:`run`, with the same `progress`.
 
         Examples
         --------
@@ -132,7 +132,7 @@ class RunMethods:
         batches: Batches | None = None,
         name: str | None = None,
     ) -> Any:
-        """A Spark DataFrame of the results, for use in plain Spark. It is streaming if the source is streaming.
+        """Return a Spark DataFrame of the results, for use in plain Spark. It is streaming if the source is streaming.
 
         Without a `checkpoint` the frame is a part of the Spark query that reads it. Late rows, and rows that fail an
         expectation, are then dropped and counted per Spark task only, and no watermark of Spark's can follow: a query has one,
@@ -273,7 +273,7 @@ class RunMethods:
         return Output(self, sink, name)
 
     def explain(self, *, against: str | None = None) -> str:
-        """The logical, checked and physical plan as text, with the route, its reason, and warnings.
+        """Return the logical, checked and physical plan as text, with the route, its reason, and warnings.
 
         Parameters
         ----------

@@ -150,7 +150,7 @@ class TimedStream(RunMethods, KeyedStream):
         return self._step(self._below().drop(*columns))
 
     def _below(self) -> stream.Stream:
-        """The rows, as a stream without a watermark."""
+        """Return the rows, as a stream without a watermark."""
         return stream.Stream(self._draft.input.input, self.schema, self._runner)
 
     def _step(self, after: stream.Stream) -> TimedStream:
@@ -216,7 +216,7 @@ def timed(
     runner: Runner,
     late: LateEventHandler | None,
 ) -> TimedStream:
-    """A stream with checked event time."""
+    """Return a stream with checked event time."""
     kind = time_kind(schema, column)
     lags = [spec.lag_us] if isinstance(spec, WatermarkSpec) else [s.lag_us for _, s in spec.sources]
     if kind == "bigint_ms" and any(lag % 1_000 for lag in lags):
@@ -244,7 +244,7 @@ def timed(
 
 
 def by_clock(node: Node, schema: pa.Schema, name: str, runner: Runner, late: LateEventHandler | None) -> TimedStream:
-    """A stream whose rows go by the clock, which is added to them as a column called `name`."""
+    """Return a stream whose rows go by the clock, which is added to them as a column called `name`."""
     column_name(name, "processing_time")
     taken = next((n for n in schema.names if n.lower() == name.lower()), None)
     if taken is not None:

@@ -17,7 +17,7 @@ from krishiv_py.types import type_text, wider
 
 
 def union_of(streams: Mapping[str, Stream], source_column: str, runner: Runner) -> Stream:
-    """The checked union of `streams` by name."""
+    """Return the checked union of `streams` by name."""
     if not isinstance(streams, Mapping) or not streams:
         raise PlanError("a union needs streams by name", got=shown(streams), hint='pass {"a": stream_a, "b": stream_b}')
     for name, stream in streams.items():
@@ -42,7 +42,7 @@ def union_of(streams: Mapping[str, Stream], source_column: str, runner: Runner) 
 
 
 def _other_columns(name: str, schema: pa.Schema, first_name: str, first: pa.Schema) -> SchemaError:
-    """The error for a stream whose columns are not those of the first one."""
+    """Return the error for a stream whose columns are not those of the first one."""
     if set(schema.names) != set(first.names):
         missing = [n for n in first.names if n not in schema.names]
         extra = [n for n in schema.names if n not in first.names]

@@ -14,7 +14,7 @@ from krishiv_py.plan.schema import checked
 def unnested(
     schema: pa.Schema, column: str, rank: str | None, outer: bool, spread: bool = True
 ) -> tuple[BatchFunction, pa.Schema]:
-    """The step over rows of `schema`, and the schema it makes."""
+    """Return the step over rows of `schema`, and the schema it makes."""
     known_column(column, schema.names, "unnest")
     if not pa.types.is_list(schema.field(column).type):
         hint = "name a column of lists, such as that of top_k"

@@ -74,7 +74,7 @@ class JsonLines:
         return lines
 
     def one(self, raw: bytes) -> list[Any]:
-        """The values of a text that is one object, in the order of the columns.
+        """Return the values of a text that is one object, in the order of the columns.
 
         Raises
         ------
@@ -88,7 +88,7 @@ class JsonLines:
             raise ValueError(_why(problem)) from problem
 
     def read(self, stream: Any) -> Iterator[ParsedBlock]:
-        """The rows of a file, block by block."""
+        """Yield the rows of a file, block by block."""
         for block in blocks(stream, BLOCK_BYTES):
             if not self.as_written:
                 self._spelling = self._spelt(block)
@@ -127,7 +127,7 @@ class JsonLines:
         return spelling
 
     def by_arrow(self, block: bytes) -> pa.RecordBatch | None:
-        """The block as Arrow reads it; None if a line may be no row."""
+        """Return the block as Arrow reads it; None if a line may be no row."""
         if self._spelling is None:
             return None
         fast = [t for t in (_fast_type(f.type) for f in self.schema) if t is not None]
@@ -151,7 +151,7 @@ class JsonLines:
         return None
 
     def _as_spelt(self, type_: pa.DataType) -> pa.DataType:
-        """A type with the fields of its structs as the block spells them."""
+        """Return a type with the fields of its structs as the block spells them."""
         if pa.types.is_struct(type_):
             spelling = self._spelling or {}
             return pa.struct([pa.field(spelling.get(f.name, f.name), self._as_spelt(f.type)) for f in type_])
@@ -257,7 +257,7 @@ def _may_end_arrow(block: bytes) -> bool:
 
 
 def _objects(raw: bytes, *, lists: bool = True) -> list[JsonObject]:
-    """The objects of a line: one, or (with `lists`) those of a list."""
+    """Return the objects of a line: one, or (with `lists`) those of a list."""
     value = json.loads(
         raw.decode("utf-8"),
         object_pairs_hook=JsonObject.of,
@@ -280,7 +280,7 @@ def _why(problem: Exception) -> str:
 
 
 def _inside(type_: pa.DataType) -> list[str]:
-    """The names of all fields inside a type."""
+    """Return the names of all fields inside a type."""
     fields = [type_.field(i) for i in range(type_.num_fields)]
     names = [f.name for f in fields] if pa.types.is_struct(type_) else []
     return names + [name for field in fields for name in _inside(field.type)]

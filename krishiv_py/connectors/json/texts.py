@@ -92,7 +92,7 @@ def _one(value: Any, type_: pa.DataType) -> str:
 
 
 def _plain(value: Any, type_: pa.DataType) -> Any:
-    """A value of a list, struct or map, or bytes, as JSON has it."""
+    """Return a value of a list, struct or map, or bytes, as JSON has it."""
     if value is None:
         return None
     if pa.types.is_struct(type_):
@@ -123,7 +123,7 @@ def _plain(value: Any, type_: pa.DataType) -> Any:
 
 
 def _interval(value: dt.timedelta) -> str:
-    """A duration as Spark writes it."""
+    """Return a duration as Spark writes it."""
     seconds, rest = divmod(abs(value) // _MICROSECOND, 1_000_000)
     fraction = f".{rest:06d}".rstrip("0") if rest else ""
     minutes, hours = seconds // 60, seconds // 3_600

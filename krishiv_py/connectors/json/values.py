@@ -64,7 +64,7 @@ class JsonObject(dict[str, Any]):
         return self._small
 
     def one(self, kind: str, name: str, as_written: bool) -> Any:
-        """The value of a name as it is written, else of the one that differs in case only; None if it is missing.
+        """Return the value of a name as it is written, else of the one that differs in case only; None if it is missing.
 
         Raises
         ------
@@ -93,7 +93,7 @@ def kind(value: Any) -> str:
 
 @functools.cache
 def converter(type_: pa.DataType, as_written: bool) -> Callable[[Any], Any]:
-    """A function from JSON values (never null) to Python values that Arrow takes for the type; it raises ValueError.
+    """Return a function from JSON values (never null) to Python values that Arrow takes for the type; it raises ValueError.
 
     Fields of objects are found as columns are: by their names `as_written`, or in another case too (:meth:`JsonObject.one`).
     """
@@ -130,7 +130,7 @@ def _integer(type_: pa.DataType, value: Any) -> int:
 
 
 def _float(type_: pa.DataType, value: Any) -> float:
-    """A number, or one of the texts by which Spark writes what JSON has no number for."""
+    """Return a number, or one of the texts by which Spark writes what JSON has no number for."""
     if isinstance(value, str) and value in _FLOATS:
         return _FLOATS[value]
     if not isinstance(value, JsonNumber):
@@ -147,7 +147,7 @@ def _float(type_: pa.DataType, value: Any) -> float:
 
 
 def _text(value: Any) -> str:
-    """A text; other values as they were written, as in Spark."""
+    """Return a text; other values as they were written, as in Spark."""
     if isinstance(value, JsonNumber):
         return str.__str__(value)
     if isinstance(value, str):

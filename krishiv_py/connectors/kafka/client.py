@@ -36,7 +36,7 @@ class PooledClients:
         """Processes in which a timer runs."""
 
     def __call__(self, *key: Hashable) -> Any:
-        """The client that was made of `key`, or a new one."""
+        """Return the client that was made of `key`, or a new one."""
         process = os.getpid()
         with self._lock:
             client = self._clients[process, key][0] if (process, key) in self._clients else self._make(*key)
@@ -83,7 +83,7 @@ class NoTopicError(SourceError):
 
 
 def kafka() -> Any:
-    """The module ``confluent_kafka``.
+    """Return the module ``confluent_kafka``.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def kafka() -> Any:
 
 
 def admin_module() -> Any:
-    """The module ``confluent_kafka.admin``."""
+    """Return the module ``confluent_kafka.admin``."""
     kafka()
     return importlib.import_module("confluent_kafka.admin")
 
@@ -111,7 +111,7 @@ _admin = PooledClients(_new_admin)
 
 
 def admin(connection: Connection) -> Any:
-    """The admin client of this process.
+    """Return the admin client of this process.
 
     Raises
     ------
@@ -125,7 +125,7 @@ def admin(connection: Connection) -> Any:
 
 
 def partitions(connection: Connection, topics: Iterable[str], within_s: float, so: str = "there are no rows") -> list[Place]:
-    """The partitions of topics; without them something cannot be done, and the error says `so`.
+    """Return the partitions of topics; without them something cannot be done, and the error says `so`.
 
     Raises
     ------

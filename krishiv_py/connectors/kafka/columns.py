@@ -14,7 +14,7 @@ HEADERS: Final = pa.list_(pa.struct([pa.field("name", pa.string()), pa.field("va
 
 
 def meta_type(what: Meta, key_format: KeyFormat) -> pa.DataType:
-    """The type of a column next to the value."""
+    """Return the type of a column next to the value."""
     types: dict[Meta, pa.DataType] = {
         "key": pa.string() if key_format == "string" else pa.binary(),
         "timestamp": TIME,
@@ -28,7 +28,7 @@ def meta_type(what: Meta, key_format: KeyFormat) -> pa.DataType:
 
 
 def meta_column(what: Meta, type_: pa.DataType, values: Sequence[Any], topic: str, partition: int) -> pa.Array:
-    """A column of messages.
+    """Return a column of messages.
 
     Raises
     ------

@@ -69,7 +69,7 @@ def records(
     pass_over: bool = False,
     may_go: bool = False,
 ) -> Iterator[list[Any]]:
-    """The records from offset `begin` up to, but not including, `end`, in chunks of messages; none has an error.
+    """Yield the records from offset `begin` up to, but not including, `end`, in chunks of messages; none has an error.
 
     There may be fewer than offsets: markers of transactions and what compaction removed are not records. Expired ones
     are passed over with a warning where `pass_over` says so, and so is a topic that has gone, with `may_go`.
@@ -198,7 +198,7 @@ def _check(connection: Connection, error: Any, where: str, position: int, end: i
 
 
 def expired(where: str, got: str) -> SourceError:
-    """The error for records that are not kept any more."""
+    """Return the error for records that are not kept any more."""
     return SourceError(
         f"records of topic {where} are not there any more",
         got=got,

@@ -161,7 +161,7 @@ def kafka_source(
 
 
 def _pattern(topics: object) -> str | None:
-    """The regular expression of topics that begins with ``^``, as consumers have it."""
+    """Return the regular expression of topics that begins with ``^``, as consumers have it."""
     if not isinstance(topics, str) or not topics.startswith("^"):
         return None
     try:
@@ -235,7 +235,7 @@ def _described(
 
 
 def _keys(key: object, key_format: KeyFormat, key_schema: object, avro_key_schema: object, registry: object) -> pa.Schema:
-    """The columns that are decoded from keys."""
+    """Return the columns that are decoded from keys."""
     if key_format != "avro" and avro_key_schema is not None:
         hint = 'write key_format="avro", or leave it out'
         raise PlanError("`avro_key_schema` is not for such keys", got=f"{key_format=}", hint=hint)
@@ -262,7 +262,7 @@ def _keys(key: object, key_format: KeyFormat, key_schema: object, avro_key_schem
 
 
 def _values(schema: object, value_format: ValueFormat, messages: MessageType | None) -> pa.Schema:
-    """The columns of the value."""
+    """Return the columns of the value."""
     if value_format == "bytes":
         columns = pa.schema([pa.field("value", pa.binary())]) if schema is None else as_schema(schema)
         if len(columns) != 1 or not pa.types.is_binary(columns.field(0).type):

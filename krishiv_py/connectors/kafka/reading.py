@@ -30,7 +30,7 @@ _PIECE: Final = 32 << 20
 def rows(
     source: KafkaSource, topic: str, partition: int, begin: int, end: int, columns: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch | Malformed]:
-    """The rows of a range, and the records that are none."""
+    """Yield the rows of a range, and the records that are none."""
     wanted = [name for name in source.known if name in columns]
     schema = pa.schema([source.schema.field(name) for name in wanted])
     decode = _decoder(source, schema) if wanted or source.value_format == "arrow" else None
@@ -84,7 +84,7 @@ def _pieces(source: KafkaSource, chunks: Iterator[list[Any]]) -> Iterator[list[A
 
 
 def _repeated(column: pa.Array, counts: npt.NDArray[np.int64]) -> pa.Array:
-    """A value of `column` for each row of its record."""
+    """Return a value of `column` for each row of its record."""
     return column.take(pa.array(np.repeat(np.arange(len(column)), counts)))
 
 
@@ -112,7 +112,7 @@ def _plain(schema: pa.Schema, values: Sequence[bytes | None]) -> Decoded:
 def _decoded_keys(
     source: KafkaSource, keys: list[bytes | None], columns: tuple[str, ...]
 ) -> tuple[dict[str, pa.Array], dict[int, str]]:
-    """The columns of keys, null where a record has no key, and the keys that are none by place."""
+    """Return the columns of keys, null where a record has no key, and the keys that are none by place."""
     wanted = [name for name in source.key_known if name in columns]
     if not wanted:
         return {}, {}
@@ -150,7 +150,7 @@ def _bad_keys(source: KafkaSource, messages: list[Any], columns: tuple[str, ...]
 
 
 def _without(decoded: Decoded | None, bad: dict[int, str], n: int) -> Decoded | None:
-    """The rows without those of records that are bad for another reason than their value."""
+    """Return the rows without those of records that are bad for another reason than their value."""
     if decoded is None or len(bad) == len(decoded.bad):
         return decoded
     values = {i for i, _ in decoded.bad}

@@ -100,7 +100,7 @@ class Connection:
     oauth: TokenCallback | None = None
 
     def config(self, **more: str) -> dict[str, Any]:
-        """All of it as librdkafka takes it; underscores in the names of `more` are dots."""
+        """Return all of it as librdkafka takes it; underscores in the names of `more` are dots."""
         settings = {name.replace("_", "."): value for name, value in more.items()}
         tokens = {} if self.oauth is None else {"oauth_cb": self.oauth}
         return {"log_level": "0", **settings, **dict(self.settings), **tokens, "bootstrap.servers": self.servers}
@@ -110,14 +110,14 @@ class Connection:
         return Dataset(f"kafka://{server_of(self.servers, 9092)}", topic)
 
     def clean(self, text: str) -> str:
-        """A `text` of librdkafka without values of secret settings."""
+        """Return a `text` of librdkafka without values of secret settings."""
         for name, value in self.settings:
             if is_secret(name) and value:
                 text = text.replace(value, HIDDEN)
         return text
 
     def failed(self, what: str, problem: BaseException, hint: str, so: str = "there are no rows") -> SourceError:
-        """The error for a call that the broker refused, or did not answer, `so` that something cannot be done."""
+        """Return the error for a call that the broker refused, or did not answer, `so` that something cannot be done."""
         said = problem.args[0].str() if problem.args and hasattr(problem.args[0], "str") else failure_text(problem)
         got = f"{self.servers}: {self.clean(said)}"
         if self.oauth is not None and self.oauth.problem:

@@ -37,7 +37,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 def a_topic(value: object) -> str:
-    """The name of a topic, as Kafka has them."""
+    """Return the name of a topic, as Kafka has them."""
     hint = 'pass the name of a topic: KafkaSink("results", ...)'
     text = a_text(value, "topic", hint)
     if not _NAME.fullmatch(text) or text in (".", ".."):
@@ -47,7 +47,7 @@ def a_topic(value: object) -> str:
 
 
 def key_columns(value: object) -> tuple[str, ...]:
-    """The columns of a key, each once."""
+    """Return the columns of a key, each once."""
     names = () if value is None else (value,) if isinstance(value, str) else value
     if not isinstance(names, (list, tuple)) or len(set(map(str, names))) < len(names):
         raise PlanError("`key` names columns", got=shown(value), hint='write key="user" or key=["a", "b"]')
@@ -302,7 +302,7 @@ class KafkaSink(TransactionalSink):
         return self._outputs[batch.query_id, batch.output]
 
     def _columns(self, schema: pa.Schema) -> list[str]:
-        """The columns of the value."""
+        """Return the columns of the value."""
         if self._values.column is not None:
             return [self._values.column]
         return [name for name in schema.names if not (self._upsert and name == OP and is_log(schema))]
@@ -324,7 +324,7 @@ class KafkaSink(TransactionalSink):
         self._values.check(pa.schema([schema.field(name) for name in self._columns(schema)]), self.title)
 
     def _messages(self, batch: OutputBatch, table: pa.Table, values: list[bytes | None], first: int) -> list[Message]:
-        """The messages of rows; withdrawals are tombstones or nothing."""
+        """Return the messages of rows; withdrawals are tombstones or nothing."""
         n = table.num_rows
         ops = ["+I"] * n
         if self._upsert and is_log(table.schema):
@@ -360,7 +360,7 @@ class KafkaSink(TransactionalSink):
 
 
 def _text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """A column as it is in a key or header: text and bytes as they are, other values as JSON writes them."""
+    """Return a column as it is in a key or header: text and bytes as they are, other values as JSON writes them."""
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
         return column
     there = column.is_valid().to_pylist()

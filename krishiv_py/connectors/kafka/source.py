@@ -122,7 +122,9 @@ class KafkaSource(Source):
         return self.pattern is not None and self.on_lost == "warn"
 
     def plan(self, last: JsonValue) -> Planned | None:
-        """The next offsets of every partition. The first batch notes where the source begins, even if nothing is there."""
+        """Return the next offsets of every partition. The first batch notes where the source begins, even if nothing is
+        there.
+        """
         if last is None:
             return self._first()
         assert isinstance(last, dict)

@@ -74,7 +74,7 @@ def _refused(value: object, name: str, consequence: str) -> PlanError:
 
 
 def resolved(connection: Connection, wanted: Where, places: Sequence[Place], name: str, within_s: float) -> Offsets:
-    """The offset of each partition; one that is not named begins at its first record, or ends after its last one.
+    """Return the offset of each partition; one that is not named begins at its first record, or ends after its last one.
 
     Raises
     ------

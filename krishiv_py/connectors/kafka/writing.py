@@ -140,7 +140,7 @@ class Writer:
         return None if lengths[-1] < 0 else lengths[-1] - 1
 
     def _noted(self) -> int:
-        """The committed offset, negative if there is none. What is not known yet must not look like none."""
+        """Return the committed offset, negative if there is none. What is not known yet must not look like none."""
         (committed,) = self._group.committed([kafka().TopicPartition(self.topic, 0)], self.within_s)
         if committed.error is not None:
             raise kafka().KafkaException(committed.error)

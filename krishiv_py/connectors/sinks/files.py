@@ -32,7 +32,7 @@ else:
 
 
 def a_folder(value: str | os.PathLike[str]) -> str:
-    """A folder as text; converts the `path` of a sink."""
+    """Return a folder as text; converts the `path` of a sink."""
     text = a_text(os.fspath(value) if isinstance(value, os.PathLike) else value, "path", 'pass a folder: "out/results"')
     return text if "://" in text else of_this_machine(text)
 
@@ -43,7 +43,7 @@ def partition_by(value: object) -> tuple[str, ...]:
 
 
 def folder_of(sink: Sink | None) -> str | None:
-    """The folder a sink writes into, the same for every task wherever its process was started; None if it has none."""
+    """Return the folder a sink writes into, the same for every task wherever its process was started; None if it has none."""
     return absolute(os.fspath(sink.path)) if isinstance(sink, FolderSink) else None
 
 

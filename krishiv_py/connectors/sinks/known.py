@@ -40,7 +40,7 @@ class ReadableSink(Protocol):
     """A sink whose rows can be read back in this process."""
 
     def table(self) -> pa.Table | None:
-        """All rows so far; None if there are none yet."""
+        """Return all rows so far; None if there are none yet."""
         ...
 
 
@@ -63,7 +63,7 @@ def known_sink(value: object, what: str) -> Sink:
 
 
 def as_sink(value: Sink | BatchConsumer, what: str) -> Sink:
-    """A sink, or a function as a sink; `what` are the rows it is for.
+    """Return a sink, or a function as a sink; `what` are the rows it is for.
 
     Raises
     ------

@@ -78,7 +78,7 @@ class MemorySink(TableSink):
             self.tables.pop(batch_id, None)
 
     def table(self) -> pa.Table | None:
-        """All rows in the order of their micro-batches; None if there are none yet.
+        """Return all rows in the order of their micro-batches; None if there are none yet.
 
         Examples
         --------
@@ -148,7 +148,7 @@ def _texts(values: pa.ChunkedArray) -> list[str]:
 
 
 def _of_arrow(value: pa.ChunkedArray) -> str:
-    """A value as Arrow shows it; it says of some times only that they are out of range, and by which number."""
+    """Return a value as Arrow shows it; it says of some times only that they are out of range, and by which number."""
     text = " ".join(value.combine_chunks().to_string().split())
     return _shown(text.removeprefix("[ ").removesuffix(" ]"))
 

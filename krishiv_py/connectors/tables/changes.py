@@ -38,7 +38,7 @@ class Net:
 
 
 def net(tables: Iterable[pa.Table], key: Sequence[str], sink: str) -> Net:
-    """The changes of a micro-batch, one for each key.
+    """Return the changes of a micro-batch, one for each key.
 
     Raises
     ------
@@ -99,7 +99,9 @@ def _last(rows: pa.Table, key: Sequence[str]) -> pa.Array:
 
 
 def numbered(rows: pa.Table, keys: pa.Table) -> tuple[Numbers, Numbers]:
-    """A number for each key of both tables, equal where the keys are; nulls are equal, and so are NaNs of :func:`one_form`."""
+    """Return a number for each key of both tables, equal where the keys are; nulls are equal, and so are NaNs of
+    :func:`one_form`.
+    """
     numbers = np.zeros(rows.num_rows + keys.num_rows, np.int64)
     for name in keys.schema.names:
         column = pa.chunked_array([*rows[name].chunks, *keys[name].chunks], keys.schema.field(name).type).combine_chunks()

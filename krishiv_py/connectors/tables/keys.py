@@ -32,7 +32,7 @@ class KeyedTable(Protocol):
 
 
 def a_key(value: object) -> tuple[str, ...]:
-    """The `key` of a table: names of columns."""
+    """Return the `key` of a table: names of columns."""
     return columns(value, "key")
 
 
@@ -90,7 +90,9 @@ def columns(value: object, name: str) -> tuple[str, ...]:
 
 
 def kept(schema: pa.Schema, key: Sequence[str]) -> pa.Schema:
-    """The columns of a table that takes rows of this `schema`: with a `key`, changes are applied and ``op`` is not kept."""
+    """Return the columns of a table that takes rows of this `schema`: with a `key`, changes are applied and ``op`` is not
+    kept.
+    """
     fields = [field for field in schema if not (key and is_log(schema) and field.name == OP)]
     return pa.schema(fields)
 

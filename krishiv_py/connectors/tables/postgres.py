@@ -77,7 +77,7 @@ def check_types(columns: pa.Schema) -> None:
 
 
 def column_type(kind: pa.DataType) -> str:
-    """The type of the column that is made for values of a `kind`."""
+    """Return the type of the column that is made for values of a `kind`."""
     if pa.types.is_decimal(kind):
         return f"numeric({kind.precision},{kind.scale})"
     if pa.types.is_null(kind):
@@ -151,7 +151,7 @@ _AWAY: Final = ("the server went away", "start the query again: the batch is wri
 
 
 def driver() -> Any:
-    """The module ``psycopg``.
+    """Return the module ``psycopg``.
 
     Raises
     ------
@@ -192,7 +192,7 @@ class Database:
 
     @classmethod
     def of(cls, address: object) -> Database:
-        """The database that a user gave.
+        """Return the database that a user gave.
 
         Raises
         ------
@@ -213,7 +213,7 @@ class Database:
         return cls(text, str(settings.get("dbname", "the default database")), f"{host}:{settings.get('port', 5432)}")
 
     def connect(self) -> Any:
-        """A connection with a transaction that is begun by its first statement.
+        """Return a connection with a transaction that is begun by its first statement.
 
         Raises
         ------
@@ -232,7 +232,7 @@ class Database:
             ) from None
 
     def failed(self, table: str, problem: BaseException) -> OperatorError:
-        """The error for a statement that failed."""
+        """Return the error for a statement that failed."""
         code = getattr(problem, "sqlstate", None) or ""
         is_gone = code[:2] in ("08", "57") or not code
         what, hint = _AWAY if is_gone else _MEANINGS.get(code, ("PostgreSQL refuses rows", "see the text of the server"))
@@ -685,7 +685,7 @@ class PostgresSink(TransactionalSink):
             self._take(batch, changed.put, self._put)
 
     def _with_null(self) -> Any:
-        """The condition that keys of `t` and `s` are one key with a null in it."""
+        """Return the condition that keys of `t` and `s` are one key with a null in it."""
         sql = driver().sql
         nulls = sql.SQL(" OR ").join(sql.SQL("s.{} IS NULL").format(sql.Identifier(k)) for k in self.key)
         same = sql.SQL(" AND ").join(sql.SQL("t.{0} IS NOT DISTINCT FROM s.{0}").format(sql.Identifier(k)) for k in self.key)

@@ -17,7 +17,7 @@ _HEX: Final = np.frombuffer(b"".join(b"%02x" % n for n in range(256)), np.uint16
 
 
 def copied(table: pa.Table) -> Iterator[bytes]:
-    """The rows of a table as lines for ``COPY ... FROM STDIN``.
+    """Yield the rows of a table as lines for ``COPY ... FROM STDIN``.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def _hexed(values: pa.Array) -> pa.Array:
 
 
 def _element(values: pa.Array, name: str, *, json: bool) -> pa.Array:
-    """The values in lists, as their texts in the list."""
+    """Return the values in lists, as their texts in the list."""
     inner = values.flatten()
     if json:
         return _json(inner, name)
@@ -103,7 +103,7 @@ def _element(values: pa.Array, name: str, *, json: bool) -> pa.Array:
 
 
 def _bracketed(values: pa.Array, inner: pa.Array, left: str, right: str, nothing: str) -> pa.Array:
-    """The texts of lists from the texts of what is in them."""
+    """Return the texts of lists from the texts of what is in them."""
     lengths = pc.fill_null(pc.list_value_length(values), 0)
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths.to_numpy(zero_copy_only=False))]).astype(np.int32))
     joined = pc.binary_join(pa.ListArray.from_arrays(offsets, pc.fill_null(inner, nothing)), ",")

@@ -20,7 +20,7 @@ def _is_number(type_: pa.DataType) -> bool:
 
 
 def kernel_for(call: AggCall, type_: pa.DataType) -> AggKernel:
-    """The kernel that computes `call` over values of `type_`.
+    """Return the kernel that computes `call` over values of `type_`.
 
     Raises
     ------

@@ -39,13 +39,13 @@ def valid_rows(values: pa.Array, ids: Ints) -> tuple[pa.Array, Ints, Mask | None
 
 
 def numbers(values: pa.Array) -> NumPy:
-    """A null-free numeric array as NumPy."""
+    """Return a null-free numeric array as NumPy."""
     plain: NumPy = values.to_numpy(zero_copy_only=False)
     return plain
 
 
 def with_nulls(values: NumPy, present: Mask, type_: pa.DataType) -> pa.Array:
-    """An Arrow array of `type_`, null where not present."""
+    """Return an Arrow array of `type_`, null where not present."""
     if not present.all():
         return pa.array(values, type_, mask=~present)
     return as_arrow(values) if type_ == pa.int64() and values.dtype == np.int64 else pa.array(values, type_)
@@ -59,14 +59,14 @@ def present_groups(ids: Ints, n: int) -> Mask:
 
 
 def lists(values: pa.Array, ids: Ints, n: int) -> pa.Array:
-    """A list column from values already ordered by group."""
+    """Return a list column from values already ordered by group."""
     offsets = np.zeros(n + 1, np.int32)
     np.cumsum(np.bincount(ids, minlength=n), out=offsets[1:])
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
 
 
 def flatten(column: pa.Array, ids: Ints) -> tuple[pa.Array, Ints]:
-    """The values of a list column and the group of each."""
+    """Return the values of a list column and the group of each."""
     lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     return column.flatten(), np.repeat(ids, lengths)
 
@@ -80,7 +80,7 @@ class GroupError(OperatorError):
         self.group = group
 
     def restored(self, where: str) -> OperatorError:
-        """The error for people; `where` may be empty."""
+        """Return the error for people; `where` may be empty."""
         what, got, problem, hint = self.parts
         return OperatorError(f"{what} {where}" if where else what, got=got, then=problem, hint=hint)
 
@@ -137,11 +137,11 @@ def blame_too_long(aggregate: str, problem: pa.ArrowInvalid) -> None:
 
 
 def first_of(ids: Ints) -> Callable[[int], int]:
-    """The first row of a group, of rows with these groups."""
+    """Return the first row of a group, of rows with these groups."""
     return lambda group: int(np.flatnonzero(ids == group)[0])
 
 
 def shown_key(names: Iterable[str], values: Iterable[object]) -> str:
-    """A key for people: ``key user='a', n=1``; nothing for the one key of a stream without keys."""
+    """Return a key for people: ``key user='a', n=1``; nothing for the one key of a stream without keys."""
     parts = [f"{name}={shown_setting(name, shown(value))}" for name, value in zip(names, values, strict=True)]
     return f"key {', '.join(parts)}" if parts else ""

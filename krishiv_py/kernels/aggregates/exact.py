@@ -107,7 +107,7 @@ class LimbMatrix:
         return turned[:, : self.limbs.shape[1]], negative
 
     def rounded(self) -> NumPy:
-        """The nearest doubles, ties to even; infinite beyond the largest."""
+        """Return the nearest doubles, ties to even; infinite beyond the largest."""
         limbs, negative = self.signed
         n, width = limbs.shape
         used = limbs != 0
@@ -182,7 +182,7 @@ class Reducer(Protocol):
         ...
 
     def done(self, totals: NumPy) -> NumPy:
-        """The sums."""
+        """Return the sums."""
         ...
 
     def limbs(self, parts: LimbPieces, width: int) -> Ints:
@@ -194,7 +194,7 @@ class Reducer(Protocol):
         ...
 
     def only(self, wanted: Ints) -> tuple[Reducer, Ints | None]:
-        """The same for some of the sums, and the rows it takes (None: all)."""
+        """Return the same for some of the sums, and the rows it takes (None: all)."""
         ...
 
 
@@ -294,7 +294,7 @@ _SPLIT: Final = 2.0**27 + 1
 
 
 def two_sum(a: NumPy, b: NumPy) -> tuple[NumPy, NumPy]:
-    """The rounded sum, and what rounding took away (Knuth)."""
+    """Return the rounded sum, and what rounding took away (Knuth)."""
     total: NumPy = a + b
     part = total - a
     rest: NumPy = (a - (total - part)) + (b - part)
@@ -302,7 +302,7 @@ def two_sum(a: NumPy, b: NumPy) -> tuple[NumPy, NumPy]:
 
 
 def distil(parts: list[NumPy]) -> list[NumPy]:
-    """The same sums, largest term first, no term more than half a last digit of the one before it."""
+    """Return the same sums, largest term first, no term more than half a last digit of the one before it."""
     rest = list(parts)
     for _ in range(len(rest) - 1):
         for i in range(len(rest) - 1, 0, -1):
@@ -311,7 +311,7 @@ def distil(parts: list[NumPy]) -> list[NumPy]:
 
 
 def two_product(a: NumPy, b: NumPy) -> list[NumPy]:
-    """The rounded product, and what rounding took away (Dekker)."""
+    """Return the rounded product, and what rounding took away (Dekker)."""
     product, rest = np.empty(len(a)), np.empty(len(a))
     for start in range(0, len(a), _BLOCK):
         block = slice(start, start + _BLOCK)
@@ -330,7 +330,7 @@ def _halves(values: NumPy) -> tuple[NumPy, NumPy]:
 
 
 def nearest(terms: list[NumPy]) -> NumPy:
-    """The doubles nearest to sums of terms that do not overlap, as `distil` gives them.
+    """Return the doubles nearest to sums of terms that do not overlap, as `distil` gives them.
 
     The second term is made odd where something follows it: then it cannot lie half-way, and one addition rounds rightly
     (Boldo and Melquiond 2008).
@@ -512,7 +512,7 @@ def _screen(addends: Addends) -> _Screened:
 
 
 def _top(arrays: list[NumPy]) -> float:
-    """The largest absolute value, NaN where there is one."""
+    """Return the largest absolute value, NaN where there is one."""
     if not len(arrays[0]):
         return 0.0
     ends = [end for a in arrays for end in (float(a.max()), -float(a.min()))]
@@ -537,7 +537,7 @@ def exact_sums(addends: Addends, reducer: Reducer, n_terms: int) -> Terms:
 
 
 def _few(arrays: list[NumPy], reducer: ByGroup, n_terms: int) -> Terms | None:
-    """The same for a few rows, without the fixed cost of vectors; None where it takes more terms."""
+    """Return the same for a few rows, without the fixed cost of vectors; None where it takes more terms."""
     by_group: dict[int, list[float]] = {}
     for array in arrays:
         for row, value in zip(reducer.ids.tolist(), array.tolist(), strict=True):

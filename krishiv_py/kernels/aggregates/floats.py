@@ -81,7 +81,7 @@ def _range_sums(column: OrderedInput | None, r: Ranges) -> list[pa.Array]:
 
 
 def _summed(rows: Rows) -> tuple[list[pa.Array], Ints]:
-    """The exact sum of every group, and how many values it has."""
+    """Return the exact sum of every group, and how many values it has."""
     assert rows.values is not None
     kept, ids, _ = valid_rows(doubles(rows.values), rows.ids)
     counts = np.bincount(ids, minlength=rows.n)

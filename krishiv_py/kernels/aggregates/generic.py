@@ -101,16 +101,16 @@ class OrderedInput:
 
     @classmethod
     def of(cls, values: pa.Array) -> OrderedInput:
-        """A column of these values."""
+        """Return a column of these values."""
         return cls(values, values.is_valid().to_numpy(zero_copy_only=False) if values.null_count else None)
 
     def filled(self, zero: Any, type_: pa.DataType) -> NumPy:
-        """The values as NumPy, `zero` in place of nulls."""
+        """Return the values as NumPy, `zero` in place of nulls."""
         cast = doubles(self.values) if type_ == pa.float64() else pc.cast(self.values, type_, safe=False)
         return numbers(cast if self.valid is None else cast.fill_null(pa.scalar(zero, type_)))
 
     def spread(self, r: Ranges, holes: Ints | None) -> tuple[pa.Array, Spread]:
-        """The values without nulls, and the ranges over them."""
+        """Return the values without nulls, and the ranges over them."""
         if self.valid is None:
             return self.values, Spread(r.low, r.high, holes)
         seen = running(self.valid.astype(np.int64))
@@ -129,7 +129,7 @@ def counts(column: OrderedInput | None, r: Ranges) -> Ints:
 def any_ranges(
     create: Create, merge: Merge, types: list[pa.DataType], column: OrderedInput | None, times: Ints, r: Ranges
 ) -> list[pa.Array]:
-    """The partial columns of any aggregate, of these `types`, for every range; one that fails is named by its range."""
+    """Return the partial columns of any aggregate, of these `types`, for every range; one that fails is named by its range."""
     values = None if column is None else column.values
     long = np.flatnonzero(r.high - r.low > SHORT)
     if not len(long):
@@ -144,7 +144,7 @@ def any_ranges(
 
 
 def as_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column as one array."""
+    """Return a column as one array."""
     return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
 
 
@@ -284,7 +284,7 @@ class AggKernel(ABC):
         raise NotImplementedError
 
     def ranges(self, column: OrderedInput | None, times: Ints, r: Ranges) -> list[pa.Array]:
-        """The partial columns for every range of rows; one that fails is named by its range.
+        """Return the partial columns for every range of rows; one that fails is named by its range.
 
         Parameters
         ----------

@@ -336,7 +336,7 @@ def _squares(values: NumPy) -> Addends:
 
 
 def moments(values: pa.Array, reducer: Reducer, present: NumPy | None) -> list[pa.Array]:
-    """The columns of both sums."""
+    """Return the columns of both sums."""
     plain, squares = addends(values)
     return [*columns_of(exact_sums(plain, reducer, 2), present), *columns_of(exact_sums(squares, reducer, 4), present)]
 
@@ -418,7 +418,7 @@ def _variances(partials: list[pa.Array], less: int) -> NumPy:
 
 
 def _one(partials: list[int | float | list[int] | None], less: int) -> float:
-    """The same for one group whose sums are not few doubles, or whose products leave their range."""
+    """Return the same for one group whose sums are not few doubles, or whose products leave their range."""
     n, *columns = partials
     assert isinstance(n, int)
     cut = len(EXACT)

@@ -67,7 +67,7 @@ def ranks(values: pa.Array) -> tuple[Ints, pa.Array]:
 
 
 def _extreme(values: NumPy, ids: Ints, n: int, side: Literal["min", "max"]) -> tuple[NumPy, NumPy]:
-    """The extreme of every group and which groups have one. NaN counts as the largest number, as in Spark."""
+    """Return the extreme of every group and which groups have one. NaN counts as the largest number, as in Spark."""
     present = np.zeros(n, np.bool_)
     present[ids] = True
     if values.dtype.kind == "f":
@@ -304,7 +304,7 @@ class CollectListKernel(TimedLists):
         return np.lexsort((times, ids))
 
     def range_results(self, column: OrderedInput | None, r: Ranges, holes: Ints | None, limit: ListLimit | None) -> pa.Array:
-        """The values of every range in their order."""
+        """Return the values of every range in their order."""
         assert column is not None
         values, s = column.spread(r, holes)
         if limit is not None:
@@ -376,7 +376,7 @@ class Distinct(AggKernel):
 
 
 def _sets(codes: Ints, ordered: pa.Array, s: Spread, limit: ListLimit | None) -> pa.Array:
-    """The distinct values of every range, ascending."""
+    """Return the distinct values of every range, ascending."""
     n = len(s.low)
     before, after = neighbours(codes)
     first, stop = counting_ranges(s, before, np.full(len(codes), len(codes)))
@@ -424,7 +424,7 @@ class Ranked(TimedLists):
     then: tuple[Literal["min", "max"], ...] = ()
 
     def noted(self, func: str) -> str:
-        """A partial of fewer rows could not be read as one of more."""
+        """Return a partial of fewer rows could not be read as one of more."""
         title = func if self.k == 1 else f"{func} of {self.k}"
         return f"{title}, then by {', '.join(self.then)}" if self.then else title
 

@@ -220,7 +220,9 @@ class PercentileKernel(AggKernel):
 
 
 def between(below: NumPy, above: NumPy, part: NumPy) -> NumPy:
-    """The values that lie so far on the way from `below` to `above`; both weighted where their distance is not a number."""
+    """Return the values that lie so far on the way from `below` to `above`; both weighted where their distance is not a
+    number.
+    """
     with np.errstate(invalid="ignore", over="ignore"):
         distance = above - below
         way = below + distance * part
@@ -231,7 +233,9 @@ def between(below: NumPy, above: NumPy, part: NumPy) -> NumPy:
 
 
 def percentiles(percentage: float, values: pa.Array, s: Spread) -> pa.Array:
-    """The percentile of every range of `values`, which have no nulls; null where a range is empty. Bounds may lie anyhow."""
+    """Return the percentile of every range of `values`, which have no nulls; null where a range is empty. Bounds may lie
+    anyhow.
+    """
     plain = numbers(normal_key(doubles(values)))  # of two zeros it must not show which one came first
     order = np.argsort(plain, kind="stable")
     rank = np.empty(len(order), np.int64)
@@ -276,7 +280,7 @@ class Binned(AggKernel):
 
     @abstractmethod
     def bins(self, values: pa.Array) -> Ints:
-        """The bin of every value, none of which is null; 32 bits."""
+        """Return the bin of every value, none of which is null; 32 bits."""
 
     def create(self, rows: Rows) -> list[pa.Array]:
         assert rows.values is not None
@@ -344,7 +348,7 @@ class Quantiles(Binned):
         return np.where((plain < 0), -place, place)
 
     def middle(self, bins: Ints) -> NumPy:
-        """The number that is as far from one end of its bin as from the other, each distance measured by that end."""
+        """Return the number that is as far from one end of its bin as from the other, each distance measured by that end."""
         place = np.abs(bins)
         last = (_LARGEST - _NORMAL) // self.width + 1
         low = _NORMAL + (np.clip(place, 1, last) - 1) * self.width
@@ -375,7 +379,7 @@ class Quantiles(Binned):
 
 
 def place_of(rank: float, counts: Ints) -> Ints:
-    """The least number of values that are at least the part `rank` of so many, and at least one."""
+    """Return the least number of values that are at least the part `rank` of so many, and at least one."""
     places: Ints = np.maximum(np.ceil(rank * counts), 1).astype(np.int64)
     places -= (places > 1) & ((places - 1) / counts >= rank)  # the product was rounded
     places += places / counts < rank

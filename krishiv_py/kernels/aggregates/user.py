@@ -82,7 +82,7 @@ class StateTypes:
         self.classes = {(c.__module__, c.__qualname__): c for c in named}
 
     def dumps(self, accumulator: object) -> bytes:
-        """The accumulator as bytes.
+        """Return the accumulator as bytes.
 
         Raises
         ------
@@ -94,7 +94,7 @@ class StateTypes:
         return bytes(out.getvalue())
 
     def loads(self, blob: bytes) -> Any:
-        """The accumulator that was written.
+        """Return the accumulator that was written.
 
         Raises
         ------
@@ -196,7 +196,7 @@ def scalar_of(layout: Any, data: Any) -> Any:
 
 
 def _layout(dtype: np.dtype[Any]) -> Any:
-    """A dtype without pointers as plain values: its ``str``, or a tuple for one of fields or of arrays."""
+    """Return a dtype without pointers as plain values: its ``str``, or a tuple for one of fields or of arrays."""
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
         layout: Any = (_layout(base), shape)

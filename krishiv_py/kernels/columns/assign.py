@@ -89,7 +89,7 @@ class FixedAssigner:
         return numbers * slide + offset
 
     def next_end(self, slices: Iterable[int], after: int) -> int | None:
-        """The smallest end beyond `after` among the windows over these few slices."""
+        """Return the smallest end beyond `after` among the windows over these few slices."""
         size, slide, offset = self.grid.size_us, self.grid.slide_us, self.grid.offset_us
         least, next_end = (after - size - offset) // slide + 1, None
         for place in slices:
@@ -99,7 +99,7 @@ class FixedAssigner:
         return None if next_end is None else next_end * slide + offset + size
 
     def _numbers(self, times: Ints) -> tuple[Ints, Ints]:
-        """The first and the last window of every time, by their place on the grid."""
+        """Return the first and the last window of every time, by their place on the grid."""
         from_epoch = times - self.grid.offset_us
         return (from_epoch - self.grid.size_us) // self.grid.slide_us + 1, from_epoch // self.grid.slide_us
 
@@ -125,7 +125,7 @@ class Spans:
     tiled: bool
 
     def last_ends(self, times: Ints) -> Ints:
-        """The latest end of a window of every row; its own time for a row in no window."""
+        """Return the latest end of a window of every row; its own time for a row in no window."""
         ends = times.copy()
         np.maximum.at(ends, self.rows, self.ends)
         return ends
@@ -135,7 +135,7 @@ class Spans:
         return self if keep.all() else Spans(self.rows[keep], self.starts[keep], self.ends[keep], False)
 
     def of_rows(self, rows: Ints) -> Spans:
-        """The entries with the numbers `rows` have instead of 0, 1, …"""
+        """Return the entries with the numbers `rows` have instead of 0, 1, …"""
         return attrs.evolve(self, rows=rows[self.rows])
 
 

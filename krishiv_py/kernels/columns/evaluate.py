@@ -106,7 +106,7 @@ def _map_failed(step: MapBatches, batch: pa.RecordBatch, problem: BaseException)
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
-    """A table as a single batch."""
+    """Return a table as a single batch."""
     combined = table.combine_chunks()
     batches = combined.to_batches()
     if len(batches) == 1:
@@ -115,12 +115,12 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def batches_of(table: pa.Table) -> list[pa.RecordBatch]:
-    """A table as a single batch, or as several where its texts are too long for one; without rows an empty one."""
+    """Return a table as a single batch, or as several where its texts are too long for one; without rows an empty one."""
     return table.combine_chunks().to_batches() or [one_batch(table)]
 
 
 def prefixed(prefix: tuple[Prefix, ...], table: pa.Table) -> pa.Table:
-    """A table behind stateless steps."""
+    """Return a table behind stateless steps."""
     return pa.Table.from_batches([apply_prefix(prefix, batch) for batch in batches_of(table)])
 
 
@@ -207,7 +207,7 @@ def _expect(step: Expect, batch: pa.RecordBatch, aside: list[Aside] | None) -> p
 
 
 def argument(value: Expr, where: Expr | None, rows: Rows) -> pa.Array:
-    """The argument of an aggregate; null where its filter does not hold (nulls are skipped by every aggregate)."""
+    """Return the argument of an aggregate; null where its filter does not hold (nulls are skipped by every aggregate)."""
     if where is None:
         return evaluate(value, rows)
     mask = pc.fill_null(evaluate(where, rows), False)
@@ -245,17 +245,17 @@ def _try(call: AggCall, rows: pa.RecordBatch) -> None:
 
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
-    """A batch of no rows."""
+    """Return a batch of no rows."""
     return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
 
 
 def step_schema(step: Prefix, schema: pa.Schema) -> pa.Schema:
-    """The schema a stateless step makes of `schema`, found by running it on no rows."""
+    """Return the schema a stateless step makes of `schema`, found by running it on no rows."""
     return step.schema if isinstance(step, MapBatches) else apply_prefix((step,), empty_batch(schema)).schema
 
 
 def expr_type(expr: Expr, schema: pa.Schema) -> pa.DataType:
-    """The type of an expression over `schema`."""
+    """Return the type of an expression over `schema`."""
     return evaluate(expr, empty_batch(schema)).type
 
 

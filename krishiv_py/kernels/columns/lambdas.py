@@ -21,7 +21,7 @@ _COLUMN: Final = "__krishiv_element_"
 
 
 def variable(expr: LambdaVar, batch: Rows) -> pa.Array:
-    """The values of a parameter, for the elements that are looked at."""
+    """Return the values of a parameter, for the elements that are looked at."""
     index = batch.schema.get_field_index(f"{_COLUMN}{expr.name}")
     if index < 0:
         raise ExpressionError(

@@ -119,7 +119,7 @@ class Layout:
     def refusal_notes(
         self, reasons: pa.Array, watermark_us: int, times: Ints | None = None, before_watermark: Mask | None = None
     ) -> list[pa.Array]:
-        """The last three columns of refused rows.
+        """Return the last three columns of refused rows.
 
         Parameters
         ----------
@@ -242,7 +242,7 @@ def _width(type_: pa.DataType) -> int | None:
 
 
 def finished_name(aggregate: int) -> str:
-    """The column that holds results of an aggregate next to partials, where they are known already."""
+    """Return the column that holds results of an aggregate next to partials, where they are known already."""
     return f"__f{aggregate}"
 
 
@@ -252,7 +252,7 @@ def merges_only(spec: OperatorSpec) -> bool:
 
 
 def whole(column: pa.ChunkedArray) -> pa.Array:
-    """A column as one array."""
+    """Return a column as one array."""
     if column.num_chunks == 1:
         return column.chunk(0)
     combined = column.combine_chunks()

@@ -40,7 +40,7 @@ def place_of(spec: OperatorSpec, table: pa.Table, row: int, bounds: tuple[int, i
 
 
 def _window(spec: OperatorSpec, table: pa.Table, row: int) -> tuple[int, int] | None:
-    """The window of a row, if the row is in one only."""
+    """Return the window of a row, if the row is in one only."""
     grid = spec.operation.extent.grid
     if grid is None:
         return None

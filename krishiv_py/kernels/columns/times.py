@@ -64,7 +64,7 @@ def bounds_of(column: pa.Array, kind: TimeKind) -> tuple[Ints, Mask]:
 
 
 def time_type(kind: TimeKind) -> pa.DataType:
-    """The Arrow type of a time column of this kind."""
+    """Return the Arrow type of a time column of this kind."""
     return {
         "timestamp": pa.timestamp("us", "UTC"),
         "timestamp_ntz": pa.timestamp("us"),

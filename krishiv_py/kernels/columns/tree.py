@@ -40,7 +40,7 @@ _MISFITS: Final = (NoOperationError, pa.ArrowNotImplementedError, pa.ArrowTypeEr
 
 
 def value_of(expr: Expr, batch: Rows) -> Value:
-    """The value of an expression: an array, or a scalar where all rows have the same."""
+    """Return the value of an expression: an array, or a scalar where all rows have the same."""
     if isinstance(expr, Col):
         return _column(expr, batch)
     if isinstance(expr, Lit):
@@ -94,7 +94,9 @@ def _chain(expr: BinOp, batch: Rows) -> Value:
 
 
 def _spared(links: list[BinOp], failed: int, batch: Rows, problem: OperatorError) -> tuple[int, Value]:
-    """A division whose divisor is null wherever its dividend cannot be computed: as in Spark, that is looked at first."""
+    """Return a division whose divisor is null wherever its dividend cannot be computed: as in Spark, that is looked at
+    first.
+    """
     for i in range(failed + 1, len(links)):
         link = links[i]
         if link.op in ("/", "%") and (not isinstance(link.right, Lit) or link.right.value is None):
@@ -124,7 +126,9 @@ def _link(link: BinOp, left_expr: Expr, left: Value, batch: Rows) -> Value:
 
 
 def guarded(expr: Expr, batch: Rows, needed: Value) -> Value:
-    """The value where it is needed. Only if it cannot be computed everywhere, rows are picked: ``b <> 0 AND a / b > 1``."""
+    """Return the value where it is needed. Only if it cannot be computed everywhere, rows are picked: ``b <> 0 AND a / b >
+    1``.
+    """
     try:
         return value_of(expr, batch)
     except OperatorError:
@@ -200,7 +204,7 @@ def _constant(expr: Expr) -> object:
 
 
 def _call(expr: Func, batch: Rows) -> Value:
-    """The value of a function, by its definition: constants as plain Python, the others as values."""
+    """Return the value of a function, by its definition: constants as plain Python, the others as values."""
     known, args = FUNCTIONS[expr.name], expr.args
     if known.later:
         return known.compute(*(_Later(arg, batch) for arg in args))
@@ -243,7 +247,7 @@ def _every_with(args: tuple[Expr, ...], values: list[Value]) -> list[Value]:
 
 
 def _case(args: tuple[Expr, ...], batch: Rows) -> Value:
-    """The value next to the first condition that is true; each is computed only where it is looked at."""
+    """Return the value next to the first condition that is true; each is computed only where it is looked at."""
     open_: Value = pa.scalar(True)
     hits, values = [], []
     for i in range(0, len(args) - 1, 2):
@@ -260,7 +264,7 @@ def _case(args: tuple[Expr, ...], batch: Rows) -> Value:
 
 
 def _field(value: Value, expr: Field) -> Value:
-    """A field of a struct; null where the struct is."""
+    """Return a field of a struct; null where the struct is."""
     index = value.type.get_field_index(expr.name) if pa.types.is_struct(value.type) else -1
     if index < 0:
         raise unknown_field(expr.name, value.type, repr(expr.arg))

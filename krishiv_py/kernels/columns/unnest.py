@@ -56,7 +56,7 @@ class Unnest:
         return pa.table(made)
 
     def fields(self, schema: pa.Schema) -> list[pa.Field]:
-        """The fields it puts in the place of the list, and after all."""
+        """Return the fields it puts in the place of the list, and after all."""
         items = schema.field(self.column).type.value_type
         fields = list(items) if self.spread and pa.types.is_struct(items) else [pa.field(self.column, items)]
         return fields if self.rank is None else [*fields, pa.field(self.rank, pa.int64())]

@@ -63,7 +63,7 @@ def cumulated(layout: Layout, stack: pa.Table, ids: Ints, kept: Ints) -> pa.Tabl
 
 
 def with_results(layout: Layout, partials: pa.Table) -> pa.Table:
-    """The partials, and next to them the results that :func:`cumulated` tells."""
+    """Return the partials, and next to them the results that :func:`cumulated` tells."""
     for i, (kernel, names) in enumerate(zip(layout.kernels, layout.partial_names, strict=True)):
         if kernel.holds_values:
             field = pa.field(finished_name(i), kernel.result_type)

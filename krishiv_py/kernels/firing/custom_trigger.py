@@ -79,7 +79,7 @@ class Question:
 
 
 def custom_trigger_of(trigger: Trigger) -> CustomTrigger | None:
-    """The user's trigger that says when windows fire early, if one does."""
+    """Return the user's trigger that says when windows fire early, if one does."""
     return trigger.early if isinstance(trigger.early, CustomTrigger) else None
 
 
@@ -140,7 +140,7 @@ def _question(custom_trigger: CustomTrigger, layout: Layout, w: WindowFacts, mom
 
 
 def _locked(values: Ints) -> Ints:
-    """The same numbers, so that user code cannot change them."""
+    """Return the same numbers, so that user code cannot change them."""
     seen = values.view()
     seen.flags.writeable = False
     return seen

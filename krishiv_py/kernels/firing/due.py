@@ -94,7 +94,7 @@ class IntervalGate(Section):
         return True
 
     def wakeup(self, trigger: Trigger, *, changed: bool) -> int | None:
-        """The processing time at which it opens, if anything waits for that."""
+        """Return the processing time at which it opens, if anything waits for that."""
         if trigger._period_us is None or self.shown_at is None or not changed:
             return None
         return self.shown_at + trigger._period_us

@@ -216,7 +216,7 @@ class PrefixFold:
         done: Mask,
         waits: Mask,
     ) -> tuple[Ints, pa.Table]:
-        """A snapshot per pair that fired, then what is left of the batch as deltas."""
+        """Return a snapshot per pair that fired, then what is left of the batch as deltas."""
         last = _last_of(cut.pair[fired])
         snapped = cut.pair[fired][last]
         own = values.select(self.log.partial_schema.names)
@@ -246,7 +246,7 @@ class PrefixFold:
 
 
 def _last_of(pairs: Ints) -> Ints:
-    """The last of each run of equal numbers."""
+    """Return the last of each run of equal numbers."""
     ends = np.ones(len(pairs), np.bool_)
     ends[:-1] = pairs[1:] != pairs[:-1]
     return np.flatnonzero(ends)

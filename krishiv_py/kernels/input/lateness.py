@@ -81,7 +81,7 @@ def classify(times: Ints, watermark_us: int, lateness_us: int, future_us: int) -
 
 
 def class_of(time_us: int, watermark_us: int, lateness_us: int, future_us: int) -> str:
-    """The class of one row, by its name."""
+    """Return the class of one row, by its name."""
     classes = classify(np.array([time_us]), watermark_us, lateness_us, future_us)
     return next(name for name, n in attrs.asdict(classes).items() if n)
 

@@ -364,7 +364,7 @@ class Prepare:
         return mask
 
     def _spans(self, times: Ints, accepted: Mask) -> Spans | None:
-        """The windows of rows that are classified, of a user's assigner."""
+        """Return the windows of rows that are classified, of a user's assigner."""
         if self.spec.operation.extent.assigner is None:
             return None
         if accepted.all():
@@ -407,7 +407,7 @@ class Prepare:
     def _accepted(
         self, rows: pa.RecordBatch, times: Ints, gaps: Ints | None, keep: Mask | None, watermark_us: int, spans: Spans | None
     ) -> pa.Table:
-        """The rows to keep, None for all, in the working layout."""
+        """Return the rows to keep, None for all, in the working layout."""
         if keep is not None and spans is not None:
             over = late_line(watermark_us, self.spec.options)
             spans = spans.kept(keep[spans.rows] & (spans.ends > over))
@@ -432,7 +432,7 @@ class Prepare:
 
     @staticmethod
     def _input(value: Expr | None, where: Expr | None, rows: pa.RecordBatch) -> pa.Array:
-        """An aggregate's argument; null where its filter does not hold (nulls are skipped by every aggregate)."""
+        """Return an aggregate's argument; null where its filter does not hold (nulls are skipped by every aggregate)."""
         return argument(lit(True) if value is None else value, where, rows)
 
     def _refused(self, rows: pa.RecordBatch, times: Ints, reasons: Ints, watermark_us: int) -> pa.Table:

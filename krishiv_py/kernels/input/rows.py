@@ -55,7 +55,7 @@ def as_batch(rows: Any, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def as_batches(rows: Any, schema: pa.Schema) -> list[pa.RecordBatch]:
-    """A batch of `schema` from a list of dicts or whatever holds Arrow data (:func:`arrow_table`).
+    """Return a batch of `schema` from a list of dicts or whatever holds Arrow data (:func:`arrow_table`).
 
     They are several where the texts of a table are too long for one.
 

@@ -96,7 +96,9 @@ class WatermarkTracker:
         self.advances_from = None
 
     def settle(self, now_us: int) -> int:
-        """The watermark now: the minimum over the sources that are not idle; it holds when all are, or follows the clock."""
+        """Return the watermark now: the minimum over the sources that are not idle; it holds when all are, or follows the
+        clock.
+        """
         silent_us = self._silent_us(now_us)
         if self.advances_from is not None and silent_us is not None:
             self.current = max(self.current, min(self.advances_from + silent_us, MAX_TIME_US))
@@ -130,13 +132,13 @@ class WatermarkTracker:
         return now_us - self.spoke.setdefault(name, now_us) > timeout
 
     def saved(self) -> dict[str, Any]:
-        """The state as plain data."""
+        """Return the state as plain data."""
         plain = {"reached": self.reached, "spoke": self.spoke, "current": self.current}
         return plain if self.spec.idle_advance_us is None else {**plain, "heard": self.heard, "stood": self.advances_from}
 
     @classmethod
     def restored(cls, spec: WatermarkSpec | MultiSourceWatermarkSpec, saved: dict[str, Any]) -> WatermarkTracker:
-        """The state from plain data: per-source maxima survive a restart, but for sources that the plan has no more."""
+        """Return the state from plain data: per-source maxima survive a restart, but for sources that the plan has no more."""
         quiet = saved.get("heard"), saved.get("stood")
         tracker = cls(spec, {}, {}, saved["current"], *quiet)
         for part in ("reached", "spoke"):
@@ -246,7 +248,7 @@ class Clocks:
         return list(dict.fromkeys(idle))
 
     def find(self, source: str) -> tuple[int, str | None] | None:
-        """The clock of a source, and what it is called there; None where there is no such source."""
+        """Return the clock of a source, and what it is called there; None where there is no such source."""
         for number, (clock, tracker) in enumerate(zip(self.plan.clocks, self.trackers, strict=True)):
             if clock.name and source == clock.name and ONLY in tracker.reached:
                 return number, None
@@ -261,13 +263,13 @@ class Clocks:
         return self.plan.clocks[clock].named(source)
 
     def saved(self) -> dict[str, Any]:
-        """The state as plain data."""
+        """Return the state as plain data."""
         first, *others = (t.saved() for t in self.trackers)
         return {"tracker": first, "others": others} if others else {"tracker": first}
 
     @classmethod
     def restored(cls, plan: ClockPlan, saved: dict[str, Any]) -> Clocks:
-        """The state from plain data."""
+        """Return the state from plain data."""
         every = [saved["tracker"], *saved.get("others", [])]
         return cls(plan, [WatermarkTracker.restored(c.watermark, s) for c, s in zip(plan.clocks, every, strict=True)])
 

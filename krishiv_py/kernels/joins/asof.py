@@ -61,7 +61,7 @@ class Candidates:
         self.places = np.full(lefts.num_rows, NOBODY)
 
     def table(self) -> pa.Table:
-        """All rows that were found."""
+        """Return all rows that were found."""
         return pa.concat_tables(self._tables).combine_chunks()
 
     def offer(self, rows: pa.Table, rows_at: Ints, lefts: Ints) -> Mask:
@@ -153,7 +153,7 @@ class AsofOperator(JoinOperator):
         self.schemas = tuple(self.schema_of(half) for half in self.halves)
 
     def newest(self, rows: pa.Table, over: int) -> pa.Table:
-        """The newest row of every key, of equal times the last to arrive; without those before `over`."""
+        """Return the newest row of every key, of equal times the last to arrive; without those before `over`."""
         if over != UNSET:
             rows = rows.filter(pa.array(rows[TIME].to_numpy() >= over))
         groups = group([rows[k] for k in self.layout.key_names], rows.num_rows)
@@ -167,7 +167,7 @@ class AsofOperator(JoinOperator):
         return floor_watermark(us, self.late_us + self.join.ahead_us)
 
     def _state(self, bucket: Bucket, horizon: int) -> _State:
-        """The state; standing rows further back than the tolerance are of no use to left rows from `horizon` on."""
+        """Return the state; standing rows further back than the tolerance are of no use to left rows from `horizon` on."""
         tolerance = self.join.tolerance_us
         return _State(self, bucket, UNSET if tolerance is None else floor_watermark(horizon, tolerance))
 
@@ -192,7 +192,7 @@ class AsofOperator(JoinOperator):
         return StepResult(table, wakeup, state.rows, state.rows, table.num_rows, {"unmatched": unmatched})
 
     def _given(self, state: _State, due: pa.Table) -> tuple[pa.Table, int]:
-        """The results of left rows, and how many of them are not given for want of a partner."""
+        """Return the results of left rows, and how many of them are not given for want of a partner."""
         due = due.combine_chunks()
         candidates = Candidates(due, self.schemas[1], self.layout.key_names)
         seeking = self._seeking(due)

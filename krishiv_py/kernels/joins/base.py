@@ -29,7 +29,7 @@ class Joined(Section):
     arrived_right: int = 0
 
     def fresh(self, chunks: list[pa.Table], halves: tuple[HalfLayout, HalfLayout], schemas: tuple[pa.Schema, ...]) -> Both:
-        """The rows that a batch brings to both sides, which are numbered on."""
+        """Return the rows that a batch brings to both sides, which are numbered on."""
         left, right = (
             fresh_rows(half, schema, chunks, arrived)
             for half, schema, arrived in zip(halves, schemas, (self.arrived_left, self.arrived_right), strict=True)
@@ -59,7 +59,7 @@ class JoinOperator:
         self.halves = HalfLayout(True, keys, tuple(own[:lefts])), HalfLayout(False, keys, tuple(own[lefts:]))
 
     def schema_of(self, half: HalfLayout) -> pa.Schema:
-        """The rows of a side as they are kept: hash, time, number, keys, own columns."""
+        """Return the rows of a side as they are kept: hash, time, number, keys, own columns."""
         own = [pa.field(n, pa.int64()) for n in (HASH, TIME, NUMBER)]
         return pa.schema([*own, *(self.layout.row_schema.field(n) for n in (*half.keys, *half.own))])
 
@@ -69,7 +69,7 @@ class JoinOperator:
         return list(self.halves[0].own), list(self.halves[1].own)
 
     def combine(self, rows: pa.Table) -> pa.Table:
-        """The rows as they are, with the hash of their key, without the columns of the other side."""
+        """Return the rows as they are, with the hash of their key, without the columns of the other side."""
         return combined(self.layout, rows, *self.halves, self.layout.own_names[0], LEFT)
 
     def state(self, bucket: Bucket) -> pa.Table:

@@ -56,7 +56,7 @@ class Pool:
         return begin
 
     def table(self) -> pa.Table:
-        """All rows."""
+        """Return all rows."""
         return self.tables[0] if len(self.tables) == 1 else pa.concat_tables(self.tables).combine_chunks()
 
 
@@ -159,7 +159,7 @@ def same_keys(keys: list[str], left: pa.Table, right: pa.Table, pairs: Pairs) ->
 
 
 def times_of(left: pa.Table, right: pa.Table, pairs: Pairs) -> Ints:
-    """The later time of every pair, or that of the row that is alone."""
+    """Return the later time of every pair, or that of the row that is alone."""
     return np.maximum(picked(left[TIME].to_numpy(), pairs.left), picked(right[TIME].to_numpy(), pairs.right))
 
 
@@ -222,7 +222,9 @@ class IntervalJoinOperator(JoinOperator):
         self.schemas = tuple(self.schema_of(half).append(pa.field(MET, pa.bool_())) for half in self.halves)
 
     def _sides(self, bucket: Bucket, joined_us: int) -> tuple[Half, Half]:
-        """The state of both sides; rows of the left one are over `upper` after their time, those of the right one `-lower`."""
+        """Return the state of both sides; rows of the left one are over `upper` after their time, those of the right one
+        `-lower`.
+        """
         horizons = self._horizons(joined_us)
         left, right = (
             Half(half, schema, bucket, over) for half, schema, over in zip(self.halves, self.schemas, horizons, strict=True)
@@ -265,7 +267,7 @@ class IntervalJoinOperator(JoinOperator):
         return StepResult(table, self._wakeup(left, right), held, held, table.num_rows, counters)
 
     def _limited(self, half: Half, fresh: Fresh, joined_at: int, counters: dict[str, int]) -> Fresh:
-        """The rows of a side that take part: of a key the first to arrive, before any pair is made (SEMANTICS §9.1)."""
+        """Return the rows of a side that take part: of a key the first to arrive, before any pair is made (SEMANTICS §9.1)."""
         most = self.join.max_rows_per_key
         if most is None:
             return fresh
@@ -279,7 +281,7 @@ class IntervalJoinOperator(JoinOperator):
         return Fresh(fresh.table.filter(pa.array(~over)), np.flatnonzero(keyed[~over]))
 
     def _met(self, fresh: tuple[Fresh, Fresh], halves: tuple[Half, Half], pools: tuple[Pool, Pool]) -> Pairs:
-        """All pairs with a row of this batch, by hash and time."""
+        """Return all pairs with a row of this batch, by hash and time."""
         left, right = fresh
         join, tally = self.join, Tally(self.layout)
         ahead, back = left.wanted(join.lower_us, join.upper_us), right.wanted(-join.upper_us, -join.lower_us)
@@ -337,7 +339,7 @@ class IntervalJoinOperator(JoinOperator):
         return results(self.layout, self.names, left, right, pairs, times_of(left, right, pairs))
 
     def _wakeup(self, left: Half, right: Half) -> int | None:
-        """The next watermark at which a row leaves."""
+        """Return the next watermark at which a row leaves."""
         after = self.join.upper_us, -self.join.lower_us
         wakeups = [
             h.log.next + a + self.late_us + 1 for h, a in zip((left, right), after, strict=True) if h.log.next is not None

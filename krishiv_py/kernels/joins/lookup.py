@@ -76,7 +76,7 @@ class Lookup:
         return named.union(*(columns_of(ours) for ours, _ in self.keys))
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of the batch with the columns looked up; a row that has several partners comes once for each."""
+        """Return the rows of the batch with the columns looked up; a row that has several partners comes once for each."""
         _, table = self.current()
         known = self._index(table)
         hashes = known.hashes
@@ -96,7 +96,7 @@ class Lookup:
         return pa.RecordBatch.from_arrays([*kept, *columns], names=[*batch.schema.names, *(name for _, name in self.columns)])
 
     def _keys(self, rows: pa.RecordBatch | pa.Table, side: int) -> pa.Table:
-        """The key columns of rows, or of the table."""
+        """Return the key columns of rows, or of the table."""
         keys = [normal_key(evaluate(pair[side], rows)) for pair in self.keys]
         return pa.Table.from_arrays(keys, names=[f"k{i}" for i in range(len(keys))])
 

@@ -43,7 +43,7 @@ class HalfLayout:
         return "jl" if self.is_left else "jr"
 
     def of(self, chunk: pa.Table) -> pa.Table:
-        """The rows of this side in a combined chunk."""
+        """Return the rows of this side in a combined chunk."""
         mine = chunk[IS_LEFT] if self.is_left else pc.invert(chunk[IS_LEFT])
         picked = mine.to_numpy()
         if not picked.any():
@@ -94,7 +94,7 @@ class Fresh:
 
 
 def fresh_rows(layout: HalfLayout, schema: pa.Schema, chunks: list[pa.Table], arrived: int) -> Fresh:
-    """The rows of a side in a batch, as rows of that `schema`, numbered from `arrived` on."""
+    """Return the rows of a side in a batch, as rows of that `schema`, numbered from `arrived` on."""
     tables = [t for t in map(layout.of, chunks) if t.num_rows]
     if not tables:
         return Fresh(schema.empty_table(), np.empty(0, np.int64))

@@ -103,7 +103,7 @@ class WindowJoinOperator(JoinOperator):
             yield from most.portions(low, high, self.window.size_us)
 
     def _fire(self, logs: tuple[TimeLog, TimeLog], low: int, high: int) -> tuple[pa.Table, int]:
-        """The windows with ``low < end <= high``; and how many rows of them met nobody and are not given."""
+        """Return the windows with ``low < end <= high``; and how many rows of them met nobody and are not given."""
         size = self.window.size_us
         left, right = (
             self._in_windows(log, schema, low - size, high - size) for log, schema in zip(logs, self.schemas, strict=True)
@@ -123,7 +123,7 @@ class WindowJoinOperator(JoinOperator):
         return self._table(left, right, pairs), unmatched
 
     def _in_windows(self, log: TimeLog, schema: pa.Schema, above: int, last: int) -> _InWindows:
-        """The rows of a side in the windows that begin after `above`, and at `last` at the latest."""
+        """Return the rows of a side in the windows that begin after `above`, and at `last` at the latest."""
         rows = log.load(above + 1, last + self.window.size_us)
         table = schema.empty_table() if rows is None else rows.combine_chunks()
         places, starts = self.assigner.windows_between(times_of(table), above + 1, last)
@@ -173,7 +173,7 @@ class WindowJoinOperator(JoinOperator):
         return pa.Table.from_arrays(arrays[: len(schema)], schema=schema)
 
     def _wakeup(self, logs: tuple[TimeLog, TimeLog], to: int) -> int | None:
-        """The next watermark at which a window fires that may hold a row."""
+        """Return the next watermark at which a window fires that may hold a row."""
         first = [t for t in (log.earliest(self._first_start(to)) for log in logs) if t is not None]
         if not first or to == END_OF_TIME:
             return None

@@ -63,11 +63,13 @@ class Runs:
         return len(self._index)
 
     def names(self) -> list[int]:
-        """All runs, in ascending order."""
+        """Return all runs, in ascending order."""
         return list(self._index)
 
     def between(self, low: int | None, high: int | None, most: int | None = None) -> list[int]:
-        """The runs from `low` to before `high`, in ascending order, or the first `most` of them; None is without a bound."""
+        """Return the runs from `low` to before `high`, in ascending order, or the first `most` of them; None is without a
+        bound.
+        """
         return self._index.between(low, high, most)
 
     def counted(self, count: Callable[[list[int]], int]) -> int:
@@ -137,7 +139,7 @@ class Runs:
         self._index[run] = chunks
 
     def load(self, run: int) -> list[pa.Table]:
-        """The chunks of a run, oldest first."""
+        """Return the chunks of a run, oldest first."""
         return [self._store.get(self._name(run, c[0])) for c in self._index.get(run, ())]
 
     def held(self) -> Iterator[tuple[int, pa.Table, int | None]]:
@@ -152,7 +154,7 @@ class Runs:
         self.append(run, table, compact=False)
 
     def written(self, run: int) -> list[pa.Table]:
-        """The chunks of a run as :meth:`load` gives them, with a column that says when each was written."""
+        """Return the chunks of a run as :meth:`load` gives them, with a column that says when each was written."""
         times = [c[2] if len(c) > 2 else None for c in self._index.get(run, ())]
         return [with_written(table, time) for table, time in zip(self.load(run), times, strict=True)]
 

@@ -23,7 +23,7 @@ class DeadKeys:
 
     @classmethod
     def of(cls, keys: pa.Table, names: list[str]) -> DeadKeys:
-        """The keys in the columns `names` of a table."""
+        """Return the keys in the columns `names` of a table."""
         return cls(keys, names, sorted_unique(key_hashes([keys[k] for k in names], keys.num_rows)))
 
     def hashed(self, rows: pa.Table) -> Mask:

@@ -31,7 +31,7 @@ class Pages(Protocol):
     """Notes by name, which are lists of what JSON can say."""
 
     def read(self, name: str) -> Any:
-        """The note of that name; it must exist."""
+        """Return the note of that name; it must exist."""
         ...
 
     def write(self, name: str, note: Any) -> None:
@@ -103,7 +103,7 @@ class SortedMap(Generic[K]):
         return value
 
     def get(self, key: K, default: Any = None) -> Any:
-        """The value of a key, or what is given for one that is not there."""
+        """Return the value of a key, or what is given for one that is not there."""
         node = self._root
         while not node.leaf:
             i = bisect_right(node.keys, key) - 1
@@ -182,12 +182,12 @@ class SortedMap(Generic[K]):
             del self[key]
 
     def values(self) -> Iterator[Any]:
-        """All values, in order of their keys."""
+        """Yield all values, in order of their keys."""
         for node, start, stop in self._leaves(None, None):
             yield from node.items[start:stop]
 
     def between(self, low: K | None, high: K | None, most: int | None = None) -> list[K]:
-        """The keys from `low` to before `high`, ascending, or the first `most` of them; None is without a bound."""
+        """Return the keys from `low` to before `high`, ascending, or the first `most` of them; None is without a bound."""
         keys: list[K] = []
         for node, start, stop in self._leaves(low, high):
             keys += node.keys[start:stop]
@@ -196,11 +196,11 @@ class SortedMap(Generic[K]):
         return keys
 
     def before(self, key: K) -> K | None:
-        """The largest key below another one."""
+        """Return the largest key below another one."""
         return self._before(self._root, key)
 
     def after(self, key: K) -> K | None:
-        """The smallest key above another one."""
+        """Return the smallest key above another one."""
         return next((k for node, start, stop in self._leaves(key, None) for k in node.keys[start:stop] if k > key), None)
 
     def stored(self) -> dict[str, Any]:
@@ -217,7 +217,7 @@ class SortedMap(Generic[K]):
         return kept
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SortedMap[K]:
-        """A copy that reads the same pages; it is not to be stored."""
+        """Return a copy that reads the same pages; it is not to be stored."""
         copied = copy.copy(self)
         copied._root, copied._gone = copy.deepcopy(self._root, memo), []
         return copied
@@ -279,7 +279,7 @@ def _number(child: _Node | int) -> int:
 
 
 def _built(keys: list[Any], items: list[Any], *, leaf: bool = True) -> _Node:
-    """The root of a tree over all of these."""
+    """Return the root of a tree over all of these."""
     if len(keys) <= MOST:
         return _Node(keys, items, leaf)
     starts = range(0, len(keys), _FULL)

@@ -91,7 +91,7 @@ def bisected(values: Ints, start: Ints, stop: Ints, wanted: Ints, *, after: bool
 
 
 def by_key(rows: pa.Table) -> pa.Table:
-    """The rows by hash, then time, then as they came."""
+    """Return the rows by hash, then time, then as they came."""
     by_time = stable_order(rows[TIME].to_numpy())
     order = by_time[stable_order(rows[HASH].to_numpy()[by_time])]
     return pick(rows, order).combine_chunks()
@@ -129,7 +129,7 @@ class SpanLog:
         self._note()
 
     def held(self) -> Iterator[pa.Table]:
-        """The rows of each run, older runs first."""
+        """Yield the rows of each run, older runs first."""
         yield from map(self._live, list(self._runs))
 
     def adopt(self, rows: pa.Table) -> None:
@@ -139,7 +139,7 @@ class SpanLog:
             self._note()
 
     def meeting(self, wanted: Wanted, counted: Callable[[Ints, Ints], None] | None = None) -> Iterator[MeetingRows]:
-        """The rows in some spans, piece by piece: rows, and pairs of a row of these and a span.
+        """Yield the rows in some spans, piece by piece: rows, and pairs of a row of these and a span.
 
         `counted` gets first how many rows some spans will have: numbers of spans, and counts.
         """
@@ -159,7 +159,7 @@ class SpanLog:
         return counts
 
     def times_of(self, key: int) -> Ints:
-        """The times of the rows of one hash."""
+        """Return the times of the rows of one hash."""
         every = Wanted(np.array([key]), np.array([UNSET]), np.array([END_OF_TIME]))
         times = [
             table[TIME].to_numpy()[low:high]
@@ -169,7 +169,7 @@ class SpanLog:
         return np.concatenate([np.empty(0, np.int64), *times])
 
     def all(self) -> pa.Table:
-        """All rows; there must be some."""
+        """Return all rows; there must be some."""
         return by_key(pa.concat_tables(map(self._live, self._runs)))
 
     def ends_of(self, wanted: Wanted, *, last: bool) -> Iterator[MeetingRows]:

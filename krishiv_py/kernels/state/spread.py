@@ -53,12 +53,12 @@ def _latest(values: Sequence[Any]) -> Any:
 
 
 def _earliest(values: Sequence[Any]) -> Any:
-    """The earliest; None, which is not yet, before any time."""
+    """Return the earliest; None, which is not yet, before any time."""
     return None if None in values else min(values)
 
 
 def _begun(values: Sequence[Any]) -> Any:
-    """The earliest of those that have begun."""
+    """Return the earliest of those that have begun."""
     return min((v for v in values if v is not None), default=None)
 
 

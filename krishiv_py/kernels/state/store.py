@@ -22,7 +22,7 @@ WRITTEN: Final = "__at"
 
 
 def with_written(table: pa.Table, at_ms: int | None) -> pa.Table:
-    """The rows of a chunk with the time it was written at."""
+    """Return the rows of a chunk with the time it was written at."""
     at_us = UNSET if at_ms is None else at_ms * 1_000
     return table.append_column(WRITTEN, pa.repeat(pa.scalar(at_us, pa.int64()), table.num_rows))
 
@@ -31,7 +31,7 @@ class ChunkStore(Protocol):
     """Arrow tables by name. Adapters keep them as IPC blobs in Spark's state store, the driver in a dictionary."""
 
     def get(self, name: str) -> pa.Table:
-        """The table of that name; it must exist."""
+        """Return the table of that name; it must exist."""
         ...
 
     def put(self, name: str, table: pa.Table) -> None:
@@ -65,12 +65,12 @@ class Bucket:
     pages: Pages | None = None
 
     def map(self, name: str, key: Callable[[Any], K]) -> SortedMap[K]:
-        """The map of that name in ``meta``; its keys are ``int`` or ``str``."""
+        """Return the map of that name in ``meta``; its keys are ``int`` or ``str``."""
         return mapped(self.meta, name, key, self.pages)
 
 
 def mapped(meta: Meta, name: str, key: Callable[[Any], K], pages: Pages | None) -> SortedMap[K]:
-    """A map in what owners keep: the one that earlier steps left there, or one made of what was stored."""
+    """Return a map in what owners keep: the one that earlier steps left there, or one made of what was stored."""
     stored_pages = meta.get(name)
     if not isinstance(stored_pages, SortedMap):
         stored_pages = meta[name] = SortedMap(f"{PAGE}{name}", key, pages, () if stored_pages is None else stored_pages)
@@ -143,7 +143,7 @@ _NAMES: Final[dict[type, tuple[str, ...]]] = {}
 
 
 def _names(section: type[Section]) -> tuple[str, ...]:
-    """The fields of a section, looked up once: each step reads and writes some."""
+    """Return the fields of a section, looked up once: each step reads and writes some."""
     if section not in _NAMES:
         _NAMES[section] = tuple(field.name for field in attrs.fields(section))
     return _NAMES[section]

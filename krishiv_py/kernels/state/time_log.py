@@ -26,13 +26,13 @@ _NUMBER, _ROWS, _LOW, _HIGH, _WAITING, _NEXT, _WRITTEN = range(7)
 
 
 def times_of(table: pa.Table) -> Ints:
-    """The event times of working rows."""
+    """Return the event times of working rows."""
     times: Ints = table[TIME].to_numpy()
     return times
 
 
 def by_time(table: pa.Table) -> pa.Table:
-    """The rows in order of time; equal times stay in order of arrival."""
+    """Return the rows in order of time; equal times stay in order of arrival."""
     times = times_of(table)
     return table if (times[1:] >= times[:-1]).all() else pick(table, stable_order(times))
 
@@ -127,7 +127,7 @@ class TimeLog:
             self._put(rows, frontier)
 
     def load(self, low: int, high: int) -> pa.Table | None:
-        """All rows with ``low <= t < high``, chunks in order of arrival; None without any."""
+        """Return all rows with ``low <= t < high``, chunks in order of arrival; None without any."""
         tables = []
         for entry in self._index:
             if entry[_HIGH] < low or entry[_LOW] >= high:
@@ -141,7 +141,7 @@ class TimeLog:
         return pa.concat_tables(tables) if tables else None
 
     def written(self) -> pa.Table | None:
-        """All rows, chunks in order of arrival, with a column that says when they were written; None without any."""
+        """Return all rows, chunks in order of arrival, with a column that says when they were written; None without any."""
         times = [e[_WRITTEN] if len(e) > _WRITTEN else None for e in self._index]
         tables = [self._store.get(self._name(e)) for e in self._index]
         tables_written = [with_written(table, written_us) for table, written_us in zip(tables, times, strict=True)]
@@ -156,7 +156,7 @@ class TimeLog:
         return any(e[_LOW] < high and e[_HIGH] >= low for e in self._index)
 
     def earliest(self, low: int) -> int | None:
-        """A bound below the smallest time from `low` on."""
+        """Return a bound below the smallest time from `low` on."""
         return min((max(e[_LOW], low) for e in self._index if e[_HIGH] >= low), default=None)
 
     def portions(self, low: int, high: int, back: int) -> Iterator[tuple[int, int]]:

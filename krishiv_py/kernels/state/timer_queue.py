@@ -53,7 +53,7 @@ class DueQueue:
         return min(self._first.values(), default=None)
 
     def written(self) -> list[pa.Table]:
-        """All rows, left where they are, with a column that says when they were written."""
+        """Return all rows, left where they are, with a column that says when they were written."""
         return [table for name in self._runs.names() for table in self._runs.written(name)]
 
     def insert(self, rows: pa.Table, now: int) -> None:

@@ -101,7 +101,7 @@ class PairLog:
     def entries(
         self, keys: pa.Table, rows: Ints, fired: Ints, done: Mask, snap: Mask, partials: pa.Table, newest: Ints | None = None
     ) -> pa.Table:
-        """A chunk of the log; without `newest` nothing is said of it."""
+        """Return a chunk of the log; without `newest` nothing is said of it."""
         flags = [pa.array(rows), pa.array(fired), pa.array(done), pa.array(snap)]
         if self.counted:
             flags.append(pa.array(np.full(len(rows), UNSET) if newest is None else newest))
@@ -117,7 +117,7 @@ class PairLog:
         return pa.Table.from_arrays(columns, schema=self.partial_schema)
 
     def resolve(self, log: pa.Table, ids: Ints, n: int) -> KeyWindows:
-        """The state of `n` pairs, given the pair of every entry; entries in order of arrival."""
+        """Return the state of `n` pairs, given the pair of every entry; entries in order of arrival."""
         rows, snap = log[ROWS].to_numpy(), log[SNAP].to_numpy()
         place = np.arange(log.num_rows)
         last = np.full(n, -1, np.int64)
@@ -201,7 +201,7 @@ def _as_they_are(rows: pa.Table, oldest: bool) -> pa.Table:
 
 
 def middle_and_latest(rows: pa.Table) -> list[int]:
-    """The middle one and the latest of the times of some rows."""
+    """Return the middle one and the latest of the times of some rows."""
     times: Ints = rows[TIME].to_numpy()
     middle = len(times) // 2
     return [int(np.partition(times, middle)[middle]), int(times.max())]
@@ -254,11 +254,11 @@ class KeyedLog:
         self._runs.clear()
 
     def everything(self) -> pa.Table:
-        """All rows; older runs first."""
+        """Return all rows; older runs first."""
         return pa.concat_tables([self._schema.empty_table(), *(t for run in self._runs for t in self._load(run))])
 
     def written(self) -> pa.Table:
-        """All rows as :meth:`everything` gives them, with a column that says when they were written."""
+        """Return all rows as :meth:`everything` gives them, with a column that says when they were written."""
         times = [run[0][2] if len(run[0]) > 2 else None for run in self._runs]
         tables = [
             with_written(t, written_us) for run, written_us in zip(self._runs, times, strict=True) for t in self._load(run)
@@ -267,7 +267,7 @@ class KeyedLog:
 
     @classmethod
     def held(cls, bucket: Bucket, name: str) -> Iterator[tuple[pa.Table, int | None]]:
-        """The rows of each run of a log, older runs first, with the time in ms it was written at, if that was noted."""
+        """Yield the rows of each run of a log, older runs first, with the time in ms it was written at, if that was noted."""
         log = KeyedLog(bucket, name, _ANY, _as_they_are)
         for run in log._runs:
             yield pa.concat_tables(log._load(run)), run[0][2] if len(run[0]) > 2 else None
@@ -282,7 +282,7 @@ class KeyedLog:
             log._runs[-1] += [middle_and_latest(rows)] if noted else []
 
     def lookup(self, hashes: Ints) -> pa.Table:
-        """All rows with one of these hashes (sorted, each once); older runs first."""
+        """Return all rows with one of these hashes (sorted, each once); older runs first."""
         tables = []
         for run in self._runs if len(hashes) else ():
             firsts = np.array(run[1][1:], np.int64)

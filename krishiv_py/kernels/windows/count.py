@@ -63,7 +63,7 @@ class CountOperator:
         self.schema = pa.schema([*fixed, *self.layout.key_fields, *self.layout.partial_fields])
 
     def combine(self, rows: pa.Table) -> pa.Table:
-        """The rows themselves: what number a row has is known only where the rows of its key meet."""
+        """Return the rows themselves: what number a row has is known only where the rows of its key meet."""
         return rows
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
@@ -118,7 +118,7 @@ class CountOperator:
         return group([of_window[open_], starts[open_]], int(open_.sum())).n
 
     def _flush(self, log: KeyedLog) -> pa.Table:
-        """The windows that will never be full."""
+        """Return the windows that will never be full."""
         entries = log.everything()
         keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
         return self._windows(entries, keys.ids, _seen(entries, keys.ids, keys.n), None)
@@ -215,7 +215,7 @@ class TriggeredCountOperator:
         self.schema = pa.schema([pa.field(HASH, pa.int64()), pa.field(NUMBER, pa.int64()), *self.layout.row_schema])
 
     def combine(self, rows: pa.Table) -> pa.Table:
-        """The rows themselves: what number a row has is known only where the rows of its key meet."""
+        """Return the rows themselves: what number a row has is known only where the rows of its key meet."""
         return rows
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
@@ -272,7 +272,7 @@ class TriggeredCountOperator:
         return self._written(pa.concat_tables([held, fresh]), keys.ids, firings.only(fires))
 
     def _flush(self, log: KeyedLog) -> pa.Table:
-        """The windows that will never be full."""
+        """Return the windows that will never be full."""
         entries = log.everything()
         keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
         last = _rows_seen(entries, keys) - 1

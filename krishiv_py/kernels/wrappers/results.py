@@ -79,7 +79,7 @@ class AroundOperator:
         return attrs.evolve(done, results=changed)
 
     def changed(self, results: pa.Table) -> pa.Table:
-        """The results as they leave."""
+        """Return the results as they leave."""
         raise NotImplementedError
 
 
@@ -95,5 +95,5 @@ class StepsAfterOperator(AroundOperator):
     """An operator whose results go through stateless steps."""
 
     def changed(self, results: pa.Table) -> pa.Table:
-        """The results after the steps."""
+        """Return the results after the steps."""
         return prefixed(self.spec.after, results).cast(self.schema)

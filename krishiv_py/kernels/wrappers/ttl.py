@@ -83,7 +83,7 @@ class Expiring:
         return combined.append_column(_LAST, pa.array(latest[groups.ids[n:]]))
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
-        """The step of the operator, then the keys whose time has come."""
+        """Return the step of the operator, then the keys whose time has come."""
         done = self.inner.step(bucket, [c.drop_columns([_LAST]) for c in chunks], moment)
         results = self._standing(bucket, done.results, moment)
         clock = moment.watermark_us if self.by_event else moment.now_us
@@ -189,7 +189,7 @@ class _Touches:
         self._arm(touches[HASH].to_numpy(), self._looked_at(touches[_STAMP].to_numpy()))
 
     def expired(self, clock: int) -> pa.Table | None:
-        """The keys that have expired; they are forgotten."""
+        """Return the keys that have expired; they are forgotten."""
         timers = pa.concat_tables([_TIMER.empty_table(), *self._queue.pop(clock)])
         known = self._latest(self._log.lookup(sorted_unique(timers[HASH].to_numpy())))
         stamps = known[_STAMP].to_numpy()
@@ -210,12 +210,12 @@ class _Touches:
         self._queue.insert(_once(timers), int(due.min()) if len(due) else UNSET)
 
     def _looked_at(self, stamps: Ints) -> Ints:
-        """The check before which a key that was touched then cannot have expired."""
+        """Return the check before which a key that was touched then cannot have expired."""
         grain = self._of.grain_us
         return np.where(stamps == UNSET, UNSET, (stamps + self._of.ttl_us) // grain * grain)
 
     def _latest(self, touches: pa.Table) -> pa.Table:
-        """The latest touch of every key."""
+        """Return the latest touch of every key."""
         groups = group([touches[k] for k in self._names], touches.num_rows)
         latest = np.full(groups.n, UNSET)
         np.maximum.at(latest, groups.ids, touches[_STAMP].to_numpy())
@@ -223,7 +223,7 @@ class _Touches:
         return heads.set_column(1, self._of.touch_schema.field(1), pa.array(latest))
 
     def _compact(self, touches: pa.Table, oldest: bool) -> pa.Table:
-        """The latest touches, without those of keys that expired at an earlier check."""
+        """Return the latest touches, without those of keys that expired at an earlier check."""
         latest, checked = self._latest(touches), self._noted.ttl_checked
         stamps = latest[_STAMP].to_numpy()
         if checked is None or not (over := (stamps <= checked - self._of.ttl_us) & (stamps != UNSET)).any():

@@ -60,7 +60,7 @@ class First(AggCall):
 
 @aggregate("FIRST", "FIRST_VALUE")
 def first(arg: Expr | str) -> AggCall:
-    """The non-null value of `arg` with the smallest event time; the earlier arrival wins a tie."""
+    """Return the non-null value of `arg` with the smallest event time; the earlier arrival wins a tie."""
     return First(column_of(arg, "first"))
 
 
@@ -73,7 +73,7 @@ class Last(AggCall):
 
 @aggregate("LAST", "LAST_VALUE")
 def last(arg: Expr | str) -> AggCall:
-    """The non-null value of `arg` with the largest event time; the later arrival wins a tie."""
+    """Return the non-null value of `arg` with the largest event time; the later arrival wins a tie."""
     return Last(column_of(arg, "last"))
 
 
@@ -162,7 +162,7 @@ class BottomK(AggCall):
 
 @aggregate("MAX_BY")
 def max_by(arg: Expr | str, by: Expr | str) -> AggCall:
-    """The value of `arg` in the row with the largest `by` (§5.6).
+    """Return the value of `arg` in the row with the largest `by` (§5.6).
 
     Rows whose `by` is null are ignored. NaN is above all numbers. Of equal rows the one with the smaller event time counts,
     then the earlier arrival. The result may be null, as `arg` may be.
@@ -172,7 +172,7 @@ def max_by(arg: Expr | str, by: Expr | str) -> AggCall:
 
 @aggregate("MIN_BY")
 def min_by(arg: Expr | str, by: Expr | str) -> AggCall:
-    """The value of `arg` in the row with the smallest `by`, see :func:`max_by`."""
+    """Return the value of `arg` in the row with the smallest `by`, see :func:`max_by`."""
     return _value_by(MinBy, arg, by)
 
 
@@ -182,7 +182,7 @@ Then: TypeAlias = 'Sequence[tuple[Expr | str, Literal["smallest", "largest"]]]'
 
 @aggregate()
 def top_k(k: int, by: Expr | str, *columns: Expr | str, then: Then = ()) -> AggCall:
-    """The `k` rows with the largest `by`, as a list of structs, the largest first (§5.6).
+    """Return the `k` rows with the largest `by`, as a list of structs, the largest first (§5.6).
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ def top_k(k: int, by: Expr | str, *columns: Expr | str, then: Then = ()) -> AggC
 
 @aggregate()
 def bottom_k(k: int, by: Expr | str, *columns: Expr | str, then: Then = ()) -> AggCall:
-    """The `k` rows with the smallest `by`, the smallest first; `columns` and `then` are those of :func:`top_k`."""
+    """Return the `k` rows with the smallest `by`, the smallest first; `columns` and `then` are those of :func:`top_k`."""
     return _ranking(BottomK, k, by, columns, then)
 
 
@@ -253,7 +253,7 @@ def _ranking(call: type[TopK | BottomK], k: int, by: Expr | str, columns: tuple[
 
 
 def _ties(func: str, then: object) -> list[tuple[Expr | str, Literal["smallest", "largest"]]]:
-    """A checked `then`."""
+    """Return a checked `then`."""
     ties: list[tuple[Expr | str, Literal["smallest", "largest"]]] = []
     for item in then if isinstance(then, (list, tuple)) else [None]:
         if not isinstance(item, (list, tuple)) or len(item) != 2 or item[1] not in ("smallest", "largest"):
@@ -274,7 +274,7 @@ class Mode(AggCall):
 
 @aggregate("MODE")
 def mode(arg: Expr | str) -> AggCall:
-    """The most frequent non-null value of `arg`, in its type; of several the smallest. It keeps the distinct values."""
+    """Return the most frequent non-null value of `arg`, in its type; of several the smallest. It keeps the distinct values."""
     return Mode(column_of(arg, "mode"))
 
 
@@ -287,7 +287,7 @@ class CollectList(AggCall):
 
 @aggregate("COLLECT_LIST", "ARRAY_AGG")
 def collect_list(arg: Expr | str) -> AggCall:
-    """All non-null values of `arg`, in event-time order (ties: arrival), as a list; empty if there are none."""
+    """Return all non-null values of `arg`, in event-time order (ties: arrival), as a list; empty if there are none."""
     return CollectList(column_of(arg, "collect_list"))
 
 
@@ -301,7 +301,7 @@ class CollectSet(AggCall):
 
 @aggregate("COLLECT_SET")
 def collect_set(arg: Expr | str) -> AggCall:
-    """The distinct non-null values of `arg`, sorted, as a list; empty if there are none."""
+    """Return the distinct non-null values of `arg`, sorted, as a list; empty if there are none."""
     return CollectSet(column_of(arg, "collect_set"))
 
 
@@ -321,6 +321,6 @@ def count_distinct(arg: Expr | str, *more: Expr | str) -> AggCall:
 
 
 def _combined(values: tuple[Expr | str, ...], where: str) -> Expr:
-    """A value that two rows share if, and only if, they have the same `values`; null where one of them is."""
+    """Return a value that two rows share if, and only if, they have the same `values`; null where one of them is."""
     parsed = [expression(value, where) for value in values]
     return Alias(Func("distinct_key", tuple(parsed)), "_".join(map(name_of, parsed)))

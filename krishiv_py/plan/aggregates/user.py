@@ -31,11 +31,11 @@ class Aggregator(Protocol[A]):
     """
 
     def create(self) -> A:
-        """A fresh accumulator."""
+        """Return a fresh accumulator."""
         ...
 
     def add(self, accumulator: A, value: Any) -> A:
-        """The `accumulator` with one non-null `value` added; it may be changed in place."""
+        """Return the `accumulator` with one non-null `value` added; it may be changed in place."""
         ...
 
     def merge(self, left: A, right: A) -> A:
@@ -49,7 +49,7 @@ class Aggregator(Protocol[A]):
         ...
 
     def finish(self, accumulator: A) -> Any:
-        """The result of an `accumulator`, None for null."""
+        """Return the result of an `accumulator`, None for null."""
         ...
 
 
@@ -78,7 +78,7 @@ def udaf(
     *,
     on_error: Literal["fail", "side_output"] = "fail",
 ) -> AggCall:
-    """A user-defined aggregate, see :class:`Aggregator`; the result has `result_type`.
+    """Return a user-defined aggregate, see :class:`Aggregator`; the result has `result_type`.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ class Reduce:
         return [self.function(accumulator[0], value)] if accumulator else [value]
 
     def merge(self, left: list[Any], right: list[Any]) -> list[Any]:
-        """The values of both."""
+        """Return the values of both."""
         return self.add(left, right[0]) if right else left
 
     def finish(self, accumulator: list[Any]) -> Any:

@@ -55,17 +55,17 @@ def when(condition: Expr, value: object) -> Case:
 
 
 def coalesce(*values: object) -> Func:
-    """The first of `values` that is not null."""
+    """Return the first of `values` that is not null."""
     return Func("coalesce", tuple(map(wrap, values)))
 
 
 def greatest(*values: object) -> Func:
-    """The greatest of `values`, nulls left out; null if all are. NaN is greater than every number."""
+    """Return the greatest of `values`, nulls left out; null if all are. NaN is greater than every number."""
     return Func("greatest", tuple(map(wrap, values)))
 
 
 def least(*values: object) -> Func:
-    """The least of `values`, nulls left out; null if all are."""
+    """Return the least of `values`, nulls left out; null if all are."""
     return Func("least", tuple(map(wrap, values)))
 
 

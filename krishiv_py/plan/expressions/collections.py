@@ -18,7 +18,7 @@ _SPREADING: Final = frozenset({"Explode", "ExplodeOuter", "Posexplode", "Posexpl
 
 
 def of_collections(kind: str, node: sg.Expression, read: Read) -> Expr | None:
-    """The expression of a node, by the name of its class; None for one that is not known here."""
+    """Return the expression of a node, by the name of its class; None for one that is not known here."""
     if kind == "Lambda":
         return Lambda(tuple(e.name for e in node.expressions), read(node.this))
     if kind == "Identifier":  # what a function of elements calls its parameters

@@ -58,7 +58,7 @@ class Doubled(str):
 
 
 def named_type(name: object) -> pa.DataType:
-    """The Arrow type of a type as schema texts name it: ``"double"``, ``"decimal(10, 2)"``, ``"array<int>"``."""
+    """Return the Arrow type of a type as schema texts name it: ``"double"``, ``"decimal(10, 2)"``, ``"array<int>"``."""
     text = name.strip().lower() if isinstance(name, str) else ""
     parts = _DECIMAL.fullmatch(text)
     if parts is not None:
@@ -81,7 +81,7 @@ def named_type(name: object) -> pa.DataType:
 
 
 def _written_type(text: str) -> pa.DataType:
-    """The type of a column of a schema text."""
+    """Return the type of a column of a schema text."""
     try:
         schema = parse.parse_schema(f"x {text}")
     except SchemaError as problem:
@@ -93,7 +93,7 @@ def _written_type(text: str) -> pa.DataType:
 
 
 def plain(value: object) -> object:
-    """A text without the note of its quotes; anything else as it is."""
+    """Return a text without the note of its quotes; anything else as it is."""
     return str(value) if isinstance(value, Doubled) else value
 
 
@@ -136,7 +136,7 @@ def _from_numpy(value: Any) -> Any:
 
 
 def constant(value: Scalar) -> Scalar:
-    """A constant as plain Python has it: no subclasses, so that equal constants are written alike.
+    """Return a constant as plain Python has it: no subclasses, so that equal constants are written alike.
 
     Raises
     ------
@@ -194,7 +194,7 @@ SPREADING: Final = frozenset({"explode", "explode_outer", "posexplode", "posexpl
 
 
 def spreading(call: str) -> ExpressionError:
-    """The error for a function that would give several rows."""
+    """Return the error for a function that would give several rows."""
     return ExpressionError(
         "an expression gives one value for each row",
         got=call,

@@ -14,7 +14,7 @@ def columns_of(expr: Expr) -> frozenset[str]:
 
 
 def identity_of(expr: Expr) -> tuple[object, ...]:
-    """A hashable value that only expressions share that are built alike."""
+    """Return a hashable value that only expressions share that are built alike."""
     return identity(expr, Expr)
 
 
@@ -30,12 +30,12 @@ def replaced(expr: Expr, swap: Callable[[Expr], Expr]) -> Expr:
 
 
 def unnamed(expr: Expr) -> Expr:
-    """An expression without the names given to it."""
+    """Return an expression without the names given to it."""
     while isinstance(expr, Alias):
         expr = expr.arg
     return expr
 
 
 def name_of(expr: Expr) -> str:
-    """The output name of an expression: its alias, its column or field, or its text."""
+    """Return the output name of an expression: its alias, its column or field, or its text."""
     return expr.name if isinstance(expr, (Alias, Col, Field)) else repr(expr).replace("`", "")

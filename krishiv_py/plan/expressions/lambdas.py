@@ -44,7 +44,7 @@ class Lambda(Expr):
 
 
 def lambda_of(function: Callable[..., object]) -> Lambda:
-    """The expression a function of Python gives for its parameters; it is called once, with expressions.
+    """Return the expression a function of Python gives for its parameters; it is called once, with expressions.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def _parameters(function: Callable[..., object]) -> list[str]:
 
 
 def _free(name: str, taken: tuple[str, ...]) -> str:
-    """A name that no function around it has: the parameter of an inner one must not hide the outer one's."""
+    """Return a name that no function around it has: the parameter of an inner one must not hide the outer one's."""
     free, n = name, 2
     while free in taken:
         free, n = f"{name}_{n}", n + 1

@@ -48,7 +48,7 @@ _SIMPLE: Final[dict[str, Callable[[], pa.DataType]]] = {
 
 
 def type_of(node: sg.DataType) -> pa.DataType:
-    """The Arrow type of a parsed SQL type.
+    """Return the Arrow type of a parsed SQL type.
 
     Raises
     ------
@@ -211,7 +211,7 @@ def _check_column(column: sg.ColumnDef) -> None:
 
 @lru_cache(maxsize=256)
 def json_type(text: str) -> pa.DataType:
-    """The struct of a DDL schema such as ``"id bigint, tags array<string>"``.
+    """Return the struct of a DDL schema such as ``"id bigint, tags array<string>"``.
 
     Raises
     ------
@@ -311,7 +311,7 @@ def parse_expr(text: str) -> Expr:
 
 
 def _tree(text: str) -> sg.Expression:
-    """The node of an expression; a column may be called as statements begin: ``load > 5``, ``comment LIKE 'a%'``."""
+    """Return the node of an expression; a column may be called as statements begin: ``load > 5``, ``comment LIKE 'a%'``."""
     if _BEGINS.match(text) is None:
         tree: sg.Expression = sqlglot.parse_one(text, dialect="spark")  # type: ignore[assignment]  # it says Expr, which has what is used here
         note_quotes(tree, text)
@@ -346,7 +346,7 @@ def _literal(node: sg.Literal) -> Lit:
 
 
 def _typed(value: Scalar, type_: pa.DataType, node: sg.Expression) -> Scalar:
-    """A constant with its type: ``5L``, ``1.5BD``, ``DATE '2024-01-31'``, ``TIMESTAMP '2024-01-31 12:00:00'``."""
+    """Return a constant with its type: ``5L``, ``1.5BD``, ``DATE '2024-01-31'``, ``TIMESTAMP '2024-01-31 12:00:00'``."""
     try:
         if pa.types.is_floating(type_) and isinstance(value, (int, float, str)):
             return float(value)
@@ -395,7 +395,7 @@ def _is_in(node: sg.In) -> Expr:
 
 
 def expr_of(node: sg.Expression | None) -> Expr:
-    """The expression of one sqlglot node."""
+    """Return the expression of one sqlglot node."""
     if node is None:  # datediff(a)
         raise ExpressionError("an argument is left out", got="nothing", hint="name all of them")
     if type(node) in _BINARY:

@@ -47,7 +47,7 @@ def check_bits(node: sg.Expression) -> None:
 
 
 def rewritten(node: sg.Expression, read: Read) -> Expr | None:
-    """The expression of a node; None for one that is not known here either."""
+    """Return the expression of a node; None for one that is not known here either."""
     kind = type(node).__name__
     expr = of_collections(kind, node, read)
     if expr is not None:
@@ -60,7 +60,7 @@ def rewritten(node: sg.Expression, read: Read) -> Expr | None:
 
 
 def extra_by_name(name: str, args: list[Expr]) -> Expr | None:
-    """The expression of a function that sqlglot has no class for."""
+    """Return the expression of a function that sqlglot has no class for."""
     if name in _TYPES and len(args) == 1:
         return Cast(args[0], _TYPES[name], named=True)
     if name == "weekday" and len(args) == 1:  # 0 is Monday
@@ -119,7 +119,7 @@ def _of_patterns(kind: str, node: sg.Expression, read: Read) -> Expr | None:
 
 
 def _escaped(pattern: str, escape: str) -> str:
-    r"""A pattern with another escape, written with ``\``."""
+    r"""Return a pattern with another escape, written with ``\``."""
     out: list[str] = []
     position = 0
     while position < len(pattern):
@@ -155,7 +155,7 @@ def _of_places(kind: str, node: sg.Expression, read: Read) -> Expr | None:
 
 
 def _path(node: sg.Expression) -> str:
-    """A path as it was written."""
+    """Return a path as it was written."""
     if isinstance(node, sg.Literal):
         return str(node.this)
     out = []

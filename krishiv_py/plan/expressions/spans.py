@@ -58,7 +58,7 @@ def part_of(name: str, value: Expr) -> Expr | None:
 
 
 def times(node: sg.Expression, read: Read) -> Expr | None:
-    """The expression of a function of times; None for another node."""
+    """Return the expression of a function of times; None for another node."""
     if isinstance(node, sg.Extract):
         return part_of(node.this.name, read(node.expression))
     if isinstance(node, sg.TsOrDsToDate):
@@ -77,12 +77,12 @@ def times(node: sg.Expression, read: Read) -> Expr | None:
 
 
 def _pattern(node: sg.Expression) -> str:
-    """The pattern as it was written; sqlglot gives it as a literal, in which quotation marks have a backslash."""
+    """Return the pattern as it was written; sqlglot gives it as a literal, in which quotation marks have a backslash."""
     return parse_one(str(Spark().generator().format_time(node)), dialect="spark").name
 
 
 def span_of(node: sg.Expression | None) -> Span | None:
-    """The interval a node is; None for another node."""
+    """Return the interval a node is; None for another node."""
     if isinstance(node, sg.Paren):
         return span_of(node.this)
     if isinstance(node, sg.Add):

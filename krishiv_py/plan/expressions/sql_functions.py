@@ -53,7 +53,7 @@ def _names() -> Mapping[str, str]:
 
 
 def _called(node: sg.Expression, read: Read) -> Expr | None:
-    """The call that a node is by a definition; None if it is none, or says more than that one takes."""
+    """Return the call that a node is by a definition; None if it is none, or says more than that one takes."""
     spelled = _calls().get(type(node).__name__, ())
     arguments = (
         {key.rstrip("_"): value for key, value in node.args.items() if value not in (None, [], False)} if spelled else {}
@@ -77,7 +77,7 @@ def _called(node: sg.Expression, read: Read) -> Expr | None:
 
 
 def function_of(node: sg.Expression, read: Read) -> Expr | None:
-    """The expression of a function call, read with `read`; None for another node."""
+    """Return the expression of a function call, read with `read`; None for another node."""
     check_bits(node)
     call = _called(node, read)
     if call is not None:
@@ -109,7 +109,7 @@ def _has_offsets() -> bool:
 
 
 def _zoned(name: str, args: list[Expr]) -> Expr:
-    """A function whose last argument is a time zone."""
+    """Return a function whose last argument is a time zone."""
     if name in FUNCTIONS and FUNCTIONS[name].limits[1] >= len(args):
         return Func(name, tuple(args))
     value, *more, zone = args

@@ -17,11 +17,11 @@ class Tree(Protocol):
     """A node that knows the nodes below it, and how it is written."""
 
     def _children(self) -> tuple[Any, ...]:
-        """The nodes directly below."""
+        """Return the nodes directly below."""
         ...
 
     def _parts(self) -> tuple[Any, ...]:
-        """Its text, with nodes where theirs belongs."""
+        """Return its text, with nodes where theirs belongs."""
         ...
 
 
@@ -49,7 +49,7 @@ def walk(tree: T) -> Iterator[T]:
 
 
 def render(tree: Tree) -> str:
-    """The text of a tree."""
+    """Return the text of a tree."""
     out: list[str] = []
     pending: list[Any] = [tree]
     while pending:
@@ -93,7 +93,7 @@ def flat(tree: Tree, base: type, swap: Callable[[Any], Any] | None = None) -> Fl
 
 
 def rebuilt(nodes: Flat) -> Any:
-    """The tree of a :func:`flat` tuple."""
+    """Return the tree of a :func:`flat` tuple."""
     done: list[Any] = []
     for class_, own in nodes:
         values: list[Any] = []
@@ -109,7 +109,7 @@ def rebuilt(nodes: Flat) -> Any:
 
 
 def identity(tree: Tree, base: type) -> tuple[object, ...]:
-    """A hashable value that two trees share only if they are built alike, constants of the same type included."""
+    """Return a hashable value that two trees share only if they are built alike, constants of the same type included."""
     return tuple((class_.__name__, tuple(map(_token, own))) for class_, own in flat(tree, base))
 
 

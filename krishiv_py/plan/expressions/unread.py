@@ -64,7 +64,7 @@ def _check_point(before: Any, point: Any, number: Any, text: str) -> None:
 
 
 def _arguments(tokens: Sequence[Any], begin: int) -> list[list[str]]:
-    """The texts of the arguments that begin at a token, up to the bracket that closes."""
+    """Return the texts of the arguments that begin at a token, up to the bracket that closes."""
     depth = 0
     arguments: list[list[str]] = [[]]
     for place in range(begin, len(tokens)):  # no slice: a text may have thousands of calls

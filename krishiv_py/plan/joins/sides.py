@@ -111,7 +111,7 @@ def check_keys(left: Side, right: Side) -> None:
 
 
 def _cast_hint(left: tuple[str, pa.DataType], right: tuple[str, pa.DataType]) -> str:
-    """The cast that makes keys of other types comparable."""
+    """Return the cast that makes keys of other types comparable."""
     both = wider(left[1], right[1])
     if both is None:
         return "join on columns of one type"
@@ -185,7 +185,7 @@ def _check_distinct(names: list[str]) -> None:
 
 
 def both(left: Side, right: Side, columns: JoinColumns, idle_timeout_us: int | None) -> Both:
-    """The rows of two sides as one stream, whose watermark is the smaller of theirs (SEMANTICS §2.4)."""
+    """Return the rows of two sides as one stream, whose watermark is the smaller of theirs (SEMANTICS §2.4)."""
     kinds = {time_kind(s.schema, s.mark.column) for s in (left, right)}
     casts = len(kinds) > 1
     time = pa.timestamp("us", "UTC") if casts else _time_type(left)
@@ -220,7 +220,7 @@ def _time_type(side: Side) -> pa.DataType:
 
 
 def _laid_out(side: Side, keys: tuple[str, ...], own: dict[str, str], common: pa.Schema, casts: bool) -> Project:
-    """The rows of a side in the common layout; columns of the other side are null."""
+    """Return the rows of a side in the common layout; columns of the other side are null."""
     named = {**dict(zip(keys, side.keys, strict=True)), **own}
     columns: list[tuple[str, Expr]] = []
     for field in common:

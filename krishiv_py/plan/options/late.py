@@ -167,7 +167,7 @@ class CountByKeyLateEventHandler:
 
 
 def one_handler(handlers: Iterable[LateEventHandler | None], where: str, hint: str) -> LateEventHandler | None:
-    """The one of the `handlers` of several streams that somebody has named; None where nobody has.
+    """Return the one of the `handlers` of several streams that somebody has named; None where nobody has.
 
     Raises
     ------

@@ -138,7 +138,7 @@ class CustomTrigger:
 
 
 def custom_trigger(trigger: WindowTrigger) -> CustomTrigger:
-    """The checked `trigger`."""
+    """Return the checked `trigger`."""
     every = attribute_of(trigger, "ask_every", "window trigger", "it is not known when to ask it")
     description = description_of(trigger, "window trigger")
     return CustomTrigger(
@@ -166,7 +166,7 @@ class Interval:
 
     @classmethod
     def of(cls, period: Duration) -> Interval:
-        """An interval of `period`, any duration of SEMANTICS §1.1."""
+        """Return an interval of `period`, any duration of SEMANTICS §1.1."""
         return cls(to_us(period, "interval"))
 
 

@@ -68,7 +68,7 @@ class WatermarkSpec:
     def fixed_lag(
         cls, lag: Duration, *, initial: TimePoint | None = None, idle_advance: Duration | None = None
     ) -> WatermarkSpec:
-        """A fixed lag as any duration of SEMANTICS §1.1.
+        """Return a fixed lag as any duration of SEMANTICS §1.1.
 
         Parameters
         ----------
@@ -291,12 +291,12 @@ def least_of(spec: MultiSourceWatermarkSpec, sources: Sequence[str]) -> str:
 
 
 def lag_text(name: str, lag_us: int) -> str:
-    """A source whose watermark follows its rows at a distance."""
+    """Return a source whose watermark follows its rows at a distance."""
     return f"{name} - {show_us(lag_us)}"
 
 
 def most_lag_us(spec: WatermarkSpec | MultiSourceWatermarkSpec) -> int:
-    """The largest lag of any source."""
+    """Return the largest lag of any source."""
     if isinstance(spec, WatermarkSpec):
         return spec.lag_us
     specs = [one for _, one in spec.sources] + ([] if spec.unknown_spec is None else [spec.unknown_spec])

@@ -114,7 +114,7 @@ class CalendarWindows(WindowAssigner):
         return range(low - 1, high + 2)
 
     def _number(self, day: int) -> int:
-        """The window that holds a local day; of hours: the day itself."""
+        """Return the window that holds a local day; of hours: the day itself."""
         if self.unit == "hour":
             return day
         if self.unit == "day":
@@ -265,7 +265,8 @@ def _bounds(windows: CalendarWindows, block: int) -> Times:
 
 
 def _instant(zone: ZoneInfo, day: int, second: int, fold: int) -> int:
-    """The instant, µs, at which a clock in the zone shows a time of a local day; where it is skipped, the first one after.
+    """Return the instant, µs, at which a clock in the zone shows a time of a local day; where it is skipped, the first one
+    after.
 
     `fold` is 1 for the second of two instants. Far from now, the same day a few times 400 years nearer stands for the day.
     """
@@ -296,7 +297,7 @@ def _us(instant: dt.datetime) -> int:
 
 
 def _day_of(year: int, month: int) -> int:
-    """The first day of a month, counted from 1970, of any year."""
+    """Return the first day of a month, counted from 1970, of any year."""
     cycles = year // 400 - 5
     return (dt.date(year - 400 * cycles, month, 1) - dt.date(1970, 1, 1)).days + cycles * _CYCLE
 
@@ -393,7 +394,7 @@ def calendar_window(
 
 
 def _hopping(base: CalendarWindows, size: int) -> WindowAssigner:
-    """The checked windows of `size` units; those of one window each do not overlap."""
+    """Return the checked windows of `size` units; those of one window each do not overlap."""
     a_number(size, "size", 1, f"pass how many {base.unit}s a window lasts", most=10_000)
     if size % base.every:
         raise PlanError(
@@ -405,7 +406,7 @@ def _hopping(base: CalendarWindows, size: int) -> WindowAssigner:
 
 
 def _cumulating(base: CalendarWindows, step: CalendarUnit) -> CalendarCumulating:
-    """The checked windows that grow by a `step`."""
+    """Return the checked windows that grow by a `step`."""
     one_of(step, "step", _UNITS)
     longer = _UNITS.index(step) - _UNITS.index(base.unit)
     if longer > 0 or (longer == 0 and base.every == 1):
@@ -432,7 +433,7 @@ def _cumulating(base: CalendarWindows, step: CalendarUnit) -> CalendarCumulating
 
 
 def _offset(offset: Duration, unit: CalendarUnit, every: int) -> Offset:
-    """The checked offset of windows of `every` units."""
+    """Return the checked offset of windows of `every` units."""
     months, rest = 0, offset
     if isinstance(offset, str):
         parts = _CALENDAR_PART.findall(offset)

@@ -73,7 +73,7 @@ def _rows(value: object, name: str) -> int:
 
 
 def count_rows(size: int, slide: int | None = None, *, max_overlap: int = MAX_OVERLAP) -> CountWindow:
-    """A checked :class:`CountWindow`; `slide` is `size` unless given.
+    """Return a checked :class:`CountWindow`; `slide` is `size` unless given.
 
     Examples
     --------

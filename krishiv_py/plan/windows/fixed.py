@@ -88,7 +88,7 @@ class TumblingWindow(HoppingWindow):
 
 
 def tumbling(size: Duration, offset: Duration = 0) -> TumblingWindow:
-    """A checked :class:`TumblingWindow`.
+    """Return a checked :class:`TumblingWindow`.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def check_overlap(size: int, slide: int, shown: str, most: int) -> None:
 def hopping(
     size: Duration, slide: Duration, offset: Duration = 0, *, allow_gaps: bool = False, max_overlap: int = MAX_OVERLAP
 ) -> HoppingWindow:
-    """A checked :class:`HoppingWindow`; ``slide > size`` only with `allow_gaps`, ``size / slide`` at most `max_overlap`.
+    """Return a checked :class:`HoppingWindow`; ``slide > size`` only with `allow_gaps`, ``size / slide`` at most `max_overlap`.
 
     Examples
     --------
@@ -163,7 +163,7 @@ class AssignedWindow(WindowOperation):
         return f"no window ends at {show_instant(end_us)}: the one there is {show_instant(start)} to {show_instant(end)}"
 
     def identity(self) -> dict[str, str]:
-        """The class of the assigner and its parameters: what a checkpoint notes."""
+        """Return the class of the assigner and its parameters: what a checkpoint notes."""
         return {"assigner": type(self.assigner).__qualname__, **{f"parameter {name}": text for name, text in self.parameters}}
 
     def describe(self) -> str:
@@ -171,7 +171,7 @@ class AssignedWindow(WindowOperation):
 
 
 def assigned(assigner: WindowAssigner) -> AssignedWindow:
-    """The checked windows of an `assigner`."""
+    """Return the checked windows of an `assigner`."""
     longest = attribute_of(assigner, "longest", "window assigner", "a checkpoint could not note it")
     description = description_of(assigner, "window assigner")
     return AssignedWindow(assigner, to_us(longest, "longest"), description.name, description.parameters)

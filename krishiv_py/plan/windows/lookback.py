@@ -150,7 +150,7 @@ class LookBackWindow(WindowOperation):
 
 
 def pair_fields(row: pa.Schema) -> list[pa.Field]:
-    """The columns of a pair: both rows' own, the earlier row's first."""
+    """Return the columns of a pair: both rows' own, the earlier row's first."""
     return [pa.field(f"{side}_{f.name}", f.type) for side in ("left", "right") for f in row]
 
 
@@ -164,7 +164,7 @@ def lookback(
     emit: LookBackEmit = "watermark",
     max_rows_per_window: int | None = None,
 ) -> LookBackWindow:
-    """A checked :class:`LookBackWindow`; of size 0 it holds the rows of one instant.
+    """Return a checked :class:`LookBackWindow`; of size 0 it holds the rows of one instant.
 
     Examples
     --------
@@ -193,7 +193,7 @@ def lookback(
 
 
 def checked_condition(type_: pa.DataType, condition: Expr) -> Expr:
-    """A pair condition of this type, if it can be true or false."""
+    """Return a pair condition of this type, if it can be true or false."""
     if not pa.types.is_boolean(type_):
         raise ExpressionError(
             "a condition must be true or false",
@@ -335,7 +335,7 @@ class SlidingWindows:
         return cls(_whole_ms(size, "size"), 0, direction, clamp_zero)
 
     def grace(self, after_window_end: Duration) -> SlidingWindows:
-        """The same windows, kept (and rows for them accepted) until the watermark is that far beyond their end.
+        """Return the same windows, kept (and rows for them accepted) until the watermark is that far beyond their end.
 
         Parameters
         ----------
@@ -375,7 +375,7 @@ class SlidingWindows:
         return self.grace_us // 1_000
 
     def windows_for(self, timestamp: int) -> dict[int, tuple[int, int]]:
-        """The windows that a row creates, as ``{start: (start, end)}`` in milliseconds, both bounds inclusive.
+        """Return the windows that a row creates, as ``{start: (start, end)}`` in milliseconds, both bounds inclusive.
 
         Parameters
         ----------

@@ -220,7 +220,7 @@ class TimeIntervalWindowOptions:
             )
 
     def _window(self) -> PaneWindow:
-        """The checked window."""
+        """Return the checked window."""
         size = _us(self.interval_duration, "interval_duration")
         period = size if self.creation_period is None else _us(self.creation_period, "creation_period")
         got = f"`interval_duration` {show_us(size)}, `creation_period` {show_us(period)}"

@@ -114,7 +114,7 @@ class SessionWindow(WindowOperation):
 
 
 def session(gap: Duration | Expr, *, touch: Touch | None = None, max_duration: Duration | None = None) -> SessionWindow:
-    """A checked :class:`SessionWindow`.
+    """Return a checked :class:`SessionWindow`.
 
     Parameters
     ----------

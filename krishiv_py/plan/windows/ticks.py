@@ -17,7 +17,7 @@ _NO_BOUND: Final = ("discard_age_us", "longest_us")
 
 
 def finer_than_ms(window: WindowOperation) -> dict[str, int]:
-    """The lengths of a window that are not whole milliseconds, by name, µs."""
+    """Return the lengths of a window that are not whole milliseconds, by name, µs."""
     finer: dict[str, int] = {}
     for part in (window, window.extent.assigner):
         of_class: Any = type(part)

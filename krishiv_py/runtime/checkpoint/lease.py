@@ -82,7 +82,7 @@ def parsed(data: bytes | None) -> dict[str, Any]:
 
 
 def named(owner: dict[str, Any]) -> str:
-    """An owner, for people."""
+    """Return an owner, for people."""
     if {"query", "pid", "host", "since"} <= owner.keys():
         return f"query {owner['query']!r} of process {owner['pid']} on {owner['host']}, since {owner['since']}"
     return "another query"
@@ -263,7 +263,9 @@ class Note:
             return {}
 
     def owner_again(self) -> dict[str, Any]:
-        """The same, looked for twice where there is none: it may be gone for a moment while it is replaced, or claimed."""
+        """Return the same, looked for twice where there is none: it may be gone for a moment while it is replaced, or
+        claimed.
+        """
         owner = self.owner()
         if not owner:
             time.sleep(_AGAIN_S)

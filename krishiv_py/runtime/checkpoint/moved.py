@@ -132,12 +132,12 @@ def _gone(uri: str, streams: list[str]) -> bool:
 
 
 def own_uri(folder: str, name: str) -> str:
-    """A file of the library's own as Spark writes it into its log."""
+    """Return a file of the library's own as Spark writes it into its log."""
     return f"{_uri(store_at(folder)[1])}/{name}" if is_local_path(folder) else f"{folder}/{name}"
 
 
 def spark_uri(path: str) -> str:
-    """A file of the user's as Spark writes it into its log."""
+    """Return a file of the user's as Spark writes it into its log."""
     if is_local_path(path):
         return _uri(store_at(path)[1])
     scheme, _, rest = path.partition("://")
@@ -146,7 +146,7 @@ def spark_uri(path: str) -> str:
 
 
 def _uri(folder: str) -> str:
-    """A local folder as Spark writes it into its log: Java leaves letters of all scripts as they are."""
+    """Return a local folder as Spark writes it into its log: Java leaves letters of all scripts as they are."""
     return f"file://{_encoded(folder)}"
 
 

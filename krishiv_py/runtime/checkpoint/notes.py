@@ -33,7 +33,7 @@ def format_note(engine: str) -> dict[str, Any]:
 
 
 def unnumbered(data: bytes) -> dict[str, Any] | None:
-    """The plan note of a version that knew neither formats nor checksums; None if this is none."""
+    """Return the plan note of a version that knew neither formats nor checksums; None if this is none."""
     try:
         note = json.loads(data)
     except ValueError:
@@ -104,7 +104,7 @@ class CheckpointNotes:
         store.write(path, sealed(json.dumps(value, indent=1).encode()), durable=self.durable)
 
     def plan(self) -> dict[str, Any] | None:
-        """The note of the plan it belongs to; None before a query has begun from it.
+        """Return the note of the plan it belongs to; None before a query has begun from it.
 
         Raises
         ------
@@ -190,7 +190,7 @@ class CheckpointNotes:
             self._write(_PLAN, {**stored, "tables": "noted"})
 
     def metrics(self) -> dict[str, Any]:
-        """The last metrics by bucket; with a warning none, if they are damaged: every bucket tells its own again."""
+        """Return the last metrics by bucket; with a warning none, if they are damaged: every bucket tells its own again."""
         store, path = self._place(_METRICS)
         data = store.read(path)
         if data is None:

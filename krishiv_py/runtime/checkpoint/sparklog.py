@@ -77,18 +77,18 @@ def _drop_unfinished(store: Store, log: str) -> None:
 
 
 def _planned(store: Store, root: str) -> dict[int, int]:
-    """The last entry of every file source that a micro-batch was planned for."""
+    """Return the last entry of every file source that a micro-batch was planned for."""
     batches = numbered(store, f"{root}/offsets")
     return offsets_of(store, f"{root}/offsets/{max(batches)}") if batches else {}
 
 
 def offsets_of(store: Store, path: str) -> dict[int, int]:
-    """The entry of every file source in a planned batch."""
+    """Return the entry of every file source in a planned batch."""
     return logged_offsets(checked_lines(store, path), path)
 
 
 def logged_offsets(lines: list[str], path: str) -> dict[int, int]:
-    """The entry of every file source in the lines of a planned batch.
+    """Return the entry of every file source in the lines of a planned batch.
 
     Raises
     ------
@@ -194,7 +194,9 @@ def sources_of(checkpoint: str) -> int:
 
 
 def entries_of(store: Store, root: str) -> list[tuple[str, list[dict[str, Any]]]]:
-    """The log of every file source, from its last compact file on, which has all before: its files, and what they say."""
+    """Return the log of every file source, from its last compact file on, which has all before: its files, and what they
+    say.
+    """
     listed = store.entries(f"{root}/sources", recursive=True)
     logs: dict[str, list[tuple[int, bool, str]]] = {}
     for file in listed:
@@ -249,7 +251,7 @@ def strike_out(store: Store, path: str, first: int, **others: Any) -> None:
 
 
 def as_line(entry: dict[str, Any]) -> str:
-    """An entry as Spark writes it."""
+    """Return an entry as Spark writes it."""
     return json.dumps(entry, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -265,13 +267,13 @@ def _planned_lines(store: Store, root: str, batch: int) -> list[str]:
 
 
 def batches_of(checkpoint: str) -> list[int]:
-    """The micro-batches Spark has written down."""
+    """Return the micro-batches Spark has written down."""
     store, root = store_at(checkpoint)
     return numbered(store, f"{root}/offsets")
 
 
 def numbered(store: Store, folder: str) -> list[int]:
-    """The numbers that are names of files in a folder, ascending."""
+    """Return the numbers that are names of files in a folder, ascending."""
     entries = store.entries(folder)
     return sorted(int(f.base_name) for f in entries if f.base_name.isdigit())
 
@@ -350,13 +352,15 @@ def check_log(checkpoint: str, sources: int) -> None:
 
 
 def damaged_state(checkpoint: str) -> str | None:
-    """The first file of state that is not what its checksum says, for an error of Spark's that does not name it."""
+    """Return the first file of state that is not what its checksum says, for an error of Spark's that does not name it."""
     store, root = store_at(checkpoint)
     return next(_damaged_files(store, f"{root}/state"), None)
 
 
 def _damaged_files(store: Store, folder: str) -> Iterator[str]:
-    """The files below a folder that are there and not what their checksums say; Spark reads state without a look at them."""
+    """Yield the files below a folder that are there and not what their checksums say; Spark reads state without a look at
+    them.
+    """
     entries = store.entries(folder, recursive=True)
     for path in sorted(f.path for f in entries if f.is_file and not f.base_name.startswith(".")):
         try:
@@ -414,7 +418,9 @@ _PATH: Final = re.compile(f"(?:[a-z0-9]+:)?/{_NAME}*/(?:state|offsets|commits|so
 
 
 def lost_file(problem: BaseException, name: str, checkpoint: str) -> CheckpointError | None:
-    """The error for a query, `name`, that ended over a damaged or missing file of its checkpoint; None for any other end."""
+    """Return the error for a query, `name`, that ended over a damaged or missing file of its checkpoint; None for any other
+    end.
+    """
     current: BaseException | None = problem
     changes: list[str] = []
     while current is not None:
@@ -481,7 +487,7 @@ def check_begin(checkpoint: str, stream: ReplayLog, known: bool) -> None:
 
 
 def _checkpoint(note: Path) -> str | None:
-    """The checkpoint of a reader; None, and no note any more, if that is gone."""
+    """Return the checkpoint of a reader; None, and no note any more, if that is gone."""
     data = unsealed(note.read_bytes(), str(note), "remove it, and start the query that wrote it once more")
     checkpoint = str(json.loads(data)["checkpoint"])
     store, root = store_at(checkpoint)
@@ -492,7 +498,7 @@ def _checkpoint(note: Path) -> str | None:
 
 
 def _finished(checkpoint: str, spool: str) -> int:
-    """The first send a query may yet read: what the oldest batch Spark could go back to had not read."""
+    """Return the first send a query may yet read: what the oldest batch Spark could go back to had not read."""
     store, root = store_at(checkpoint)
     batches = numbered(store, f"{root}/offsets")
     if not batches or batches[0] >= last_finished(store, root):
@@ -503,7 +509,7 @@ def _finished(checkpoint: str, spool: str) -> int:
 
 
 def _planned_ranges(checkpoint: str, spool: str) -> list[tuple[int, int]]:
-    """The first and the last send in what is kept of the range log of each source that reads a stream."""
+    """Return the first and the last send in what is kept of the range log of each source that reads a stream."""
     store, root = store_at(f"{checkpoint}/krishiv/ranges")
     identity, by_source = ReplayLog(spool).identity(), dict[int, dict[int, Sequence[str]]]()
     for place, in_plans in ranges_in_plans(checkpoint).items():

@@ -63,7 +63,7 @@ class Clock(Protocol):
         ...
 
     def spark_ms(self, batch: int, next_us: int) -> int:
-        """The value for Spark's watermark column, when this task would move the watermark to `next_us`."""
+        """Return the value for Spark's watermark column, when this task would move the watermark to `next_us`."""
         ...
 
     def timer_ms(self, batch: int, wakeup_us: int | None, wakeup_now_us: int | None) -> int | None:
@@ -149,7 +149,7 @@ class LedgerClock:
         return store_at(f"{self.checkpoint}/krishiv/ledger/{batch:012d}.json")
 
     def read(self, batch: int) -> dict[str, Any] | None:
-        """The entry for a batch; None for the first, if an earlier version of the library began the query.
+        """Return the entry for a batch; None for the first, if an earlier version of the library began the query.
 
         Raises
         ------
@@ -184,7 +184,7 @@ def _planned_us(logged: dict[str, Any]) -> int:
 
 
 def clock_for(plan: PhysicalPlan, checkpoint: str, *, durable: bool = False) -> SparkClock | LedgerClock:
-    """The clock of a plan: that of its first stage, which those of the others follow."""
+    """Return the clock of a plan: that of its first stage, which those of the others follow."""
     spec = plan.stages[0].spec
     begun = Begun.of(checkpoint)
     if plan.keeps_ledger:

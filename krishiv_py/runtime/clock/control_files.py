@@ -35,7 +35,7 @@ class ControlFiles:
 
     @classmethod
     def of(cls, plan: PhysicalPlan, batches: Batches) -> ControlFiles:
-        """Those of a plan."""
+        """Return those of a plan."""
         interval_us = min(filter(None, (period_us(s.spec) for s in plan.stages)), default=None)
         by_clock = by_clock_us([s.spec for s in plan.stages]) if plan.by_clock else None
         period = min(filter(None, (interval_us, by_clock)), default=None)

@@ -44,7 +44,7 @@ class ControlFolder:
 
     @classmethod
     def of(cls, checkpoint: str, *, wanted: bool, sources: int | None = None) -> ControlFolder | None:
-        """The folder of a checkpoint; None if it is neither there nor `wanted`.
+        """Return the folder of a checkpoint; None if it is neither there nor `wanted`.
 
         `sources` is how many sources the query has next to it: one that was begun with one more has lost the folder, and with
         it nothing but heartbeats, for the end of input is written again.

@@ -76,7 +76,7 @@ class Heartbeats:
         self._controls.batch_done()
 
     def stopping(self, then: Callable[[], None]) -> Callable[[], None]:
-        """A function that stops the heartbeats, then does `then`."""
+        """Return a function that stops the heartbeats, then does `then`."""
 
         def stop() -> None:
             self._stopped.set()

@@ -104,7 +104,7 @@ class FolderSource(Source):
         self._driver.limit = limit
 
     def until_now(self) -> FolderSource:
-        """The files that are there now."""
+        """Return the files that are there now."""
         self._list()
         self._driver.no_more = True
         return self
@@ -186,7 +186,7 @@ class FolderSource(Source):
         raise NotImplementedError
 
     def scanned(self, planned: Any, schema: pa.Schema) -> Iterator[Scanned]:
-        """The rows of the files of a range, each of which is as it was planned."""
+        """Yield the rows of the files of a range, each of which is as it was planned."""
         assert self.reader is not None
         reader = attrs.evolve(self.reader, schema=schema)
         for path, size, mtime_ns, _ in planned:
@@ -195,7 +195,7 @@ class FolderSource(Source):
 
 
 def _free(store: Store, path: str) -> str:
-    """A path at which there is nothing: a file of that name may have been archived before."""
+    """Return a path at which there is nothing: a file of that name may have been archived before."""
     stem, end = posixpath.splitext(path)
     names = itertools.chain([path], (f"{stem}-{n}{end}" for n in itertools.count(1)))
     return next(name for name in names if not store.exists(name))
@@ -265,7 +265,7 @@ def as_folder(source: FileSource, reader: FileReader | None, parallelism: int) -
 
 
 def files_in(noted: NotedRanges | Sequence[str]) -> list[list[Any]]:
-    """The files of noted ranges."""
+    """Return the files of noted ranges."""
     ranges = noted.ranges if isinstance(noted, NotedRanges) else noted
     return [file for text in ranges for file in json.loads(text)]
 
@@ -351,7 +351,7 @@ class Listed:
 
 
 def spark_folder(log: str) -> str:
-    """The folder of a range log under a name that Spark does not take for a pattern.
+    """Return the folder of a range log under a name that Spark does not take for a pattern.
 
     Raises
     ------

@@ -137,7 +137,7 @@ class RangeLog:
         self.ended = True
 
     def ranges_of(self, number: int) -> list[str]:
-        """The ranges of an entry; none if it notes the end of input."""
+        """Return the ranges of an entry; none if it notes the end of input."""
         return self.entry(number)[0]
 
     def entry(self, number: int) -> tuple[list[str], Control | None]:
@@ -147,11 +147,11 @@ class RangeLog:
         return entry_of(f"{self.folder}/{number:020d}.parquet")
 
     def numbers(self) -> list[int]:
-        """The files that are there."""
+        """Return the files that are there."""
         return self._numbers()
 
     def read_long_ago(self, taken: int) -> list[int]:
-        """The files that no batch will read again, when the one numbered `taken` is being read."""
+        """Return the files that no batch will read again, when the one numbered `taken` is being read."""
         return [number for number in self._numbers() if number < min(taken - _KEPT, self.last)]
 
     def drop_read(self, taken: int) -> None:
@@ -325,7 +325,7 @@ class RangePlanner:
         self._put_away(self._checked)
 
     def _committed(self) -> int:
-        """The last file of the log whose batch is committed."""
+        """Return the last file of the log whose batch is committed."""
         store, root = store_at(self.checkpoint)
         finished = last_finished(store, root)
         return offsets_of(store, f"{root}/offsets/{finished}").get(self.number, -1) if finished >= 0 else -1
@@ -563,7 +563,7 @@ def backlogs(every: Sequence[RangePlanner]) -> dict[str, Backlog]:
 
 
 def names_of(log: RangeLog) -> Taken:
-    """The names of all files that were planned, long ago and lately.
+    """Return the names of all files that were planned, long ago and lately.
 
     Raises
     ------
@@ -582,7 +582,7 @@ def names_of(log: RangeLog) -> Taken:
 
 
 def logged(source: Source, checkpoint: str, number: int, *, waits: bool, by_spark: bool = True) -> Source:
-    """A source as a streaming query reads it: one that plans ranges, as all do that may have to wait, has its log there.
+    """Return a source as a streaming query reads it: one that plans ranges, as all do that may have to wait, has its log there.
 
     Without Spark (`by_spark`) the library reads all formats itself.
     """

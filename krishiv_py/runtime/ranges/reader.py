@@ -44,7 +44,7 @@ class RangeReader:
             yield from self.noted(uri, position)
 
     def noted(self, uri: str, position: int = 0) -> Iterator[Scanned]:
-        """The rows of every so-many-th range of a file of the log."""
+        """Yield the rows of every so-many-th range of a file of the log."""
         ranges, control = entry_of(uri)
         for planned in ranges[position :: self.tasks]:
             yield from self.rows_of(planned)

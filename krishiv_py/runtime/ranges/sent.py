@@ -60,7 +60,7 @@ class SentSource(Source):
         """Sends that were planned together and are not read yet."""
 
     def plan(self, last: JsonValue) -> Planned | None:
-        """The next send, and those that are taken with it; the first one where another stream was read before."""
+        """Return the next send, and those that are taken with it; the first one where another stream was read before."""
         number = 0
         if isinstance(last, dict):
             send = last["send"]
@@ -79,7 +79,7 @@ class SentSource(Source):
         return (self.upto is None or number < self.upto) and self._log.has(number)
 
     def _gathered(self, number: int, together: Together) -> int:
-        """The number of sends, from this one on, that are one batch; 0 where there is none."""
+        """Return the number of sends, from this one on, that are one batch; 0 where there is none."""
         most_rows, most_bytes = together.most()
         sends, rows, nbytes, handed = list[Send](), 0, 0, False
         while not sends or (rows < most_rows and nbytes < most_bytes and len(sends) < self._looked_at):
@@ -98,7 +98,7 @@ class SentSource(Source):
         return count
 
     def _send(self, number: int, *, in_file: bool) -> Send | None:
-        """A send as it is, held until it is read; None if there is none yet. A file is looked into only for `in_file`.
+        """Return a send as it is, held until it is read; None if there is none yet. A file is looked into only for `in_file`.
 
         After sends that were handed over it is not: whatever else has come is found when the next batch is planned.
         """
@@ -118,7 +118,7 @@ class SentSource(Source):
         return self._identity
 
     def backlog(self, position: JsonValue) -> int:
-        """The sends that no batch has taken."""
+        """Return the sends that no batch has taken."""
         taken = position["send"] if isinstance(position, dict) else position
         following = self._log.following()
         return max(
@@ -168,7 +168,7 @@ class SentSource(Source):
 
 
 def _numbers(planned: Any) -> range:
-    """The numbers of the sends of a range; versions before noted a number alone."""
+    """Return the numbers of the sends of a range; versions before noted a number alone."""
     if not isinstance(planned, dict):
         return range(planned, planned + 1)
     noted: dict[str, Any] = planned
@@ -192,7 +192,7 @@ def _joined(rows: list[pa.RecordBatch], schema: pa.Schema) -> list[pa.RecordBatc
 
 
 def scanned_of(sent: Send, schema: pa.Schema) -> Iterator[Scanned]:
-    """A send as a stage reads it, with the columns of a schema."""
+    """Yield a send as a stage reads it, with the columns of a schema."""
     rows = sent.rows
     if rows is None:
         assert sent.control is not None
@@ -209,5 +209,5 @@ def scanned_of(sent: Send, schema: pa.Schema) -> Iterator[Scanned]:
 
 
 def as_ranges(source: MemorySource) -> RangeSource:
-    """A memory stream as a source that plans ranges."""
+    """Return a memory stream as a source that plans ranges."""
     return RangeSource(source.name, SentSource(source.schema, source.spool), source.schema, False)

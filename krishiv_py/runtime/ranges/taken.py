@@ -96,11 +96,11 @@ class Taken:
         return self._parts[-1].last if self._parts else -1
 
     def known(self, folder: str) -> Container[str]:
-        """The names in a folder."""
+        """Return the names in a folder."""
         return self._by_folder.get(folder, ())
 
     def folders(self) -> Iterable[tuple[str, set[str]]]:
-        """The folders, and the names in each."""
+        """Return the folders, and the names in each."""
         return self._by_folder.items()
 
     def add(self, names: Iterable[Name]) -> None:
@@ -146,7 +146,7 @@ class Taken:
             self._check(first)
 
     def _like(self, size: int, merged: int) -> list[_Part]:
-        """The last parts that are not much larger than what is to be written."""
+        """Return the last parts that are not much larger than what is to be written."""
         rest = self._parts[: len(self._parts) - merged]
         begin = len(rest)
         while begin and rest[begin - 1].rows <= _ALIKE * max(size, 1):

@@ -67,7 +67,7 @@ def checked(store: Store, path: str) -> bytes:
 
 
 def checked_lines(store: Store, path: str) -> list[str]:
-    """The lines of a text file of Spark's; raises as :func:`checked`, and when it is not a text."""
+    """Return the lines of a text file of Spark's; raises as :func:`checked`, and when it is not a text."""
     data = checked(store, path)
     try:
         return data.decode().split("\n")
@@ -82,7 +82,7 @@ def sum_of(path: str) -> str:
 
 
 def sums(data: bytes, step: int) -> bytes:
-    """A checksum file: a magic word, how many bytes a checksum covers, and the checksums."""
+    """Return a checksum file: a magic word, how many bytes a checksum covers, and the checksums."""
     if step <= 0:
         return b""
     sums = [checksum(data[begin : begin + step]).to_bytes(4, "big") for begin in range(0, len(data), step)]
@@ -96,7 +96,7 @@ CLOCK_TYPE: Final = pa.timestamp("us", "UTC")
 
 
 def encode(table: pa.Table) -> bytes:
-    """A table as one IPC stream."""
+    """Return a table as one IPC stream."""
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -104,7 +104,7 @@ def encode(table: pa.Table) -> bytes:
 
 
 def decode(blob: bytes) -> pa.Table:
-    """A table from an IPC stream, without copying the bytes."""
+    """Return a table from an IPC stream, without copying the bytes."""
     return pa.ipc.open_stream(pa.py_buffer(blob)).read_all()
 
 
@@ -127,7 +127,7 @@ def watermark_of(ms: int, tick_us: int) -> int:
 
 
 def wakeup_ms(watermark_us: int, tick_us: int) -> int:
-    """The first clock value at which the watermark has reached `watermark_us`."""
+    """Return the first clock value at which the watermark has reached `watermark_us`."""
     return min(-(-watermark_us // tick_us) + _SHIFT, _END_MS)
 
 
@@ -168,7 +168,7 @@ class ChunkFolder:
     stores: Stores = attrs.field(factory=Stores, eq=False, repr=False)
 
     def of_bucket(self, bucket: int) -> str:
-        """The folder of one bucket."""
+        """Return the folder of one bucket."""
         stage = f"stage-{self.stage + 1}/" if self.stage else ""
         return f"{self.checkpoint}/krishiv/chunks/{stage}{bucket:05d}"
 
@@ -203,7 +203,7 @@ class BucketChunks:
         return file_value(self._files[name]), size
 
     def read(self, name: str) -> pa.Table | None:
-        """A chunk that has a file; None for one that has none."""
+        """Return a chunk that has a file; None for one that has none."""
         file = self._files.get(name)
         return None if file is None else _checked(self._store, self._root, file)
 
@@ -234,7 +234,7 @@ class BucketChunks:
 
 
 def _on_disk(file: str) -> str:
-    """The name of a file without its size and checksum."""
+    """Return the name of a file without its size and checksum."""
     return file.partition(".")[0]
 
 
@@ -265,7 +265,7 @@ def file_value(name: str) -> bytes:
 
 
 def chunk_of(value: bytes, folder: str) -> pa.Table:
-    """The chunk that a value refers to: its bytes, or the name of its file in that folder."""
+    """Return the chunk that a value refers to: its bytes, or the name of its file in that folder."""
     if not value.startswith(_MARK):
         return decode(value)
     store, root = store_at(folder)
@@ -273,7 +273,9 @@ def chunk_of(value: bytes, folder: str) -> pa.Table:
 
 
 def _checked(store: Store, root: str, file: str) -> pa.Table:
-    """A file's table; local files are mapped into memory, not copied. One without size and checksum is taken as it is."""
+    """Return a file's table; local files are mapped into memory, not copied. One without size and checksum is taken as it
+    is.
+    """
     name, *expected = file.split(".")
     path = f"{root}/{name}"
     try:

@@ -107,7 +107,7 @@ class Closings:
             self.requested.set()
 
     def _waiting(self) -> dict[str, dict[str, list[str]]]:
-        """The requests that no batch has done, by name."""
+        """Return the requests that no batch has done, by name."""
         if self.requested is not None:
             if not self.requested.is_set():
                 return {}
@@ -173,7 +173,7 @@ def keys_as_table(texts: Iterable[str]) -> pa.Table:
 
 
 def by_bucket(keys: pa.Table, bucket_ids: tuple[int, ...]) -> Iterator[tuple[int, bytes]]:
-    """The keys of each bucket, encoded."""
+    """Yield the keys of each bucket, encoded."""
     columns: list[pa.Array | pa.ChunkedArray] = [normal_key(c.combine_chunks()) for c in keys.columns]
     bucket_of_row = buckets(columns, keys.num_rows, len(bucket_ids))
     for number, part in split(keys, bucket_of_row):
@@ -189,7 +189,7 @@ def _merged(requests: Mapping[str, Mapping[str, list[str]]]) -> dict[str, list[s
 
 
 def _read_note(checkpoint: str) -> dict[str, Any] | None:
-    """The note of the last batch that closed keys; None before the first."""
+    """Return the note of the last batch that closed keys; None before the first."""
     store, path = _place(checkpoint, _NOTE)
     data = store.read(path)
     if data is None:

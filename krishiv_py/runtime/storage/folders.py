@@ -28,7 +28,7 @@ _MAKING: Final = threading.Lock()
 
 
 def new_folder(name: str) -> str:
-    """A new temporary folder called after `name`, for this user only."""
+    """Return a new temporary folder called after `name`, for this user only."""
     heed()
     with _MAKING:
         mine = _MINE.get(os.getpid())
@@ -39,7 +39,7 @@ def new_folder(name: str) -> str:
 
 
 def spark_folder() -> str:
-    """The folder of this process' JVM, which outlives its sessions."""
+    """Return the folder of this process' JVM, which outlives its sessions."""
     folder = _OF_JVM.get(os.getpid())
     if folder is None or not os.path.isdir(folder):
         folder = _OF_JVM[os.getpid()] = new_folder("spark")

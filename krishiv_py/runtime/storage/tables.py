@@ -118,7 +118,7 @@ class LookupTables:
         return next((number, entry) for number, entry in enumerate(self._entries or ()) if entry["token"] == token)
 
     def _noted(self, batch: int) -> dict[str, Any] | None:
-        """The last note, as far as it can tell which versions a batch had that is repeated."""
+        """Return the last note, as far as it can tell which versions a batch had that is repeated."""
         noted = read_note(self.checkpoint)
         if noted is None:
             if self.on_record():
@@ -132,7 +132,7 @@ class LookupTables:
         return noted
 
     def _current(self, number: int, entry: dict[str, Any] | None) -> dict[str, Any]:
-        """The note of a table as it was, or loaded again."""
+        """Return the note of a table as it was, or loaded again."""
         table, held, now_us = self.tables[number], self._loaded[number], self.now()
         if held is not None and entry is not None and not table.is_old(entry["loaded_us"], now_us):
             return entry

@@ -86,7 +86,7 @@ def probed(written: Sequence[str], read: Sequence[str] = ()) -> Iterator[list[Fo
 
 
 def _plain(path: str) -> str:
-    """The part of a path before what may be a pattern."""
+    """Return the part of a path before what may be a pattern."""
     match = _PATTERN.search(path)
     return path if match is None else path[: match.start()].rpartition("/")[0]
 

@@ -148,7 +148,7 @@ class Rescaling:
         _moved_on(self._store, self._root, batch, durable=self._durable)
 
     def _broken_off(self) -> int | None:
-        """The micro-batch of an earlier call that did not end."""
+        """Return the micro-batch of an earlier call that did not end."""
         note = _noted(self._store, self._root)
         if note is not None and note["tasks"] == self.tasks and note["batch"] in self._logged("offsets"):
             return int(note["batch"])

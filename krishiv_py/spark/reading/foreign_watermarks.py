@@ -27,7 +27,7 @@ def lags_of(frame: DataFrame) -> dict[str, int] | None:
 
 
 def _plan_of(frame: DataFrame) -> str:
-    """The analysed plan as text; empty where this Spark does not tell it."""
+    """Return the analysed plan as text; empty where this Spark does not tell it."""
     try:
         own: Any = frame
         if hasattr(own, "_explain_string"):  # Spark Connect

@@ -39,7 +39,7 @@ def _here(spark: SparkSession, path: str) -> bool:
 
 
 def listing(spark: SparkSession, located: Located, *, streaming: bool, max_files: int | None) -> DataFrame:
-    """The files at a path, by name."""
+    """Return the files at a path, by name."""
     reader = (spark.readStream if streaming else spark.read).format("binaryFile").schema(_LISTING)
     reader = reader.option("recursiveFileLookup", "true")
     if streaming:
@@ -48,7 +48,7 @@ def listing(spark: SparkSession, located: Located, *, streaming: bool, max_files
 
 
 def listed(spark: SparkSession, located: Located) -> list[str]:
-    """The files that are there now, as a streaming query takes them; over Spark Connect those that the server sees.
+    """Return the files that are there now, as a streaming query takes them; over Spark Connect those that the server sees.
 
     Raises
     ------
@@ -84,13 +84,13 @@ def own_files(spark: SparkSession, folder: str, *, streaming: bool, max_files: i
 
 
 def every_file(reader: Any, max_files: int | None, max_age: str = _NO_AGE) -> Any:
-    """A streaming reader that leaves no file out because it is old."""
+    """Return a streaming reader that leaves no file out because it is old."""
     reader = reader.option("maxFileAge", max_age)
     return reader if max_files is None else reader.option("maxFilesPerTrigger", max_files)
 
 
 def loaded(reader: Any, paths: str | list[str], shown: str) -> DataFrame:
-    """The frame of a reader; `shown` is what people call the paths.
+    """Return the frame of a reader; `shown` is what people call the paths.
 
     Raises
     ------

@@ -73,7 +73,7 @@ class Scan:
 
 
 def scan(spark: SparkSession, source: Source, needs: tuple[str, ...], *, streaming: bool) -> Scan:
-    """The scan of a source, reading only the columns in `needs`."""
+    """Return the scan of a source, reading only the columns in `needs`."""
     schema = pa.schema([source.schema.field(n) for n in needs])
     if isinstance(source, MemorySource):
         return Scan(own_files(spark, source.spool, streaming=streaming, max_files=1), ParquetReader(schema, sent=True))

@@ -52,7 +52,7 @@ _UNFINISHED: Final = "(?i)(" + "|".join(end.replace(".", r"\.") for end in UNFIN
 
 
 def spark_read(reader: Any, source: FileSource, schema: pa.Schema, paths: str | list[str]) -> DataFrame:
-    """The wanted columns, then the record and its file where it is malformed.
+    """Return the wanted columns, then the record and its file where it is malformed.
 
     Parameters
     ----------
@@ -86,19 +86,21 @@ def spark_read(reader: Any, source: FileSource, schema: pa.Schema, paths: str | 
 
 
 def nothing_read(spark: SparkSession, schema: pa.Schema) -> DataFrame:
-    """A frame as :func:`spark_read` makes it, of no files."""
+    """Return a frame as :func:`spark_read` makes it, of no files."""
     texts = ", ".join(f"{name} string" for name in (_RECORD, _FILE, _REPLACED))
     return spark.createDataFrame([], f"{spark_ddl(schema)}, {texts}").toDF(*_names(schema), _RECORD, _FILE, _REPLACED)
 
 
 def _path(malformed: Column, *, folders: bool) -> Column:
-    """The file of a row where it is asked for: of malformed records, and where folders may have values for its columns."""
+    """Return the file of a row where it is asked for: of malformed records, and where folders may have values for its
+    columns.
+    """
     path = f.col("_metadata.file_path")
     return f.when(malformed | path.contains("=") if folders else malformed, path).alias(_FILE)
 
 
 def _replaced(source: FileSource, schema: pa.Schema) -> Column:
-    """The file of a row with U+FFFD in a text; not asked for where the user says how the bytes are to be read."""
+    """Return the file of a row with U+FFFD in a text; not asked for where the user says how the bytes are to be read."""
     replaced = f.lit(False)
     if not any(key.lower() in _CHARSETS for key, _ in source.options):
         for field in schema:
@@ -207,7 +209,7 @@ def _lines(uri: str, texts: set[str]) -> dict[str, tuple[int, str]]:
 
 
 def _raw_lines(uri: str) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file, numbered from 1."""
+    """Yield the lines of a file, numbered from 1."""
     store, path = store_at(unquote(uri))
     with opened(store, path, shown_path(uri), as_lines=True) as stream:
         before = 0
@@ -245,12 +247,12 @@ def range_frame(spark: SparkSession, source: RangeSource, schema: pa.Schema) -> 
 
 
 def empty_frame(spark: SparkSession, source: RangeSource, schema: pa.Schema) -> tuple[DataFrame, RangeReader]:
-    """A finite source without any range."""
+    """Return a finite source without any range."""
     return spark.createDataFrame([], "path string"), RangeReader(schema, source.source, source.name)
 
 
 def inferred(spark: SparkSession, located: Located, kind: str, options: dict[str, str]) -> pa.Schema:
-    """The schema of the files at a path; folders such as ``user=7`` add their columns where Arrow reads the files.
+    """Return the schema of the files at a path; folders such as ``user=7`` add their columns where Arrow reads the files.
 
     Raises
     ------
@@ -279,7 +281,7 @@ def _unknown(located: Located, what: str, problem: Exception) -> SourceError:
 
 
 def catalog_frame(spark: SparkSession, name: str, *, streaming: bool) -> DataFrame:
-    """The frame of a table.
+    """Return the frame of a table.
 
     Raises
     ------

@@ -26,7 +26,7 @@ class NotedLedger(BucketMetrics):
     waiting_rows: dict[str, Backlog] = attrs.field(factory=dict)
 
     def progress(self) -> Progress:
-        """The sums over all buckets, as they were noted with the last batch."""
+        """Return the sums over all buckets, as they were noted with the last batch."""
         self.look()
         self.backlog = lambda: self.waiting_rows
         return super().progress()

@@ -33,7 +33,7 @@ _CONNECT: Final = "SPARK_CONNECT_MODE_ENABLED"
 
 
 def session(url: str) -> SparkSession:
-    """A session on the server at `url`, or on one started for ``local[2]``.
+    """Return a session on the server at `url`, or on one started for ``local[2]``.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def session(url: str) -> SparkSession:
 
 
 def _serve(master: str) -> SparkSession:
-    """A session on a server that is started in this process, as PySpark starts it, but on a port that is free."""
+    """Return a session on a server that is started in this process, as PySpark starts it, but on a port that is free."""
     remote: Any = importlib.import_module("pyspark.sql.connect.session").SparkSession
     os.environ[_OWN] = "1"
     try:

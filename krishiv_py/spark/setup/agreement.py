@@ -98,7 +98,7 @@ def check_versions(here: str, there: str, *, connect: bool) -> None:
 
 
 def _release(version: str) -> tuple[int, int] | None:
-    """The major and minor number of a version; None where it has none."""
+    """Return the major and minor number of a version; None where it has none."""
     major, _, rest = version.partition(".")
     minor = rest.partition(".")[0]
     return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None

@@ -48,7 +48,7 @@ def archive_options(java: str) -> str:
 
 
 def running_jvm() -> subprocess.Popen[bytes]:
-    """The process of the JVM that this process has started."""
+    """Return the process of the JVM that this process has started."""
     context: Any = pyspark.SparkContext
     process: subprocess.Popen[bytes] = context._gateway.proc
     return process

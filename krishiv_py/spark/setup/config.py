@@ -65,7 +65,7 @@ _JVM: Final = " ".join(
 
 
 def _logging() -> str:
-    """A log of errors only, from the first line on, unless somebody has configured Spark's log."""
+    """Return a log of errors only, from the first line on, unless somebody has configured Spark's log."""
     home = os.environ.get("SPARK_CONF_DIR") or os.path.join(os.environ.get("SPARK_HOME", ""), "conf")
     if os.path.exists(os.path.join(home, "log4j2.properties")):
         return ""
@@ -78,7 +78,9 @@ def query_settings(profile: DurabilityProfile) -> dict[str, str]:
 
 
 def session_settings(profile: DurabilityProfile, cores: int | None = None, *, here: bool = True) -> dict[str, str]:
-    """All settings of an embedded session; `here` says that its tasks run in this process's JVM, and not on a cluster."""
+    """Return all settings of an embedded session; `here` says that its tasks run in this process's JVM, and not on a
+    cluster.
+    """
     partitions = cores or os.cpu_count() or 2
     settings = {
         **QUERY_SETTINGS,
@@ -159,7 +161,7 @@ def with_sources(query: StreamingQuery) -> StreamingQuery:
 
 
 def setting(spark: SparkSession, name: str) -> int:
-    """A whole number among a session's settings."""
+    """Return a whole number among a session's settings."""
     value = spark.conf.get(name)
     assert value is not None
     return int(value)

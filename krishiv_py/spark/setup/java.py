@@ -50,14 +50,14 @@ def _version(java: str) -> str:
 
 
 def java_found() -> str | None:
-    """The Java executable Spark will use, whatever its version; None when there is none."""
+    """Return the Java executable Spark will use, whatever its version; None when there is none."""
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     return java if java and os.path.exists(java) else None
 
 
 def require_java() -> str:
-    """The Java executable Spark will use.
+    """Return the Java executable Spark will use.
 
     Raises
     ------

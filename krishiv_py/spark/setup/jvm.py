@@ -223,7 +223,7 @@ def end_jvm() -> None:
 
 
 def running_session() -> SparkSession | None:
-    """The session that runs, whichever thread began it: PySpark tells of the active one of a thread only."""
+    """Return the session that runs, whichever thread began it: PySpark tells of the active one of a thread only."""
     active = SparkSession.getActiveSession()
     context: Any = SparkContext._active_spark_context
     if active is not None or context is None or context._jsc is None:

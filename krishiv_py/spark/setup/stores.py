@@ -72,7 +72,7 @@ def _of_hdfs(spark: SparkSession) -> dict[str, str]:
 
 
 def settings_while_running(name: str) -> tuple[str, ...]:
-    """The names under which a running session takes a setting: Hadoop's also as Hadoop calls them."""
+    """Return the names under which a running session takes a setting: Hadoop's also as Hadoop calls them."""
     return (name, name.removeprefix(HADOOP)) if name.startswith(HADOOP) else (name,)
 
 

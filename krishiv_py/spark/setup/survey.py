@@ -83,7 +83,7 @@ class Folder:
 
 
 def versions() -> dict[str, str]:
-    """The versions of the library and of :data:`PACKAGES` in this process; empty text for one that is missing."""
+    """Return the versions of the library and of :data:`PACKAGES` in this process; empty text for one that is missing."""
     versions_of = {"krishiv_py": __version__}
     for name in PACKAGES:
         try:
@@ -170,7 +170,7 @@ def _problem(folder: Folder) -> str:
 
 
 def _executor() -> tuple[int, str]:
-    """The process of the JVM above this worker, and the executor's number from its command line."""
+    """Return the process of the JVM above this worker, and the executor's number from its command line."""
     pid = os.getppid()
     for _ in range(3):  # worker, daemon, JVM
         try:

@@ -31,12 +31,12 @@ def flat_type(text: str) -> StructType:
 
 
 def spark_ddl(schema: pa.Schema) -> str:
-    """An Arrow schema as Spark DDL."""
+    """Return an Arrow schema as Spark DDL."""
     return ", ".join(f"{quoted(f.name)} {spark_type(f.type)}" for f in schema)
 
 
 def quoted(name: str) -> str:
-    """A name as Spark reads it whatever is in it: a dot, a backtick."""
+    """Return a name as Spark reads it whatever is in it: a dot, a backtick."""
     return f"`{name.replace('`', '``')}`"
 
 
@@ -44,7 +44,7 @@ _DDL = {**TYPE_NAMES, pa.null(): "void"}
 
 
 def spark_type(type_: pa.DataType) -> str:
-    """An Arrow type in Spark's words."""
+    """Return an Arrow type in Spark's words."""
     if type_ in _DDL:
         return _DDL[type_]
     if pa.types.is_decimal(type_):
@@ -61,5 +61,5 @@ def spark_type(type_: pa.DataType) -> str:
 
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:
-    """The Arrow schema of a DataFrame; columns whose types no stream can have are left out, and noted."""
+    """Return the Arrow schema of a DataFrame; columns whose types no stream can have are left out, and noted."""
     return found_schema(frame.schema)

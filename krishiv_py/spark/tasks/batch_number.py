@@ -21,7 +21,7 @@ def closing_setting(checkpoint: str) -> str:
 
 
 def batch_number(checkpoint: str) -> int:
-    """The number of the running micro-batch of the query with this checkpoint, from the task."""
+    """Return the number of the running micro-batch of the query with this checkpoint, from the task."""
     context = TaskContext.get()
     assert context is not None
     number = context.getLocalProperty("streaming.sql.batchId") or context.getLocalProperty(batch_setting(checkpoint))
@@ -30,7 +30,7 @@ def batch_number(checkpoint: str) -> int:
 
 
 def closing_keys(checkpoint: str, batch: int) -> dict[int, pa.Table]:
-    """The keys that the running micro-batch closes, by the number of the stage, from the task."""
+    """Return the keys that the running micro-batch closes, by the number of the stage, from the task."""
     context = TaskContext.get()
     assert context is not None
     return noted_keys(checkpoint, batch) if context.getLocalProperty(closing_setting(checkpoint)) == str(batch) else {}

@@ -194,7 +194,7 @@ class BoundedSteps:
         return {number: Packed(chunks) for number, chunks in by_batch.items()}
 
     def _first(self, stage: StageOperator, read: dict[int, Packed]) -> Iterator[tuple[int, BatchDone]]:
-        """The steps of a stage that reads a source only."""
+        """Yield the steps of a stage that reads a source only."""
         bucket, times = Bucket(MemoryStore()), self.place.times
         for number, (timed, then, waits) in enumerate(turns(self.batches)):
             packed, moment = read.get(timed.number, NO_ROWS), timed.moment.at(times)
@@ -204,7 +204,7 @@ class BoundedSteps:
     def _following(
         self, stage: StageOperator, read: dict[int, Packed], given: dict[int, list[pa.Table]]
     ) -> Iterator[tuple[int, BatchDone]]:
-        """The steps of a stage that takes the results of others, step by step (SEMANTICS §7.3)."""
+        """Yield the steps of a stage that takes the results of others, step by step (SEMANTICS §7.3)."""
         moments = [m.at(self.place.times) for m in step_moments(self.batches)]
         bucket, late_moment = Bucket(MemoryStore()), Moment(UNSET, moments[0].now_us)
         for number, moment in enumerate(moments):
@@ -217,7 +217,7 @@ class BoundedSteps:
             late_moment = moment
 
     def _given(self, steps: list[tuple[int, BatchDone]], counters: dict[str, int]) -> Iterator[pa.RecordBatch]:
-        """The results and late rows of a bucket; its counters are added to `counters`."""
+        """Yield the results and late rows of a bucket; its counters are added to `counters`."""
         results = pa.concat_tables([step.results for _, step in steps])
         for out in self.place.leaving if results.num_rows else ():
             yield self._out(out.kind, self.shuffle_files.give(out.of(results)))

@@ -52,7 +52,7 @@ def in_task(operator: str, step: str, batch: int | None = None, checkpoint: str 
 
 
 def passable(problem: BaseException | None) -> BaseException | None:
-    """An exception whose traceback can be handed to the JVM with all that caused it; None if it cannot.
+    """Return an exception whose traceback can be handed to the JVM with all that caused it; None if it cannot.
 
     Spark and py4j send the texts of the whole chain: one that cannot be encoded ends the worker, or leaves Spark without an
     answer, and one of many megabytes is copied several times.
@@ -99,7 +99,7 @@ def cause(problem: BaseException) -> BaseException | None:
 
 
 def heart(problem: BaseException) -> tuple[type[KrishivError], str]:
-    """The type and text of what is the cause of an exception of Spark's."""
+    """Return the type and text of what is the cause of an exception of Spark's."""
     text = str(problem)
     own = list(_OWN.finditer(text)) or list(_OWN_IN_A_LINE.finditer(text))
     if own:
@@ -120,7 +120,7 @@ def heart(problem: BaseException) -> tuple[type[KrishivError], str]:
 
 
 def _unread(text: str) -> SourceError | None:
-    """The error of ours for what Spark says of an input file it could not read; None for other texts."""
+    """Return the error of ours for what Spark says of an input file it could not read; None for other texts."""
     vanished = _VANISHED.search(text)
     if vanished:
         return gone(shown_path(unquote(vanished[1])))
@@ -135,7 +135,7 @@ def _unread(text: str) -> SourceError | None:
 
 
 def _last_of_traceback(text: str) -> str:
-    """The exception at the end of a Python traceback, with the place it was raised at."""
+    """Return the exception at the end of a Python traceback, with the place it was raised at."""
     lines = text.splitlines()
     i = next((n for n, line in enumerate(lines) if line and not line.startswith(" ")), len(lines) - 1)
     places = [line.strip() for line in lines[:i] if line.startswith('  File "')]

@@ -58,7 +58,7 @@ class Timetable:
 
 
 def timetable(spark: SparkSession, plan: PhysicalPlan, now_us: int) -> Timetable | None:
-    """The micro-batches of the streams of a plan; None where all there is would be one."""
+    """Return the micro-batches of the streams of a plan; None where all there is would be one."""
     sources = [read.source for read in plan.reads]
     if all(isinstance(source, MemorySource) for source in sources):
         batches = [[file] for file in _sent(plan.reads)]
@@ -97,7 +97,7 @@ def _batches_of(spark: SparkSession, source: Source) -> list[list[str]]:
 
 
 def _sent(parts: Sequence[Read]) -> list[tuple[int, str]]:
-    """All sent files with the number of their stream; of several streams in the order they were sent."""
+    """Return all sent files with the number of their stream; of several streams in the order they were sent."""
     files = [(number, path) for number, part in enumerate(parts) for path in replay_log_of(part.source).files()]
     if len(parts) == 1:
         return files
@@ -106,13 +106,13 @@ def _sent(parts: Sequence[Read]) -> list[tuple[int, str]]:
 
 
 def replay_log_of(source: Source) -> ReplayLog:
-    """The replay log of a memory stream."""
+    """Return the replay log of a memory stream."""
     assert isinstance(source, MemorySource)
     return ReplayLog(source.spool)
 
 
 def _side_by_side(sources: list[list[list[str]]]) -> list[list[tuple[int, str]]]:
-    """The batches of a query: of every source its next one."""
+    """Return the batches of a query: of every source its next one."""
     batches: list[list[tuple[int, str]]] = [[] for _ in range(max(map(len, sources), default=0))]
     for index, batches_of_source in enumerate(sources):
         for number, paths in enumerate(batches_of_source):
@@ -186,5 +186,5 @@ def stream_reader(part: Read) -> FileReader | RangeReader:
 
 
 def one_path(path: str) -> pa.RecordBatch:
-    """A file name as a scan hands it on."""
+    """Return a file name as a scan hands it on."""
     return pa.record_batch([pa.array([path])], names=["path"])

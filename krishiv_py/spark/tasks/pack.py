@@ -104,7 +104,7 @@ class Root:
 
 
 def root_of(stage: StagePlan, number: int, branch: Branch) -> Root:
-    """A stage of this number, as it reads a stream."""
+    """Return a stage of this number, as it reads a stream."""
     return Root(branch.spec, number, stage.times, stage.clock or 0, branch.name)
 
 
@@ -209,7 +209,7 @@ class _Task:
                 yield self._rows([(self._pack.bucket_ids[0], TICK, b"0")])
 
     def _closing(self) -> Iterator[pa.RecordBatch]:
-        """The keys that the batch closes, for the buckets that have them; every task says the same."""
+        """Yield the keys that the batch closes, for the buckets that have them; every task says the same."""
         ids, closing = self._pack.bucket_ids, closing_keys(self._pack.clock.checkpoint, self._batch)
         rows = [(b, addressed(CLOSE, to), blob) for to, keys in closing.items() for b, blob in by_bucket(keys, ids)]
         if rows:

@@ -105,7 +105,7 @@ class RowsOut:
     leaving: tuple[Leaving, ...] = (Leaving(),)
 
     def task(self, partition: int) -> int:
-        """A number for what a task reports."""
+        """Return a number for what a task reports."""
         return self.stream << 20 | partition
 
     def begun(self, task: int) -> GivesRows:
@@ -185,7 +185,7 @@ NO_ANSWER: Final = "Spark's server of the state gave no answer"
 
 
 def carried(processor: BucketProcessor) -> StatefulProcessor:
-    """A processor that Spark's worker on the driver can open in no time.
+    """Return a processor that Spark's worker on the driver can open in no time.
 
     Spark starts a Python there for each operator of a query, only to ask which state it keeps; to load the kernels for that
     answer took a second of CPU an operator. A class made in a function travels as it is, so not even this package is loaded.
@@ -221,7 +221,7 @@ def carried(processor: BucketProcessor) -> StatefulProcessor:
             yield from self.processor().handle_rows(key, rows, timerValues)
 
         def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
-            """A bucket's timer."""
+            """Yield a bucket's timer."""
             yield from self.processor().handle_timer(key, timerValues)
 
         def close(self) -> None:
@@ -230,7 +230,7 @@ def carried(processor: BucketProcessor) -> StatefulProcessor:
                 self.loaded.close()
 
         def processor(self) -> Any:
-            """The processor, loaded at its first use."""
+            """Return the processor, loaded at its first use."""
             if self.loaded is None:
                 self.loaded = pickle.loads(packed)
                 self.loaded.open(self.handle, self.state)

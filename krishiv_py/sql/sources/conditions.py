@@ -74,7 +74,7 @@ class Sorter:
     both: Relation
 
     def sorted(self, parts: list[sg.Expression]) -> Conditions:
-        """The `parts`, which AND joins, sorted."""
+        """Return the `parts`, which AND joins, sorted."""
         conditions = Conditions()
         for part in parts:
             self.both.check_quotes(part)
@@ -156,7 +156,7 @@ class Sorter:
         return True
 
     def _tick_us(self) -> int:
-        """The least distance of two times of different sides."""
+        """Return the least distance of two times of different sides."""
         whole = all(r.event_time is not None and pa.types.is_int64(r.schema.field(r.event_time).type) for r in self._sides)
         return 1_000 if whole else 1
 
@@ -165,7 +165,7 @@ class Sorter:
         return self.left, self.right
 
     def _term(self, expression: sg.Expression) -> _Term | None:
-        """An event time, and what is added to it."""
+        """Return an event time, and what is added to it."""
         node = expression.unnest()
         column = self._column(node)
         if column is not None:
@@ -181,7 +181,7 @@ class Sorter:
         return None if term is None or length is None else attrs.evolve(term, offset_us=term.offset_us + length)
 
     def _length(self, expression: sg.Expression, side: SideName) -> int | None:
-        """A length of time; a number is of milliseconds, next to a column of milliseconds."""
+        """Return a length of time; a number is of milliseconds, next to a column of milliseconds."""
         node = expression.unnest()
         if isinstance(node, sg.Neg):  # x + -3000
             length = self._length(node.this, side)

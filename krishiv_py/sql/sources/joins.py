@@ -78,7 +78,7 @@ class Sides:
 
 
 def sides(left: Relation, right: Relation, parts: list[sg.Expression], how: How, version: sg.Expression | None) -> Sides:
-    """The sides of a join, and its conditions sorted."""
+    """Return the sides of a join, and its conditions sorted."""
     for rows in (left, right):
         if rows.ranking is not None:
             raise rows.ranking.unbounded()
@@ -102,7 +102,7 @@ def apart(rows: Relation, taken: list[str]) -> Relation:
 def joined(
     left: Relation, right: Relation, parts: list[sg.Expression], how: How, version: sg.Expression | None, env: Env
 ) -> Relation:
-    """The rows of a join of two streams."""
+    """Return the rows of a join of two streams."""
     joined_sides = _filtered(sides(left, right, parts, how, version))
     conditions = joined_sides.conditions
     keys: list[tuple[str, str]] = []
@@ -148,7 +148,7 @@ def joined(
 
 
 def _other_types(pair: tuple[sg.Expression, sg.Expression], one: pa.DataType, other: pa.DataType) -> ColumnError:
-    """The error for sides of an equality that have other types."""
+    """Return the error for sides of an equality that have other types."""
     both, texts = wider(one, other), [node.sql("spark") for node in pair]
     cast = [
         text if type_ == both or both is None else f"CAST({text} AS {type_text(both)})"
@@ -162,7 +162,7 @@ def _other_types(pair: tuple[sg.Expression, sg.Expression], one: pa.DataType, ot
 
 
 def _filtered(sides_found: Sides) -> Sides:
-    """The sides with what is asked of one alone: rows that fail it are left out, or given as rows without a partner.
+    """Return the sides with what is asked of one alone: rows that fail it are left out, or given as rows without a partner.
 
     For these the key is null, which never meets another.
     """
@@ -276,7 +276,7 @@ def _value(window: WindowCall) -> HoppingWindow:
 def _columns(
     sides_found: Sides, keys: list[tuple[str, str]], renamed: dict[str, str], stream: ResultStream, window: WindowCall | None
 ) -> tuple[Column, ...]:
-    """The columns of results, under the names they had before."""
+    """Return the columns of results, under the names they had before."""
     how = sides_found.how
     left_of = {right: left for left, right in keys}
     sides = (sides_found.left,) if how in ("semi", "anti") else (sides_found.left, sides_found.right)

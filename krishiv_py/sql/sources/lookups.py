@@ -115,7 +115,7 @@ class _Look:
         return True
 
     def _own(self, node: sg.Expression) -> sg.Expression:
-        """A column by its name in the table; a field of a struct has that of the struct before its own."""
+        """Return a column by its name in the table; a field of a struct has that of the struct before its own."""
         if not isinstance(node, sg.Column):
             return node
         first, *fields = [

@@ -33,7 +33,7 @@ from krishiv_py.types import type_text
 
 
 def united(tree: sg.SetOperation, env: Env, inner: Inner) -> Relation:
-    """The rows of all queries that UNION ALL joins.
+    """Return the rows of all queries that UNION ALL joins.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def united(tree: sg.SetOperation, env: Env, inner: Inner) -> Relation:
 
 
 def _queries(tree: sg.SetOperation) -> list[sg.Select | sg.SetOperation]:
-    """The queries in their order, without recursion on the left."""
+    """Return the queries in their order, without recursion on the left."""
     queries: list[sg.Select | sg.SetOperation] = []
     current: object = tree
     while isinstance(current, sg.SetOperation):
@@ -96,7 +96,7 @@ def _check(rows: Relation, first: Relation, tree: sg.SetOperation) -> None:
 
 
 def _united_table(parts: list[Relation], names: list[str], stream: Stream, time: str, source: str, env: Env) -> Registered:
-    """The union as a table: its watermark is the least of theirs."""
+    """Return the union as a table: its watermark is the least of theirs."""
     specs: list[tuple[str, WatermarkSpec]] = []
     for rows, name in zip(parts, names, strict=True):
         assert rows.table is not None
@@ -144,7 +144,7 @@ def is_lateral(node: sg.Expression) -> bool:
 
 
 def spread(rows: Relation, node: sg.Expression, outer: bool = False) -> Relation:
-    """The rows once for each item of a list, with the item as a column; also those without items if `outer`.
+    """Return the rows once for each item of a list, with the item as a column; also those without items if `outer`.
 
     Raises
     ------
@@ -202,7 +202,7 @@ def _call_of(node: sg.Expression) -> _Call:
 
 
 def _list_of(value: Expr, schema: pa.Schema, call: _Call, node: sg.Expression) -> tuple[Expr, list[str]]:
-    """The list, and the fields that become columns: of maps key and value."""
+    """Return the list, and the fields that become columns: of maps key and value."""
     type_ = evaluate.expr_type(value, schema)
     if pa.types.is_map(type_) and call.kind in ("explode", "posexplode", "unnest"):
         pair = Func("named_struct", (Lit("key"), LambdaVar("k"), Lit("value"), LambdaVar("v")))
@@ -230,7 +230,7 @@ _BRACKETS: Final = "register the stream, and name it in FROM"
 
 
 def from_clause(tree: sg.Select, env: Env, inner: Inner) -> tuple[Relation, list[sg.Expression]]:
-    """The rows a query reads, and the parts of WHERE that are still to be fulfilled."""
+    """Return the rows a query reads, and the parts of WHERE that are still to be fulfilled."""
     clause = clause_of(tree, "from")
     assert clause is not None
     wanted = conjuncts(tree.args["where"].this if tree.args.get("where") is not None else None)
@@ -289,7 +289,9 @@ def _join(
 
 
 def _once(rows: Relation, using: list[str], tables: set[str | None]) -> Relation:
-    """The columns of USING once and first among ``*``, as in Spark: those of the left side, not of the right `tables`."""
+    """Return the columns of USING once and first among ``*``, as in Spark: those of the left side, not of the right
+    `tables`.
+    """
     columns = [attrs.evolve(c, hidden=c.hidden or (c.table in tables and c.name.lower() in using)) for c in rows.columns]
     first = [c for name in using for c in columns if c.name.lower() == name and not c.hidden]
     return attrs.evolve(rows, columns=(*first, *(c for c in columns if not any(c is f for f in first))))
@@ -347,7 +349,7 @@ def _exists(rows: Relation, wanted: list[sg.Expression], env: Env, inner: Inner)
 
 
 def source(node: sg.Expression, env: Env, inner: Inner) -> Relation:
-    """The rows of one table, query or window function."""
+    """Return the rows of one table, query or window function."""
     if isinstance(node, sg.Subquery):
         return _query(node, env, inner)
     if isinstance(node, sg.Table) and isinstance(node.this, sg.Identifier):
@@ -399,7 +401,7 @@ def _table(node: sg.Table, env: Env) -> Relation:
 
 
 def rows_of_table(table: Registered, alias: str) -> Relation:
-    """The rows of a registered stream."""
+    """Return the rows of a registered stream."""
     columns = (Column(alias, n, n, "time" if n == table.event_time else None) for n in table.stream.schema.names)
     return Relation(table.stream, tuple(columns), table)
 
@@ -494,7 +496,7 @@ def _with_bounds(rows: Relation, window: WindowCall, call: sg.Expression) -> Rel
 
 
 def _own_first(node: sg.Expression, own: Relation) -> sg.Expression:
-    """A condition of an inner query, whose names mean its own columns before those of the query around it."""
+    """Return a condition of an inner query, whose names mean its own columns before those of the query around it."""
     tables = {c.name.lower(): c.table for c in own.columns if not c.hidden}
 
     def step(part: sg.Expression) -> sg.Expression:

@@ -69,13 +69,13 @@ class Grouping:
         return next((c.actual for c in self.rows.columns if c.role == "start"), None)
 
     def role_of(self, node: sg.Expression) -> Role | None:
-        """The bound of the window that a node is."""
+        """Return the bound of the window that a node is."""
         role = _bound(node, self.rows)
         return role if role is not None else _kept(node, self.rows) if self.again else None
 
 
 def read(tree: sg.Select, rows: Relation) -> Grouping:
-    """The grouping of a SELECT; with DISTINCT, its items are the groups."""
+    """Return the grouping of a SELECT; with DISTINCT, its items are the groups."""
     items = [Item(e.unalias().unnest(), e.alias or None, _text(e)) for e in tree.expressions]
     for item in items:
         _refuse_stars(item.node)
@@ -121,7 +121,7 @@ def _text(item: sg.Expression) -> str:
 
 
 def neither(node: sg.Expression) -> PlanError:
-    """The error for what a window holds many values of."""
+    """Return the error for what a window holds many values of."""
     plain = isinstance(node, sg.Column) and not node.table
     text = node.name if plain else node.sql("spark")
     return PlanError(
@@ -144,7 +144,7 @@ def _refuse_stars(node: sg.Expression) -> None:
 
 
 def _group(node: sg.Expression, items: list[Item], rows: Relation) -> sg.Expression:
-    """A copy of what GROUP BY means: itself, the n-th item of the SELECT list, or the item of that alias."""
+    """Return a copy of what GROUP BY means: itself, the n-th item of the SELECT list, or the item of that alias."""
     if isinstance(node, sg.Literal) and not node.is_string:
         if not node.is_int or not 1 <= int(node.name) <= len(items):
             raise PlanError("GROUP BY has no such position", got=node.name, hint=f"use 1 to {len(items)}, or name the column")
@@ -219,13 +219,13 @@ def _bound(node: sg.Expression, rows: Relation) -> Role | None:
 
 
 def _roles(node: sg.Expression) -> set[str]:
-    """The bounds that are named by a mark, or by Spark's struct of two marks."""
+    """Return the bounds that are named by a mark, or by Spark's struct of two marks."""
     nodes = [e.expression for e in node.expressions] if isinstance(node, sg.Struct) else [node]
     return {role for n in nodes if (role := role_of_mark(n))}
 
 
 def _kept(node: sg.Expression, rows: Relation) -> Role | None:
-    """The role of a column of results."""
+    """Return the role of a column of results."""
     return rows.role_of(node.name) if isinstance(node, sg.Column) and not node.table else None
 
 
@@ -236,7 +236,7 @@ def _of_window(node: sg.Expression, rows: Relation, again: bool) -> bool:
 
 
 def _window(groups: list[sg.Expression], items: list[sg.Expression], rows: Relation) -> tuple[WindowCall, bool]:
-    """The one window of the query, and whether rows came out of it."""
+    """Return the one window of the query, and whether rows came out of it."""
     calls = {call[0] for g in groups if (call := window_call(g, rows.times))}
     marks = {role for g in groups for role in _roles(g)}
     kept = {role for g in groups if (role := _kept(g, rows))} & {"start", "end"} if rows.window is not None else set()
@@ -328,7 +328,7 @@ class _Made:
         return self.known[-1][1]
 
     def over_results(self, node: sg.Expression) -> sg.Expression:
-        """A node over the rows of a source as one over results."""
+        """Return a node over the rows of a source as one over results."""
         has_call = False
 
         def step(part: sg.Expression) -> sg.Expression:
@@ -353,7 +353,7 @@ class _Made:
         return made
 
     def direct(self, node: sg.Expression, alias: str | None) -> str | None:
-        """The column of results that a node is, if it is one as it is."""
+        """Return the column of results that a node is, if it is one as it is."""
         role = self.grouping.role_of(node)
         if role is not None:
             return self.bounds[role]
@@ -364,7 +364,7 @@ class _Made:
 
 
 def grouped(tree: sg.Select, rows: Relation, where: Expr | None, lag_us: int | None, *, top: bool) -> Relation | ResultStream:
-    """The results of a query that groups; `top` if nothing reads them but the user."""
+    """Return the results of a query that groups; `top` if nothing reads them but the user."""
     grouping = read(tree, rows)
     stream = rows.stream if where is None else rows.stream.filter(where)
     keys = _keys(grouping, rows)
@@ -418,7 +418,7 @@ def _tick_us(rows: Relation) -> int:
 
 
 def _output(item: Item, made: _Made) -> ResultColumn:
-    """An item of the SELECT list."""
+    """Return an item of the SELECT list."""
     role = made.grouping.role_of(item.node)
     key = next((k for k in made.keys if k.node == item.node), None)
     if key is None and role is None and not aggregates(item.node) and item.node.find(sg.Window) is None:
@@ -441,7 +441,7 @@ def _output(item: Item, made: _Made) -> ResultColumn:
 
 
 def _read(node: sg.Expression, rows: Relation) -> Expr | None:
-    """The expression over rows; None where a window is named in it."""
+    """Return the expression over rows; None where a window is named in it."""
     windows = (role_of_mark(n) or window_call(n, rows.times) for n in node.find_all(sg.Anonymous))
     return None if any(windows) else expr_of(node)
 

@@ -89,7 +89,7 @@ def _ranged(call: AggCall, size_us: int, longest_us: int) -> AggCall:
 
 
 def _named(item: sg.Expression) -> sg.Expression:
-    """An item that keeps the name it would have had."""
+    """Return an item that keeps the name it would have had."""
     if isinstance(item, sg.Alias) or item.find(sg.Window) is None:
         return item
     return sg.Alias(this=item.copy(), alias=sg.to_identifier(item.sql("spark"), quoted=True))
@@ -117,7 +117,7 @@ def _frame(node: sg.Window, rows: Relation) -> _Frame:
 
 
 def _length(node: object, over: sg.Window, rows: Relation) -> int:
-    """A length of time; a number is of milliseconds, over a column of milliseconds."""
+    """Return a length of time; a number is of milliseconds, over a column of milliseconds."""
     if not isinstance(node, sg.Expression):
         raise PlanError("the range has no length", got=over.sql("spark"), then="every row would have to be kept", hint=_SHOW)
     time = rows.event_time

@@ -51,7 +51,7 @@ def has_rank(node: sg.Expression, alias: str | None) -> bool:
 
 
 def ranking_of(tree: sg.Select, rows: Relation) -> Ranking:
-    """The ranking of a query, one of whose items asks for it; `rows` is what it reads."""
+    """Return the ranking of a query, one of whose items asks for it; `rows` is what it reads."""
     if len([w for e in tree.expressions for w in e.find_all(sg.Window)]) > 1:
         raise refused("several OVER with ROW_NUMBER", tree.sql("spark"), "rank in a query around this one")
     changed = tree.copy()
@@ -69,7 +69,7 @@ def ranking_of(tree: sg.Select, rows: Relation) -> Ranking:
 
 
 def bounded(rows: Relation, wanted: list[sg.Expression], env: Env) -> tuple[Relation, list[sg.Expression]]:
-    """The rows a ranking gives whose ranks WHERE bounds, and what else it wants."""
+    """Return the rows a ranking gives whose ranks WHERE bounds, and what else it wants."""
     ranking = rows.ranking
     assert ranking is not None
     most: int | None = None
@@ -89,7 +89,7 @@ def bounded(rows: Relation, wanted: list[sg.Expression], env: Env) -> tuple[Rela
 
 
 def _upper(node: sg.Expression, rows: Relation) -> tuple[int | None, bool]:
-    """The bound a part of WHERE sets, and whether it says no more than that."""
+    """Return the bound a part of WHERE sets, and whether it says no more than that."""
     if isinstance(node, sg.Between) and _is_rank(node.this, rows):
         return _number(node.args["high"]), _number(node.args["low"]) == 1
     kind: type[sg.Expression] = type(node)
@@ -178,7 +178,7 @@ def _one_order(rows: Relation, ordered: sg.Ordered, expr: Expr) -> _Order:
 
 
 def _of_windows(rows: Relation, ranking: Ranking, most: int, partition: list[sg.Expression], env: Env) -> Relation:
-    """The first rows of each key and window, as results of a stage of their own."""
+    """Return the first rows of each key and window, as results of a stage of their own."""
     assert rows.window is not None
     orders, stream = _ranked_by(rows, ranking), rows.stream
     taken = [*rows.schema.names, "window_start", "window_end", "window_time"]
@@ -223,7 +223,7 @@ def _of_windows(rows: Relation, ranking: Ranking, most: int, partition: list[sg.
 
 
 def _needed(ranking: Ranking) -> set[str | None]:
-    """The columns that the query with the ranking gives."""
+    """Return the columns that the query with the ranking gives."""
     nodes = [n for e in ranking.tree.expressions for n in e.find_all(sg.Column, sg.Star)]
     if any(isinstance(n, sg.Star) and not isinstance(n.parent, sg.Count) for n in nodes):
         return {c.actual for c in ranking.rows.visible}
@@ -254,7 +254,7 @@ def _with_time(columns: tuple[Column, ...]) -> tuple[Column, ...]:
 
 
 def _of_identities(rows: Relation, ranking: Ranking, most: int, partition: list[sg.Expression], env: Env) -> Relation:
-    """The first row of each identity."""
+    """Return the first row of each identity."""
     ordered, *more = _orders(ranking)
     order = rows.resolved(ordered.this)
     first = not more and isinstance(order, sg.Column) and order.name in rows.times and not ordered.args.get("desc")
@@ -279,7 +279,7 @@ def _of_identities(rows: Relation, ranking: Ranking, most: int, partition: list[
 
 
 def deduplicated(rows: Relation, names: list[str], env: Env, got: str) -> Relation:
-    """The first arrival of each identity, within what SET said.
+    """Return the first arrival of each identity, within what SET said.
 
     Raises
     ------
@@ -305,7 +305,7 @@ _PARTS: Final = ("partition_by", "order", "spec")
 
 
 def with_named_windows(tree: sg.Select) -> sg.Select:
-    """The query with the definitions of its WINDOW clause in the place of their names.
+    """Return the query with the definitions of its WINDOW clause in the place of their names.
 
     Raises
     ------
@@ -341,7 +341,7 @@ def _of(tree: sg.Select) -> list[sg.Window]:
 
 
 def _defined(window: sg.Window, given: dict[str, sg.Window]) -> sg.Window:
-    """The definition of a name, which may be another name."""
+    """Return the definition of a name, which may be another name."""
     alias, seen = window.args["alias"].name.lower(), set[str]()
     while True:
         if alias not in given or alias in seen:
@@ -364,7 +364,7 @@ def _check_over(tree: sg.Select) -> None:
 
 
 def around_groups(tree: sg.Select) -> sg.Select:
-    """A query with GROUP BY and QUALIFY as two: the groups, and one around them that ranks.
+    """Return a query with GROUP BY and QUALIFY as two: the groups, and one around them that ranks.
 
     Raises
     ------
@@ -411,7 +411,7 @@ def around_groups(tree: sg.Select) -> sg.Select:
 
 
 def _unselected(tree: sg.Select, named: dict[str, str]) -> list[sg.Expression]:
-    """The columns of GROUP BY that no item gives, which OVER may name all the same."""
+    """Return the columns of GROUP BY that no item gives, which OVER may name all the same."""
     taken = {name.lower() for name in named.values()}
     group = tree.args.get("group")
     keys = [g.copy() for g in (group.expressions if group is not None else ()) if isinstance(g, sg.Column)]
@@ -429,7 +429,8 @@ def _said(node: sg.Expression) -> str:
 
 
 def qualified(tree: sg.Select) -> tuple[sg.Select, list[sg.Expression], tuple[str, ...]]:
-    """A query whose QUALIFY asks for its items only: what it wants of them, and the names of items that were added for it.
+    """Return a query whose QUALIFY asks for its items only: what it wants of them, and the names of items that were added for
+    it.
 
     Raises
     ------

@@ -46,7 +46,7 @@ def _refused(node: sg.Expression, what: str, hint: str | None = None) -> PlanErr
 
 
 def aggregate(node: sg.Expression) -> AggCall | None:
-    """The call that this very node stands for, without alias; None if it is not an aggregate.
+    """Return the call that this very node stands for, without alias; None if it is not an aggregate.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def _arguments(node: sg.Expression) -> list[sg.Expression]:
 
 
 def _value(node: sg.Expression, part: object) -> Expr:
-    """An argument that the parser lets be left out."""
+    """Return an argument that the parser lets be left out."""
     if not isinstance(part, sg.Expression):
         raise _refused(node, "an argument of this aggregate is left out")
     return expr_of(part)

@@ -13,7 +13,7 @@ PARTITION: Final = "partition_by"
 
 
 def readable(text: str) -> str:
-    """The `text` of a statement as the parser reads it.
+    """Return the `text` of a statement as the parser reads it.
 
     ``TUMBLE(TABLE t, ...)`` loses its TABLE, ``SESSION(t PARTITION BY a, ...)`` gets ``partition_by(a)`` as an argument, and
     ``window(...)``, ``window.start`` and ``session(...)`` are put in backquotes.
@@ -37,7 +37,7 @@ def readable(text: str) -> str:
 
 
 def _word(tokens: list[Any], i: int, text: str) -> str:
-    """A token as it is in the text, in capitals; so a name in quotes is not a keyword."""
+    """Return a token as it is in the text, in capitals; so a name in quotes is not a keyword."""
     return text[tokens[i].start : tokens[i].end + 1].upper() if 0 <= i < len(tokens) else ""
 
 
@@ -50,7 +50,7 @@ def _names(tokens: list[Any], i: int, text: str) -> bool:
 
 
 def _after_parenthesis(tokens: list[Any], i: int, text: str) -> int:
-    """The token after the brackets that open at a token."""
+    """Return the token after the brackets that open at a token."""
     depth = 0
     while (word := _word(tokens, i, text)) != "":
         depth += (word == "(") - (word == ")")

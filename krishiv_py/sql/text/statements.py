@@ -91,7 +91,7 @@ _REFUSED: Final[dict[str, tuple[str, str]]] = {
 
 
 def refused(construct: str, got: str, hint: str = _SHOW) -> PlanError:
-    """The error for a `construct` that streams do not have here."""
+    """Return the error for a `construct` that streams do not have here."""
     return PlanError(f"{construct} is not supported in SQL over streams", got=got, hint=hint)
 
 
@@ -109,7 +109,7 @@ def only(node: sg.Expression, understood: frozenset[str]) -> None:
 
 
 def statement_of(text: str) -> Statement:
-    """The one statement of a text.
+    """Return the one statement of a text.
 
     Raises
     ------
@@ -123,7 +123,7 @@ def statement_of(text: str) -> Statement:
 
 
 def statements_of(text: str) -> list[Statement]:
-    """The statements of a text, in order. Raises as :func:`statement_of`."""
+    """Return the statements of a text, in order. Raises as :func:`statement_of`."""
     if not isinstance(text, str):
         raise PlanError("a query is a text", got=shown(text), hint=_SHOW)
     if "\0" in text:
@@ -161,7 +161,7 @@ def _statement(tree: object, text: str) -> Statement:
 
 
 def query_of(tree: object) -> Query | None:
-    """The query of a statement, without brackets around it; None for anything else."""
+    """Return the query of a statement, without brackets around it; None for anything else."""
     while isinstance(tree, sg.Subquery) and isinstance(tree.this, (sg.Query, sg.Subquery)):
         only(tree, frozenset({"this", "alias"}))
         tree = tree.this
@@ -169,7 +169,7 @@ def query_of(tree: object) -> Query | None:
 
 
 def inserted(tree: Statement) -> tuple[str, Query]:
-    """The sink that an INSERT INTO names, and its query.
+    """Return the sink that an INSERT INTO names, and its query.
 
     Raises
     ------
@@ -214,13 +214,13 @@ def check_select(tree: sg.Select) -> None:
 
 
 def clause_of(tree: sg.Expression, name: str) -> sg.Expression | None:
-    """A clause, under the name it has in whichever version of the parser."""
+    """Return a clause, under the name it has in whichever version of the parser."""
     clause: sg.Expression | None = tree.args.get(f"{name}_") or tree.args.get(name)
     return clause
 
 
 def no_group(tree: sg.Select) -> PlanError:
-    """The error for aggregates over a whole stream."""
+    """Return the error for aggregates over a whole stream."""
     return PlanError(
         "the query has no GROUP BY",
         got=tree.sql("spark"),
@@ -230,7 +230,7 @@ def no_group(tree: sg.Select) -> PlanError:
 
 
 def setting_of(statement: sg.Set) -> tuple[str, int]:
-    """The setting of ``SET watermark.lag = INTERVAL '5' SECOND``, and its value in µs."""
+    """Return the setting of ``SET watermark.lag = INTERVAL '5' SECOND``, and its value in µs."""
     items = statement.expressions
     setting = items[0].this if len(items) == 1 else None
     if not isinstance(setting, sg.EQ):

@@ -70,7 +70,7 @@ class WindowCall:
     offset_us: int = 0
 
     def over(self, stream: KeyedStream) -> WindowedStream:
-        """The builder's window."""
+        """Return the builder's window."""
         lengths = [dt.timedelta(microseconds=us) for us in self.lengths]
         offset = dt.timedelta(microseconds=self.offset_us)
         if self.kind == "tumble":
@@ -107,7 +107,7 @@ class CalendarCall(WindowCall):
     """Windows that do not overlap and end where these end; None where there are none."""
 
     def over(self, stream: KeyedStream) -> WindowedStream:
-        """The builder's window."""
+        """Return the builder's window."""
         return stream.window(self.window)
 
     def same_again(self, tick_us: int) -> WindowCall:
@@ -158,7 +158,7 @@ def window_call(node: object, times: tuple[str, ...]) -> tuple[WindowCall, Bound
 
 
 def tick_us(bound: pa.DataType) -> int:
-    """The unit of a time column of this type."""
+    """Return the unit of a time column of this type."""
     return 1_000 if pa.types.is_int64(bound) else 1
 
 
@@ -168,7 +168,7 @@ def is_struct_call(node: sg.Expression) -> bool:
 
 
 def call_of(kind: Kind, lengths: list[sg.Expression], name: str) -> WindowCall:
-    """The window of parsed lengths, and of the offset that may follow them."""
+    """Return the window of parsed lengths, and of the offset that may follow them."""
     if kind != "session":
         zone = lengths[-1].name if is_zone(lengths[-1]) else None
         lengths = lengths if zone is None else lengths[:-1]
@@ -195,7 +195,7 @@ def is_zone(node: sg.Expression) -> bool:
 
 
 def _calendar_length(node: sg.Expression) -> tuple[int, CalendarUnit] | None:
-    """A number of one unit of the calendar; None for any other length."""
+    """Return a number of one unit of the calendar; None for any other length."""
     value = node.this if isinstance(node, sg.Interval) else node
     if not isinstance(value, sg.Literal):
         return None
@@ -237,13 +237,13 @@ def _calendar_call(
 
 
 def _steps(window: AssignedWindow) -> AssignedWindow:
-    """The steps of cumulating windows, as windows."""
+    """Return the steps of cumulating windows, as windows."""
     assert isinstance(window.assigner, CalendarCumulating)
     return assigned(window.assigner.step)
 
 
 def _as_many(length: tuple[int, CalendarUnit], unit: CalendarUnit, lengths: list[sg.Expression]) -> int:
-    """A length as a number of another unit."""
+    """Return a length as a number of another unit."""
     many, own = length
     for table in (_IN_MONTHS, _IN_DAYS):
         if own in table and unit in table and many * table[own] % table[unit] == 0:
@@ -259,7 +259,7 @@ def _as_many(length: tuple[int, CalendarUnit], unit: CalendarUnit, lengths: list
 
 
 def _offset_text(node: sg.Expression) -> str:
-    """An offset as a duration with months, which only calendars have."""
+    """Return an offset as a duration with months, which only calendars have."""
     if isinstance(node, sg.Add):
         return f"{_offset_text(node.this)} {_offset_text(node.expression)}"
     match = _calendar_length(node)
@@ -306,7 +306,7 @@ def check_time(column: sg.Expression, times: tuple[str, ...], name: str) -> None
 
 
 def interval_us(node: sg.Expression, name: str, *, allow_zero: bool = False, allow_negative: bool = False) -> int:
-    """A length of time in µs: ``INTERVAL '1 minute'``, ``INTERVAL '1' MINUTE``, or the plain text ``'1 minute'``."""
+    """Return a length of time in µs: ``INTERVAL '1 minute'``, ``INTERVAL '1' MINUTE``, or the plain text ``'1 minute'``."""
     if isinstance(node, sg.Add):
         return interval_us(node.this, name) + interval_us(node.expression, name)
     if isinstance(node, sg.Neg) and allow_negative:
@@ -326,7 +326,7 @@ def interval_us(node: sg.Expression, name: str, *, allow_zero: bool = False, all
 
 
 def _one_unit(node: sg.Expression, text: str) -> str:
-    """An interval of several fields as a number of microseconds; the `text` itself where it has no fixed length."""
+    """Return an interval of several fields as a number of microseconds; the `text` itself where it has no fixed length."""
     try:
         span = span_of(node)
     except ExpressionError:

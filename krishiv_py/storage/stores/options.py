@@ -39,7 +39,7 @@ _YES_OR_NO: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
 def spark_settings(options: object) -> tuple[tuple[str, str], ...]:
-    """The settings of Spark's that say the same.
+    """Return the settings of Spark's that say the same.
 
     Raises
     ------

@@ -17,7 +17,7 @@ _FILE: Final = b"ARROW1\0\0"
 
 
 def decode_arrow(schema: pa.Schema, values: Sequence[bytes | None]) -> Decoded:
-    """The rows of all values, in the columns of `schema`."""
+    """Return the rows of all values, in the columns of `schema`."""
     parts: list[pa.RecordBatch] = []
     bad: list[tuple[int, str]] = []
     counts: list[int] = []
@@ -35,7 +35,7 @@ def decode_arrow(schema: pa.Schema, values: Sequence[bytes | None]) -> Decoded:
 
 
 def _rows(value: bytes, schema: pa.Schema) -> tuple[list[pa.RecordBatch], int]:
-    """The rows of a value, and how many they are, which batches without columns do not know."""
+    """Return the rows of a value, and how many they are, which batches without columns do not know."""
     source = pa.BufferReader(value)
     is_file = value.startswith(_FILE)
     with pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source) as reader:
@@ -52,6 +52,6 @@ def _rows(value: bytes, schema: pa.Schema) -> tuple[list[pa.RecordBatch], int]:
 
 
 def _columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch of a value in the columns of the stream; one that it does not have is null."""
+    """Return a batch of a value in the columns of the stream; one that it does not have is null."""
     batch.validate(full=True)  # lengths and offsets come from outside
     return fit_batch(batch, schema, RECORD)

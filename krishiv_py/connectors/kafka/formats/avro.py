@@ -180,7 +180,7 @@ def decode_avro(
 
 
 def _written(registry: Connection | None, number: int, text: str | None, reader: str | None, single: bool) -> Written | str:
-    """The way in which values of a number are read, or the reason why they are not rows."""
+    """Return the way in which values of a number are read, or the reason why they are not rows."""
     try:
         return of_text(text or "", reader, single) if registry is None else of_registry(registry, number, reader, single)
     except ValueError as problem:
@@ -188,7 +188,7 @@ def _written(registry: Connection | None, number: int, text: str | None, reader:
 
 
 def _branch_of(value: bytes, position: int, most: int) -> tuple[int, int]:
-    """The branch of a union, and where its value begins: a number of a few bytes in zigzag form."""
+    """Return the branch of a union, and where its value begins: a number of a few bytes in zigzag form."""
     number = shift = 0
     for place in range(position, min(position + _VARINT, len(value))):
         number |= (value[place] & 0x7F) << shift
@@ -228,7 +228,7 @@ def _records(
 
 
 def _fields(branch: SchemaRecords, schema: pa.Schema) -> list[ValuesOf]:
-    """The places of the values of each column, and the Arrow types they have.
+    """Return the places of the values of each column, and the Arrow types they have.
 
     Raises
     ------
@@ -254,7 +254,9 @@ def _fields(branch: SchemaRecords, schema: pa.Schema) -> list[ValuesOf]:
 
 
 def _types(type_: Any, wanted: pa.DataType, named: Mapping[str, Any]) -> tuple[pa.DataType, pa.DataType]:
-    """The Arrow type of values as they are read, and with times in place of numbers; `wanted` itself where they are to fit."""
+    """Return the Arrow type of values as they are read, and with times in place of numbers; `wanted` itself where they are to
+    fit.
+    """
     is_ = pa.types
     if isinstance(type_, list):
         one, _ = inner(type_)
@@ -287,7 +289,7 @@ def _types(type_: Any, wanted: pa.DataType, named: Mapping[str, Any]) -> tuple[p
 
 
 def _uuids(type_: Any, wanted: pa.DataType, named: Mapping[str, Any]) -> Change | None:
-    """The function that makes bytes of UUIDs that are texts, or texts of bytes; None where nothing is to change."""
+    """Return the function that makes bytes of UUIDs that are texts, or texts of bytes; None where nothing is to change."""
     is_ = pa.types
     if isinstance(type_, list):
         return _uuids(inner(type_)[0] or "null", wanted, named)

@@ -122,7 +122,7 @@ def is_record(type_: Schema) -> bool:
 
 
 def inner(type_: Schema) -> tuple[Schema, bool]:
-    """A type without the null next to it, and whether that was all it needed."""
+    """Return a type without the null next to it, and whether that was all it needed."""
     if isinstance(type_, list):
         rest = [t for t in type_ if t != "null"]
         return (rest[0], True) if len(rest) == 1 else (None, False)
@@ -189,7 +189,7 @@ def names_of(schema: Schema) -> dict[str, Schema]:
 
 
 def _kind(type_: Schema, named: Mapping[str, Schema]) -> Mapping[str, Any]:
-    """A type that is not a union, as a dict with what it is in ``type``."""
+    """Return a type that is not a union, as a dict with what it is in ``type``."""
     while True:
         if isinstance(type_, str):
             if type_ not in named:
@@ -202,7 +202,7 @@ def _kind(type_: Schema, named: Mapping[str, Schema]) -> Mapping[str, Any]:
 
 
 def without_times(type_: Schema) -> Schema:
-    """A schema whose times and UUIDs are read as they are written. Decimals stay, and unions of several types."""
+    """Return a schema whose times and UUIDs are read as they are written. Decimals stay, and unions of several types."""
     if isinstance(type_, list):
         return type_ if inner(type_)[0] is None else [without_times(t) for t in type_]
     if not isinstance(type_, dict):
@@ -241,7 +241,7 @@ def _fill(type_: Schema, named: Mapping[str, Schema], seen: set[int]) -> None:
 
 
 def _value(default: Any, type_: Schema, named: Mapping[str, Schema]) -> Any:
-    """The value that the JSON of a default means; one that is a value already stays."""
+    """Return the value that the JSON of a default means; one that is a value already stays."""
     if isinstance(type_, list):
         if default is None:
             return None

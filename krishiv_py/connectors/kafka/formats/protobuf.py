@@ -92,7 +92,7 @@ def _is_path(given: object) -> bool:
 
 
 def _files(file: Any) -> bytes:
-    """A file of descriptors after all that it imports."""
+    """Return a file of descriptors after all that it imports."""
     from google.protobuf import descriptor_pb2
 
     file_set = descriptor_pb2.FileDescriptorSet()
@@ -111,7 +111,7 @@ def _files(file: Any) -> bytes:
 
 @functools.lru_cache(maxsize=64)
 def message_class(type_: MessageType) -> Any:
-    """The class of messages of a type, in a pool of its own: two queries may have types of one name.
+    """Return the class of messages of a type, in a pool of its own: two queries may have types of one name.
 
     Raises
     ------
@@ -132,7 +132,7 @@ def message_class(type_: MessageType) -> Any:
 
 
 def known_columns(type_: MessageType) -> pa.Schema:
-    """All fields of a type as columns.
+    """Return all fields of a type as columns.
 
     Raises
     ------
@@ -174,7 +174,7 @@ def fields_of(type_: MessageType, schema: pa.Schema) -> list[ValuesOf]:
 
 
 def typed(field: Any, wanted: pa.DataType | None, where: str) -> tuple[pa.DataType, Getter]:
-    """The type of a field's values, and how to get one from a message; of nested messages only what is `wanted`."""
+    """Return the type of a field's values, and how to get one from a message; of nested messages only what is `wanted`."""
     name = field.name
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         by_name = field.message_type.fields_by_name
@@ -197,7 +197,7 @@ def _first(pair: tuple[Any, Any]) -> Any:
 
 
 def _single(field: Any, wanted: pa.DataType | None, where: str) -> tuple[pa.DataType, Getter]:
-    """The type of one value of a field, and how it becomes one of Arrow's."""
+    """Return the type of one value of a field, and how it becomes one of Arrow's."""
     if field.enum_type is not None:
         if wanted is not None and pa.types.is_integer(wanted):
             return pa.int32(), _same
@@ -322,7 +322,7 @@ def _places(type_: MessageType) -> tuple[bytes, ...]:
 
 
 def _zigzag(number: int) -> bytes:
-    """A number from 0 as protobuf writes a ``sint64``."""
+    """Return a number from 0 as protobuf writes a ``sint64``."""
     left, encoded = number * 2, bytearray()
     while left > 0x7F:
         encoded.append(left & 0x7F | 0x80)

@@ -56,7 +56,7 @@ def number_of(value: bytes) -> int:
 
 
 def registry_at(place: object) -> Connection:
-    """A registry, from its address or from settings with ``url``.
+    """Return a registry, from its address or from settings with ``url``.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def registry_at(place: object) -> Connection:
 
 
 def client(registry: Connection) -> Any:
-    """The registry's client of this process."""
+    """Return the registry's client of this process."""
     return _client(registry, os.getpid())
 
 
@@ -91,7 +91,7 @@ def _client(registry: Connection, _process: int) -> Any:
 
 
 def registered(registry: Connection, number: int, kind: str) -> Any:
-    """The schema of a number, which is of this `kind` (``AVRO``, ``PROTOBUF``).
+    """Return the schema of a number, which is of this `kind` (``AVRO``, ``PROTOBUF``).
 
     Raises
     ------
@@ -163,7 +163,8 @@ def _looked_up(registry: Connection, look: Callable[[], Any], what: str, so: str
 
 
 def latest(registry: Connection, subject: str) -> Any:
-    """The newest schema that is registered under a name; None where there is none, and where the registry does not answer.
+    """Return the newest schema that is registered under a name; None where there is none, and where the registry does not
+    answer.
 
     It is asked once, for two seconds at most: it need not be reachable from where a query is written.
     """
@@ -178,7 +179,7 @@ def latest(registry: Connection, subject: str) -> Any:
 
 
 def silent(registry: Connection, problem: BaseException, consequence: str) -> SourceError:
-    """The error for a registry that does not do what it was asked."""
+    """Return the error for a registry that does not do what it was asked."""
     got = f"{registry.servers}: {registry.clean(failure_text(problem))}"
     hint = "see that the registry runs and can be reached, then start the query again"
     return SourceError("the schema registry does not answer", got=got, then=consequence, hint=hint)

@@ -55,7 +55,7 @@ def columns(
 
 
 def one_batch(parts: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    """The rows of all parts."""
+    """Return the rows of all parts."""
     if len(parts) == 1:
         return parts[0]
     batches = pa.Table.from_batches(parts, schema).combine_chunks().to_batches()

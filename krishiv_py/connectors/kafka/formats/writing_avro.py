@@ -38,7 +38,7 @@ _PLAIN: Final[dict[pa.DataType, Any]] = {
 
 
 def record_schema(schema: pa.Schema, given: str | None, where: str) -> str:
-    """The JSON text of the schema of records with these columns; `where` begins errors.
+    """Return the JSON text of the schema of records with these columns; `where` begins errors.
 
     Raises
     ------

@@ -60,7 +60,7 @@ def _of(field: Any) -> Putter:
 
 
 def _pairs(item: Putter, pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    """A map, which has each key once."""
+    """Return a map, which has each key once."""
     entries = {key: item(value) for key, value in pairs}
     if len(entries) < len(pairs):
         keys = [key for key, _ in pairs]

@@ -31,7 +31,8 @@ def _folder(path: str, storage: tuple[tuple[str, str], ...]) -> pafs.FileSystem:
 def rows_of(
     table: str, storage: Mapping[str, str], name: str, parts: Mapping[str, str | None], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file in the columns of a schema; a column that it does not have, and that is not a partition, is null.
+    """Yield the rows of a file in the columns of a schema; a column that it does not have, and that is not a partition, is
+    null.
 
     Raises
     ------
@@ -72,7 +73,7 @@ def _column(field: pa.Field, batch: pa.RecordBatch, parts: Mapping[str, str | No
 
 
 def _value(text: str | None, kind: pa.DataType) -> pa.Scalar[Any]:
-    """A partition value of the log; an empty text is null, as Delta's protocol says."""
+    """Return a partition value of the log; an empty text is null, as Delta's protocol says."""
     if not text:
         return pa.scalar(None, kind)
     if pa.types.is_string(kind):

@@ -61,7 +61,9 @@ class Commit:
 
 
 def _names(type_: Any, path: str = "") -> Iterator[str]:
-    """The names inside a type of the log; items of lists, and keys and values of maps have the path of the list or map."""
+    """Yield the names inside a type of the log; items of lists, and keys and values of maps have the path of the list or
+    map.
+    """
     if isinstance(type_, dict):
         for field in type_.get("fields", ()):
             yield path + field["name"]
@@ -71,7 +73,7 @@ def _names(type_: Any, path: str = "") -> Iterator[str]:
 
 
 def names_in(schema: pa.Schema) -> Iterator[str]:
-    """The names of columns, and of the fields inside them, as those of a :class:`Commit`."""
+    """Yield the names of columns, and of the fields inside them, as those of a :class:`Commit`."""
     for field in schema:
         yield field.name
         yield from _inside(field.type, f"{field.name}.")
@@ -90,7 +92,7 @@ def _inside(type_: pa.DataType, path: str) -> Iterator[str]:
 
 
 def table_at(path: str, storage: Mapping[str, str], version: int | None = None) -> Any:
-    """The table at a version, or the last one.
+    """Return the table at a version, or the last one.
 
     Raises
     ------
@@ -112,7 +114,7 @@ def table_at(path: str, storage: Mapping[str, str], version: int | None = None) 
 
 
 def files_at(table: Any, path: str) -> list[DataFile]:
-    """The files of a snapshot, the oldest first.
+    """Return the files of a snapshot, the oldest first.
 
     Raises
     ------

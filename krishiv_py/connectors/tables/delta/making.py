@@ -30,7 +30,8 @@ def delta_source(
     parallelism: int | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> DeltaSource:
-    """A Delta table as a :class:`~krishiv_py.connectors.Source`; :meth:`krishiv_py.Session.read_delta` has the parameters.
+    """Return a Delta table as a :class:`~krishiv_py.connectors.Source`; :meth:`krishiv_py.Session.read_delta` has the
+    parameters.
 
     For the test driver: ``krishiv_py.testing.micro_batches(delta_source(...))``.
 

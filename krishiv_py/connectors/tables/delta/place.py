@@ -25,7 +25,7 @@ _STRANGE: Final = re.compile(r"[\x00-\x1f\x7f\\\[\]|^]")
 
 
 def delta() -> Any:
-    """The module ``deltalake``.
+    """Return the module ``deltalake``.
 
     Raises
     ------
@@ -39,7 +39,7 @@ def delta() -> Any:
 
 
 def a_place(value: str | os.PathLike[str]) -> str:
-    """The path of a table, the same whatever folder a process is in."""
+    """Return the path of a table, the same whatever folder a process is in."""
     delta()
     text = a_text(os.fspath(value) if isinstance(value, os.PathLike) else value, "path", 'pass a folder: "out/results"')
     place = absolute(text)
@@ -68,7 +68,7 @@ def options(value: object) -> Mapping[str, str]:
 
 
 def opened(path: str, storage: Mapping[str, str], version: int | None = None) -> Any:
-    """The table; None if there is none yet.
+    """Return the table; None if there is none yet.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def opened(path: str, storage: Mapping[str, str], version: int | None = None) ->
 
 
 def delta_table(path: str, storage: Mapping[str, str], version: int | None = None) -> Any:
-    """The table; None if there is none yet. What goes wrong is reported in delta-rs's own words."""
+    """Return the table; None if there is none yet. What goes wrong is reported in delta-rs's own words."""
     module = delta()
     try:
         return module.DeltaTable(path, version=version, storage_options=dict(storage) or None)
@@ -145,7 +145,7 @@ def filesystem(path: str, storage: Mapping[str, str]) -> pafs.FileSystem:
 
 
 def refused(path: str, problem: BaseException, storage: Mapping[str, str] | None = None) -> OperatorError:
-    """The error for what delta-rs refuses."""
+    """Return the error for what delta-rs refuses."""
     text = without_secrets(problem, storage or {})
     if "ermission denied" in text:
         what, hint = "the Delta table may not be written", "let this user write the folder"

@@ -39,7 +39,7 @@ class _Known:
     empty: tuple[int, int] = (0, -1)
 
     def behind(self, version: int) -> int:
-        """The last version after which there may be rows."""
+        """Return the last version after which there may be rows."""
         return self.empty[1] if self.empty[0] <= version <= self.empty[1] else version
 
     def __reduce__(self) -> tuple[type[_Known], tuple[()]]:
@@ -92,7 +92,7 @@ class DeltaSource(Source):
     _known: _Known = attrs.field(factory=_Known, repr=False)
 
     def plan(self, last: JsonValue) -> Planned | None:
-        """The next files. The first batch notes where the source begins, even if it has none."""
+        """Return the next files. The first batch notes where the source begins, even if it has none."""
         if last is None:
             start = _Place(self.table, self.base, 0 if self.whole else None, self.whole)
             return self._batch(start) or self._planned(start, [])
@@ -104,7 +104,7 @@ class DeltaSource(Source):
         return self._batch(start)
 
     def _batch(self, place: _Place) -> Planned | None:
-        """The next files after a place, at most so many; None if there are none."""
+        """Return the next files after a place, at most so many; None if there are none."""
         files: list[DataFile] = []
         begin = place.version
         while self.most is None or len(files) < self.most:
@@ -210,7 +210,7 @@ class DeltaSource(Source):
         )
 
     def read(self, planned: JsonValue, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The rows of the files of a range."""
+        """Yield the rows of the files of a range."""
         assert isinstance(planned, list)
         wanted = pa.schema([self.schema.field(name) for name in columns])
         for entry in planned:

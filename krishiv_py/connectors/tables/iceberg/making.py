@@ -30,7 +30,8 @@ def iceberg_source(
     on_change: OnChange = "fail",
     parallelism: int | None = None,
 ) -> IcebergSource:
-    """An Iceberg table as a :class:`~krishiv_py.connectors.Source`; :meth:`krishiv_py.Session.read_iceberg` has the parameters.
+    """Return an Iceberg table as a :class:`~krishiv_py.connectors.Source`; :meth:`krishiv_py.Session.read_iceberg` has the
+    parameters.
 
     For the test driver: ``krishiv_py.testing.micro_batches(iceberg_source(...))``.
 

@@ -76,7 +76,7 @@ def _places(numbers: Numbers, among: Numbers) -> pa.Array:
 
 
 def span(keys: pa.Table) -> Any:
-    """A condition of pyiceberg that all `keys` meet: of each column the values, or the least and the greatest."""
+    """Return a condition of pyiceberg that all `keys` meet: of each column the values, or the least and the greatest."""
     made = importlib.import_module("pyiceberg.expressions")
     span_filter: Any = made.AlwaysTrue()
     for name in keys.schema.names:

@@ -295,7 +295,7 @@ def _note(batch: OutputBatch) -> str:
 
 
 def _form(kind: pa.DataType) -> str:
-    """A type as Iceberg has it: whether texts are large, and how items of lists are called, does not count."""
+    """Return a type as Iceberg has it: whether texts are large, and how items of lists are called, does not count."""
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return f"list<{_form(kind.value_type)}>"
     if pa.types.is_map(kind):

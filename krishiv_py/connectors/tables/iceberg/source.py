@@ -111,7 +111,7 @@ class IcebergSource(Source):
     _known: _Known = attrs.field(factory=_Known, repr=False)
 
     def plan(self, last: JsonValue) -> Planned | None:
-        """The next files. The first batch notes where the source begins, even if it has none."""
+        """Return the next files. The first batch notes where the source begins, even if it has none."""
         try:
             return self._planned_after(last)
         except KrishivError:
@@ -133,7 +133,7 @@ class IcebergSource(Source):
         return self._batch(start)
 
     def _batch(self, place: _Place) -> Planned | None:
-        """The next files after a place, at most so many; None if there are none."""
+        """Return the next files after a place, at most so many; None if there are none."""
         files: list[dict[str, Any]] = []
         later: Iterator[Any] | None = iter(()) if self.finite else None
         while self.most is None or len(files) < self.most:
@@ -152,7 +152,7 @@ class IcebergSource(Source):
         return self._planned(place, files) if files else None
 
     def _later(self, place: _Place) -> list[Any]:
-        """The snapshots after a place, the oldest first; up to the one to end with."""
+        """Return the snapshots after a place, the oldest first; up to the one to end with."""
         table = self._table()
         head = table.metadata.current_snapshot() if self.until is None else self._snapshot(self.until[0])
         snapshots = following(table.metadata, head, place.snapshot, place.sequence)
@@ -271,7 +271,7 @@ class IcebergSource(Source):
         return SourceError("an Iceberg table cannot be read", got=got, hint=hint)
 
     def read(self, planned: JsonValue, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The rows of the files of a range."""
+        """Yield the rows of the files of a range."""
         assert isinstance(planned, list)
         wanted = pa.schema([self.schema.field(name) for name in columns])
         for entry in planned:

@@ -86,7 +86,7 @@ def clean(table: Any, expired: Sequence[Any]) -> int:
 
 
 def _taken_out(io: Any, manifest: Any) -> set[str]:
-    """The data files that a manifest takes out of the table."""
+    """Return the data files that a manifest takes out of the table."""
     if manifest.deleted_files_count == 0:
         return set()
     deleted = iceberg("manifest").ManifestEntryStatus.DELETED

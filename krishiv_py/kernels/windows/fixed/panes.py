@@ -141,7 +141,7 @@ class PaneOperator(TriggeredOperator):
         return table
 
     def _lists(self, partials: pa.Table) -> list[pa.Table]:
-        """The tuples of every partition; none where firings discard them and none came since the last one."""
+        """Return the tuples of every partition; none where firings discard them and none came since the last one."""
         lists = whole(partials[self.layout.partial_names[0][1]])
         none = pa.array([], lists.type.value_type)
         return [pa.Table.from_struct_array(lists[i].values if lists[i].is_valid else none) for i in range(len(lists))]

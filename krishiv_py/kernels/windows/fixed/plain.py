@@ -40,7 +40,7 @@ class SliceRows(Protocol):
     """Rows by slice."""
 
     def between(self, low: int | None, high: int | None) -> list[int]:
-        """The slices from `low` to before `high`, in ascending order."""
+        """Return the slices from `low` to before `high`, in ascending order."""
         ...
 
     def rows(self, run: int) -> int:
@@ -48,11 +48,11 @@ class SliceRows(Protocol):
         ...
 
     def load(self, run: int) -> list[pa.Table]:
-        """The chunks of a slice, oldest first."""
+        """Return the chunks of a slice, oldest first."""
         ...
 
     def written(self, run: int) -> list[pa.Table]:
-        """The same with a column that says when each was written."""
+        """Return the same with a column that says when each was written."""
         ...
 
 
@@ -282,7 +282,7 @@ class FixedOperator:
             runs.drop(name)
 
     def _wakeup(self, runs: Runs, watermark_us: int) -> int | None:
-        """The next watermark at which a window fires or a slice is over."""
+        """Return the next watermark at which a window fires or a slice is over."""
         watermark_us = max(watermark_us, UNSET // 2)
         fires, keep_us = self.next_end(runs, watermark_us), self.firing_delay.keep_us
         if not keep_us:
@@ -292,7 +292,7 @@ class FixedOperator:
         return min(moments, default=None)
 
     def next_end(self, runs: Runs, after: int) -> int | None:
-        """The next end of a window: at most two slices begin within a slide, so the first few names are enough."""
+        """Return the next end of a window: at most two slices begin within a slide, so the first few names are enough."""
         names = runs.between(after - self.window.size_us, 2 * END_OF_TIME, most=4)
         return self.assigner.next_end(names, after)
 
@@ -301,6 +301,6 @@ class FixedOperator:
 
 
 def _column(table: pa.Table, name: str) -> pa.Array | pa.ChunkedArray:
-    """A column as an array where it is one."""
+    """Return a column as an array where it is one."""
     column = table[name]
     return column.chunk(0) if column.num_chunks == 1 else column

@@ -66,7 +66,7 @@ class SharedRows:
         return self._open.total_rows() + self._over.total_rows()
 
     def ending(self, due: Due) -> list[int]:
-        """The windows over some slice that end in this step."""
+        """Return the windows over some slice that end in this step."""
         return self._slices.windows_of(self._open.between(due.from_us - self._size_us, due.to_us), due.from_us, due.to_us)
 
     def opened(self, own: Runs, due: Due) -> int:
@@ -103,7 +103,7 @@ class SharedRows:
         return row_counts
 
     def given(self, windows: KeyWindows, keys: pa.Table) -> KeyWindows:
-        """The state of pairs with the content of lent snapshots; `keys` has the window and the key of each pair."""
+        """Return the state of pairs with the content of lent snapshots; `keys` has the window and the key of each pair."""
         lent = np.flatnonzero(windows.lent)
         if not len(lent):
             return windows
@@ -145,7 +145,7 @@ class SharedRows:
                 self._open.hand_over(name, over)
 
     def shown(self, own: Runs, fired_at: int) -> pa.Table:
-        """The open windows as a state table shows them, without those that have entries of their `own`."""
+        """Return the open windows as a state table shows them, without those that have entries of their `own`."""
         starts = [w for w in self._slices.windows_of(self._open.names(), fired_at, END_OF_TIME) if w not in own]
         return self._slices.shown(self, starts)
 

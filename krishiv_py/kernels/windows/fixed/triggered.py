@@ -103,7 +103,9 @@ class HeldWindows:
         return window in self.own or window in self.ending
 
     def load(self, windows: list[int], load: Callable[[int], list[pa.Table]] | None = None) -> tuple[pa.Table, int]:
-        """The entries of some windows with the start of their window, and how many of the first are those of ending ones."""
+        """Return the entries of some windows with the start of their window, and how many of the first are those of ending
+        ones.
+        """
         tables = [] if self.shared is None else self.shared.entries([w for w in windows if w in self.ending])
         lent = sum(t.num_rows for t in tables)
         for w in windows:
@@ -120,7 +122,7 @@ class HeldWindows:
         return [windows[a:b] for a, b in portions(rows, _FIRE_ROWS)]
 
     def given(self, windows: KeyWindows, keys: pa.Table) -> KeyWindows:
-        """The state of pairs with the content of snapshots that are lent."""
+        """Return the state of pairs with the content of snapshots that are lent."""
         return windows if self.shared is None else self.shared.given(windows, keys)
 
     def append(self, windows: Ints, entries: pa.Table) -> None:
@@ -228,7 +230,7 @@ class TriggeredOperator:
         return _Taken(folded.unfired, windows[~overdue].tolist(), units.keys, slices)
 
     def _state(self, held: HeldWindows, looked: Ints, units: Units) -> KeyWindows:
-        """The resolved state of the pairs a batch touches, as far as it has to be known."""
+        """Return the resolved state of the pairs a batch touches, as far as it has to be known."""
         known = [w for w in looked.tolist() if w in held]
         if not known:
             return self.log.resolve(self.log.schema.empty_table(), np.empty(0, np.int64), units.n)
@@ -248,7 +250,7 @@ class TriggeredOperator:
         return content
 
     def _on_watermark(self, held: HeldWindows, due: Due, overdue: set[int]) -> list[pa.Table]:
-        """The firing when the end is passed, ascending, for pairs that have not fired."""
+        """Return the firing when the end is passed, ascending, for pairs that have not fired."""
         size, runs = self.window.size_us, held.own
         late = (w for w in overdue if w in runs)
         ended = {*runs.between(due.from_us - size + 1, due.to_us - size + 1), *held.ending, *late}
@@ -446,7 +448,7 @@ class TriggeredOperator:
         """For operators that tell of windows before they are dropped."""
 
     def _wakeup(self, held: HeldWindows, waiting: Waiting, due: Due) -> int | None:
-        """The next watermark at which a window fires or is over; any larger one where late rows wait for it."""
+        """Return the next watermark at which a window fires or is over; any larger one where late rows wait for it."""
         if waiting.new_at or waiting.late_at:
             return due.to_us + 1
         size, keep, runs = self.window.size_us, self.firing_delay.keep_us, held.own

@@ -183,7 +183,7 @@ class DistinctOperator:
         self.partial_names = [f.name for f in self.layout.partial_fields]
 
     def combine(self, rows: pa.Table) -> pa.Table:
-        """The rows as they are: which windows a row is in depends on others."""
+        """Return the rows as they are: which windows a row is in depends on others."""
         return rows
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
@@ -246,7 +246,7 @@ class DistinctOperator:
         return SplitRows(kept.append_column(FROM, pa.array(np.maximum(times, horizon))), split.late)
 
     def _fire(self, log: TimeLog, above: int, upto: int) -> list[pa.Table]:
-        """All windows with ``above <= end < upto``."""
+        """Return all windows with ``above <= end < upto``."""
         out: list[pa.Table] = []
         back = self.spans.reach
         if above >= upto or not log.overlaps(shift(above, -back), upto):
@@ -259,7 +259,7 @@ class DistinctOperator:
         return out
 
     def _windows(self, o: Ordered, above: int, upto: int) -> _Windows:
-        """The windows that rows bring into being and that end in time, by key and start."""
+        """Return the windows that rows bring into being and that end in time, by key and start."""
         size = self.spans.size
         own, right = self.spans.own_start(o.times), self.spans.next_start(o.times)
         ids = o.ids
@@ -274,7 +274,7 @@ class DistinctOperator:
         return windows_of.only(np.flatnonzero(windows_of.high > windows_of.low))
 
     def _contents(self, o: Ordered, w: _Windows) -> tuple[_Windows, list[pa.Array]]:
-        """Those of the windows that hold rows, and their aggregates."""
+        """Return those of the windows that hold rows, and their aggregates."""
         block = o.times // self.block_us
         straggling = np.empty(0, np.int64)
         if self.by_window:
@@ -323,7 +323,7 @@ class DistinctOperator:
         )
 
     def _wakeup(self, log: TimeLog, passed: int) -> int | None:
-        """The next watermark at which a window may end; right windows may turn out to be empty, which does no harm."""
+        """Return the next watermark at which a window may end; right windows may turn out to be empty, which does no harm."""
         moments = []
         if log.next_waiting is not None:
             moments.append(int(self.spans.own_end(np.array([log.next_waiting]))[0]))

@@ -106,14 +106,14 @@ class Ordered:
     _distinct: Ints
 
     def start(self, ids: Ints, times: Ints) -> Ints:
-        """The first position of a key's rows at or after a time."""
+        """Return the first position of a key's rows at or after a time."""
         if self._scale is not None:
             return np.searchsorted(self._places, self._scale(ids, times))
         rank = np.searchsorted(self._distinct, times, side="left")
         return np.searchsorted(self._places, ids * (len(self._distinct) + 1) + rank)
 
     def stop(self, ids: Ints, times: Ints) -> Ints:
-        """The position after the last of a key's rows at or before a time."""
+        """Return the position after the last of a key's rows at or before a time."""
         if self._scale is not None:
             return np.searchsorted(self._places, self._scale(ids, times), side="right")
         rank = np.searchsorted(self._distinct, times, side="right")
@@ -130,7 +130,7 @@ class Ordered:
 
 
 def _scale(times: Ints, n_keys: int, spans: tuple[int, ...]) -> _Scale | None:
-    """The finest scale that fits; milliseconds, where everything is whole in them, leave more room to sort by."""
+    """Return the finest scale that fits; milliseconds, where everything is whole in them, leave more room to sort by."""
     if not len(times):
         return _Scale(0, 1, 1, 4)
     whole = all(s % 1_000 == 0 for s in spans) and not (times[:_LOOKED] % 1_000).any() and not (times % 1_000).any()
@@ -320,7 +320,7 @@ class MatchedPairs:
 
 
 def _finished(arrays: list[pa.Array], schema: pa.Schema, op: Op) -> pa.Table:
-    """The table, with an ``op`` column where the plan asks for one."""
+    """Return the table, with an ``op`` column where the plan asks for one."""
     if len(schema) > len(arrays):
         arrays = [*arrays, pa.repeat(pa.scalar(op), len(arrays[0])) if isinstance(op, str) else pa.array(op, pa.string())]
     return pa.Table.from_arrays(arrays, schema=schema)
@@ -347,7 +347,7 @@ class _Trimmed(Section):
 
 
 def shift(time_us: int, by_us: int) -> int:
-    """A bound moved, without leaving the number range."""
+    """Return a bound moved, without leaving the number range."""
     return max(UNSET, min(END_OF_TIME, time_us + by_us))
 
 
@@ -372,7 +372,7 @@ class LookBackOperator:
         """Of the results of a step, those over the newest rows of their range only."""
 
     def combine(self, rows: pa.Table) -> pa.Table:
-        """The rows as they are: every one is needed by itself."""
+        """Return the rows as they are: every one is needed by itself."""
         return rows
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
@@ -428,12 +428,12 @@ class LookBackOperator:
         return 0 if gone is None else int(np.count_nonzero(times_of(gone) >= frontier))
 
     def _spans(self, o: Ordered, anchors: Ints) -> Ranges:
-        """The rows in the range of each anchor."""
+        """Return the rows in the range of each anchor."""
         ids, times = o.ids[anchors], o.times[anchors]
         return Ranges(o.start(ids, times - self.before), o.stop(ids, times + self.after), o.times // self.block_us)
 
     def _newest(self, r: Ranges, anchors: Ints) -> Ranges:
-        """The newest of these rows, as many as the plan allows, the anchor always among them."""
+        """Return the newest of these rows, as many as the plan allows, the anchor always among them."""
         most = self.window.max_rows_per_key
         if most is None:
             return r
@@ -464,7 +464,7 @@ class LookBackOperator:
         return [part for part, _, _ in by_groups(rows, keys.ids, keys.n)]
 
     def _due(self, rows: pa.Table, start: int, stop: int) -> pa.Table | None:
-        """The results of the rows with ``start <= t < stop``, which lie among those they look back at."""
+        """Return the results of the rows with ``start <= t < stop``, which lie among those they look back at."""
         times = times_of(rows)
         due = (times >= start) & (times < stop)
         if not due.any():
@@ -509,7 +509,7 @@ class LookBackOperator:
         return self.product(old, anchors - count[anchors], ranges, "-U", "late")
 
     def _admitted(self, log: TimeLog, fresh: pa.Table) -> tuple[pa.Table, dict[str, int]]:
-        """The new rows that take part, where the plan bounds windows; the others are counted (SEMANTICS §3.4).
+        """Return the new rows that take part, where the plan bounds windows; the others are counted (SEMANTICS §3.4).
 
         A row takes part when fewer rows than the limit came before it, take part, and are so close that one window may hold
         both. All of these are still in the log, so this follows from the rows and their order alone.
@@ -555,7 +555,7 @@ class LookBackOperator:
         _Trimmed(log.rows).store(bucket)
 
     def _wakeup(self, log: TimeLog) -> int | None:
-        """The next watermark at which a row has its result, else the one at which the last row is forgotten."""
+        """Return the next watermark at which a row has its result, else the one at which the last row is forgotten."""
         if log.next_waiting is not None:
             return log.next_waiting + self.firing_delay.wait_us + 1
         return None if log.latest is None else log.latest + self.firing_delay.keep_us + 1

@@ -47,7 +47,7 @@ from krishiv_py.plan.windows.lookback import DistinctWindows
 
 
 def range_partials(layout: Layout, rows: pa.Table, r: Ranges) -> list[pa.Array]:
-    """The partial columns of `layout` for every range of `rows`, which are laid out by key, time and arrival."""
+    """Return the partial columns of `layout` for every range of `rows`, which are laid out by key, time and arrival."""
     times: Ints = rows[TIME].to_numpy()
     return [p for kernel, column in inputs(layout, rows) for p in kernel.ranges(column, times, r)]
 
@@ -153,7 +153,7 @@ class WindowSpans:
         return times[:0] if self.window.direction == "forward" else times + self.tick_us
 
     def frontier(self, horizon: int) -> int:
-        """The earliest time of rows whose own window ends at or after `horizon`."""
+        """Return the earliest time of rows whose own window ends at or after `horizon`."""
         if horizon in (UNSET, END_OF_TIME):
             return horizon
         if self.window.direction == "forward":
@@ -190,7 +190,7 @@ def range_values(
     bounds: Bounds | None = None,
     anchors: Ints | None = None,
 ) -> list[pa.Array]:
-    """The aggregates of `layout` over every range of `rows`, which are laid out by key, time and arrival.
+    """Return the aggregates of `layout` over every range of `rows`, which are laid out by key, time and arrival.
 
     Parameters
     ----------
@@ -225,12 +225,12 @@ def range_values(
 
 
 def _narrowed(times: Ints, r: Ranges, rows: Ints, over_us: int) -> Ranges:
-    """The part of every range that is at most so far from the time of its row; times ascend in a range."""
+    """Return the part of every range that is at most so far from the time of its row; times ascend in a range."""
     return Ranges(_first(times, r, rows - over_us), _first(times, r, rows + over_us + 1), r.block)
 
 
 def _first(times: Ints, r: Ranges, bound: Ints) -> Ints:
-    """The first row of every range at or after a time of its own, or the end of the range: all are bisected at once."""
+    """Return the first row of every range at or after a time of its own, or the end of the range: all are bisected at once."""
     low, high = r.low.copy(), r.high.copy()
     for _ in range(int((high - low).max(initial=0)).bit_length()):
         middle = (low + high) // 2

@@ -121,7 +121,7 @@ class Tracks:
 
 
 def follow(e: SessionElements, *, touching: bool) -> Tracks:
-    """The tracks of these elements."""
+    """Return the tracks of these elements."""
     h = e.n_held
     walker = _Walker(e, touching=touching)
     if h == len(e.starts):
@@ -219,7 +219,7 @@ class _Walker:
         self._of_row[row_places], self._starts[row_places], self._ends[row_places] = taken, lows, highs
 
     def _joined(self, row: int, tracks: list[int], size: list[int]) -> int:
-        """The track that goes on: of most rows, the older of equal ones."""
+        """Return the track that goes on: of most rows, the older of equal ones."""
         h, ids = self._e.n_held, self._e.ids
         main = max(tracks, key=lambda t: (size[t], -int(ids[t if t < h else self._first[t - h]])))
         for other in tracks:
@@ -434,7 +434,7 @@ class RowReplay:
         self._fired: list[TrackFirings] = []
 
     def run(self) -> tuple[Sessions, TrackFirings]:
-        """The tracks after the last row, and what fired."""
+        """Return the tracks after the last row, and what fired."""
         level_of_row = self._tracks.level[self._tracks.of_row]
         for level in range(int(self._tracks.level.max(initial=0)) + 1):
             row_places = np.flatnonzero(level_of_row == level)
@@ -858,7 +858,7 @@ class _Step(Visits):
 
 
 def _open(e: SessionElements, t: Tracks, held_newest: Ints | None) -> _Open:
-    """The sessions that the tracks have come to; `held_newest` has the newest event time of each that is held."""
+    """Return the sessions that the tracks have come to; `held_newest` has the newest event time of each that is held."""
     starts, ends = e.starts[t.first], e.ends[t.first]
     starts[t.of_row], ends[t.of_row] = t.starts, t.ends  # of several writes to one place the last one counts
     root = np.arange(t.n)

@@ -61,7 +61,7 @@ class VisitingOperator:
         return rows
 
     def log(self, bucket: Bucket) -> KeyedLog:
-        """The entries of a bucket."""
+        """Return the entries of a bucket."""
         return KeyedLog(bucket, "k", self.entries.schema, self.entries.compact)
 
 

@@ -198,7 +198,7 @@ class Skeleton:
         self._log.remove(hashes, lambda rows: np.ones(rows.num_rows, np.bool_))
 
     def of(self, hashes: Ints, after: int) -> KeySpans:
-        """The entries of these keys that end after a point in time."""
+        """Return the entries of these keys that end after a point in time."""
         rows = self._log.lookup(sorted_unique(hashes))
         ends = rows[END].to_numpy()
         kept = ends > after

@@ -307,7 +307,7 @@ class _Step:
             self.skeleton.append(merged[HASH].to_numpy(), merged[START].to_numpy(), ends)
 
     def _wakeup(self) -> int | None:
-        """The next watermark at which something fires or is forgotten."""
+        """Return the next watermark at which something fires or is forgotten."""
         moments = []
         if self.waiting.earliest is not None:
             moments.append(self.waiting.earliest + self.op.firing_delay.wait_us)

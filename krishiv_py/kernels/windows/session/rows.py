@@ -43,7 +43,7 @@ def firing(weights: Ints, every: Ints, late: Mask, head: Mask) -> Mask:
     late_n, early_n = int(every[late].max(initial=0)), int(every[~late].max(initial=0))
 
     def following(base: Ints, from_: Ints, turn: Ints, stop: Ints) -> Ints:
-        """The next firing after so many reported rows, at `from_` or later; `stop` for none."""
+        """Return the next firing after so many reported rows, at `from_` or later; `stop` for none."""
         second = np.maximum(np.searchsorted(total, base + early_n), np.maximum(turn, from_)) if early_n else stop
         second = np.minimum(second, stop)
         if not late_n:
@@ -117,7 +117,7 @@ class SessionRows:
         return shuffled[START].to_numpy(), shuffled[END].to_numpy()
 
     def hashes(self, shuffled: pa.Table) -> Ints:
-        """The hash of the key of each."""
+        """Return the hash of the key of each."""
         if self.as_they_are:
             return key_hashes([shuffled[k] for k in self.layout.key_names], shuffled.num_rows)
         hashes: Ints = shuffled[HASH].to_numpy()
@@ -172,7 +172,7 @@ class SessionRows:
 
 
 def by_session(values: Ints, ids: Ints, n: int) -> Ints:
-    """The largest value of each of `n` groups; 0 where all are negative or none are there."""
+    """Return the largest value of each of `n` groups; 0 where all are negative or none are there."""
     largest = np.zeros(n, np.int64)
     np.maximum.at(largest, ids, values)
     return largest

@@ -127,7 +127,7 @@ class _Nearby:
             self._pool = self._pool[wanted[groups[self._pool]]]
 
     def rows(self, turn: Ints, present: Mask, n_groups: int) -> Ints:
-        """The rows present that matter now that those of `turn` come, one of a group."""
+        """Return the rows present that matter now that those of `turn` come, one of a group."""
         groups, low, high = self._state.groups, self._low, self._high
         first = np.full(n_groups, np.iinfo(np.int64).max)
         last = np.full(n_groups, np.iinfo(np.int64).min)

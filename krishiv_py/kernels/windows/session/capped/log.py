@@ -135,7 +135,7 @@ def _extra(n: int, seq: int, kind: int, fired: Ints | None) -> list[pa.Array]:
 
 
 def _last(wanted: Mask, seqs: Ints, groups: Ints, n: int) -> tuple[Mask, Ints]:
-    """The newest of the wanted entries of each key, and its step number by key (-1: none)."""
+    """Return the newest of the wanted entries of each key, and its step number by key (-1: none)."""
     newest = np.full(n, -1, np.int64)
     np.maximum.at(newest, groups[wanted], seqs[wanted])
     return wanted & (seqs == newest[groups]), newest
@@ -232,7 +232,9 @@ class HeadLog:
         return pick(heads, np.sort(last))
 
     def _compact(self, heads: pa.Table, oldest: bool) -> pa.Table:
-        """The newest of each key; those of keys that wait for nothing go when nothing older remains for them to replace."""
+        """Return the newest of each key; those of keys that wait for nothing go when nothing older remains for them to
+        replace.
+        """
         kept = self._newest(heads)
         return kept.filter(pa.array(kept["q"].to_numpy() != END_OF_TIME)) if oldest else kept
 
@@ -247,7 +249,7 @@ class Limits:
     touching: bool
 
     def sessions(self, groups: Ints, times: Ints, reaches: Ints) -> Components:
-        """The sessions of rows, by group and start."""
+        """Return the sessions of rows, by group and start."""
         return walk(groups, times, reaches, self.cap_us, touching=self.touching)
 
 

@@ -321,7 +321,7 @@ class _Step:
         return change_log(self.op.emitter, old, replaced_by, Firing(merged, pane_names(self.op.mode, late[firing]), index))
 
     def _standing(self, stays: pa.Table, merged: pa.Table, fired: Ints, seq: int) -> list[pa.Table]:
-        """The results that stand after this step and may yet change."""
+        """Return the results that stand after this step and may yet change."""
         if not self.op.keeps_fired:
             return []
         open_ = merged[END].to_numpy() > self.horizon
@@ -331,7 +331,7 @@ class _Step:
         ]
 
     def _merge(self, rows: pa.Table, sessions: Components, firing: Mask) -> pa.Table:
-        """The sessions that fire, merged from their rows in order of arrival, with their bounds."""
+        """Return the sessions that fire, merged from their rows in order of arrival, with their bounds."""
         inside = firing[sessions.ids]
         numbers = np.cumsum(firing) - 1
         picked = rows.filter(pa.array(inside))
@@ -450,7 +450,7 @@ class _Standing:
         return np.cumsum(marks)[: self.n] > 0
 
     def withdrawn_by(self, firing: Mask) -> Ints:
-        """The firing session that takes the place of each result; -1 for those that go on standing."""
+        """Return the firing session that takes the place of each result; -1 for those that go on standing."""
         following = np.append(np.where(firing, np.arange(self.n), self.n), self.n)
         following = np.minimum.accumulate(following[::-1])[::-1]
         by: Ints = following[self.first]
@@ -648,7 +648,7 @@ class Pieces:
 
 
 def pieces(state: RowState, held: Ints, coming: Ints, limits: Limits) -> Pieces:
-    """The pieces of the rows `coming`, in order of arrival, to those `held`."""
+    """Return the pieces of the rows `coming`, in order of arrival, to those `held`."""
     groups, times = state.groups[coming], state.starts[coming]
     n = int(groups.max()) + 1
     newest = np.full(n, np.iinfo(np.int64).min)

@@ -89,11 +89,11 @@ class WrittenSessions:
         self.retract = retract
 
     def cut(self, wanted: Mask) -> Cut:
-        """The sessions of the rows present of some groups."""
+        """Return the sessions of the rows present of some groups."""
         return self.cut_of(np.flatnonzero(self.present & wanted[self.state.groups]))
 
     def cut_of(self, rows: Ints) -> Cut:
-        """The sessions of some rows, ascending."""
+        """Return the sessions of some rows, ascending."""
         s = self.state
         groups = s.groups[rows]
         sessions = self.limits.sessions(groups, s.starts[rows], s.reaches[rows])
