@@ -158,8 +158,7 @@ class Session(FileSources, RangedSources, OtherStreams):
 
     @classmethod
     def connect(cls, url: str, *, profile: DurabilityProfile = "dev-local") -> Session:
-        """Return a session on the Spark Connect server at `url`, ``sc://host:15002``, with a durability `profile` (SEMANTICS
-        §6.2).
+        """Return a session on the Spark Connect server at `url`, with a durability `profile` (SEMANTICS §6.2).
 
         Raises
         ------
@@ -175,8 +174,7 @@ class Session(FileSources, RangedSources, OtherStreams):
 
     @classmethod
     def from_spark(cls, spark: Any, *, profile: DurabilityProfile = "dev-local") -> Session:
-        """Return a session over your own `spark` session, which keeps running after :meth:`stop`, with a durability
-        `profile`.
+        """Return a session over your own `spark` session, which keeps running after :meth:`stop`.
         """
         one_of(profile, "profile", PROFILES)
         if not hasattr(spark, "readStream"):
@@ -625,8 +623,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         return self.queries
 
     def temporary_folder(self, name: str = "folder") -> str:
-        """Return a new temporary folder with `name` in its name, deleted with the session: for checkpoints and outputs of
-        tests.
+        """Return a new temporary folder with `name` in its name, which the session deletes at its end.
         """
         return self._runner.folder(file_name(name))
 

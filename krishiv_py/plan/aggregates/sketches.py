@@ -81,8 +81,7 @@ def percentile(arg: Expr | str, percentage: float = 0.5) -> AggCall:
 
 @aggregate()
 def median(arg: Expr | str) -> AggCall:
-    """Return the exact median of `arg`, ``float64``: ``percentile(arg, 0.5)``, which keeps every value until the window
-    ends.
+    """Return the exact median of `arg`, ``float64``: ``percentile(arg, 0.5)``; every value is kept until the end.
     """
     call = percentile(arg)
     return attrs.evolve(call, name=f"median_{name_of(call.arg)}")
@@ -109,8 +108,7 @@ class ApproxPercentile(AggCall):
 
 @aggregate("APPROX_PERCENTILE", "PERCENTILE_APPROX")
 def approx_percentile(arg: Expr | str, percentage: float | Sequence[float] = 0.5, relative_error: float = 0.01) -> AggCall:
-    """Return a value at most `relative_error` away from the one of a rank, ``float64``: a DDSketch, mergeable and of bounded
-    size.
+    """Return a value at most `relative_error` away from the one of a rank, ``float64``: a DDSketch of bounded size.
 
     The rank is Spark's: the smallest value such that at least the part `percentage` of all values is as small or smaller. For
     a value ``x`` of that rank the result is between ``x * (1 - relative_error)`` and ``x * (1 + relative_error)``. Zero,
