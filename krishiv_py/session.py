@@ -158,7 +158,7 @@ class Session(FileSources, RangedSources, OtherStreams):
 
     @classmethod
     def connect(cls, url: str, *, profile: DurabilityProfile = "dev-local") -> Session:
-        """Return a session on the Spark Connect server at `url`, with a durability `profile` (SEMANTICS §6.2).
+        """Return a session on the Spark Connect server at `url` (``sc://host:15002``), with a durability `profile` (SEMANTICS §6.2).
 
         Raises
         ------
@@ -174,8 +174,7 @@ class Session(FileSources, RangedSources, OtherStreams):
 
     @classmethod
     def from_spark(cls, spark: Any, *, profile: DurabilityProfile = "dev-local") -> Session:
-        """Return a session over your own `spark` session, which keeps running after :meth:`stop`.
-        """
+        """Return a session over your own `spark` session, which outlives it, with a durability `profile`."""
         one_of(profile, "profile", PROFILES)
         if not hasattr(spark, "readStream"):
             raise PlanError("not a SparkSession", got=type(spark).__name__, hint="pass a SparkSession")
@@ -623,8 +622,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         return self.queries
 
     def temporary_folder(self, name: str = "folder") -> str:
-        """Return a new temporary folder with `name` in its name, which the session deletes at its end.
-        """
+        """Return a new temporary folder with `name` in its name, which the session deletes at its end."""
         return self._runner.folder(file_name(name))
 
     def use_clock(self, clock: Callable[[], int]) -> None:

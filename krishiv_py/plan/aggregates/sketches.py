@@ -81,8 +81,7 @@ def percentile(arg: Expr | str, percentage: float = 0.5) -> AggCall:
 
 @aggregate()
 def median(arg: Expr | str) -> AggCall:
-    """Return the exact median of `arg`, ``float64``: ``percentile(arg, 0.5)``; every value is kept until the end.
-    """
+    """Return the exact median of `arg`, ``float64``: ``percentile(arg, 0.5)``; every value is kept until the end."""
     call = percentile(arg)
     return attrs.evolve(call, name=f"median_{name_of(call.arg)}")
 
