@@ -158,7 +158,7 @@ class Session(FileSources, RangedSources, OtherStreams):
 
     @classmethod
     def connect(cls, url: str, *, profile: DurabilityProfile = "dev-local") -> Session:
-        """Return a session on the Spark Connect server at `url` (``sc://host:15002``), with a durability `profile` (SEMANTICS §6.2).
+        """Return a session on the Spark Connect server at `url` (``sc://host``), with a durability `profile` (SEMANTICS §6.2).
 
         Raises
         ------
