@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
@@ -109,8 +110,12 @@ class Session(FileSources, RangedSources, OtherStreams):
 
     def __init__(self, runner: runtime.SparkRunner | process.ProcessRunner) -> None:
         self._runner = runner
-        self._sql = context.SqlContext()
         self._pages: list[web.Page] = []
+
+    @functools.cached_property
+    def _sql(self) -> context.SqlContext:
+        """Tables and settings for :meth:`sql`; made at first use, as the parser takes longer to load than a first result."""
+        return context.SqlContext()
 
     @classmethod
     def embedded(cls) -> Session:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -18,7 +19,7 @@ from krishiv_py.plan.expressions.facts import aggregate_in, columns_of
 from krishiv_py.plan.expressions.trees import render, walk
 from krishiv_py.plan.names import encodable
 from krishiv_py.plan.row_classes import guessed_text, row_fields, schema_text
-from krishiv_py.types import normal_type, spark_arrow, type_text
+from krishiv_py.types import TYPE_NAMES, normal_type, spark_arrow, type_text
 
 if TYPE_CHECKING:
     from krishiv_py.plan.expressions import parse
@@ -29,6 +30,13 @@ SchemaLike: TypeAlias = "pa.Schema | str | type[Any]"
 """An Arrow schema, DDL text, or a class whose fields are the columns."""
 TimeKind: TypeAlias = Literal["timestamp", "timestamp_ntz", "bigint_ms"]
 RESERVED: Final = "__krishiv_"
+_COLUMN: Final = re.compile(r"\s*([A-Za-z_]\w*)\s+([a-z_]+)\s*", re.ASCII)
+_OF_SQL: Final = {
+    *("any", "case", "connect_by_root", "constraint", "current_date", "current_timestamp", "current_user", "exclude"),
+    *("false", "like", "not", "null", "select", "session_user", "true", "unique", "with"),
+}
+"""Words that the SQL parser does not take as a name, or takes for something else."""
+_TYPES: Final = {name: type_ for type_, name in TYPE_NAMES.items()}
 _LEFT_OUT: Final = b"krishiv_left_out"
 
 
@@ -44,7 +52,7 @@ def as_schema(schema: object) -> pa.Schema:
         (see :func:`krishiv_py.types.normal_type`).
     """
     if isinstance(schema, str):
-        schema_read = parse.parse_schema(schema)
+        schema_read = _plain(schema) or parse.parse_schema(schema)
     elif isinstance(schema, pa.Schema):
         schema_read = schema
     elif type(schema).__name__ == "StructType" and hasattr(schema, "jsonValue"):
@@ -56,6 +64,14 @@ def as_schema(schema: object) -> pa.Schema:
         hint = f'write "{text}"' if text else "pass a pyarrow.Schema, a Spark StructType, DDL text or a dataclass"
         raise SchemaError("not a schema", got=shown(schema), hint=hint)
     return checked(schema_read)
+
+
+def _plain(text: str) -> pa.Schema | None:
+    """Return the schema of a text of plain names and types; None for any other, for which the SQL parser is loaded."""
+    columns = [_COLUMN.fullmatch(part) for part in text.split(",")]
+    if not all(column is not None and column[1].lower() not in _OF_SQL and column[2] in _TYPES for column in columns):
+        return None
+    return pa.schema([pa.field(column[1], _TYPES[column[2]]) for column in columns if column is not None])
 
 
 def _from_spark(field: dict[str, Any]) -> pa.Field:

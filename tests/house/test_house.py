@@ -79,11 +79,11 @@ def test_importing_the_package_loads_only_the_builder() -> None:
     assert [m for m in loaded_by("import krishiv_py") if m.startswith(LATER)] == []
 
 
-def test_a_stream_without_text_needs_no_sql_parser() -> None:
+def test_a_query_without_sql_needs_no_sql_parser() -> None:
     program = (
-        "import pyarrow as pa; from krishiv_py import col, count; from krishiv_py.testing import Driver, stream_of; "
-        "s = stream_of(pa.schema([('at', pa.int64())])).filter(col('at') > 0).watermark('at', 0); "
-        "Driver(s.tumbling_window(10).agg(count())).send([{'at': 1}])"
+        "from krishiv_py import MemorySink, Session, col, count; session = Session.in_process(); "
+        "s, _ = session.memory_stream('at bigint'); plan = s.filter(col('at') > 0).watermark('at', 0).tumbling_window(10); "
+        "plan.agg(count()).start(MemorySink()).stop()"
     )
     actual = loaded_by(program)
     assert "krishiv_py.kernels.registry" in actual

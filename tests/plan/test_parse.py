@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
+from sqlglot.dialects.spark import Spark
 
 from krishiv_py import col, func, lit
 from krishiv_py.errors import DurationError, ExpressionError, SchemaError
 from krishiv_py.functions.known import FUNCTIONS
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.expressions.parse import parse_expr, parse_schema
-from krishiv_py.plan.schema import as_schema
+from krishiv_py.plan.schema import as_schema, checked
+from krishiv_py.types import TYPE_NAMES
 
 A, B = col("a"), col("b")
 
@@ -213,6 +216,30 @@ def test_arrow_schemas_are_brought_to_the_types_spark_knows() -> None:
 def test_reserved_names_are_refused() -> None:
     with pytest.raises(SchemaError, match="reserved"):
         as_schema("__krishiv_x int")
+
+
+def outcome(read: Callable[[str], pa.Schema], text: str) -> pa.Schema | type[SchemaError]:
+    """The schema of a text, or that it is refused."""
+    try:
+        return read(text)
+    except SchemaError as problem:
+        return type(problem)
+
+
+def test_plain_schemas_are_those_of_the_sql_parser() -> None:
+    """Names and simple types are read without the parser: with every word of SQL as a name, as it reads them or not at all."""
+    reader = Spark.Parser
+    phrases = [*Spark.Tokenizer.KEYWORDS, *reader.CONSTRAINT_PARSERS, *reader.PROPERTY_PARSERS, *reader.ID_VAR_TOKENS]
+    words = {word for phrase in phrases for word in str(getattr(phrase, "name", phrase)).lower().split() if word.isidentifier()}
+    assert len(words) > 400
+    texts = [text for word in sorted(words) for text in (f"{word} bigint", f"a string, {word.title()} int, b date")]
+    texts += [f" x {name},\ty{name}\n{name} " for name in TYPE_NAMES.values()] + [
+        "a int,",
+        "a int b int",
+        "a timestamp, a int",
+        "",
+    ]
+    assert [text for text in texts if outcome(as_schema, text) != outcome(lambda t: checked(parse_schema(t)), text)] == []
 
 
 @pytest.mark.parametrize("text", ["a + INTERVAL '1' M", "a + INTERVAL 5 M", "a + INTERVAL '5M'"])
