@@ -253,7 +253,7 @@ def job(name: str, keys: str, events: int) -> dict[str, float]:
     """A job from parquet files in this process, and by the kernels alone over the same rows in memory."""
     from benchmarks.data import Spec, make, parts_of  # only here
     from benchmarks.jobs import JOBS
-    from benchmarks.krishiv import keyed, windowed  # loads PySpark, which the other measures must not
+    from benchmarks.krishiv import keyed, windowed
 
     folder, what = make(Spec(events, keys)), JOBS[name]  # type: ignore[arg-type]
 

@@ -1,14 +1,13 @@
-"""The jobs in krishiv_py: ``python -m benchmarks.krishiv --job J1 --data DIR --out DIR [--late-rule window]``."""
+"""The jobs in krishiv_py: ``python -m benchmarks.krishiv --job J1 --data DIR --out DIR [--engine in-process]``."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
 
 from benchmarks.jobs import HEAP, PAIRED, SPLIT, Job
 from benchmarks.peers.common import Task, parser_of, task_of
@@ -35,8 +34,10 @@ NAME = "krishiv"
 SCHEMA = "user_id bigint, event_time timestamp, amount bigint"
 
 
-def session(task: Task) -> Session:
+def session(task: Task, engine: str = "spark") -> Session:
     """Local session as the benchmark prescribes it; everything else is the library's own choice."""
+    if engine == "in-process":
+        return Session.in_process(profile="single-node-durable")
     builder = Session.builder().master("local[2]").app_name(f"{NAME} {task.job.name}").profile("single-node-durable")
     settings: dict[str, str | int] = {
         "spark.sql.shuffle.partitions": task.partitions,
@@ -123,26 +124,28 @@ def plan(stream: Stream, task: Task, late_rule: str) -> ResultStream:
     return result
 
 
-def stream(task: Task, late_rule: str) -> None:
+def stream(task: Task, late_rule: str, engine: str) -> None:
     """Run one job to the end of its input, or until it has to stop."""
-    opened = session(task)
+    opened = session(task, engine)
     sink = ParquetSink(str(task.out / "result") if task.job.late_output else str(task.out))
     run(plan(read(opened, task), task, late_rule), sink, task)
     opened.stop()
 
 
-def run(result: ResultStream, sink: Sink, task: Task) -> list[dict[str, Any]]:
-    """A query to the end of its input, or until it has to stop; what Spark says of its last micro-batches."""
+def run(
+    result: ResultStream, sink: Sink, task: Task, progress: Callable[[], list[dict[str, Any]]] = list
+) -> list[dict[str, Any]]:
+    """A query to the end of its input, or until it has to stop; what `progress` says of its last micro-batches."""
     batches = Batches.available_now() if task.to_the_end else Batches.every(int(task.trigger)) if int(task.trigger) else None
     query = result.start(sink, checkpoint=str(task.checkpoint), batches=batches)
     if not task.to_the_end:
         while not task.has_to_stop():
             query.await_termination("200 ms")
-    progress = [p for running in SparkSession.active().streams.active for p in running.recentProgress]
+    last = progress()
     if not task.to_the_end:
         query.stop()
     query.await_termination()
-    return [dict(json.loads(p.json)) if hasattr(p, "json") else dict(p) for p in progress]
+    return last
 
 
 def collect(task: Task, late_rule: str) -> None:
@@ -163,9 +166,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = parser_of(NAME)
     parser.prog = "python -m benchmarks.krishiv"
     parser.add_argument("--late-rule", choices=("event", "window"), default="event")
+    parser.add_argument("--engine", choices=("spark", "in-process"), default="spark")
     parser.add_argument("--collect", action="store_true", help="bounded: collect() in a warm session")
     given = parser.parse_args(argv)
-    (collect if given.collect else stream)(task_of(given), given.late_rule)
+    if given.collect:
+        collect(task_of(given), given.late_rule)
+    else:
+        stream(task_of(given), given.late_rule, given.engine)
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from benchmarks import data, flights
 from benchmarks.data import KeySet, Spec
@@ -63,6 +63,12 @@ def backlog_of(job: Job, name: str, folder: Path, batch_rows: int) -> Case:
     # Where a source falls silent its idle time-out has to pass before the input ends: many short batches.
     files = 1 if job.idle_timeout_ms else max(batch_rows // rows[1], 1)
     return Case("backlog", job, name, folder, rows[0], "event", first, rows[1], files_per_batch=files)
+
+
+def whole(jobs: list[Job], sets: list[KeySet], events: int, seed: int, batch_rows: int | None = None) -> Iterator[Case]:
+    """The backlog without its short run: a process from nothing to its end, starting included."""
+    for case in backlog(jobs, sets, events, seed, batch_rows):
+        yield evolve(case, mode="whole", short=None, short_units=0.0)
 
 
 def micro(jobs: list[Job], seed: int) -> Iterator[Case]:

@@ -24,6 +24,7 @@ BEGIN, END = "<!-- figures: begin (python -m benchmarks.report) -->", "<!-- figu
 OURS = ("krishiv", "krishiv_window")
 TITLES = {
     "backlog": "Backlog: as fast as it goes",
+    "whole": "Whole: a process from nothing to its end, starting included",
     "steady": "Steady: batches of a second",
     "micro": "Micro: batches of one row",
     "open_state": "Open state: the same batch, ever more open keys",

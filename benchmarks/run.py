@@ -26,13 +26,19 @@ from benchmarks.record import Record
 from benchmarks.sides import BOUNDED, SIDES, Side
 
 DEFAULT_SIDES = {
-    "backlog": list(SIDES),
+    "backlog": [name for name in SIDES if name != "in_process"],
+    "whole": ["krishiv", "in_process", "duckdb", "polars", "flink", "bytewax", "pathway"],
     "micro": ["krishiv", "native_rocksdb"],
     "open_state": ["krishiv", "native_rocksdb"],
     "bounded": ["krishiv", "duckdb"],
     "steady": ["krishiv", "native_rocksdb"],
 }
-DEFAULT_JOBS = {"backlog": ["J1", "J2", "J3"], "micro": ["J1"], "bounded": ["J1"]}
+DEFAULT_JOBS = {
+    "backlog": ["J1", "J2", "J3"],
+    "whole": ["J1", "J2", "J3", "J4", "J5", "P1", "P2", "P3"],
+    "micro": ["J1"],
+    "bounded": ["J1"],
+}
 
 
 def start(side: Side, case: Case, data: Path, out: Path, timeout_s: float, *more: str) -> Measurement:
@@ -154,6 +160,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return steady.run(sides, given.sets, given.rates, given.repeats, given.seed, given.results)
     cases = {
         "backlog": lambda: modes.backlog(jobs, given.sets, given.events, given.seed, given.batch_rows),
+        "whole": lambda: modes.whole(jobs, given.sets, given.events, given.seed, given.batch_rows),
         "micro": lambda: modes.micro(jobs, given.seed),
         "open_state": lambda: modes.open_state(given.keys, given.seed),
         "bounded": lambda: modes.bounded(jobs, given.sets, given.seed),

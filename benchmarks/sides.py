@@ -74,6 +74,15 @@ SIDES: dict[str, Side] = {
             arguments=("--late-rule", "window"),
         ),
         Side(
+            "in_process",
+            "krishiv_py, in process",
+            "benchmarks.krishiv",
+            frozenset(JOBS),
+            Rules("event"),
+            "krishiv_py",
+            arguments=("--engine", "in-process"),
+        ),
+        Side(
             "native_rocksdb",
             "PySpark native, RocksDB",
             "benchmarks.peers.native_spark",

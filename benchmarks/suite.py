@@ -20,7 +20,7 @@ PEER_JOBS = ["J1", "J2", "J3", "J4", "J5"]
 def plan(*, peers: bool) -> list[list[str]]:
     """Command lines of ``benchmarks.run``."""
     if peers:
-        others = [name for name in SIDES if name not in (*OURS, *NATIVE)]
+        others = [name for name in SIDES if name not in (*OURS, *NATIVE, "in_process")]
         return [
             ["backlog", "--jobs", *PEER_JOBS, "--sides", OURS[0], *others],
             ["backlog", "--jobs", "J8", "F1", "--sides", OURS[0], "flink"],

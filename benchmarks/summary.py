@@ -14,7 +14,7 @@ from attrs import frozen
 from benchmarks.record import Record
 from benchmarks.sides import SIDES
 
-MODES: Final = ("backlog", "steady", "micro", "open_state", "bounded")
+MODES: Final = ("backlog", "whole", "steady", "micro", "open_state", "bounded")
 NEAR_S: Final = 900.0
 """Turns with no more than this between them are of one round; other sides may have theirs meanwhile."""
 

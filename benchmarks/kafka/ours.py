@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from benchmarks.kafka.task import note_parts, task_of
 from benchmarks.krishiv import keyed, run, session, windowed
@@ -10,6 +14,12 @@ from krishiv_py import KafkaSink, ParquetSink, col, count
 from krishiv_py import sum as total
 
 SCHEMA = "user_id bigint, event_time bigint, amount bigint"
+
+
+def micro_batches() -> list[dict[str, Any]]:
+    """What Spark says of the last micro-batches of its queries."""
+    progress = [p for running in SparkSession.active().streams.active for p in running.recentProgress]
+    return [dict(json.loads(p.json)) if hasattr(p, "json") else dict(p) for p in progress]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -22,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     result = windowed(keyed(events, task.job), task.job).agg(count(col("*")), total(col("amount")))
     sink = ParquetSink(str(task.out)) if given.to is None else KafkaSink(given.to, bootstrap_servers=given.address)
-    progress = run(result, sink, task)
+    progress = run(result, sink, task, micro_batches)
     note_parts(progress, task)
     opened.stop()
     return 0

@@ -18,12 +18,14 @@ from krishiv_py import Batches, ParquetSink, Session
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.testing import Driver, stream_of
 
-Engine = Literal["driver", "bounded", "streaming"]
-ENGINES: tuple[Engine, ...] = ("driver", "bounded", "streaming")
+Engine = Literal["driver", "bounded", "streaming", "in-process"]
+ENGINES: tuple[Engine, ...] = ("driver", "bounded", "streaming", "in-process")
 
 
-def session(buckets: int = 0) -> Session:
-    """Local session as the benchmarks prescribe it; state in so many buckets, 0: as many as there are by themselves."""
+def session(engine: Engine, buckets: int = 0) -> Session:
+    """Session as the benchmarks prescribe it; on Spark with so many buckets, 0: as many as there are by themselves."""
+    if engine == "in-process":
+        return Session.in_process(profile="single-node-durable")
     builder = Session.builder().master("local[2]").app_name("nexmark").profile("single-node-durable")
     settings: dict[str, str | int] = {
         "spark.sql.shuffle.partitions": 2,
@@ -69,9 +71,9 @@ def inputs_of(driver: Driver) -> dict[str | None, tuple[str, set[str]]]:
     return result
 
 
-def on_spark(query: Query, data: Path, out: Path, files: int, engine: Engine, opened: Session) -> None:
-    """On Spark: one batch job, or a query that takes so many files of each stream a batch."""
-    streaming = engine == "streaming"
+def in_session(query: Query, data: Path, out: Path, files: int, engine: Engine, opened: Session) -> None:
+    """In a session: one batch job, or a query that takes so many files of each stream a batch."""
+    streaming = engine != "bounded"
 
     def read(name: str) -> Stream:
         return opened.read_parquet(str(data / name), SCHEMAS[name], streaming=streaming, max_files_per_batch=files)
@@ -95,7 +97,7 @@ def run(
     if engine == "driver":
         on_driver(query, data, out, files)
     elif opened is not None:
-        on_spark(query, data, out, files, engine, opened)
+        in_session(query, data, out, files, engine, opened)
     else:
-        with session(buckets) as own:
-            on_spark(query, data, out, files, engine, own)
+        with session(engine, buckets) as own:
+            in_session(query, data, out, files, engine, own)

@@ -94,7 +94,7 @@ def measured(queries: Sequence[Query], data: Path, given: argparse.Namespace) ->
 def checked(queries: Sequence[Query], engine: engines.Engine, data: Path, out: Path, files: int) -> bool:
     """Run queries in this process and compare them with the truth."""
     well = True
-    opened = None if engine == "driver" else engines.session()
+    opened = None if engine == "driver" else engines.session(engine)
     for query in queries:
         engines.run(query, data, out / query.name, engine, files, opened)
         verdict = check(query.name, data, out / query.name)
