@@ -12,7 +12,12 @@ import krishiv_py
 
 ROOT = Path(krishiv_py.__file__).parents[1]
 CODE = [
-    p for folder in ("krishiv_py", "tests", "examples", "benchmarks", "scripts") for p in sorted((ROOT / folder).rglob("*.py"))
+    path
+    for folder in ("krishiv_py", "tests", "examples", "benchmarks", "scripts")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if not any(
+        part.startswith(".") for part in path.relative_to(ROOT).parts
+    )  # environments of the peers are in benchmarks/.envs
 ]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 THIS = "test_words.py"
