@@ -9,18 +9,14 @@ import typing
 import krishiv_py.numpy_sorts  # before anything else loads NumPy
 import krishiv_py.windows  # noqa: F401  # for krishiv_py.windows.tumbling(...) behind a plain import
 from krishiv_py import calls, compat, deprecation
-from krishiv_py.api.outputs import Output
-from krishiv_py.api.query import Query, QueryStatus
-from krishiv_py.api.results.changes import table_view
-from krishiv_py.api.runner import BoundedResult
+from krishiv_py.api.changes import table_view
+from krishiv_py.api.query import BoundedResult, Query, QueryStatus
 from krishiv_py.api.stages.keyed import KeyedStream
-from krishiv_py.api.stages.lookback import LookBackStream
-from krishiv_py.api.stages.panes import PaneStream
 from krishiv_py.api.stages.results import ResultStream
+from krishiv_py.api.stages.running import Output
 from krishiv_py.api.stages.stream import Stream
-from krishiv_py.api.stages.timed import TimedStream
-from krishiv_py.api.stages.untimed import KeyedUntimedStream
-from krishiv_py.api.stages.windowed import WindowedStream
+from krishiv_py.api.stages.timed import KeyedUntimedStream, TimedStream
+from krishiv_py.api.stages.windowed import LookBackStream, PaneStream, WindowedStream
 from krishiv_py.connectors.kafka.sink import KafkaSink
 from krishiv_py.connectors.side_output import SideOutputLateEventHandler
 from krishiv_py.connectors.sinks.files import JsonSink, ParquetSink
@@ -84,8 +80,7 @@ from krishiv_py.plan.aggregates.sketches import approx_count_distinct, approx_pe
 from krishiv_py.plan.aggregates.user import Aggregator, udaf
 from krishiv_py.plan.assigner import WindowAssigner
 from krishiv_py.plan.expressions import namespaces
-from krishiv_py.plan.expressions.case import Case, coalesce, concat, greatest, least, when
-from krishiv_py.plan.expressions.expr import Expr, col, func, lit
+from krishiv_py.plan.expressions.expr import Case, Expr, coalesce, col, concat, func, greatest, least, lit, when
 from krishiv_py.plan.expressions.udfs import ColumnFunction, udf
 from krishiv_py.plan.options.late import (
     CountByKeyLateEventHandler,
@@ -100,19 +95,19 @@ from krishiv_py.plan.running import Progress, TableVersion
 from krishiv_py.plan.windows.calendar import calendar_window
 from krishiv_py.plan.windows.lookback import SlidingWindows
 from krishiv_py.plan.windows.panes import TimeIntervalWindowOptions
-from krishiv_py.plan.windows.value import Window
+from krishiv_py.plan.windows.window import Window
 from krishiv_py.sender import Sender
 from krishiv_py.session import Session, SessionBuilder
 from krishiv_py.version import __version__ as __version__
 
 if typing.TYPE_CHECKING:  # names that moved: type checkers take the old place for one release more, and so does __getattr__
+    from krishiv_py.api.changes import Emit as Emit
+    from krishiv_py.api.changes import Retract as Retract
+    from krishiv_py.api.changes import changes as changes
+    from krishiv_py.api.changes import fold as fold
     from krishiv_py.api.lateness import RowClass as RowClass
     from krishiv_py.api.lateness import SourceTracker as SourceTracker
     from krishiv_py.api.lateness import classify as classify
-    from krishiv_py.api.results.changes import Emit as Emit
-    from krishiv_py.api.results.changes import Retract as Retract
-    from krishiv_py.api.results.changes import changes as changes
-    from krishiv_py.api.results.changes import fold as fold
     from krishiv_py.plan.options.query import QueryTrigger as QueryTrigger
     from krishiv_py.plan.windows.panes import Pane as Pane
     from krishiv_py.plan.windows.panes import PaneHandler as PaneHandler

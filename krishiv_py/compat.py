@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from krishiv_py import calls
+from krishiv_py.api.changes import Emit, Retract, changes, fold
 from krishiv_py.api.lateness import RowClass, SourceTracker, classify
-from krishiv_py.api.results.changes import Emit, Retract, changes, fold
-from krishiv_py.api.stages.windows import WindowMethods
+from krishiv_py.api.stages.keyed import WindowMethods
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.durations import Duration, TimePoint

@@ -12,12 +12,11 @@ import pyarrow as pa
 
 from krishiv_py.api.history import Until, history_of
 from krishiv_py.api.others import OtherStreams
-from krishiv_py.api.outputs import Output, named_outputs, named_plans
 from krishiv_py.api.query import Query
 from krishiv_py.api.session_options import DurabilityProfile, SessionOptions
 from krishiv_py.api.sources import FileSources, RangedSources
 from krishiv_py.api.stages.results import ResultStream
-from krishiv_py.api.stages.running import RunMethods
+from krishiv_py.api.stages.running import Output, RunMethods, named_outputs, named_plans
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.connectors.sink import Sink

@@ -19,8 +19,7 @@ import attrs
 from typing_extensions import Self
 
 from krishiv_py import calls
-from krishiv_py.display.graph import Box
-from krishiv_py.display.page import Sample, View, content, page
+from krishiv_py.display.page import Box, Sample, View, content, page
 from krishiv_py.errors import KrishivError, PlanError, shown
 from krishiv_py.logs import RecentTimes
 from krishiv_py.metrics import server_at

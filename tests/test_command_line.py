@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from krishiv_py import PlanError, Session
-from krishiv_py.cli.doctor import examine
+from krishiv_py.cli.machines import examine
 from krishiv_py.cli.main import main
 from krishiv_py.errors import EnvironmentSetupError
 from krishiv_py.spark.remote import session as remote

@@ -27,7 +27,7 @@ from krishiv_py import (
     count,
 )
 from krishiv_py import errors as own
-from krishiv_py.api.runner import NoRunner
+from krishiv_py.api.query import NoRunner
 from krishiv_py.display.html import query_html
 from krishiv_py.display.progress import of_query
 from krishiv_py.errors import PlanError

@@ -1,1 +1,1 @@
-"""The fluent builder: one stage, one type, one file."""
+"""The fluent builder: each stage is one type; sources, joins and the running query next to them."""

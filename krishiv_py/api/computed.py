@@ -1,4 +1,4 @@
-"""Columns that the plan computes for itself: keys, identities and gaps that are expressions."""
+"""Columns that the plan computes for itself, keys, identities and gaps, and rows for the items of a list."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.planning import evaluate
+from krishiv_py.api.planning import evaluate, unnest
 from krishiv_py.errors import ColumnError, PlanError, shown
-from krishiv_py.plan.after_watermark import keeping_mark
-from krishiv_py.plan.checks import column_name, expression, known_column
-from krishiv_py.plan.expressions.expr import Col, Expr, col
-from krishiv_py.plan.expressions.facts import columns_of, name_of, unnamed
-from krishiv_py.plan.nodes import Node, Project, Watermark
+from krishiv_py.plan.checks import a_switch, column_name, expression, known_column
+from krishiv_py.plan.expressions.expr import Col, Expr, col, columns_of, name_of, unnamed
+from krishiv_py.plan.nodes import BatchFunction, Node, Project, Watermark, keeping_mark
 from krishiv_py.plan.schema import RESERVED, check_key_type, checked, is_key_type, require_columns
 
 Named: TypeAlias = "tuple[str, Expr]"
@@ -97,3 +95,18 @@ def projected(node: Node, rows: pa.Schema, computed: Sequence[Named]) -> Node:
 def visible(rows: pa.Schema) -> pa.Schema:
     """Return the columns of `rows` that are not the library's own."""
     return pa.schema([f for f in rows if not f.name.startswith(RESERVED)])
+
+
+def unnested(
+    schema: pa.Schema, column: str, rank: str | None, outer: bool, spread: bool = True
+) -> tuple[BatchFunction, pa.Schema]:
+    """Return the step over rows of `schema`, and the schema it makes."""
+    known_column(column, schema.names, "unnest")
+    if not pa.types.is_list(schema.field(column).type):
+        hint = "name a column of lists, such as that of top_k"
+        raise ColumnError(f"column {column!r} has no lists", got=schema.field(column).type, hint=hint)
+    function = unnest.Unnest(
+        column, None if rank is None else column_name(rank, "unnest(rank)"), a_switch(outer, "outer"), spread
+    )
+    kept = [f for f in schema if f.name != column]
+    return function, checked(pa.schema([*kept, *function.fields(schema)]))

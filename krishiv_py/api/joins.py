@@ -21,9 +21,8 @@ from krishiv_py.errors import RAISED, ColumnError, OrderError, PlanError, Schema
 from krishiv_py.plan.checks import a_number, column_name, known_column, one_of
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration, to_us
-from krishiv_py.plan.expressions.expr import Col, Expr, col
-from krishiv_py.plan.expressions.facts import columns_of, unnamed
-from krishiv_py.plan.joins.joins import (
+from krishiv_py.plan.expressions.expr import Col, Expr, col, columns_of, unnamed
+from krishiv_py.plan.joins import (
     ASOF_TYPES,
     DIRECTIONS,
     JOIN_TYPES,
@@ -35,13 +34,13 @@ from krishiv_py.plan.joins.joins import (
     JoinType,
     WindowJoin,
 )
-from krishiv_py.plan.joins.sides import Side, both, check_keys, named
 from krishiv_py.plan.nodes import BatchFunction, MapBatches, Node, Stage, source_of
-from krishiv_py.plan.options.explicit import ExplicitOptions
 from krishiv_py.plan.options.late import one_handler
+from krishiv_py.plan.options.query import ExplicitOptions
 from krishiv_py.plan.schema import check_key_type, checked, is_key_type, require_columns, time_kind
+from krishiv_py.plan.sides import Side, both, check_keys, named
 from krishiv_py.plan.windows.fixed import HoppingWindow
-from krishiv_py.plan.windows.ticks import finer_than_ms
+from krishiv_py.plan.windows.window import finer_than_ms
 from krishiv_py.types import type_text
 
 if TYPE_CHECKING:

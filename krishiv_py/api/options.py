@@ -9,24 +9,24 @@ import pyarrow as pa
 from typing_extensions import Self
 
 from krishiv_py.api.planning import hidden
-from krishiv_py.api.runner import Runner
-from krishiv_py.api.shown import ShownInALine, said_of, some
+from krishiv_py.api.query import Runner
+from krishiv_py.api.stages.order import ShownInALine, said_of, some
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.after_watermark import without_mark
 from krishiv_py.plan.checks import a_number, a_text, one_of
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.handed_on import without_order
-from krishiv_py.plan.nodes import only_results
-from krishiv_py.plan.options.explicit import PRESETS, PresetName
+from krishiv_py.plan.nodes import only_results, without_mark
 from krishiv_py.plan.options.late import LateEventHandler, a_late_handler
 from krishiv_py.plan.options.query import (
+    PRESETS,
     EmitMode,
     FutureAction,
     FutureReference,
     LateRule,
     NullKeys,
+    PresetName,
     QueryOptions,
     StateTtlConfig,
 )

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from krishiv_py.api.runner import Runner
+from krishiv_py.api.query import Runner
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors.kafka.columns import KeyFormat
 from krishiv_py.connectors.kafka.making import kafka_source
@@ -27,7 +27,7 @@ from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import a_number, a_switch, one_of, setting
 from krishiv_py.plan.names import encodable
 from krishiv_py.plan.nodes import FileFormat, FileSource
-from krishiv_py.plan.options.malformed import AfterRead, MissingColumns, Nanoseconds, OnMalformed
+from krishiv_py.plan.options.late import AfterRead, MissingColumns, Nanoseconds, OnMalformed
 from krishiv_py.plan.schema import SchemaLike, as_schema
 from krishiv_py.storage.files import arrow_reads, is_local_path
 from krishiv_py.storage.folders import absolute

@@ -1,8 +1,11 @@
-"""Reductions over many ranges of one array, ranges in ascending order of their start.
+"""Reductions over many ranges of one array in ascending order of their start, and their k-th smallest by a wavelet matrix.
 
 Intervals of many groups at once: merging what overlaps, without a loop over groups.
 
 Tables and arrays in parts: by a number of every row, or in portions of a size.
+
+For the k-th smallest the array is looked at bit by bit, from the highest; all ranges follow at once. So n values and q ranges
+cost O((n + q) log n), however long the ranges are.
 """
 
 from __future__ import annotations
@@ -217,3 +220,43 @@ def portions(weights: Ints, limit: int) -> list[tuple[int, int]]:
         return []
     cuts = (np.flatnonzero(np.diff(np.cumsum(weights) // limit)) + 1).tolist()
     return list(zip([0, *cuts], [*cuts, len(weights)], strict=True))
+
+
+def smallest(ranks: Ints, low: Ints, high: Ints, k: Ints) -> Ints:
+    """Return the value number `k`, counted from 0 in ascending order, of every range ``ranks[low:high]``; ``0 <= k < high -
+    low``.
+
+    Parameters
+    ----------
+    ranks : ndarray of int64
+        Whole numbers from 0.
+    low, high, k : ndarray of int64
+        By range.
+    """
+    lowest = np.zeros(len(low), np.int64)
+    for bit in range(int(ranks.max(initial=0)).bit_length() - 1, -1, -1):
+        ones = (ranks >> bit) & 1
+        zeros = running(1 - ones)
+        below, upto = zeros[low], zeros[high]
+        right = k >= upto - below
+        k = np.where(right, k - (upto - below), k)
+        low = np.where(right, zeros[-1] + low - below, below)
+        high = np.where(right, zeros[-1] + high - upto, upto)
+        lowest |= right.astype(np.int64) << bit
+        ranks = np.concatenate([ranks[ones == 0], ranks[ones == 1]])
+    return lowest
+
+
+def below(ranks: Ints, low: Ints, high: Ints, bound: Ints) -> Ints:
+    """Return how many of every range ``ranks[low:high]`` are less than its `bound`, which is one of `ranks`."""
+    count = np.zeros(len(low), np.int64)
+    for bit in range(int(ranks.max(initial=0)).bit_length() - 1, -1, -1):
+        ones = (ranks >> bit) & 1
+        zeros = running(1 - ones)
+        from_, upto = zeros[low], zeros[high]
+        right = ((bound >> bit) & 1).astype(np.bool_)
+        count += np.where(right, upto - from_, 0)
+        low = np.where(right, zeros[-1] + low - from_, from_)
+        high = np.where(right, zeros[-1] + high - upto, upto)
+        ranks = np.concatenate([ranks[ones == 0], ranks[ones == 1]])
+    return count

@@ -12,14 +12,15 @@ from krishiv_py.cli.checkpoints import (
     add_diff,
     add_move,
     add_savepoint,
+    add_why,
     diff,
     move_checkpoint,
+    say_why,
     write_capture,
     write_savepoint,
 )
 from krishiv_py.cli.lateness import add_lateness, show_lateness
 from krishiv_py.cli.run import a_port, a_setting, add_run, run
-from krishiv_py.cli.why import add_why, say_why
 from krishiv_py.errors import KrishivError
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import PROFILES
@@ -27,11 +28,11 @@ from krishiv_py.session import Session
 from krishiv_py.version import __version__
 
 if TYPE_CHECKING:
-    from krishiv_py.cli import doctor, warm
+    from krishiv_py.cli import machines
     from krishiv_py.testing import broker as brokers
 else:  # a job in process needs no Spark
-    doctor = lazy("krishiv_py.cli.doctor")
-    warm = lazy("krishiv_py.cli.warm")
+    machines = lazy("krishiv_py.cli.machines")
+    machines = lazy("krishiv_py.cli.machines")
     brokers = lazy("krishiv_py.testing.broker")
 
 
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser().parse_args(arguments)
     try:
         if given.command == "warm":
-            made = warm.warm()
+            made = machines.warm()
             print(f"{made}: {made.stat().st_size >> 20} MB; sessions of this Java and Spark start with it from now on")
             return 0
         if given.command == "broker":
@@ -71,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.command == "lateness":
             show_lateness(given)
             return 0
-        report = doctor.examine(_session(given), given.checkpoint)
+        report = machines.examine(_session(given), given.checkpoint)
     except KrishivError as problem:
         print(f"krishiv {given.command}: {problem}", file=sys.stderr)
         return 1
@@ -104,13 +105,13 @@ def parser() -> argparse.ArgumentParser:
     add_diff(commands.add_parser("diff", help="show what becomes of the state of a checkpoint if a job begins from it"))
     add_savepoint(commands.add_parser("savepoint", help="write the state of a checkpoint as values, of no engine"))
     add_capture(commands.add_parser("capture", help="write the last batches of a query, to run them again on any machine"))
-    doctor = commands.add_parser("doctor", help="run a task on every executor and compare it with this machine")
-    where = doctor.add_mutually_exclusive_group()
+    machines = commands.add_parser("doctor", help="run a task on every executor and compare it with this machine")
+    where = machines.add_mutually_exclusive_group()
     where.add_argument(
         "--master", default="local[*]", help="Spark master: local[*] (default), spark://host:7077, yarn, k8s://..."
     )
     where.add_argument("--connect", help="address of a Spark Connect server: sc://host:15002")
-    doctor.add_argument("--checkpoint", help="folder that every task must be able to read and write; it is made if need be")
-    doctor.add_argument("--profile", default="dev-local", choices=PROFILES, help="durability profile")
-    doctor.add_argument("--config", action="append", default=[], type=a_setting, metavar="KEY=VALUE", help="a Spark setting")
+    machines.add_argument("--checkpoint", help="folder that every task must be able to read and write; it is made if need be")
+    machines.add_argument("--profile", default="dev-local", choices=PROFILES, help="durability profile")
+    machines.add_argument("--config", action="append", default=[], type=a_setting, metavar="KEY=VALUE", help="a Spark setting")
     return made

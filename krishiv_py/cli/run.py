@@ -20,8 +20,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from krishiv_py import metrics
-from krishiv_py.api.outputs import Output
 from krishiv_py.api.query import Query
+from krishiv_py.api.stages.running import Output
 from krishiv_py.display.progress import drawn, of_query, shown
 from krishiv_py.ending import EXIT_CODE, heed
 from krishiv_py.errors import KrishivError, PlanError

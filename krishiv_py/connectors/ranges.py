@@ -17,7 +17,7 @@ from krishiv_py.errors import RAISED, KrishivError, PlanError, SchemaError, Sour
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_switch, a_text, known_column, one_of
 from krishiv_py.plan.nodes import Source as SourceNode
-from krishiv_py.plan.options.malformed import OF_RECORDS, Fields
+from krishiv_py.plan.options.late import OF_RECORDS, Fields
 from krishiv_py.plan.schema import as_schema
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.malformed import Malformed
-from krishiv_py.plan.options.malformed import OnMalformed
+from krishiv_py.plan.options.late import OnMalformed
 from krishiv_py.storage.datasets import Dataset
 
 JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | dict[str, JsonValue] | None"

@@ -1,4 +1,4 @@
-"""Determine which lag of a watermark loses how many rows: found by replay of rows, without a pipeline.
+"""Determine which lag of a watermark loses how many rows, by replay of rows; and the lateness of a running query next to it.
 
 The rows are taken one by one in the order in which they arrived, or in micro-batches. A row is late under a lag when its
 event time is before the watermark that the rows (or batches) before it have reached: ``late_rule("event")`` of SEMANTICS §4.1.
@@ -19,6 +19,9 @@ from krishiv_py.errors import PlanError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import known_column
 from krishiv_py.plan.durations import Duration, show_us, to_us
+from krishiv_py.plan.options.watermarks import most_lag_us
+from krishiv_py.plan.running import Progress, behind_of, failed_of
+from krishiv_py.plan.schema import RESERVED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,11 +30,13 @@ if TYPE_CHECKING:
     from krishiv_py.arrays.types import Ints
     from krishiv_py.display import arrivals, plots, tables
     from krishiv_py.display.tables import Collected, RowsLike
+    from krishiv_py.planner.physical import PhysicalPlan
 else:
     arrivals = lazy("krishiv_py.display.arrivals")
     grouping = lazy("krishiv_py.arrays.grouping")
     tables = lazy("krishiv_py.display.tables")
     plots = lazy("krishiv_py.display.plots")
+
 
 _SHARES: Final = (1.0, 0.1, 0.05, 0.01, 0.001, 0.0001, 0.0)
 """Parts of the rows that may be lost; where no lags are given, the smallest lag for each part is tried."""
@@ -472,3 +477,121 @@ def _percent(share: float) -> str:
 def _length(us: int) -> str:
     """Return a length for people; the text is one that steps take."""
     return "0 s" if us == 0 else show_us(us)
+
+
+_WITHOUT: Final = ("null_time", "time_out_of_range", "malformed", "unknown_source", "future_dropped", "future_side_output")
+"""Counters of rows that the watermark does not follow."""
+_FEW: Final = 100
+_MANY: Final = 50_000
+
+
+def counted_profile(counters: dict[str, int], time: str, lag_us: int) -> LatenessProfile:
+    """Return the lateness of what a stage has counted.
+
+    Parameters
+    ----------
+    counters : dict
+        What it has counted.
+    time : str
+        The name of its event time.
+    lag_us : int
+        The lag of its watermark, µs.
+    """
+    counted = {0: 0, lag_us: 0, **behind_of(counters)}
+    without = sum(counters.get(name, 0) for name in _WITHOUT)
+    counted[0] = counters.get("rows", 0) - without - sum(failed_of(counters).values()) - sum(counted.values())
+    distances = np.array(sorted(counted), np.int64)
+    rows = np.array([counted[int(us)] for us in distances], np.int64)
+    return profile_of_counts(distances, rows, time, "the micro-batches", without)
+
+
+@attrs.define(eq=False)
+class DriftWatch:
+    """Compares the rows of a query with a profile, in stretches of up to 50 000 rows, whenever its progress is asked for.
+
+    Attributes
+    ----------
+    expected : LatenessProfile
+        The profile.
+    begun : LatenessProfile
+        What was counted when the stretch in hand began.
+    doubt : str or None
+        What is wrong; None while nothing is.
+    """
+
+    expected: LatenessProfile
+    begun: LatenessProfile
+    doubt: str | None = None
+
+    def take(self, now: LatenessProfile) -> str | None:
+        """Look at what has been counted until `now`; gives what is wrong, in words."""
+        rows = now.rows - self.begun.rows
+        if rows < _FEW:
+            return self.doubt
+        self.doubt = self._compared(now, rows)
+        if rows >= _MANY:
+            self.begun = now
+        return self.doubt
+
+    def _compared(self, now: LatenessProfile, rows: int) -> str | None:
+        """Return the largest lag that loses more rows than expected, beyond chance, in words."""
+        for lag_us in reversed(now.behind_us[:-1].tolist()):
+            late = late_over(now, lag_us) - late_over(self.begun, lag_us)
+            share = late_over(self.expected, lag_us) / max(self.expected.rows, 1)
+            usual = rows * share
+            if late > usual + 4 * usual**0.5 + max(5, rows / 1_000):
+                lag = show_us(lag_us) if lag_us else "0 s"
+                return (
+                    f"{100 * late / rows:.3g} % of the last {rows} rows came more than {lag} after a newer row, "
+                    f"and {100 * share:.3g} % in the lateness profile. Hint: set a longer lag, as query.lateness() shows, "
+                    "or make the profile again of newer rows"
+                )
+        return None
+
+
+@attrs.define(eq=False)
+class Lateness:
+    """The lateness of the stages of a running query, and the profiles that they are compared with.
+
+    Attributes
+    ----------
+    plan : PhysicalPlan
+        The plan.
+    """
+
+    plan: PhysicalPlan
+    _watches: dict[int, DriftWatch] = attrs.field(factory=dict)
+
+    def counted(self, progress: Progress, stage: str | None) -> LatenessProfile:
+        """Return the lateness that `progress` has counted, of the first stage that judges rows or of one by its name."""
+        return self._counted(progress, self.plan.timed_stage(stage))
+
+    def expect(self, profile: object, progress: Progress, stage: str | None) -> None:
+        """Compare the rows that come from now on with a profile."""
+        number = self.plan.timed_stage(stage)
+        self._watches[number] = DriftWatch(checked_profile(profile, self.plan), self._counted(progress, number))
+
+    def seen(self, progress: Progress) -> Progress:
+        """Return the progress, with a doubt for each stage whose rows have left their profile."""
+        moved = (watch.take(self._counted(progress, number)) for number, watch in self._watches.items())
+        return attrs.evolve(progress, doubts=(*progress.doubts, *filter(None, moved))) if self._watches else progress
+
+    def _counted(self, progress: Progress, number: int) -> LatenessProfile:
+        spec = self.plan.stages[number].spec
+        own = progress.stages.get(spec.name, progress)
+        time = "event time" if spec.time_column.startswith(RESERVED) else spec.time_column
+        return counted_profile(own.counters, time, most_lag_us(spec.watermark))
+
+
+def checked_profile(profile: object, plan: PhysicalPlan) -> LatenessProfile:
+    """Return a profile that rows of a plan can be compared with.
+
+    Raises
+    ------
+    PlanError
+        For anything else, and for a plan that judges no rows.
+    """
+    if not isinstance(profile, LatenessProfile):
+        raise PlanError("not a LatenessProfile", got=shown(profile), hint="pass lateness_profile(rows, time)")
+    plan.timed_stage(None)
+    return profile

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.arrays.decimals import words
 from krishiv_py.arrays.grouping import normal_key
+from krishiv_py.arrays.types import words
 from krishiv_py.functions.computing.casts import cast
 from krishiv_py.functions.computing.checks import is_text, require
 from krishiv_py.functions.computing.values import arrays, is_decimal, is_integer, joined, misfit

@@ -1,10 +1,12 @@
-"""``from_json``: texts to structs of a schema, by Arrow's reader; text by text only where that one cannot read them."""
+"""``from_json`` and ``get_json_object``: texts to structs of a schema by the reader of Arrow, and paths such as ``$.a[0]``."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -12,10 +14,41 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
-from krishiv_py.functions.computing.jsonpath import json_path
+from krishiv_py.errors import ExpressionError, shown
 from krishiv_py.functions.computing.text import written
 from krishiv_py.functions.computing.values import arrays, joined, misfit
 from krishiv_py.functions.definition import Path, Schema, SqlNode, Value, function
+
+_STEP: Final = re.compile(r"\.([^.\[*]+)|\[(\d{1,9})\]|\['([^'?]+)'\]")
+
+
+@lru_cache(maxsize=256)
+def json_path(text: str) -> tuple[str | int, ...]:
+    """The steps of a path: names of fields, and places in lists, which count from 0.
+
+    Raises
+    ------
+    ExpressionError
+        For a value that is not a path, and for paths to more than one value.
+    """
+    steps: list[str | int] = []
+    position = 1
+    while text.startswith("$") and position < len(text):
+        step = _STEP.match(text, position)
+        if step is None:
+            break
+        name, place, quoted = step.groups()
+        steps.append(int(place) if place is not None else name or quoted)
+        position = step.end()
+    if position != len(text) or not text.startswith("$"):
+        raise ExpressionError(
+            "get_json_object takes a path to one value",
+            got=shown(text),
+            then="it leads nowhere, or to many values",
+            hint="write for instance '$.user.tags[0]', or \"$['first name']\"; from_json reads whole lists",
+        )
+    return tuple(steps)
+
 
 _ONE_LINE: Final = r"^[ \t]*\{[^\n\r]*\}[ \t]*$"
 _MINUS_ZERO: Final = r"-0[ \t]*[,}\]]"  # a whole number, so 0.0 as a double, where Arrow reads -0.0

@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 
 from krishiv_py.arrays.ranges import expand
 from krishiv_py.errors import ExpressionError, shown
-from krishiv_py.functions.computing import series
+from krishiv_py.functions.computing import lists
 from krishiv_py.functions.computing.checks import require, text
+from krishiv_py.functions.computing.compare import plain, ranks
 from krishiv_py.functions.computing.lists import (
     Lists,
     at_key,
@@ -28,7 +29,6 @@ from krishiv_py.functions.computing.lists import (
     listed_in,
     shared,
 )
-from krishiv_py.functions.computing.order import plain, ranks
 from krishiv_py.functions.computing.values import FaultError, arrays, joined
 from krishiv_py.functions.definition import SqlNode, Switch, Value, function
 
@@ -363,7 +363,7 @@ def flatten(value: Value) -> Value:
 @function("lists", "array", example=("array_repeat('a', 2)", ["a", "a"]))
 def array_repeat(value: Value, times: Value) -> Value:
     """Return a list of the value so many `times`; empty if the number is below 0."""
-    return series.array_repeat(value, times)
+    return lists.array_repeat(value, times)
 
 
 @function("lists", "array", example=("sequence(1, 7, 3)", [1, 4, 7]))
@@ -377,7 +377,7 @@ def sequence(start: Value, stop: Value, step: Value | None = None) -> Value:
     step : Expr or constant, optional
         A whole number; of dates and times a ``timedelta``. 1 or a day, backwards where `stop` comes before, by default.
     """
-    return series.sequence(start, stop, step)
+    return lists.sequence(start, stop, step)
 
 
 @function(
@@ -392,4 +392,4 @@ def sequence(start: Value, stop: Value, step: Value | None = None) -> Value:
 )
 def sequence_months(start: Value, stop: Value, months: Value) -> Value:
     """Return the list of dates or times by so many `months`, each counted from the first; in SQL text by an interval."""
-    return series.sequence_months(start, stop, months)
+    return lists.sequence_months(start, stop, months)

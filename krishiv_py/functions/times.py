@@ -7,9 +7,9 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from krishiv_py.functions.computing import calendar, dates, zones
+from krishiv_py.functions.computing import dates, zones
 from krishiv_py.functions.computing.casts import cast
-from krishiv_py.functions.computing.read_times import read_by
+from krishiv_py.functions.computing.dates import read_by
 from krishiv_py.functions.computing.values import INSTANT
 from krishiv_py.functions.definition import AddUnit, Read, SqlNode, Switch, Unit, Value, Written, Zone, function
 
@@ -192,7 +192,7 @@ def last_day(value: Value) -> Value:
 )
 def make_date(year: Value, month: Value, day: Value) -> Value:
     """Return the date of three numbers; a date that the calendar does not have is an error."""
-    return calendar.make_date([year, month, day])
+    return dates.make_date([year, month, day])
 
 
 @function(
@@ -207,7 +207,7 @@ def make_date(year: Value, month: Value, day: Value) -> Value:
 )
 def make_timestamp(year: Value, month: Value, day: Value, hour: Value, minute: Value, seconds: Value) -> Value:
     """Return the time in UTC of six numbers; 60 whole seconds are the next minute."""
-    return calendar.make_timestamp([year, month, day, hour, minute, seconds])
+    return dates.make_timestamp([year, month, day, hour, minute, seconds])
 
 
 @function(
@@ -221,7 +221,7 @@ def make_timestamp(year: Value, month: Value, day: Value, hour: Value, minute: V
 )
 def timestampadd(unit: AddUnit, amount: Value, value: Value) -> Value:
     """Return the time so many of a unit later; of a date a ``timestamp``."""
-    return calendar.timestampadd(unit.lower(), amount, value)
+    return dates.timestampadd(unit.lower(), amount, value)
 
 
 @function(
@@ -233,7 +233,7 @@ def timestampadd(unit: AddUnit, amount: Value, value: Value) -> Value:
 )
 def months_between(value: Value, start: Value, round_off: Switch = True) -> Value:
     """Return the months from `start` to the date or time, a fraction in 31 days; rounded to eight digits with `round_off`."""
-    return calendar.months_between(value, start, round_off)
+    return dates.months_between(value, start, round_off)
 
 
 @function(

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.runner import BoundedResult
+from krishiv_py.api.query import BoundedResult
 from krishiv_py.connectors.lookup_table import tables_age_by
 from krishiv_py.connectors.ranges import RangeSource, all_ranges
 from krishiv_py.connectors.side_output import side_output

@@ -14,8 +14,7 @@ import pyarrow as pa
 from krishiv_py.errors import CheckpointError, KrishivError, PlanError
 from krishiv_py.in_process.sources import in_process
 from krishiv_py.plan.aggregates.calls import AggCall
-from krishiv_py.plan.expressions.expr import Expr
-from krishiv_py.plan.expressions.facts import columns_of
+from krishiv_py.plan.expressions.expr import Expr, columns_of
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.planner.history import names_of
 from krishiv_py.planner.outline import outline_of

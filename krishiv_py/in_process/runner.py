@@ -11,8 +11,7 @@ from typing import Any, ClassVar, Final, NoReturn
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.query import Query
-from krishiv_py.api.runner import BoundedResult
+from krishiv_py.api.query import BoundedResult, Query
 from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.files import folder_of
@@ -27,11 +26,9 @@ from krishiv_py.in_process.query import ProcessQuery
 from krishiv_py.in_process.sources import inferred, readers
 from krishiv_py.in_process.workers import Workers
 from krishiv_py.plan.nodes import MemorySource
-from krishiv_py.plan.options.handed import Handed
-from krishiv_py.plan.options.query import Batches, Begin
-from krishiv_py.planner.physical import PhysicalPlan, lookup_tables
+from krishiv_py.plan.options.query import Batches, Begin, Handed
+from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables
 from krishiv_py.planner.places import check_places
-from krishiv_py.planner.snapshot import check_snapshot
 from krishiv_py.runtime.beginning import begin_from, forget_broken_off, with_carried
 from krishiv_py.runtime.checkpoint.begun import (
     OpenedCheckpoint,
@@ -64,7 +61,7 @@ _FOLDERS: Final = ("offsets", "commits", "krishiv")
 
 
 class ProcessRunner(SessionRunner[ProcessQuery]):
-    """Implements :class:`krishiv_py.api.runner.Runner` without Spark."""
+    """Implements :class:`krishiv_py.api.query.Runner` without Spark."""
 
     sends_in_segments: ClassVar[bool] = True
     workers: int = 1
@@ -107,7 +104,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         raise _no_spark("session.spark")
 
     def run_bounded(self, plan: PhysicalPlan, progress: Show = False) -> BoundedResult:
-        """See :class:`~krishiv_py.api.runner.Runner`."""
+        """See :class:`~krishiv_py.api.query.Runner`."""
         self._alive("collect()")
         return run_bounded(attrs.evolve(plan, engine="in_process"), lambda: self.clock(), progress, self.workers)
 
@@ -120,7 +117,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         name: str | None,
         begin: Begin | None = None,
     ) -> Query:
-        """See :class:`~krishiv_py.api.runner.Runner`."""
+        """See :class:`~krishiv_py.api.query.Runner`."""
         self._alive("start()")
         self._check_name(name)
         plan = attrs.evolve(plan, engine="in_process")

@@ -17,8 +17,7 @@ from krishiv_py.errors import PlanError
 from krishiv_py.plan.checks import one_of
 from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.operation import Nature, Operation
-from krishiv_py.plan.options.explicit import ExplicitOptions
-from krishiv_py.plan.options.query import QueryOptions
+from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
 from krishiv_py.plan.options.triggers import Trigger
 from krishiv_py.plan.schema import RESERVED
 

@@ -6,9 +6,8 @@ import attrs
 
 from krishiv_py.plan.nodes import Stage, Watermark
 from krishiv_py.plan.operation import Operation
-from krishiv_py.plan.options.explicit import ExplicitOptions, preset_of
 from krishiv_py.plan.options.late import LateEventHandler
-from krishiv_py.plan.options.query import QueryOptions
+from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions, preset_of
 from krishiv_py.redaction import shown_text
 
 

@@ -16,8 +16,7 @@ from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.outputs import Output
 from krishiv_py.plan.assigner import WindowAssigner
 from krishiv_py.plan.expressions.expr import Expr
-from krishiv_py.plan.options.explicit import ExplicitOptions
-from krishiv_py.plan.options.query import QueryOptions
+from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
 
 LATER: Final = {"later": True}
 """Metadata of attributes that operations of older releases lack: checkpoints of such operations have their defaults."""

@@ -14,8 +14,7 @@ from krishiv_py.errors import ColumnError, ExpressionError, SchemaError, shown, 
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import known_column
 from krishiv_py.plan.expressions.constants import Doubled, Scalar
-from krishiv_py.plan.expressions.expr import Col, Expr, Field, IsIn, Lit
-from krishiv_py.plan.expressions.facts import aggregate_in, columns_of
+from krishiv_py.plan.expressions.expr import Col, Expr, Field, IsIn, Lit, aggregate_in, columns_of
 from krishiv_py.plan.expressions.trees import render, walk
 from krishiv_py.plan.names import encodable
 from krishiv_py.plan.row_classes import guessed_text, row_fields, schema_text

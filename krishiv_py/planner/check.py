@@ -10,13 +10,11 @@ import pyarrow as pa
 from krishiv_py.errors import PlanError, SchemaError, unknown_column
 from krishiv_py.kernels.columns.evaluate import step_schema
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.plan.after_watermark import without_mark
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.outputs import Output
 from krishiv_py.plan.aggregates.user import Udaf
 from krishiv_py.plan.durations import show_us
-from krishiv_py.plan.expressions.expr import Col, lit
-from krishiv_py.plan.expressions.facts import columns_of, unnamed
+from krishiv_py.plan.expressions.expr import Col, columns_of, lit, unnamed
 from krishiv_py.plan.expressions.trees import walk
 from krishiv_py.plan.expressions.udfs import Called
 from krishiv_py.plan.handed_on import in_order_of, without_order
@@ -34,9 +32,9 @@ from krishiv_py.plan.nodes import (
     prefix_of,
     source_of,
     stages_of,
+    without_mark,
 )
-from krishiv_py.plan.options.late import LateColumns
-from krishiv_py.plan.options.malformed import Fields
+from krishiv_py.plan.options.late import Fields, LateColumns
 from krishiv_py.plan.options.triggers import Trigger
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.running import uses_clock

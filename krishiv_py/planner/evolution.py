@@ -17,7 +17,7 @@ from krishiv_py.plan.aggregates.selections import whole_since
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_us
 from krishiv_py.plan.expressions.expr import Col
 from krishiv_py.plan.options.query import Begin
-from krishiv_py.plan.windows.base import WindowOperation
+from krishiv_py.plan.windows.window import WindowOperation
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.outline import COMPARED
 from krishiv_py.planner.physical import PhysicalPlan

@@ -7,9 +7,9 @@ from typing import Final
 
 import attrs
 
-from krishiv_py.plan.joins.sides import TIME
 from krishiv_py.plan.nodes import Node, Stage, chain, prefix_of, source_of, stages_of
 from krishiv_py.plan.schema import RESERVED
+from krishiv_py.plan.sides import TIME
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.physical import PhysicalPlan
 

@@ -20,8 +20,7 @@ from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.errors import OrderError, PlanError, SchemaError
 from krishiv_py.kernels.columns.evaluate import step_schema
 from krishiv_py.kernels.joins import lookup
-from krishiv_py.plan.expressions.expr import Cast, Col, Expr, Lit, col
-from krishiv_py.plan.expressions.facts import columns_of
+from krishiv_py.plan.expressions.expr import Cast, Col, Expr, Lit, col, columns_of
 from krishiv_py.plan.handed_on import in_order_of, order_name
 from krishiv_py.plan.nodes import (
     BatchFunction,

@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from krishiv_py.kernels.columns.unnest import Unnest
 from krishiv_py.kernels.joins.lookup import Lookup
-from krishiv_py.plan.expressions.expr import Col, Expr
-from krishiv_py.plan.expressions.facts import columns_of, unnamed
+from krishiv_py.plan.expressions.expr import Col, Expr, columns_of, unnamed
 from krishiv_py.plan.nodes import KEPT, Filter, Node, Prefix, Project, Source, Stage, UnionSource, prefix_of, source_of
 from krishiv_py.planner.hidden import KeepingColumns, row_schema
 from krishiv_py.planner.physical import OutputPlan, PhysicalPlan

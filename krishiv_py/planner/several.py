@@ -11,8 +11,7 @@ from krishiv_py.errors import PlanError
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.plan.expressions.expr import Col, Expr
-from krishiv_py.plan.expressions.facts import identity_of, unnamed
+from krishiv_py.plan.expressions.expr import Col, Expr, identity_of, unnamed
 from krishiv_py.plan.nodes import MapBatches, Project, Source, Stage, prefix_of, source_of
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, WatermarkSpec
 from krishiv_py.planner.cut import StagePlan

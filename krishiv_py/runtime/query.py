@@ -20,9 +20,8 @@ from krishiv_py.connectors.ranges import Backlog
 from krishiv_py.connectors.side_output import side_output
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.known import ReadableSink
-from krishiv_py.display.drift import Lateness
 from krishiv_py.display.html import query_html
-from krishiv_py.display.lag import LatenessProfile
+from krishiv_py.display.lag import Lateness, LatenessProfile
 from krishiv_py.display.plans import plans_text
 from krishiv_py.display.text import LaidOut
 from krishiv_py.display.watch import Seen, watch

@@ -118,7 +118,7 @@ class SessionRunner(Generic[Q]):
         return why_text(plan, stage_plan, now, key, time, lambda: state, None)
 
     def against(self, plan: PhysicalPlan, folder: str) -> str:
-        """See :class:`~krishiv_py.api.runner.Runner`."""
+        """See :class:`~krishiv_py.api.query.Runner`."""
         return "\n".join(map(str, changes_against(folder, plan)))
 
     def trim(self, spool: str) -> int:

@@ -14,7 +14,7 @@ import attrs
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from krishiv_py.api.runner import BoundedResult
+from krishiv_py.api.query import BoundedResult
 from krishiv_py.connectors.lookup_table import as_they_stand
 from krishiv_py.engine.notes import Notes, count, none_counted
 from krishiv_py.engine.time_watch import TimeWatch

@@ -36,7 +36,7 @@ from krishiv_py.errors import CheckpointError, KrishivError, PlanError, SchemaEr
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.handed_on import time_name
 from krishiv_py.plan.nodes import UnionSource
-from krishiv_py.plan.options.handed import Handed
+from krishiv_py.plan.options.query import Handed
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.fingerprint import uses_ledger
 from krishiv_py.planner.physical import PhysicalPlan, lookup_tables

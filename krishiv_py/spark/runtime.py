@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
-from krishiv_py.api.runner import BoundedResult
+from krishiv_py.api.query import BoundedResult
 from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors.sink import Sink
@@ -25,8 +25,7 @@ from krishiv_py.in_process.moving import move, save, save_leased
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.nodes import FrameSource, MemorySource
-from krishiv_py.plan.options.handed import Handed
-from krishiv_py.plan.options.query import Batches, Begin
+from krishiv_py.plan.options.query import Batches, Begin, Handed
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import check_places
 from krishiv_py.runtime.batch import deliver
@@ -75,7 +74,7 @@ else:  # it needs what the extra `connect` installs
 
 
 class SparkRunner(SessionRunner[StreamQuery]):
-    """Implements :class:`krishiv_py.api.runner.Runner`."""
+    """Implements :class:`krishiv_py.api.query.Runner`."""
 
     def __init__(
         self, spark: SparkSession, profile: DurabilityProfile, *, owned: bool, given: Mapping[str, str] | None = None
@@ -100,7 +99,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
         require_alive(self.spark, what, stopped=self._stopped)
 
     def run_bounded(self, plan: PhysicalPlan, progress: Show = False) -> BoundedResult:
-        """See :class:`~krishiv_py.api.runner.Runner`."""
+        """See :class:`~krishiv_py.api.query.Runner`."""
         aside = late_sinks(plan)
         check_places(None, aside[-1], plan.source, None, aside[:-1])
         for sink in aside:
@@ -152,7 +151,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
         name: str | None,
         begin: Begin | None = None,
     ) -> StreamQuery:
-        """See :class:`~krishiv_py.api.runner.Runner`."""
+        """See :class:`~krishiv_py.api.query.Runner`."""
         self._alive("start()")
         batches._check_for_spark()
         self._check_name(name)
@@ -272,7 +271,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
             return move(home, to, into, functools.partial(moving.save, self.spark), 1)
 
     def to_dataframe(self, plan: PhysicalPlan, handed: Handed | None = None) -> Any:
-        """See :class:`~krishiv_py.api.runner.Runner`."""
+        """See :class:`~krishiv_py.api.query.Runner`."""
         if handed is not None:
             options, name = handed, handed.name
             streaming_plan = attrs.evolve(plan, engine="streaming")

@@ -24,8 +24,7 @@ from krishiv_py.logs import batch_line, batch_part
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.options.query import Batches
 from krishiv_py.plan.running import Control
-from krishiv_py.planner.physical import PhysicalPlan, lookup_tables
-from krishiv_py.planner.snapshot import check_snapshot
+from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables
 from krishiv_py.runtime.batch import STAGE, BatchStoppedError, Halt, TaskRow, leaving, place_of, reports_of, stage_of
 from krishiv_py.runtime.checkpoint.begun import OpenedCheckpoint, forget_state
 from krishiv_py.runtime.checkpoint.lease import Lease

@@ -14,10 +14,10 @@ from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.connectors.frames import holds_arrow
 from krishiv_py.connectors.lookup_table import as_table
 from krishiv_py.errors import RAISED, PlanError, failure_text, shown
-from krishiv_py.plan.after_watermark import filters_after
 from krishiv_py.plan.durations import Duration, show_us
-from krishiv_py.plan.options.explicit import ExplicitOptions
+from krishiv_py.plan.nodes import filters_after
 from krishiv_py.plan.options.late import LateEventHandler
+from krishiv_py.plan.options.query import ExplicitOptions
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.schema import checked
 

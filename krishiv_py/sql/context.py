@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlglot import expressions as sg
 
-from krishiv_py.api.outputs import Output
 from krishiv_py.api.stages.results import ResultStream
+from krishiv_py.api.stages.running import Output
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.connectors.sink import Sink
@@ -20,7 +20,7 @@ from krishiv_py.plan.expressions.sqltext import quiet_parser
 from krishiv_py.sql.catalog import Registered, Static, is_static, registered, static, unknown_sink
 from krishiv_py.sql.scope import Env
 from krishiv_py.sql.select import plan
-from krishiv_py.sql.text.statements import Query, inserted, setting_of, statement_of, statements_of
+from krishiv_py.sql.statements import Query, inserted, setting_of, statement_of, statements_of
 
 
 class SqlContext:

@@ -16,14 +16,13 @@ from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.errors import PlanError, unknown_column
-from krishiv_py.plan.expressions.expr import Col, Expr
-from krishiv_py.plan.expressions.facts import name_of
+from krishiv_py.plan.expressions.expr import Col, Expr, name_of
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.expressions.sqltext import is_doubled
 from krishiv_py.plan.schema import text_or_column, unknown_field
 from krishiv_py.sql.catalog import Registered, Static
-from krishiv_py.sql.text.statements import Query
-from krishiv_py.sql.text.windows import WindowCall
+from krishiv_py.sql.statements import Query
+from krishiv_py.sql.windows import WindowCall
 
 Role: TypeAlias = Literal["start", "end", "time", "rank"]
 _PARTS: Final = ("catalog", "db", "table", "this")

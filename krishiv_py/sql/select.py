@@ -12,25 +12,24 @@ from sqlglot import expressions as sg
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.errors import PlanError
-from krishiv_py.plan.expressions.expr import Alias, Col, Expr, Field, col
-from krishiv_py.plan.expressions.facts import name_of
+from krishiv_py.plan.expressions.expr import Alias, Col, Expr, Field, col, name_of
 from krishiv_py.plan.names import free
-from krishiv_py.sql.scope import Column, Env, Relation
-from krishiv_py.sql.sources.relations import EXISTS, from_clause, united
-from krishiv_py.sql.steps.grouped import grouped
-from krishiv_py.sql.steps.looking_back import looking_back
-from krishiv_py.sql.steps.ranked import (
+from krishiv_py.sql.aggregates import aggregates
+from krishiv_py.sql.grouped import grouped
+from krishiv_py.sql.over import (
     around_groups,
     bounded,
     deduplicated,
     has_rank,
+    looking_back,
     qualified,
     ranking_of,
     with_named_windows,
     without,
 )
-from krishiv_py.sql.text.aggregates import aggregates
-from krishiv_py.sql.text.statements import Query, check_select, clause_of, no_group, refused
+from krishiv_py.sql.relations import EXISTS, from_clause, united
+from krishiv_py.sql.scope import Column, Env, Relation
+from krishiv_py.sql.statements import Query, check_select, clause_of, no_group, refused
 
 _DISTINCT: Final = "write SELECT DISTINCT ... FROM (SELECT ... GROUP BY ...)"
 

@@ -9,8 +9,7 @@ from typing import Any, Final
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.outputs import Output
-from krishiv_py.api.stages.running import RunMethods
+from krishiv_py.api.stages.running import Output, RunMethods
 from krishiv_py.display.html import rows_html
 from krishiv_py.engine.closing import keys_of
 from krishiv_py.engine.stage import StageOperator

@@ -7,8 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from krishiv_py.api.outputs import named_plans
-from krishiv_py.api.stages.running import RunMethods
+from krishiv_py.api.stages.running import RunMethods, named_plans
 from krishiv_py.connectors.sinks.program import MemorySink
 from krishiv_py.plan.checks import is_collection
 from krishiv_py.testing.driver import Driver

@@ -9,13 +9,11 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.outputs import Output
-from krishiv_py.api.stages.running import RunMethods
+from krishiv_py.api.stages.running import Output, RunMethods
 from krishiv_py.connectors.lookup_table import tables_age_by
 from krishiv_py.deprecation import deprecated
-from krishiv_py.display.drift import Lateness
 from krishiv_py.display.html import query_html
-from krishiv_py.display.lag import LatenessProfile
+from krishiv_py.display.lag import Lateness, LatenessProfile
 from krishiv_py.display.text import LaidOut
 from krishiv_py.engine.closing import closed_key, closing_stages
 from krishiv_py.engine.notes import FIRINGS
@@ -37,8 +35,7 @@ from krishiv_py.plan.durations import END_OF_TIME, UNSET, TimePoint, show_instan
 from krishiv_py.plan.options.query import OnChange, given_begin
 from krishiv_py.plan.running import Counters, Progress, of_stages, summed
 from krishiv_py.planner.cut import input_stages, leading_stage
-from krishiv_py.planner.physical import PhysicalPlan, tables_seen
-from krishiv_py.planner.snapshot import check_snapshot
+from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, tables_seen
 from krishiv_py.planner.why import Standing, in_stage, oldest_of_all, why_not_fired
 from krishiv_py.redaction import redacted
 from krishiv_py.runtime.capture import Captured

@@ -12,10 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.outputs import Output, named_outputs
-from krishiv_py.api.runner import NoRunner
-from krishiv_py.api.stages import union
-from krishiv_py.api.stages.running import RunMethods
+from krishiv_py.api import others
+from krishiv_py.api.query import NoRunner
+from krishiv_py.api.stages.running import Output, RunMethods, named_outputs
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.ranges import next_ranges, node_of, read_range, tell_finished
@@ -81,7 +80,7 @@ def union_of(streams: Mapping[str, Stream], *, source_column: str = "source") ->
     >>> sorted((row["source"], row["count"]) for row in driver.close().results.to_pylist())
     [('app', 1), ('web', 2)]
     """
-    return union.union_of(streams, source_column, NoRunner())
+    return others.union_of(streams, source_column, NoRunner())
 
 
 @attrs.frozen(eq=False)

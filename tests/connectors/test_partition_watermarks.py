@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from krishiv_py import ResultStream, Stream, count
-from krishiv_py.api.runner import NoRunner
+from krishiv_py.api.query import NoRunner
 from krishiv_py.connectors import Planned, Source
 from krishiv_py.connectors.ranges import node_of
 from krishiv_py.testing import Driver, micro_batches

@@ -11,7 +11,7 @@ import pytest
 
 from examples.counter_source import CounterSource, per_ten_seconds
 from krishiv_py import MultiSourceWatermarkSpec, WatermarkSpec
-from krishiv_py.api.runner import NoRunner
+from krishiv_py.api.query import NoRunner
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors import JsonValue, Planned, Source
 from krishiv_py.connectors.ranges import NotedRanges, node_of

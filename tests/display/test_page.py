@@ -24,8 +24,7 @@ from krishiv_py import (
     count,
     logs,
 )
-from krishiv_py.display.graph import Box, drawn
-from krishiv_py.display.page import Sample, View, content
+from krishiv_py.display.page import Box, Sample, View, content, drawn
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.running import Progress
 from krishiv_py.ui import boxes

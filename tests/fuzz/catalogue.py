@@ -18,8 +18,7 @@ from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.functions.known import FUNCTIONS
 from krishiv_py.plan.aggregates.calls import DEFINITIONS
-from krishiv_py.plan.expressions.expr import Func, Lit
-from krishiv_py.plan.expressions.lambdas import Lambda
+from krishiv_py.plan.expressions.expr import Func, Lambda, Lit
 from krishiv_py.plan.expressions.parse import parse_expr
 from krishiv_py.plan.expressions.trees import walk
 from krishiv_py.planner.history import names_of

@@ -19,7 +19,7 @@ from krishiv_py import (
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
-from krishiv_py.api.stages.untimed import KeyedUntimedStream
+from krishiv_py.api.stages.timed import KeyedUntimedStream
 from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.expressions.expr import Expr

@@ -10,12 +10,9 @@ import pytest
 
 import krishiv_py
 from krishiv_py.api.stages.keyed import KeyedStream
-from krishiv_py.api.stages.lookback import LookBackStream
-from krishiv_py.api.stages.panes import PaneStream
 from krishiv_py.api.stages.stream import Stream
-from krishiv_py.api.stages.timed import TimedStream
-from krishiv_py.api.stages.untimed import KeyedUntimedStream
-from krishiv_py.api.stages.windowed import WindowedStream
+from krishiv_py.api.stages.timed import KeyedUntimedStream, TimedStream
+from krishiv_py.api.stages.windowed import LookBackStream, PaneStream, WindowedStream
 from krishiv_py.errors import KrishivError, OperatorError
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.testing import Driver, ManualClock

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.kernels.joins import sides
 from krishiv_py.kernels.state import span_log, window_log
-from krishiv_py.plan.joins.joins import AsofType, Direction
+from krishiv_py.plan.joins import AsofType, Direction
 from krishiv_py.testing import Driver, stream_of
 from tests.joins.test_interval import LEFT, RIGHT, few_hashes, inputs, ordered, results_of, sent
 from tests.reference.joins import AsofJoin, Clock, Given, Row, Side

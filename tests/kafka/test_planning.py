@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from krishiv_py import MultiSourceWatermarkSpec, WatermarkSpec, count
-from krishiv_py.api.runner import NoRunner
+from krishiv_py.api.query import NoRunner
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors import Malformed, Source, kafka_source
 from krishiv_py.connectors.kafka import client

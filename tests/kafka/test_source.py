@@ -27,7 +27,7 @@ from krishiv_py import (
     count,
     sum,
 )
-from krishiv_py.api.runner import NoRunner
+from krishiv_py.api.query import NoRunner
 from krishiv_py.connectors import Source, kafka_source
 from krishiv_py.connectors.kafka import source as planning
 from krishiv_py.connectors.ranges import node_of

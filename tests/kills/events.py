@@ -13,7 +13,7 @@ import pyarrow as pa
 from confluent_kafka import IsolationLevel, Producer, TopicPartition
 
 from krishiv_py import MemorySink, SideOutputLateEventHandler
-from krishiv_py.api.runner import NoRunner
+from krishiv_py.api.query import NoRunner
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.compat import changes, fold
 from krishiv_py.connectors import kafka_source

@@ -16,7 +16,7 @@ import pytest
 
 from krishiv_py import ColumnError, Expr, ExpressionError, OperatorError, col, func, lit
 from krishiv_py.kernels.columns.evaluate import evaluate, expr_type
-from krishiv_py.plan.expressions.facts import columns_of
+from krishiv_py.plan.expressions.expr import columns_of
 from krishiv_py.plan.expressions.parse import parse_expr
 from krishiv_py.testing import Driver, stream_of
 

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from krishiv_py import col, func, lit
 from krishiv_py.errors import ColumnError, ExpressionError, OperatorError
 from krishiv_py.kernels.columns.evaluate import evaluate
-from krishiv_py.plan.expressions.expr import Expr
-from krishiv_py.plan.expressions.facts import columns_of, name_of
+from krishiv_py.plan.expressions.expr import Expr, columns_of, name_of
 from krishiv_py.plan.expressions.parse import parse_expr
 
 A, B = col("a"), col("b")

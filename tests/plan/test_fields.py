@@ -10,7 +10,7 @@ import pytest
 from krishiv_py import Stream, col, count, count_distinct, sum
 from krishiv_py.errors import ColumnError, ExpressionError, KrishivError
 from krishiv_py.kernels.columns.evaluate import evaluate
-from krishiv_py.plan.expressions.facts import name_of
+from krishiv_py.plan.expressions.expr import name_of
 from krishiv_py.plan.expressions.parse import parse_expr
 from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Driver, stream_of

@@ -16,10 +16,8 @@ from hypothesis import strategies as st
 
 from krishiv_py import avg, col, count, first, func, last, lit, max, sum, udf
 from krishiv_py.plan.aggregates.calls import AggCall
-from krishiv_py.plan.expressions.expr import Alias, Expr, Field, Func, IsIn
-from krishiv_py.plan.expressions.facts import identity_of
+from krishiv_py.plan.expressions.expr import Alias, Expr, Field, Func, IsIn, StructOf, identity_of
 from krishiv_py.plan.expressions.parse import parse_expr
-from krishiv_py.plan.expressions.structs import StructOf
 from krishiv_py.planner.fingerprint import differences, fingerprint
 from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Driver, stream_of

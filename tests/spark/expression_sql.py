@@ -7,8 +7,7 @@ import decimal
 import math
 from typing import Any
 
-from krishiv_py.plan.expressions.case import Case
-from krishiv_py.plan.expressions.expr import BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, UnOp
+from krishiv_py.plan.expressions.expr import BinOp, Case, Cast, Col, Expr, Field, Func, IsIn, Lit, UnOp
 from krishiv_py.spark.setup.types import spark_type
 
 D = decimal.Decimal

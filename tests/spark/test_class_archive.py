@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from krishiv_py import EnvironmentSetupError
-from krishiv_py.cli import warm
+from krishiv_py.cli import machines
 from krishiv_py.spark.setup.class_archive import SWITCH, archive_options, archive_path, checksum, checksum_path, tried_path
 from krishiv_py.spark.setup.java import java_found, require_java
 from krishiv_py.spark.setup.workers import make_archive
@@ -91,7 +91,7 @@ def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(EnvironmentSetupError, match=r"cannot be kept.*Hint: set XDG_CACHE_HOME"):
-        warm.warm()
+        machines.warm()
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_on_request_a_session_has_the_archive_made_once(
 ) -> None:
     make_archive()
     make_archive()  # another session, while it is being made or when that failed
-    assert begun == [[sys.executable, "-m", warm.__name__]]
+    assert begun == [[sys.executable, "-m", machines.__name__]]
     assert str(cache) in (given := capsys.readouterr().err) and "180 MB" in given
     yesterday = time.time() - 100_000
     os.utime(tried_path(archive_path(str(java_found()))), (yesterday, yesterday))
@@ -146,15 +146,15 @@ def test_two_do_not_make_it_at_once(cache: Path, monkeypatch: pytest.MonkeyPatch
         final.write_bytes(b"x")
         checksum_path(final).write_text(checksum(final))
 
-    monkeypatch.setattr(warm, "_make", slow)
+    monkeypatch.setattr(machines, "_make", slow)
     cache.mkdir()
     left = archive_path(require_java()).with_suffix("")
     left = left.with_name(f"{left.name}-killed")
     left.mkdir(parents=True)
     with ThreadPoolExecutor(2) as pool:
-        assert len({*pool.map(lambda _: warm.warm(again=False), range(2))}) == 1
+        assert len({*pool.map(lambda _: machines.warm(again=False), range(2))}) == 1
     assert calls == [1] and not left.exists()
-    warm.warm()  # asked for, it is made again
+    machines.warm()  # asked for, it is made again
     assert calls == [1, 1]
 
 
@@ -164,7 +164,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv(SWITCH, raising=False)
     if not checksum_path(archive_path(require_java())).exists():
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a cache"))
-    return warm.warm(again=False)
+    return machines.warm(again=False)
 
 
 def test_a_session_starts_from_the_archive_that_was_made(made: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_session_starts_from_the_archive_that_was_made(made: Path) -> None:
     assert [f.name for f in made.parent.glob("classes-*") if f.suffix not in (".jsa", ".crc", ".tried")] == []
     env = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(warm.__file__).parents[2]), os.environ.get("PYTHONPATH")])),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(machines.__file__).parents[2]), os.environ.get("PYTHONPATH")])),
     }
     done = subprocess.run([sys.executable, "-c", _START], env=env, capture_output=True, text=True, timeout=200, check=False)
     assert done.stdout.strip().splitlines()[-1:] == ["archive True"], done.stderr[-2_000:]

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from examples.counter_source import CounterSource, per_ten_seconds
 from krishiv_py import Batches, MemorySink, ParquetSink, Session, SideOutputLateEventHandler, count
-from krishiv_py.api.runner import NoRunner
+from krishiv_py.api.query import NoRunner
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors import JsonValue, Planned, Source
 from krishiv_py.connectors.ranges import RangeSource, node_of

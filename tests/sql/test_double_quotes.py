@@ -6,7 +6,7 @@ import pytest
 
 from krishiv_py import KrishivError, count
 from krishiv_py.errors import ExpressionError
-from krishiv_py.plan.expressions.facts import identity_of
+from krishiv_py.plan.expressions.expr import identity_of
 from krishiv_py.plan.expressions.parse import parse_expr
 from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Driver, stream_of

@@ -10,7 +10,7 @@ import pytest
 
 import krishiv_py as kv
 from krishiv_py import compat
-from krishiv_py.api.stages.panes import PaneStream
+from krishiv_py.api.stages.windowed import PaneStream
 from krishiv_py.errors import OperatorError, PlanError
 from krishiv_py.testing import Driver, stream_of
 

@@ -1,1 +1,1 @@
-"""The builder: ``Stream → TimedStream → KeyedStream → WindowedStream → ResultStream``; one stage, one type, one file."""
+"""The builder: ``Stream → TimedStream → KeyedStream → WindowedStream → ResultStream``; each stage is one type."""

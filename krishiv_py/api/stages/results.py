@@ -10,15 +10,14 @@ import attrs
 import pyarrow as pa
 from typing_extensions import Self
 
+from krishiv_py.api.computed import unnested
 from krishiv_py.api.joins import LookupKeys, LookupType, looked_up, reloads
 from krishiv_py.api.planning import check, cut, hidden, physical
-from krishiv_py.api.runner import Runner
-from krishiv_py.api.shown import said_of, some
+from krishiv_py.api.query import Runner
 from krishiv_py.api.stages.keyed import KeyedStream
-from krishiv_py.api.stages.order import ON_RESULTS, instead
+from krishiv_py.api.stages.order import ON_RESULTS, instead, said_of, some
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
-from krishiv_py.api.stages.unnested import unnested
 from krishiv_py.api.stages.windowed import WindowedStream, aggregated
 from krishiv_py.errors import OrderError, PlanError, shown
 from krishiv_py.plan.checks import one_of
@@ -38,8 +37,8 @@ from krishiv_py.plan.nodes import (
     prefix_of,
     source_of,
 )
-from krishiv_py.plan.options.explicit import ExplicitOptions
 from krishiv_py.plan.options.late import DefaultLateEventHandler, LateColumns
+from krishiv_py.plan.options.query import ExplicitOptions
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.windows import WindowOperation
 

@@ -9,23 +9,18 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.computed import keys_of
+from krishiv_py.api.computed import keys_of, unnested
 from krishiv_py.api.joins import LookupKeys, LookupType, looked_up
 from krishiv_py.api.lateness import known_lag_us
 from krishiv_py.api.planning import evaluate
-from krishiv_py.api.runner import Runner
-from krishiv_py.api.shown import ShownInALine, some
-from krishiv_py.api.stages.order import JOINS, ON_ROWS, WINDOWS, instead, needs
+from krishiv_py.api.query import Runner
+from krishiv_py.api.stages.order import JOINS, ON_ROWS, WINDOWS, ShownInALine, instead, needs, some
 from krishiv_py.api.stages.running import RunMethods, plan_of_rows
-from krishiv_py.api.stages.timed import TimedStream, by_clock, partitions_of, timed
-from krishiv_py.api.stages.unnested import unnested
-from krishiv_py.api.stages.untimed import KeyedUntimedStream
+from krishiv_py.api.stages.timed import KeyedUntimedStream, TimedStream, by_clock, partitions_of, timed
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import a_text, column_name, expression, known_column, one_of
 from krishiv_py.plan.durations import Duration
-from krishiv_py.plan.expressions.case import coalesce
-from krishiv_py.plan.expressions.expr import Expr, col, lit
-from krishiv_py.plan.expressions.facts import name_of
+from krishiv_py.plan.expressions.expr import Expr, coalesce, col, lit, name_of
 from krishiv_py.plan.nodes import BatchFunction, Expect, Filter, MapBatches, Node, OnError, OnFail, Prefix, Project, root_of
 from krishiv_py.plan.options.late import DefaultLateEventHandler, LateColumns, LateEventHandler, a_late_handler
 from krishiv_py.plan.options.watermarks import PARTITION_IDLE, AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec

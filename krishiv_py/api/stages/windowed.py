@@ -1,4 +1,4 @@
-"""A keyed stream with its windows, ready for aggregates."""
+"""A keyed stream with its windows, ready for aggregates; also with look-back windows, and with SPL's panes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from krishiv_py.api.stages.order import ON_WINDOWED, RESULTS, instead, needs
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.aggregates.numbers import count
 from krishiv_py.plan.aggregates.outputs import outputs
-from krishiv_py.plan.aggregates.selections import Then, bottom_k, top_k, whole_since
+from krishiv_py.plan.aggregates.selections import Then, bottom_k, collect_list, top_k, whole_since
 from krishiv_py.plan.aggregates.user import Reduce, udaf
-from krishiv_py.plan.checks import a_switch, column_name, is_collection
+from krishiv_py.plan.checks import a_switch, column_name, expression, is_collection
 from krishiv_py.plan.draft import Draft
-from krishiv_py.plan.expressions.expr import Expr, col
-from krishiv_py.plan.expressions.facts import name_of
-from krishiv_py.plan.schema import RESERVED
+from krishiv_py.plan.expressions.expr import Expr, Func, StructOf, col, lit, name_of
+from krishiv_py.plan.schema import RESERVED, as_schema, require_columns
 from krishiv_py.plan.windows import WindowOperation
+from krishiv_py.plan.windows.lookback import MATCHES, LookBackWindow, checked_condition, pair_fields
+from krishiv_py.plan.windows.panes import Pane, PaneHandler, PaneWindow, Submitted, TimeIntervalWindowOptions, handlers_of
 
 if TYPE_CHECKING:
     from krishiv_py.api.stages.results import ResultStream
@@ -226,3 +227,195 @@ class WindowedStream(OptionMethods):
         [{'window_start': 0, 'window_end': 10, 'sum_n': 4}, {'window_start': 10, 'window_end': 20, 'sum_n': 5}]
         """
         return self.agg(aggs).collect()
+
+
+@attrs.frozen(eq=False, repr=False)
+class LookBackStream(WindowedStream):
+    """Rows grouped by key, each with the rows in its look-back window (SEMANTICS §3.4).
+
+    Examples
+    --------
+    >>> from krishiv_py import count, sum
+    >>> from krishiv_py.testing import Driver, stream_of
+    >>> last_minute = stream_of("amount bigint, at bigint").watermark("at", "5 min").lookback_window("1 min")
+    >>> driver = Driver(last_minute.agg(count(), sum("amount")))
+    >>> _ = driver.send([{"amount": 5, "at": 0}, {"amount": 7, "at": 40_000}, {"amount": 1, "at": 90_000}])
+    >>> [(row["count"], row["sum_amount"]) for row in driver.close().results.to_pylist()]
+    [(1, 5), (2, 12), (2, 8)]
+    """
+
+    def matches(self) -> ResultStream:
+        """List, for every row, the other rows of its key in its window.
+
+        Returns
+        -------
+        ResultStream
+            Results have the key columns, ``window_start`` and ``window_end``, ``row`` (the row itself, a struct of all its
+            columns) and ``matches`` (a list of such structs in order of time; ties in order of arrival). Rows of equal time
+            see each other. Look-back windows list earlier rows only; ``two_sided=True`` lists both sides.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> met = stream_of("id bigint, at bigint").watermark("at", 0).lookback_window("30 s").matches()
+        >>> result = Driver(met).send([{"id": 1, "at": 0}, {"id": 2, "at": 20_000}, {"id": 3, "at": 40_000}]).results
+        >>> [(r["row"]["id"], [m["id"] for m in r["matches"]]) for r in result.to_pylist()]
+        [(1, []), (2, [1])]
+        """
+        return self._rows(attrs.evolve(self._look_back, output="matches"))
+
+    def pairs(self, condition: Expr | str | None = None) -> ResultStream:
+        """List every two rows of a key that are within the window size of each other, once.
+
+        A pair is emitted when the watermark has passed its later row (and the allowed lateness, with ``emit("final")``). With
+        ``emit("updates")`` a mildly late row adds pairs at once. Pairs are never retracted.
+
+        Parameters
+        ----------
+        condition : Expr or str, optional
+            Keep only pairs for which this is true, over the columns ``left_*`` of the earlier row (of two rows of equal
+            time: the one that came first) and ``right_*`` of the later one.
+
+        Returns
+        -------
+        ResultStream
+            Results have the columns of both rows, ``left_*`` and ``right_*``.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> close = (stream_of("id bigint, at bigint").watermark("at", 0).lookback_window("30 s")
+        ...          .pairs("left_id <> right_id"))
+        >>> rows = [{"id": 1, "at": 0}, {"id": 1, "at": 10_000}, {"id": 2, "at": 20_000}, {"id": 3, "at": 60_000}]
+        >>> [(p["left_id"], p["left_at"], p["right_id"]) for p in Driver(close).send(rows).results.to_pylist()]
+        [(1, 0, 2), (1, 10000, 2)]
+        """
+        expr = None if condition is None else expression(condition, "pairs")
+        if expr is not None:
+            both = pa.schema(pair_fields(self._row_schema()))
+            require_columns(expr, both, "pairs")
+            expr = checked_condition(evaluate.expr_type(expr, both), expr)
+        return self._rows(attrs.evolve(self._look_back, output="pairs", condition=expr))
+
+    @property
+    def _look_back(self) -> LookBackWindow:
+        assert isinstance(self._window, LookBackWindow)
+        return self._window
+
+    def _rows(self, window: LookBackWindow) -> ResultStream:
+        """Return a plan over whole rows; they travel as one aggregate input."""
+        switches = [name for name in ("with_row", "exclude_self") if getattr(window, name)]
+        if switches:
+            raise PlanError(
+                f"{switches[0]} goes with aggregates only",
+                got=window.describe(),
+                then="matches and pairs tell whole rows, and a row never meets itself",
+                hint=f"leave {switches[0]} out",
+            )
+        rows = collect_list(StructOf(tuple(self._row_schema().names))).alias(MATCHES)
+        return self._results(self._draft.doing(attrs.evolve(window, aggs=(rows,))))
+
+
+@instead({"get_window_data": "a timeInterval window has no storage of its own: read pane.data in a handler of .on_events(...)"})
+@attrs.frozen(eq=False, repr=False)
+class PaneStream(WindowedStream):
+    """Rows in time-interval panes, ready for aggregates or for a handler of pane events (SEMANTICS §3.6).
+
+    Results have the columns ``pane_timing`` (``early``, ``on_complete``, ``late``) and ``pane_index``.
+
+    Examples
+    --------
+    >>> from krishiv_py import TimeIntervalWindowOptions, count
+    >>> from krishiv_py.testing import Driver, stream_of
+    >>> panes = stream_of("at bigint").watermark("at", 0).time_interval_window(TimeIntervalWindowOptions("10 s"))
+    >>> driver = Driver(panes.agg(count()))
+    >>> driver.send([{"at": 1_000}, {"at": 12_000}]).results.to_pylist()
+    [{'window_start': 0, 'window_end': 10000, 'count': 1, 'pane_timing': 'on_complete', 'pane_index': 0}]
+    """
+
+    def on_events(
+        self,
+        *handlers: PaneHandler,
+        aggs: Sequence[Expr] = (),
+        submits: pa.Schema | str | None = None,
+        before_tuple_insertion: Callable[[Pane, dict[str, Any]], None] | None = None,
+        after_tuple_insertion: Callable[[Pane, dict[str, Any]], None] | None = None,
+        window_initial_full: Callable[[Pane], Submitted] | None = None,
+        window_trigger: Callable[[Pane], Submitted] | None = None,
+        window_close: Callable[[Pane], Submitted] | None = None,
+    ) -> ResultStream:
+        """Tell handlers every event of every pane, in SPL's order.
+
+        Parameters
+        ----------
+        *handlers : PaneHandler
+            Each gets the events; in a trigger with all tuples of the partition as an Arrow table. At an event they are called
+            in this order, then the single function for it.
+        aggs : sequence of Expr
+            Aggregates, and what is computed of them, next to the tuples, as columns of the results.
+        submits : pyarrow.Schema or str, optional
+            The columns of tuples that handlers submit: what ``window_initial_full``, ``window_trigger`` and ``window_close``
+            return, a dict or a list of dicts, are the results, instead of one row a trigger.
+        before_tuple_insertion, after_tuple_insertion : callable, optional
+            A single function for this event, of pane and row.
+        window_initial_full, window_trigger, window_close : callable, optional
+            A single function for this event, of the pane.
+
+        Returns
+        -------
+        ResultStream
+            One result per trigger, with the column ``tuples``: the partition's tuples as a list of structs, by event time,
+            and those of `aggs`. With `submits` one result per submitted tuple: keys, ``window_start``, ``window_end``, its
+            columns, ``pane_timing`` and ``pane_index`` (null but for triggers).
+
+        Raises
+        ------
+        PlanError
+            For no handler, for what is none, and for aggregates next to `submits`.
+
+        Examples
+        --------
+        >>> from krishiv_py import TimeIntervalWindowOptions
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> panes = stream_of("at bigint").watermark("at", 0).time_interval_window(TimeIntervalWindowOptions(1.0))
+        >>> sizes = panes.on_events(window_trigger=lambda pane: {"n": pane.data.num_rows}, submits="n bigint")
+        >>> driver = Driver(sizes)
+        >>> _ = driver.send([{"at": 10}, {"at": 20}])
+        >>> driver.close().results.select(["window_start", "window_end", "n"]).to_pylist()
+        [{'window_start': 0, 'window_end': 1000, 'n': 2}]
+        """
+        assert isinstance(self._window, PaneWindow)
+        functions = {
+            "before_tuple_insertion": before_tuple_insertion,
+            "after_tuple_insertion": after_tuple_insertion,
+            "window_initial_full": window_initial_full,
+            "window_trigger": window_trigger,
+            "window_close": window_close,
+        }
+        wanted = [] if isinstance(aggs, (tuple, list)) and not aggs else [aggs]
+        schema = None if submits is None else as_schema(submits)
+        if schema is not None and wanted:
+            raise PlanError(
+                "aggregates cannot be combined with submitted tuples",
+                got=shown(aggs),
+                hint="leave aggs out, or work them out of pane.data",
+            )
+        taken = {n.lower() for n in (*self._draft.keys, "window_start", "window_end", "pane_timing", "pane_index", "op")}
+        clash = [n for n in (schema.names if schema is not None else ()) if n.lower() in taken]
+        if clash:
+            raise PlanError("a submitted column is named like another", got=clash[0], hint="name it otherwise")
+        window = attrs.evolve(self._window, handler=handlers_of(handlers, functions), submits=schema)
+        names = self._row_schema().names
+        whole = Func("named_struct", tuple(e for name in names for e in (lit(name), col(name))))
+        tuples = collect_list(whole).alias("tuples")
+        draft = aggregated(self._draft.doing(window), self._row_schema(), [tuples, *wanted])
+        return self._results(draft)
+
+
+def checked_options(options: object) -> PaneWindow:
+    """Return the window of SPL's options object."""
+    if not isinstance(options, TimeIntervalWindowOptions):
+        raise PlanError(
+            "not TimeIntervalWindowOptions", got=shown(options), hint="pass TimeIntervalWindowOptions(interval_duration=10.0)"
+        )
+    return options._window()

@@ -18,7 +18,7 @@ from krishiv_py.connectors.kafka.starting import KafkaPosition, where
 from krishiv_py.errors import PlanError, SchemaError, SourceError, failure_text, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_switch, a_text, one_of, wait_us
-from krishiv_py.plan.options.malformed import OnMalformed
+from krishiv_py.plan.options.late import OnMalformed
 from krishiv_py.plan.schema import SchemaLike, as_schema, checked
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.source import JsonValue, Planned, Source
 from krishiv_py.errors import SourceError
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.options.malformed import OnMalformed
+from krishiv_py.plan.options.late import OnMalformed
 from krishiv_py.storage.datasets import Dataset
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.functions.computing import decimals
+from krishiv_py.functions.computing import values
 from krishiv_py.functions.computing.dates import moved
 from krishiv_py.functions.computing.values import (
     DOUBLE,
@@ -52,7 +52,7 @@ def binary(op: str, left: Value, right: Value) -> Value:
         return _times(op, left, right)
     floating = is_floating(left.type) or is_floating(right.type)
     if not floating and (is_decimal(left.type) or is_decimal(right.type)):
-        return decimals.compute(op, left, right)
+        return values.compute(op, left, right)
     if op == "/":
         left, right = coerced(left, DOUBLE), coerced(right, DOUBLE)
         _no_zero(left, right)
@@ -136,7 +136,7 @@ def absolute(value: Value) -> Value:
 def rounded(value: Value, digits: int) -> Value:
     """Half up (away from zero), of the number as it is written: 2.675 to two digits is 2.68."""
     if is_decimal(value.type):
-        return decimals.rounded(value, digits)
+        return values.rounded(value, digits)
     if not is_number(value.type):
         raise misfit(value.type)
     (column,), single = arrays(value)

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 
 from krishiv_py.errors import ExpressionError, SchemaError
 from krishiv_py.functions.computing import text
-from krishiv_py.functions.computing.decimals import fitted
 from krishiv_py.functions.computing.text import Converted, flags
 from krishiv_py.functions.computing.values import (
     INSTANT,
@@ -24,6 +23,7 @@ from krishiv_py.functions.computing.values import (
     Value,
     arrays,
     coerced,
+    fitted,
     joined,
     nearest,
     wide,

@@ -1,17 +1,24 @@
-"""Dates and times: parts, calendar arithmetic, seconds since 1970, and times as text. All in UTC."""
+"""Dates and times in UTC: parts, calendar arithmetic, seconds since 1970, and texts by the letters of Java's patterns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Final
 
+import attrs
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.errors import ExpressionError, shown
+from krishiv_py.functions.computing import text
+from krishiv_py.functions.computing.casts import cast
 from krishiv_py.functions.computing.checks import require
-from krishiv_py.functions.computing.formats import Piece, pieces_of
 from krishiv_py.functions.computing.values import (
+    DOUBLE,
     INSTANT,
     LOCAL,
     FaultError,
@@ -20,9 +27,130 @@ from krishiv_py.functions.computing.values import (
     coerced,
     is_integer,
     is_moment,
+    is_number,
+    is_timestamp,
     joined,
     misfit,
+    null_mask,
 )
+
+_COUNTS: Final = {
+    "y": (2, 4),
+    "M": (1, 2, 3, 4),
+    "d": (1, 2),
+    "D": (1, 3),
+    "E": (1, 2, 3, 4),
+    "H": (1, 2),
+    "h": (1, 2),
+    "m": (1, 2),
+    "s": (1, 2),
+    "S": (1, 2, 3, 4, 5, 6),
+    "a": (1,),
+}
+
+
+@attrs.frozen
+class Piece:
+    """So many times a letter, or plain text."""
+
+    letter: str = ""
+    count: int = 0
+    text: str = ""
+
+
+def pieces_of(pattern: str) -> list[Piece]:
+    """A pattern in pieces.
+
+    Raises
+    ------
+    ExpressionError
+        For letters, or numbers of them, that are not known here.
+    """
+    out: list[Piece] = []
+    position = 0
+    while position < len(pattern):
+        char = pattern[position]
+        end = position + 1
+        if char == "'":
+            end = pattern.find("'", position + 1)
+            if end < 0:
+                raise _unknown(pattern, "a quotation mark that is not closed")
+            out.append(Piece(text=pattern[position + 1 : end] or "'"))
+            end += 1
+        elif char.isascii() and char.isalpha():
+            while end < len(pattern) and pattern[end] == char:
+                end += 1
+            if end - position not in _COUNTS.get(char, ()):
+                raise _unknown(pattern, pattern[position:end])
+            out.append(Piece(char, end - position))
+        elif char in "[]{}#" or ord(char) > 0x7F:
+            raise _unknown(pattern, char)
+        else:
+            out.append(Piece(text=char))
+        position = end
+    return out
+
+
+_READ: Final = {
+    ("y", 4): "(?P<y>[0-9]{4})",
+    ("M", 1): "(?P<m>[0-9]{1,2})",
+    ("M", 2): "(?P<m>[0-9]{2})",
+    ("d", 1): "(?P<d>[0-9]{1,2})",
+    ("d", 2): "(?P<d>[0-9]{2})",
+    ("H", 1): "(?P<H>[0-9]{1,2})",
+    ("H", 2): "(?P<H>[0-9]{2})",
+    ("m", 1): "(?P<M>[0-9]{1,2})",
+    ("m", 2): "(?P<M>[0-9]{2})",
+    ("s", 1): "(?P<S>[0-9]{1,2})",
+    ("s", 2): "(?P<S>[0-9]{2})",
+}
+_SPECIAL: Final = frozenset(r"\.^$|?*+()[]{}")
+_ALL_GROUPS: Final = "ymdHMSf"
+
+
+def check_read(pattern: str) -> None:
+    """Refuse a pattern by which no text can be read as a time.
+
+    Raises
+    ------
+    ExpressionError
+        For names of months and days, halves of days, years of two digits, and what is there twice.
+    """
+    read_regex(pattern)
+
+
+@lru_cache(maxsize=256)
+def read_regex(pattern: str) -> str:
+    """The regular expression of texts that a pattern reads, with a group for each part of the time; empty ones are not read."""
+    out: list[str] = []
+    seen: list[str] = []
+    for piece in pieces_of(pattern):
+        if piece.text:
+            out.append("".join("\\" + c if c in _SPECIAL else c for c in piece.text))
+            continue
+        group = f"(?P<f>[0-9]{{1,{piece.count}}})" if piece.letter == "S" else _READ.get((piece.letter, piece.count))
+        if group is None or piece.letter in seen:
+            raise ExpressionError(
+                "texts cannot be read by this pattern",
+                got=shown(pattern),
+                then=f"{piece.letter * piece.count} is not read, or is there twice",
+                hint="use yyyy, MM or M, dd or d, HH or H, mm or m, ss or s, S to SSSSSS, and text in single quotes",
+            )
+        seen.append(piece.letter)
+        out.append(group)
+    known = {"y": "y", "M": "m", "d": "d", "H": "H", "m": "M", "s": "S", "S": "f"}
+    missing = [g for g in _ALL_GROUPS if g not in {known[letter] for letter in seen}]
+    return "^" + "".join(out) + "".join(f"(?P<{g}>)" for g in missing) + r"\z"
+
+
+def _unknown(pattern: str, what: str) -> ExpressionError:
+    return ExpressionError(
+        "the pattern of a time cannot be read",
+        got=shown(pattern),
+        then=f"it has {what}",
+        hint="use yyyy MM dd HH mm ss SSSSSS, yy, MMM, MMMM, E, EEEE, hh, a, and text in single quotes",
+    )
+
 
 PARTS: Final[dict[str, Callable[[Any], Any]]] = {
     "year": pc.year,
@@ -234,3 +362,119 @@ def date_format(value: Value, pattern: str) -> Value:
 def from_unixtime(value: Value, pattern: str) -> Value:
     """Seconds since 1970 by a pattern."""
     return date_format(pc.cast(instant(value, 1_000_000), LOCAL), pattern)
+
+
+_SECONDS_A_DAY: Final = 86_400
+_DAYS_A_MONTH: Final = 31
+_US: Final = 1_000_000
+_YEARS: Final = 290_000
+_SECONDS: Final = pa.decimal128(16, 6)
+_MONTHS_OF: Final = {"year": 12, "quarter": 3, "month": 1}
+_LENGTHS: Final = {
+    **{"microsecond": 1, "millisecond": 1_000, "second": _US, "minute": 60 * _US, "hour": 3_600 * _US},
+    **{"day": _SECONDS_A_DAY * _US, "dayofyear": _SECONDS_A_DAY * _US, "week": 7 * _SECONDS_A_DAY * _US},
+}
+
+
+def _days_of(years: Ints, months: Ints, days: Ints) -> Ints:
+    """Days since 1970 of dates that must be there."""
+    if (np.abs(years) > _YEARS).any() or ((months < 1) | (months > 12)).any():
+        raise FaultError("there is no such month in the calendar")
+    months_of = (years - 1970) * 12 + months - 1
+    first, after = (m.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) for m in (months_of, months_of + 1))
+    if ((days < 1) | (days > after - first)).any():
+        raise FaultError("there is no such day in the month")
+    days_since: Ints = first + days - 1
+    return days_since
+
+
+def _numbers(columns: list[pa.Array], missing: Mask) -> list[Ints]:
+    """Whole numbers, 1 where any of the row is null."""
+    plain = (pc.fill_null(pc.cast(c, pa.int64()), 1).to_numpy(zero_copy_only=False) for c in columns)
+    return [np.where(missing, 1, x).astype(np.int64) for x in plain]
+
+
+def make_date(values: list[Value]) -> Value:
+    """``make_date(year, month, day)``."""
+    require(is_integer, *values)
+    columns, single = arrays(*values)
+    missing = null_mask(*columns)
+    known = np.zeros(len(columns[0]), np.bool_) if missing is None else missing
+    days = _days_of(*_numbers(columns, known))
+    return joined(pc.cast(pa.array(days.astype(np.int32), pa.int32(), mask=missing), pa.date32()), single)
+
+
+def make_timestamp(values: list[Value]) -> Value:
+    """``make_timestamp(year, month, day, hour, minute, second)``: 60 whole seconds are the next minute."""
+    require(is_integer, *values[:5])
+    require(is_number, values[5])
+    seconds = cast(values[5], _SECONDS, named=True)
+    columns, single = arrays(*values[:5], seconds)
+    missing = null_mask(*columns)
+    known = np.zeros(len(columns[0]), np.bool_) if missing is None else missing
+    days = _days_of(*_numbers(columns[:3], known))
+    hours, minutes = (np.where(known, 0, x) for x in _numbers(columns[3:5], known))
+    wide = pc.multiply(pc.cast(columns[5], pa.decimal256(22, 6)), _US)
+    us = np.where(known, 0, pc.fill_null(pc.cast(wide, pa.int64()), 0).to_numpy(zero_copy_only=False))
+    if ((hours < 0) | (hours > 23) | (minutes < 0) | (minutes > 59)).any():
+        raise FaultError("there is no such time of day")
+    if ((us < 0) | (us > 60 * _US)).any():
+        raise FaultError("a minute has 60 seconds, the last one without a fraction")
+    whole = days * (_SECONDS_A_DAY * _US) + (hours * 3_600 + minutes * 60) * _US + us
+    return joined(pa.array(whole, pa.int64(), mask=missing).cast(INSTANT), single)
+
+
+def timestampadd(unit: str, amount: Value, value: Value) -> Value:
+    """``timestampadd(unit, amount, t)``; of a date a ``timestamp``."""
+    require(is_integer, amount)
+    require(is_moment, value)
+    moment = value if is_timestamp(value.type) else coerced(value, INSTANT)
+    more = pc.cast(amount, pa.int64())
+    if unit in _MONTHS_OF:
+        return plus_months(moment, pc.multiply_checked(more, _MONTHS_OF[unit]))
+    us = pc.multiply_checked(more, _LENGTHS[unit])
+    return pc.cast(pc.add_checked(pc.cast(moment, pa.int64()), us), moment.type)
+
+
+def months_between(end: Value, start: Value, round_off: bool) -> Value:
+    """Whole months between the same days, or last days, of months; else a fraction in months of 31 days."""
+    (one, other), single = arrays(local(end), local(start))
+    months, days, at_end, seconds = zip(*(_parts(c) for c in (one, other)), strict=True)
+    whole = (months[0] - months[1]).astype(np.float64)
+    even = (days[0] == days[1]) | (at_end[0] & at_end[1])
+    apart = (days[0] - days[1]) * _SECONDS_A_DAY + seconds[0] - seconds[1]
+    difference = whole + apart / float(_DAYS_A_MONTH * _SECONDS_A_DAY)
+    if round_off:
+        scaled = difference * 1e8
+        below = np.floor(scaled)
+        difference = (below + (scaled - below >= 0.5)) / 1e8
+    return joined(pa.array(np.where(even, whole, difference), DOUBLE, mask=null_mask(one, other)), single)
+
+
+def _parts(column: pa.Array) -> tuple[Ints, Ints, Ints, Ints]:
+    """Months since year 0, the day of the month, whether it is the last one, whole seconds of the day."""
+    us = pc.fill_null(pc.cast(column, pa.int64()), 0).to_numpy(zero_copy_only=False)
+    day = us // (_SECONDS_A_DAY * _US)
+    dates = day.astype("datetime64[D]")
+    months = dates.astype("datetime64[M]")
+    number = (dates - months.astype("datetime64[D]")).astype(np.int64) + 1
+    after = (months + 1).astype("datetime64[D]").astype(np.int64)
+    return months.astype(np.int64), number, day + 1 == after, (us - day * (_SECONDS_A_DAY * _US)) // _US
+
+
+def read_by(value: Value, pattern: str, type_: pa.DataType, tried: bool) -> Value:
+    """Texts as a ``date``, or a ``timestamp`` in UTC; where a text does not fit, null if it is only `tried`.
+
+    Raises
+    ------
+    FaultError
+        For a text that the pattern does not read.
+    """
+    require(pa.types.is_string, value)
+    (column,), single = arrays(pc.cast(value, pa.string()))
+    times, bad = text.times_by(column, read_regex(pattern))
+    if bad is not None and bad.any() and not tried:
+        row = int(np.flatnonzero(bad)[0])
+        raise FaultError(f"{text.shown(column, row)} in row {row} is not written as {pattern!r}")
+    instants = coerced(times, INSTANT)
+    return joined(instants if type_ == INSTANT else pc.cast(times, type_, safe=False), single)

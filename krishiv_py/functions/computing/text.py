@@ -156,7 +156,7 @@ def times(column: pa.Array, type_: pa.DataType) -> Converted:
 
 
 def times_by(column: pa.Array, regex: str) -> Converted:
-    """Times, without zone, of texts that a pattern reads (:func:`~krishiv_py.functions.computing.formats.read_regex`)."""
+    """Times, without zone, of texts that a pattern reads (:func:`~krishiv_py.functions.computing.dates.read_regex`)."""
     parts = pc.extract_regex(column, regex)
     us, fits = _micros(parts)
     missing = column.is_null().to_numpy(zero_copy_only=False)

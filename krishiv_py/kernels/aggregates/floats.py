@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.arrays.decimals import doubles
 from krishiv_py.arrays.ranges import Ranges
-from krishiv_py.arrays.types import Ints, Mask, NumPy
+from krishiv_py.arrays.types import Ints, Mask, NumPy, doubles
 from krishiv_py.kernels.aggregates import exact
 from krishiv_py.kernels.aggregates.base import Rows, numbers, present_groups, valid_rows, with_nulls
 from krishiv_py.kernels.aggregates.exact import Addends, ByGroup, ByRange, Reducer, Terms, exact_sums

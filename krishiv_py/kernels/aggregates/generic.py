@@ -23,10 +23,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.arrays.decimals import doubles
 from krishiv_py.arrays.grouping import Spread
 from krishiv_py.arrays.ranges import Ranges, expand, portions, running
-from krishiv_py.arrays.types import Ints, Mask, NumPy
+from krishiv_py.arrays.types import Ints, Mask, NumPy, doubles
 from krishiv_py.kernels.aggregates.base import Rows, numbers, regrouped
 from krishiv_py.plan.aggregates.calls import AggCall
 

@@ -19,9 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.arrays.decimals import doubles, quotients
 from krishiv_py.arrays.ranges import Ranges, running
-from krishiv_py.arrays.types import Ints, NumPy, as_arrow
+from krishiv_py.arrays.types import Ints, NumPy, as_arrow, doubles, quotients
 from krishiv_py.errors import AggregateOverflowError
 from krishiv_py.kernels.aggregates import exact, generic
 from krishiv_py.kernels.aggregates.base import Rows, numbers, present_groups, valid_rows, with_nulls

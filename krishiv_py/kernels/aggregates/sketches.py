@@ -24,12 +24,10 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.arrays.decimals import doubles
 from krishiv_py.arrays.grouping import Spread, added, counting_ranges, hash_values, normal_key
-from krishiv_py.arrays.ranges import Ranges, overlapping, running
+from krishiv_py.arrays.ranges import Ranges, below, overlapping, running, smallest
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask, NumPy
-from krishiv_py.arrays.wavelet import below, smallest
+from krishiv_py.arrays.types import Ints, Mask, NumPy, doubles
 from krishiv_py.kernels.aggregates.base import Rows, flatten, lists, numbers, valid_rows
 from krishiv_py.kernels.aggregates.generic import AggKernel, ListLimit, OrderedInput, computes, group_starts
 from krishiv_py.plan.aggregates.sketches import ApproxCountDistinct, ApproxPercentile

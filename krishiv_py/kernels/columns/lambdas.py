@@ -11,8 +11,7 @@ import pyarrow as pa
 from krishiv_py.arrays.types import Ints
 from krishiv_py.errors import ExpressionError
 from krishiv_py.functions.computing.values import Value, repeated
-from krishiv_py.plan.expressions.expr import Col, Expr
-from krishiv_py.plan.expressions.lambdas import Lambda, LambdaVar
+from krishiv_py.plan.expressions.expr import Col, Expr, Lambda, LambdaVar
 from krishiv_py.plan.expressions.trees import walk
 
 Rows: TypeAlias = "pa.RecordBatch | pa.Table"

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.arrays.large import WHOLE_BYTES, by_groups, joined, too_much
+from krishiv_py.arrays.grouping import WHOLE_BYTES, by_groups, joined, too_much
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.aggregates import AggKernel, Rows, kernel_for
 from krishiv_py.kernels.aggregates.base import FailingPlace, blame_too_long, first_of
@@ -19,8 +19,7 @@ from krishiv_py.kernels.columns.place import Bounds, key_names, place_of
 from krishiv_py.kernels.columns.times import lengths_between, time_type, unstamp
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.expressions.expr import Col, Expr
-from krishiv_py.plan.expressions.facts import identity_of
+from krishiv_py.plan.expressions.expr import Col, Expr, identity_of
 from krishiv_py.plan.handed_on import order_name, time_name
 from krishiv_py.plan.operation import ResultTime
 

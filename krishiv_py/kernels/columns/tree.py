@@ -19,11 +19,24 @@ from krishiv_py.functions.known import FUNCTIONS
 from krishiv_py.kernels.columns import lambdas
 from krishiv_py.kernels.columns.called import result_of
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.expressions.case import Case
-from krishiv_py.plan.expressions.expr import Aggregate, Alias, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, UnOp
-from krishiv_py.plan.expressions.facts import columns_of
-from krishiv_py.plan.expressions.lambdas import Lambda, LambdaVar
-from krishiv_py.plan.expressions.structs import StructOf
+from krishiv_py.plan.expressions.expr import (
+    Aggregate,
+    Alias,
+    BinOp,
+    Case,
+    Cast,
+    Col,
+    Expr,
+    Field,
+    Func,
+    IsIn,
+    Lambda,
+    LambdaVar,
+    Lit,
+    StructOf,
+    UnOp,
+    columns_of,
+)
 from krishiv_py.plan.expressions.udfs import Called
 from krishiv_py.plan.running import BatchTime
 from krishiv_py.plan.schema import misplaced, unknown_field

@@ -35,7 +35,7 @@ from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.time_log import TimeLog
 from krishiv_py.kernels.state.window_log import HASH, KeyedLog
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.joins.joins import AsofJoin
+from krishiv_py.plan.joins import AsofJoin
 
 
 class Candidates:

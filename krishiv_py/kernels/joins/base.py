@@ -14,8 +14,8 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, Section
 from krishiv_py.kernels.state.window_log import HASH
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.plan.joins.joins import Join
-from krishiv_py.plan.joins.sides import LEFT
+from krishiv_py.plan.joins import Join
+from krishiv_py.plan.sides import LEFT
 
 Both: TypeAlias = tuple[Fresh, Fresh]
 

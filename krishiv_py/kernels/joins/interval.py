@@ -34,7 +34,7 @@ from krishiv_py.kernels.state.expired_keys import DeadKeys
 from krishiv_py.kernels.state.span_log import SpanLog, Wanted
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.window_log import HASH
-from krishiv_py.plan.joins.joins import IntervalJoin
+from krishiv_py.plan.joins import IntervalJoin
 from krishiv_py.plan.options.watermarks import most_lag_us
 
 NOBODY: Final = -1

@@ -18,8 +18,7 @@ from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.evaluate import evaluate
 from krishiv_py.kernels.columns.times import bounds_of, stamp
 from krishiv_py.kernels.joins.interval import NOBODY, Pairs, same_keys
-from krishiv_py.plan.expressions.expr import Expr
-from krishiv_py.plan.expressions.facts import columns_of
+from krishiv_py.plan.expressions.expr import Expr, columns_of
 from krishiv_py.plan.schema import TimeKind
 
 

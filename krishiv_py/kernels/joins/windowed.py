@@ -30,7 +30,7 @@ from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.time_log import TimeLog, times_of
 from krishiv_py.kernels.state.window_log import HASH
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.joins.joins import WindowJoin
+from krishiv_py.plan.joins import WindowJoin
 
 _WINDOW = "__w"
 

@@ -12,8 +12,7 @@ from krishiv_py.errors import ExpressionError, PlanError, shown
 from krishiv_py.plan.checks import expression
 from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.expressions.called import Pair, Single
-from krishiv_py.plan.expressions.expr import Aggregate, Col, Expr, Func, col, python_text
-from krishiv_py.plan.expressions.facts import aggregate_in, name_of
+from krishiv_py.plan.expressions.expr import Aggregate, Col, Expr, Func, aggregate_in, col, name_of, python_text
 from krishiv_py.plan.expressions.trees import listed, render
 from krishiv_py.plan.names import encodable
 

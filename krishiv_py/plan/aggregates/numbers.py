@@ -17,8 +17,7 @@ import attrs
 
 from krishiv_py.plan.aggregates.calls import AggCall, Takes, aggregate, column_of
 from krishiv_py.plan.checks import expression
-from krishiv_py.plan.expressions.expr import Col, Expr
-from krishiv_py.plan.expressions.facts import name_of
+from krishiv_py.plan.expressions.expr import Col, Expr, name_of
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -10,8 +10,7 @@ import attrs
 from krishiv_py.errors import ColumnError, PlanError, unknown_column
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.user import Udaf
-from krishiv_py.plan.expressions.expr import Col, Expr
-from krishiv_py.plan.expressions.facts import columns_of, identity_of, name_of, replaced, unnamed
+from krishiv_py.plan.expressions.expr import Col, Expr, columns_of, identity_of, name_of, replaced, unnamed
 from krishiv_py.plan.expressions.trees import walk
 from krishiv_py.plan.names import free
 

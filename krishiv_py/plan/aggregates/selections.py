@@ -19,8 +19,7 @@ import attrs
 from krishiv_py.errors import ExpressionError, PlanError, shown
 from krishiv_py.plan.aggregates.calls import AggCall, Takes, aggregate, column_of
 from krishiv_py.plan.checks import a_number, expression
-from krishiv_py.plan.expressions.expr import Alias, Expr, Func, Lit, col, lit
-from krishiv_py.plan.expressions.facts import name_of
+from krishiv_py.plan.expressions.expr import Alias, Expr, Func, Lit, col, lit, name_of
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -18,8 +18,7 @@ import attrs
 
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.aggregates.calls import AggCall, Takes, aggregate, column_of
-from krishiv_py.plan.expressions.expr import Expr
-from krishiv_py.plan.expressions.facts import name_of
+from krishiv_py.plan.expressions.expr import Expr, name_of
 
 
 @attrs.frozen(eq=False, repr=False)

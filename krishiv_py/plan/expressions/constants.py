@@ -16,10 +16,10 @@ from krishiv_py.plan.names import encodable
 from krishiv_py.types import nearest_type
 
 if TYPE_CHECKING:
-    from krishiv_py.functions import arguments
+    from krishiv_py.functions import known
     from krishiv_py.plan.expressions import parse
 else:
-    arguments = lazy("krishiv_py.functions.arguments")
+    known = lazy("krishiv_py.functions.known")
     parse = lazy("krishiv_py.plan.expressions.parse")
 
 
@@ -207,7 +207,7 @@ def check_arguments(name: str, args: Sequence[object]) -> None:
     """Refuse an unknown function, and arguments it does not take; `args` are constants, or expressions."""
     if isinstance(name, str) and name in SPREADING:
         raise spreading(name)
-    arguments.check_arguments(arguments.definition_of(name), args, _read_schema)
+    known.check_arguments(known.definition_of(name), args, _read_schema)
 
 
 def _read_schema(text: str) -> object:

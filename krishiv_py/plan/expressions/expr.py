@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import ExpressionError, shown
+from krishiv_py.errors import RAISED, ExpressionError, failure_text, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.expressions.constants import Scalar, check_arguments, constant, is_array, is_scalar, named_type
 from krishiv_py.plan.expressions.methods import FunctionMethods
 from krishiv_py.plan.expressions.namespaces import Namespaces
-from krishiv_py.plan.expressions.trees import Flat, flat, identity, listed, rebuilt, render
+from krishiv_py.plan.expressions.trees import Flat, flat, identity, listed, rebuilt, render, walk
 from krishiv_py.plan.names import checked_name, encodable, quoted
 
 if TYPE_CHECKING:
     from krishiv_py.functions import known
-    from krishiv_py.plan.expressions import elsewhere, lambdas
-else:  # whose expressions are a kind of those here
+    from krishiv_py.plan.expressions import elsewhere
+else:
     known = lazy("krishiv_py.functions.known")
     elsewhere = lazy("krishiv_py.plan.expressions.elsewhere")
-    lambdas = lazy("krishiv_py.plan.expressions.lambdas")
+
 
 BinaryOp: TypeAlias = Literal["+", "-", "*", "/", "%", "==", "!=", "<", "<=", ">", ">=", "and", "or"]
 UnaryOp: TypeAlias = Literal["not", "-", "is_null", "is_not_null"]
@@ -441,4 +443,193 @@ def _given(name: str, args: tuple[object, ...]) -> tuple[Expr, ...]:
     """The arguments of a function: columns, constants, and functions of elements where it takes them."""
     known_function = known.FUNCTIONS.get(name) if isinstance(name, str) else None
     takes = known_function is not None and known_function.of_elements
-    return tuple(lambdas.lambda_of(a) if takes and callable(a) else wrap(a) for a in args)
+    return tuple(lambda_of(a) if takes and callable(a) else wrap(a) for a in args)
+
+
+_MOST: Final = 3
+_open: ContextVar[tuple[str, ...]] = ContextVar("open_lambdas", default=())
+
+
+@attrs.frozen(eq=False, repr=False)
+class LambdaVar(Expr):
+    """A parameter of a function of elements."""
+
+    name: str
+
+    def _parts(self) -> tuple[Any, ...]:
+        return (quoted(self.name),)
+
+
+@attrs.frozen(eq=False, repr=False)
+class Lambda(Expr):
+    """A function of elements: its parameters, and what it gives."""
+
+    params: tuple[str, ...]
+    body: Expr
+
+    def _parts(self) -> tuple[Any, ...]:
+        names = [quoted(p) for p in self.params]
+        return *(names if len(names) == 1 else ("(", *listed(names), ")")), " -> ", self.body
+
+    def _children(self) -> tuple[Expr, ...]:
+        return (self.body,)
+
+
+def lambda_of(function: Callable[..., object]) -> Lambda:
+    """Return the expression a function of Python gives for its parameters; it is called once, with expressions.
+
+    Raises
+    ------
+    ExpressionError
+        For a function with other parameters than one to three plain ones, and for one that gives no expression.
+    """
+    outside = _open.get()
+    names = [_free(name, outside) for name in _parameters(function)]
+    token = _open.set((*outside, *names))
+    try:
+        body = function(*map(LambdaVar, names))
+    except ExpressionError:
+        raise
+    except RAISED as problem:
+        raise ExpressionError(
+            "a function of elements failed",
+            got=failure_text(problem),
+            then="it is called once, with expressions and not with values",
+            hint="write it with the operators and methods of expressions: lambda x: x.length() + 1",
+        ) from problem
+    finally:
+        _open.reset(token)
+    return Lambda(tuple(names), wrap(body))
+
+
+def _parameters(function: Callable[..., object]) -> list[str]:
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    plain = all(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty for p in parameters)
+    if not plain or not 1 <= len(parameters) <= _MOST:
+        raise ExpressionError(
+            "a function of elements takes one to three parameters",
+            got=shown(function),
+            hint="write lambda x: x + 1, or lambda x, place: x * place",
+        )
+    return [p.name for p in parameters]
+
+
+def _free(name: str, taken: tuple[str, ...]) -> str:
+    """Return a name that no function around it has: the parameter of an inner one must not hide the outer one's."""
+    free, n = name, 2
+    while free in taken:
+        free, n = f"{name}_{n}", n + 1
+    return free
+
+
+@attrs.frozen(eq=False, repr=False)
+class Case(Expr):
+    """The value next to the first condition that is true; otherwise the last value, or null if there is none."""
+
+    _args: tuple[Expr, ...]
+    """Conditions and values by turns, then the value of ELSE if there is one."""
+
+    def when(self, condition: Expr, value: object) -> Case:
+        """Go on with another `condition`, and its `value`."""
+        return Case((*self._open(), _condition(condition), wrap(value)))
+
+    def otherwise(self, value: object) -> Case:
+        """End with the `value` for rows of which no condition is true."""
+        return Case((*self._open(), wrap(value)))
+
+    def _open(self) -> tuple[Expr, ...]:
+        if len(self._args) % 2:
+            raise ExpressionError("otherwise(...) appears twice, or before a when(...)", got=str(self), hint="write it last")
+        return self._args
+
+    def _parts(self) -> tuple[Any, ...]:
+        pairs = [(self._args[i], self._args[i + 1]) for i in range(0, len(self._args) - 1, 2)]
+        texts = [part for condition, value in pairs for part in (" WHEN ", condition, " THEN ", value)]
+        return "CASE", *texts, *((" ELSE ", self._args[-1]) if len(self._args) % 2 else ()), " END"
+
+    def _children(self) -> tuple[Expr, ...]:
+        return self._args
+
+
+def _condition(value: object) -> Expr:
+    if not isinstance(value, (Expr, bool)):
+        raise ExpressionError("when takes a condition first", got=shown(value), hint='write when(col("x") > 1, value)')
+    return wrap(value)
+
+
+def when(condition: Expr, value: object) -> Case:
+    """`value` where `condition` is true: ``when(col("x") > 9, "big").when(col("x") > 4, "middle").otherwise("small")``.
+
+    Values are columns or constants; they meet in one type. A value is computed only for the rows that take it. Without
+    ``.otherwise(...)`` other rows have null. SQL: ``CASE WHEN ... THEN ... ELSE ... END``.
+    """
+    return Case((_condition(condition), wrap(value)))
+
+
+def coalesce(*values: object) -> Func:
+    """Return the first of `values` that is not null."""
+    return Func("coalesce", tuple(map(wrap, values)))
+
+
+def greatest(*values: object) -> Func:
+    """Return the greatest of `values`, nulls left out; null if all are. NaN is greater than every number."""
+    return Func("greatest", tuple(map(wrap, values)))
+
+
+def least(*values: object) -> Func:
+    """Return the least of `values`, nulls left out; null if all are."""
+    return Func("least", tuple(map(wrap, values)))
+
+
+def concat(*values: object) -> Func:
+    """`values`, texts or bytes, one after the other; null if one of them is."""
+    return Func("concat", tuple(map(wrap, values)))
+
+
+@attrs.frozen(eq=False, repr=False)
+class StructOf(Expr):
+    """Several columns as one struct, under their names; the library's own, for results that hold whole rows."""
+
+    names: tuple[str, ...]
+
+    def _parts(self) -> tuple[Any, ...]:
+        return "struct(", *listed(self._children()), ")"
+
+    def _children(self) -> tuple[Expr, ...]:
+        return tuple(Col(n) for n in self.names)
+
+
+def columns_of(expr: Expr) -> frozenset[str]:
+    """Names of the columns an expression reads."""
+    return frozenset(node.name for node in walk(expr) if isinstance(node, Col))
+
+
+def identity_of(expr: Expr) -> tuple[object, ...]:
+    """Return a hashable value that only expressions share that are built alike."""
+    return identity(expr, Expr)
+
+
+def aggregate_in(expr: Expr) -> Aggregate | None:
+    """Return an aggregate that is a part of an expression, None if there is none."""
+    return next((node for node in walk(expr) if isinstance(node, Aggregate)), None)
+
+
+def replaced(expr: Expr, swap: Callable[[Expr], Expr]) -> Expr:
+    """Return the expression with what `swap` gives in the place of each node."""
+    expr_replaced: Expr = rebuilt(flat(expr, Expr, swap))
+    return expr_replaced
+
+
+def unnamed(expr: Expr) -> Expr:
+    """Return an expression without the names given to it."""
+    while isinstance(expr, Alias):
+        expr = expr.arg
+    return expr
+
+
+def name_of(expr: Expr) -> str:
+    """Return the output name of an expression: its alias, its column or field, or its text."""
+    return expr.name if isinstance(expr, (Alias, Col, Field)) else repr(expr).replace("`", "")

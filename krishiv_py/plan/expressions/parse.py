@@ -22,8 +22,16 @@ from krishiv_py.plan.expressions.constants import MAX_DIGITS, Doubled, Scalar
 from krishiv_py.plan.expressions.expr import Alias, BinaryOp, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, UnOp
 from krishiv_py.plan.expressions.spans import check_cast, moved, span_of
 from krishiv_py.plan.expressions.sql_functions import function_of
-from krishiv_py.plan.expressions.sqltext import is_doubled, note_quotes, one_kind_of_error, quiet_parser, respelled, spelled
-from krishiv_py.plan.expressions.unread import check_units, check_whole
+from krishiv_py.plan.expressions.sqltext import (
+    check_units,
+    check_whole,
+    is_doubled,
+    note_quotes,
+    one_kind_of_error,
+    quiet_parser,
+    respelled,
+    spelled,
+)
 from krishiv_py.types import TYPE_NAMES, nearest_type
 
 _NAMED: Final = (*sorted(TYPE_NAMES.values()), "decimal(10, 2)", "array<int>", "map<string, int>", "struct<a: int>")

@@ -1,17 +1,37 @@
-"""Late rows and their handlers (SEMANTICS §4.3)."""
+"""Late rows and their handlers (SEMANTICS §4.3), and input that is not a row."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import RAISED, OperatorError, PlanError, failure_text, shown
 from krishiv_py.plan.checks import a_number, one_of
+
+OnMalformed: TypeAlias = Literal["fail", "side_output"]
+AfterRead: TypeAlias = Literal["keep", "archive", "delete"]
+"""What is done with a file when the batch that read it is committed."""
+MissingColumns: TypeAlias = Literal["fail", "null"]
+Nanoseconds: TypeAlias = Literal["fail", "cut"]
+Fields: TypeAlias = tuple[tuple[str, pa.DataType], ...]
+
+OF_FILES: Final[Fields] = (("file", pa.string()), ("line", pa.int64()), ("text", pa.string()), ("problem", pa.string()))
+"""What late rows tell of a malformed line or file."""
+OF_RECORDS: Final[Fields] = (
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("offset", pa.int64()),
+    ("key", pa.binary()),
+    ("value", pa.binary()),
+    ("problem", pa.string()),
+)
+"""What late rows tell of a malformed record of a topic."""
+
 
 LateWanted: TypeAlias = Literal["rows", "keys", "count"]
 LateColumns: TypeAlias = Literal["rows", "keys", "count", "shown"]

@@ -1,4 +1,4 @@
-"""The options of a windowed query: lateness, keys, TTL, triggers, emission.
+"""The options of a query: lateness, keys, TTL, emission, batches; those that a user set, and presets for the others.
 
 Determine when the micro-batches of a query are planned.
 
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
+from typing_extensions import Self
 
 from krishiv_py.deprecation import deprecated
 from krishiv_py.errors import CallError, PlanError, shown
@@ -401,3 +402,140 @@ def given_begin(savepoint: str | None, on_change: Mapping[str, Any] | None) -> B
         a_text(stage, "on_change", 'write the name of a stage: on_change={"per_hour": "reset"}')
         one_of(word, "on_change", ON_CHANGE)
     return Begin(savepoint, dict(words))
+
+
+PresetName: TypeAlias = Literal["krishiv", "ripple", "spl", "kip450", "flink", "spark"]
+
+PRESETS: Final[dict[str, dict[str, Any]]] = {
+    # the defaults: rows before the watermark are late and counted, one result per window, sessions at exactly the gap are two
+    "krishiv": {},
+    # 60 s of lateness, a correction is a retraction and an emission, the tracker starts at 0, future rows are ahead of it
+    "ripple": {
+        "allowed_lateness_us": 60_000_000,
+        "emit": "retractions",
+        "initial_us": 0,
+        "future_reference": "watermark",
+    },
+    # a row is late by its own time, every firing tells its timing and index
+    "spl": {"emit": "updates", "pane": True},
+    # final results only; a record is late when all its windows are over
+    "kip450": {"late_rule": "window", "emit": "final", "touch": "merge"},
+    # late only when all windows of a row are over; sessions that touch are one
+    "flink": {"late_rule": "window", "touch": "merge"},
+    # the same, but lateness is decided by the watermark of the batch before
+    "spark": {"late_rule": "window", "touch": "merge", "late_watermark": "batch_before"},
+}
+"""The settings of each preset for options that the plan does not set, by the names of :class:`ExplicitOptions`."""
+
+
+def preset_of(explicit: ExplicitOptions) -> ExplicitOptions:
+    """Return the options, with those of their preset where the user set none."""
+    return explicit.filled(**PRESETS[explicit.preset]) if explicit.preset is not None else explicit
+
+
+_ELSEWHERE = ("preset", "touch", "initial_us")
+
+
+@attrs.frozen
+class ExplicitOptions:
+    """:class:`~krishiv_py.plan.options.query.QueryOptions` with None where the user set nothing.
+
+    Attributes
+    ----------
+    preset : str or None
+        The system whose settings are used where the user set nothing.
+    touch : {"separate", "merge"} or None
+        What sessions without a rule of their own do when they touch.
+    initial_us : int or None
+        Where a watermark without a start of its own begins, µs.
+    """
+
+    allowed_lateness_us: int | None = None
+    late_rule: LateRule | None = None
+    null_keys: NullKeys | None = None
+    future_us: int | None = None
+    ttl: StateTtlConfig | None = None
+    emit: EmitMode | None = None
+    trigger: Trigger | None = None
+    accumulation: Accumulation | None = None
+    pane: bool | None = None
+    future_action: FutureAction | None = None
+    future_reference: FutureReference | None = None
+    late_watermark: LateWatermark | None = None
+    max_listed: int | None = None
+    named: str | None = None
+    preset: str | None = None
+    touch: SessionTouch | None = None
+    initial_us: int | None = None
+
+    def filled(self, **values: Any) -> Self:
+        """Return the options, with `values` where the user set none."""
+        return attrs.evolve(self, **{name: value for name, value in values.items() if getattr(self, name) is None})
+
+    def options(self) -> QueryOptions:
+        """With the defaults where nothing was given."""
+        values = attrs.asdict(
+            self, recurse=False, filter=lambda field, value: value is not None and field.name not in _ELSEWHERE
+        )
+        return QueryOptions(**values)
+
+
+@attrs.frozen
+class Handed:
+    """Holds what the query that hands results over is to do.
+
+    Attributes
+    ----------
+    checkpoint : str
+        Its checkpoint, in which the files of the hand-over are.
+    watermark_us : int or None
+        How far the watermark of the frame is behind that of the results, µs; None for a frame without one.
+    clean : bool
+        Whether files are deleted once they were read.
+    batches : Batches
+        When its micro-batches are planned.
+    name : str or None
+        What it is called.
+    """
+
+    checkpoint: str
+    watermark_us: int | None
+    clean: bool
+    batches: Batches
+    name: str | None
+
+
+def handed(
+    checkpoint: str | None, watermark: Duration | None, clean: bool, batches: Batches | None, name: str | None
+) -> Handed | None:
+    """Return what was given; None where there is no checkpoint, and so nothing is handed over.
+
+    Raises
+    ------
+    PlanError
+        For options without a checkpoint, and for a snapshot.
+    """
+    a_switch(clean, "clean")
+    if name is not None:
+        a_text(name, "name", "pass a text, or None for a generated name")
+    lag_us = None if watermark is None else to_us(watermark, "watermark", allow_zero=True)
+    wanted = given_batches(batches, None)
+    if checkpoint is None:
+        options = {"watermark": watermark, "clean": clean or None, "batches": batches, "name": name}
+        given_options = [key for key, value in options.items() if value is not None]
+        if given_options:
+            raise PlanError(
+                f"to_dataframe({given_options[0]}=...) needs a checkpoint",
+                got="none",
+                then="results would be handed over again, and be doubled, after a restart",
+                hint="pass checkpoint=..., a folder; session.temporary_folder() makes one for tests",
+            )
+        return None
+    if wanted.snapshot:
+        raise PlanError(
+            "early results cannot be handed over",
+            got=f"batches={shown(wanted)}",
+            then="plain Spark would take them for final ones",
+            hint="leave snapshot=True out, or use start(sink)",
+        )
+    return Handed(a_text(checkpoint, "checkpoint", "pass a folder as text"), lag_us, clean, wanted, name)

@@ -10,8 +10,8 @@ from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.operation import Extent, LateBy, ResultTime
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.triggers import CustomTrigger, Interval
-from krishiv_py.plan.windows.base import WindowOperation
 from krishiv_py.plan.windows.fixed import MAX_OVERLAP, check_overlap
+from krishiv_py.plan.windows.window import WindowOperation
 
 
 @attrs.frozen

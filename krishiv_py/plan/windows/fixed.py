@@ -30,7 +30,7 @@ from krishiv_py.plan.checks import a_number, a_switch
 from krishiv_py.plan.described import attribute_of, description_of
 from krishiv_py.plan.durations import Duration, show_instant, show_us, to_us
 from krishiv_py.plan.operation import Extent, Grid
-from krishiv_py.plan.windows.base import WindowOperation
+from krishiv_py.plan.windows.window import WindowOperation
 
 MAX_OVERLAP: Final = 100_000
 """How many windows a row may be in, unless ``max_overlap`` says otherwise."""

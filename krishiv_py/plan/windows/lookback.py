@@ -31,10 +31,9 @@ from krishiv_py.plan.checks import a_switch, microseconds, one_of
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.operation import LATER, Extent, LateBy, ResultTime
-from krishiv_py.plan.options.explicit import ExplicitOptions
-from krishiv_py.plan.options.query import QueryOptions
+from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
 from krishiv_py.plan.options.triggers import Trigger
-from krishiv_py.plan.windows.base import WindowOperation
+from krishiv_py.plan.windows.window import WindowOperation
 from krishiv_py.types import type_text
 
 LookBackOutput: TypeAlias = Literal["aggregates", "matches", "pairs"]

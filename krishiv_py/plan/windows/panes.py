@@ -15,11 +15,10 @@ import pyarrow as pa
 from krishiv_py.errors import DurationError, PlanError, shown
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
 from krishiv_py.plan.operation import LATER, Handled, Nature
-from krishiv_py.plan.options.explicit import ExplicitOptions
-from krishiv_py.plan.options.query import QueryOptions
+from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
 from krishiv_py.plan.options.triggers import Trigger
 from krishiv_py.plan.windows.fixed import MAX_OVERLAP, HoppingWindow, check_overlap
-from krishiv_py.plan.windows.value import Window
+from krishiv_py.plan.windows.window import Window
 
 PaneState: TypeAlias = Literal["incomplete", "complete", "closed"]
 PaneTiming: TypeAlias = Literal["early", "on_complete", "late"]

@@ -16,13 +16,11 @@ import pyarrow as pa
 from krishiv_py.errors import ColumnError, PlanError
 from krishiv_py.plan.checks import known_column, one_of
 from krishiv_py.plan.durations import Duration, show_us, to_us
-from krishiv_py.plan.expressions.expr import Col, Expr
-from krishiv_py.plan.expressions.facts import columns_of, unnamed
+from krishiv_py.plan.expressions.expr import Col, Expr, columns_of, unnamed
 from krishiv_py.plan.operation import Extent, LateBy
-from krishiv_py.plan.options.explicit import ExplicitOptions
-from krishiv_py.plan.options.query import QueryOptions
+from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
 from krishiv_py.plan.schema import RESERVED
-from krishiv_py.plan.windows.base import WindowOperation
+from krishiv_py.plan.windows.window import WindowOperation
 
 Touch: TypeAlias = Literal["separate", "merge"]
 COMPUTED_GAP: Final = f"{RESERVED}session_gap"

@@ -14,8 +14,7 @@ from krishiv_py.errors import PlanError
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.options.query import Batches
 from krishiv_py.plan.running import Control
-from krishiv_py.planner.physical import PhysicalPlan, lookup_tables
-from krishiv_py.planner.snapshot import check_snapshot
+from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables
 from krishiv_py.runtime.batch import Halt
 from krishiv_py.runtime.checkpoint.begun import OpenedCheckpoint
 from krishiv_py.runtime.checkpoint.sparklog import forget_unplanned

@@ -106,7 +106,7 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-_MAKER: Final = "krishiv_py.cli.warm"
+_MAKER: Final = "krishiv_py.cli.machines"
 _AGAIN_S: Final = 86_400
 _ROOM: Final = 1 << 30
 

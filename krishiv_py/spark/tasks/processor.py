@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
-from krishiv_py.arrays.large import by_size
+from krishiv_py.arrays.grouping import by_size
 from krishiv_py.engine.closing import CLOSED, forget
 from krishiv_py.engine.failures import STEP
 from krishiv_py.engine.loop import NO_ROWS, follow, packed_results, stepping

@@ -14,9 +14,8 @@ from krishiv_py import col, collect_list, count, last
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
-from krishiv_py.arrays import large, picking
-from krishiv_py.arrays.grouping import codes_of, hash_values
-from krishiv_py.arrays.large import by_groups, by_size, joined
+from krishiv_py.arrays import grouping, picking
+from krishiv_py.arrays.grouping import by_groups, by_size, codes_of, hash_values, joined
 from krishiv_py.arrays.picking import in_parts, pick
 from krishiv_py.engine import stage
 from krishiv_py.errors import OperatorError
@@ -32,7 +31,7 @@ TEXTS = st.lists(st.lists(st.one_of(st.none(), st.text(max_size=5)), max_size=6)
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever has more than a few bytes is worked on in parts."""
-    monkeypatch.setattr(large, "WHOLE_BYTES", 24)
+    monkeypatch.setattr(grouping, "WHOLE_BYTES", 24)
     monkeypatch.setattr(picking, "PART_BYTES", 24)
     monkeypatch.setattr(stage, "_CHUNK_BYTES", 24)
     yield
@@ -93,7 +92,7 @@ def test_texts_in_parts_have_the_groups_and_hashes_of_one_array(texts: list[list
     whole = column.combine_chunks()
     assert (hash_values(column) == hash_values(whole)).all()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(large, "WHOLE_BYTES", -1)
+        patched.setattr(grouping, "WHOLE_BYTES", -1)
         codes, bound, _ = codes_of(column)
     same, *_ = codes_of(whole)
     assert len(codes) == len(same) and (not len(codes) or codes.max() < bound)

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.arrays.ranges import Ranges
-from krishiv_py.arrays.wavelet import below, smallest
+from krishiv_py.arrays.ranges import Ranges, below, smallest
 from krishiv_py.kernels.aggregates.base import Rows
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.windows.ranged.ranges import range_values

@@ -34,8 +34,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.arrays.grouping import first_come, group, group_numbers
-from krishiv_py.arrays.large import by_groups, too_much
+from krishiv_py.arrays.grouping import by_groups, first_come, group, group_numbers, too_much
 from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import Ranges, expand, portions, running
 from krishiv_py.arrays.sorting import pair_order, sorted_unique, stable_order
@@ -54,8 +53,7 @@ from krishiv_py.kernels.state.store import WRITTEN, Bucket, Fired, Section
 from krishiv_py.kernels.state.time_log import TimeLog, times_of
 from krishiv_py.kernels.windows.ranged.ranges import Listing, range_values
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.expressions.expr import Expr
-from krishiv_py.plan.expressions.facts import columns_of
+from krishiv_py.plan.expressions.expr import Expr, columns_of
 from krishiv_py.plan.windows.lookback import LookBackWindow
 
 _BITS: Final = 62

@@ -15,9 +15,8 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import ColumnError, PlanError, SchemaError, shown
-from krishiv_py.plan.after_watermark import is_marked
 from krishiv_py.plan.expressions.expr import Cast, Col, Expr, Lit
-from krishiv_py.plan.nodes import KEPT, Node, Project, UnionSource, Watermark, source_of
+from krishiv_py.plan.nodes import KEPT, Node, Project, UnionSource, Watermark, is_marked, source_of
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.schema import RESERVED, check_key_type, time_kind
 from krishiv_py.types import type_text, wider

@@ -29,11 +29,10 @@ import pyarrow as pa
 
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.durations import show_us
-from krishiv_py.plan.joins.sides import JoinColumns
 from krishiv_py.plan.operation import LATER, Extent, LateBy, Nature, Operation, ResultTime
-from krishiv_py.plan.options.explicit import ExplicitOptions
-from krishiv_py.plan.options.query import QueryOptions
+from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
 from krishiv_py.plan.options.triggers import Trigger
+from krishiv_py.plan.sides import JoinColumns
 from krishiv_py.plan.windows.fixed import HoppingWindow
 
 JoinType: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti"]

@@ -15,14 +15,13 @@ from krishiv_py.errors import PlanError
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.numbers import count
 from krishiv_py.plan.aggregates.outputs import AggregateColumns
-from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col
-from krishiv_py.plan.expressions.facts import columns_of, name_of
+from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col, columns_of, name_of
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.names import free
-from krishiv_py.plan.windows.base import WindowOperation
+from krishiv_py.plan.windows.window import WindowOperation
+from krishiv_py.sql.aggregates import aggregate, aggregates, is_aggregate
 from krishiv_py.sql.scope import PANES, Column, Relation, Role, dotted, mark, role_of_mark
-from krishiv_py.sql.text.aggregates import aggregate, aggregates, is_aggregate
-from krishiv_py.sql.text.windows import SPARKS, WINDOW_CALLS, WINDOW_TIME, WindowCall, is_struct_call, tick_us, window_call
+from krishiv_py.sql.windows import SPARKS, WINDOW_CALLS, WINDOW_TIME, WindowCall, is_struct_call, tick_us, window_call
 
 _STRUCT: Final = ("start", "end")
 

@@ -12,12 +12,13 @@ import pyarrow as pa
 from krishiv_py.errors import OperatorError, PlanError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import is_collection
-from krishiv_py.plan.windows.value import Window, window_of
+from krishiv_py.plan.windows.window import Window, window_of
 
 if TYPE_CHECKING:
     from krishiv_py.arrays import grouping
 else:
     grouping = lazy("krishiv_py.arrays.grouping")
+
 
 T = TypeVar("T")
 Row: TypeAlias = dict[str, Any]

@@ -13,22 +13,19 @@ import attrs
 import pyarrow as pa
 from sqlglot import expressions as sg
 
+from krishiv_py.api.others import union_of
 from krishiv_py.api.planning import evaluate
 from krishiv_py.api.stages.stream import Stream
-from krishiv_py.api.stages.union import union_of
 from krishiv_py.errors import PlanError
-from krishiv_py.plan.expressions.expr import Alias, Expr, Func, Lit, col
-from krishiv_py.plan.expressions.lambdas import Lambda, LambdaVar
+from krishiv_py.plan.expressions.expr import Alias, Expr, Func, Lambda, LambdaVar, Lit, col
 from krishiv_py.plan.names import free
 from krishiv_py.plan.options.late import one_handler
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.sql.catalog import Registered, Static, unknown_table
+from krishiv_py.sql.joins import VALIDITY, how_of, joined, looked_up
 from krishiv_py.sql.scope import Column, Env, Inner, Relation, conjuncts
-from krishiv_py.sql.sources.joins import how_of, joined
-from krishiv_py.sql.sources.lookups import VALIDITY, looked_up
-from krishiv_py.sql.text.readable import PARTITION
-from krishiv_py.sql.text.statements import clause_of, only, query_of, refused
-from krishiv_py.sql.text.windows import LENGTHS, Kind, WindowCall, call_of, check_time, is_zone
+from krishiv_py.sql.statements import PARTITION, clause_of, only, query_of, refused
+from krishiv_py.sql.windows import LENGTHS, Kind, WindowCall, call_of, check_time, is_zone
 from krishiv_py.types import type_text
 
 

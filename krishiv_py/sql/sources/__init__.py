@@ -1,1 +1,0 @@
-"""FROM: tables, window functions over them, unions and joins."""

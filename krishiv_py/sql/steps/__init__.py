@@ -1,1 +1,0 @@
-"""Define what is done with rows: groups, ranks, looks back."""

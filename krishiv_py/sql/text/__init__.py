@@ -1,1 +1,0 @@
-"""Define what a text of SQL says: statements, window functions, aggregates."""
