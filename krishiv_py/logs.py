@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
@@ -32,23 +32,10 @@ _OWN: Final = {*vars(logging.makeLogRecord({})), "message", "asctime"}
 """Attributes that every record has."""
 
 
-class BatchPart(NamedTuple):
-    """Says when a part of a micro-batch ran, ns since the epoch by the clock of the machine.
-
-    Attributes
-    ----------
-    kind : str
-        ``plan``, ``read``, ``pack``, ``step``, ``publish`` or ``commit``; on Spark ``compute`` instead of the first four.
-    stage : str
-        The stage that it was for; empty where it was for all.
-    began_ns, ended_ns : int
-        When it ran.
-    """
-
-    kind: str
-    stage: str
-    began_ns: int
-    ended_ns: int
+BatchPart: TypeAlias = tuple[str, str, int, int]
+"""A part of a micro-batch: its kind (``plan``, ``read``, ``pack``, ``step``, ``publish`` or ``commit``; on Spark ``compute``
+instead of the first four), the stage that it was for, empty where it was for all, and when it began and ended, ns since the
+epoch by the clock of the machine."""
 
 
 @attrs.frozen
@@ -59,7 +46,7 @@ class BatchTimes:
     ----------
     began_ns, ended_ns : int
         ns since the epoch by the clock of the machine.
-    parts : tuple of Part
+    parts : tuple of BatchPart
         Its parts, in their order; what lies between them belongs to none.
     numbers : dict
         What its log line has; of a batch that failed only the name of the query, and nothing for who watches only the times.
@@ -78,13 +65,13 @@ class BatchTimes:
 
         Examples
         --------
-        >>> parts = (BatchPart("step", "a", 0, 2_000_000), BatchPart("step", "b", 2_000_000, 3_000_000))
+        >>> parts = (("step", "a", 0, 2_000_000), ("step", "b", 2_000_000, 3_000_000))
         >>> BatchTimes(0, 4_000_000, parts, {}).seconds()
         {'step': 0.003, 'rest': 0.001}
         """
         sums_ns: dict[str, int] = {}
-        for part in self.parts:
-            sums_ns[part.kind] = sums_ns.get(part.kind, 0) + part.ended_ns - part.began_ns
+        for kind, _, began_ns, ended_ns in self.parts:
+            sums_ns[kind] = sums_ns.get(kind, 0) + ended_ns - began_ns
         sums_ns["rest"] = max(self.ended_ns - self.began_ns - sum(sums_ns.values()), 0)
         return {kind: spent / 1e9 for kind, spent in sums_ns.items()}
 
@@ -166,46 +153,66 @@ class _NotedPart(contextlib.AbstractContextManager[None]):
         self._began = time.time_ns()
 
     def __exit__(self, *_: object) -> None:
-        self._noted.append(BatchPart(self._kind, self._stage, self._began, time.time_ns()))
+        self._noted.append((self._kind, self._stage, self._began, time.time_ns()))
 
 
-@contextlib.contextmanager
-def batch_line(query: str, look: Callable[[], Progress]) -> Iterator[None]:
-    """Log a line of the micro-batch that the body runs, by the progress before and after; none when the body raises.
+@attrs.define(eq=False)
+class BatchLines:
+    """Logs a line of each micro-batch of a query, and hands its times to who watches the query.
 
-    Who watches the query gets its times, also when the body raises.
+    Attributes
+    ----------
+    query : str
+        The name of the query.
+    look : callable
+        Gives its progress, as far as its micro-batches change it.
     """
-    watchers, timers = _WATCHERS.get(query, ()), _TIMERS.get(query, ())
-    counted = bool(watchers) or _LOG.isEnabledFor(logging.INFO)
-    if not counted and not timers:
-        yield
-        return
-    before, parts, began = look() if counted else None, list[BatchPart](), time.time_ns()
-    token = _PARTS.set(parts)
-    try:
-        yield
-    except BaseException as problem:
-        failed = BatchTimes(began, time.time_ns(), tuple(parts), {"query": redacted(query)}, type(problem).__name__)
-        _call(query, [*watchers, *timers], failed)
-        raise
-    finally:
-        _PARTS.reset(token)
-    ended = time.time_ns()
-    _call(query, timers, BatchTimes(began, ended, tuple(parts), {}))
-    if before is None:
-        return
-    after = look()
-    noted = {
-        "query": redacted(query),
-        "batch": after.batch_id,
-        "rows": after.rows - before.rows,
-        "late": sum(after.late.values()) - sum(before.late.values()),
-        "results": after.firings - before.firings,
-        "watermark": after.watermark,
-        "seconds": round(after.batch_seconds, 3),
-    }
-    _call(query, watchers, BatchTimes(began, ended, tuple(parts), noted))
-    _LOG.info(_TEXT, *noted.values(), extra=noted)
+
+    query: str
+    look: Callable[[], Progress]
+    _last: Progress | None = None
+    """The progress after the last micro-batch, if somebody wanted its numbers."""
+
+    @contextlib.contextmanager
+    def batch(self) -> Iterator[None]:
+        """Log a line of the micro-batch that the body runs, by the progress before and after; none when the body raises.
+
+        Who watches the query gets its times, also when the body raises.
+        """
+        query, before, self._last = self.query, self._last, None
+        watchers, timers = _WATCHERS.get(query, ()), _TIMERS.get(query, ())
+        counted = bool(watchers) or _LOG.isEnabledFor(logging.INFO)
+        if not counted and not timers:
+            yield
+            return
+        if counted and before is None:
+            before = self.look()
+        parts, began = list[BatchPart](), time.time_ns()
+        token = _PARTS.set(parts)
+        try:
+            yield
+        except BaseException as problem:
+            failed = BatchTimes(began, time.time_ns(), tuple(parts), {"query": redacted(query)}, type(problem).__name__)
+            _call(query, [*watchers, *timers], failed)
+            raise
+        finally:
+            _PARTS.reset(token)
+        ended = time.time_ns()
+        _call(query, timers, BatchTimes(began, ended, tuple(parts), {}))
+        if not counted or before is None:
+            return
+        after = self._last = self.look()
+        noted = {
+            "query": redacted(query),
+            "batch": after.batch_id,
+            "rows": after.rows - before.rows,
+            "late": sum(after.late.values()) - sum(before.late.values()),
+            "results": after.firings - before.firings,
+            "watermark": after.watermark,
+            "seconds": round(after.batch_seconds, 3),
+        }
+        _call(query, watchers, BatchTimes(began, ended, tuple(parts), noted))
+        _LOG.info(_TEXT, *noted.values(), extra=noted)
 
 
 def _call(query: str, watchers: Sequence[Watcher], times: BatchTimes) -> None:

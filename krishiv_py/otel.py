@@ -37,6 +37,7 @@ class Exported:
         self._queries: tuple[Observed, ...] = tuple(queries)
         self._metrics = _api("metrics")
         self._trace = _api("trace")
+        self._no_context = _api("context").Context()
         meter = self._metrics.get_meter(_SCOPE, __version__, meter_provider)
         self._tracer = self._trace.get_tracer(_SCOPE, __version__, tracer_provider)
         for one in SHOWN:
@@ -81,19 +82,14 @@ class Exported:
         """Make the trace of a micro-batch that has ended."""
         root = self._tracer.start_span(
             "batch",
-            context=importlib.import_module("opentelemetry.context").Context(),  # a trace of its own
+            context=self._no_context,  # a trace of its own
             start_time=batch.began_ns,
             attributes={f"krishiv.{name}": value for name, value in batch.numbers.items()},
         )
         below = self._trace.set_span_in_context(root)
-        for part in batch.parts if root.is_recording() else ():  # a sampler may leave the trace out
-            span = self._tracer.start_span(
-                part.stage or part.kind,
-                context=below,
-                start_time=part.began_ns,
-                attributes={"krishiv.part": part.kind},
-            )
-            span.end(end_time=part.ended_ns)
+        for kind, stage, began_ns, ended_ns in batch.parts if root.is_recording() else ():  # a sampler may leave the trace out
+            span = self._tracer.start_span(stage or kind, below, attributes={"krishiv.part": kind}, start_time=began_ns)
+            span.end(ended_ns)
         if batch.problem is not None:
             root.set_status(self._trace.Status(self._trace.StatusCode.ERROR, batch.problem))
         root.end(end_time=batch.ended_ns)

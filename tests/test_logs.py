@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from krishiv_py import MemorySink, Session, count
-from krishiv_py.logs import JsonFormatter
+from krishiv_py.logs import BatchLines, JsonFormatter
+from krishiv_py.plan.running import Progress
 from krishiv_py.testing import Driver, stream_of
 
 LOGGER = "krishiv_py.query"
@@ -36,6 +37,35 @@ def test_a_batch_gives_a_line_with_what_it_did(caplog: pytest.LogCaptureFixture)
     moment = "1970-01-01T00:00:00.025000Z"
     assert actual == {"query": "revenue", "batch": 2, "rows": 1, "late": 1, "results": 0, "watermark": moment}
     assert 0 <= vars(second)["seconds"] < 60
+
+
+def test_lines_that_are_left_out_or_fail_do_not_shift_the_numbers_of_others(caplog: pytest.LogCaptureFixture) -> None:
+    runs = driver()
+    with caplog.at_level(logging.INFO, LOGGER):
+        runs.send([{"at": 1}, {"at": 2}])
+    runs.send([{"at": 3}])  # no line is wanted
+    with caplog.at_level(logging.INFO, LOGGER):
+        runs.send([{"at": 25}])
+        with pytest.raises(Exception, match="nothing"):
+            runs.send([{"nothing": 1}])
+        runs.send([{"at": 4}, {"at": 5}, {"at": 26}])
+    actual = [(f["batch"], f["rows"], f["late"], f["results"]) for f in map(vars, caplog.records)]
+    assert actual == [(0, 2, 0, 0), (2, 1, 0, 1), (3, 3, 2, 0)]
+
+
+def test_the_progress_is_taken_once_a_batch(caplog: pytest.LogCaptureFixture) -> None:
+    taken = list[int]()
+
+    def look() -> Progress:
+        taken.append(1)
+        return Progress(batch_id=len(taken))
+
+    lines = BatchLines("one", look)
+    with caplog.at_level(logging.INFO, LOGGER):
+        for _ in range(5):
+            with lines.batch():
+                pass
+    assert (len(taken), len(caplog.records)) == (6, 5)
 
 
 def test_a_batch_that_fails_gives_no_line_and_names_hide_secrets(caplog: pytest.LogCaptureFixture) -> None:

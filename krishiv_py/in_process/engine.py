@@ -32,7 +32,7 @@ from krishiv_py.in_process.workers import Workers
 from krishiv_py.kernels.input.watermark import Clocks
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.state.store import stored
-from krishiv_py.logs import batch_line, batch_part
+from krishiv_py.logs import BatchLines, batch_part
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.options.query import Batches
 from krishiv_py.plan.running import under_new_names
@@ -117,7 +117,7 @@ class Engine:
         self.stopping = threading.Event()
         self.last = {o.name: LastResults(self.core.stages[o.stage], o.schema) for o in plan.outputs}
         """The newest results, by output."""
-        self._plan, self._title = plan, title
+        self._plan, self._lines = plan, BatchLines(title, ledger.counted)
         self._readers, self._outputs, self._ledger, self._batches = readers, outputs, ledger, batches
         self._lease, self._now = lease, now
         self._control_files = ControlFiles.of(plan, batches)
@@ -338,7 +338,7 @@ class Engine:
 
     def _run(self, planned: PlannedBatch, *, is_replay: bool = False) -> None:
         self._ledger.began = time.monotonic()
-        with batch_line(self._title, self._ledger.progress):
+        with self._lines.batch():
             self._lease.check()
             closes = self._closings is not None and self._closings.begin(planned.number)  # noted before the batch is
             if not is_replay:

@@ -167,22 +167,14 @@ class BucketMetrics:
             return sum(report.open_windows + report.open_rows for report in self.buckets.values())
 
     def progress(self) -> Progress:
-        """Return the sums over all buckets."""
-        with self._lock:
-            entries, batch_id, moment = dict(self.buckets), self.batch_id, self.moment
-        values = {}
-        for number, stage in enumerate(self.stages):
-            reached = moment.at(stage.times).watermark_us
-            mine = [report for bucket, report in entries.items() if stage_of(bucket, self.last) == number]
-            sums = _sums(mine, batch_id, reached, {} if number else dict(self.sources_us))
-            values[stage.spec.name] = attrs.evolve(sums, batch_seconds=self.seconds, batch_ended_us=self.ended_us)
-        first = self.stages[0].spec.name
-        held, (backlog, by_partition) = self._held(), waiting(self.backlog())
+        """Return the sums over all buckets, and what sources say."""
+        values, first, held = self._by_stage(), self.stages[0].spec.name, self._held()
+        backlog, by_partition = waiting(self.backlog())
         values[first] = attrs.evolve(
             values[first], idle_sources=self.idle, held_back=held, backlog=backlog, partition_backlog=by_partition
         )
         return attrs.evolve(
-            of_stages(values, input_stages(self.stages), leading_stage(self.stages)),
+            self._whole(values),
             watermark_advances=self.advances,
             held_back=held,
             backlog=backlog,
@@ -191,6 +183,24 @@ class BucketMetrics:
             doubts=self.doubts,
             partition_times_us=self.partition_times_us,
         )
+
+    def counted(self) -> Progress:
+        """Return the sums over all buckets alone, at a third of the cost: no source is looked at."""
+        return self._whole(self._by_stage())
+
+    def _by_stage(self) -> dict[str, Progress]:
+        with self._lock:
+            entries, batch_id, moment = dict(self.buckets), self.batch_id, self.moment
+        values = {}
+        for number, stage in enumerate(self.stages):
+            reached = moment.at(stage.times).watermark_us
+            mine = [report for bucket, report in entries.items() if stage_of(bucket, self.last) == number]
+            sources_us = {} if number else dict(self.sources_us)
+            values[stage.spec.name] = _sums(mine, batch_id, reached, sources_us, self.seconds, self.ended_us)
+        return values
+
+    def _whole(self, values: dict[str, Progress]) -> Progress:
+        return of_stages(values, input_stages(self.stages), leading_stage(self.stages))
 
     def _held(self) -> dict[str, int]:
         """Return how often each source was held back."""
@@ -203,7 +213,9 @@ def _latest(one: Moment, other: Moment) -> Moment:
     return Moment(max(one.watermark_us, other.watermark_us), others=others)
 
 
-def _sums(entries: list[Report], batch_id: int, watermark_us: int, sources_us: dict[str, int]) -> Progress:
+def _sums(
+    entries: list[Report], batch_id: int, watermark_us: int, sources_us: dict[str, int], seconds: float, ended_us: int | None
+) -> Progress:
     counters, given = dict[str, int](), dict[str, int]()
     for entry in entries:
         count(counters, entry.counters)
@@ -220,6 +232,8 @@ def _sums(entries: list[Report], batch_id: int, watermark_us: int, sources_us: d
         firings=counters.get("firings", 0),
         source_watermarks_us=sources_us,
         sink_rows=given,
+        batch_seconds=seconds,
+        batch_ended_us=ended_us,
     )
 
 

@@ -20,7 +20,7 @@ from krishiv_py.engine.notes import Report
 from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.kernels.input.watermark import Clocks
 from krishiv_py.kernels.moment import Moment
-from krishiv_py.logs import batch_line, batch_part
+from krishiv_py.logs import BatchLines, batch_part
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.options.query import Batches
 from krishiv_py.plan.running import Control
@@ -122,12 +122,16 @@ class BatchSteps:
     control_writer: ControlWriter | None = None
     tables: LookupTables | None = None
     closings: Closings | None = None
+    _lines: BatchLines = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._lines = BatchLines(self.ahead.title, self.ledger.counted)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         self.halt.thread = threading.get_ident()
         self.ledger.began = time.monotonic()
         try:
-            with batch_line(self.ahead.title, self.ledger.progress):
+            with self._lines.batch():
                 self._run(frame, batch_id)
         except BaseException as problem:  # noqa: BLE001  # SystemExit too: py4j would leave Spark without an answer
             if self.halt.stopping.is_set():  # whatever the interruption came out as

@@ -29,7 +29,7 @@ from krishiv_py.kernels.input.watermark import ONLY, Clocks
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import MemoryStore
-from krishiv_py.logs import batch_line
+from krishiv_py.logs import BatchLines
 from krishiv_py.plan.checks import a_switch, a_text
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, TimePoint, show_instant, time_point_us
 from krishiv_py.plan.options.query import OnChange, given_begin
@@ -109,6 +109,7 @@ class Driver:
             self._plan, self._core = begun_core(begin, self._plan, self.name, self.clock.now_us)
         self._driver_input = DriverInput(self._plan)
         self._outputs = outputs(sinks, self._plan, self.name)
+        self._lines = BatchLines(self.name, self._progress)
         self._idle_batches = idle_batches
         self._took: tuple[float, int | None] = (0.0, None)
         self._lateness = Lateness(self._plan)
@@ -491,7 +492,7 @@ class Driver:
 
     def _step(self, sent: dict[int, Sent] | None, *, ended: bool = False, snapshot: bool = False) -> StepOutput:
         began = time.monotonic()
-        with batch_line(self.name, lambda: self.progress):
+        with self._lines.batch():
             done = self._run(sent, ended=ended, snapshot=snapshot)
             self._took = time.monotonic() - began, time.time_ns() // 1_000
         return done
