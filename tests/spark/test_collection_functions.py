@@ -297,6 +297,8 @@ def equal(left: Any, right: Any) -> bool:
     if isinstance(left, float) and isinstance(right, float):
         return (math.isnan(left) and math.isnan(right)) or (left == right and math.copysign(1, left) == math.copysign(1, right))
     if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
+        if {*map(type, left), *map(type, right)} <= {int, type(None)}:  # a series has tens of thousands
+            return list(left) == list(right)
         return len(left) == len(right) and all(map(equal, left, right))
     if isinstance(left, dict) and isinstance(right, dict):
         return list(left) == list(right) and all(equal(left[k], right[k]) for k in left)

@@ -56,10 +56,10 @@ def ours(expr: Expr, rows: pa.Table) -> list[Any]:
 
 def plain(column: pa.Array) -> list[Any]:
     """Values that can be compared whatever their year."""
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.int64())
-    elif pa.types.is_date(column.type):
-        column = column.cast(pa.int32())
+    inner = column.type.value_type if pa.types.is_list(column.type) else column.type
+    number = pa.int64() if pa.types.is_timestamp(inner) else pa.int32() if pa.types.is_date(inner) else None
+    if number is not None:
+        column = column.cast(number if inner is column.type else pa.list_(number))
     actual: list[Any] = column.to_pylist()
     return actual
 
