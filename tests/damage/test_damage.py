@@ -18,6 +18,7 @@ from tests.damage.kinds import ALWAYS, CHECKSUM, OF_PLAN, is_known
 from tests.damage.trial import DAMAGES, PLANS, SETTINGS, Trial, prepared
 
 LONG = os.environ.get("KRISHIV_DAMAGE") == "long"
+pytestmark = pytest.mark.xdist_group("damage")  # what is damaged is prepared once
 FATAL: dict[str, tuple[tuple[str, str], ...]] = {
     "spark": (
         ("cp/krishiv/chunks/N/N", "flipped"),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.xdist_group("zones")  # the answers in UTC are made once
 ZONES = ("America/New_York", "Asia/Kolkata")
 
 

@@ -170,7 +170,8 @@ def snippet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module", params=["mypy", "pyright"])
+# In one process, or pyright would run in both; of mypy the second run has a cache, which it must first have had time to make.
+@pytest.fixture(scope="module", params=["mypy", pytest.param("pyright", marks=pytest.mark.xdist_group("pyright"))])
 def refused(snippet: Path, request: pytest.FixtureRequest) -> dict[int, str]:
     """Line number → what a type checker says."""
     return (by_mypy if request.param == "mypy" else by_pyright)(snippet)
