@@ -26,7 +26,7 @@ from krishiv_py.ending import stop_at_end
 from krishiv_py.errors import PlanError, missing_extra, shown
 from krishiv_py.plan.checks import a_text
 from krishiv_py.plan.durations import Duration, to_us
-from krishiv_py.plan.nodes import FileSource, MemorySource, Source
+from krishiv_py.plan.nodes import FileSource, MemorySource, SourceNode
 from krishiv_py.plan.running import Progress
 from krishiv_py.planner.lineage import Lineage, Origin, late_lineage, lineage, sources_of
 from krishiv_py.redaction import redacted
@@ -89,7 +89,7 @@ class _Run:
     given: Mapping[str, int]
     shown_s: float | None = None
     """When the last event was sent, s of a clock that never goes back; None before the first."""
-    inputs: dict[Dataset, Source] = attrs.field(factory=dict)
+    inputs: dict[Dataset, SourceNode] = attrs.field(factory=dict)
     outputs: list[_Output] = attrs.field(factory=list)
     names: dict[int, tuple[Dataset, ...]] = attrs.field(factory=dict)
     """The data sets of each source."""
@@ -271,7 +271,7 @@ class _Events:
             producer=_PRODUCER,
         )
 
-    def _input(self, run: _Run, dataset: Dataset, source: Source, progress: Progress | None) -> Any:
+    def _input(self, run: _Run, dataset: Dataset, source: SourceNode, progress: Progress | None) -> Any:
         counted = {}
         if progress is not None and len(run.inputs) == 1:
             counted["inputStatistics"] = self._facet.input_statistics_input_dataset.InputStatisticsInputDatasetFacet(
@@ -324,7 +324,7 @@ class _Events:
         return {"schema": made.SchemaDatasetFacet(fields=fields, producer=_PRODUCER)}
 
 
-def _datasets(source: Source) -> tuple[Dataset, ...]:
+def _datasets(source: SourceNode) -> tuple[Dataset, ...]:
     if isinstance(source, FileSource):
         return (_clean(files_at(source.path, literal=source.literal)),)
     given = source.source.datasets() if isinstance(source, RangeSource) else ()
@@ -340,7 +340,7 @@ def _clean(dataset: Dataset) -> Dataset:
     return Dataset(redacted(dataset.namespace), redacted(dataset.name))
 
 
-def _name(source: Source) -> str:
+def _name(source: SourceNode) -> str:
     return source.name if isinstance(source, RangeSource | MemorySource) else source.title
 
 

@@ -16,7 +16,7 @@ from krishiv_py.connectors.source import Planned, Source
 from krishiv_py.errors import RAISED, KrishivError, PlanError, SchemaError, SourceError, cause_of, failure_text, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_switch, a_text, known_column, one_of
-from krishiv_py.plan.nodes import Source as SourceNode
+from krishiv_py.plan.nodes import SourceNode
 from krishiv_py.plan.options.late import OF_RECORDS, Fields
 from krishiv_py.plan.schema import as_schema
 

@@ -13,11 +13,11 @@ from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.connectors.sink import OnRepeat, OutputBatch, TableSink
 from krishiv_py.connectors.tables.delta.source import DeltaSource
 from krishiv_py.connectors.tables.iceberg.source import IcebergSource
-from krishiv_py.plan.nodes import FileSource, MemorySource, Node, Source
+from krishiv_py.plan.nodes import FileSource, MemorySource, Node, SourceNode
 from krishiv_py.planner.history import Archive
 
 
-def same_place(archive: Source, live: Source) -> bool:
+def same_place(archive: SourceNode, live: SourceNode) -> bool:
     """Return whether a live source is what its archive is: then it goes on where that ended."""
     if isinstance(archive, FileSource) and isinstance(live, FileSource):
         return (archive.path.rstrip("/"), archive.format) == (live.path.rstrip("/"), live.format)
@@ -35,7 +35,7 @@ def same_place(archive: Source, live: Source) -> bool:
     return past is now
 
 
-def replaced(archive: Archive, source: Source) -> Archive:
+def replaced(archive: Archive, source: SourceNode) -> Archive:
     """Return an archive over another source: the same steps."""
     return attrs.evolve(archive, node=_over(archive.node, source))
 
@@ -49,7 +49,7 @@ def ended_at(archive: Archive, offsets: Mapping[str, Mapping[str, int]]) -> Arch
     return replaced(archive, attrs.evolve(source, source=attrs.evolve(source.source, until=places)))
 
 
-def _over(node: Node, source: Source) -> Node:
+def _over(node: Node, source: SourceNode) -> Node:
     """Return a chain of steps over another source."""
     below = node.child
     return source if below is None else attrs.evolve(node, input=_over(below, source))  # type: ignore[misc]  # a step

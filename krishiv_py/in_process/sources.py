@@ -22,7 +22,7 @@ from krishiv_py.errors import PlanError, SourceError
 from krishiv_py.in_process.batch import Parts, Sent
 from krishiv_py.in_process.gathering import Alone, Gathering
 from krishiv_py.in_process.workers import parted
-from krishiv_py.plan.nodes import FileSource, FrameSource, Source
+from krishiv_py.plan.nodes import FileSource, FrameSource, SourceNode
 from krishiv_py.plan.running import Control
 from krishiv_py.plan.schema import checked
 from krishiv_py.planner.physical import PhysicalPlan, Read
@@ -138,7 +138,7 @@ def _reader(plan: PhysicalPlan, read: Read, source: RangeSource, planner: RangeP
     return StreamReader(planner, RangeReader(schema, source.source, source.name, 1), takers, clocks_of(plan, read), workers)
 
 
-def in_process(source: Source, checkpoint: str, number: int) -> RangeSource:
+def in_process(source: SourceNode, checkpoint: str, number: int) -> RangeSource:
     """Return a source as one that plans ranges, whose log is in the checkpoint.
 
     Raises
@@ -162,7 +162,7 @@ def in_process(source: Source, checkpoint: str, number: int) -> RangeSource:
     return source_in_log
 
 
-def _needs_spark(source: Source, what: str, hint: str) -> PlanError:
+def _needs_spark(source: SourceNode, what: str, hint: str) -> PlanError:
     got = f"{source.title} {source.detail()}"
     return PlanError(f"{what}, and this session has none", got=got, hint=hint)
 

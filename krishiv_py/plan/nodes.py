@@ -55,7 +55,7 @@ class Node:
         return ""
 
 
-class Source(Node):
+class SourceNode(Node):
     """A node rows come from."""
 
     __slots__ = ()
@@ -85,7 +85,7 @@ class Source(Node):
 
 
 @attrs.frozen(eq=False)
-class MemorySource(Source):
+class MemorySource(SourceNode):
     """Batches that a sender hands over and keeps in a folder, one per micro-batch or several."""
 
     title: ClassVar[str] = "MemoryStream"
@@ -104,7 +104,7 @@ class MemorySource(Source):
 
 
 @attrs.frozen(eq=False)
-class FileSource(Source):
+class FileSource(SourceNode):
     """Files below a path; `literal` if it is one as it is, though it may look like a pattern."""
 
     title: ClassVar[str] = "Files"
@@ -139,7 +139,7 @@ class FileSource(Source):
 
 
 @attrs.frozen(eq=False)
-class FrameSource(Source):
+class FrameSource(SourceNode):
     """Any Spark DataFrame, streaming or not; of one with a watermark of its own, the lags of its columns, µs."""
 
     title: ClassVar[str] = "DataFrame"
@@ -163,7 +163,7 @@ class FrameSource(Source):
 
 
 @attrs.frozen(eq=False)
-class UnionSource(Source):
+class UnionSource(SourceNode):
     """Several streams as one; a column names the stream a row came from. Those of a join may be results of stages."""
 
     title: ClassVar[str] = "Union"
@@ -304,7 +304,7 @@ class Watermark(Node):
 
 
 @attrs.frozen(eq=False)
-class Stage(Source):
+class Stage(SourceNode):
     """An operation with state over rows that have event time; its results are the rows of those who read it (SEMANTICS §7).
 
     Attributes
@@ -387,17 +387,17 @@ def chain(node: Node) -> Iterator[Node]:
     current: Node | None = node
     while current is not None:
         yield current
-        current = None if isinstance(current, Source) else current.child
+        current = None if isinstance(current, SourceNode) else current.child
 
 
-def source_of(node: Node) -> Source:
+def source_of(node: Node) -> SourceNode:
     """Return where the rows of a node come from: a source, or a stage whose results they are."""
     *_, bottom = chain(node)
-    assert isinstance(bottom, Source)
+    assert isinstance(bottom, SourceNode)
     return bottom
 
 
-def root_of(node: Node) -> Source:
+def root_of(node: Node) -> SourceNode:
     """Return the source that the first stage reads; of a join with results of stages, both sides as they are named there."""
     node_of_rows = source_of(node)
     return root_of(node_of_rows.input) if isinstance(node_of_rows, Stage) else node_of_rows

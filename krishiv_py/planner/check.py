@@ -25,7 +25,7 @@ from krishiv_py.plan.nodes import (
     Node,
     Prefix,
     Project,
-    Source,
+    SourceNode,
     Stage,
     Tried,
     UnionSource,
@@ -315,7 +315,7 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
     return spec
 
 
-def malformed_fields(source: Source) -> Fields:
+def malformed_fields(source: SourceNode) -> Fields:
     """Return what the late rows of a source tell of malformed input; of several streams, what any of them tells, the
     reason last.
     """

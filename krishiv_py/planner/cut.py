@@ -18,7 +18,7 @@ from krishiv_py.plan.nodes import (
     Node,
     Prefix,
     Project,
-    Source,
+    SourceNode,
     Stage,
     UnionSource,
     prefix_of,
@@ -48,12 +48,12 @@ class Branch:
     """
 
     name: str | None
-    source: Source
+    source: SourceNode
     spec: OperatorSpec
     after: int | None = None
 
 
-def branches(spec: OperatorSpec, source: Source) -> list[Branch]:
+def branches(spec: OperatorSpec, source: SourceNode) -> list[Branch]:
     """Return the streams below a plan."""
     if not isinstance(source, UnionSource):
         return [Branch(None, source, spec)]

@@ -15,12 +15,11 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.ranges import RangeSource
-from krishiv_py.connectors.source import JsonValue, Planned
-from krishiv_py.connectors.source import Source as UserSource
+from krishiv_py.connectors.source import JsonValue, Planned, Source
 from krishiv_py.errors import PlanError, SchemaError
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.expressions.expr import Expr, col, lit
-from krishiv_py.plan.nodes import Expect, FileSource, Node, Prefix, Project, Source, prefix_of, source_of
+from krishiv_py.plan.nodes import Expect, FileSource, Node, Prefix, Project, SourceNode, prefix_of, source_of
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.planner.check import needed_columns, pruned
 from krishiv_py.planner.cut import Branch
@@ -43,7 +42,7 @@ class Archive:
     schema: pa.Schema
 
     @property
-    def source(self) -> Source:
+    def source(self) -> SourceNode:
         """Return where its rows come from."""
         return source_of(self.node)
 
@@ -90,11 +89,11 @@ def over_archives(plan: PhysicalPlan, archives: Mapping[int, Archive], seam: Sea
         For malformed input that only the archive puts aside, and a seam where no event time is known.
     """
     replaced: dict[int, Branch] = {}
-    sources: dict[int, Source] = {}
+    sources: dict[int, SourceNode] = {}
     single = _only_clocks(plan, archives)
     for number, read in enumerate(plan.reads):
         archive, name = archives.get(number), names_of(read)[0]
-        source: Source = _nothing(read.source, one_batch) if archive is None else _unbounded(archive.source)
+        source: SourceNode = _nothing(read.source, one_batch) if archive is None else _unbounded(archive.source)
         sources[number] = source
         if archive is not None:
             _check(archive, read, name, number in single)
@@ -161,7 +160,7 @@ def _changed(
     return attrs.evolve(plan, stages=tuple(stages))
 
 
-def _spec(spec: OperatorSpec, archive: Archive, live: Source, single: bool) -> OperatorSpec:
+def _spec(spec: OperatorSpec, archive: Archive, live: SourceNode, single: bool) -> OperatorSpec:
     """Return a specification whose steps begin with those of an archive."""
     kept, names = set(spec.needs_columns), archive.schema.names
     filled = live.named_sources[0] if single and live.named_sources else None
@@ -264,18 +263,18 @@ def _time(branch: Branch, us: int, name: str) -> tuple[Expr, Expr]:
     return col(spec.time_column), lit(instant if spec.time_kind == "timestamp" else instant.replace(tzinfo=None))
 
 
-def _unbounded(source: Source) -> Source:
+def _unbounded(source: SourceNode) -> SourceNode:
     """Return a copy of a source whose end does not end the input."""
     return attrs.evolve(source, bounded=False)  # type: ignore[misc]  # every source that is read here has it
 
 
-def _nothing(live: Source, one_batch: bool) -> RangeSource:
+def _nothing(live: SourceNode, one_batch: bool) -> RangeSource:
     column, names = live.named_sources or (None, ())
     return RangeSource("no archive", NoRows(live.schema, column, names, one_batch), live.schema, False)
 
 
 @attrs.frozen(eq=False)
-class NoRows(UserSource):
+class NoRows(Source):
     """A source without rows, with the columns and partitions of another one, which may have `one_batch`."""
 
     schema: pa.Schema

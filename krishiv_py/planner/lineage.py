@@ -14,7 +14,7 @@ import pyarrow as pa
 from krishiv_py.kernels.columns.unnest import Unnest
 from krishiv_py.kernels.joins.lookup import Lookup
 from krishiv_py.plan.expressions.expr import Col, Expr, columns_of, unnamed
-from krishiv_py.plan.nodes import KEPT, Filter, Node, Prefix, Project, Source, Stage, UnionSource, prefix_of, source_of
+from krishiv_py.plan.nodes import KEPT, Filter, Node, Prefix, Project, SourceNode, Stage, UnionSource, prefix_of, source_of
 from krishiv_py.planner.hidden import KeepingColumns, row_schema
 from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
 
@@ -36,7 +36,7 @@ class Origin:
         In the words of OpenLineage.
     """
 
-    source: Source
+    source: SourceNode
     column: str
     how: How
 
@@ -102,9 +102,9 @@ def late_lineage(stage: Stage, schema: pa.Schema) -> Lineage:
     return Lineage({name: rows.columns.get(name, _NONE) for name in schema.names}, rows.rows)
 
 
-def sources_of(plan: PhysicalPlan) -> tuple[Source, ...]:
+def sources_of(plan: PhysicalPlan) -> tuple[SourceNode, ...]:
     """Return the sources of a plan, each once, in the order in which its stages read them."""
-    sources: dict[int, Source] = {}
+    sources: dict[int, SourceNode] = {}
 
     def look(node: Node) -> None:
         source = source_of(node)
@@ -134,7 +134,7 @@ class _Known:
             rows = rows.after(step)
         return rows
 
-    def _bottom(self, source: Source) -> Lineage:
+    def _bottom(self, source: SourceNode) -> Lineage:
         if isinstance(source, Stage):
             return self.results(source)
         if not isinstance(source, UnionSource):

@@ -17,7 +17,7 @@ from krishiv_py.kernels.joins.lookup import Lookup
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
-from krishiv_py.plan.nodes import MapBatches, MemorySource, Prefix, Source, Stage, computed_in, root_of
+from krishiv_py.plan.nodes import MapBatches, MemorySource, Prefix, SourceNode, Stage, computed_in, root_of
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.plan.running import TableVersion
@@ -86,7 +86,7 @@ class Read:
     """
 
     name: str | None
-    source: Source
+    source: SourceNode
     takers: tuple[tuple[int, Branch], ...]
 
     @property
@@ -271,7 +271,7 @@ class PhysicalPlan:
         return self.stage.spec
 
     @property
-    def source(self) -> Source:
+    def source(self) -> SourceNode:
         """Return where the rows of the first stage come from."""
         return root_of(self.node.input)
 

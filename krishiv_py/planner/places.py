@@ -11,7 +11,7 @@ from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.connectors.tables.keys import KeyedTable
 from krishiv_py.errors import PlanError
-from krishiv_py.plan.nodes import Source
+from krishiv_py.plan.nodes import SourceNode
 from krishiv_py.storage.files import is_local_path, kind_of, local_path
 
 Place: TypeAlias = tuple[str, ...]
@@ -35,7 +35,7 @@ def place_of(path: str) -> Place:
 def check_places(
     results: Sink | None,
     late: Sink | None,
-    source: Source,
+    source: SourceNode,
     checkpoint: str | None,
     late_of_others: Sequence[Sink | None] = (),
     others: Sequence[Sink] = (),

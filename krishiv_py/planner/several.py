@@ -12,7 +12,7 @@ from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.expressions.expr import Col, Expr, identity_of, unnamed
-from krishiv_py.plan.nodes import MapBatches, Project, Source, Stage, prefix_of, source_of
+from krishiv_py.plan.nodes import MapBatches, Project, SourceNode, Stage, prefix_of, source_of
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, WatermarkSpec
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
@@ -243,7 +243,7 @@ def _one_clock(outputs: Sequence[Named]) -> bool:
     return len(first) == 1 or not any(stage.node.operation.nature.joins for stage in first.values())
 
 
-def _first_source(plan: PhysicalPlan) -> Source:
+def _first_source(plan: PhysicalPlan) -> SourceNode:
     """Return what the first stage reads: where there is one clock, no other stage reads a source."""
     return source_of(plan.stages[0].node.input)
 

@@ -27,7 +27,7 @@ from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.parquet_columns import FileColumn, explained, file_columns, open_parquet
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.errors import PlanError, SourceError
-from krishiv_py.plan.nodes import FileSource, MemorySource, Source
+from krishiv_py.plan.nodes import FileSource, MemorySource, SourceNode
 from krishiv_py.plan.running import Control
 from krishiv_py.replay_index import open_sent
 from krishiv_py.replay_log import CONTROL, control_of, sent_at
@@ -573,7 +573,7 @@ def header_columns(path: str, options: CsvOptions) -> list[str]:
     return []
 
 
-def arrow_scanned(source: Source) -> bool:
+def arrow_scanned(source: SourceNode) -> bool:
     """Return whether Arrow reads the rows of a source in the tasks, so that only names or ranges travel through the JVM."""
     return isinstance(source, (MemorySource, RangeSource)) or (
         isinstance(source, FileSource)
@@ -583,7 +583,7 @@ def arrow_scanned(source: Source) -> bool:
     )
 
 
-def planned_here(source: Source) -> bool:
+def planned_here(source: SourceNode) -> bool:
     """Return whether the library plans the files of a source, whoever reads them."""
     return isinstance(source, FileSource) and arrow_reads(source.path)
 

@@ -20,7 +20,7 @@ from krishiv_py.engine.notes import Notes, count, none_counted
 from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels.input.rows import late_output, late_output_schema
-from krishiv_py.plan.nodes import MemorySource, Source
+from krishiv_py.plan.nodes import MemorySource, SourceNode
 from krishiv_py.plan.running import summed
 from krishiv_py.planner.cut import input_stages
 from krishiv_py.planner.physical import PhysicalPlan, lookup_tables
@@ -94,7 +94,7 @@ def _packed(
 
 def with_files(plan: PhysicalPlan, folder: str) -> PhysicalPlan:
     """Return a plan whose memory streams in segments, which Spark cannot read, are streams of files in a folder."""
-    sources: dict[int, Source] = {}
+    sources: dict[int, SourceNode] = {}
     for read in plan.reads:
         source = read.source
         if isinstance(source, MemorySource) and id(source) not in sources and ReplayLog(source.spool).in_segments:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.errors import KrishivError
-from krishiv_py.plan.nodes import Source
+from krishiv_py.plan.nodes import SourceNode
 from krishiv_py.planner.places import check_places
 from krishiv_py.runtime.checkpoint.begun import (
     OpenedCheckpoint,
@@ -39,7 +39,7 @@ def open_checkpoint(
     temporary: Callable[[], str],
     results: tuple[Sink, ...],
     late: tuple[Sink | None, ...],
-    source: Source,
+    source: SourceNode,
 ) -> OpenedCheckpoint:
     """Take the checkpoint of a query, or a temporary one.
 

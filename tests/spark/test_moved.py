@@ -11,7 +11,7 @@ import pytest
 
 from krishiv_py import Batches, ParquetSink, Session
 from krishiv_py.errors import CheckpointError
-from krishiv_py.plan.nodes import FileSource, MemorySource, Source
+from krishiv_py.plan.nodes import FileSource, MemorySource, SourceNode
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.checkpoint.moved import follow
 from krishiv_py.runtime.checkpoint.sparklog import forget_unplanned, trim
@@ -75,7 +75,7 @@ def test_files_that_would_be_read_twice_are_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "old")
     log_of(tmp_path / "cp", f"file://{tmp_path}/old/a.parquet")
 
-    def source(path: str) -> list[Source]:
+    def source(path: str) -> list[SourceNode]:
         return [FileSource(f"{tmp_path}/{path}", "parquet", SCHEMA, bounded=False)]
 
     for same in ("old", "old/", "old/*.parquet", "o*"):

@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import quote, unquote, urlparse
 
 from krishiv_py.errors import CheckpointError
-from krishiv_py.plan.nodes import FileSource, MemorySource, Source
+from krishiv_py.plan.nodes import FileSource, MemorySource, SourceNode
 from krishiv_py.planner.places import place_of
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.checkpoint.sparklog import as_line, batches_of, check_begin, entries_of, note_reader, rewrite
@@ -30,7 +30,7 @@ _PLAIN: Final = "/-_.!~'()*,;:$&+=@"
 _WAY_OUT: Final = "put it back from a copy of the checkpoint, or start with a new checkpoint and output folder"
 
 
-def follow(checkpoint: str, sources: list[Source]) -> None:
+def follow(checkpoint: str, sources: list[SourceNode]) -> None:
     """Write the paths in a checkpoint again where it, or a memory stream it reads, was moved.
 
     Raises
@@ -99,7 +99,7 @@ def _move_entries(store: Store, root: str, checkpoint: str, moves: dict[str, str
             rewrite(store, path, "\n".join(["v1", *map(as_line, new)]))
 
 
-def _check_unread(store: Store, root: str, sources: list[Source], streams: list[str]) -> None:
+def _check_unread(store: Store, root: str, sources: list[SourceNode], streams: list[str]) -> None:
     """Refuse a folder that holds, under the same names, files that were read in another folder."""
     files = [s for s in sources if isinstance(s, FileSource) and is_local_path(s.path)]
     if not files:

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.errors import users_line
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.nodes import MemorySource, Source
+from krishiv_py.plan.nodes import MemorySource, SourceNode
 from krishiv_py.plan.running import Control
 from krishiv_py.redaction import shown_text
 from krishiv_py.replay_log import control_table
@@ -116,7 +116,7 @@ NOTE: Final = (
 )
 
 
-def warn_if_flushed(watermark_us: int, checkpoint: str, source: Source) -> None:
+def warn_if_flushed(watermark_us: int, checkpoint: str, source: SourceNode) -> None:
     """Warn at the start of a query whose checkpoint saw the end of input; what is closed or finite gets no more rows anyway."""
     ends = isinstance(source, MemorySource) or (isinstance(source, RangeSource) and source.bounded)
     if watermark_us == END_OF_TIME and not ends:

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 from krishiv_py.connectors.ranges import NotedRanges
-from krishiv_py.plan.nodes import Source
+from krishiv_py.plan.nodes import SourceNode
 from krishiv_py.runtime.checkpoint.moved import own_uri
 from krishiv_py.runtime.checkpoint.sparklog import as_line, batches_of, entries_of, offsets_of, rewrite, strike_out
 from krishiv_py.runtime.ranges.planning import RangeLog
@@ -24,7 +24,7 @@ from krishiv_py.storage.listing import passed_over
 from krishiv_py.storage.store import Store
 
 
-def convert(checkpoint: str, sources: list[Source], *, durable: bool) -> None:
+def convert(checkpoint: str, sources: list[SourceNode], *, durable: bool) -> None:
     """Take over what Spark has noted of files that it planned."""
     batches = batches_of(checkpoint)
     if not batches or not any(planned_here(s) for s in sources):

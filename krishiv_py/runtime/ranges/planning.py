@@ -27,10 +27,10 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.ranges import Backlog, NotedRanges, RangeSource, backlog_of, next_ranges, tell_finished
-from krishiv_py.connectors.source import Source as UserSource
+from krishiv_py.connectors.source import Source
 from krishiv_py.errors import RAISED, KrishivError, SourceError, failure_text
 from krishiv_py.plan.durations import END_OF_TIME
-from krishiv_py.plan.nodes import FileSource, MemorySource, Source
+from krishiv_py.plan.nodes import FileSource, MemorySource, SourceNode
 from krishiv_py.plan.running import Control
 from krishiv_py.replay_index import RANGE, open_sent
 from krishiv_py.replay_log import CONTROL, ReplayLog, control_table
@@ -436,7 +436,7 @@ class RangePlanner:
         source = self.node.source
         if self._thread is not None:
             self._tried.wait(_TRIED_S)
-        if type(source).finished is UserSource.finished or self._taken == self._finished_at or self._taken < 0:
+        if type(source).finished is Source.finished or self._taken == self._finished_at or self._taken < 0:
             return
         position, self._finished_at = self.log.position_of(self._taken), self._taken
         if position is not None:
@@ -469,7 +469,7 @@ class RangePlanner:
     def backlog(self) -> Backlog | None:
         """Return how much of the source no batch has taken; None where the source does not know. It stops no query."""
         source, taken = self.node.source, self._taken
-        if type(source).backlog is UserSource.backlog:
+        if type(source).backlog is Source.backlog:
             return None
         try:
             position = self._known_position
@@ -581,7 +581,7 @@ def names_of(log: RangeLog) -> Taken:
     return names
 
 
-def logged(source: Source, checkpoint: str, number: int, *, waits: bool, by_spark: bool = True) -> Source:
+def logged(source: SourceNode, checkpoint: str, number: int, *, waits: bool, by_spark: bool = True) -> SourceNode:
     """Return a source as a streaming query reads it: one that plans ranges, as all do that may have to wait, has its log there.
 
     Without Spark (`by_spark`) the library reads all formats itself.
@@ -599,7 +599,7 @@ def logged(source: Source, checkpoint: str, number: int, *, waits: bool, by_spar
 
 
 def planners(
-    sources: list[Source],
+    sources: list[SourceNode],
     checkpoint: str,
     now: Callable[[], int],
     aligned: Mapping[int, tuple[Alignment, str]],

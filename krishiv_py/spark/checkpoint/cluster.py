@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.errors import PlanError
-from krishiv_py.plan.nodes import Source
+from krishiv_py.plan.nodes import SourceNode
 from krishiv_py.spark.setup.config import SHARED, folders_shared, is_connect, is_here
 from krishiv_py.spark.setup.survey import TOKEN, Folder, Machine, survey
 from krishiv_py.storage.files import is_local_path, store_at
@@ -23,7 +23,7 @@ _LINGER_S: Final = 0.02
 _PATTERN: Final = re.compile(r"[{}\[\]*?\\]")
 
 
-def check_cluster(spark: SparkSession, checkpoint: str | None, sinks: list[Sink | None], source: Source) -> None:
+def check_cluster(spark: SparkSession, checkpoint: str | None, sinks: list[Sink | None], source: SourceNode) -> None:
     """Refuse folders on this machine's own disk where tasks run on others.
 
     Raises

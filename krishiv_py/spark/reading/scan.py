@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.connectors.fit import SENT, fitted
 from krishiv_py.connectors.ranges import RangeSource
-from krishiv_py.plan.nodes import FileSource, FrameSource, MemorySource, Source
+from krishiv_py.plan.nodes import FileSource, FrameSource, MemorySource, SourceNode
 from krishiv_py.runtime.ranges.folders import MAX_FILE_AGE, FolderSource, spark_folder
 from krishiv_py.runtime.ranges.reader import RangeReader
 from krishiv_py.runtime.reading import (
@@ -72,7 +72,7 @@ class Scan:
     reader: Reader
 
 
-def scan(spark: SparkSession, source: Source, needs: tuple[str, ...], *, streaming: bool) -> Scan:
+def scan(spark: SparkSession, source: SourceNode, needs: tuple[str, ...], *, streaming: bool) -> Scan:
     """Return the scan of a source, reading only the columns in `needs`."""
     schema = pa.schema([source.schema.field(n) for n in needs])
     if isinstance(source, MemorySource):

@@ -18,7 +18,7 @@ from krishiv_py.errors import PlanError
 from krishiv_py.kernels.input.prepare import Prepare
 from krishiv_py.kernels.input.watermark import Clocks
 from krishiv_py.kernels.moment import Moment, Times
-from krishiv_py.plan.nodes import FileSource, MemorySource, Source
+from krishiv_py.plan.nodes import FileSource, MemorySource, SourceNode
 from krishiv_py.planner.physical import PhysicalPlan, Read
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.ranges.reader import RangeReader, tokens
@@ -77,16 +77,16 @@ def timetable(spark: SparkSession, plan: PhysicalPlan, now_us: int) -> Timetable
     return None
 
 
-def _cut(source: Source) -> bool:
+def _cut(source: SourceNode) -> bool:
     return isinstance(source, RangeSource) or (isinstance(source, FileSource) and source.max_files_per_batch is not None)
 
 
-def _divided(source: Source) -> bool:
+def _divided(source: SourceNode) -> bool:
     """Return whether it is known which batches a query would make of a source."""
     return isinstance(source, RangeSource) or (isinstance(source, FileSource) and arrow_scanned(source))
 
 
-def _batches_of(spark: SparkSession, source: Source) -> list[list[str]]:
+def _batches_of(spark: SparkSession, source: SourceNode) -> list[list[str]]:
     """Files or ranges of a source by batch."""
     if isinstance(source, RangeSource):
         return tokens(all_ranges(source.source, source.name))
@@ -105,7 +105,7 @@ def _sent(parts: Sequence[Read]) -> list[tuple[int, str]]:
     return sorted(files, key=lambda f: next((s.now_us or 0 for s in readers[f[0]](one_path(f[1]))), 0))
 
 
-def replay_log_of(source: Source) -> ReplayLog:
+def replay_log_of(source: SourceNode) -> ReplayLog:
     """Return the replay log of a memory stream."""
     assert isinstance(source, MemorySource)
     return ReplayLog(source.spool)
