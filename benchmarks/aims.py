@@ -96,6 +96,30 @@ def pipelines() -> tuple[Aim, ...]:
     return tuple(result)
 
 
+def whole() -> tuple[Aim, ...]:
+    """Whole processes in process next to Spark and peers, starting included."""
+
+    def over(side: str, data: str, jobs: Sequence[str]) -> tuple[Figure, ...]:
+        return tuple(Figure(job, ("whole", job, data, side), ("whole", job, data, "in_process")) for job in jobs)
+
+    def under(side: str, data: str, jobs: Sequence[str]) -> tuple[Figure, ...]:
+        return tuple(Figure(job, ("whole", job, data, "in_process"), ("whole", job, data, side)) for job in jobs)
+
+    result = []
+    for events in ("2000000", "20000000"):
+        for keys, many, most in (("B", "500 000 keys", 2), ("A", "10 000 keys", 3)):
+            data, what = f"{keys}-{events}", f"{many}, {int(events) // 1_000_000} million events"
+            result += [
+                Aim(f"whole processes: Spark over in process: {what}", "≥", 5, over("krishiv", data, (*COMPARED, *PIPELINES))),
+                Aim(f"whole processes: PyFlink over in process: {what}", "≥", 1, over("flink", data, (*COMPARED, *PIPELINES))),
+                Aim(f"whole processes: Bytewax over in process: {what}", "≥", 1, over("bytewax", data, COMPARED)),
+                Aim(f"whole processes: Pathway over in process: {what}", "≥", 1, over("pathway", data, COMPARED)),
+                Aim(f"whole processes: Polars over in process: {what}", "≥", 1, over("polars", data, (*WINDOWED, "J4"))),
+                Aim(f"whole processes: in process over DuckDB: {what}", "≤", most, under("duckdb", data, (*WINDOWED, "J4"))),
+            ]
+    return tuple(result)
+
+
 def opened(keys: str, side: str) -> Place:
     """Batches with so many open keys."""
     return "open_state", "O1", f"open-{keys}", side
@@ -182,6 +206,7 @@ AIMS: Final = (
         ),
     ),
     *pipelines(),
+    *whole(),
 )
 
 

@@ -1,4 +1,4 @@
-"""The picture of the kept runs: CPU of each peer over that of krishiv_py, a dot per job."""
+"""The pictures of the kept runs: CPU of each peer over that of krishiv_py, a dot per job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from benchmarks.jobs import JOBS
 from benchmarks.sides import SIDES
 from benchmarks.summary import Summary, data_key
 
-OURS: Final = ("krishiv", "krishiv_window")
 COLOURS: Final = {"J1": "#0b6e4f", "J2": "#1f77b4", "J3": "#d95f02", "J4": "#7b4ea3", "J5": "#c2185b", "F1": "#222222"}
 SETS: Final = {"A": "10 000 keys", "B": "500 000 keys"}
 GAP: Final = 0.9
@@ -28,8 +27,27 @@ GAP: Final = 0.9
 TOUCHING: Final = 1.12
 """Dots whose ratio is below this touch."""
 SHIFT: Final = 0.19
+LEGEND_BELOW: Final = 0.5
+"""Inches from the axis to the legend, past the label of the axis."""
 NAMES: Final = {"J5": "tumbling 60 s, retractions", "F1": "tumbling 24 h, real flights"}
 """Jobs whose title is cut elsewhere than at the first comma."""
+
+
+@frozen
+class Picture:
+    """A picture: the sides of a mode over one of ours."""
+
+    mode: str
+    own: str
+    file: str
+    caption: str
+    left_out: tuple[str, ...] = ()
+
+
+PICTURES: Final = (
+    Picture("backlog", "krishiv", "ratios.png", "CPU of each peer over that of krishiv_py", ("krishiv_window",)),
+    Picture("whole", "in_process", "in_process.png", "CPU of whole processes over that of krishiv_py in process"),
+)
 
 
 @frozen
@@ -43,14 +61,14 @@ class Dot:
     sure: bool
 
 
-def dots(result: Sequence[Summary]) -> list[Dot]:
-    """Of every peer and job of the backlog; of two processors the worse figure."""
-    backlog = [s for s in result if s.mode == "backlog" and s.job in COLOURS]
-    own = {(s.job, s.data, s.processor): s for s in backlog if s.side == OURS[0]}
+def dots(result: Sequence[Summary], picture: Picture = PICTURES[0]) -> list[Dot]:
+    """Of every peer and job of the mode; of two processors the worse figure."""
+    shown = [s for s in result if s.mode == picture.mode and s.job in COLOURS]
+    own = {(s.job, s.data, s.processor): s for s in shown if s.side == picture.own}
     worst: dict[tuple[str, str, str], Dot] = {}
-    for other in backlog:
+    for other in shown:
         ours = own.get((other.job, other.data, other.processor))
-        if ours is None or other.side in OURS:
+        if ours is None or other.side in (picture.own, *picture.left_out):
             continue
         sure = ours.told and other.told
         value = other.cpu / ours.cpu if sure else other.low / ours.high
@@ -68,19 +86,26 @@ def data_title(name: str) -> str:
 
 
 def draw(result: Sequence[Summary], folder: Path) -> list[str]:
-    """Draw the picture; returns the lines that show it, none where nothing can be compared."""
-    shown = dots(result)
-    if not shown:
-        return []
-    folder.mkdir(parents=True, exist_ok=True)
+    """Draw the pictures; returns the lines that show them, none where nothing can be compared."""
+    lines = []
+    for picture in PICTURES:
+        shown = dots(result, picture)
+        if shown:
+            folder.mkdir(parents=True, exist_ok=True)
+            drawn(shown, picture, folder / picture.file)
+            lines += ["", f"![{picture.caption}](img/{picture.file})"]
+    return lines
+
+
+def drawn(shown: Sequence[Dot], picture: Picture, path: Path) -> None:
+    """Draw one picture."""
     rows = [list(of) for _, of in groupby(shown, key=lambda dot: (dot.side, dot.data))]
     peers = len({dot.side for dot in shown})
     figure, axis = plt.subplots(figsize=(10, 1.8 + 0.29 * (len(rows) + GAP * peers)))
     spots(rows, axis)
-    frame(shown, axis)
-    figure.savefig(folder / "ratios.png", dpi=120, bbox_inches="tight", facecolor="white")
+    frame(shown, picture, axis, axis.get_position().height * figure.get_figheight())
+    figure.savefig(path, dpi=120, bbox_inches="tight", facecolor="white")
     plt.close(figure)
-    return ["", "![CPU of each peer over that of krishiv_py](img/ratios.png)"]
 
 
 def apart(row: Sequence[Dot]) -> list[tuple[Dot, float]]:
@@ -113,8 +138,8 @@ def spots(rows: Sequence[Sequence[Dot]], axis: Axes) -> None:
     axis.set_ylim(y - 0.3, 0)
 
 
-def frame(shown: Sequence[Dot], axis: Axes) -> None:
-    """Axis, the line where both are equal, and the legend."""
+def frame(shown: Sequence[Dot], picture: Picture, axis: Axes, height: float) -> None:
+    """Axis, the line where both are equal, and the legend; the axis is so many inches high."""
     values = [dot.value for dot in shown]
     low, high = min([0.5, *values]) / 1.6, max([2.0, *values]) * 1.6
     axis.set_xscale("log")
@@ -128,13 +153,15 @@ def frame(shown: Sequence[Dot], axis: Axes) -> None:
     axis.grid(axis="x", color="#eef0f2", zorder=0)
     axis.set_axisbelow(True)
     axis.spines[["top", "right", "left"]].set_visible(False)
-    axis.set_xlabel("CPU of the peer over the CPU of krishiv_py (logarithmic)", fontsize=9.5)
+    axis.set_xlabel(f"{picture.caption} (logarithmic)", fontsize=9.5)
     for x, text, side in ((1 / 1.08, "← peer needs less", "right"), (1.08, "krishiv_py needs less →", "left")):
         axis.text(x, 1.005, text, transform=axis.get_xaxis_transform(), ha=side, va="bottom", fontsize=9, color="#59636e")
     used = [job for job in COLOURS if any(dot.job == job for dot in shown)]
     marks = [mark(COLOURS[job], COLOURS[job], "o", f"{job} {NAMES.get(job, JOBS[job].title.split(',')[0])}") for job in used]
-    marks.append(mark("white", "#59636e", ">", "at least: the rest is below noise"))
-    axis.legend(handles=marks, loc="upper center", bbox_to_anchor=(0.4, -0.075), ncols=4, frameon=False, fontsize=9)
+    if not all(dot.sure for dot in shown):
+        marks.append(mark("white", "#59636e", ">", "at least: the rest is below noise"))
+    place = (0.4, -LEGEND_BELOW / height)
+    axis.legend(handles=marks, loc="upper center", bbox_to_anchor=place, ncols=4, frameon=False, fontsize=9)
 
 
 def mark(face: str, edge: str, shape: str, label: str) -> Line2D:

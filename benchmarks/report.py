@@ -1,6 +1,6 @@
-"""Tables and picture of the kept runs: ``python -m benchmarks.report`` writes them.
+"""Tables and pictures of the kept runs: ``python -m benchmarks.report`` writes them.
 
-``docs/performance.md`` gets the picture and what was aimed at and found, between two marks; the rest of the page is left as
+``docs/performance.md`` gets the pictures and what was aimed at and found, between two marks; the rest of the page is left as
 it is. ``benchmarks/results/tables.md`` gets every side of every mode. With ``--docs FOLDER`` all goes into that folder.
 """
 
@@ -59,14 +59,14 @@ def rounds(own: Summary | None, s: Summary) -> str:
 
 def section(mode: str, result: Sequence[Summary]) -> list[str]:
     """Heading, note and table of one mode."""
-    unit = result[0].unit
+    unit, base = result[0].unit, "in_process" if mode == "whole" else OURS[0]
     what = "events per CPU s" if unit == "event" else f"CPU s per {unit}"
     extras = sorted({name for s in result for name in s.extra})
     head = ["job", "data", "processor", "side", what, "spread", f"wall s per {'million events' if unit == 'event' else unit}"]
-    head += ["whole run CPU s", "of it start-up", "peak MB", "rounds", "CPU against krishiv_py", *extras]
+    head += ["whole run CPU s", "of it start-up", "peak MB", "rounds", f"CPU against {SIDES[base].title}", *extras]
     lines = ["", f"### {TITLES[mode]}", "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for s in result:
-        own = next((o for o in result if (o.job, o.data, o.processor, o.side) == (s.job, s.data, s.processor, OURS[0])), None)
+        own = next((o for o in result if (o.job, o.data, o.processor, o.side) == (s.job, s.data, s.processor, base)), None)
         wall = s.wall * (1e6 if unit == "event" else 1)
         cells = [s.job, s.data, s.processor, s.title, cost(s.cpu, unit), " – ".join(spread(s, unit)), f"{wall:.2f}"]
         cells += [f"{s.whole_s:.1f}", f"{s.start_s:.1f}", f"{s.memory_mb:,.0f}"]
@@ -110,7 +110,7 @@ NOTHING = "No run is kept yet."
 
 
 def figures(records: Sequence[Record], images: Path) -> str:
-    """The generated text of the page that users read; the picture goes to `images`."""
+    """The generated text of the page that users read; the pictures go to `images`."""
     result = summarize(records)
     lines = plots.draw(result, images) + table(result)
     return "\n".join([*jobs_note(result), *lines]) if result else NOTHING

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.plots import apart, dots, draw
+from attrs import evolve
+
+from benchmarks.plots import PICTURES, apart, dots, draw
 from benchmarks.summary import summarize
 from benchmarks.test_aims import rounds
 
@@ -38,4 +40,11 @@ def test_the_picture_is_drawn_only_where_there_is_a_peer(tmp_path: Path) -> None
     ours = rounds("J1", "krishiv", [2])
     assert draw(summarize(ours), tmp_path) == []
     assert draw(summarize(ours + rounds("J1", "flink", [9])), tmp_path)
-    assert (tmp_path / "ratios.png").stat().st_size > 0
+    assert [path.name for path in tmp_path.iterdir() if path.stat().st_size] == ["ratios.png"]
+
+
+def test_whole_processes_are_drawn_over_those_in_process(tmp_path: Path) -> None:
+    records = [evolve(kept, mode="whole", short=None) for kept in rounds("J1", "in_process", [2]) + rounds("J1", "duckdb", [1])]
+    records += rounds("J1", "krishiv", [7])
+    assert [(dot.side, dot.value) for dot in dots(summarize(records), PICTURES[1])] == [("duckdb", 0.5)]
+    assert draw(summarize(records), tmp_path) == ["", f"![{PICTURES[1].caption}](img/in_process.png)"]
