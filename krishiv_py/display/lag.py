@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
     from krishiv_py.arrays import grouping
     from krishiv_py.arrays.types import Ints
-    from krishiv_py.display import arrivals, plots, tables
-    from krishiv_py.display.tables import Collected, RowsLike
+    from krishiv_py.display import arrivals, plots
+    from krishiv_py.display.arrivals import Collected, RowsLike
     from krishiv_py.planner.physical import PhysicalPlan
 else:
     arrivals = lazy("krishiv_py.display.arrivals")
     grouping = lazy("krishiv_py.arrays.grouping")
-    tables = lazy("krishiv_py.display.tables")
+    arrivals = lazy("krishiv_py.display.arrivals")
     plots = lazy("krishiv_py.display.plots")
 
 
@@ -250,10 +250,10 @@ def lateness_profile(
     5 s          1  14.29 %
     """
     arrived_by = _order_column(rows, arrival, order)
-    table = tables.as_table(rows, "rows")
+    table = arrivals.as_table(rows, "rows")
     for name, what in ((time, "time"), (arrival, "arrival"), (order, "order"), (by, "by")):
         if name is not None or what == "time":
-            tables.require_name(name, what)
+            arrivals.require_name(name, what)
             known_column(str(name), table.column_names, "lateness_profile")
     if batch is not None and arrival is None:
         raise PlanError("`batch` needs to know when rows arrived", got="no `arrival`", hint='pass arrival="the column"')
@@ -307,7 +307,7 @@ def _order_column(rows: object, arrival: str | None, order: str | None) -> str |
             got=f"arrival={shown(arrival)}, order={shown(order)}",
             hint="pass `arrival` if the column has times, else `order`",
         )
-    if arrival is None and order is None and tables.of_spark(rows):
+    if arrival is None and order is None and arrivals.of_spark(rows):
         raise PlanError(
             "the rows of a DataFrame of Spark have no order",
             got="neither `arrival` nor `order`",

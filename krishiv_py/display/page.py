@@ -16,8 +16,8 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.display.arrivals import late_table
 from krishiv_py.display.html import number, shown, size
-from krishiv_py.display.tables import late_table
 from krishiv_py.display.times import Times, times_html
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_instant, show_us

@@ -14,10 +14,9 @@ from typing import Final
 import numpy as np
 
 from krishiv_py.arrays.types import Mask
-from krishiv_py.display.arrivals import ArrivalOrder, arrivals
+from krishiv_py.display.arrivals import ArrivalOrder, RowsLike, arrivals, as_table, as_tables, late_table, require_name
 from krishiv_py.display.axes import Band, TimeAxis, bands, in_lanes, unit_for
 from krishiv_py.display.lag import LatenessProfile, late_over
-from krishiv_py.display.tables import RowsLike, as_table, as_tables, late_table, require_name
 from krishiv_py.errors import PlanError, missing_extra, shown
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, Duration
 
