@@ -11,6 +11,7 @@ from typing_extensions import Self
 from krishiv_py.api.planning import hidden
 from krishiv_py.api.query import Runner
 from krishiv_py.api.stages.order import ShownInALine, said_of, some
+from krishiv_py.connectors.side_output import given_handler
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_text, one_of
@@ -18,7 +19,7 @@ from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.handed_on import without_order
 from krishiv_py.plan.nodes import only_results, without_mark
-from krishiv_py.plan.options.late import LateEventHandler, a_late_handler
+from krishiv_py.plan.options.late import LateEventHandler, OnError
 from krishiv_py.plan.options.query import (
     PRESETS,
     EmitMode,
@@ -366,8 +367,18 @@ class OptionMethods(ShownInALine):
             raise PlanError("not a StateTtlConfig", got=shown(config), hint='pass StateTtlConfig(ttl="1 hour")')
         return self._with_options(ttl=config)
 
-    def with_late_event_handler(self, handler: LateEventHandler) -> Self:
+    def with_late_event_handler(self, handler: LateEventHandler, *, on_error: OnError = "fail") -> Self:
         """Pass late rows to `handler` instead of only counting them (SEMANTICS §4.3).
+
+        Parameters
+        ----------
+        handler : LateEventHandler
+            Who takes them.
+        on_error : {"fail", "side_output"}
+            What becomes of rows for which it raises: they stop the query (default), or the query goes on. Then they are
+            counted as ``failed_handler:`` and the name of its class in ``progress.counters``, ``progress.doubts`` says what it
+            raised, and ``query.late_rows()`` has the last 1 000 of them, with the text of the exception as their reason.
+            All this is of this process: a restart begins without it. After a bounded run ``late_handler`` of the stream has it.
 
         Examples
         --------
@@ -379,4 +390,4 @@ class OptionMethods(ShownInALine):
         >>> driver.send([{"at": 3}]).late.select(["at", "reason"]).to_pylist()
         [{'at': 3, 'reason': 'late'}]
         """
-        return self._with(late_handler=a_late_handler(handler))
+        return self._with(late_handler=given_handler(handler, on_error))

@@ -19,8 +19,9 @@ from krishiv_py.errors import PlanError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import known_column
 from krishiv_py.plan.durations import Duration, show_us, to_us
+from krishiv_py.plan.options.late import SparedLateEventHandler
 from krishiv_py.plan.options.watermarks import most_lag_us
-from krishiv_py.plan.running import Progress, behind_of, failed_of
+from krishiv_py.plan.running import FAILED_HANDLER, Progress, behind_of, failed_of, summed
 from krishiv_py.plan.schema import RESERVED
 
 if TYPE_CHECKING:
@@ -74,6 +75,13 @@ class LatenessProfile:
         The column of event times, and what the rows were ordered by.
     behind_us, behind_rows : ndarray of int64
         The distances to the newest row before that rows have, each once, µs, in ascending order; and how many rows have each.
+
+    Examples
+    --------
+    >>> from krishiv_py import lateness_profile
+    >>> profile = lateness_profile([{"at": at} for at in (0, 5_000, 2_000, 9_000)], "at")
+    >>> profile.rows, profile.smallest_lag(), profile.table.slice(0, 1).to_pylist()
+    (4, '3 s', [{'lag_us': 0, 'late': 1, 'late_share': 0.25}])
     """
 
     table: pa.Table
@@ -111,7 +119,14 @@ class LatenessProfile:
         return _length(_lag_for(self.behind_us, self.behind_rows, share))
 
     def plot(self) -> Figure:
-        """Return a figure of the share of late rows over the lag; needs matplotlib."""
+        """Return a figure of the share of late rows over the lag; needs matplotlib.
+
+        Examples
+        --------
+        >>> from krishiv_py import lateness_profile
+        >>> figure = lateness_profile([{"at": at} for at in (0, 5_000, 2_000, 9_000)], "at").plot()
+        >>> figure.savefig("/dev/null", format="png")
+        """
         return plots.lags(self)
 
     def __str__(self) -> str:
@@ -133,7 +148,7 @@ class LatenessProfile:
 
     def _title(self) -> str:
         rows_late = int(self.behind_rows[self.behind_us > 0].sum())
-        most = _length(int(self.behind_us[-1])) if len(self.behind_us) else "0 s"
+        most = _length(int(self.behind_us[self.behind_rows > 0].max(initial=0)))
         without = f", {self.without_time} without an event time" if self.without_time else ""
         given = f"{self.rows} rows by {self.time!r}, in the order of {self.order}"
         return f"{given}: {rows_late} came after a newer row, at most {most}{without}"
@@ -572,9 +587,14 @@ class Lateness:
         self._watches[number] = DriftWatch(checked_profile(profile, self.plan), self._counted(progress, number))
 
     def seen(self, progress: Progress) -> Progress:
-        """Return the progress, with a doubt for each stage whose rows have left their profile."""
+        """Return the progress, with a doubt for stages whose rows have left their profile, and for late handlers that raise."""
         moved = (watch.take(self._counted(progress, number)) for number, watch in self._watches.items())
-        return attrs.evolve(progress, doubts=(*progress.doubts, *filter(None, moved))) if self._watches else progress
+        spared = {id(s.late): s.late for s in self.plan.stages if isinstance(s.late, SparedLateEventHandler)}.values()
+        if not self._watches and not spared:
+            return progress
+        doubts = (*progress.doubts, *filter(None, moved), *filter(None, (handler.doubt for handler in spared)))
+        failed = [{f"{FAILED_HANDLER}{handler.name}": handler.failed} for handler in spared if handler.failed]
+        return attrs.evolve(progress, doubts=doubts, counters=summed([dict(progress.counters), *failed]))
 
     def _counted(self, progress: Progress, number: int) -> LatenessProfile:
         spec = self.plan.stages[number].spec

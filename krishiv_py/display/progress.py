@@ -77,7 +77,7 @@ def of_query(name: str, progress: Progress) -> WorkState:
             f"watermark {progress.watermark}",
             *(late or ["no late rows"]),
             *dropped,
-            *(["event times look wrong"] if progress.doubts else []),
+            *(["a warning in progress.doubts"] if progress.doubts else []),
         ]
     )
     return WorkState(progress.rows, None, "rows", redacted(f"{name}, {batch}"), redacted(note))

@@ -19,7 +19,16 @@ from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.expressions.expr import Col, Expr, coalesce, col, lit
 from krishiv_py.plan.operation import Operation, ResultTime
-from krishiv_py.plan.options.late import OF_FILES, AfterRead, Fields, LateEventHandler, MissingColumns, Nanoseconds, OnMalformed
+from krishiv_py.plan.options.late import (
+    OF_FILES,
+    AfterRead,
+    Fields,
+    LateEventHandler,
+    MissingColumns,
+    Nanoseconds,
+    OnError,
+    OnMalformed,
+)
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec, lag_text, least_of
 from krishiv_py.redaction import redacted, shown_settings, shown_text
@@ -30,7 +39,6 @@ KEPT: Final = "__krishiv_kept"
 BatchFunction: TypeAlias = Callable[[pa.RecordBatch], "pa.RecordBatch | pa.Table"]
 
 OnFail: TypeAlias = Literal["fail", "drop", "side_output"]
-OnError: TypeAlias = Literal["fail", "side_output"]
 FileFormat: TypeAlias = Literal["parquet", "json", "csv"]
 
 

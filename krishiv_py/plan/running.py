@@ -122,10 +122,12 @@ FAILED: Final = "failed:"
 """The beginning of a counter of rows that failed an expectation, or a function, of that name, and went to the late output."""
 FAILED_DROPPED: Final = "failed_dropped:"
 """The same of rows that were dropped."""
+FAILED_HANDLER: Final = "failed_handler:"
+"""The beginning of a counter of rows that a handler of this name was given, and raised for."""
 
 
-def failed_of(counters: dict[str, int]) -> dict[str, int]:
-    """Return how many rows failed, by the name of the expectation or function.
+def failed_of(counters: dict[str, int], kinds: Sequence[str] = (FAILED, FAILED_DROPPED)) -> dict[str, int]:
+    """Return how many rows failed, by the name of the expectation or function (or handler, of another kind of counter).
 
     Examples
     --------
@@ -135,7 +137,7 @@ def failed_of(counters: dict[str, int]) -> dict[str, int]:
     failed: dict[str, int] = {}
     for counter, n in counters.items():
         kind, colon, name = counter.partition(":")
-        if f"{kind}{colon}" in (FAILED, FAILED_DROPPED):
+        if f"{kind}{colon}" in kinds:
             failed[name] = failed.get(name, 0) + n
     return failed
 
@@ -180,6 +182,19 @@ class TableVersion:
         When it was last loaded, µs since the epoch by the clock of the query.
     rows : int
         How many rows it has.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from krishiv_py.testing import Driver, ManualClock, stream_of
+    >>> def shops():
+    ...     return pa.table({"shop": ["a"], "city": ["Pune"]})
+    >>> named = stream_of("shop string").lookup_join(shops, on="shop", reload="1 hour")
+    >>> driver = Driver(named, clock=ManualClock())
+    >>> driver.send([{"shop": "a"}]).results.to_pylist()
+    [{'shop': 'a', 'city': 'Pune'}]
+    >>> driver.progress.tables
+    {'shops': TableVersion(version=1, loaded_us=0, rows=1)}
     """
 
     version: int
@@ -236,11 +251,22 @@ class Progress:
     batch_ended_us : int or None
         When it ended, µs since the epoch by the clock of the machine; None before the first.
     doubts : tuple of str
-        What looks wrong in the event times of this run, such as seconds that are read as milliseconds, and what helps.
+        What looks wrong in this run, such as seconds that are read as milliseconds, or a late handler that raises, and what
+        helps.
     stages : dict
         The progress of each stage by its name; empty for a query of one stage. Of several, the progress of the whole has the
         batch, watermark and sources of the first stage, the rows and counters of the stages that read sources (each source
         once), the firings of the last stage, and the sums of the rest.
+
+    Examples
+    --------
+    >>> from krishiv_py import count
+    >>> from krishiv_py.testing import Driver, stream_of
+    >>> driver = Driver(stream_of("at bigint").watermark("at", 0).tumbling_window("1 minute").agg(count()))
+    >>> for at in (1_000, 70_000, 2_000):
+    ...     _ = driver.send([{"at": at}])
+    >>> driver.progress.watermark, driver.progress.rows, driver.progress.late["late"], driver.progress.pending_window_count
+    ('1970-01-01T00:01:10Z', 3, 1, 1)
     """
 
     batch_id: int = -1

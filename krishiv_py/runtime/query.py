@@ -36,6 +36,7 @@ from krishiv_py.kernels.input.watermark import ONLY
 from krishiv_py.kernels.moment import Moment
 from krishiv_py.logs import RecentTimes
 from krishiv_py.plan.durations import UNSET, Duration, TimePoint, show_instant, time_point_us, to_us
+from krishiv_py.plan.options.late import SparedLateEventHandler
 from krishiv_py.plan.running import Progress, TableVersion, of_stages, waiting
 from krishiv_py.planner.cut import StagePlan, input_stages, leading_stage
 from krishiv_py.planner.physical import PhysicalPlan
@@ -239,10 +240,16 @@ def _sums(
 
 @attrs.frozen(eq=False)
 class OutputColumns:
-    """One output: its sink, and the columns of its rows."""
+    """One output: its sink, the columns of its rows, and who else has some of them in memory."""
 
     sink: Sink | None
     schema: pa.Schema
+    memory: SparedLateEventHandler | None = None
+
+    @property
+    def readable(self) -> ReadableSink | None:
+        """Return what has rows in memory."""
+        return self.memory or (self.sink if isinstance(self.sink, ReadableSink) else None)
 
     def table(self, what: str, wanted: str) -> pa.Table:
         """Return all rows so far.
@@ -252,11 +259,11 @@ class OutputColumns:
         PlanError
             For a sink that cannot be read.
         """
-        if not isinstance(self.sink, ReadableSink):
+        if self.readable is None:
             raise PlanError(
                 f"{what} needs the rows in memory", got="another sink", hint=f"start with {wanted}, or read the sink's output"
             )
-        table = self.sink.table()
+        table = self.readable.table()
         return self.schema.empty_table() if table is None else table
 
 
@@ -273,7 +280,7 @@ class QueryRows:
         given = zip(plan.outputs, sinks, strict=True)
         return cls(
             {o.name: OutputColumns(sink, o.schema) for o, sink in given},
-            {s.spec.name: OutputColumns(side_output(s.late), late_output_schema(s.layout)) for s in plan.stages},
+            {s.spec.name: _late_columns(s) for s in plan.stages},
         )
 
     def result_rows(self, output: str | None) -> pa.Table:
@@ -295,7 +302,12 @@ class QueryRows:
 
     def late_in_memory(self) -> dict[str, pa.Table]:
         """Return the late rows so far of each stage that keeps them in memory."""
-        return {n: kept.table("late_rows()", "") for n, kept in self.late.items() if isinstance(kept.sink, ReadableSink)}
+        return {n: kept.table("late_rows()", "") for n, kept in self.late.items() if kept.readable is not None}
+
+
+def _late_columns(stage: StagePlan) -> OutputColumns:
+    memory = stage.late if isinstance(stage.late, SparedLateEventHandler) else None
+    return OutputColumns(side_output(stage.late), late_output_schema(stage.layout), memory)
 
 
 def _chosen(kept: dict[str, OutputColumns], name: str | None, what: str, of: str) -> OutputColumns:

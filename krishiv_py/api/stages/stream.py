@@ -17,12 +17,13 @@ from krishiv_py.api.query import Runner
 from krishiv_py.api.stages.order import JOINS, ON_ROWS, WINDOWS, ShownInALine, instead, needs, some
 from krishiv_py.api.stages.running import RunMethods, plan_of_rows
 from krishiv_py.api.stages.timed import KeyedUntimedStream, TimedStream, by_clock, partitions_of, timed
+from krishiv_py.connectors.side_output import given_handler
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import a_text, column_name, expression, known_column, one_of
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.expr import Expr, coalesce, col, lit, name_of
-from krishiv_py.plan.nodes import BatchFunction, Expect, Filter, MapBatches, Node, OnError, OnFail, Prefix, Project, root_of
-from krishiv_py.plan.options.late import DefaultLateEventHandler, LateColumns, LateEventHandler, a_late_handler
+from krishiv_py.plan.nodes import BatchFunction, Expect, Filter, MapBatches, Node, OnFail, Prefix, Project, root_of
+from krishiv_py.plan.options.late import DefaultLateEventHandler, LateColumns, LateEventHandler, OnError
 from krishiv_py.plan.options.watermarks import PARTITION_IDLE, AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.schema import SchemaLike, as_schema, checked, left_out, require_columns
 
@@ -72,8 +73,18 @@ class Stream(RunMethods, ShownInALine):
         """Return what an `engine` runs: the rows as they are. `late` overrides what the handler wants of malformed input."""
         return plan_of_rows(self._node, self.late_handler, engine, late)
 
-    def with_late_event_handler(self, handler: LateEventHandler) -> Stream:
+    def with_late_event_handler(self, handler: LateEventHandler, *, on_error: OnError = "fail") -> Stream:
         r"""Pass malformed input, and late rows of a window after it, to `handler` instead of only counting them (§4.3).
+
+        Parameters
+        ----------
+        handler : LateEventHandler
+            Who takes them.
+        on_error : {"fail", "side_output"}
+            What becomes of rows for which it raises: they stop the query (default), or the query goes on. Then they are
+            counted as ``failed_handler:`` and the name of its class in ``progress.counters``, ``progress.doubts`` says what it
+            raised, and ``query.late_rows()`` has the last 1 000 of them, with the text of the exception as their reason.
+            All this is of this process: a restart begins without it. After a bounded run ``late_handler`` of the stream has it.
 
         Examples
         --------
@@ -89,7 +100,7 @@ class Stream(RunMethods, ShownInALine):
         >>> result.late.select(["reason", "malformed_line", "malformed_problem"]).to_pylist()
         [{'reason': 'malformed', 'malformed_line': 2, 'malformed_problem': "column 'n': a text is not a bigint"}]
         """
-        return attrs.evolve(self, own_late_handler=a_late_handler(handler))
+        return attrs.evolve(self, own_late_handler=given_handler(handler, on_error))
 
     def _then(self, step: Prefix) -> Stream:
         kept = None if isinstance(step, MapBatches) or (isinstance(step, Project) and step.picks) else self.schema.metadata

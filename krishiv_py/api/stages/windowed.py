@@ -19,6 +19,7 @@ from krishiv_py.plan.aggregates.user import Reduce, udaf
 from krishiv_py.plan.checks import a_switch, column_name, expression, is_collection
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.expressions.expr import Expr, Func, StructOf, col, lit, name_of
+from krishiv_py.plan.options.late import OnError
 from krishiv_py.plan.schema import RESERVED, as_schema, require_columns
 from krishiv_py.plan.windows import WindowOperation
 from krishiv_py.plan.windows.lookback import MATCHES, LookBackWindow, checked_condition, pair_fields
@@ -343,6 +344,7 @@ class PaneStream(WindowedStream):
         window_initial_full: Callable[[Pane], Submitted] | None = None,
         window_trigger: Callable[[Pane], Submitted] | None = None,
         window_close: Callable[[Pane], Submitted] | None = None,
+        on_error: OnError = "fail",
     ) -> ResultStream:
         """Tell handlers every event of every pane, in SPL's order.
 
@@ -360,6 +362,11 @@ class PaneStream(WindowedStream):
             A single function for this event, of pane and row.
         window_initial_full, window_trigger, window_close : callable, optional
             A single function for this event, of the pane.
+        on_error : {"fail", "side_output"}
+            What becomes of an event for which a handler raises: it stops the query (default), or its tuples go to the late
+            output, with the text of the exception as their reason, and are counted by the name of the handler. These are the
+            tuple of an insertion, else those of ``pane.data``. They stay in their pane, and the next event goes on; what the
+            handler would have submitted is not there.
 
         Returns
         -------
@@ -404,7 +411,7 @@ class PaneStream(WindowedStream):
         clash = [n for n in (schema.names if schema is not None else ()) if n.lower() in taken]
         if clash:
             raise PlanError("a submitted column is named like another", got=clash[0], hint="name it otherwise")
-        window = attrs.evolve(self._window, handler=handlers_of(handlers, functions), submits=schema)
+        window = attrs.evolve(self._window, handler=handlers_of(handlers, functions, on_error), submits=schema)
         names = self._row_schema().names
         whole = Func("named_struct", tuple(e for name in names for e in (lit(name), col(name))))
         tuples = collect_list(whole).alias("tuples")

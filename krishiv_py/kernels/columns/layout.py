@@ -138,6 +138,19 @@ class Layout:
         mask = None if before_watermark is None or before_watermark.all() else ~before_watermark
         return [reasons, shown, pa.array(lengths_between(times, watermark_us, kind), pa.int64(), mask=mask)]
 
+    def aside(self, rows: pa.Table, reason: str, watermark_us: int) -> pa.Table:
+        """Return rows that something failed for as late rows; columns that they do not have are null."""
+        schema, n = self.late_schema, rows.num_rows
+        columns = [
+            rows.column(name)
+            if rows.schema.get_field_index(name) >= 0 and rows.schema.field(name).type == type_
+            else pa.nulls(n, type_)
+            for name, type_ in zip(self.spec.late_columns, schema.types, strict=False)
+        ]
+        return pa.Table.from_arrays(
+            [*columns, *self.refusal_notes(pa.repeat(pa.scalar(reason), n), watermark_us)], schema=schema
+        )
+
     @cached_property
     def result_schema(self) -> pa.Schema:
         """Schema of results: keys, bounds and aggregates, or what the plan makes of them; then ``op``; after all steps."""

@@ -31,7 +31,7 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.expressions.expr import Expr, lit
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, most_lag_us
-from krishiv_py.plan.running import FAILED, FAILED_DROPPED, failed_of
+from krishiv_py.plan.running import FAILED, FAILED_DROPPED, FAILED_HANDLER, failed_of
 from krishiv_py.plan.running import stamped as at_time
 
 
@@ -128,7 +128,7 @@ class Prepared:
 def refused(counters: dict[str, int]) -> dict[str, int]:
     """Return how many rows were refused, by reason."""
     known = {reason: sum(counters.get(name, 0) for name in names) for reason, names in _REFUSED.items()}
-    return known | failed_of(counters)
+    return known | failed_of(counters) | failed_of(counters, (FAILED_HANDLER,))
 
 
 class Prepare:
@@ -309,20 +309,8 @@ class Prepare:
             counters["rows"] = counters.get("rows", 0) + n
             counters[name] = counters.get(name, 0) + n
             if not one.dropped:
-                late.append(self._late_of(one, watermark_us))
+                late.append(self.layout.aside(pa.table(one.rows), one.reason, watermark_us))
         return attrs.evolve(prepared, counters=counters, late=pa.concat_tables(late))
-
-    def _late_of(self, one: Aside, watermark_us: int) -> pa.Table:
-        """Return rows that were taken out as late rows; columns that they did not have yet are null."""
-        schema, n = self.layout.late_schema, one.rows.num_rows
-        columns = [
-            one.rows.column(name)
-            if one.rows.schema.get_field_index(name) >= 0 and one.rows.schema.field(name).type == type_
-            else pa.nulls(n, type_)
-            for name, type_ in zip(self.spec.late_columns, schema.types, strict=False)
-        ]
-        notes = self.layout.refusal_notes(pa.repeat(pa.scalar(one.reason), n), watermark_us)
-        return pa.Table.from_arrays([*columns, *notes], schema=schema)
 
     def _steps(
         self, batch: pa.RecordBatch, watermark_us: int, now_us: int | None, aside: list[Aside] | None = None

@@ -34,6 +34,8 @@ OF_RECORDS: Final[Fields] = (
 
 
 LateWanted: TypeAlias = Literal["rows", "keys", "count"]
+OnError: TypeAlias = Literal["fail", "side_output"]
+"""What becomes of rows for which a function or a handler raises."""
 LateColumns: TypeAlias = Literal["rows", "keys", "count", "shown"]
 """What a plan gives of a late row: what is wanted, or what the test driver shows."""
 
@@ -53,6 +55,21 @@ class LateRows:
         Name of the operator that refused them.
     batch_id : int
         The micro-batch. After a crash a handler may get a batch again, with the same number and the same rows.
+
+    Examples
+    --------
+    >>> from krishiv_py import count
+    >>> from krishiv_py.testing import Driver, stream_of
+    >>> class Show:
+    ...     wants = "keys"
+    ...
+    ...     def handle(self, late):
+    ...         print(late.operator, late.batch_id, late.table.to_pylist())
+    >>> keyed = stream_of("user string, at bigint").watermark("at", 0).with_late_event_handler(Show()).key_by("user")
+    >>> driver = Driver(keyed.tumbling_window("10 s").agg(count()))
+    >>> _ = driver.send([{"user": "ann", "at": 12_000}])
+    >>> _ = driver.send([{"user": "ann", "at": 1_000}])
+    window-aggregate 1 [{'user': 'ann', 'reason': 'late', 'watermark': 12000, 'lateness': 11000}]
     """
 
     table: pa.Table
@@ -62,7 +79,23 @@ class LateRows:
 
 @runtime_checkable
 class LateEventHandler(Protocol):
-    """Takes the late rows of a query on the driver, once per micro-batch with late rows."""
+    """Takes the late rows of a query on the driver, once per micro-batch with late rows.
+
+    Examples
+    --------
+    >>> from krishiv_py import count
+    >>> from krishiv_py.testing import Driver, stream_of
+    >>> class Alert:
+    ...     wants = "rows"
+    ...
+    ...     def handle(self, late):
+    ...         print("late:", late.table.column("user").to_pylist())
+    >>> keyed = stream_of("user string, at bigint").watermark("at", 0).with_late_event_handler(Alert()).key_by("user")
+    >>> driver = Driver(keyed.tumbling_window("10 s").agg(count()))
+    >>> _ = driver.send([{"user": "ann", "at": 12_000}])
+    >>> _ = driver.send([{"user": "bob", "at": 1_000}])
+    late: ['bob']
+    """
 
     @property
     def wants(self) -> LateWanted:
@@ -99,6 +132,18 @@ class CountingLateEventHandler:
         The late rows of each operator, by its name.
     by_reason : Counter
         The late rows of each reason.
+
+    Examples
+    --------
+    >>> from krishiv_py import CountingLateEventHandler, count
+    >>> from krishiv_py.testing import Driver, stream_of
+    >>> late = CountingLateEventHandler()
+    >>> counts = stream_of("at bigint").watermark("at", 0).with_late_event_handler(late).tumbling_window("10 s").agg(count())
+    >>> driver = Driver(counts)
+    >>> for at in (12_000, 1_000, None):
+    ...     _ = driver.send([{"at": at}])
+    >>> late.total, dict(late.by_reason), dict(late.by_operator), late.wants
+    (2, {'late': 1, 'null_time': 1}, {'window-aggregate': 2}, 'count')
     """
 
     by_operator: Counter[str] = attrs.field(factory=Counter)
@@ -129,6 +174,14 @@ class CountingLateEventHandler:
         ------
         PlanError
             For a value that is not a number of rows.
+
+        Examples
+        --------
+        >>> from krishiv_py import CountingLateEventHandler
+        >>> late = CountingLateEventHandler()
+        >>> late.record_late_drop(3, reason="too old")
+        >>> late.by_reason
+        Counter({'too old': 3})
         """
         n = a_number(rows, "rows", 1, "pass how many rows were dropped")
         if not isinstance(operator, str) or not isinstance(reason, str):
@@ -158,6 +211,18 @@ class CountByKeyLateEventHandler:
     ----------
     by_key : Counter
         The late rows of each key, a tuple of its columns.
+
+    Examples
+    --------
+    >>> from krishiv_py import CountByKeyLateEventHandler, count
+    >>> from krishiv_py.testing import Driver, stream_of
+    >>> late = CountByKeyLateEventHandler()
+    >>> keyed = stream_of("user string, at bigint").watermark("at", 0).with_late_event_handler(late).key_by("user")
+    >>> driver = Driver(keyed.tumbling_window("10 s").agg(count()))
+    >>> for at in (12_000, 1_000, 2_000):
+    ...     _ = driver.send([{"user": "ann", "at": at}])
+    >>> late.by_key, late.total, late.wants
+    (Counter({('ann',): 2}), 2, 'keys')
     """
 
     by_key: Counter[tuple[Any, ...]] = attrs.field(factory=Counter)
@@ -184,6 +249,74 @@ class CountByKeyLateEventHandler:
                 return
             for row in counted.to_pylist():
                 self.by_key[tuple(row[n] for n in names)] += row["count_all"]
+
+
+_KEPT: Final = 1_000
+
+
+@attrs.define(eq=False)
+class SparedLateEventHandler:
+    """Calls another handler; the rows that it raises for are counted, the last ones kept, and the query goes on.
+
+    Attributes
+    ----------
+    handler : LateEventHandler
+        The other one.
+    failed, calls : int
+        For how many rows it has raised in this process, and how often.
+    problem : str
+        What it said the last time.
+    """
+
+    handler: LateEventHandler
+    failed: int = 0
+    calls: int = 0
+    problem: str = ""
+    _rows: pa.Table | None = attrs.field(default=None, repr=False)
+    _lock: Any = attrs.field(factory=threading.Lock, repr=False)
+
+    @property
+    def wants(self) -> LateWanted:
+        """What the other one wants."""
+        return self.handler.wants
+
+    @property
+    def name(self) -> str:
+        """The name that its rows are counted by."""
+        return type(self.handler).__name__
+
+    def handle(self, late: LateRows) -> None:
+        """Give `late` to the other one."""
+        try:
+            self.handler.handle(late)
+        except RAISED as problem:  # user code: whatever it raises is the reason of its rows
+            self._take(late.table, failure_text(problem, placed=False))
+
+    def _take(self, rows: pa.Table, problem: str) -> None:
+        place = rows.num_columns - 3
+        reasons = pa.repeat(pa.scalar(problem), rows.num_rows)
+        rows = rows.set_column(place, rows.schema.field(place).with_type(pa.string()), reasons)
+        with self._lock:
+            self.failed, self.calls, self.problem = self.failed + rows.num_rows, self.calls + 1, problem
+            kept = rows if self._rows is None else pa.concat_tables([self._rows, rows])
+            self._rows = kept.slice(max(kept.num_rows - _KEPT, 0)).combine_chunks()
+
+    def table(self) -> pa.Table | None:
+        """The last 1 000 rows that it raised for, as it got them, with what it said as their reason; None without any."""
+        with self._lock:
+            return self._rows
+
+    @property
+    def doubt(self) -> str | None:
+        """What progress says of it; None while it has not raised."""
+        with self._lock:
+            if not self.calls:
+                return None
+            times = "once" if self.calls == 1 else f"{self.calls} times"
+            return (
+                f"late handler {self.name} raised {times}, for {self.failed} rows, the last time {self.problem}. "
+                f"Hint: fix {self.name}.handle; the last of these rows are in query.late_rows()"
+            )
 
 
 def one_handler(handlers: Iterable[LateEventHandler | None], where: str, hint: str) -> LateEventHandler | None:

@@ -41,6 +41,14 @@ class StateTtlConfig:
         Time to live, positive; ``int`` is milliseconds. `ttl_ms` is Krishiv's name for it.
     clock : {"event", "processing"}
         Whether the watermark or the wall clock measures it.
+
+    Examples
+    --------
+    >>> from krishiv_py import StateTtlConfig
+    >>> StateTtlConfig("1 hour").ttl_us
+    3600000000
+    >>> StateTtlConfig(ttl="1 day", clock="processing")
+    StateTtlConfig(ttl='1 day', clock='processing')
     """
 
     ttl: Duration = attrs.field()

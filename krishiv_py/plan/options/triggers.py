@@ -44,6 +44,23 @@ class OpenWindows:
         The watermark in force, in microseconds since the epoch; None while no row has set it.
     now : int or None
         Processing time, in microseconds since the epoch. None unless the trigger has an ``ask_every``.
+
+    Examples
+    --------
+    >>> from krishiv_py import Trigger, WindowTrigger, count
+    >>> from krishiv_py.testing import Driver, ManualClock, stream_of
+    >>> class Large(WindowTrigger):
+    ...     ask_every = "1 s"
+    ...
+    ...     def fires(self, windows):
+    ...         print(windows.keys.to_pylist(), windows.rows, windows.new_rows, windows.firings)
+    ...         return windows.new_rows >= 2
+    >>> keyed = stream_of("user string, at bigint").watermark("at", 0).key_by("user").trigger(Trigger.when(Large()))
+    >>> driver = Driver(keyed.tumbling_window("10 s").agg(count()), clock=ManualClock())
+    >>> rows = [{"user": "ann", "at": 1_000}, {"user": "ann", "at": 2_000}, {"user": "bob", "at": 3_000}]
+    >>> driver.send(rows).results.select(["user", "count"]).to_pylist()
+    [{'user': 'ann'}, {'user': 'bob'}] [2 1] [2 1] [0 0]
+    [{'user': 'ann', 'count': 2}]
     """
 
     keys: pa.Table
@@ -100,7 +117,19 @@ class WindowTrigger(Described, ABC):
 
         @property
         def ask_every(self) -> Duration | None:
-            """Return how often in processing time to ask about all windows with new rows; None: only when rows come."""
+            """Return how often in processing time to ask about all windows with new rows; None: only when rows come.
+
+            Examples
+            --------
+            >>> from krishiv_py import Trigger, WindowTrigger
+            >>> class Minutely(WindowTrigger):
+            ...     ask_every = "1 min"
+            ...
+            ...     def fires(self, windows):
+            ...         return windows.new_rows > 0
+            >>> Trigger.when(Minutely()).early.every_us
+            60000000
+            """
             return None
 
     @abstractmethod
@@ -157,6 +186,12 @@ class Interval:
     ----------
     period_us : int
         The shortest distance of two firings, in microseconds of processing time.
+
+    Examples
+    --------
+    >>> from krishiv_py import Interval, Trigger
+    >>> Trigger(early=Interval.of("10 s"), late=None)
+    Trigger(early=Interval(period_us=10000000), on_time=True, late=None)
     """
 
     period_us: int
@@ -234,12 +269,32 @@ class Trigger:
 
     @classmethod
     def on_watermark(cls) -> Trigger:
-        """Once when the watermark passes the end, and once per batch when late rows changed it; the default."""
+        """Once when the watermark passes the end, and once per batch when late rows changed it; the default.
+
+        Examples
+        --------
+        >>> from krishiv_py import Trigger, count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> counts = stream_of("at bigint").watermark("at", 0).allowed_lateness("1 min").tumbling_window("10 s").agg(count())
+        >>> driver = Driver(counts.emit("updates").trigger(Trigger.on_watermark()))
+        >>> [driver.send([{"at": at}]).results.column("count").to_pylist() for at in (1_000, 2_000, 12_000, 3_000)]
+        [[], [], [2], [3]]
+        """
         return cls()
 
     @classmethod
     def on_every_element(cls) -> Trigger:
-        """Fire after every row, early or late, and at the watermark."""
+        """Fire after every row, early or late, and at the watermark.
+
+        Examples
+        --------
+        >>> from krishiv_py import Trigger, count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> counts = stream_of("at bigint").watermark("at", 0).allowed_lateness("1 min").tumbling_window("10 s").agg(count())
+        >>> driver = Driver(counts.trigger(Trigger.on_every_element()))
+        >>> [driver.send([{"at": at}]).results.column("count").to_pylist() for at in (1_000, 2_000, 12_000, 3_000)]
+        [[1], [2], [1, 2], [3]]
+        """
         return cls(early=1, late=1)
 
     @classmethod
@@ -264,6 +319,18 @@ class Trigger:
 
         It is asked once a micro-batch, so the result depends on how rows were batched. Late rows correct a result once per
         batch.
+
+        Examples
+        --------
+        >>> from krishiv_py import Trigger, WindowTrigger, count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> class First(WindowTrigger):
+        ...     def fires(self, windows):
+        ...         return windows.firings == 0
+        >>> counts = stream_of("at bigint").watermark("at", 0).tumbling_window("10 s").agg(count())
+        >>> driver = Driver(counts.trigger(Trigger.when(First())))
+        >>> [driver.send([{"at": at}]).results.column("count").to_pylist() for at in (1_000, 2_000, 3_000)]
+        [[1], [], []]
         """
         if not isinstance(trigger, WindowTrigger):
             raise PlanError("not a WindowTrigger", got=shown(trigger), hint="pass an instance of a subclass of WindowTrigger")

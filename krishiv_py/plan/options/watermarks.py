@@ -43,6 +43,12 @@ class WatermarkSpec:
         After how much processing time without rows the watermark goes on with the clock; None: never.
     from_savepoint : bool
         Whether a source that a savepoint does not know begins at the watermark of the savepoint (SEMANTICS §12.4).
+
+    Examples
+    --------
+    >>> from krishiv_py import WatermarkSpec
+    >>> WatermarkSpec(lag_us=5_000_000) == WatermarkSpec.fixed_lag("5 s")
+    True
     """
 
     lag_us: int
@@ -81,6 +87,16 @@ class WatermarkSpec:
         idle_advance : int or timedelta or str, optional
             When no row has come for this long (processing time), the watermark goes on at the speed of the clock from where
             it was, until a row comes: a quiet stream closes its windows (SEMANTICS §10). Never by default.
+
+        Examples
+        --------
+        >>> from krishiv_py import WatermarkSpec, count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> timed = stream_of("at bigint").with_watermark(WatermarkSpec.fixed_lag("5 s"), "at")
+        >>> driver = Driver(timed.tumbling_window("10 s").agg(count()))
+        >>> _ = driver.send([{"at": 12_000}])
+        >>> driver.watermark
+        '1970-01-01T00:00:07Z'
         """
         lag_us = to_us(lag, "lag", allow_zero=True)
         advance_us = None if idle_advance is None else to_us(idle_advance, "idle_advance")
@@ -222,11 +238,47 @@ class MultiSourceWatermarkSpec:
         return attrs.evolve(self, sources=(*self.sources, (name, spec)))
 
     def idle_timeout(self, timeout: Duration) -> MultiSourceWatermarkSpec:
-        """Leave a source out that is silent for longer than `timeout` of processing time."""
+        """Leave a source out that is silent for longer than `timeout` of processing time.
+
+        Examples
+        --------
+        >>> from krishiv_py import MultiSourceWatermarkSpec, WatermarkSpec, count
+        >>> from krishiv_py.testing import Driver, ManualClock, stream_of
+        >>> each = WatermarkSpec.fixed_lag(0)
+        >>> both = MultiSourceWatermarkSpec.new().source("north", each).source("south", each)
+        >>> rows = stream_of("site string, at bigint")
+        >>> timed = rows.with_watermark(both.idle_timeout("30 s"), "at", source_column="site")
+        >>> clock = ManualClock()
+        >>> driver = Driver(timed.tumbling_window("10 s").agg(count()), clock=clock)
+        >>> _ = driver.send([{"site": "north", "at": 12_000}])
+        >>> driver.watermark
+        'unset'
+        >>> _ = clock.advance("31 s")
+        >>> _ = driver.send([{"site": "north", "at": 13_000}])
+        >>> driver.watermark, driver.progress.idle_sources
+        ('1970-01-01T00:00:13Z', ('south',))
+        """
         return attrs.evolve(self, idle_timeout_us=to_us(timeout, "idle_timeout"))
 
     def idle_advance(self, after: Duration) -> MultiSourceWatermarkSpec:
-        """Let the watermark go on with the clock when every source has been silent for `after` of processing time."""
+        """Let the watermark go on with the clock when every source has been silent for `after` of processing time.
+
+        Examples
+        --------
+        >>> from krishiv_py import MultiSourceWatermarkSpec, WatermarkSpec, count
+        >>> from krishiv_py.testing import Driver, ManualClock, stream_of
+        >>> each = WatermarkSpec.fixed_lag(0)
+        >>> both = MultiSourceWatermarkSpec.new().source("north", each).source("south", each)
+        >>> rows = stream_of("site string, at bigint")
+        >>> timed = rows.with_watermark(both.idle_advance("30 s"), "at", source_column="site")
+        >>> clock = ManualClock()
+        >>> driver = Driver(timed.tumbling_window("10 s").agg(count()), clock=clock)
+        >>> _ = driver.send([{"site": "north", "at": 12_000}, {"site": "south", "at": 12_000}])
+        >>> _ = clock.advance("40 s")
+        >>> _ = driver.tick()
+        >>> driver.watermark
+        '1970-01-01T00:00:22Z'
+        """
         return attrs.evolve(self, idle_advance_us=to_us(after, "idle_advance"))
 
     def max_drift(self, drift: Duration) -> MultiSourceWatermarkSpec:
@@ -241,6 +293,14 @@ class MultiSourceWatermarkSpec:
         ----------
         drift : int or timedelta or str
             How far ahead; ``int`` is milliseconds.
+
+        Examples
+        --------
+        >>> from krishiv_py import MultiSourceWatermarkSpec, WatermarkSpec
+        >>> each = WatermarkSpec.fixed_lag("5 s")
+        >>> both = MultiSourceWatermarkSpec.new().source("north", each).source("south", each)
+        >>> both.max_drift("10 minutes").max_drift_us
+        600000000
         """
         return attrs.evolve(self, max_drift_us=to_us(drift, "max_drift"))
 
@@ -259,6 +319,19 @@ class MultiSourceWatermarkSpec:
         -----
         A null source is not a source: its rows are never registered. Every name that registers stays in the state of the
         watermark, so names should be few; with an idle timeout those that fall silent do not hold the watermark.
+
+        Examples
+        --------
+        >>> from krishiv_py import MultiSourceWatermarkSpec, WatermarkSpec, count
+        >>> from krishiv_py.testing import Driver, ManualClock, stream_of
+        >>> each = WatermarkSpec.fixed_lag(0)
+        >>> both = MultiSourceWatermarkSpec.new().source("north", each).source("south", each)
+        >>> rows = stream_of("site string, at bigint")
+        >>> timed = rows.with_watermark(both.unknown("register", each), "at", source_column="site")
+        >>> driver = Driver(timed.tumbling_window("10 s").agg(count()))
+        >>> _ = driver.send([{"site": "west", "at": 12_000}])
+        >>> driver.source_watermarks_us["west"]
+        12000000
         """
         return attrs.evolve(self, unknown_action=action, unknown_spec=spec)
 

@@ -13,8 +13,10 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import DurationError, PlanError, shown
+from krishiv_py.plan.checks import one_of
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
 from krishiv_py.plan.operation import LATER, Handled, Nature
+from krishiv_py.plan.options.late import OnError
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
 from krishiv_py.plan.options.triggers import Trigger
 from krishiv_py.plan.windows.fixed import MAX_OVERLAP, HoppingWindow, check_overlap
@@ -106,10 +108,13 @@ class Handlers:
         Classes of handlers, and functions.
     calls : dict
         Functions by event, each with the name it has in errors.
+    on_error : {"fail", "side_output"}
+        Whether the tuples that one of them raises for go to the late output.
     """
 
     names: tuple[str, ...]
     calls: dict[str, tuple[tuple[str, Handling], ...]]
+    on_error: OnError = "fail"
 
     def __repr__(self) -> str:
         return ", ".join(self.names)
@@ -126,7 +131,7 @@ class Handlers:
         return bool(self.calls[EVENTS[0]] or self.calls[EVENTS[1]])
 
 
-def handlers_of(objects: tuple[PaneHandler, ...], functions: Mapping[str, Handling | None]) -> Handlers:
+def handlers_of(objects: tuple[PaneHandler, ...], functions: Mapping[str, Handling | None], on_error: OnError) -> Handlers:
     """Checked handlers: of every object the events it overrides, then the single functions.
 
     Raises
@@ -134,6 +139,7 @@ def handlers_of(objects: tuple[PaneHandler, ...], functions: Mapping[str, Handli
     PlanError
         For a value that is not a handler, and for none at all.
     """
+    one_of(on_error, "on_error", ("fail", "side_output"))
     calls: dict[str, list[tuple[str, Handling]]] = {event: [] for event in EVENTS}
     names: list[str] = []
     for handler in objects:
@@ -153,7 +159,7 @@ def handlers_of(objects: tuple[PaneHandler, ...], functions: Mapping[str, Handli
     if not objects and not any(calls.values()):
         hint = "pass a PaneHandler, or a function such as window_trigger=print"
         raise PlanError("on_events needs a handler", got="none", hint=hint)
-    return Handlers(tuple(names), {event: tuple(called) for event, called in calls.items()})
+    return Handlers(tuple(names), {event: tuple(called) for event, called in calls.items()}, on_error)
 
 
 Seconds: TypeAlias = "float | Duration"

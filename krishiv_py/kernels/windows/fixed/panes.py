@@ -25,6 +25,7 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.window_log import WINDOW
 from krishiv_py.kernels.windows.fixed.triggered import HeldWindows, TriggeredOperator
+from krishiv_py.plan.running import FAILED_HANDLER
 from krishiv_py.plan.windows.panes import Pane, PaneTiming, PaneWindow
 
 _TIMINGS: Final[dict[str, PaneTiming]] = {"early": "early", "on_complete": "on_complete", "late": "late"}
@@ -48,10 +49,14 @@ class PaneOperator(TriggeredOperator):
         self._events: list[tuple[int, str, Pane]] = []
         self._closed: list[pa.Table] = []
         """Results of panes that are closed, where each has one only."""
+        self._aside: list[tuple[str, str, pa.Table]] = []
+        """The tuples that handlers have raised for, each with the name of the handler and what it said."""
+        self._fresh, self._row = pa.chunked_array([], pa.null()), 0
+        """The tuples that are inserted, and which of them handlers hear of."""
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
-        self._events, self._closed = [], []
+        self._events, self._closed, self._aside = [], [], []
         result = super().step(bucket, chunks, moment)
         if self.once:
             last = self.emitter.concat(self._closed)
@@ -59,10 +64,20 @@ class PaneOperator(TriggeredOperator):
         # pane by pane, as one notification after the other: everything of a pane before the next one
         events = sorted(self._events, key=lambda e: e[0])
         given = [(window, pane, row) for window, event, pane in events for row in self._call(event, pane)]
+        if self._aside:
+            result = attrs.evolve(result, **self._late(moment.watermark_us))
         if self.submits is None:
             return result
         table = self._submitted(given)
         return attrs.evolve(result, results=table, firings=table.num_rows)
+
+    def _late(self, watermark_us: int) -> dict[str, Any]:
+        """Return the late rows of a step and how many there are by the name of the handler."""
+        counters: dict[str, int] = {}
+        for name, _, rows in self._aside:
+            counters[f"{FAILED_HANDLER}{name}"] = counters.get(f"{FAILED_HANDLER}{name}", 0) + rows.num_rows
+        late = [self.layout.aside(rows, reason, watermark_us) for _, reason, rows in self._aside]
+        return {"late": pa.concat_tables(late), "counters": counters}
 
     def _call(self, event: str, pane: Pane, *row: object) -> list[Any]:
         """Call the handlers, and return the tuples they submit."""
@@ -73,6 +88,11 @@ class PaneOperator(TriggeredOperator):
         try:
             given = function(pane, *row)
         except RAISED as problem:  # user code: whatever it raises is reported with the pane
+            if self.handler is not None and self.handler.on_error == "side_output":
+                rows = self._inserted if row else pane.data
+                assert rows is not None
+                self._aside.append((name, failure_text(problem, placed=False), rows))
+                return []
             key = shown_key(pane.key, pane.key.values())
             got = f"pane {pane.interval_start} to {pane.interval_end}{', ' if key else ''}{key}"
             raise OperatorError(
@@ -89,6 +109,11 @@ class PaneOperator(TriggeredOperator):
             hint="return nothing; results are the column `tuples`, or those of .agg(...); "
             "to submit tuples from a trigger write .on_events(..., submits=schema)",
         )
+
+    @property
+    def _inserted(self) -> pa.Table:
+        """The tuple that handlers hear of, as it came: they may have changed theirs."""
+        return pa.Table.from_struct_array(self._fresh.slice(self._row, 1))
 
     def _submitted(self, given: list[tuple[int, Pane, Any]]) -> pa.Table:
         """Return what handlers submitted, with key, interval and firing of its pane."""
@@ -124,13 +149,15 @@ class PaneOperator(TriggeredOperator):
         """Tell of insertions, row by row and pane by pane."""
         if self.handler is None or not self._insertions:
             return
-        rows = fresh["a0"].to_pylist()
+        self._fresh = fresh["a0"]
+        rows = self._fresh.to_pylist()
         keys = self._keys(units.keys)
         panes = [
             self._pane(w, key, "complete" if w + self.window.size_us <= watermark_us else "incomplete")
             for w, key in zip(units.pair_windows.tolist(), keys, strict=True)
         ]
         for row, pair in zip(units.rows.tolist(), units.ids.tolist(), strict=True):
+            self._row = row
             self._call("before_tuple_insertion", panes[pair], rows[row])
             self._call("after_tuple_insertion", panes[pair], rows[row])
 
