@@ -82,6 +82,13 @@ class SessionBuilder(SessionOptions):
             master, or with these settings.
         PlanError
             In process, for options of Spark's and for the profile of a cluster; on Spark, for workers.
+
+        Examples
+        --------
+        >>> from krishiv_py import Session
+        >>> with Session.builder().engine("in-process").get_or_create() as session:
+        ...     session.queries
+        []
         """
         if self._engine == "in-process":
             return Session(process.ProcessRunner.of(self._profile, self._stores, self._workers or 1))
@@ -103,6 +110,17 @@ class Session(FileSources, RangedSources, OtherStreams):
     """Makes streams and runs queries.
 
     Make one with :meth:`embedded`, :meth:`builder`, :meth:`connect` or :meth:`from_spark`. It is also a context manager.
+
+    Examples
+    --------
+    >>> from krishiv_py import MemorySink, Session, count
+    >>> with Session.in_process() as session:
+    ...     stream, sender = session.memory_stream("user string, at bigint")
+    ...     query = stream.watermark("at", "5 s").key_by("user").tumbling_window("1 min").agg(count()).start(MemorySink())
+    ...     _ = sender.send([{"user": "ann", "at": 1_000}, {"user": "ann", "at": 70_000}])
+    ...     query.process_all_available()
+    ...     query.results().to_pylist()
+    [{'user': 'ann', 'window_start': 0, 'window_end': 60000, 'count': 1}]
     """
 
     _runner: runtime.SparkRunner | process.ProcessRunner
@@ -118,7 +136,13 @@ class Session(FileSources, RangedSources, OtherStreams):
 
     @classmethod
     def embedded(cls) -> Session:
-        """Start a local Spark in this process, tuned for micro-batches, or reuse the running one."""
+        """Start a local Spark in this process, tuned for micro-batches, or reuse the running one.
+
+        Examples
+        --------
+        >>> from krishiv_py import Session
+        >>> session = Session.embedded()  # doctest: +SKIP
+        """
         return SessionBuilder().get_or_create()
 
     @classmethod
@@ -157,7 +181,14 @@ class Session(FileSources, RangedSources, OtherStreams):
 
     @classmethod
     def builder(cls) -> SessionBuilder:
-        """Return a builder: set options, then call ``get_or_create()``."""
+        """Return a builder: set options, then call ``get_or_create()``.
+
+        Examples
+        --------
+        >>> from krishiv_py import Session
+        >>> Session.builder().master("local[2]").app_name("orders")
+        SessionBuilder(_master='local[2]', _app='orders', ...)
+        """
         return SessionBuilder()
 
     @classmethod
@@ -170,6 +201,11 @@ class Session(FileSources, RangedSources, OtherStreams):
             When no server answers there within 30 s.
         PlanError
             For an address that is none.
+
+        Examples
+        --------
+        >>> from krishiv_py import Session
+        >>> session = Session.connect("sc://localhost:15002", profile="distributed-durable")  # doctest: +SKIP
         """
         one_of(profile, "profile", PROFILES)
         if not isinstance(url, str) or not url.startswith(("sc://", "local")):
@@ -178,7 +214,13 @@ class Session(FileSources, RangedSources, OtherStreams):
 
     @classmethod
     def from_spark(cls, spark: Any, *, profile: DurabilityProfile = "dev-local") -> Session:
-        """Return a session over your own `spark` session, which outlives it, with a durability `profile`."""
+        """Return a session over your own `spark` session, which outlives it, with a durability `profile`.
+
+        Examples
+        --------
+        >>> from krishiv_py import Session
+        >>> session = Session.from_spark(spark)  # doctest: +SKIP
+        """
         one_of(profile, "profile", PROFILES)
         if not hasattr(spark, "readStream"):
             raise PlanError("not a SparkSession", got=type(spark).__name__, hint="pass a SparkSession")
@@ -186,7 +228,13 @@ class Session(FileSources, RangedSources, OtherStreams):
 
     @property
     def spark(self) -> Any:
-        """The Spark session that is used."""
+        """The Spark session that is used.
+
+        Examples
+        --------
+        >>> from krishiv_py import Session
+        >>> Session.embedded().spark.read.json("orders").printSchema()  # doctest: +SKIP
+        """
         return self._runner.spark
 
     @overload
@@ -327,6 +375,20 @@ class Session(FileSources, RangedSources, OtherStreams):
             When an archive lacks a column of its source, or has it in another type.
         CheckpointError
             When the checkpoint belongs to another plan; names what changed.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("user string, at bigint")
+        ...     timed = stream.watermark("at", 0)
+        ...     per_user = timed.key_by("user").tumbling_window("10 s").agg(count())
+        ...     total = timed.tumbling_window("10 s").agg(count())
+        ...     query = session.start([per_user.to(MemorySink(), name="users"), total.to(MemorySink(), name="total")])
+        ...     _ = sender.send([{"user": "ann", "at": 1_000}, {"user": "bob", "at": 12_000}])
+        ...     query.process_all_available()
+        ...     query.results("users").to_pylist(), query.results("total").column("count").to_pylist()
+        ([{'user': 'ann', 'window_start': 0, 'window_end': 10000, 'count': 1}], [1])
         """
         named = named_outputs(outputs, "session.start")
         when = given_batches(batches, None)
@@ -356,6 +418,17 @@ class Session(FileSources, RangedSources, OtherStreams):
         ------
         PlanError
             For no pipelines, an input that never ends, and pipelines that cannot be one query.
+
+        Examples
+        --------
+        >>> import pathlib
+        >>> from krishiv_py import Session, count, sum
+        >>> with Session.in_process() as session:
+        ...     folder = pathlib.Path(session.temporary_folder())
+        ...     _ = (folder / "a.json").write_text('{"at": 1000, "amount": 5}')
+        ...     timed = session.read_json(folder, "at bigint, amount bigint").watermark("at", 0).tumbling_window("10 s")
+        ...     [table.to_pylist() for table in session.collect([timed.agg(count()), timed.agg(sum("amount"))])]
+        [[{'window_start': 0, 'window_end': 10000, 'count': 1}], [{'window_start': 0, 'window_end': 10000, 'sum_amount': 5}]]
         """
         plan = several.several(named_plans(streams, "session.collect", "bounded"))
         return list(self._runner.run_bounded(plan).outputs.values())
@@ -366,19 +439,73 @@ class Session(FileSources, RangedSources, OtherStreams):
         """Register `stream` as the table `name` for :meth:`sql`; `event_time` and `lag` are for one without a watermark.
 
         A ``pyarrow.Table``, a static Spark DataFrame, or a function that returns one is a table streams can be joined with.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session
+        >>> with Session.in_process() as session:
+        ...     orders, sender = session.memory_stream("shop string, amount bigint, at bigint")
+        ...     session.register("orders", orders, event_time="at", lag="5 s")
+        ...     session.sql("SELECT shop, amount FROM orders WHERE amount > 10")
+        <Stream shop, amount; from MemoryStream>
         """
         self._sql.register(name, stream, event_time=event_time, lag=lag)
 
     def register_sink(self, name: str, sink: Sink | BatchConsumer) -> None:
-        """Register `sink` under the `name` that ``INSERT INTO`` has for it in :meth:`sql_outputs`."""
+        """Register `sink` under the `name` that ``INSERT INTO`` has for it in :meth:`sql_outputs`.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session
+        >>> with Session.in_process() as session:
+        ...     orders, sender = session.memory_stream("shop string, amount bigint, at bigint")
+        ...     session.register("orders", orders, event_time="at", lag="5 s")
+        ...     session.register_sink("large", MemorySink())
+        ...     query = session.start(session.sql_outputs("INSERT INTO large SELECT shop, amount FROM orders WHERE amount > 9"))
+        ...     _ = sender.send([{"shop": "a", "amount": 5, "at": 1_000}, {"shop": "b", "amount": 50, "at": 2_000}])
+        ...     query.process_all_available()
+        ...     query.results().to_pylist()
+        [{'shop': 'b', 'amount': 50}]
+        """
         self._sql.register_sink(name, sink)
 
     def sql(self, text: str) -> Stream | ResultStream | None:
-        """Plan the query in `text` over registered streams, or, with SET, make a setting for the next one (SEMANTICS §2.6)."""
+        """Plan the query in `text` over registered streams, or, with SET, make a setting for the next one (SEMANTICS §2.6).
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session
+        >>> with Session.in_process() as session:
+        ...     orders, sender = session.memory_stream("shop string, amount bigint, at bigint")
+        ...     session.register("orders", orders, event_time="at", lag="5 s")
+        ...     totals = session.sql(
+        ...         "SELECT window_start, shop, sum(amount) AS total FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at), "
+        ...         "INTERVAL '1' MINUTE)) GROUP BY window_start, window_end, shop"
+        ...     )
+        ...     query = totals.start(MemorySink())
+        ...     _ = sender.send([{"shop": "a", "amount": 5, "at": 1_000}, {"shop": "a", "amount": 5, "at": 70_000}])
+        ...     query.process_all_available()
+        ...     query.results().to_pylist()
+        [{'window_start': 0, 'shop': 'a', 'total': 5}]
+        """
         return self._sql.sql(text)
 
     def sql_outputs(self, text: str) -> list[Output]:
-        """Plan the ``INSERT INTO name SELECT ...`` statements in `text`, for :meth:`start`: ``start(sql_outputs(text))``."""
+        """Plan the ``INSERT INTO name SELECT ...`` statements in `text`, for :meth:`start`: ``start(sql_outputs(text))``.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session
+        >>> with Session.in_process() as session:
+        ...     orders, sender = session.memory_stream("shop string, amount bigint, at bigint")
+        ...     session.register("orders", orders, event_time="at", lag="5 s")
+        ...     session.register_sink("large", MemorySink())
+        ...     query = session.start(session.sql_outputs("INSERT INTO large SELECT shop, amount FROM orders WHERE amount > 9"))
+        ...     _ = sender.send([{"shop": "a", "amount": 5, "at": 1_000}, {"shop": "b", "amount": 50, "at": 2_000}])
+        ...     query.process_all_available()
+        ...     query.results().to_pylist()
+        [{'shop': 'b', 'amount': 50}]
+        """
         return self._sql.sql_outputs(text)
 
     def read_state(self, checkpoint: str, stream: RunMethods | Iterable[Output], stage: str | None = None) -> pa.Table:
@@ -393,6 +520,18 @@ class Session(FileSources, RangedSources, OtherStreams):
             When the checkpoint has no state, or belongs to another plan; names the differences.
         PlanError
             For what is neither, and for a name that no stage has.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("user string, at bigint")
+        ...     counts = stream.watermark("at", 0).key_by("user").tumbling_window("10 s").agg(count())
+        ...     query = counts.start(MemorySink(), checkpoint=(checkpoint := session.temporary_folder()), name="counts")
+        ...     _ = sender.send([{"user": "ann", "at": 1_000}])
+        ...     query.process_all_available()
+        ...     session.read_state(checkpoint, counts).select(["user", "window_end", "count"]).to_pylist()
+        [{'user': 'ann', 'window_end': 10000, 'count': 1}]
         """
         folder, plan = self._kept(checkpoint, stream, stage, "session.read_state")
         return self._runner.read_state(plan, folder, stage)
@@ -435,6 +574,19 @@ class Session(FileSources, RangedSources, OtherStreams):
             As :meth:`read_state` and :meth:`Query.why`.
         DurationError
             For a value that is not a time.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("user string, at bigint")
+        ...     counts = stream.watermark("at", 0).key_by("user").tumbling_window("10 s").agg(count())
+        ...     query = counts.start(MemorySink(), checkpoint=(checkpoint := session.temporary_folder()), name="counts")
+        ...     _ = sender.send([{"user": "ann", "at": 1_000}])
+        ...     query.process_all_available()
+        ...     query.stop()
+        ...     print(session.why(checkpoint, counts, "ann", 1_000).splitlines()[-1].split(";")[0])
+        window 1970-01-01T00:00:00Z to 1970-01-01T00:00:10Z: open
         """
         folder, plan = self._kept(checkpoint, stream, stage, "session.why")
         return LaidOut(self._runner.why(plan, folder, key, time, stage))
@@ -464,6 +616,24 @@ class Session(FileSources, RangedSources, OtherStreams):
             of it is damaged, and when the folder has something in it.
         PlanError
             For a checkpoint of Spark in a session in process: only Spark can read its state.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("user string, at bigint")
+        ...     counts = stream.watermark("at", 0).key_by("user").tumbling_window("10 s").agg(count())
+        ...     query = counts.start(MemorySink(), checkpoint=(checkpoint := session.temporary_folder()), name="counts")
+        ...     _ = sender.send([{"user": "ann", "at": 1_000}])
+        ...     query.process_all_available()
+        ...     query.stop()
+        ...     path = session.savepoint(checkpoint, session.temporary_folder() + "/savepoint")
+        ...     minutes = stream.watermark("at", "5 s").key_by("user").tumbling_window("10 s").agg(count())  # another lag
+        ...     query = minutes.start(MemorySink(), savepoint=path)
+        ...     _ = sender.send([{"user": "ann", "at": 2_000}, {"user": "ann", "at": 15_000}])
+        ...     query.process_all_available()
+        ...     query.results().to_pylist()
+        [{'user': 'ann', 'window_start': 0, 'window_end': 10000, 'count': 2}]
         """
         folder = a_text(checkpoint, "checkpoint", "pass the folder of the checkpoint")
         return self._runner.savepoint(folder, a_text(path, "path", "pass a new folder for the savepoint"))
@@ -513,6 +683,21 @@ class Session(FileSources, RangedSources, OtherStreams):
             When no query has begun there, it has another plan, or its state or what its batches read is gone.
         PlanError
             For columns that cannot be hidden.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> from krishiv_py.testing import Driver
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("user string, at bigint")
+        ...     counts = stream.watermark("at", 0).key_by("user").tumbling_window("10 s").agg(count())
+        ...     query = counts.start(MemorySink(), checkpoint=(checkpoint := session.temporary_folder()), name="counts")
+        ...     _ = sender.send([{"user": "ann", "at": 1_000}])
+        ...     query.process_all_available()
+        ...     query.stop()
+        ...     capture = session.capture(checkpoint, counts, session.temporary_folder() + "/capture", hashes=["user"])
+        ...     Driver.from_capture(capture, counts).batches_left
+        1
         """
         folder, plan = self._kept(checkpoint, stream, None, "session.capture")
         if last is not None:
@@ -536,6 +721,11 @@ class Session(FileSources, RangedSources, OtherStreams):
             When it has fewer buckets, or no state, and over Spark Connect.
         EnvironmentSetupError
             Before Spark 4.2.
+
+        Examples
+        --------
+        >>> from krishiv_py import Session
+        >>> Session.embedded().rescale("/data/orders", tasks=4)  # doctest: +SKIP
         """
         folder = a_text(checkpoint, "checkpoint", "pass the folder of the checkpoint")
         self._runner.rescale(folder, a_number(tasks, "tasks", 1, "pass how many tasks share the state"))
@@ -573,6 +763,20 @@ class Session(FileSources, RangedSources, OtherStreams):
             already, and when the new folder has something in it.
         PlanError
             When it is of that engine; in process for a checkpoint of Spark, which only Spark can read.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("user string, at bigint")
+        ...     counts = stream.watermark("at", 0).key_by("user").tumbling_window("10 s").agg(count())
+        ...     query = counts.start(MemorySink(), checkpoint=(checkpoint := session.temporary_folder()), name="counts")
+        ...     _ = sender.send([{"user": "ann", "at": 1_000}])
+        ...     query.process_all_available()
+        ...     query.stop()
+        ...     moved = session.move(checkpoint, "spark", session.temporary_folder() + "/moved")
+        ...     moved.rpartition("/")[2]
+        'moved'
         """
         folder = a_text(checkpoint, "checkpoint", "pass the folder of the checkpoint")
         one_of(to, "to", ("spark", "in-process"))
@@ -608,6 +812,12 @@ class Session(FileSources, RangedSources, OtherStreams):
             As for :meth:`move`.
         PlanError
             When both sessions are of one engine.
+
+        Examples
+        --------
+        >>> from krishiv_py import Session
+        >>> with Session.in_process() as old, Session.embedded() as session:  # doctest: +SKIP
+        ...     checkpoint = session.adopt("/data/orders", old)
         """
         if not isinstance(other, Session):
             hint = "pass the session whose engine began the checkpoint: Session.in_process(), or one on Spark"
@@ -616,7 +826,20 @@ class Session(FileSources, RangedSources, OtherStreams):
 
     @property
     def queries(self) -> list[Query]:
-        """The queries of this session that are still running."""
+        """The queries of this session that are still running.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("user string, at bigint")
+        ...     counts = stream.watermark("at", 0).key_by("user").tumbling_window("10 s").agg(count())
+        ...     query = counts.start(MemorySink(), checkpoint=(checkpoint := session.temporary_folder()), name="counts")
+        ...     _ = sender.send([{"user": "ann", "at": 1_000}])
+        ...     query.process_all_available()
+        ...     [query.name for query in session.queries]
+        ['counts']
+        """
         return [q for q in self._runner.queries if q.status == "running"]
 
     @property
@@ -626,7 +849,19 @@ class Session(FileSources, RangedSources, OtherStreams):
         return self.queries
 
     def temporary_folder(self, name: str = "folder") -> str:
-        """Return a new temporary folder with `name` in its name, which the session deletes at its end."""
+        """Return a new temporary folder with `name` in its name, which the session deletes at its end.
+
+        Examples
+        --------
+        >>> import pathlib
+        >>> from krishiv_py import Session
+        >>> with Session.in_process() as session:
+        ...     folder = pathlib.Path(session.temporary_folder("orders"))
+        ...     folder.is_dir(), "orders" in folder.name
+        (True, True)
+        >>> folder.exists()
+        False
+        """
         return self._runner.folder(file_name(name))
 
     def use_clock(self, clock: Callable[[], int]) -> None:
@@ -634,6 +869,18 @@ class Session(FileSources, RangedSources, OtherStreams):
 
         Over Spark Connect a query that is started gets a copy of `clock` in the server's process: one that can be set reads its
         time from a file that both see.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     session.use_clock(lambda: 1_717_200_000_000_000)
+        ...     stream, sender = session.memory_stream("user string")
+        ...     query = stream.processing_time().tumbling_window("1 min").agg(count()).start(MemorySink())
+        ...     _ = sender.send([{"user": "ann"}])
+        ...     query.process_all_available()
+        ...     query.state().column("window_start").cast("int64").to_pylist()
+        [1717200000000000]
         """
         if not callable(clock):
             raise PlanError("a clock is a function", got=shown(clock), hint="pass one without arguments")
@@ -677,7 +924,14 @@ class Session(FileSources, RangedSources, OtherStreams):
         return served
 
     def stop(self) -> None:
-        """Stop all queries, and Spark if this session started it."""
+        """Stop all queries, and Spark if this session started it.
+
+        Examples
+        --------
+        >>> from krishiv_py import Session
+        >>> session = Session.in_process()
+        >>> session.stop()
+        """
         while self._pages:
             self._pages.pop().close()
         self._runner.stop()

@@ -30,7 +30,26 @@ QueryStatus: TypeAlias = Literal["running", "stopped", "failed"]
 
 
 class Query(Protocol):
-    """Handle of a query started with ``start()``."""
+    """Handle of a query started with ``start()``.
+
+    Examples
+    --------
+    >>> from krishiv_py import MemorySink, Session, count
+    >>> with Session.in_process() as session:
+    ...     stream, sender = session.memory_stream("user string, at bigint")
+    ...     minutes = stream.watermark("at", "5 s").key_by("user").tumbling_window("1 minute").agg(count())
+    ...     query = minutes.start(MemorySink(), name="minutes")
+    ...     _ = sender.send([{"user": "ann", "at": 1_000}, {"user": "ann", "at": 70_000}])
+    ...     query.process_all_available()
+    ...     print(query.name, query.status, query.watermark)
+    ...     print(query.progress)
+    ...     query.results().to_pylist()
+    minutes running 1970-01-01T00:01:05Z
+    batch 0: watermark 1970-01-01T00:01:05Z, 2 rows, late: none, 1 open windows, ... state bytes, 1 firings
+    [{'user': 'ann', 'window_start': 0, 'window_end': 60000, 'count': 1}]
+    >>> query.status, query.exception()
+    ('stopped', None)
+    """
 
     @property
     def name(self) -> str:
@@ -39,12 +58,36 @@ class Query(Protocol):
 
     @property
     def id(self) -> str:
-        """Spark's query id, kept across restarts from one checkpoint."""
+        """Spark's query id, kept across restarts from one checkpoint.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("user string, at bigint")
+        ...     query = stream.watermark("at", "5 s").key_by("user").tumbling_window("1 min").agg(count()).start(MemorySink())
+        ...     _ = sender.send([{"user": "ann", "at": 1_000}, {"user": "bob", "at": 70_000}])
+        ...     query.process_all_available()
+        ...     len(query.id)
+        36
+        """
         ...
 
     @property
     def operator(self) -> str:
-        """The name of its operator, as in late rows and ``explain()``."""
+        """The name of its operator, as in late rows and ``explain()``.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("user string, at bigint")
+        ...     query = stream.watermark("at", "5 s").key_by("user").tumbling_window("1 min").agg(count()).start(MemorySink())
+        ...     _ = sender.send([{"user": "ann", "at": 1_000}, {"user": "bob", "at": 70_000}])
+        ...     query.process_all_available()
+        ...     query.operator
+        'window-aggregate'
+        """
         ...
 
     @property
@@ -74,6 +117,20 @@ class Query(Protocol):
         ------
         PlanError
             For a name that no such stage has, and where no stage judges rows by their event time.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("user string, at bigint")
+        ...     query = stream.watermark("at", "5 s").key_by("user").tumbling_window("1 min").agg(count()).start(MemorySink())
+        ...     _ = sender.send([{"user": "ann", "at": 1_000}, {"user": "bob", "at": 70_000}])
+        ...     query.process_all_available()
+        ...     print(query.lateness())
+        2 rows by 'at', in the order of the micro-batches: 0 came after a newer row, at most 0 s
+        lag  late rows  share
+        0 s          0    0 %
+        5 s          0    0 %
         """
         ...
 
@@ -95,6 +152,21 @@ class Query(Protocol):
         ------
         PlanError
             For a value that is not a profile, a name that no such stage has, and where no stage has a watermark.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count, lateness_profile
+        >>> profile = lateness_profile([{"at": at} for at in range(0, 60_000, 100)], "at")  # in order: no row is late
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("at bigint")
+        ...     query = stream.watermark("at", "1 s").tumbling_window("1 minute").agg(count()).start(MemorySink())
+        ...     query.expect_lateness(profile)
+        ...     _ = sender.send([{"at": 60_000}])
+        ...     query.process_all_available()
+        ...     _ = sender.send([{"at": at} for at in range(30_000, 60_000, 100)])
+        ...     query.process_all_available()
+        ...     print(*query.progress.doubts)
+        66.4 % of the last 301 rows came more than 10 s after a newer row, and 0 % in the lateness profile. Hint: ...
         """
         ...
 
@@ -103,6 +175,17 @@ class Query(Protocol):
 
         `timeout` is a ``timedelta`` or a text such as ``"2 s"``. A bare number is refused: Spark reads it as seconds, and
         this library reads durations as milliseconds.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("user string, at bigint")
+        ...     query = stream.watermark("at", "5 s").key_by("user").tumbling_window("1 min").agg(count()).start(MemorySink())
+        ...     _ = sender.send([{"user": "ann", "at": 1_000}, {"user": "bob", "at": 70_000}])
+        ...     query.process_all_available()
+        ...     query.await_termination("10 ms")  # it still runs
+        False
         """
         ...
 
@@ -118,11 +201,37 @@ class Query(Protocol):
         ...
 
     def exception(self) -> Exception | None:
-        """Return the error that made the query fail; it names operator and row. None if it did not fail."""
+        """Return the error that made the query fail; it names operator and row. None if it did not fail.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("user string, at bigint")
+        ...     query = stream.watermark("at", "5 s").key_by("user").tumbling_window("1 min").agg(count()).start(MemorySink())
+        ...     _ = sender.send([{"user": "ann", "at": 1_000}, {"user": "bob", "at": 70_000}])
+        ...     query.process_all_available()
+        ...     _ = sender.send([{"user": "cy", "at": 80_000}])
+        ...     print(query.exception())
+        None
+        """
         ...
 
     def stop(self) -> None:
-        """Stop the query; a later start from the same checkpoint continues it."""
+        """Stop the query; a later start from the same checkpoint continues it.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("user string, at bigint")
+        ...     query = stream.watermark("at", "5 s").key_by("user").tumbling_window("1 min").agg(count()).start(MemorySink())
+        ...     _ = sender.send([{"user": "ann", "at": 1_000}, {"user": "bob", "at": 70_000}])
+        ...     query.process_all_available()
+        ...     query.stop()
+        ...     query.status
+        'stopped'
+        """
         ...
 
     def watch(self, *, every: Duration = "1 s", timeout: Duration | None = None) -> None:
@@ -142,6 +251,18 @@ class Query(Protocol):
         ------
         MissingExtraError
             In a terminal without rich.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("at bigint")
+        ...     query = stream.watermark("at", 0).tumbling_window("10 s").agg(count()).start(MemorySink(), name="counts")
+        ...     _ = sender.send([{"at": 1_000}])
+        ...     query.process_all_available()
+        ...     query.stop()
+        ...     query.watch()
+        counts, batch 0: 1 rows, watermark 1970-01-01T00:00:01Z, no late rows; stopped
         """
         ...
 
@@ -160,6 +281,17 @@ class Query(Protocol):
         ------
         PlanError
             For a sink that is not in memory, a name that no output has, and no name where there are several outputs.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("user string, at bigint")
+        ...     query = stream.watermark("at", "5 s").key_by("user").tumbling_window("1 min").agg(count()).start(MemorySink())
+        ...     _ = sender.send([{"user": "ann", "at": 1_000}, {"user": "bob", "at": 70_000}])
+        ...     query.process_all_available()
+        ...     query.results().to_pylist()
+        [{'user': 'ann', 'window_start': 0, 'window_end': 60000, 'count': 1}]
         """
         ...
 
@@ -170,6 +302,20 @@ class Query(Protocol):
         ------
         PlanError
             For a side output that is not in memory, and a name that no stage has.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, SideOutputLateEventHandler, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("at bigint")
+        ...     timed = stream.watermark("at", 0).with_late_event_handler(SideOutputLateEventHandler(MemorySink()))
+        ...     query = timed.tumbling_window("1 minute").agg(count()).start(MemorySink())
+        ...     _ = sender.send([{"at": 70_000}])
+        ...     query.process_all_available()
+        ...     _ = sender.send([{"at": 1_000}])
+        ...     query.process_all_available()
+        ...     query.late_rows().to_pylist()
+        [{'at': 1000, 'reason': 'late', 'watermark': 70000, 'lateness': 69000}]
         """
         ...
 
@@ -186,6 +332,17 @@ class Query(Protocol):
         PlanError
             For look-back windows with ``matches()`` or ``pairs(...)``, whose state holds no aggregates; for a name that no
             stage has.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("user string, at bigint")
+        ...     query = stream.watermark("at", "5 s").key_by("user").tumbling_window("1 min").agg(count()).start(MemorySink())
+        ...     _ = sender.send([{"user": "ann", "at": 1_000}, {"user": "bob", "at": 70_000}])
+        ...     query.process_all_available()
+        ...     query.state().select(["user", "window_end", "count"]).to_pylist()
+        [{'user': 'bob', 'window_end': 120000, 'count': 1}]
         """
         ...
 
@@ -266,6 +423,17 @@ class Query(Protocol):
         ------
         CheckpointError
             When the checkpoint no longer exists: :meth:`stop` deletes a temporary one.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("user string, at bigint")
+        ...     query = stream.watermark("at", "5 s").key_by("user").tumbling_window("1 min").agg(count()).start(MemorySink())
+        ...     _ = sender.send([{"user": "ann", "at": 1_000}, {"user": "bob", "at": 70_000}])
+        ...     query.process_all_available()
+        ...     query.pending_keys
+        1
         """
         ...
 
@@ -287,6 +455,20 @@ class Query(Protocol):
             When the query does not run.
         CheckpointError
             When the call cannot be noted in the checkpoint.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("user string, at bigint")
+        ...     query = stream.watermark("at", 0).key_by("user").session_window("1 hour").agg(count()).start(MemorySink())
+        ...     _ = sender.send([{"user": "ann", "at": 1_000}, {"user": "bob", "at": 2_000}])
+        ...     query.process_all_available()
+        ...     query.close_key("ann")
+        ...     _ = sender.send([{"user": "bob", "at": 3_000}])
+        ...     query.process_all_available()
+        ...     query.state().column("user").to_pylist(), query.progress.counters["close_key_dropped"]
+        (['bob'], 1)
         """
         ...
 
@@ -327,6 +509,17 @@ class Query(Protocol):
 
         An end is milliseconds since the epoch, a datetime, or the text that this method prints.
         Of several stages the last one with windows is asked, or the `stage` of this name.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("user string, at bigint")
+        ...     query = stream.watermark("at", "5 s").key_by("user").tumbling_window("1 min").agg(count()).start(MemorySink())
+        ...     _ = sender.send([{"user": "ann", "at": 1_000}, {"user": "bob", "at": 70_000}])
+        ...     query.process_all_available()
+        ...     print(query.why_not_fired("1970-01-01T00:02:00Z").split(";")[0])
+        the window that ends at 1970-01-01T00:02:00Z fires when the watermark reaches 1970-01-01T00:02:00Z
         """
         ...
 
@@ -354,6 +547,17 @@ class Query(Protocol):
             For a value that cannot be a key of this query, and a name that no stage has.
         DurationError
             For a value that is not a time.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("user string, at bigint")
+        ...     query = stream.watermark("at", "5 s").key_by("user").tumbling_window("1 min").agg(count()).start(MemorySink())
+        ...     _ = sender.send([{"user": "ann", "at": 1_000}, {"user": "bob", "at": 70_000}])
+        ...     query.process_all_available()
+        ...     print(query.why("bob", 70_000).splitlines()[1])
+        a row of 1970-01-01T00:01:10Z is on time.
         """
         ...
 
@@ -363,13 +567,27 @@ class Query(Protocol):
         ...
 
     def explain(self) -> str:
-        """Return the plan of the query as text."""
+        r"""Return the plan of the query as text.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("user string, at bigint")
+        ...     query = stream.watermark("at", "5 s").key_by("user").tumbling_window("1 min").agg(count()).start(MemorySink())
+        ...     _ = sender.send([{"user": "ann", "at": 1_000}, {"user": "bob", "at": 70_000}])
+        ...     query.process_all_available()
+        ...     print(*query.explain().splitlines()[:3], sep="\n")
+        == Logical plan ==
+        WindowAggregate tumbling 1 min by user: count(*) AS count [late_rule=event, emit=final]
+           └─ Watermark at: max(event time) - 5 s
+        """
         ...
 
 
 @attrs.frozen(eq=False)
 class BoundedResult:
-    """The outcome of a bounded run.
+    r"""The outcome of a bounded run.
 
     Attributes
     ----------
@@ -385,6 +603,17 @@ class BoundedResult:
         Results by the name of their output; `table` are those of the first one.
     counters_by_stage : dict
         Rows by fate, by the name of the stage that counted them.
+
+    Examples
+    --------
+    >>> import pathlib
+    >>> from krishiv_py import Session, count
+    >>> with Session.in_process() as session:
+    ...     folder = pathlib.Path(session.temporary_folder())
+    ...     _ = (folder / "a.json").write_text('{"at": 1000}\n{"at": null}\n')
+    ...     result = session.read_json(folder, "at bigint").watermark("at", 0).tumbling_window("1 minute").agg(count()).run()
+    >>> result.table.to_pylist(), result.counters["null_time"]
+    ([{'window_start': 0, 'window_end': 60000, 'count': 1}], 1)
     """
 
     table: pa.Table

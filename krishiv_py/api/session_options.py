@@ -84,7 +84,14 @@ class SessionOptions:
         return attrs.evolve(self, app=a_text(name, "name", 'write .app_name("flights")'))
 
     def config(self, key: str, value: str | int | bool) -> Self:
-        """Any Spark setting: `key` and `value`, as Spark's documentation has them."""
+        """Any Spark setting: `key` and `value`, as Spark's documentation has them.
+
+        Examples
+        --------
+        >>> from krishiv_py import Session
+        >>> Session.builder().config("spark.sql.shuffle.partitions", 8)
+        SessionBuilder(..., _settings={'spark.sql.shuffle.partitions': '8'}, ...)
+        """
         return attrs.evolve(self, settings=(*self._settings, setting(key, value)))
 
     def storage_options(self, options: Mapping[str, str]) -> Self:

@@ -42,6 +42,24 @@ class Comparison:
         How many results are ``same``, ``changed``, ``only_old`` and ``only_new``.
     rows : pyarrow.Table
         Those that differ: key and window, ``change``, and the other columns of both plans as ``name_old`` and ``name_new``.
+
+    Examples
+    --------
+    >>> from krishiv_py import MemorySink, Session, count
+    >>> from krishiv_py.testing import Capture
+    >>> with Session.in_process() as session:
+    ...     stream, sender = session.memory_stream("user string, at bigint")
+    ...     counts = stream.watermark("at", "5 s").key_by("user").tumbling_window("10 s").agg(count())
+    ...     query = counts.start(MemorySink(), checkpoint=(checkpoint := session.temporary_folder()))
+    ...     for rows in ([{"user": "ann", "at": 1_000}], [{"user": "ann", "at": 22_000}], [{"user": "ann", "at": 2_000}]):
+    ...         _ = sender.send(rows)
+    ...         query.process_all_available()
+    ...     query.stop()
+    ...     capture = session.capture(checkpoint, counts, session.temporary_folder() + "/capture")
+    ...     longer = stream.watermark("at", "1 min").key_by("user").tumbling_window("10 s").agg(count())
+    ...     found = Capture(capture, counts).compare(counts, longer)
+    ...     print(found)
+    results ...
     """
 
     counts: dict[str, int]
@@ -77,6 +95,26 @@ class Capture:
         When the folder holds no capture, or a damaged one.
     PlanError
         When the pipeline reads a source that the capture does not have.
+
+    Examples
+    --------
+    >>> from krishiv_py import MemorySink, Session, count
+    >>> from krishiv_py.testing import Capture
+    >>> with Session.in_process() as session:
+    ...     stream, sender = session.memory_stream("user string, at bigint")
+    ...     counts = stream.watermark("at", "5 s").key_by("user").tumbling_window("10 s").agg(count())
+    ...     query = counts.start(MemorySink(), checkpoint=(checkpoint := session.temporary_folder()))
+    ...     for rows in ([{"user": "ann", "at": 1_000}], [{"user": "ann", "at": 22_000}], [{"user": "ann", "at": 2_000}]):
+    ...         _ = sender.send(rows)
+    ...         query.process_all_available()
+    ...     query.stop()
+    ...     capture = session.capture(checkpoint, counts, session.temporary_folder() + "/capture")
+    ...     capture = Capture(capture, counts)
+    ...     print(capture.why("ann", 2_000))
+    ...     print(capture.what_if(lag=["5 s", "1 min"]).to_pylist()[1])
+    batch 0, row 0: a row of 1970-01-01T00:00:01Z came in under the watermark unset
+    batch 2, row 0: a row of 1970-01-01T00:00:02Z was refused (late) under the watermark 1970-01-01T00:00:17Z
+    ...
     """
 
     def __init__(self, path: str, stream: RunMethods | Iterable[Output]) -> None:
@@ -99,6 +137,22 @@ class Capture:
         ------
         CheckpointError
             When a plan cannot take the state of the capture.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> from krishiv_py.testing import Capture
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("at bigint")
+        ...     counts = stream.watermark("at", "5 s").tumbling_window("10 s").agg(count())
+        ...     query = counts.start(MemorySink(), checkpoint=(checkpoint := session.temporary_folder()))
+        ...     _ = sender.send([{"at": 1_000}, {"at": 22_000}])
+        ...     query.process_all_available()
+        ...     query.stop()
+        ...     capture = session.capture(checkpoint, counts, session.temporary_folder() + "/capture")
+        ...     longer = stream.watermark("at", "1 min").tumbling_window("10 s").agg(count())
+        ...     Capture(capture, counts).compare(counts, longer).counts
+        {'same': 0, 'changed': 0, 'only_old': 1, 'only_new': 0}
         """
         tables, names = [], list[list[str]]()
         for given in (old, new):

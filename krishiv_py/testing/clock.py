@@ -40,12 +40,29 @@ class ManualClock:
         return self.now_us
 
     def set(self, to: TimePoint) -> int:
-        """Move to a point in time (ms since the epoch, or a datetime); a wall clock may go back, and so may this one."""
+        """Move to a point in time (ms since the epoch, or a datetime); a wall clock may go back, and so may this one.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import ManualClock
+        >>> clock = ManualClock()
+        >>> clock.set("2024-06-01T00:00:00Z"), clock.is_set
+        (1717200000000000, True)
+        """
         self.now_us = time_point_us(to, "to")
         self._set = True
         return self.now_us
 
     @property
     def is_set(self) -> bool:
-        """Return whether it shows a point in time: one that was only moved on by :meth:`advance` does not."""
+        """Return whether it shows a point in time: one that was only moved on by :meth:`advance` does not.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import ManualClock
+        >>> clock = ManualClock()
+        >>> _ = clock.advance("5 s")
+        >>> clock.is_set
+        False
+        """
         return self._set or self.now_us != self._advanced_us

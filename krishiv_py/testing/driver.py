@@ -134,7 +134,17 @@ class Driver:
 
     @property
     def operator(self) -> str:
-        """The name of its operator."""
+        """The name of its operator.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> driver = Driver(stream_of("at bigint").watermark("at", "5 s").tumbling_window("10 s").agg(count()))
+        >>> _ = driver.send([{"at": 1_000}, {"at": 12_000}])
+        >>> driver.operator
+        'window-aggregate'
+        """
         return self._spec.name
 
     @property
@@ -151,18 +161,48 @@ class Driver:
 
     @property
     def open_windows(self) -> int:
-        """Windows in state."""
+        """Windows in state.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> driver = Driver(stream_of("at bigint").watermark("at", "5 s").tumbling_window("10 s").agg(count()))
+        >>> _ = driver.send([{"at": 1_000}, {"at": 12_000}])
+        >>> driver.open_windows
+        2
+        """
         return sum(s.open_windows for s in self._stages)
 
     @property
     def counters(self) -> dict[str, int]:
-        """Rows so far, under the names of SEMANTICS §4.5 without prefix; of several stages, those that read sources."""
+        """Rows so far, under the names of SEMANTICS §4.5 without prefix; of several stages, those that read sources.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> driver = Driver(stream_of("at bigint").watermark("at", "5 s").tumbling_window("10 s").agg(count()))
+        >>> _ = driver.send([{"at": 1_000}, {"at": 12_000}])
+        >>> driver.counters["rows"], driver.counters["late"]
+        (2, 0)
+        """
         counters = summed(dict(self._stages[n].counters) for n in input_stages(self._plan.stages))
         return Counters({name: n for name, n in counters.items() if name != FIRINGS})
 
     @property
     def progress(self) -> Progress:
-        """The progress, as of a query on Spark; state bytes are those of the tables in memory."""
+        """The progress, as of a query on Spark; state bytes are those of the tables in memory.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> driver = Driver(stream_of("at bigint").watermark("at", "5 s").tumbling_window("10 s").agg(count()))
+        >>> _ = driver.send([{"at": 1_000}, {"at": 12_000}])
+        >>> print(driver.progress)
+        batch 0: watermark 1970-01-01T00:00:07Z, 2 rows, late: none, 2 open windows, ... state bytes, 0 firings
+        """
         return self._lateness.seen(self._progress())
 
     def _progress(self) -> Progress:
@@ -216,12 +256,34 @@ class Driver:
         return self._lateness.counted(self._progress(), stage)
 
     def expect_lateness(self, profile: LatenessProfile, stage: str | None = None) -> None:
-        """Warn in :attr:`progress` when rows that come from now on are later than a `profile` says, of one `stage`."""
+        """Warn in :attr:`progress` when rows that come from now on are later than a `profile` says, of one `stage`.
+
+        Examples
+        --------
+        >>> from krishiv_py import count, lateness_profile
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> driver = Driver(stream_of("at bigint").watermark("at", "1 s").tumbling_window("1 min").agg(count()))
+        >>> driver.expect_lateness(lateness_profile([{"at": at} for at in range(0, 60_000, 100)], "at"))
+        >>> _ = driver.send([{"at": 60_000}])
+        >>> _ = driver.send([{"at": at} for at in range(30_000, 60_000, 100)])
+        >>> print(*driver.progress.doubts)
+        66.4 % of the last 301 rows came more than 10 s after a newer row, and 0 % in the lateness profile. Hint: ...
+        """
         self._lateness.expect(profile, self._progress(), stage)
 
     @property
     def watermark_us(self) -> int:
-        """The watermark of the next batch, µs; of several clocks that of the last stage, which waits for all."""
+        """The watermark of the next batch, µs; of several clocks that of the last stage, which waits for all.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> driver = Driver(stream_of("at bigint").watermark("at", "5 s").tumbling_window("10 s").agg(count()))
+        >>> _ = driver.send([{"at": 1_000}, {"at": 12_000}])
+        >>> driver.watermark_us
+        7000000
+        """
         return self._watermark_us(self._stages[leading_stage(self._plan.stages)])
 
     @property
@@ -234,7 +296,17 @@ class Driver:
 
     @property
     def source_watermarks_us(self) -> dict[str, int]:
-        """The watermark of every source, µs."""
+        """The watermark of every source, µs.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> driver = Driver(stream_of("at bigint").watermark("at", "5 s").tumbling_window("10 s").agg(count()))
+        >>> _ = driver.send([{"at": 1_000}, {"at": 12_000}])
+        >>> driver.source_watermarks_us
+        {'': 7000000}
+        """
         return self._clocks.reached
 
     def send(self, rows: Any) -> StepOutput:
@@ -248,6 +320,17 @@ class Driver:
         """Run an empty batch; afterwards the watermark (of one source, or of all) is at least `to`.
 
         `to` is in ms since the epoch, or a datetime.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> driver = Driver(stream_of("at bigint").watermark("at", "5 s").tumbling_window("10 s").agg(count()))
+        >>> _ = driver.send([{"at": 1_000}, {"at": 12_000}])
+        >>> driver.advance_watermark(10_000).results.to_pylist()
+        [{'window_start': 0, 'window_end': 10000, 'count': 1}]
+        >>> driver.watermark
+        '1970-01-01T00:00:10Z'
         """
         known = sorted(self._clocks.reached)
         moved = self._clocks.find(source) if isinstance(source, str) else None
@@ -259,11 +342,36 @@ class Driver:
         return self._step(None)
 
     def close_windows_up_to(self, to: TimePoint) -> StepOutput:
-        """:meth:`advance_watermark` under the lesson's name: every window that ends at or before `to` fires and is freed."""
+        """:meth:`advance_watermark` under the lesson's name: every window that ends at or before `to` fires and is freed.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> driver = Driver(stream_of("at bigint").watermark("at", "5 s").tumbling_window("10 s").agg(count()))
+        >>> _ = driver.send([{"at": 1_000}, {"at": 12_000}])
+        >>> driver.close_windows_up_to("1970-01-01T00:00:10Z").results.num_rows
+        1
+        """
         return self.advance_watermark(to)
 
     def tick(self) -> StepOutput:
-        """Run an empty batch at the current time of the clock, which handles idle sources, intervals and TTL."""
+        """Run an empty batch at the current time of the clock, which handles idle sources, intervals and TTL.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> from krishiv_py import Trigger
+        >>> from krishiv_py.testing import ManualClock
+        >>> counts = stream_of("at bigint").watermark("at", 0).tumbling_window("10 s").agg(count())
+        >>> clock = ManualClock()
+        >>> driver = Driver(counts.trigger(Trigger.on_interval("1 s")), clock=clock)
+        >>> _ = driver.send([{"at": 1_000}])
+        >>> _ = clock.advance("1 s")
+        >>> driver.tick().results.to_pylist()
+        [{'window_start': 0, 'window_end': 10000, 'count': 1}]
+        """
         return self._step(None)
 
     def snapshot(self) -> StepOutput:
@@ -290,7 +398,17 @@ class Driver:
         return self._step(None, snapshot=True)
 
     def close(self) -> StepOutput:
-        """End of input: every open window fires."""
+        """End of input: every open window fires.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> driver = Driver(stream_of("at bigint").watermark("at", "5 s").tumbling_window("10 s").agg(count()))
+        >>> _ = driver.send([{"at": 1_000}, {"at": 12_000}])
+        >>> driver.close().results.column("count").to_pylist()
+        [1, 1]
+        """
         self._clocks.advance(None, END_OF_TIME, None, self.clock.now_us)
         return self._step(None, ended=True)
 
@@ -370,12 +488,33 @@ class Driver:
 
     @property
     def pending_window_count(self) -> int:
-        """The open windows, under the name of the metric."""
+        """The open windows, under the name of the metric.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> driver = Driver(stream_of("at bigint").watermark("at", "5 s").tumbling_window("10 s").agg(count()))
+        >>> _ = driver.send([{"at": 1_000}, {"at": 12_000}])
+        >>> driver.pending_window_count
+        2
+        """
         return self.open_windows
 
     @property
     def pending_keys(self) -> int:
-        """Return how many keys have something in state; rows that nothing needs any more may stay for a while."""
+        """Return how many keys have something in state; rows that nothing needs any more may stay for a while.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> visits = stream_of("user string, at bigint").watermark("at", 0).key_by("user").session_window("1 hour").agg(count())
+        >>> driver = Driver(visits)
+        >>> _ = driver.send([{"user": "ann", "at": 1_000}, {"user": "bob", "at": 2_000}])
+        >>> driver.pending_keys
+        2
+        """
         return sum(s.held_keys for s in self._stages)
 
     def close_key(self, key: Any, stage: str | None = None) -> int:
@@ -389,6 +528,18 @@ class Driver:
         PlanError
             For what is not a key of this query, for windows that end by themselves, for stages with different keys where
             none is named; then nothing is forgotten.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> visits = stream_of("user string, at bigint").watermark("at", 0).key_by("user").session_window("1 hour").agg(count())
+        >>> driver = Driver(visits)
+        >>> _ = driver.send([{"user": "ann", "at": 1_000}, {"user": "bob", "at": 2_000}])
+        >>> driver.close_key("ann")
+        1
+        >>> driver.close().results.column("user").to_pylist()
+        ['bob']
         """
         closing = [self._stages[n] for n in closing_stages(self._plan, stage)]
         keys = [closed_key(s.stage, key) for s in closing]
@@ -406,11 +557,36 @@ class Driver:
         return row if refused else None
 
     def savepoint(self, path: str) -> str:
-        """Write a savepoint into the new folder `path` (docs/savepoints.md); gives the folder."""
+        """Write a savepoint into the new folder `path` (docs/savepoints.md); gives the folder.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> counts = stream_of("at bigint").watermark("at", 0).tumbling_window("10 s").agg(count())
+        >>> driver = Driver(counts)
+        >>> _ = driver.send([{"at": 1_000}])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     again = Driver(counts, savepoint=driver.savepoint(f"{folder}/savepoint"))
+        >>> again.close().results.to_pylist()
+        [{'window_start': 0, 'window_end': 10000, 'count': 1}]
+        """
         return save_core(self._core, self.clock.now_us, a_text(path, "path", "pass a new folder for the savepoint")).folder
 
     def restarted(self) -> Driver:
-        """Return a driver that goes on from what a checkpoint would keep: state and watermarks as plain bytes, nothing else."""
+        """Return a driver that goes on from what a checkpoint would keep: state and watermarks as plain bytes, nothing else.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> visits = stream_of("user string, at bigint").watermark("at", 0).key_by("user").session_window("1 hour").agg(count())
+        >>> driver = Driver(visits)
+        >>> _ = driver.send([{"user": "ann", "at": 1_000}, {"user": "bob", "at": 2_000}])
+        >>> driver.restarted().close().results.column("user").to_pylist()
+        ['ann', 'bob']
+        """
         again = Driver(self._stream, idle_batches=self._idle_batches, clock=self.clock, name=self.name)
         again._plan, again._driver_input = self._plan, DriverInput(self._plan)  # with what it carries along since a savepoint
         again._core = Core(self._plan, self.name, self.clock.now_us)
@@ -446,6 +622,23 @@ class Driver:
             When there is no capture, it is damaged, or the plan cannot take its state.
         PlanError
             When the pipeline reads a source that the capture does not have.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> from krishiv_py.testing import Driver
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("user string, at bigint")
+        ...     counts = stream.watermark("at", "5 s").key_by("user").tumbling_window("10 s").agg(count())
+        ...     query = counts.start(MemorySink(), checkpoint=(checkpoint := session.temporary_folder()))
+        ...     for rows in ([{"user": "ann", "at": 1_000}], [{"user": "ann", "at": 22_000}], [{"user": "ann", "at": 2_000}]):
+        ...         _ = sender.send(rows)
+        ...         query.process_all_available()
+        ...     query.stop()
+        ...     capture = session.capture(checkpoint, counts, session.temporary_folder() + "/capture")
+        ...     driver = Driver.from_capture(capture, counts)
+        ...     driver.batches_left, driver.next_batch().results.num_rows, driver.next_batch().results.to_pylist()
+        (3, 0, [{'user': 'ann', 'window_start': 0, 'window_end': 10000, 'count': 1}])
         """
         captured = Captured.open(a_text(path, "path", "pass the folder of a capture"))
         begin = {} if captured.savepoint is None else {"savepoint": captured.savepoint, "on_change": on_change}
@@ -455,7 +648,24 @@ class Driver:
 
     @property
     def batches_left(self) -> int:
-        """The batches of the capture that did not run yet; 0 of a driver without one."""
+        """The batches of the capture that did not run yet; 0 of a driver without one.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> from krishiv_py.testing import Driver
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("at bigint")
+        ...     counts = stream.watermark("at", "5 s").tumbling_window("10 s").agg(count())
+        ...     query = counts.start(MemorySink(), checkpoint=(checkpoint := session.temporary_folder()))
+        ...     _ = sender.send([{"at": 1_000}, {"at": 22_000}])
+        ...     query.process_all_available()
+        ...     query.stop()
+        ...     capture = session.capture(checkpoint, counts, session.temporary_folder() + "/capture")
+        ...     driver = Driver.from_capture(capture, counts)
+        ...     driver.batches_left, driver.next_batch().results.num_rows, driver.next_batch(), driver.batches_left
+        (1, 1, None, 0)
+        """
         return 0 if self._feed is None else self._feed.left
 
     def next_batch(self) -> StepOutput | None:
@@ -467,6 +677,22 @@ class Driver:
             For a driver that was not made by :meth:`from_capture`.
         CheckpointError
             When a file of the capture is damaged.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session, count
+        >>> from krishiv_py.testing import Driver
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("at bigint")
+        ...     counts = stream.watermark("at", "5 s").tumbling_window("10 s").agg(count())
+        ...     query = counts.start(MemorySink(), checkpoint=(checkpoint := session.temporary_folder()))
+        ...     _ = sender.send([{"at": 1_000}, {"at": 22_000}])
+        ...     query.process_all_available()
+        ...     query.stop()
+        ...     capture = session.capture(checkpoint, counts, session.temporary_folder() + "/capture")
+        ...     driver = Driver.from_capture(capture, counts)
+        ...     driver.batches_left, driver.next_batch().results.num_rows, driver.next_batch(), driver.batches_left
+        (1, 1, None, 0)
         """
         if self._feed is None:
             raise PlanError("this driver has no capture", got=self.name, hint="make it with Driver.from_capture(path, stream)")

@@ -44,6 +44,23 @@ class Explanation:
         was in force. Rows of the first stage come first.
     results : pyarrow.Table
         The results, with the ``batch`` that gave them and the ``watermark`` that closed them.
+
+    Examples
+    --------
+    >>> from krishiv_py import MemorySink, Session, count
+    >>> from krishiv_py.testing import Capture
+    >>> with Session.in_process() as session:
+    ...     stream, sender = session.memory_stream("user string, at bigint")
+    ...     counts = stream.watermark("at", "5 s").key_by("user").tumbling_window("10 s").agg(count())
+    ...     query = counts.start(MemorySink(), checkpoint=(checkpoint := session.temporary_folder()))
+    ...     for rows in ([{"user": "ann", "at": 1_000}], [{"user": "ann", "at": 22_000}], [{"user": "ann", "at": 2_000}]):
+    ...         _ = sender.send(rows)
+    ...         query.process_all_available()
+    ...     query.stop()
+    ...     capture = session.capture(checkpoint, counts, session.temporary_folder() + "/capture")
+    ...     explanation = Capture(capture, counts).why("ann", 2_000)
+    ...     explanation.rows.select(["batch", "row", "fate"]).to_pylist(), explanation.results.column("count").to_pylist()
+    ([{'batch': 0, 'row': 0, 'fate': 'in'}, {'batch': 2, 'row': 0, 'fate': 'late'}], [1])
     """
 
     rows: pa.Table

@@ -96,6 +96,15 @@ class StepOutput:
         Late rows by the name of their stage; `late` has those of the first one.
     by_output : dict
         Results by the name of their output; `results` has those of the first one.
+
+    Examples
+    --------
+    >>> from krishiv_py import count
+    >>> from krishiv_py.testing import Driver, stream_of
+    >>> driver = Driver(stream_of("at bigint").watermark("at", 0).tumbling_window("10 s").agg(count()))
+    >>> out = driver.send([{"at": 12_000}, {"at": None}])
+    >>> out.results.num_rows, out.late.column("reason").to_pylist(), out.watermark_us
+    (0, ['null_time'], 12000000)
     """
 
     results: pa.Table

@@ -48,7 +48,14 @@ def run_by_driver(given: RunMethods | Iterable[Output], sink: AnySink | None) ->
 
 
 def stream_of(schema: SchemaLike) -> Stream:
-    """Return a stream of this schema that belongs to no session; run it with :class:`~krishiv_py.testing.Driver`."""
+    """Return a stream of this schema that belongs to no session; run it with :class:`~krishiv_py.testing.Driver`.
+
+    Examples
+    --------
+    >>> from krishiv_py.testing import Driver, stream_of
+    >>> Driver(stream_of("price double").filter("price > 1")).send([{"price": 0.5}, {"price": 2.0}]).results.to_pylist()
+    [{'price': 2.0}]
+    """
     checked = as_schema(schema)
     return Stream(MemorySource("test", checked, ""), checked, NoRunner())
 
@@ -93,6 +100,24 @@ class MicroBatch:
         The rows.
     malformed : tuple of Malformed
         What is not a row.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from krishiv_py.connectors import Malformed, Planned, Source
+    >>> from krishiv_py.testing import micro_batches
+    >>> class Lines(Source):
+    ...     schema = pa.schema([("n", pa.int64())])
+    ...     on_malformed = "side_output"
+    ...
+    ...     def plan(self, last):
+    ...         return Planned("all", ["a.txt"]) if last is None else None
+    ...
+    ...     def read(self, planned, columns):
+    ...         yield pa.record_batch({"n": [0]})
+    ...         yield Malformed(file=planned, line=2, text="?", problem="no number")
+    >>> [(batch.table.to_pylist(), batch.malformed[0].where) for batch in micro_batches(Lines())]
+    [([{'n': 0}], 'a.txt, line 2')]
     """
 
     table: pa.Table
@@ -113,6 +138,22 @@ def micro_batches(source: Source) -> Iterator[pa.Table]:
         When it cannot plan or be read, naming position or range.
     SchemaError
         When a batch does not have the columns of the schema.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from krishiv_py.connectors import Planned, Source
+    >>> from krishiv_py.testing import micro_batches
+    >>> class Numbers(Source):
+    ...     schema = pa.schema([("n", pa.int64())])
+    ...
+    ...     def plan(self, last):
+    ...         return Planned("all", ["0 to 2"]) if last is None else None
+    ...
+    ...     def read(self, planned, columns):
+    ...         yield pa.record_batch({"n": [0, 1]})
+    >>> [table.to_pylist() for table in micro_batches(Numbers())]
+    [[{'n': 0}, {'n': 1}]]
     """
     node, position = node_of(source, None), None
     while (planned := next_ranges(source, node.name, position)) is not None:
