@@ -277,12 +277,12 @@ class SparedLateEventHandler:
 
     @property
     def wants(self) -> LateWanted:
-        """What the other one wants."""
+        """Return what the other one wants."""
         return self.handler.wants
 
     @property
     def name(self) -> str:
-        """The name that its rows are counted by."""
+        """Return the name that its rows are counted by."""
         return type(self.handler).__name__
 
     def handle(self, late: LateRows) -> None:
@@ -302,13 +302,13 @@ class SparedLateEventHandler:
             self._rows = kept.slice(max(kept.num_rows - _KEPT, 0)).combine_chunks()
 
     def table(self) -> pa.Table | None:
-        """The last 1 000 rows that it raised for, as it got them, with what it said as their reason; None without any."""
+        """Return the last 1 000 rows that it raised for, as it got them, with what it said as their reason; None without any."""
         with self._lock:
             return self._rows
 
     @property
     def doubt(self) -> str | None:
-        """What progress says of it; None while it has not raised."""
+        """Return what progress says of it; None while nothing was raised."""
         with self._lock:
             if not self.calls:
                 return None
