@@ -302,7 +302,7 @@ class SparedLateEventHandler:
             self._rows = kept.slice(max(kept.num_rows - _KEPT, 0)).combine_chunks()
 
     def table(self) -> pa.Table | None:
-        """Return the last 1 000 rows that it raised for, as it got them, with what it said as their reason; None without any."""
+        """Return the last 1 000 rows that it raised for, with what it said as their reason; None without any."""
         with self._lock:
             return self._rows
 
