@@ -36,15 +36,15 @@ def windows(rows: Any, handler: Any, **more: Any) -> Any:
     return timed.tumbling_window(1_000).agg(count())
 
 
-def at(when: int, user: str = "good") -> dict[str, Any]:
+def event(when: int, user: str = "good") -> dict[str, Any]:
     return {"user": user, "at": when}
 
 
 def test_by_default_a_late_handler_that_raises_stops_the_query() -> None:
     driver = Driver(windows(stream_of(DDL), Post()))
-    driver.send([at(5_000)])
+    driver.send([event(5_000)])
     with pytest.raises(OperatorError, match=r"late handler Post failed .*ConnectionError: the service is away"):
-        driver.send([at(1, "bad")])
+        driver.send([event(1, "bad")])
 
 
 @given(
@@ -55,9 +55,9 @@ def test_the_rows_of_a_late_handler_that_raises_are_counted_kept_and_named(batch
     post = Post(wants)
     stream = windows(stream_of(DDL), post, on_error="side_output")
     driver = Driver(stream)
-    driver.send([at(5_000)])
+    driver.send([event(5_000)])
     for users in batches:
-        assert driver.send([at(n, user) for n, user in enumerate(users)]).late.num_rows == len(users)
+        assert driver.send([event(n, user) for n, user in enumerate(users)]).late.num_rows == len(users)
     failed = [users for users in batches if "bad" in users]
     n = len([user for users in failed for user in users])
     assert post.taken == [len(users) for users in batches if users and "bad" not in users]
@@ -77,9 +77,9 @@ def test_a_query_goes_on_and_shows_the_rows(engine: str, request: pytest.Fixture
     session: Session = Session.in_process() if engine == "in process" else request.getfixturevalue("session")
     rows, sender = session.memory_stream(DDL)
     query = windows(rows, Post(), on_error="side_output").start(MemorySink())
-    sender.send([at(5_000)])
+    sender.send([event(5_000)])
     query.process_all_available()
-    sender.send([at(1, "bad"), at(6_000)])
+    sender.send([event(1, "bad"), event(6_000)])
     query.process_all_available()
     assert query.status == "running"
     assert query.late_rows().select(["user", "at", "reason"]).to_pylist() == [
@@ -94,9 +94,9 @@ def test_a_query_goes_on_and_shows_the_rows(engine: str, request: pytest.Fixture
 def test_the_last_thousand_rows_are_kept() -> None:
     stream = windows(stream_of(DDL), Post(), on_error="side_output")
     driver = Driver(stream)
-    driver.send([at(5_000)])
+    driver.send([event(5_000)])
     for begin in range(0, 3_000, 600):
-        driver.send([at(n % 1_000, "bad") for n in range(begin, begin + 600)])
+        driver.send([event(n % 1_000, "bad") for n in range(begin, begin + 600)])
     kept = stream.late_handler.table()
     assert (kept.num_rows, kept["at"][0].as_py(), driver.progress.counters["failed_handler:Post"]) == (1_000, 0, 3_000)
 
@@ -126,7 +126,7 @@ def size(pane: Any) -> dict[str, int]:
 @given(users=st.lists(st.sampled_from(["good", "bad"]), max_size=8))
 def test_the_tuples_of_a_pane_for_which_a_handler_raises_go_aside(users: list[str]) -> None:
     driver = Driver(panes(window_trigger=size, submits="n bigint", on_error="side_output"))
-    driver.send([at(n, user) for n, user in enumerate(users)])
+    driver.send([event(n, user) for n, user in enumerate(users)])
     out = driver.close()
     assert out.late["user"].to_pylist() == ["bad"] * users.count("bad")
     assert set(out.late["reason"].to_pylist()) <= {"ValueError: no pane of bad"}
@@ -141,7 +141,7 @@ def test_a_tuple_goes_aside_as_it_came_and_stays_in_its_pane() -> None:
             raise KeyError("bad")
 
     driver = Driver(panes(before_tuple_insertion=broken, after_tuple_insertion=broken, on_error="side_output"))
-    late = driver.send([at(1), at(2, "bad")]).late
+    late = driver.send([event(1), event(2, "bad")]).late
     assert late.select(["user", "at", "reason"]).to_pylist() == [{"user": "bad", "at": 2, "reason": "KeyError: 'bad'"}] * 2
-    assert [row["tuples"] for row in driver.close().results.to_pylist()] == [[at(1)], [at(2, "bad")]]
+    assert [row["tuples"] for row in driver.close().results.to_pylist()] == [[event(1)], [event(2, "bad")]]
     assert driver.progress.late["broken"] == 2
