@@ -25,10 +25,10 @@ from krishiv_py import col, count
 from krishiv_py import sum as total
 from krishiv_py.arrays.grouping import group
 from krishiv_py.engine.stage import split
-from krishiv_py.kernels.input.prepare import Prepare
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.prepare import Prepare
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.results import WindowOperator
+from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.testing import stream_of

@@ -30,8 +30,7 @@ from krishiv_py.plan.running import Control
 from krishiv_py.replay_index import INDEX_BYTES, WAY_OUT, index_bytes, open_sent, opened, read_index
 from krishiv_py.send_segments import ENDING, Segments, Send
 from krishiv_py.storage.checksums import as_parquet, missing, sealed_parquet
-from krishiv_py.storage.folders import create, has_locks, locked, sync, take_name
-from krishiv_py.storage.local import DISK
+from krishiv_py.storage.local import DISK, create, has_locks, locked, sync, take_name
 
 CONTROL: Final = "__krishiv_control_us"
 _CONTROL_SCHEMA: Final = pa.schema(

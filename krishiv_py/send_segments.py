@@ -24,7 +24,7 @@ from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.running import Control
 from krishiv_py.replay_index import WAY_OUT
 from krishiv_py.storage.checksums import checksum, damaged, missing
-from krishiv_py.storage.folders import sync
+from krishiv_py.storage.local import sync
 
 ENDING: Final = ".sends"
 _NAME: Final = re.compile(r"([0-9]{12})\.sends")

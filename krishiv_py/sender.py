@@ -22,9 +22,9 @@ from krishiv_py.replay_log import ReplayLog, closed_text, wall_clock_us
 from krishiv_py.send_segments import Send
 
 if TYPE_CHECKING:
-    from krishiv_py.kernels.input import rows
+    from krishiv_py.kernels import prepare
 else:
-    rows = lazy("krishiv_py.kernels.input.rows")
+    prepare = lazy("krishiv_py.kernels.prepare")
 
 
 T = TypeVar("T", default=Any)
@@ -298,7 +298,7 @@ class Sender(Generic[T]):
 
     def _rows(self, batch: Sequence[T] | ArrowData) -> pa.RecordBatch | pa.Table:
         """Rows of the stream's schema; a table where they are too many for one batch."""
-        batches = rows.as_batches(batch, self._schema)
+        batches = prepare.as_batches(batch, self._schema)
         return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches, self._schema)
 
     def _write(self, sent: pa.RecordBatch | pa.Table) -> int:

@@ -33,7 +33,7 @@ from krishiv_py.plan.options.query import Batches, OnChange, given_batches, give
 from krishiv_py.plan.schema import SchemaLike, as_schema
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.sender import Sender
-from krishiv_py.storage.folders import private_folder
+from krishiv_py.storage.local import private_folder
 
 if TYPE_CHECKING:
     from krishiv_py import ui as web

@@ -13,7 +13,7 @@ from krishiv_py.cli.main import main
 from krishiv_py.errors import EnvironmentSetupError
 from krishiv_py.spark.remote import session as remote
 from krishiv_py.storage.settings import known_settings, use
-from krishiv_py.testing.servers import free_ports
+from krishiv_py.testing.broker import free_ports
 
 
 @pytest.mark.parametrize(

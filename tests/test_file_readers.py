@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krishiv_py.connectors.json import lines as jsonlines
-from krishiv_py.connectors.malformed import Malformed
+from krishiv_py.connectors import json_texts as jsonlines
+from krishiv_py.connectors.source import Malformed
 from krishiv_py.errors import SourceError
 from krishiv_py.runtime.reading import JsonReader, ParquetReader, Rules
 

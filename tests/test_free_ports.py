@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from krishiv_py.testing.servers import _HIGHEST, _LOWEST, free_ports
+from krishiv_py.testing.broker import _HIGHEST, _LOWEST, free_ports
 
 RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
@@ -24,5 +24,5 @@ def test_ports_lie_outside_of_the_systems_own_range() -> None:
 def test_a_port_that_is_taken_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         given = iter([taken.getsockname()[1], *free_ports(1)])
-        monkeypatch.setattr("krishiv_py.testing.servers.secrets.choice", lambda _: next(given))
+        monkeypatch.setattr("krishiv_py.testing.broker.secrets.choice", lambda _: next(given))
         assert free_ports(1) != [taken.getsockname()[1]]

@@ -23,7 +23,7 @@ from krishiv_py import (
     count,
 )
 from krishiv_py.compat import QueryTrigger
-from krishiv_py.engine.notes import Report
+from krishiv_py.engine.stage import Report
 from krishiv_py.errors import PlanError
 from krishiv_py.testing import Driver, stream_of
 

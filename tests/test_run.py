@@ -20,7 +20,7 @@ import pytest
 from krishiv_py import MemorySink, Session, count
 from krishiv_py.cli.main import main
 from krishiv_py.metrics import serve
-from krishiv_py.testing.servers import free_ports
+from krishiv_py.testing.broker import free_ports
 
 JOBS = """
 import os, sys

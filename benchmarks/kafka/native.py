@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 
 from benchmarks.kafka.task import KafkaTask, note_parts, task_of
 from benchmarks.peers.native_spark import columns, session, window_of, write
-from krishiv_py.testing.servers import Jars
+from krishiv_py.testing.broker import Jars
 
 JARS = Jars(Path(__file__).with_name("jars.sha256"), "spark_kafka", "KRISHIV_SPARK_KAFKA_JARS")
 """The connector and what it needs next to Spark's own jars."""

@@ -15,13 +15,9 @@ from krishiv_py.plan.nodes import FrameSource, MapBatches, Node, Project, chain
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 
 if TYPE_CHECKING:
-    pass
-if TYPE_CHECKING:
-    from krishiv_py.kernels.input import lateness
-    from krishiv_py.kernels.input import watermark as tracking
+    from krishiv_py.kernels import watermark as tracking
 else:
-    lateness = lazy("krishiv_py.kernels.input.lateness")
-    tracking = lazy("krishiv_py.kernels.input.watermark")
+    tracking = lazy("krishiv_py.kernels.watermark")
 
 
 def frame_lag_us(node: Node, column: str) -> int | None:
@@ -100,7 +96,7 @@ def classify(
     lateness_us = to_us(allowed_lateness, "allowed_lateness", allow_zero=True)
     future_us = to_us(future_tolerance, "future_tolerance", allow_zero=True)
     watermark_us = UNSET if watermark is None else time_point_us(watermark, "watermark")
-    return RowClass(lateness.class_of(time_point_us(row_time, "row_time"), watermark_us, lateness_us, future_us))
+    return RowClass(tracking.class_of(time_point_us(row_time, "row_time"), watermark_us, lateness_us, future_us))
 
 
 class SourceTracker:

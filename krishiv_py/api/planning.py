@@ -9,7 +9,6 @@ from krishiv_py.lazy import lazy
 if TYPE_CHECKING:
     from krishiv_py.connectors import fit as fit
     from krishiv_py.kernels.columns import evaluate as evaluate
-    from krishiv_py.kernels.columns import unnest as unnest
     from krishiv_py.kernels.joins import lookup as lookup
     from krishiv_py.planner import check as check
     from krishiv_py.planner import cut as cut
@@ -21,7 +20,6 @@ else:
     check = lazy("krishiv_py.planner.check")
     evaluate = lazy("krishiv_py.kernels.columns.evaluate")
     lookup = lazy("krishiv_py.kernels.joins.lookup")
-    unnest = lazy("krishiv_py.kernels.columns.unnest")
     explain = lazy("krishiv_py.planner.explain")
     hidden = lazy("krishiv_py.planner.hidden")
     physical = lazy("krishiv_py.planner.physical")

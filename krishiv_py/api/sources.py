@@ -13,16 +13,13 @@ import pyarrow as pa
 
 from krishiv_py.api.query import Runner
 from krishiv_py.api.stages.stream import Stream
-from krishiv_py.connectors.kafka.columns import KeyFormat
+from krishiv_py.connectors.kafka.client import Option
 from krishiv_py.connectors.kafka.making import kafka_source
-from krishiv_py.connectors.kafka.settings import Option
-from krishiv_py.connectors.kafka.source import OnLost, ValueFormat
-from krishiv_py.connectors.kafka.starting import KafkaPosition
+from krishiv_py.connectors.kafka.source import KafkaPosition, KeyFormat, OnLost, ValueFormat
 from krishiv_py.connectors.ranges import node_of
 from krishiv_py.connectors.source import Source
-from krishiv_py.connectors.tables.delta.making import DeltaPlace, delta_source
-from krishiv_py.connectors.tables.delta.source import OnChange
-from krishiv_py.connectors.tables.iceberg.making import IcebergPlace, Snapshot, iceberg_source
+from krishiv_py.connectors.tables.delta.source import DeltaPlace, OnChange, delta_source
+from krishiv_py.connectors.tables.iceberg.source import IcebergPlace, Snapshot, iceberg_source
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import a_number, a_switch, one_of, setting
 from krishiv_py.plan.names import encodable
@@ -30,8 +27,8 @@ from krishiv_py.plan.nodes import FileFormat, FileSource
 from krishiv_py.plan.options.late import AfterRead, MissingColumns, Nanoseconds, OnMalformed
 from krishiv_py.plan.schema import SchemaLike, as_schema
 from krishiv_py.storage.files import arrow_reads, is_local_path
-from krishiv_py.storage.folders import absolute
 from krishiv_py.storage.listing import hidden
+from krishiv_py.storage.local import absolute
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
 _SAME: Final = {"delimiter": "sep", "charset": "encoding"}

@@ -18,7 +18,7 @@ from krishiv_py.runtime.capture import Captured
 from krishiv_py.runtime.checkpoint.begun import engine_of
 from krishiv_py.runtime.in_place import changes_against
 from krishiv_py.session import Session
-from krishiv_py.storage.folders import absolute
+from krishiv_py.storage.local import absolute
 from krishiv_py.types import type_text
 
 

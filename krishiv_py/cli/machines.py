@@ -29,7 +29,7 @@ from krishiv_py.spark.setup.java import require_java
 from krishiv_py.spark.setup.stores import check_stores
 from krishiv_py.spark.setup.survey import Machine, survey, versions
 from krishiv_py.spark.tasks.failures import as_own
-from krishiv_py.storage.folders import absolute
+from krishiv_py.storage.local import absolute
 
 _SKEW_S = 1.0
 _HINTS = (

@@ -11,7 +11,6 @@ This room imports the plan and what is below it, and no Spark: ``krishiv_py/spar
 
 from krishiv_py import calls
 from krishiv_py.connectors.kafka.making import kafka_source
-from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.sink import (
     Delivery,
     FileSink,
@@ -22,11 +21,11 @@ from krishiv_py.connectors.sink import (
     Sink,
     SparkFileSink,
     TableSink,
+    TransactionalSink,
 )
-from krishiv_py.connectors.source import JsonValue, Planned, Source
-from krishiv_py.connectors.tables.delta.making import delta_source
-from krishiv_py.connectors.tables.iceberg.making import iceberg_source
-from krishiv_py.connectors.transactional import TransactionalSink
+from krishiv_py.connectors.source import JsonValue, Malformed, Planned, Source
+from krishiv_py.connectors.tables.delta.source import delta_source
+from krishiv_py.connectors.tables.iceberg.source import iceberg_source
 from krishiv_py.storage.datasets import Dataset
 
 __all__ = [

@@ -24,8 +24,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from krishiv_py.connectors import hive
-from krishiv_py.connectors.sink import FileSink, FolderSink, OutputBatch, OutputName, Sink, TableSink
-from krishiv_py.connectors.transactional import turn
+from krishiv_py.connectors.sink import FileSink, FolderSink, OutputBatch, OutputName, Sink, TableSink, turn
 from krishiv_py.errors import RAISED, CheckpointError, KrishivError, OperatorError, PlanError, cause_of, failure_text
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.store import Store

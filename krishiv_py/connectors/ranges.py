@@ -11,8 +11,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.frames import arrow_table
-from krishiv_py.connectors.malformed import Malformed
-from krishiv_py.connectors.source import Planned, Source
+from krishiv_py.connectors.source import Malformed, Planned, Source
 from krishiv_py.errors import RAISED, KrishivError, PlanError, SchemaError, SourceError, cause_of, failure_text, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_switch, a_text, known_column, one_of

@@ -17,7 +17,7 @@ from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.errors import KrishivError, PlanError, SchemaError, shown
 from krishiv_py.kernels.columns.layout import whole
 from krishiv_py.kernels.columns.times import stamp
-from krishiv_py.kernels.input.watermark import ONLY, WatermarkTracker
+from krishiv_py.kernels.watermark import ONLY, WatermarkTracker
 from krishiv_py.plan.checks import known_column, microseconds
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, Duration, to_us
 from krishiv_py.plan.options.watermarks import WatermarkSpec

@@ -1,17 +1,21 @@
-"""Closing keys: which stages forget a key, and what that costs in results. The same for the test driver and for Spark."""
+"""Keys of a running query: closed, with what that costs in results, and why one has no result at a time."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import pyarrow as pa
 
 from krishiv_py.engine.stage import StageOperator
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.state.store import Bucket
-from krishiv_py.kernels.wrappers.ttl import KeyDropping
+from krishiv_py.kernels.ttl import KeyDropping
+from krishiv_py.plan.durations import TimePoint, time_point_us
+from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.why import Held, Standing, why
 from krishiv_py.types import type_text
 
 CLOSED: Final = "close_key_dropped"
@@ -101,3 +105,32 @@ def _one_key(stage: StageOperator, key: Any) -> pa.Table:
         hint = ", ".join(f"{n} is {type_text(f.type)}" for n, f in zip(stage.spec.keys, fields, strict=True))
         raise PlanError("not a key of this query", got=shown(key), hint=hint) from problem
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def why_text(
+    plan: PhysicalPlan,
+    stage: StagePlan,
+    now: Standing,
+    key: Any,
+    time: TimePoint | None,
+    state: Callable[[], pa.Table],
+    results: pa.Table | None,
+) -> str:
+    """Say what became of a key at a time.
+
+    Raises
+    ------
+    PlanError
+        For a value that cannot be a key of the stage, and for several keys.
+    DurationError
+        For a value that is not a time.
+    """
+    time_us = None if time is None else time_point_us(time, "time")
+    if isinstance(key, list):
+        raise PlanError("why() takes one key", got=shown(key), hint="pass a tuple for a key of several columns")
+    keys = None if key is None else keys_of(StageOperator(stage.spec), key)
+    try:
+        held = Held.of(stage, state(), keys)
+    except PlanError:  # the state of these windows is rows
+        held = None
+    return why(stage, plan.clocks, now, None if key is None else repr(key), time_us, held, Held.of(stage, results, keys))

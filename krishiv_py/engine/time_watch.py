@@ -19,7 +19,7 @@ from typing import Final
 
 import attrs
 
-from krishiv_py.engine.notes import Notes, Reached, reached
+from krishiv_py.engine.stage import Notes, Reached, reached
 from krishiv_py.errors import shown
 from krishiv_py.plan.durations import UNSET, show_instant, show_us
 from krishiv_py.plan.options.watermarks import WatermarkSpec

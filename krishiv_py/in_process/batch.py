@@ -10,16 +10,14 @@ from typing import Final, TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.malformed import in_columns
-from krishiv_py.engine.failures import PREPARE, STEP, AtStep
+from krishiv_py.connectors.source import in_columns
 from krishiv_py.engine.loop import NO_ROWS
-from krishiv_py.engine.notes import Notes
-from krishiv_py.engine.stage import BatchDone, Packed, StageOperator
+from krishiv_py.engine.stage import PREPARE, STEP, AtStep, BatchDone, Notes, Packed, StageOperator
 from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.in_process.stage import ProcessStage
 from krishiv_py.in_process.workers import FEW_ROWS
-from krishiv_py.kernels.input.watermark import Clocks
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.spec import Moment
+from krishiv_py.kernels.watermark import Clocks
 from krishiv_py.logs import batch_part
 from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
 from krishiv_py.runtime.reading import Scanned

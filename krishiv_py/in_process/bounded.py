@@ -14,8 +14,8 @@ import pyarrow as pa
 from krishiv_py.api.query import BoundedResult
 from krishiv_py.connectors.lookup_table import tables_age_by
 from krishiv_py.connectors.ranges import RangeSource, all_ranges
-from krishiv_py.connectors.side_output import side_output
 from krishiv_py.connectors.sink import FolderSink
+from krishiv_py.connectors.sinks.known import side_output
 from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.engine.stage import StageOperator
 from krishiv_py.in_process.batch import Parts, Sent

@@ -31,7 +31,7 @@ from krishiv_py.runtime.reading import Scanned
 from krishiv_py.runtime.savepoints import Savepoint
 from krishiv_py.runtime.storage.closings import closed_in
 from krishiv_py.storage.files import read_at, store_at, write_at
-from krishiv_py.storage.folders import absolute
+from krishiv_py.storage.local import absolute
 
 _WAY_OUT: Final = "write a savepoint now (session.savepoint, or query.savepoint) and capture later with savepoint=..."
 

@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 import attrs
 import pyarrow as pa
 
-from krishiv_py.engine.notes import count
-from krishiv_py.engine.stage import BatchDone
+from krishiv_py.engine.stage import BatchDone, count
 from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.in_process.batch import ProcessBatch, Sent
 from krishiv_py.in_process.stage import ProcessStage
 from krishiv_py.in_process.workers import Workers
-from krishiv_py.kernels.input.watermark import ONLY, Clocks
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.spec import Moment
+from krishiv_py.kernels.watermark import ONLY, Clocks
 from krishiv_py.logs import batch_part
 from krishiv_py.planner.physical import PhysicalPlan
 

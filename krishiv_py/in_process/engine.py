@@ -18,7 +18,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.lookup_table import tables_are
-from krishiv_py.engine.notes import Report
+from krishiv_py.engine.stage import Report
 from krishiv_py.errors import CheckpointError
 from krishiv_py.in_process.batch import Sent
 from krishiv_py.in_process.batch_log import BatchLog, PlannedBatch
@@ -29,9 +29,9 @@ from krishiv_py.in_process.sources import ClockControl, StreamReader
 from krishiv_py.in_process.stage import ProcessStage, StageBucket
 from krishiv_py.in_process.state_log import PAGE, TABLE, WAY_OUT, ChangedPages, ChangedStore, Key, StateLog, of_bucket
 from krishiv_py.in_process.workers import Workers
-from krishiv_py.kernels.input.watermark import Clocks
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.state.store import stored
+from krishiv_py.kernels.watermark import Clocks
 from krishiv_py.logs import BatchLines, batch_part
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.options.query import Batches

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.kernels.columns.times import stamp
-from krishiv_py.kernels.firing.custom_trigger import custom_trigger_of
+from krishiv_py.kernels.firing import custom_trigger_of
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.expressions.expr import Col

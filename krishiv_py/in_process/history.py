@@ -30,7 +30,7 @@ from krishiv_py.runtime.savepoints import Savepoint, is_savepoint
 from krishiv_py.runtime.session import SessionRunner, check_kept
 from krishiv_py.runtime.sinks_in_use import pass_on
 from krishiv_py.storage.files import store_at
-from krishiv_py.storage.folders import absolute
+from krishiv_py.storage.local import absolute
 
 Offsets: TypeAlias = "dict[str, dict[str, int]]"
 """The offset that comes next, by topic and partition."""

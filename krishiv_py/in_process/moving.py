@@ -11,15 +11,15 @@ from typing import Any
 
 import attrs
 
-from krishiv_py.engine.notes import count
+from krishiv_py.engine.stage import count
 from krishiv_py.errors import CheckpointError, PlanError
 from krishiv_py.in_process.batch_log import BatchLog, PlannedBatch
 from krishiv_py.in_process.core import Core
 from krishiv_py.in_process.state_log import PAGE, TABLE, ChangedPages, Key, StateLog, of_bucket
-from krishiv_py.kernels.input.watermark import Clocks
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.state.spread import BucketContent
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
+from krishiv_py.kernels.watermark import Clocks
 from krishiv_py.plan.options.query import Begin
 from krishiv_py.planner.outline import outline_of
 from krishiv_py.planner.physical import PhysicalPlan
@@ -54,7 +54,7 @@ from krishiv_py.runtime.savepoints import (
 )
 from krishiv_py.runtime.storage.closings import carry_requests
 from krishiv_py.storage.files import store_at
-from krishiv_py.storage.folders import absolute
+from krishiv_py.storage.local import absolute
 from krishiv_py.storage.store import Store
 
 

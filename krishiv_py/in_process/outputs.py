@@ -20,15 +20,14 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import key_hashes
 from krishiv_py.arrays.picking import pick
 from krishiv_py.connectors.publish import OutputOf, Publisher, TablePublisher, blamed, check_sink, write_staged
-from krishiv_py.connectors.side_output import side_output
 from krishiv_py.connectors.sink import FileSink, Sink, TableSink
 from krishiv_py.connectors.sinks.files import folder_of
-from krishiv_py.connectors.sinks.known import as_sink
+from krishiv_py.connectors.sinks.known import as_sink, side_output
 from krishiv_py.connectors.sinks.program import BatchConsumer, MemorySink
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.in_process.stage import ProcessStage
 from krishiv_py.kernels.columns.layout import late_names
-from krishiv_py.kernels.input.rows import late_output_schema
+from krishiv_py.kernels.prepare import late_output_schema
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.options.late import LateEventHandler, LateRows, hand_over
 from krishiv_py.planner.physical import PhysicalPlan

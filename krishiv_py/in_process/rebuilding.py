@@ -19,8 +19,8 @@ from krishiv_py.arrays.grouping import key_hashes
 from krishiv_py.arrays.types import Ints
 from krishiv_py.connectors.kafka.source import KafkaSource
 from krishiv_py.connectors.ranges import RangeSource
-from krishiv_py.connectors.side_output import SideOutputLateEventHandler
 from krishiv_py.connectors.sink import Sink
+from krishiv_py.connectors.sinks.known import SideOutputLateEventHandler
 from krishiv_py.connectors.tables.delta.source import DeltaSource
 from krishiv_py.connectors.tables.iceberg.source import IcebergSource
 from krishiv_py.errors import CheckpointError, PlanError

@@ -52,7 +52,7 @@ from krishiv_py.runtime.session import Reached, SessionRunner, check_kept
 from krishiv_py.runtime.sinks_in_use import Owner, take_sinks
 from krishiv_py.runtime.storage.tables import LookupTables
 from krishiv_py.storage.files import check_reachable
-from krishiv_py.storage.folders import absolute
+from krishiv_py.storage.local import absolute
 from krishiv_py.storage.settings import known_settings, use
 
 _ENGINE: Final = "in process"

@@ -12,21 +12,15 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.engine.closing import CLOSED, forget, key_dropping
-from krishiv_py.engine.failures import PREPARE, STEP, AtStep
-from krishiv_py.engine.loop import and_read, as_rows, follow, packed_results, stepping
-from krishiv_py.engine.notes import FIRINGS, count, none_counted
-from krishiv_py.engine.snapshot import as_if_ended, early
-from krishiv_py.engine.stage import BatchDone, Packed, StageOperator, split
+from krishiv_py.engine.loop import and_read, as_if_ended, as_rows, early, follow, packed_results, stepping
+from krishiv_py.engine.stage import FIRINGS, PREPARE, STEP, AtStep, BatchDone, Packed, StageOperator, count, none_counted, split
 from krishiv_py.in_process.workers import FEW_ROWS, Workers
-from krishiv_py.kernels.firing.custom_trigger import custom_trigger_of
-from krishiv_py.kernels.input.prepare import refused
-from krishiv_py.kernels.input.rows import late_output
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.firing import custom_trigger_of
+from krishiv_py.kernels.prepare import late_output, refused
 from krishiv_py.kernels.results import StepResult, in_order, keys_held
-from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.sorted_map import Pages
+from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.spread import BucketContent, spread
-from krishiv_py.kernels.state.store import Bucket, MemoryStore, Meta, stored
+from krishiv_py.kernels.state.store import Bucket, MemoryStore, Meta, Pages, stored
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.running import FAILED_DROPPED, Progress
 from krishiv_py.planner.cut import StagePlan

@@ -78,16 +78,16 @@ class ChangedPages:
     changed: set[str] = attrs.field(factory=set, init=False)
 
     def read(self, name: str) -> Any:
-        """See :class:`~krishiv_py.kernels.state.sorted_map.Pages`."""
+        """See :class:`~krishiv_py.kernels.state.store.Pages`."""
         return json.loads(self.notes[name])
 
     def write(self, name: str, note: Any) -> None:
-        """See :class:`~krishiv_py.kernels.state.sorted_map.Pages`."""
+        """See :class:`~krishiv_py.kernels.state.store.Pages`."""
         self.notes[name] = json.dumps(note, separators=(",", ":")).encode()
         self.changed.add(name)
 
     def remove(self, name: str) -> None:
-        """See :class:`~krishiv_py.kernels.state.sorted_map.Pages`."""
+        """See :class:`~krishiv_py.kernels.state.store.Pages`."""
         del self.notes[name]
         self.changed.add(name)
 

@@ -35,13 +35,11 @@ from krishiv_py.arrays.sorting import pair_order, sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.times import time_type, unstamp
-from krishiv_py.kernels.input.lateness import floor_watermark
-from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results import StepResult
-from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.expired_keys import DeadKeys
+from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import WRITTEN, Bucket, Section
-from krishiv_py.kernels.state.window_log import HASH, KeyedLog, middle_and_latest
+from krishiv_py.kernels.state.window_log import HASH, DeadKeys, KeyedLog, middle_and_latest
+from krishiv_py.kernels.watermark import floor_watermark
 from krishiv_py.plan.dedup import DUPLICATE, Deduplication
 from krishiv_py.plan.durations import UNSET
 
@@ -253,7 +251,7 @@ class DedupOperator:
         return pick(pa.Table.from_arrays(columns, schema=pa.schema(list(zip(names, types, strict=True)))), stable_order(times))
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
-        """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts rows that would have been remembered longer."""
+        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts rows that would have been remembered longer."""
         gone = DeadKeys.of(dead, self.layout.key_names)
         removed = self._log(bucket, moment.watermark_us).remove(gone.hashes, gone.rows)
         return int(np.count_nonzero(removed[TIME].to_numpy() > self._over(moment.watermark_us)))

@@ -1,4 +1,4 @@
-"""Determine which kernel serves which window kind."""
+"""The kernel of each operation, and the operator of rows as they are."""
 
 from __future__ import annotations
 
@@ -6,31 +6,62 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 import attrs
+import pyarrow as pa
 
+from krishiv_py.errors import PlanError
+from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.dedup import DedupOperator
 from krishiv_py.kernels.joins.asof import AsofOperator
 from krishiv_py.kernels.joins.interval import IntervalJoinOperator
 from krishiv_py.kernels.joins.windowed import WindowJoinOperator
-from krishiv_py.kernels.results import WindowOperator
-from krishiv_py.kernels.rows import RowsOperator
-from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.results import StepResult, WindowOperator
+from krishiv_py.kernels.spec import Moment, OperatorSpec
+from krishiv_py.kernels.state.store import Bucket
+from krishiv_py.kernels.ttl import ExpiringAssigned, ExpiringFixed, ExpiringOperator
 from krishiv_py.kernels.windows.count import CountOperator, TriggeredCountOperator
-from krishiv_py.kernels.windows.fixed.assigned import AssignedOperator
 from krishiv_py.kernels.windows.fixed.panes import PaneOperator
 from krishiv_py.kernels.windows.fixed.plain import FixedOperator
-from krishiv_py.kernels.windows.fixed.triggered import TriggeredOperator
+from krishiv_py.kernels.windows.fixed.triggered import AssignedOperator, TriggeredOperator
 from krishiv_py.kernels.windows.ranged.distinct import DistinctOperator
 from krishiv_py.kernels.windows.ranged.lookback import ArrivalOperator, LookBackOperator
-from krishiv_py.kernels.windows.session.capped.plain import CappedSessionOperator
-from krishiv_py.kernels.windows.session.capped.triggered import CappedTriggeredOperator
+from krishiv_py.kernels.windows.session.capped import CappedSessionOperator
+from krishiv_py.kernels.windows.session.capped_triggered import CappedTriggeredOperator
 from krishiv_py.kernels.windows.session.growing import TriggeredSessionOperator
 from krishiv_py.kernels.windows.session.plain import SessionOperator
-from krishiv_py.kernels.wrappers.fire_first import PunctualOperator
-from krishiv_py.kernels.wrappers.results import HandingOnOperator, ProjectedOperator, StepsAfterOperator
-from krishiv_py.kernels.wrappers.ttl import ExpiringOperator
-from krishiv_py.kernels.wrappers.ttl_fixed import ExpiringAssigned, ExpiringFixed
-from krishiv_py.kernels.wrappers.whole import WholeOperator
+from krishiv_py.kernels.wrappers import (
+    HandingOnOperator,
+    ProjectedOperator,
+    PunctualOperator,
+    StepsAfterOperator,
+    WholeOperator,
+)
 from krishiv_py.plan.durations import UNSET
+
+
+class RowsOperator:
+    """See the module's docstring."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        self.layout = Layout(spec)
+
+    def combine(self, rows: pa.Table) -> pa.Table:
+        """Return the rows as they are."""
+        return rows
+
+    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
+        schema = self.layout.result_schema
+        given = [pa.Table.from_arrays(c.select(self.layout.own_names).columns, schema=schema) for c in chunks]
+        results = pa.concat_tables([schema.empty_table(), *given])
+        return StepResult(results, None, 0, 0, results.num_rows)
+
+    def state(self, bucket: Bucket) -> pa.Table:
+        """Refused: there is none."""
+        raise PlanError(
+            "a stream without windows keeps no state",
+            got=self.layout.spec.operation.describe(),
+            hint="read the results instead",
+        )
 
 
 @attrs.frozen(eq=False)

@@ -27,10 +27,9 @@ from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.sorting import pair_order, stable_order
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.aggregates.base import FailingPlace
-from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.columns.place import place_of
+from krishiv_py.kernels.columns.layout import Layout, place_of
 from krishiv_py.kernels.columns.times import time_type, unstamp
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.state.store import WRITTEN, Bucket
 from krishiv_py.plan.durations import UNSET
 

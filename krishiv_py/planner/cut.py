@@ -9,9 +9,8 @@ import attrs
 
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.moment import FIRST_CLOCK, Times
 from krishiv_py.kernels.registry import chain
-from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.spec import FIRST_CLOCK, OperatorSpec, Times
 from krishiv_py.plan.expressions.expr import Expr, col, lit
 from krishiv_py.plan.handed_on import time_name
 from krishiv_py.plan.nodes import (

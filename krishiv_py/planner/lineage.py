@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.kernels.columns.unnest import Unnest
+from krishiv_py.kernels.columns.evaluate import Unnest
 from krishiv_py.kernels.joins.lookup import Lookup
 from krishiv_py.plan.expressions.expr import Col, Expr, columns_of, unnamed
 from krishiv_py.plan.nodes import KEPT, Filter, Node, Prefix, Project, SourceNode, Stage, UnionSource, prefix_of, source_of

@@ -12,11 +12,11 @@ import pyarrow as pa
 from krishiv_py.connectors.lookup_table import LookupTable
 from krishiv_py.errors import PlanError, shown, users_line
 from krishiv_py.kernels.columns.evaluate import prefixed
-from krishiv_py.kernels.input.watermark import ClockPlan, ClockSpec, QuietSides
 from krishiv_py.kernels.joins.lookup import Lookup
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
+from krishiv_py.kernels.watermark import ClockPlan, ClockSpec, QuietSides
 from krishiv_py.plan.nodes import MapBatches, MemorySource, Prefix, SourceNode, Stage, computed_in, root_of
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec

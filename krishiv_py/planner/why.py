@@ -17,10 +17,8 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import among
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.errors import PlanError
-from krishiv_py.kernels.columns.assign import FixedAssigner, spans_of
-from krishiv_py.kernels.columns.times import bounds_of
-from krishiv_py.kernels.input.lateness import floor_watermark
-from krishiv_py.kernels.input.watermark import ONLY, ClockPlan, ClockSpec
+from krishiv_py.kernels.columns.times import FixedAssigner, bounds_of, spans_of
+from krishiv_py.kernels.watermark import ONLY, ClockPlan, ClockSpec, floor_watermark
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_instant, show_us
 from krishiv_py.plan.options.late import CountByKeyLateEventHandler, CountingLateEventHandler
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec

@@ -18,9 +18,8 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import buckets, normal_key
 from krishiv_py.arrays.ranges import split as by_number
 from krishiv_py.engine.loop import as_rows
-from krishiv_py.engine.notes import Report
-from krishiv_py.kernels.moment import FIRST_CLOCK, Times
-from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.engine.stage import Report
+from krishiv_py.kernels.spec import FIRST_CLOCK, OperatorSpec, Times
 from krishiv_py.plan.options.late import LateEventHandler, LateRows, hand_over
 from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
 

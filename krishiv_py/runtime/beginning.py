@@ -21,7 +21,7 @@ from krishiv_py.runtime.evolving import Evolved, carried_over
 from krishiv_py.runtime.savepoints import Savepoint, SourceState, StageState
 from krishiv_py.runtime.source_changes import clocks_for, sources_paired
 from krishiv_py.storage.files import store_at
-from krishiv_py.storage.folders import absolute
+from krishiv_py.storage.local import absolute
 
 
 def forget_broken_off(checkpoint: str) -> None:

@@ -14,12 +14,12 @@ from krishiv_py.arrays.grouping import distinct, key_hashes
 from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.aggregates import AggKernel, Rows
 from krishiv_py.kernels.columns.layout import TIME, Layout
-from krishiv_py.kernels.input.lateness import floor_watermark
-from krishiv_py.kernels.joins.base import columns_of
+from krishiv_py.kernels.joins.sides import columns_of
 from krishiv_py.kernels.state.spread import BucketContent, is_of_numbers, side_of, spread
 from krishiv_py.kernels.state.window_log import HASH
+from krishiv_py.kernels.ttl import begin_ttl
+from krishiv_py.kernels.watermark import floor_watermark
 from krishiv_py.kernels.windows.session.plain import go_on_as
-from krishiv_py.kernels.wrappers.ttl import begin_ttl
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.evolution import COMPLETE, Carried, fired_as, keys_of, late_rule_of, paired

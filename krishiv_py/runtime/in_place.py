@@ -21,7 +21,7 @@ from krishiv_py.runtime.checkpoint.begun import engine_of
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.savepoints import Savepoint, is_savepoint, outlined
 from krishiv_py.runtime.source_changes import clocks_for, source_changes
-from krishiv_py.storage.folders import absolute
+from krishiv_py.storage.local import absolute
 
 _OVER: Final = ("migrated", "added", "removed")
 ReadClocks: TypeAlias = "Callable[[str, dict[str, Any]], Savepoint | None]"

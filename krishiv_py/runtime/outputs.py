@@ -14,11 +14,10 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.publish import check_sink, writable, write_staged
-from krishiv_py.connectors.side_output import side_output
 from krishiv_py.connectors.sink import FileSink, FolderSink, OutputName, Sink
-from krishiv_py.connectors.sinks.known import described
+from krishiv_py.connectors.sinks.known import described, side_output
 from krishiv_py.errors import CheckpointError, PlanError
-from krishiv_py.kernels.input.rows import late_output_schema
+from krishiv_py.kernels.prepare import late_output_schema
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import LATE, RESULTS, place_of
 from krishiv_py.runtime.checkpoint.begun import Begun, moved_to
@@ -26,7 +25,7 @@ from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.sparklog import batches_of
 from krishiv_py.storage.checksums import sealed, unsealed
 from krishiv_py.storage.files import is_local_path, store_at
-from krishiv_py.storage.folders import absolute
+from krishiv_py.storage.local import absolute
 from krishiv_py.storage.settings import Stores
 from krishiv_py.storage.store import Store
 

@@ -17,23 +17,19 @@ import pyarrow as pa
 from typing_extensions import Self
 
 from krishiv_py.connectors.ranges import Backlog
-from krishiv_py.connectors.side_output import side_output
 from krishiv_py.connectors.sink import Sink
-from krishiv_py.connectors.sinks.known import ReadableSink
+from krishiv_py.connectors.sinks.known import ReadableSink, side_output
 from krishiv_py.display.html import query_html
 from krishiv_py.display.lag import Lateness, LatenessProfile
 from krishiv_py.display.plans import plans_text
 from krishiv_py.display.text import LaidOut
 from krishiv_py.display.watch import Seen, watch
-from krishiv_py.engine.closing import keys_of
-from krishiv_py.engine.notes import Report, count
-from krishiv_py.engine.stage import StageOperator
-from krishiv_py.engine.why import why_text
+from krishiv_py.engine.closing import keys_of, why_text
+from krishiv_py.engine.stage import Report, StageOperator, count
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.kernels.input.prepare import refused
-from krishiv_py.kernels.input.rows import late_output_schema
-from krishiv_py.kernels.input.watermark import ONLY
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.prepare import late_output_schema, refused
+from krishiv_py.kernels.spec import Moment
+from krishiv_py.kernels.watermark import ONLY
 from krishiv_py.logs import RecentTimes
 from krishiv_py.plan.durations import UNSET, Duration, TimePoint, show_instant, time_point_us, to_us
 from krishiv_py.plan.options.late import SparedLateEventHandler

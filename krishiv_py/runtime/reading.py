@@ -20,20 +20,30 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from krishiv_py.connectors.csv import CsvOptions, Records, header_of, records, unreadable, values
-from krishiv_py.connectors.fit import FILE, MisfitError, Rule, cut_to_microseconds, lacking, spelt
+from krishiv_py.connectors.fit import (
+    FILE,
+    FileColumn,
+    MisfitError,
+    Rule,
+    cut_to_microseconds,
+    explained,
+    file_columns,
+    lacking,
+    open_parquet,
+    spelt,
+)
 from krishiv_py.connectors.hive import partitions
-from krishiv_py.connectors.json.lines import BLOCK_BYTES, JsonLines, blocks
-from krishiv_py.connectors.malformed import Malformed
-from krishiv_py.connectors.parquet_columns import FileColumn, explained, file_columns, open_parquet
+from krishiv_py.connectors.json_texts import BLOCK_BYTES, JsonLines, blocks
 from krishiv_py.connectors.ranges import RangeSource
+from krishiv_py.connectors.source import Malformed
 from krishiv_py.errors import PlanError, SourceError
 from krishiv_py.plan.nodes import FileSource, MemorySource, SourceNode
 from krishiv_py.plan.running import Control
 from krishiv_py.replay_index import open_sent
 from krishiv_py.replay_log import CONTROL, control_of, sent_at
 from krishiv_py.storage.files import arrow_reads, store_at
-from krishiv_py.storage.folders import of_this_machine
 from krishiv_py.storage.listing import PATTERN, passed_over
+from krishiv_py.storage.local import of_this_machine
 from krishiv_py.storage.settings import Stores
 from krishiv_py.storage.store import Store
 from krishiv_py.types import type_text

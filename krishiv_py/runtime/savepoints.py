@@ -22,11 +22,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from krishiv_py.connectors.ranges import NotedRanges
-from krishiv_py.engine.notes import Report
+from krishiv_py.engine.stage import Report
 from krishiv_py.errors import CheckpointError
-from krishiv_py.kernels.input.watermark import moment_of
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.state.spread import BucketContent, spread
+from krishiv_py.kernels.watermark import moment_of
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.running import Control
 from krishiv_py.replay_index import open_sent

@@ -15,9 +15,9 @@ import pyarrow as pa
 from krishiv_py.api.query import Query
 from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.ending import stop_at_end
-from krishiv_py.engine.why import why_text
+from krishiv_py.engine.closing import why_text
 from krishiv_py.errors import PlanError
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.spec import Moment
 from krishiv_py.plan.durations import TimePoint
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.why import Standing

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from krishiv_py.errors import CheckpointError
-from krishiv_py.kernels.input.watermark import ONLY, ClockSpec, WatermarkTracker
+from krishiv_py.kernels.watermark import ONLY, ClockSpec, WatermarkTracker
 from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_US, UNSET
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.planner.evolution import StageChange

@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.api.query import BoundedResult
 from krishiv_py.connectors.lookup_table import as_they_stand
-from krishiv_py.engine.notes import Notes, count, none_counted
+from krishiv_py.engine.stage import Notes, count, none_counted
 from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.errors import PlanError
-from krishiv_py.kernels.input.rows import late_output, late_output_schema
+from krishiv_py.kernels.prepare import late_output, late_output_schema
 from krishiv_py.plan.nodes import MemorySource, SourceNode
 from krishiv_py.plan.running import summed
 from krishiv_py.planner.cut import input_stages
@@ -32,7 +32,7 @@ from krishiv_py.spark.storage import ShuffleFiles
 from krishiv_py.spark.tasks.bounded import PACKED_TYPE, BoundedPack, BoundedSteps
 from krishiv_py.spark.tasks.moments import TimedBatch, stream_reader, timetable
 from krishiv_py.spark.tasks.pack import NOTES, root_of
-from krishiv_py.storage.folders import private_folder
+from krishiv_py.storage.local import private_folder
 
 _ONE_TASK_BYTES: Final = 8 << 20
 

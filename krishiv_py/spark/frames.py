@@ -59,7 +59,7 @@ from krishiv_py.spark.tasks.pack import PACKED_TYPE, RawPack
 from krishiv_py.spark.tasks.processor import BucketProcessor
 from krishiv_py.storage.checksums import sealed, unsealed
 from krishiv_py.storage.files import store_at
-from krishiv_py.storage.folders import absolute
+from krishiv_py.storage.local import absolute
 from krishiv_py.storage.store import Store
 
 

@@ -10,10 +10,10 @@ import attrs
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from krishiv_py.engine.notes import Report, count
+from krishiv_py.engine.stage import Report, count
 from krishiv_py.errors import CheckpointError
-from krishiv_py.kernels.input.watermark import ONLY, moment_of
 from krishiv_py.kernels.state.spread import BucketContent
+from krishiv_py.kernels.watermark import ONLY, moment_of
 from krishiv_py.runtime.batch import stage_of
 from krishiv_py.runtime.checkpoint.begun import Begun
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
@@ -35,7 +35,7 @@ from krishiv_py.spark.setup.partitioning import bucket_ids
 from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.state_reader import buckets_in, of_store
 from krishiv_py.storage.files import store_at
-from krishiv_py.storage.folders import absolute
+from krishiv_py.storage.local import absolute
 
 _TYPE: Final = flat_type("bucket int, report string")
 _SCHEMA: Final = pa.schema([pa.field("bucket", pa.int32()), pa.field("report", pa.string())])

@@ -15,10 +15,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.connectors.publish import OutputOf, Publisher, TablePublisher, blamed, staging_of
-from krishiv_py.connectors.side_output import side_output
 from krishiv_py.connectors.sink import Delivery, FileSink, FolderSink, FrameSink, OutputName, Sink, SparkFileSink, TableSink
 from krishiv_py.connectors.sinks.files import folder_of
-from krishiv_py.kernels.input.rows import late_output_schema
+from krishiv_py.connectors.sinks.known import side_output
+from krishiv_py.kernels.prepare import late_output_schema
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import LATE

@@ -9,8 +9,7 @@ import attrs
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from krishiv_py.engine.failures import PREPARE
-from krishiv_py.engine.stage import StageOperator
+from krishiv_py.engine.stage import PREPARE, StageOperator
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.nodes import MemorySource

@@ -22,7 +22,7 @@ from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.errors import PlanError, SessionClosedError
 from krishiv_py.in_process.capturing import CaptureOptions, capture
 from krishiv_py.in_process.moving import move, save, save_leased
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.spec import Moment
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.nodes import FrameSource, MemorySource
 from krishiv_py.plan.options.query import Batches, Begin, Handed
@@ -65,7 +65,7 @@ from krishiv_py.spark.start_checks import open_checkpoint, release_at_end
 from krishiv_py.spark.state_reader import read_state
 from krishiv_py.spark.storage import ShuffleFiles, handed_over, shuffle_files
 from krishiv_py.spark.tasks.failures import as_own, require_alive
-from krishiv_py.storage.folders import absolute
+from krishiv_py.storage.local import absolute
 
 if TYPE_CHECKING:
     from krishiv_py.spark.remote import starting as remote

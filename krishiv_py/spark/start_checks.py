@@ -27,7 +27,7 @@ from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.setup.config import FSYNC
 from krishiv_py.spark.setup.stores import check_stores
 from krishiv_py.storage.files import arrow_reads
-from krishiv_py.storage.folders import absolute
+from krishiv_py.storage.local import absolute
 
 _SPARKS: tuple[str, ...] = ("offsets", "commits", "sources", "state")
 

@@ -16,10 +16,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from krishiv_py.connectors.sink import Sink
-from krishiv_py.engine.notes import Report
+from krishiv_py.engine.stage import Report
 from krishiv_py.engine.time_watch import TimeWatch
-from krishiv_py.kernels.input.watermark import Clocks
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.spec import Moment
+from krishiv_py.kernels.watermark import Clocks
 from krishiv_py.logs import BatchLines, batch_part
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.options.query import Batches

@@ -1,21 +1,171 @@
-"""Files of this machine, and of disks that are mounted on it."""
+"""Files of this machine: a store, folders nobody else may read, and files that are there whole or not at all."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
+import re
 import shutil
 import stat
-from collections.abc import Iterable
-from typing import ClassVar, Final
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Final
 
 import attrs
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from krishiv_py.storage import folders
+from krishiv_py.errors import PlanError
 from krishiv_py.storage.store import Store
+
+_PRIVATE: Final = 0o700
+_ONE_SLASH: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/")
+_NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+_NO_LOCKS: Final = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+
+
+def private_folder(path: str | Path) -> None:
+    """Make a folder, and those above it that are missing, for this user alone; one that is there stays as it is."""
+    if not os.path.isdir(path):
+        above = Path(path).parent
+        if not above.exists():
+            private_folder(above)
+        with contextlib.suppress(FileExistsError):  # another process was faster
+            os.mkdir(path, _PRIVATE)
+
+
+def sync(path: str) -> None:
+    """Let a file, or the names in a folder, survive a loss of power."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def create(path: str, pieces: Iterable[Any], *, durable: bool, mtime_s: int | None = None) -> None:
+    """Write a new file, or none when that fails; FileExistsError if there is one.
+
+    `durable` says whether it must survive a loss of power."""
+    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        with open(opened, "wb") as out:
+            for piece in pieces:
+                out.write(piece)
+            out.flush()
+            if mtime_s is not None:
+                os.utime(opened, (mtime_s, mtime_s))
+            if durable:
+                os.fsync(opened)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(path)  # on a full disk a part of it is all that there is
+        raise
+
+
+def take_name(hidden: str, final: str) -> bool:
+    """Give a file its `final` name, which it may not take from another; False if that name is taken."""
+    try:
+        os.link(hidden, final)
+    except FileExistsError:
+        return False
+    except OSError as problem:
+        if problem.errno not in _NO_LINKS:
+            raise
+        if os.path.exists(final):
+            return False
+        os.rename(hidden, final)
+        return True
+    os.unlink(hidden)
+    return True
+
+
+@contextlib.contextmanager
+def locked(path: str) -> Iterator[int]:
+    """Hold the lock file at `path`, waiting for it; yields its descriptor. A process that dies lets go by itself."""
+    opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        except OSError as problem:
+            if problem.errno not in _NO_LOCKS:  # names are still taken by one only, see take_name()
+                raise
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def has_locks(opened: int) -> bool:
+    """Return whether the file system of an open file knows locks."""
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+    except OSError as problem:
+        if problem.errno not in _NO_LOCKS:
+            raise
+        return False
+    return True
+
+
+def try_lock(path: str) -> int | None:
+    """Return the descriptor that holds the lock file at `path`; None while another holds it.
+
+    Raises
+    ------
+    OSError
+        Where the file system knows no locks.
+    """
+    opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(opened)
+        return None
+    except OSError:
+        os.close(opened)
+        raise
+    return opened
+
+
+def unlock(opened: int) -> None:
+    """Let go of what :func:`try_lock` holds, also if a child that was just forked has its descriptor still."""
+    fcntl.flock(opened, fcntl.LOCK_UN)
+    os.close(opened)
+
+
+def absolute(path: str) -> str:
+    """Return a path that means the same to processes in other folders; one with a scheme, as ``s3a://``, stays as it is.
+
+    Raises
+    ------
+    PlanError
+        For a scheme with one slash.
+    """
+    if "://" in path or path.startswith("file:"):
+        return path
+    return os.path.join(os.getcwd(), of_this_machine(path))
+
+
+def of_this_machine(path: str) -> str:
+    """Return a path without ``://``.
+
+    Raises
+    ------
+    PlanError
+        For a scheme with one slash, which Hadoop takes: here it would be a folder of this machine, ``./dbfs:/``.
+    """
+    match = _ONE_SLASH.match(path)
+    if match is None or match[1].lower() == "file":
+        return path
+    scheme, rest = match[1].lower(), path[match.end() :]
+    hint = f"write {scheme}://host/{rest}; a folder of this machine with that name is ./{path}"
+    if scheme == "dbfs":
+        hint = f"write /dbfs/{rest}, where Databricks mounts it, or a path of a volume: /Volumes/catalog/schema/volume/{rest}"
+    elif scheme in ("s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss"):
+        hint = f"write {scheme}://{rest}; a folder of this machine with that name is ./{path}"
+    raise PlanError("a path has one slash after its scheme", got=path, hint=hint)
+
 
 _WRITTEN: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 
@@ -42,11 +192,11 @@ class Disk(Store):
 
     def try_lock(self, path: str) -> int | None:
         """See Store."""
-        return folders.try_lock(path)
+        return try_lock(path)
 
     def make_folder(self, path: str) -> None:
         """See Store."""
-        folders.private_folder(path)
+        private_folder(path)
 
     def write(self, path: str, data: bytes, *, durable: bool = False) -> None:
         """See Store; every micro-batch writes such files, so this takes no way around."""
@@ -66,7 +216,7 @@ class Disk(Store):
             os.close(opened)
         os.replace(part, path)
         if durable:
-            folders.sync(folder)
+            sync(folder)
 
     def delete_one(self, path: str) -> None:
         """See Store."""
@@ -87,7 +237,7 @@ class Disk(Store):
     def sync(self, *paths: str) -> None:
         """See Store."""
         for path in paths:
-            folders.sync(path)
+            sync(path)
 
     def create(self, path: str, pieces: Iterable[bytes], *, durable: bool, mtime_s: int) -> None:
         """See Store."""
@@ -95,10 +245,10 @@ class Disk(Store):
         hidden = f"{folder}/_next.tmp"
         with contextlib.suppress(FileNotFoundError):  # of a process that died
             os.unlink(hidden)
-        folders.create(hidden, pieces, durable=durable, mtime_s=mtime_s)
+        create(hidden, pieces, durable=durable, mtime_s=mtime_s)
         os.rename(hidden, path)
         if durable:
-            folders.sync(folder)
+            sync(folder)
 
 
 DISK = Disk()

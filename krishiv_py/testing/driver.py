@@ -1,36 +1,37 @@
-"""The driver without a JVM: the same kernels on batches in memory, one micro-batch per call."""
+"""The driver without a JVM: the same kernels on batches in memory, of one pipeline or several, and of files."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import attrs
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from krishiv_py.api.stages.running import Output, RunMethods
+from krishiv_py.api.stages.running import Output, RunMethods, named_plans
+from krishiv_py.connectors.fit import FILE, MisfitError, explained, file_columns, lacking, open_parquet
 from krishiv_py.connectors.lookup_table import tables_age_by
+from krishiv_py.connectors.sinks.program import MemorySink
 from krishiv_py.deprecation import deprecated
 from krishiv_py.display.html import query_html
 from krishiv_py.display.lag import Lateness, LatenessProfile
 from krishiv_py.display.text import LaidOut
-from krishiv_py.engine.closing import closed_key, closing_stages
-from krishiv_py.engine.notes import FIRINGS
-from krishiv_py.engine.stage import BatchDone, StageOperator
-from krishiv_py.engine.why import why_text
-from krishiv_py.errors import PlanError, shown
+from krishiv_py.engine.closing import closed_key, closing_stages, why_text
+from krishiv_py.engine.stage import FIRINGS, BatchDone, StageOperator
+from krishiv_py.errors import PlanError, SourceError, failure_text, shown
 from krishiv_py.in_process.batch import Sent
 from krishiv_py.in_process.core import Core
 from krishiv_py.in_process.moving import begun_core, save_core
 from krishiv_py.in_process.outputs import AnySink, outputs
 from krishiv_py.in_process.stage import ProcessStage, dropped
-from krishiv_py.kernels.input.watermark import ONLY, Clocks
-from krishiv_py.kernels.moment import Moment
-from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import MemoryStore
+from krishiv_py.kernels.watermark import ONLY, Clocks
 from krishiv_py.logs import BatchLines
-from krishiv_py.plan.checks import a_switch, a_text
+from krishiv_py.plan.checks import a_switch, a_text, is_collection
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, TimePoint, show_instant, time_point_us
 from krishiv_py.plan.options.query import OnChange, given_begin
 from krishiv_py.plan.running import Counters, Progress, of_stages, summed
@@ -40,10 +41,7 @@ from krishiv_py.planner.why import Standing, in_stage, oldest_of_all, why_not_fi
 from krishiv_py.redaction import redacted
 from krishiv_py.runtime.capture import Captured
 from krishiv_py.runtime.storage.closings import keys_as_table
-from krishiv_py.testing.clock import ManualClock
-from krishiv_py.testing.feed import Feed, Turn
-from krishiv_py.testing.sends import DriverInput, StepOutput
-from krishiv_py.testing.streams import run_by_driver
+from krishiv_py.testing.sends import DriverInput, Feed, ManualClock, StepOutput, Turn, run_by_driver
 
 
 class Driver:
@@ -745,3 +743,115 @@ class Driver:
     def _moment(self) -> Moment:
         """Return what is in force, now."""
         return self._core.moment(self.clock.now_us, self._begun_us)
+
+
+def collect(streams: Iterable[RunMethods], *batches: Any) -> list[pa.Table]:
+    """Return the results of several pipelines over the same rows, as :meth:`krishiv_py.Session.collect` gives them.
+
+    Parameters
+    ----------
+    streams : iterable of Stream, TimedStream or ResultStream
+        Pipelines that branch from one stream value.
+    *batches : list of dict or RecordBatch or Table or mapping
+        Micro-batches, as :meth:`Driver.send` takes them; the input ends after the last one.
+
+    Returns
+    -------
+    list of pyarrow.Table
+        One for each pipeline.
+
+    Raises
+    ------
+    PlanError
+        For no pipelines, and for those that cannot be one query.
+
+    Examples
+    --------
+    >>> from krishiv_py import count
+    >>> from krishiv_py.testing import collect, stream_of
+    >>> rows = stream_of("at bigint, n bigint")
+    >>> many = rows.watermark("at", 0).tumbling_window(10).agg(count())
+    >>> counts, large = collect([many, rows.filter("n > 5")], [{"at": 1, "n": 9}, {"at": 2, "n": 1}])
+    >>> counts["count"].to_pylist(), large["n"].to_pylist()
+    ([2], [9])
+    """
+    listed = list(streams) if is_collection(streams) else streams
+    named_plans(listed, "collect")  # says what is not a pipeline
+    driver = Driver(stream.to(MemorySink()) for stream in listed)
+    done = [*(driver.send(batch) for batch in batches), driver.close()]
+    return [pa.concat_tables([d.by_output[name] for d in done]) for name in done[-1].by_output]
+
+
+def replay(stream: RunMethods, files: Iterable[str | os.PathLike[str]], *, close: bool = True) -> StepOutput:
+    """Run a stream over parquet files, one micro-batch a file, as a query with ``max_files_per_batch=1`` took them.
+
+    Parameters
+    ----------
+    stream : Stream, TimedStream or ResultStream
+        The pipeline, made of :func:`stream_of` with the columns of the files.
+    files : iterable of str or os.PathLike
+        The files, in the order in which they came. They are read as ``read_parquet`` reads them (docs/sources.md).
+    close : bool
+        Whether the input ends with the last file, so that what is open fires.
+
+    Returns
+    -------
+    StepOutput
+        All results, all late rows, and the watermark at the end.
+
+    Raises
+    ------
+    PlanError
+        For a value that is not a sequence of files.
+    SourceError
+        For a file that cannot be read, or does not fit the columns of the stream.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pyarrow as pa
+    >>> import pyarrow.parquet as pq
+    >>> from krishiv_py import count
+    >>> from krishiv_py.testing import stream_of
+    >>> latest = stream_of("at bigint").watermark("at", 0).lookback_window("30 s", emit="arrival").agg(count())
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pq.write_table(pa.table({"at": [0, 10_000]}), f"{folder}/1.parquet")
+    ...     pq.write_table(pa.table({"at": [20_000, 40_000]}), f"{folder}/2.parquet")
+    ...     replay(latest, [f"{folder}/1.parquet", f"{folder}/2.parquet"]).results["count"].to_pylist()
+    [1, 2, 3, 3]
+    """
+    if isinstance(files, os.PathLike) or not is_collection(files):
+        hint = "pass them in the order in which they came: sorted(folder.glob('*.parquet'))"
+        raise PlanError("replay takes files", got=shown(files), hint=hint)
+    driver = Driver(stream, idle_batches=False)
+    schema = driver._spec.source_schema
+    done = [driver.send(_rows(file, schema)) for file in files]
+    if close or not done:
+        done.append(driver.close() if close else driver.tick())
+    results, late = (pa.concat_tables([getattr(d, name) for d in done]) for name in ("results", "late"))
+    by_stage = {name: pa.concat_tables([d.late_by_stage[name] for d in done]) for name in done[-1].late_by_stage}
+    return StepOutput(results, late, done[-1].watermark_us, by_stage)
+
+
+def _rows(file: str | os.PathLike[str], schema: pa.Schema) -> pa.Table:
+    try:
+        with open(os.fspath(file), "rb") as opened:
+            parquet = open_parquet(opened)
+            if not parquet.metadata.num_rows:
+                return schema.empty_table()
+            stored = file_columns(schema, parquet, FILE)
+            columns = [stored.get(field.name) or _missing(field.name, parquet) for field in schema]
+            parts = parquet.iter_batches(columns=[column.name for column in columns])
+            batches = [pa.record_batch([column.of(part) for column in columns], schema) for part in parts]
+        return pa.Table.from_batches(batches, schema)
+    except MisfitError as problem:
+        hint = "use the columns of the files in stream_of"
+        got = f"{shown(file)}: {explained(problem)}"
+        raise SourceError("a file does not fit the stream", got=got, hint=hint) from problem
+    except (OSError, TypeError, pa.ArrowInvalid) as problem:
+        hint = "pass paths of parquet files"
+        raise SourceError("a file cannot be replayed", got=shown(file), then=failure_text(problem), hint=hint) from problem
+
+
+def _missing(name: str, parquet: pq.ParquetFile) -> NoReturn:
+    raise lacking(parquet.schema_arrow.names, name)

@@ -1,26 +1,181 @@
-"""Rows that a driver is sent, and what one call of it gives."""
+"""The input of a driver: streams without a session, rows that are sent, batches of a capture, and a clock that is moved.
+
+Streams without a session, for tests.
+
+Define what a driver is given to run, as a plan and the sinks of its outputs.
+
+A user's source without Spark.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.malformed import Malformed
+from krishiv_py.api import others
+from krishiv_py.api.query import NoRunner
+from krishiv_py.api.stages.running import Output, RunMethods, named_outputs
+from krishiv_py.api.stages.stream import Stream
+from krishiv_py.connectors.ranges import next_ranges, node_of, read_range, tell_finished
+from krishiv_py.connectors.source import Malformed, Source
 from krishiv_py.display.html import rows_html
 from krishiv_py.engine.stage import StageOperator
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.in_process.batch import Sent
-from krishiv_py.kernels.input.rows import as_batches
-from krishiv_py.plan.durations import show_instant
-from krishiv_py.plan.nodes import root_of
-from krishiv_py.plan.schema import RESERVED
+from krishiv_py.in_process.outputs import AnySink
+from krishiv_py.in_process.sources import ClockControl, clocks_of, controls_of
+from krishiv_py.kernels.prepare import as_batches
+from krishiv_py.plan.checks import is_collection, microseconds
+from krishiv_py.plan.durations import MAX_TIME_US, Duration, TimePoint, show_instant, time_point_us, to_us
+from krishiv_py.plan.nodes import MemorySource, root_of
+from krishiv_py.plan.schema import RESERVED, SchemaLike, as_schema
 from krishiv_py.planner.cut import Branch
-from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.history import names_of
+from krishiv_py.planner.physical import PhysicalPlan, Read
+from krishiv_py.planner.several import several
+from krishiv_py.runtime.capture import Captured, CapturedBatch
 from krishiv_py.runtime.reading import Scanned
-from krishiv_py.testing.streams import MicroBatch
+
+
+def run_by_driver(given: RunMethods | Iterable[Output], sink: AnySink | None) -> tuple[PhysicalPlan, list[AnySink | None]]:
+    """Return the plan, and a sink for each of its outputs.
+
+    Raises
+    ------
+    PlanError
+        For a value that is not a pipeline, for outputs that cannot be one query, and for a `sink` next to those of outputs.
+    """
+    if isinstance(given, RunMethods):
+        return given._plan("driver", late="shown"), [sink]
+    if not is_collection(given):
+        raise PlanError("a Driver runs an aggregated stream", got=shown(given), hint="end the pipeline with .agg(...)")
+    outputs = named_outputs(given, "Driver")
+    if sink is not None:
+        raise PlanError("outputs have sinks of their own", got=shown(sink), hint="leave sink out: .to(sink)")
+    plan = several([(name, output.stream._plan("driver", late="shown")) for name, output in outputs.items()])
+    return plan, [output.sink for output in outputs.values()]
+
+
+def stream_of(schema: SchemaLike) -> Stream:
+    """Return a stream of this schema that belongs to no session; run it with :class:`~krishiv_py.testing.Driver`.
+
+    Examples
+    --------
+    >>> from krishiv_py.testing import Driver, stream_of
+    >>> Driver(stream_of("price double").filter("price > 1")).send([{"price": 0.5}, {"price": 2.0}]).results.to_pylist()
+    [{'price': 2.0}]
+    """
+    checked = as_schema(schema)
+    return Stream(MemorySource("test", checked, ""), checked, NoRunner())
+
+
+def union_of(streams: Mapping[str, Stream], *, source_column: str = "source") -> Stream:
+    """Several streams as one, as :meth:`krishiv_py.Session.union` makes it; a driver takes their rows by their names.
+
+    Parameters
+    ----------
+    streams : dict of str to Stream
+        Streams of the same columns, by name.
+    source_column : str
+        The column with the name of the stream that a row is from.
+
+    Raises
+    ------
+    PlanError
+        For no streams, and for what is none.
+    SchemaError
+        For streams with other columns.
+
+    Examples
+    --------
+    >>> from krishiv_py import count
+    >>> from krishiv_py.testing import Driver, stream_of, union_of
+    >>> both = union_of({"web": stream_of("at bigint"), "app": stream_of("at bigint")})
+    >>> driver = Driver(both.watermark("at", 0).key_by("source").tumbling_window(10).agg(count()))
+    >>> _ = driver.send({"web": [{"at": 1}, {"at": 2}], "app": [{"at": 3}]})
+    >>> sorted((row["source"], row["count"]) for row in driver.close().results.to_pylist())
+    [('app', 1), ('web', 2)]
+    """
+    return others.union_of(streams, source_column, NoRunner())
+
+
+@attrs.frozen(eq=False)
+class MicroBatch:
+    """A micro-batch of a source that puts aside what is not a row.
+
+    Attributes
+    ----------
+    table : pyarrow.Table
+        The rows.
+    malformed : tuple of Malformed
+        What is not a row.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from krishiv_py.connectors import Malformed, Planned, Source
+    >>> from krishiv_py.testing import micro_batches
+    >>> class Lines(Source):
+    ...     schema = pa.schema([("n", pa.int64())])
+    ...     on_malformed = "side_output"
+    ...
+    ...     def plan(self, last):
+    ...         return Planned("all", ["a.txt"]) if last is None else None
+    ...
+    ...     def read(self, planned, columns):
+    ...         yield pa.record_batch({"n": [0]})
+    ...         yield Malformed(file=planned, line=2, text="?", problem="no number")
+    >>> [(batch.table.to_pylist(), batch.malformed[0].where) for batch in micro_batches(Lines())]
+    [([{'n': 0}], 'a.txt, line 2')]
+    """
+
+    table: pa.Table
+    malformed: tuple[Malformed, ...]
+
+
+def micro_batches(source: Source) -> Iterator[pa.Table]:
+    """Yield the micro-batches of a `source`, planned and read as a query would, until it plans nothing; for ``Driver.send``.
+
+    Those of a source with ``on_malformed="side_output"`` are a :class:`MicroBatch` each, which ``Driver.send`` takes as well.
+    Position and ranges pass through JSON, and every batch is held to the schema, so a source that works here works in a query.
+
+    Raises
+    ------
+    PlanError
+        When it is not a source, or what it states does not fit together.
+    SourceError
+        When it cannot plan or be read, naming position or range.
+    SchemaError
+        When a batch does not have the columns of the schema.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from krishiv_py.connectors import Planned, Source
+    >>> from krishiv_py.testing import micro_batches
+    >>> class Numbers(Source):
+    ...     schema = pa.schema([("n", pa.int64())])
+    ...
+    ...     def plan(self, last):
+    ...         return Planned("all", ["0 to 2"]) if last is None else None
+    ...
+    ...     def read(self, planned, columns):
+    ...         yield pa.record_batch({"n": [0, 1]})
+    >>> [table.to_pylist() for table in micro_batches(Numbers())]
+    [[{'n': 0}, {'n': 1}]]
+    """
+    node, position = node_of(source, None), None
+    while (planned := next_ranges(source, node.name, position)) is not None:
+        position = planned.position
+        parts = [b for r in planned.ranges for b in read_range(source, node.name, r, node.schema)]
+        rows = [part for part in parts if not isinstance(part, Malformed)]
+        table = pa.Table.from_batches(rows, node.schema)
+        yield MicroBatch(table, tuple(p for p in parts if isinstance(p, Malformed))) if node.puts_aside else table
+        tell_finished(source, node.name, position)
+
 
 Takers: TypeAlias = "list[tuple[int, StageOperator]]"
 
@@ -129,3 +284,138 @@ def _rows(named: dict[str, pa.Table], first: pa.Table, what: str) -> str:
     total = sum(table.num_rows for table in named.values()) if named else first.num_rows
     text = f"{total} {what}{'' if total == 1 else 's'}"
     return text if len(named) < 2 else f"{text} ({', '.join(f'{name}: {table.num_rows}' for name, table in named.items())})"
+
+
+@attrs.define
+class ManualClock:
+    """Processing time for tests: intervals, TTL by wall clock, rows ahead of the clock (SEMANTICS §4.4, §5.3, §6.1).
+
+    Attributes
+    ----------
+    now_us : int
+        µs since the epoch; 0 at first.
+
+    Examples
+    --------
+    >>> clock = ManualClock()
+    >>> clock.advance("5 s")
+    5000000
+    """
+
+    now_us: int = attrs.field(default=0)
+    _advanced_us: int = attrs.field(default=0, init=False, eq=False, repr=False)
+    _set: bool = attrs.field(default=False, init=False, eq=False, repr=False)
+
+    @now_us.validator
+    def _in_range(self, _attribute: object, value: object) -> None:
+        microseconds(value, "now_us", -MAX_TIME_US, MAX_TIME_US)
+
+    def advance(self, by: Duration) -> int:
+        """Move on by a duration (``int`` is milliseconds); returns the new time in µs."""
+        by_us = to_us(by, "by")
+        self.now_us += by_us
+        self._advanced_us += by_us
+        return self.now_us
+
+    def set(self, to: TimePoint) -> int:
+        """Move to a point in time (ms since the epoch, or a datetime); a wall clock may go back, and so may this one.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import ManualClock
+        >>> clock = ManualClock()
+        >>> clock.set("2024-06-01T00:00:00Z"), clock.is_set
+        (1717200000000000, True)
+        """
+        self.now_us = time_point_us(to, "to")
+        self._set = True
+        return self.now_us
+
+    @property
+    def is_set(self) -> bool:
+        """Return whether it shows a point in time: one that was only moved on by :meth:`advance` does not.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import ManualClock
+        >>> clock = ManualClock()
+        >>> _ = clock.advance("5 s")
+        >>> clock.is_set
+        False
+        """
+        return self._set or self.now_us != self._advanced_us
+
+
+@attrs.frozen(eq=False)
+class Turn:
+    """Holds a batch, its rows as each stage reads them, and what it says of the watermark."""
+
+    batch: CapturedBatch
+    sent: dict[int, Sent]
+    controls: list[ClockControl]
+
+
+class Feed:
+    """Gives the batches of a capture, one after the other.
+
+    Raises
+    ------
+    PlanError
+        When the plan reads a source that the capture does not have.
+    """
+
+    def __init__(self, captured: Captured, plan: PhysicalPlan) -> None:
+        self.captured, self._plan, self._next = captured, plan, 0
+        self._sources = [_source(read, captured, len(plan.reads)) for read in plan.reads]
+
+    @property
+    def left(self) -> int:
+        """Return how many batches are to come."""
+        return len(self.captured.batches) - self._next
+
+    def next(self) -> Turn | None:
+        """Return the next batch; None after the last one."""
+        if not self.left:
+            return None
+        batch = self.captured.batches[self._next]
+        self._next += 1
+        turn = Turn(batch, {}, [])
+        for read, source in zip(self._plan.reads, self._sources, strict=True):
+            scanned = self.captured.read(batch, source)
+            if not scanned:
+                continue
+            turn.controls.extend(controls_of(scanned, clocks_of(self._plan, read)))
+            rows = _picked(scanned, read)
+            for number, branch in read.takers:
+                turn.sent.setdefault(number, []).append((StageOperator(branch.spec), rows))
+        return turn
+
+
+def _source(read: Read, captured: Captured, count: int) -> int:
+    if count == 1 and len(captured.sources) == 1:
+        return 0
+    names = names_of(read)
+    matches = [number for number, known in enumerate(captured.sources) if set(known[:1]) & set(names)]
+    matches = matches or [number for number, known in enumerate(captured.sources) if set(known) & set(names)]
+    if len(matches) == 1:
+        return matches[0]
+    known = ", ".join(repr(each[0]) for each in captured.sources)
+    raise PlanError("the capture has no source of this name", got=repr(names[0]), hint=f"the sources are {known}")
+
+
+def _picked(scanned: Sequence[Scanned], read: Read) -> list[Scanned]:
+    """Return rows with the columns that the plan reads."""
+    schema = pa.schema([read.source.schema.field(name) for name in read.needs_columns])
+    result = []
+    for one in scanned:
+        if one.batch is None:
+            result.append(one)
+            continue
+        missing = [name for name in schema.names if name not in one.batch.schema.names]
+        if missing:
+            hint = "use a column that the source had, or make the capture again"
+            raise PlanError("the capture lacks a column that the pipeline reads", got=missing[0], hint=hint)
+        columns = [one.batch.column(name) for name in schema.names]
+        columns = [c if c.type == f.type else c.cast(f.type) for c, f in zip(columns, schema, strict=True)]
+        result.append(attrs.evolve(one, batch=pa.RecordBatch.from_arrays(columns, names=schema.names)))
+    return result

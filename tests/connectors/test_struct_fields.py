@@ -17,17 +17,16 @@ from google.protobuf import descriptor_pb2, json_format
 
 from krishiv_py import count
 from krishiv_py.connectors import Planned, Source
-from krishiv_py.connectors.kafka.formats.arrow import decode_arrow
 from krishiv_py.connectors.kafka.formats.avro import decode_avro
-from krishiv_py.connectors.kafka.formats.decoding import Decoded, decode_json
+from krishiv_py.connectors.kafka.formats.decoding import Decoded, decode_arrow, decode_json
 from krishiv_py.connectors.kafka.formats.protobuf import MessageType, decode_protobuf, message_class
 from krishiv_py.connectors.lookup_table import LookupTable
 from krishiv_py.connectors.source import JsonValue
-from krishiv_py.connectors.tables.delta.making import delta_source
+from krishiv_py.connectors.tables.delta.source import delta_source
 from krishiv_py.errors import KrishivError, SchemaError, SourceError
 from krishiv_py.runtime.reading import JsonReader, ParquetReader, Rules
 from krishiv_py.testing import Driver, micro_batches, stream_of
-from krishiv_py.testing.file_replay import replay
+from krishiv_py.testing.driver import replay
 from tests.connectors.struct_fields import DEPTHS, DIFFERENCES, Outcome, came, expected, wanted
 
 Border: TypeAlias = Callable[[pa.Table, pa.Schema, Path], Any]

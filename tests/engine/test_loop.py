@@ -6,13 +6,11 @@ import pyarrow as pa
 import pytest
 
 from krishiv_py import count, sum
-from krishiv_py.engine.failures import AtStep
 from krishiv_py.engine.loop import micro_batch
-from krishiv_py.engine.notes import Notes, Report
-from krishiv_py.engine.stage import BatchDone, Packed, StageOperator
+from krishiv_py.engine.stage import AtStep, BatchDone, Notes, Packed, Report, StageOperator
 from krishiv_py.errors import AggregateOverflowError
-from krishiv_py.kernels.input.prepare import Prepare
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.prepare import Prepare
+from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.running import Control

@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from krishiv_py import count
-from krishiv_py.engine.notes import Notes, Report
-from krishiv_py.engine.stage import StageOperator
+from krishiv_py.engine.stage import Notes, Report, StageOperator
 from krishiv_py.engine.time_watch import TimeWatch, unlikely
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.spec import Moment
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.testing import Driver, stream_of
 

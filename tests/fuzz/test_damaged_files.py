@@ -19,8 +19,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.connectors.json import lines as jsonlines
-from krishiv_py.connectors.malformed import Malformed
+from krishiv_py.connectors import json_texts as jsonlines
+from krishiv_py.connectors.source import Malformed
 from krishiv_py.errors import SourceError
 from krishiv_py.runtime.reading import FileReader, JsonReader, ParquetReader, Rules
 from krishiv_py.testing import Driver, stream_of

@@ -21,7 +21,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
 from krishiv_py.session import SessionBuilder
-from krishiv_py.testing.servers import Jars, free_ports
+from krishiv_py.testing.broker import Jars, free_ports
 
 JARS: Final = Jars(Path(__file__).with_name("jars.sha256"), "gcs", "KRISHIV_GCS_JARS")
 BUCKET: Final = "streams"

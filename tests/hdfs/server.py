@@ -18,7 +18,7 @@ from typing import Any, Final
 import attrs
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from krishiv_py.testing.servers import Jars, free_ports
+from krishiv_py.testing.broker import Jars, free_ports
 
 JARS: Final = Jars(Path(__file__).with_name("jars.sha256"), "hdfs", "KRISHIV_HDFS_JARS")
 _READY_S: Final = 60

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.kernels.joins import sides
-from krishiv_py.kernels.state import span_log, window_log
+from krishiv_py.kernels.state import time_log, window_log
 from krishiv_py.plan.joins import AsofType, Direction
 from krishiv_py.testing import Driver, stream_of
 from tests.joins.test_interval import LEFT, RIGHT, few_hashes, inputs, ordered, results_of, sent
@@ -81,8 +81,8 @@ def test_results_are_those_of_nested_loops(plan: Plan) -> None:
 @given(plans())
 def test_pieces_of_a_few_rows_and_hashes_that_collide(plan: Plan) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(span_log, "PIECE", 3)
-        patch.setattr(span_log, "_TRIMMED", 2)
+        patch.setattr(time_log, "PIECE", 3)
+        patch.setattr(time_log, "_TRIMMED", 2)
         patch.setattr(window_log, "_PIECE", 3)
         patch.setattr(sides, "key_hashes", few_hashes)
         check(plan)

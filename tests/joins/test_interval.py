@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.kernels.joins import sides
-from krishiv_py.kernels.state import span_log
+from krishiv_py.kernels.state import time_log
 from krishiv_py.testing import Driver, StepOutput, stream_of
 from tests.reference.joins import SIDES, Clock, Given, How, IntervalJoin, Result, Row, Side
 
@@ -120,7 +120,7 @@ def few_hashes(columns: list[Any], n_rows: int) -> Any:
 def test_pieces_of_a_few_rows_and_hashes_that_collide(plan: Plan) -> None:
     """The same with runs cut after three rows, so that keys run over from one piece into the next."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(span_log, "PIECE", 3)
-        patch.setattr(span_log, "_TRIMMED", 2)
+        patch.setattr(time_log, "PIECE", 3)
+        patch.setattr(time_log, "_TRIMMED", 2)
         patch.setattr(sides, "key_hashes", few_hashes)
         check(plan)

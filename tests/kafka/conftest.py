@@ -11,8 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from krishiv_py.connectors.kafka.client import admin_module
-from krishiv_py.testing.broker import Broker, running
-from krishiv_py.testing.servers import free_ports
+from krishiv_py.testing.broker import Broker, free_ports, running
 
 _NUMBER = itertools.count()
 

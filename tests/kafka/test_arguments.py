@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from krishiv_py import KafkaSink
+from krishiv_py.connectors.kafka.client import brokers
 from krishiv_py.connectors.kafka.making import kafka_source
-from krishiv_py.connectors.kafka.settings import brokers
 from krishiv_py.connectors.sink import OutputBatch
 from krishiv_py.errors import OperatorError, PlanError
 

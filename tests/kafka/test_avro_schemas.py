@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from krishiv_py.connectors import Malformed, kafka_source
 from krishiv_py.connectors.kafka import making, reading
 from krishiv_py.connectors.kafka.formats.avro import decode_avro, require_columns
+from krishiv_py.connectors.kafka.formats.decoding import decode_registered_json
 from krishiv_py.connectors.kafka.formats.encoding import values_of
-from krishiv_py.connectors.kafka.formats.json_schema import decode_registered_json
 from krishiv_py.connectors.kafka.formats.registry import registry_at
 from krishiv_py.errors import OperatorError, PlanError, SourceError
 from tests.kafka.messages import registry

@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 
 from krishiv_py import KafkaSink, count, sum
 from krishiv_py.connectors import kafka_source
-from krishiv_py.connectors.kafka.formats.avro import decode_avro
+from krishiv_py.connectors.kafka.formats.avro import decode_avro, record_schema
 from krishiv_py.connectors.kafka.formats.encoding import values_of
 from krishiv_py.connectors.kafka.formats.protobuf import decode_protobuf, message_type
 from krishiv_py.connectors.kafka.formats.registry import registry_at
-from krishiv_py.connectors.kafka.formats.writing_avro import record_schema
 from krishiv_py.errors import OperatorError, PlanError
 from krishiv_py.testing import Driver, micro_batches, stream_of
 from krishiv_py.testing.broker import Broker

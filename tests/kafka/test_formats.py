@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from krishiv_py.connectors import kafka_source
-from krishiv_py.connectors.kafka.formats.arrow import decode_arrow
+from krishiv_py.connectors.kafka.client import Connection
+from krishiv_py.connectors.kafka.formats.decoding import decode_arrow
 from krishiv_py.connectors.kafka.formats.encoding import messages_of_rows, values_of
 from krishiv_py.connectors.kafka.formats.protobuf import decode_protobuf, fields_of, known_columns, message_type
-from krishiv_py.connectors.kafka.settings import Connection
 from krishiv_py.errors import ColumnError, PlanError, SchemaError
 from tests.kafka.messages import as_text, classes, described, registry
 

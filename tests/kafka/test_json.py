@@ -12,7 +12,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krishiv_py.connectors.json.texts import objects
+from krishiv_py.connectors.json_texts import objects
 from krishiv_py.connectors.kafka.formats.decoding import decode_json
 
 SCHEMA = pa.schema([("user", pa.string()), ("n", pa.int64())])

@@ -14,7 +14,7 @@ import pytest
 
 from krishiv_py import Batches, KafkaSink, Session, count
 from krishiv_py.connectors import kafka_source
-from krishiv_py.connectors.kafka.settings import TokenCallback, connection
+from krishiv_py.connectors.kafka.client import TokenCallback, connection
 from krishiv_py.errors import PlanError, SourceError
 from krishiv_py.testing import Driver, micro_batches, stream_of
 from krishiv_py.testing.broker import Broker

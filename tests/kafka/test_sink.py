@@ -15,9 +15,8 @@ import pyarrow as pa
 import pytest
 
 from krishiv_py import KafkaSink, MemorySink, Session, SideOutputLateEventHandler, count, sum
-from krishiv_py.connectors.kafka.client import admin_module
-from krishiv_py.connectors.kafka.settings import connection
-from krishiv_py.connectors.kafka.writing import Writer
+from krishiv_py.connectors.kafka.client import admin_module, connection
+from krishiv_py.connectors.kafka.sink import Writer
 from krishiv_py.connectors.publish import OutputOf, TablePublisher
 from krishiv_py.errors import CheckpointError, ColumnError, OperatorError, PlanError
 from krishiv_py.testing import Driver, stream_of

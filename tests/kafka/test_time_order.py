@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from krishiv_py import count, sum
 from krishiv_py.connectors.kafka.client import Place
-from krishiv_py.connectors.kafka.sharing import TimeCut, in_time_order
+from krishiv_py.connectors.kafka.source import TimeCut, in_time_order
 from krishiv_py.testing import Driver, stream_of
 
 Row = tuple[int, int]

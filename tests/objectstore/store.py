@@ -23,7 +23,7 @@ import attrs
 import boto3
 
 from krishiv_py.session import SessionBuilder
-from krishiv_py.testing.servers import Jars, free_ports
+from krishiv_py.testing.broker import Jars, free_ports
 
 JARS: Final = Jars(Path(__file__).with_name("jars.sha256"), "s3", "KRISHIV_S3_JARS")
 HADOOP: Final = "3.5.0"

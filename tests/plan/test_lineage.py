@@ -13,7 +13,7 @@ import krishiv_py as kv
 from krishiv_py import ResultStream, Stream, col, count, windows
 from krishiv_py.planner.lineage import Lineage, late_lineage, lineage, sources_of
 from krishiv_py.testing import Driver, stream_of
-from krishiv_py.testing.streams import run_by_driver
+from krishiv_py.testing.sends import run_by_driver
 
 SCHEMA: Final = "user string, at bigint, amount bigint, n bigint, url string, tags array<bigint>, spare bigint"
 SHOPS: Final = pa.table({"url": ["u0", "u1", "u2"], "city": ["Ulm", "Rom", "Bonn"], "tax": [1, 2, 3]})

@@ -8,10 +8,9 @@ import attrs
 import pyarrow as pa
 import pytest
 
-from krishiv_py.engine.notes import Report
-from krishiv_py.engine.stage import BatchDone, Packed
+from krishiv_py.engine.stage import BatchDone, Packed, Report
 from krishiv_py.in_process.stage import ProcessStage
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.spec import Moment
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.batch import METRICS, RESULT
 from krishiv_py.runtime.storage.chunk_files import ChunkFolder, decode

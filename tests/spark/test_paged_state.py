@@ -14,13 +14,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.engine.snapshot import as_if_ended
+from krishiv_py.engine.loop import as_if_ended
 from krishiv_py.engine.stage import Packed
-from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results import in_order
-from krishiv_py.kernels.state import sorted_map
-from krishiv_py.kernels.state.sorted_map import SortedMap
-from krishiv_py.kernels.state.store import PAGE, Bucket
+from krishiv_py.kernels.spec import Moment
+from krishiv_py.kernels.state import store
+from krishiv_py.kernels.state.store import PAGE, Bucket, SortedMap
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.runtime.storage import chunk_files
 from krishiv_py.runtime.storage.chunk_files import ChunkFolder, decode
@@ -63,8 +62,8 @@ def test_pages_give_what_memory_gives(shape: str, given_batches: list[tuple[int,
     keyed = stream_of("user bigint, at bigint").watermark("at", 60).key_by("user")
     driver = Driver(SHAPES[shape](keyed).agg(kv.count(), kv.sum("at")), clock=clock)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sorted_map, "MOST", 3)
-        patch.setattr(sorted_map, "_FULL", 2)
+        patch.setattr(store, "MOST", 3)
+        patch.setattr(store, "_FULL", 2)
         with_fake_state(driver, patch)
         for seconds, rows in given_batches:
             clock.advance(1 + seconds)
@@ -203,8 +202,8 @@ def before_pages(state: FakeState) -> dict[str, Any]:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_state_from_before_pages_is_read(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sorted_map, "MOST", 3)
-    monkeypatch.setattr(sorted_map, "_FULL", 2)
+    monkeypatch.setattr(store, "MOST", 3)
+    monkeypatch.setattr(store, "_FULL", 2)
     clock = ManualClock()
     keyed = stream_of("user bigint, at bigint").watermark("at", 60).key_by("user")
     driver = Driver(SHAPES[shape](keyed).agg(kv.count(), kv.sum("at")), clock=clock)
@@ -237,8 +236,8 @@ def test_state_in_pages_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_large_chunks_are_found_again_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sorted_map, "MOST", 3)
-    monkeypatch.setattr(sorted_map, "_FULL", 2)
+    monkeypatch.setattr(store, "MOST", 3)
+    monkeypatch.setattr(store, "_FULL", 2)
     keyed = stream_of("user bigint, at bigint").watermark("at", 100).key_by("user")
     driver = Driver(keyed.hopping_window(25, 10).agg(kv.count()))
     folder = ChunkFolder(str(tmp_path), batches=2, large_bytes=0)
@@ -256,8 +255,8 @@ def test_large_chunks_are_found_again_in_pages(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("shape", ["hopping", "interval", "panes", "TTL", "session"])
 def test_what_would_come_if_the_input_ended_reads_pages_and_writes_none(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sorted_map, "MOST", 3)
-    monkeypatch.setattr(sorted_map, "_FULL", 2)
+    monkeypatch.setattr(store, "MOST", 3)
+    monkeypatch.setattr(store, "_FULL", 2)
     keyed = stream_of("user bigint, at bigint").watermark("at", 1_000).key_by("user")
     driver = Driver(SHAPES[shape](keyed).agg(kv.count()))
     operated = with_fake_state(driver, monkeypatch)

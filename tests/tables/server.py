@@ -21,7 +21,7 @@ from urllib.parse import quote
 import attrs
 import psycopg
 
-from krishiv_py.testing.servers import free_ports
+from krishiv_py.testing.broker import free_ports
 
 PASSWORD: Final = "hunter2/@ sécret"
 _START_S: Final = 60

@@ -17,9 +17,8 @@ from deltalake import DeltaTable, write_deltalake
 from krishiv_py import ParquetSink, PlanError, Session, SourceError, count
 from krishiv_py import sum as total
 from krishiv_py.connectors import delta_source
-from krishiv_py.connectors.tables.delta.log import commit_of
-from krishiv_py.connectors.tables.delta.making import DeltaPlace
 from krishiv_py.connectors.tables.delta.place import filesystem
+from krishiv_py.connectors.tables.delta.source import DeltaPlace, commit_of
 from krishiv_py.testing import micro_batches
 
 

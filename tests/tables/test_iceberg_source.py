@@ -20,7 +20,7 @@ from pyiceberg.types import LongType
 from krishiv_py import ParquetSink, PlanError, SchemaError, Session, SourceError, count
 from krishiv_py import sum as total
 from krishiv_py.connectors import JsonValue, iceberg_source
-from krishiv_py.connectors.tables.iceberg import upkeep
+from krishiv_py.connectors.tables.iceberg import snapshots
 from krishiv_py.connectors.tables.iceberg.source import IcebergSource
 from krishiv_py.testing import micro_batches
 from tests.tables.stores import catalog
@@ -109,7 +109,7 @@ def test_each_snapshot_is_read_once_whatever_the_size_of_batches(tmp_path: Path)
                 if step % 3 == 1:
                     lake.table().append(events(10 + step))
                 if step == 5:
-                    upkeep.compact(lake.table(), "note", 1 << 27)
+                    snapshots.compact(lake.table(), "note", 1 << 27)
                 if chance.random() < 0.4:  # a restart
                     source = lake.source(streaming=True, starting="latest", max_files_per_batch=most)
                 more, last = all_of(source, last)

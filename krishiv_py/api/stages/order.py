@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from krishiv_py.errors import MethodError, OrderError, PlanError
-from krishiv_py.lazy import lazy
 from krishiv_py.plan.aggregates.outputs import computed
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import show_us
@@ -21,12 +20,6 @@ from krishiv_py.redaction import redacted
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-    from krishiv_py.kernels.input import lateness
-    from krishiv_py.kernels.input import watermark as tracking
-else:
-    lateness = lazy("krishiv_py.kernels.input.lateness")
-    tracking = lazy("krishiv_py.kernels.input.watermark")
 
 
 C = TypeVar("C", bound=type)

@@ -17,7 +17,7 @@ from krishiv_py.api.query import Runner
 from krishiv_py.api.stages.order import JOINS, ON_ROWS, WINDOWS, ShownInALine, instead, needs, some
 from krishiv_py.api.stages.running import RunMethods, plan_of_rows
 from krishiv_py.api.stages.timed import KeyedUntimedStream, TimedStream, by_clock, partitions_of, timed
-from krishiv_py.connectors.side_output import given_handler
+from krishiv_py.connectors.sinks.known import given_handler
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import a_text, column_name, expression, known_column, one_of
 from krishiv_py.plan.durations import Duration

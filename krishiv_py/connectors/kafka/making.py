@@ -10,11 +10,17 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.kafka.client import kafka, matching, partitions
-from krishiv_py.connectors.kafka.columns import KeyFormat, Meta, meta_type
-from krishiv_py.connectors.kafka.settings import Connection, Option, brokers, connection
-from krishiv_py.connectors.kafka.source import KafkaSource, OnLost, ValueFormat
-from krishiv_py.connectors.kafka.starting import KafkaPosition, where
+from krishiv_py.connectors.kafka.client import Connection, Option, brokers, connection, kafka, matching, partitions
+from krishiv_py.connectors.kafka.source import (
+    KafkaPosition,
+    KafkaSource,
+    KeyFormat,
+    Meta,
+    OnLost,
+    ValueFormat,
+    meta_type,
+    where,
+)
 from krishiv_py.errors import PlanError, SchemaError, SourceError, failure_text, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_switch, a_text, one_of, wait_us

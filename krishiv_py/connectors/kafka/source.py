@@ -1,19 +1,29 @@
-"""A topic as a source: the driver plans ranges of offsets, tasks fetch and decode them."""
+"""A topic as a source: where it begins and ends, how its batches are planned, and the columns next to the value of a record.
+
+Determine which records of a backlog a batch reads: those of all partitions up to one time, so that no partition runs ahead.
+
+Records of a partition are in the order in which they were written. A batch that reads every partition up to the first record
+of one time therefore reads what a live query would have read up to then. So the watermark meets the rows in the same order,
+and no row is late that a live query would have taken.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.kafka.client import (
+    Connection,
     NoTopicError,
     Offsets,
     Place,
+    When,
     commit,
     identities,
     matching,
@@ -21,15 +31,10 @@ from krishiv_py.connectors.kafka.client import (
     partitions,
     wait_for_commits,
 )
-from krishiv_py.connectors.kafka.columns import KeyFormat, Meta
-from krishiv_py.connectors.kafka.settings import Connection
-from krishiv_py.connectors.kafka.sharing import TimeCut, in_time_order
-from krishiv_py.connectors.kafka.sharing import shares as shares
-from krishiv_py.connectors.kafka.starting import Where, resolved
-from krishiv_py.connectors.malformed import Malformed
-from krishiv_py.connectors.source import JsonValue, Planned, Source
-from krishiv_py.errors import SourceError
+from krishiv_py.connectors.source import JsonValue, Malformed, Planned, Source
+from krishiv_py.errors import PlanError, SourceError, shown
 from krishiv_py.lazy import lazy
+from krishiv_py.plan.durations import time_point_us
 from krishiv_py.plan.options.late import OnMalformed
 from krishiv_py.storage.datasets import Dataset
 
@@ -38,6 +43,278 @@ if TYPE_CHECKING:
     from krishiv_py.connectors.kafka.formats.protobuf import MessageType
 else:
     reading = lazy("krishiv_py.connectors.kafka.reading")
+
+
+KafkaPosition: TypeAlias = (
+    "Literal['earliest', 'latest'] | int | dt.datetime | Mapping[int, int | str] | Mapping[str, Mapping[int, int | str]]"
+)
+"""Where to begin or end: a word, a time (``int`` is ms since the epoch), or offsets by partition (or by topic)."""
+Where: TypeAlias = "When | tuple[tuple[Place, int | str], ...]"
+"""The same as a value: a word, ms since the epoch, or one of these for each partition."""
+_WORDS: Final = ("earliest", "latest")
+
+
+def where(value: object, name: str, topics: Sequence[str]) -> Where:
+    """Return what a user gave.
+
+    Raises
+    ------
+    PlanError
+        For anything else, and for topics that are not read.
+    """
+    if isinstance(value, str) and value in _WORDS:
+        return value  # type: ignore[return-value]  # one of the words
+    if isinstance(value, dt.datetime) or (isinstance(value, int) and not isinstance(value, bool)):
+        at_ms = -(-time_point_us(value, name) // 1_000)
+        if at_ms < 0:
+            raise _refused(value, name, "records have no time before 1970")
+        return at_ms
+    if isinstance(value, Mapping) and value:
+        by_topic = value if all(isinstance(v, Mapping) for v in value.values()) else {topics[0]: value}
+        if by_topic is value or len(topics) == 1:
+            return tuple(
+                (_place(topic, number, topics, value, name), _offset(offset_found, value, name))
+                for topic, offsets_of in by_topic.items()
+                for number, offset_found in offsets_of.items()
+            )
+    raise _refused(value, name, "no record is meant")
+
+
+def _place(topic: object, number: object, topics: Sequence[str], value: object, name: str) -> Place:
+    if (
+        not isinstance(topic, str)
+        or topic not in topics
+        or isinstance(number, bool)
+        or not isinstance(number, int)
+        or number < 0
+    ):
+        raise _refused(value, name, "no partition that is read is meant")
+    return topic, number
+
+
+def _offset(answer: object, value: object, name: str) -> int | str:
+    if (isinstance(answer, str) and answer in _WORDS) or (
+        isinstance(answer, int) and not isinstance(answer, bool) and answer >= 0
+    ):
+        return answer
+    raise _refused(value, name, "an offset is a whole number from 0")
+
+
+def _refused(value: object, name: str, consequence: str) -> PlanError:
+    hint = (
+        'write "earliest", "latest", a time (datetime, or int ms), or offsets: {0: 15, 1: 20}; of several topics {"a": {0: 15}}'
+    )
+    return PlanError(f"`{name}` is not a place in a topic", got=shown(value), then=consequence, hint=hint)
+
+
+def resolved(connection: Connection, wanted: Where, places: Sequence[Place], name: str, within_s: float) -> Offsets:
+    """Return the offset of each partition; one that is not named begins at its first record, or ends after its last one.
+
+    Raises
+    ------
+    PlanError
+        For a partition that does not exist.
+    """
+    if not isinstance(wanted, tuple):
+        return offsets(connection, dict.fromkeys(places, wanted), within_s)
+    given = dict(wanted)
+    for place in given:
+        if place not in places:
+            raise PlanError(
+                f"`{name}` names a partition that does not exist",
+                got=f"{place[0]}, partition {place[1]}",
+                hint=f"the topic has {sum(p[0] == place[0] for p in places)} partitions, from 0",
+            )
+    default: When = "earliest" if name == "starting" else "latest"
+    words: dict[Place, When] = {p: given.get(p, default) for p in places if isinstance(given.get(p, default), str)}  # type: ignore[misc]
+    looked_up = offsets(connection, words, within_s)
+    return {p: looked_up[p] if p in looked_up else int(given[p]) for p in places}
+
+
+Ranges: TypeAlias = dict[Place, tuple[int, int]]
+
+
+@attrs.frozen
+class TimeCut:
+    """The time up to which a batch read, and how much time it read; where to look for the next one. Units: ms."""
+
+    at_ms: int
+    step_ms: int
+
+
+@attrs.define(eq=False)
+class _Search:
+    """The search for the end of a batch. Up to `short_ms` it is known to be too small, from `long_ms` on too large."""
+
+    ranges: Ranges
+    most: int
+    at_time: Callable[[int], Offsets]
+    until_ms: int
+    short_ms: int = 0
+    long_ms: int = attrs.field(default=attrs.Factory(lambda self: self.until_ms, takes_self=True))
+    known: dict[int, Offsets] = attrs.field(factory=dict)
+
+    def before(self, at_ms: int) -> Offsets:
+        """Return up to where each partition is read by a batch that ends at this time."""
+        if at_ms not in self.known:
+            offsets = self.at_time(at_ms)
+            self.known[at_ms] = {p: min(max(offsets.get(p, end), begin), end) for p, (begin, end) in self.ranges.items()}
+        return self.known[at_ms]
+
+    def size(self, upto: Offsets) -> int:
+        """Return how many offsets a batch has."""
+        return sum(upto[p] - begin for p, (begin, _) in self.ranges.items())
+
+    def ends(self, at_ms: int) -> int:
+        """Return 0 if a batch that ends at this time is at least half full and not too large, else -1 or 1."""
+        if at_ms <= self.short_ms or at_ms >= self.long_ms:
+            return -1 if at_ms <= self.short_ms else 1
+        n = self.size(self.before(at_ms))
+        if n > self.most:
+            self.long_ms = at_ms
+            return 1
+        if 2 * n >= self.most:
+            return 0
+        self.short_ms = at_ms
+        return -1
+
+    def look_near(self, last: TimeCut) -> None:
+        """Learn bounds where the last cut was: they answer most questions of the search without a look-up."""
+        step = max(last.step_ms, 1)
+        if self.ends(last.at_ms) == -1:
+            while self.ends(last.at_ms + step) < 1:
+                step *= 2
+
+    def run(self) -> tuple[int, Ranges]:
+        """Return the time and the ranges of the batch, which follow from what waits alone: after a restart they are the same.
+
+        Times are halved always from the same bounds on, to the millisecond if it must be. Records of a millisecond in which a
+        batch gets full are shared out.
+        """
+        for time_ms in (0, self.until_ms):
+            self.known[time_ms] = {p: ends[time_ms > 0] for p, ends in self.ranges.items()}
+        low, high = self._halved(0, self.until_ms)
+        upto, n = self.before(low), self.size(self.before(low))
+        if 2 * n < self.most:
+            following = self.before(high)
+            rest = shares({p: (upto[p], following[p]) for p in self.ranges}, self.most - n)
+            upto = {p: end for p, (_, end) in rest.items()}
+        return low, {p: (begin, upto[p]) for p, (begin, _) in self.ranges.items()}
+
+    def _halved(self, low: int, high: int) -> tuple[int, int]:
+        while high - low > 1:
+            middle = (low + high) // 2
+            ends = self.ends(middle)
+            if ends == 0:
+                return middle, high
+            low, high = (middle, high) if ends < 0 else (low, middle)
+        return low, high
+
+
+def in_time_order(
+    ranges: Ranges, most: int | None, at_time: Callable[[int], Offsets], limit_ms: int, last: TimeCut | None = None
+) -> tuple[Ranges, TimeCut | None]:
+    """Return at most so many offsets of all ranges, every partition up to the same time, and where the next cut is looked for.
+
+    Parameters
+    ----------
+    ranges : dict
+        First offset and end of what waits in each partition.
+    most : int or None
+        How many offsets a batch may have.
+    at_time : callable
+        Gives the first offset of each partition whose record is not older than a time, ms since the epoch.
+    limit_ms : int
+        No record is expected from about this time on, ms since the epoch. Much later ones are read last.
+    last : Cut, optional
+        The last cut. It makes the search short and changes no result.
+
+    Examples
+    --------
+    >>> waiting = {("a", 0): (0, 100), ("a", 1): (0, 10)}  # a record a ms, and one each 10 ms
+    >>> in_time_order(waiting, 44, lambda ms: {("a", 0): ms, ("a", 1): -(-ms // 10)}, 1_000)[0]
+    {('a', 0): (0, 32), ('a', 1): (0, 4)}
+    """
+    waiting = [p for p, (begin, end) in ranges.items() if end > begin]
+    if most is None or len(waiting) < 2 or sum(ranges[p][1] - ranges[p][0] for p in waiting) <= most:
+        return shares(ranges, most), last
+    search = _Search(ranges, most, at_time, 1 << max(limit_ms, 1).bit_length())
+    if last is not None:
+        search.look_near(last)
+    at_ms, offsets = search.run()
+    return offsets, TimeCut(at_ms, max(at_ms - last.at_ms if last is not None else 1, 1))
+
+
+def shares(ranges: dict[Place, tuple[int, int]], most: int | None) -> dict[Place, tuple[int, int]]:
+    """At most so many offsets of all ranges, each partition in proportion to what waits in it.
+
+    >>> shares({("a", 0): (0, 90), ("a", 1): (5, 15)}, 10)
+    {('a', 0): (0, 9), ('a', 1): (5, 6)}
+    """
+    waiting = sum(end - begin for begin, end in ranges.values())
+    if most is None or waiting <= most:
+        return ranges
+    taken, seen, given = {}, 0, 0
+    for place, (begin, end) in ranges.items():
+        seen += end - begin
+        upto = seen * most // waiting  # of all so far: what is cut off a share goes to a later one
+        taken[place] = (begin, begin + upto - given)
+        given = upto
+    return taken
+
+
+Meta: TypeAlias = Literal["key", "timestamp", "headers", "topic", "partition", "offset", "source"]
+KeyFormat: TypeAlias = Literal["string", "bytes", "json", "avro"]
+TIME: Final = pa.timestamp("us", "UTC")
+HEADERS: Final = pa.list_(pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())]))
+
+
+def meta_type(what: Meta, key_format: KeyFormat) -> pa.DataType:
+    """Return the type of a column next to the value."""
+    types: dict[Meta, pa.DataType] = {
+        "key": pa.string() if key_format == "string" else pa.binary(),
+        "timestamp": TIME,
+        "headers": HEADERS,
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "source": pa.string(),
+    }
+    return types[what]
+
+
+def meta_column(what: Meta, type_: pa.DataType, values: Sequence[Any], topic: str, partition: int) -> pa.Array:
+    """Return a column of messages.
+
+    Raises
+    ------
+    UnicodeDecodeError
+        For a key that is not a text.
+    """
+    if what == "key":
+        return _keys([m.key() for m in values], type_)
+    if what == "timestamp":
+        return pa.array([_ms(m) for m in values], pa.int64()).cast(pa.timestamp("ms", "UTC")).cast(type_)
+    if what == "headers":
+        named = [[{"name": n, "value": v} for n, v in m.headers() or ()] for m in values]
+        return pa.array(named, type_)
+    if what == "offset":
+        return pa.array([m.offset() for m in values], type_)
+    texts: dict[Meta, Any] = {"topic": topic, "partition": partition, "source": f"{topic}-{partition}"}
+    return pa.repeat(pa.scalar(texts[what], type_), len(values))
+
+
+def _keys(keys: list[bytes | None], type_: pa.DataType) -> pa.Array:
+    if pa.types.is_binary(type_):
+        return pa.array(keys, type_)
+    return pa.array([None if k is None else k.decode() for k in keys], type_)
+
+
+def _ms(value: Any) -> int | None:
+    """Return when a record was written; None if its writer gave no time."""
+    kind, at_ms = value.timestamp()
+    return None if kind == 0 else at_ms
+
 
 ValueFormat: TypeAlias = Literal["json", "avro", "protobuf", "arrow", "bytes"]
 OnLost: TypeAlias = Literal["fail", "warn"]

@@ -21,14 +21,13 @@ from krishiv_py.connectors.tables.keys import columns
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_text
 from krishiv_py.redaction import shown_text
-from krishiv_py.storage.folders import absolute, of_this_machine
+from krishiv_py.storage.local import absolute, of_this_machine
 
 if TYPE_CHECKING:
-    from krishiv_py.connectors import hive
-    from krishiv_py.connectors.json import texts
+    from krishiv_py.connectors import hive, json_texts
 else:
     hive = lazy("krishiv_py.connectors.hive")
-    texts = lazy("krishiv_py.connectors.json.texts")
+    json_texts = lazy("krishiv_py.connectors.json_texts")
 
 
 def a_folder(value: str | os.PathLike[str]) -> str:
@@ -129,5 +128,5 @@ class JsonSink(FileSink):
     def write_table(self, table: pa.Table, stream: Any) -> None:
         """Write the rows of `table` to the open file `stream`."""
         for start in range(0, table.num_rows, _AT_ONCE):
-            lines = texts.objects(table.slice(start, _AT_ONCE), table.schema.names).to_pylist()
+            lines = json_texts.objects(table.slice(start, _AT_ONCE), table.schema.names).to_pylist()
             stream.write(("\n".join(lines) + "\n").encode())

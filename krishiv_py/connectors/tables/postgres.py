@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.sink import OutputBatch, OutputName
+from krishiv_py.connectors.sink import OutputBatch, OutputName, TransactionalSink
 from krishiv_py.connectors.tables.keys import a_key, check_key, evolve, kept
 from krishiv_py.connectors.tables.keys import create as a_create
-from krishiv_py.connectors.transactional import TransactionalSink
 from krishiv_py.errors import CheckpointError, OperatorError, PlanError, SchemaError, missing_extra, require_extra, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_text
@@ -30,11 +29,11 @@ from krishiv_py.storage.datasets import Dataset
 from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
-    from krishiv_py.connectors.json import texts as jsontexts
+    from krishiv_py.connectors import json_texts as jsontexts
     from krishiv_py.connectors.tables import changes, texts
 else:
     changes = lazy("krishiv_py.connectors.tables.changes")
-    jsontexts = lazy("krishiv_py.connectors.json.texts")
+    jsontexts = lazy("krishiv_py.connectors.json_texts")
     texts = lazy("krishiv_py.connectors.tables.texts")
 
 

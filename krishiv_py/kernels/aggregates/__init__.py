@@ -7,8 +7,7 @@ from importlib import import_module
 import pyarrow as pa
 
 from krishiv_py.errors import ExpressionError
-from krishiv_py.kernels.aggregates.base import Rows
-from krishiv_py.kernels.aggregates.generic import KERNELS, AggKernel
+from krishiv_py.kernels.aggregates.base import KERNELS, AggKernel, Rows
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.types import type_text
 

@@ -1,22 +1,43 @@
-"""Rows by group, as aggregates get them, and small helpers.
+"""Aggregates as kernels know them: partials of groups, of prefixes and of ranges of rows.
+
+Rows by group, as aggregates get them, and small helpers.
 
 Errors of a user-defined aggregate, with the group in which they happened.
 
 An aggregate knows groups by number only. Who calls it knows more: how groups are numbered elsewhere, the key of a group, its
 window. Each adds what it knows while the error passes; nothing is kept, or computed, as long as nothing fails.
+
+Aggregates over ranges of rows, by prefixes where a kernel has them.
+
+Define what every prefix of a group of partials comes to, for triggers that fire row by row (SEMANTICS §5.2).
+
+Rows are ordered by group. Counts, sums and extremes have cumulative NumPy forms, in their own files. Any other aggregate is
+merged by doubling: in pass ``j`` every prefix of ``2**j`` rows is joined with the one before it, so ``log2`` of the longest
+group passes do.
+
+Partial aggregates of many overlapping ranges of rows: what aggregates share, and a way for any aggregate.
+
+Define what an aggregate is to the kernels, in one class: partials, order, prefixes, ranges and what a checkpoint
+notes of it.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from krishiv_py.arrays.types import Ints, Mask, NumPy, as_arrow
+from krishiv_py.arrays.grouping import Spread
+from krishiv_py.arrays.ranges import Ranges, expand, portions, running
+from krishiv_py.arrays.types import Ints, Mask, NumPy, as_arrow, doubles
 from krishiv_py.errors import OperatorError, shown
+from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.redaction import shown_setting
 
 
@@ -145,3 +166,333 @@ def shown_key(names: Iterable[str], values: Iterable[object]) -> str:
     """Return a key for people: ``key user='a', n=1``; nothing for the one key of a stream without keys."""
     parts = [f"{name}={shown_setting(name, shown(value))}" for name, value in zip(names, values, strict=True)]
     return f"key {', '.join(parts)}" if parts else ""
+
+
+Merge: TypeAlias = Callable[[list[pa.Array], Ints, int], list[pa.Array]]
+"""The function by which an aggregate merges partials by group."""
+
+
+def group_starts(ids: Ints) -> Ints:
+    """Return where every row's group begins."""
+    first = np.ones(len(ids), np.bool_)
+    first[1:] = ids[1:] != ids[:-1]
+    begins = np.flatnonzero(first)
+    return np.repeat(begins, np.diff(np.append(begins, len(ids))))
+
+
+def cumulate(values: NumPy, starts: Ints) -> NumPy:
+    """Running sums of whole numbers, each group from its start."""
+    total: NumPy = np.cumsum(values)
+    cumulated: NumPy = total - (total[starts] - values[starts])
+    return cumulated
+
+
+def valid(column: pa.Array) -> Mask:
+    """Return which values are not null."""
+    mask: Mask = column.is_valid().to_numpy(zero_copy_only=False)
+    return mask
+
+
+def with_presence(values: NumPy, valid: Mask, starts: Ints, type_: pa.DataType) -> pa.Array:
+    """Running values, null until a group has had a valid one."""
+    seen = cumulate(valid.astype(np.int64), starts) > 0
+    return pa.array(values, type_, mask=None if seen.all() else ~seen)
+
+
+def doubling(merge: Merge, partials: list[pa.Array], starts: Ints) -> list[pa.Array]:
+    """Any aggregate: of every row, the merged partials of its group up to and with that row."""
+    place = np.arange(len(starts)) - starts
+    step = 1
+    while step <= int(place.max(initial=0)):
+        later = np.flatnonzero(place >= step)
+        pairs = np.column_stack([later - step, later]).ravel()
+        with regrouped(later):
+            joined = merge([p.take(pa.array(pairs)) for p in partials], np.repeat(np.arange(len(later)), 2), len(later))
+        source = np.arange(len(starts))
+        source[later] = len(starts) + np.arange(len(later))
+        partials = [pa.concat_arrays([p, j]).take(pa.array(source)) for p, j in zip(partials, joined, strict=True)]
+        step *= 2
+    return partials
+
+
+_PAIRS: Final = 2_000_000
+SHORT: Final = 64
+"""Ranges of so many rows are gone through row by row."""
+Create: TypeAlias = Callable[[Rows], list[pa.Array]]
+"""The function by which an aggregate makes partials of rows by group."""
+
+
+@attrs.frozen(eq=False)
+class OrderedInput:
+    """The input of an aggregate, laid out by key, time and arrival.
+
+    Attributes
+    ----------
+    values : pyarrow.Array
+        A value a row.
+    valid : ndarray of bool or None
+        Which values are not null; None: all.
+    """
+
+    values: pa.Array
+    valid: Mask | None
+
+    @classmethod
+    def of(cls, values: pa.Array) -> OrderedInput:
+        """Return a column of these values."""
+        return cls(values, values.is_valid().to_numpy(zero_copy_only=False) if values.null_count else None)
+
+    def filled(self, zero: Any, type_: pa.DataType) -> NumPy:
+        """Return the values as NumPy, `zero` in place of nulls."""
+        cast = doubles(self.values) if type_ == pa.float64() else pc.cast(self.values, type_, safe=False)
+        return numbers(cast if self.valid is None else cast.fill_null(pa.scalar(zero, type_)))
+
+    def spread(self, r: Ranges, holes: Ints | None) -> tuple[pa.Array, Spread]:
+        """Return the values without nulls, and the ranges over them."""
+        if self.valid is None:
+            return self.values, Spread(r.low, r.high, holes)
+        seen = running(self.valid.astype(np.int64))
+        hole = None if holes is None else np.where(self.valid[holes], seen[holes], -1)
+        return self.values.drop_null(), Spread(seen[r.low], seen[r.high], hole)
+
+
+def counts(column: OrderedInput | None, r: Ranges) -> Ints:
+    """Rows, or non-null values, of every range."""
+    if column is None or column.valid is None:
+        return r.high - r.low
+    total = running(column.valid.astype(np.int64))
+    return total[r.high] - total[r.low]
+
+
+def any_ranges(
+    create: Create, merge: Merge, types: list[pa.DataType], column: OrderedInput | None, times: Ints, r: Ranges
+) -> list[pa.Array]:
+    """Return the partial columns of any aggregate, of these `types`, for every range; one that fails is named by its range."""
+    values = None if column is None else column.values
+    long = np.flatnonzero(r.high - r.low > SHORT)
+    if not len(long):
+        return _expanded(create, types, values, times, r)
+    short = np.flatnonzero(r.high - r.low <= SHORT)
+    with regrouped(short):
+        parts = [_expanded(create, types, values, times, Ranges(r.low[short], r.high[short], r.block))]
+    with regrouped(long):
+        parts.append(_doubled(create, merge, values, times, r.low[long], r.high[long]))
+    order = pa.array(np.argsort(np.concatenate([short, long])))
+    return [pa.concat_arrays([as_array(x) for x in pair]).take(order) for pair in zip(*parts, strict=True)]
+
+
+def as_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array."""
+    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+
+
+def _expanded(create: Create, types: list[pa.DataType], values: pa.Array | None, times: Ints, r: Ranges) -> list[pa.Array]:
+    """Every row once for every range it is in, a bounded number at a time."""
+    parts: list[list[pa.Array]] = []
+    for start, stop in portions(r.high - r.low, _PAIRS):
+        rows, ids = expand(r.low[start:stop], r.high[start:stop])
+        taken = None if values is None else values.take(pa.array(rows))
+        with regrouped(np.arange(start, stop)):
+            parts.append(create(Rows(taken, times[rows], ids, stop - start)))
+    if not parts:
+        return [pa.array([], t) for t in types]
+    return [pa.concat_arrays([as_array(p[i]) for p in parts]) for i in range(len(types))]
+
+
+def _doubled(create: Create, merge: Merge, values: pa.Array | None, times: Ints, low: Ints, high: Ints) -> list[pa.Array]:
+    """Long ranges: rows are merged to stretches of 2, 4, 8, …, of which a range takes at most one each.
+
+    Which it takes follows from its length alone, so what rounds, rounds the same wherever a range lies.
+    """
+    base, end = int(low.min()), int(high.max())
+    n, q = end - base, len(low)
+    picked = None if values is None else values.slice(base, n)
+
+    def holding(row: int) -> int:
+        return int(np.flatnonzero((low <= base + row) & (base + row < high))[0])
+
+    with regrouped(holding):
+        table = [as_array(p) for p in create(Rows(picked, times[base:end], np.arange(n, dtype=np.int64), n))]
+    low_rows, lengths = low - base, high - low
+    doubled = [pa.nulls(q, p.type) for p in table]
+    some = np.zeros(q, np.bool_)
+    width = 1
+    while width <= int(lengths.max()):
+        mine = np.flatnonzero(lengths & width)
+        taken = [p.take(pa.array(low_rows[mine])) for p in table]
+        later = np.flatnonzero(some[mine])
+        both = [pa.concat_arrays([f, t]) for f, t in zip(doubled, taken, strict=True)]
+        with regrouped(mine[later]):
+            joined = _in_pairs(merge, both, mine[later], q + later)
+        source = np.arange(q)
+        source[mine] = q + np.arange(len(mine))
+        source[mine[later]] = q + len(mine) + np.arange(len(later))
+        doubled = [pa.concat_arrays([b, j]).take(pa.array(source)) for b, j in zip(both, joined, strict=True)]
+        some[mine], low_rows = True, low_rows + (lengths & width)
+        left = np.arange(len(table[0]) - width)
+        if len(left):
+            with regrouped(holding):
+                table = _in_pairs(merge, table, left, left + width)
+        width *= 2
+    return doubled
+
+
+def _in_pairs(merge: Merge, partials: list[pa.Array], left: Ints, right: Ints) -> list[pa.Array]:
+    """Lines `left` and `right` of partials merged."""
+    order = pa.array(np.column_stack([left, right]).ravel())
+    merged = merge([p.take(order) for p in partials], np.repeat(np.arange(len(left)), 2), len(left))
+    return [as_array(p) for p in merged]
+
+
+class ListLimit(Protocol):
+    """Refuses too many values listed."""
+
+    def check(self, what: str, lengths: Ints) -> None:
+        """Refuse lists of these lengths, one a range, that `what` makes."""
+        ...
+
+
+class AggKernel(ABC):
+    """One aggregate, vectorised over groups: columns of partials that are made of rows, merged and finished.
+
+    A new aggregate is a call, with its function, in ``plan/aggregates``, and a subclass of this one in the file of the same
+    name here, with a function under :func:`computes`. Types and ``create``, ``merge`` and ``finish`` are enough. All else has
+    an answer for any aggregate; override it where this one does better.
+
+    Attributes
+    ----------
+    in_order : bool
+        Whether partials must be merged in order of arrival. Then rows are not combined where that would mix it.
+    exact_prefixes : bool
+        Whether :meth:`prefixes` costs the same for every row, and its results are to the last bit those of whole groups.
+    keeps : str
+        What state holds of a group where that grows with its rows; ``explain()`` shows it.
+    """
+
+    __slots__ = ()
+    in_order: ClassVar[bool] = False
+    exact_prefixes: ClassVar[bool] = False
+    keeps: ClassVar[str] = ""
+
+    @property
+    @abstractmethod
+    def partial_types(self) -> list[pa.DataType]:
+        """Types of the partial columns. They belong to the format of checkpoints."""
+
+    @property
+    @abstractmethod
+    def result_type(self) -> pa.DataType:
+        """Type of the finished column."""
+
+    @abstractmethod
+    def create(self, rows: Rows) -> list[pa.Array]:
+        """Partials of rows."""
+
+    @abstractmethod
+    def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
+        """Partials of partials, which are folded in row order: earlier rows first."""
+
+    @abstractmethod
+    def finish(self, partials: list[pa.Array]) -> pa.Array:
+        """Results of partials."""
+
+    def noted(self, func: str) -> str:
+        """Return what a checkpoint notes of it, called as `func`: partials of another kind could not be read."""
+        return func
+
+    @property
+    def holds_values(self) -> bool:
+        """Return whether partials grow with the rows and results do not; then :meth:`prefix_results` must be there."""
+        return False
+
+    def prefixes(self, partials: list[pa.Array], ids: Ints) -> list[pa.Array]:
+        """Of every row, the merged partials of its group up to and with that row; one that fails is named by its row.
+
+        Parameters
+        ----------
+        partials : list of pyarrow.Array
+            Partial columns, rows of a group next to each other.
+        ids : ndarray of int64
+            The group of every row, ascending.
+        """
+        return doubling(self.merge, partials, group_starts(ids))
+
+    def prefix_results(self, partials: list[pa.Array], ids: Ints, wanted: Ints) -> pa.Array:
+        """Of the rows `wanted`, what the prefixes that end there come to, finished, without partials of prefixes."""
+        raise NotImplementedError
+
+    def ranges(self, column: OrderedInput | None, times: Ints, r: Ranges) -> list[pa.Array]:
+        """Return the partial columns for every range of rows; one that fails is named by its range.
+
+        Parameters
+        ----------
+        column : Column or None
+            The input, None for ``count(*)``; rows by key, time and arrival.
+        times : ndarray of int64
+            Event times in µs.
+        r : Ranges
+            Non-empty ranges, `low` ascending.
+        """
+        return any_ranges(self.create, self.merge, self.partial_types, column, times, r)
+
+    def range_results(
+        self, column: OrderedInput | None, r: Ranges, holes: Ints | None, limit: ListLimit | None
+    ) -> pa.Array | None:
+        """Results for every range, where that needs no partials; None if it does.
+
+        Parameters
+        ----------
+        column : Column or None
+            The input, None for ``count(*)``; rows by key, time and arrival.
+        r : Ranges
+            Non-empty ranges whose bounds ascend.
+        holes : ndarray of int64 or None
+            A row within each range that does not count.
+        limit : ListLimit or None
+            To be asked before lists are made.
+        """
+        return None
+
+
+@attrs.frozen
+class OneValue(AggKernel):
+    """An aggregate whose partial is its result so far, in the type of the values; null without any.
+
+    Attributes
+    ----------
+    type : pyarrow.DataType
+        The type of the values.
+    """
+
+    type: pa.DataType
+
+    @property
+    def partial_types(self) -> list[pa.DataType]:
+        return [self.type]
+
+    @property
+    def result_type(self) -> pa.DataType:
+        return self.type
+
+    def create(self, rows: Rows) -> list[pa.Array]:
+        assert rows.values is not None
+        return self.merge([rows.values], rows.ids, rows.n)
+
+    def finish(self, partials: list[pa.Array]) -> pa.Array:
+        return partials[0]
+
+
+Make: TypeAlias = "Callable[[Any, pa.DataType], AggKernel]"
+M = TypeVar("M", bound=Make)
+KERNELS: Final[dict[type[AggCall], Make]] = {}
+"""What makes the kernel of a call over values of a type, by the class of the call."""
+
+
+def computes(*calls: type[AggCall]) -> Callable[[M], M]:
+    """Return what enters a function as the one that makes the kernels of these `calls`."""
+
+    def enter(make: M) -> M:
+        KERNELS.update(dict.fromkeys(calls, make))
+        return make
+
+    return enter

@@ -23,16 +23,20 @@ from krishiv_py.arrays.ranges import Ranges, expand, portions, running
 from krishiv_py.arrays.sorting import close_ranks, sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, NumPy
 from krishiv_py.errors import ExpressionError
-from krishiv_py.kernels.aggregates.base import Rows, flatten, lists, numbers, valid_rows
-from krishiv_py.kernels.aggregates.generic import (
+from krishiv_py.kernels.aggregates.base import (
     AggKernel,
     ListLimit,
     OneValue,
     OrderedInput,
+    Rows,
     computes,
     counts,
+    flatten,
     group_starts,
+    lists,
+    numbers,
     valid,
+    valid_rows,
 )
 from krishiv_py.plan.aggregates.selections import (
     BoolAnd,

@@ -28,8 +28,18 @@ from krishiv_py.arrays.grouping import Spread, added, counting_ranges, hash_valu
 from krishiv_py.arrays.ranges import Ranges, below, overlapping, running, smallest
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask, NumPy, doubles
-from krishiv_py.kernels.aggregates.base import Rows, flatten, lists, numbers, valid_rows
-from krishiv_py.kernels.aggregates.generic import AggKernel, ListLimit, OrderedInput, computes, group_starts
+from krishiv_py.kernels.aggregates.base import (
+    AggKernel,
+    ListLimit,
+    OrderedInput,
+    Rows,
+    computes,
+    flatten,
+    group_starts,
+    lists,
+    numbers,
+    valid_rows,
+)
 from krishiv_py.plan.aggregates.sketches import ApproxCountDistinct, ApproxPercentile
 from krishiv_py.plan.aggregates.sketches import Histogram as Bins
 from krishiv_py.plan.aggregates.sketches import Percentile as ExactPercentile

@@ -31,8 +31,7 @@ import pyarrow as pa
 from krishiv_py.arrays.types import Ints
 from krishiv_py.connectors.values import UnfitError, column
 from krishiv_py.errors import RAISED, failure_text, shown
-from krishiv_py.kernels.aggregates.base import GroupError, Rows, valid_rows
-from krishiv_py.kernels.aggregates.generic import AggKernel, computes
+from krishiv_py.kernels.aggregates.base import AggKernel, GroupError, Rows, computes, valid_rows
 from krishiv_py.plan.aggregates.user import Aggregator, Udaf
 from krishiv_py.plan.expressions.expr import Col, Expr, Field
 from krishiv_py.plan.expressions.trees import walk

@@ -1,9 +1,10 @@
-"""Column layouts inside an operator: working rows, partials, late rows, results."""
+"""Columns in an operator: working rows, partials, late rows and results, and the key and window of a row, for messages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -12,16 +13,61 @@ import pyarrow.compute as pc
 from krishiv_py.arrays.grouping import WHOLE_BYTES, by_groups, joined, too_much
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.aggregates import AggKernel, Rows, kernel_for
-from krishiv_py.kernels.aggregates.base import FailingPlace, blame_too_long, first_of
+from krishiv_py.kernels.aggregates.base import FailingPlace, blame_too_long, first_of, shown_key
 from krishiv_py.kernels.columns.evaluate import expr_type, step_schema
-from krishiv_py.kernels.columns.place import TIME as TIME  # next to the other names of columns
-from krishiv_py.kernels.columns.place import Bounds, key_names, place_of
-from krishiv_py.kernels.columns.times import lengths_between, time_type, unstamp
+from krishiv_py.kernels.columns.times import FixedAssigner, lengths_between, time_type, unstamp
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.expressions.expr import Col, Expr, identity_of
 from krishiv_py.plan.handed_on import order_name, time_name
 from krishiv_py.plan.operation import ResultTime
+
+WINDOW: Final = "w"
+"""The column of window starts, in tables that have one."""
+TIME: Final = "__t"
+START: Final = "\x00start"
+"""A key column of the library's own, the last: where a window that is known by its end begins."""
+Bounds = tuple[Ints, Ints]
+"""Starts and ends of windows, in µs."""
+
+
+def key_names(spec: OperatorSpec) -> list[str]:
+    """Return what key columns are called in an operator's tables."""
+    return [f"k{i}" for i in range(len(spec.keys))]
+
+
+def place_of(spec: OperatorSpec, table: pa.Table, row: int, bounds: tuple[int, int] | None = None) -> str:
+    """``for key user='a' in the window 0 to 10``, as far as it is known: of a row, with the `bounds` of its window."""
+    names = [n for n in key_names(spec) if n in table.column_names]
+    known = len(names) == len(spec.keys)
+    shown = [n for n, key in zip(names, spec.keys, strict=False) if key != START]
+    key = shown_key(spec.keys[: len(shown)], [table[n][row].as_py() for n in shown]) if known else ""
+    window_bounds = bounds or _window(spec, table, row)
+    if window_bounds is not None and known and len(shown) < len(names):
+        window_bounds = int(table[names[-1]][row].as_py()), window_bounds[1]
+    return " ".join([*(["for", key] if key else []), *([] if window_bounds is None else [_shown_window(spec, *window_bounds)])])
+
+
+def _window(spec: OperatorSpec, table: pa.Table, row: int) -> tuple[int, int] | None:
+    """Return the window of a row, if the row is in one only."""
+    grid = spec.operation.extent.grid
+    if grid is None:
+        return None
+    if WINDOW in table.column_names:
+        start = int(table[WINDOW][row].as_py())
+    elif grid.tiles and TIME in table.column_names:
+        start = int(FixedAssigner(grid).last_start(table[TIME].to_numpy()[row : row + 1])[0])
+    else:
+        return None
+    return start, start + grid.size_us
+
+
+def _shown_window(spec: OperatorSpec, start: int, end: int) -> str:
+    if spec.operation.extent.numbered:
+        return f"in rows {start} to {end}"
+    bounds = unstamp(np.array([start, end], np.int64), spec.time_kind).to_pylist()
+    return "in the window {} to {}".format(*(b.isoformat() if hasattr(b, "isoformat") else b for b in bounds))
+
 
 GAP = "__g"
 DOUBT = "__d"

@@ -1,23 +1,32 @@
-"""The value of an expression tree over a batch."""
+"""The value of an expression over a batch: its tree, functions of elements, and calls of a user's functions."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias
 
 import attrs
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.errors import ExpressionError, OperatorError, unknown_column
+from krishiv_py.arrays.types import Ints
+from krishiv_py.errors import (
+    RAISED,
+    ExpressionError,
+    KrishivError,
+    MissingExtraError,
+    OperatorError,
+    failure_text,
+    unknown_column,
+)
 from krishiv_py.functions.computing import arithmetic
 from krishiv_py.functions.computing.casts import cast
 from krishiv_py.functions.computing.checks import COLUMN, alike, boolean, meeting, met
 from krishiv_py.functions.computing.compare import COMPARISONS, compare, is_in
 from krishiv_py.functions.computing.values import INSTANT, FaultError, NoOperationError, Value, is_moment, literal, repeated
 from krishiv_py.functions.known import FUNCTIONS
-from krishiv_py.kernels.columns import lambdas
-from krishiv_py.kernels.columns.called import result_of
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.expressions.expr import (
     Aggregate,
@@ -37,7 +46,8 @@ from krishiv_py.plan.expressions.expr import (
     UnOp,
     columns_of,
 )
-from krishiv_py.plan.expressions.udfs import Called
+from krishiv_py.plan.expressions.trees import walk
+from krishiv_py.plan.expressions.udfs import Called, ColumnFunction, Form
 from krishiv_py.plan.running import BatchTime
 from krishiv_py.plan.schema import misplaced, unknown_field
 from krishiv_py.types import type_text
@@ -47,7 +57,139 @@ if TYPE_CHECKING:
 else:
     parse = lazy("krishiv_py.plan.expressions.parse")
 
+
+class FunctionError(OperatorError):
+    """A function of a user failed for rows that may go to the late output.
+
+    Attributes
+    ----------
+    name : str
+        The name of the function.
+    reason : str
+        What it said.
+    """
+
+    def __init__(self, name: str, reason: str, failed: OperatorError) -> None:
+        super().__init__(str(failed))
+        self.name, self.reason = name, reason
+
+    def __reduce__(self) -> tuple[type[OperatorError], tuple[str]]:
+        return OperatorError, (str(self),)
+
+
+def failed(name: str, problem: BaseException, error: OperatorError, on_error: Literal["fail", "side_output"]) -> NoReturn:
+    """Raise what a function failed with, so that its rows go aside where they may."""
+    if on_error == "fail":
+        raise error from problem
+    raise FunctionError(name, failure_text(problem, placed=False), error) from problem
+
+
+def result_of(call: ColumnFunction, columns: list[pa.Array], rows: int) -> pa.Array:
+    """Return the values of a function; it is not called for no rows.
+
+    Raises
+    ------
+    OperatorError
+        When it fails, or returns other than a value of its type for each row.
+    MissingExtraError
+        Where the library of its form is not installed.
+    """
+    if not rows:
+        return pa.array([], call.type)
+    given = [_in_form(column, call.over) for column in columns]
+    hint = f"fix {call.name}"
+    try:
+        result = _as_arrow(call.function(*given))
+    except KrishivError:
+        raise
+    except RAISED as problem:  # user code: whatever it raises is reported with what it was given
+        error = OperatorError(f"{call.name}(...) failed", got=f"{rows} rows", then=failure_text(problem), hint=hint)
+        failed(call.name, problem, error, call.on_error)
+    if len(result) != rows:
+        got = f"{len(result)} values for {rows} rows"
+        raise OperatorError(f"{call.name}(...) returns other than a value for each row", got=got, hint=hint)
+    try:
+        return result if result.type == call.type else result.cast(call.type)
+    except pa.ArrowException as problem:
+        what = f"{call.name}(...) returns other values than {type_text(call.type)}"
+        error = OperatorError(what, got=str(result.type), hint="declare their type in @udf(...)")
+        failed(call.name, problem, error, call.on_error)
+
+
+def _in_form(column: pa.Array, form: Form) -> Any:
+    if form == "arrow":
+        return column
+    try:
+        if form == "numpy":
+            return column.to_numpy(zero_copy_only=False)
+        return column.to_pandas() if form == "pandas" else importlib.import_module("polars").from_arrow(column)
+    except ImportError as problem:
+        raise MissingExtraError(f"{form} is not installed", got=form, hint=f"pip install {form}") from problem
+
+
+def _as_arrow(given: Any) -> pa.Array:
+    """Return what a function returned as one array."""
+    if hasattr(given, "to_arrow"):  # of Polars
+        given = given.to_arrow()
+    if isinstance(given, pa.ChunkedArray):
+        return given.combine_chunks() if given.num_chunks != 1 else given.chunk(0)
+    if isinstance(given, pa.Array):
+        return given
+    if isinstance(given, (pa.Scalar, str, bytes)) or not hasattr(given, "__len__"):
+        raise TypeError(f"it returned a {type(given).__name__}, and no column")
+    array = pa.array(given, from_pandas=True) if type(given).__module__.startswith("pandas") else pa.array(given)
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
 Rows: TypeAlias = pa.RecordBatch | pa.Table
+ValueOf: TypeAlias = Callable[[Expr, Rows], Value]
+_COLUMN: Final = "__krishiv_element_"
+
+
+def variable(expr: LambdaVar, batch: Rows) -> pa.Array:
+    """Return the values of a parameter, for the elements that are looked at."""
+    index = batch.schema.get_field_index(f"{_COLUMN}{expr.name}")
+    if index < 0:
+        raise ExpressionError(
+            f"{expr.name!r} is the parameter of a function of elements",
+            got="used outside of it",
+            hint="use it in the function only",
+        )
+    column = batch.column(index)
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+@attrs.frozen(eq=False)
+class ElementFunction:
+    """A function of elements as kernels take it: over which rows, and by what it is computed."""
+
+    function: Lambda
+    batch: Rows
+    value_of: ValueOf
+
+    @property
+    def text(self) -> str:
+        """Return how it is written."""
+        return repr(self.function)
+
+    def given(self, rows: Ints, *values: pa.Array) -> pa.Array:
+        """Return what it gives for `values`, elements of these rows, with the columns of the rows that it reads."""
+        params = [f"{_COLUMN}{p}" for p in self.function.params]
+        read = {
+            n.name if isinstance(n, Col) else f"{_COLUMN}{n.name}"
+            for n in walk(self.function.body)
+            if isinstance(n, Col | LambdaVar)
+        }
+        outer = [n for n in self.batch.schema.names if n in read and n not in params]
+        positions = pa.array(rows)
+        columns = [pa.chunked_array(c) if isinstance(c, pa.ChunkedArray) else c for c in map(self.batch.column, outer)]
+        elements = pa.Table.from_arrays(
+            [*(c.take(positions) for c in columns), *values[: len(params)]], names=[*outer, *params]
+        )
+        result = self.value_of(self.function.body, elements)
+        return repeated(result, len(rows)) if isinstance(result, pa.Scalar) else result
+
+
 _KLEENE: Final = {"and": pc.and_kleene, "or": pc.or_kleene}
 _MISFITS: Final = (NoOperationError, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 
@@ -59,7 +201,7 @@ def value_of(expr: Expr, batch: Rows) -> Value:
     if isinstance(expr, Lit):
         return literal(expr.value)
     if isinstance(expr, LambdaVar):
-        return lambdas.variable(expr, batch)
+        return variable(expr, batch)
     if isinstance(expr, Alias):
         return value_of(expr.arg, batch)
     if isinstance(expr, BinOp):
@@ -229,7 +371,7 @@ def _call(expr: Func, batch: Rows) -> Value:
             assert isinstance(arg, Lit)
             given.append(parse.json_type(str(arg.value)) if param.kind == "Schema" else arg.value)
         elif isinstance(arg, Lambda):
-            given.append(lambdas.ElementFunction(arg, batch, value_of))
+            given.append(ElementFunction(arg, batch, value_of))
         elif needed is None or known.nulls == "own":
             given.append(value_of(arg, batch))
             needed = pc.is_valid(given[-1]) if len(args) > 1 and known.nulls == "first" else given[-1]

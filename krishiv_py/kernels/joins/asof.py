@@ -22,18 +22,14 @@ from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME
-from krishiv_py.kernels.input.lateness import floor_watermark
-from krishiv_py.kernels.joins.base import Joined, JoinOperator
 from krishiv_py.kernels.joins.interval import NOBODY, Pairs, results, same_keys
-from krishiv_py.kernels.joins.sides import NUMBER
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.joins.sides import NUMBER, Joined, JoinOperator
 from krishiv_py.kernels.results import StepResult
-from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.expired_keys import DeadKeys
-from krishiv_py.kernels.state.span_log import SpanLog, Wanted, by_key
+from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
-from krishiv_py.kernels.state.time_log import TimeLog
-from krishiv_py.kernels.state.window_log import HASH, KeyedLog
+from krishiv_py.kernels.state.time_log import SpanLog, TimeLog, Wanted, by_key
+from krishiv_py.kernels.state.window_log import HASH, DeadKeys, KeyedLog
+from krishiv_py.kernels.watermark import floor_watermark
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.joins import AsofJoin
 
@@ -116,7 +112,7 @@ class Seekers:
                 candidates.offer(rows, positions, again.places[spans])
 
     def offer_all(self, rows: pa.Table, candidates: Candidates) -> None:
-        """Offer rows that are laid out by :func:`~krishiv_py.kernels.state.span_log.by_key`."""
+        """Offer rows that are laid out by :func:`~krishiv_py.kernels.state.time_log.by_key`."""
         start, stop = self.wanted.ranges(rows[HASH].to_numpy(), rows[TIME].to_numpy())
         positions, spans = expand(start, stop)
         candidates.offer(rows, positions, self.places[spans])
@@ -238,7 +234,7 @@ class AsofOperator(JoinOperator):
             state.standing.append(self.newest(pa.concat_tables(passed), over))
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
-        """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts left rows without their result, and right rows."""
+        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts left rows without their result, and right rows."""
         passed = self._horizon(Joined.of(bucket).joined_at)
         state, keys = self._state(bucket, passed), DeadKeys.of(dead, self.layout.key_names)
         later, newest = state.rights.remove(keys.rows), state.standing.remove(keys.hashes, keys.rows)

@@ -1,7 +1,7 @@
 """Interval joins (SEMANTICS §9.1): a batch's rows meet one another and those held, which leave when no partner can come.
 
 A batch reads the rows it meets and those that leave: each side is a log by key and time
-(:mod:`~krishiv_py.kernels.state.span_log`).
+(:mod:`~krishiv_py.kernels.state.time_log`).
 
 Determine which rows of both sides meet, and the results that are made of them.
 """
@@ -21,19 +21,15 @@ from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import order_in_runs, stable_order
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.errors import OperatorError
-from krishiv_py.kernels.columns.layout import TIME, Layout
-from krishiv_py.kernels.columns.place import place_of
+from krishiv_py.kernels.columns.layout import TIME, Layout, place_of
 from krishiv_py.kernels.columns.times import unstamp
-from krishiv_py.kernels.input.lateness import floor_watermark
-from krishiv_py.kernels.joins.base import Joined, JoinOperator
-from krishiv_py.kernels.joins.sides import GIVEN, MET, NUMBER, Fresh, Half
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.joins.sides import GIVEN, MET, NUMBER, Fresh, Half, Joined, JoinOperator
 from krishiv_py.kernels.results import StepResult
-from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.expired_keys import DeadKeys
-from krishiv_py.kernels.state.span_log import SpanLog, Wanted
+from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
-from krishiv_py.kernels.state.window_log import HASH
+from krishiv_py.kernels.state.time_log import SpanLog, Wanted
+from krishiv_py.kernels.state.window_log import HASH, DeadKeys
+from krishiv_py.kernels.watermark import floor_watermark
 from krishiv_py.plan.joins import IntervalJoin
 from krishiv_py.plan.options.watermarks import most_lag_us
 
@@ -347,7 +343,7 @@ class IntervalJoinOperator(JoinOperator):
         return min(wakeups, default=None)
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
-        """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts rows that had met nobody."""
+        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts rows that had met nobody."""
         keys = DeadKeys.of(dead, self.layout.key_names)
         return sum(half.remove(keys.rows) for half in self._sides(bucket, Joined.of(bucket).joined_at))
 

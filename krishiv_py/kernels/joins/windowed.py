@@ -16,19 +16,15 @@ from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.kernels.columns.assign import FixedAssigner
-from krishiv_py.kernels.columns.times import unstamp
-from krishiv_py.kernels.firing.due import Due, FiringDelay
-from krishiv_py.kernels.joins.base import Joined, JoinOperator
+from krishiv_py.kernels.columns.times import FixedAssigner, unstamp
+from krishiv_py.kernels.firing import Due, FiringDelay
 from krishiv_py.kernels.joins.interval import NOBODY, Pairs, key_of, picked, refuse_many
-from krishiv_py.kernels.joins.sides import GIVEN, NUMBER
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.joins.sides import GIVEN, NUMBER, Joined, JoinOperator
 from krishiv_py.kernels.results import StepResult
-from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.expired_keys import DeadKeys
+from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.time_log import TimeLog, times_of
-from krishiv_py.kernels.state.window_log import HASH
+from krishiv_py.kernels.state.window_log import HASH, DeadKeys
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.joins import WindowJoin
 
@@ -180,7 +176,7 @@ class WindowJoinOperator(JoinOperator):
         return self._first_start(max(to, min(first))) + self.window.size_us + self.late_us
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
-        """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts rows of windows that had not fired."""
+        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts rows of windows that had not fired."""
         keys = DeadKeys.of(dead, self.layout.key_names)
         open_from = self._first_start(self.firing_delay.fired(Joined.of(bucket).joined_at))
         gone = [log.remove(keys.rows, UNSET) for log in self._logs(bucket)]

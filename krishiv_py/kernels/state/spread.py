@@ -20,10 +20,8 @@ import pyarrow.compute as pc
 
 from krishiv_py.arrays.grouping import buckets
 from krishiv_py.arrays.ranges import split
-from krishiv_py.kernels.state.chunk_tiers import Runs
-from krishiv_py.kernels.state.span_log import SpanLog
-from krishiv_py.kernels.state.store import Bucket, MemoryStore, Meta
-from krishiv_py.kernels.state.time_log import TimeLog
+from krishiv_py.kernels.state.store import Bucket, MemoryStore, Meta, Runs
+from krishiv_py.kernels.state.time_log import SpanLog, TimeLog
 from krishiv_py.kernels.state.timer_queue import DUE
 from krishiv_py.kernels.state.window_log import HASH, KeyedLog
 

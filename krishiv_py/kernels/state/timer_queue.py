@@ -21,8 +21,7 @@ import pyarrow as pa
 from krishiv_py.arrays.ranges import split
 from krishiv_py.arrays.sorting import sorted_unique
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.kernels.state.chunk_tiers import Runs
-from krishiv_py.kernels.state.store import Bucket
+from krishiv_py.kernels.state.store import Bucket, Runs
 from krishiv_py.plan.durations import UNSET
 
 DUE: Final = "q"

@@ -1,4 +1,6 @@
-"""The state of triggered windows: a log of entries per key and window.
+"""Logs of rows by key, and of entries by key and window: the state of triggered windows and of keys that expire.
+
+The state of triggered windows: a log of entries per key and window.
 
 An entry is either a *delta* (partials of rows that have not been part of a firing), a *snapshot* (the partials of the last
 firing, exactly as it was written), or a bare flag. A snapshot replaces everything before it, deltas add up, so a firing
@@ -24,15 +26,15 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.arrays.grouping import group
+from krishiv_py.arrays.grouping import among, group, key_hashes
 from krishiv_py.arrays.picking import pick
-from krishiv_py.arrays.sorting import stable_order
+from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.aggregates.base import regrouped
-from krishiv_py.kernels.columns.layout import Layout, whole
-from krishiv_py.kernels.columns.place import TIME
-from krishiv_py.kernels.columns.place import WINDOW as WINDOW
-from krishiv_py.kernels.state.store import Bucket, with_written
+from krishiv_py.kernels.columns.layout import TIME, Layout, whole
+from krishiv_py.kernels.columns.layout import WINDOW as WINDOW
+from krishiv_py.kernels.state.store import Bucket, tier, with_written
+from krishiv_py.kernels.state.timer_queue import DueQueue
 from krishiv_py.plan.durations import UNSET
 
 ROWS, FIRED, DONE, SNAP = "__u", "__f", "__c", "__s"
@@ -147,7 +149,7 @@ class PairLog:
         return KeyWindows(known, pending, fired, done, lent, snap_at, pend_at, snaps, pends, counts, newest)
 
     def compact(self, log: pa.Table) -> pa.Table:
-        """At most a snapshot and a delta per key; what a :class:`~krishiv_py.kernels.state.chunk_tiers.Runs` merges with."""
+        """At most a snapshot and a delta per key; what a :class:`~krishiv_py.kernels.state.store.Runs` merges with."""
         groups = group([log[k] for k in self.layout.key_names], log.num_rows)
         resolved = self.resolve(log, groups.ids, groups.n)
         keys = pick(log.select([ROWS, *self.layout.key_names]), groups.first)
@@ -191,8 +193,8 @@ class PairLog:
 
 
 HASH: Final = "h"
-_PIECE: Final = 1 << 15
-_FAN: Final = 4
+PIECE: Final = 1 << 15
+NARROW: Final = 4
 _ANY: Final = pa.schema([])
 
 
@@ -205,10 +207,6 @@ def middle_and_latest(rows: pa.Table) -> list[int]:
     times: Ints = rows[TIME].to_numpy()
     middle = len(times) // 2
     return [int(np.partition(times, middle)[middle]), int(times.max())]
-
-
-def _tier(rows: int) -> int:
-    return max(rows - 1, 0).bit_length() // 2
 
 
 class KeyedLog:
@@ -238,9 +236,9 @@ class KeyedLog:
         if not rows.num_rows:
             return
         number = self._runs[-1][0][0] + 1 if self._runs else 0
-        while len(self._runs) >= _FAN - 1 and _tier(self._runs[-_FAN + 1][0][1]) <= _tier(rows.num_rows):
-            tail = self._runs[-_FAN + 1 :]
-            del self._runs[-_FAN + 1 :]
+        while len(self._runs) >= NARROW - 1 and tier(self._runs[-NARROW + 1][0][1], NARROW) <= tier(rows.num_rows, NARROW):
+            tail = self._runs[-NARROW + 1 :]
+            del self._runs[-NARROW + 1 :]
             rows = self._compact(pa.concat_tables([t for run in tail for t in self._load(run)] + [rows]), not self._runs)
             for run in tail:
                 self._delete(run)
@@ -319,11 +317,11 @@ class KeyedLog:
         if not (hashes[1:] >= hashes[:-1]).all():
             order = stable_order(hashes)
             ordered, hashes = pick(rows, order), hashes[order]
-        starts = range(0, rows.num_rows, _PIECE)
+        starts = range(0, rows.num_rows, PIECE)
         head = [number, rows.num_rows] if self._now is None else [number, rows.num_rows, self._now]
         run = [head, [int(hashes[s]) for s in starts]]
         for piece, start in enumerate(starts):
-            self._store.put(self._piece(run, piece), ordered.slice(start, _PIECE))
+            self._store.put(self._piece(run, piece), ordered.slice(start, PIECE))
         self._runs.append(run)
 
     def _needed(self, run: list[list[int]], hashes: Ints) -> list[int]:
@@ -358,3 +356,41 @@ def _positions(held: Ints, hashes: Ints) -> Ints:
     counts = high - low
     total = int(counts.sum())
     return np.repeat(low - (np.cumsum(counts) - counts), counts) + np.arange(total, dtype=np.int64)
+
+
+@attrs.frozen(eq=False)
+class DeadKeys:
+    """Keys as columns, and their hashes (sorted, each once)."""
+
+    keys: pa.Table
+    names: list[str]
+    hashes: Ints
+
+    @classmethod
+    def of(cls, keys: pa.Table, names: list[str]) -> DeadKeys:
+        """Return the keys in the columns `names` of a table."""
+        return cls(keys, names, sorted_unique(key_hashes([keys[k] for k in names], keys.num_rows)))
+
+    def hashed(self, rows: pa.Table) -> Mask:
+        """Rows whose key has the hash of one of these."""
+        stored = HASH in rows.column_names
+        hashes = rows[HASH].to_numpy() if stored else key_hashes([rows[k] for k in self.names], rows.num_rows)
+        return np.isin(hashes, self.hashes)
+
+    def rows(self, rows: pa.Table) -> Mask:
+        """Rows of these keys."""
+        hashed = self.hashed(rows)
+        if hashed.any():
+            hashed[hashed] = among(rows.filter(pa.array(hashed)), self.keys, self.names)
+        return hashed
+
+
+def removed(log: KeyedLog, timers: DueQueue, dead: DeadKeys) -> pa.Table:
+    """Take keys out of a log, and the timers of theirs; gives what the log had of them.
+
+    A timer knows the hash of its key: one that another key shares stays.
+    """
+    removed_rows = log.remove(dead.hashes, dead.rows)
+    gone = np.setdiff1d(dead.hashes, log.lookup(dead.hashes)[HASH].to_numpy())
+    timers.discard(lambda rows: np.isin(rows[HASH].to_numpy(), gone))
+    return removed_rows

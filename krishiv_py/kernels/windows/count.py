@@ -1,6 +1,6 @@
 """Count windows (SEMANTICS §3.7): rows of a key numbered in order of arrival, in windows over these numbers.
 
-Row numbers are cut into slices as times are for hopping windows (:mod:`~krishiv_py.kernels.columns.assign`), so that a row is
+Row numbers are cut into slices as times are for hopping windows (:mod:`~krishiv_py.kernels.columns.times`), so that a row is
 kept once however many windows it belongs to. A log by key (:mod:`~krishiv_py.kernels.state.window_log`) holds, of every key,
 how many rows of its newest slices have come and their partial aggregates; entries of one slice add up.
 
@@ -33,15 +33,13 @@ from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import expand, portions
 from krishiv_py.arrays.sorting import pair_order, sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.kernels.columns.assign import FixedAssigner
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.firing.cumulated import cumulated, exactly
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.columns.times import FixedAssigner
+from krishiv_py.kernels.prefixes import cumulated, exactly
 from krishiv_py.kernels.results import Emitter, StateTables, StepResult, compose
-from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.expired_keys import DeadKeys
+from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
-from krishiv_py.kernels.state.window_log import HASH, KeyedLog
+from krishiv_py.kernels.state.window_log import HASH, DeadKeys, KeyedLog
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.operation import Grid
 from krishiv_py.plan.windows.count import CountWindow

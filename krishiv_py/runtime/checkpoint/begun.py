@@ -30,7 +30,7 @@ from krishiv_py.runtime.checkpoint.sparklog import PROCESS_STATE, numbered
 from krishiv_py.runtime.storage.chunk_files import NEW_CHECKPOINT
 from krishiv_py.storage.checksums import missing, sealed, unsealed
 from krishiv_py.storage.files import read_at, store_at, write_at
-from krishiv_py.storage.folders import private_folder
+from krishiv_py.storage.local import private_folder
 
 _NAMED: Final = 3
 _MOST_LOOKED_AT: Final = 20_000

@@ -28,8 +28,7 @@ import pyarrow as pa
 from krishiv_py.errors import CheckpointError
 from krishiv_py.storage.checksums import sealed, unsealed
 from krishiv_py.storage.files import store_at
-from krishiv_py.storage.folders import unlock
-from krishiv_py.storage.local import DISK
+from krishiv_py.storage.local import DISK, unlock
 from krishiv_py.storage.store import Store, Version
 
 

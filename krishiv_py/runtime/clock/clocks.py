@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 import attrs
 
-from krishiv_py.kernels.input.watermark import moment_of
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.spec import Moment
+from krishiv_py.kernels.watermark import moment_of
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.checkpoint.begun import Begun
 from krishiv_py.runtime.checkpoint.sparklog import planned

@@ -26,9 +26,8 @@ from typing import Any, Final
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.ranges import NotedRanges, RangeSource
-from krishiv_py.connectors.source import JsonValue, Planned, Source
+from krishiv_py.connectors.source import JsonValue, Malformed, Planned, Source
 from krishiv_py.errors import CheckpointError, PlanError, SourceError
 from krishiv_py.plan.nodes import FileSource
 from krishiv_py.runtime.checkpoint.begun import warn_if_files_changed

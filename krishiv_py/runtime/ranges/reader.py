@@ -10,9 +10,8 @@ from typing import Final
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.ranges import NotedRanges, partition_of, read_range
-from krishiv_py.connectors.source import Source
+from krishiv_py.connectors.source import Malformed, Source
 from krishiv_py.plan.running import Control
 from krishiv_py.replay_index import RANGE, open_sent
 from krishiv_py.replay_log import control_of

@@ -9,9 +9,8 @@ from typing import Any, Final, Protocol
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.malformed import Malformed
 from krishiv_py.connectors.ranges import RangeSource
-from krishiv_py.connectors.source import JsonValue, Planned, Source
+from krishiv_py.connectors.source import JsonValue, Malformed, Planned, Source
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.replay_index import WAY_OUT
 from krishiv_py.replay_log import HandedSends, ReplayLog

@@ -34,8 +34,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import PlanError
-from krishiv_py.kernels.state.sorted_map import Pages
-from krishiv_py.kernels.state.store import Meta, mapped
+from krishiv_py.kernels.state.store import Meta, Pages, mapped
 from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_US, UNSET
 from krishiv_py.runtime.storage.folders import new_folder
 from krishiv_py.storage.checksums import block_checksum, checksum, damaged, missing

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from krishiv_py.errors import CheckpointError, failure_text, shown
 from krishiv_py.storage.files import read_at, store_at, write_at
-from krishiv_py.storage.folders import absolute, private_folder
+from krishiv_py.storage.local import absolute, private_folder
 
 _UNFINISHED: Final = "unfinished.json"
 

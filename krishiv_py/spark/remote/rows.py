@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from krishiv_py import errors
 from krishiv_py.connectors.publish import blamed
-from krishiv_py.connectors.side_output import SideOutputLateEventHandler, side_output
 from krishiv_py.connectors.sink import OnRepeat, OutputBatch, Sink, TableSink
+from krishiv_py.connectors.sinks.known import SideOutputLateEventHandler, side_output
 from krishiv_py.connectors.sinks.program import ConsoleSink, MemorySink
 from krishiv_py.errors import CheckpointError, KrishivError, OperatorError, own_type
 from krishiv_py.plan.options.late import LateWanted

@@ -10,14 +10,11 @@ from typing import Any, Final
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.malformed import in_columns
-from krishiv_py.engine.failures import PREPARE, STEP
+from krishiv_py.connectors.source import in_columns
 from krishiv_py.engine.loop import NO_ROWS, follow, micro_batch, packed_results, stepping
-from krishiv_py.engine.notes import FIRINGS, Notes, count, none_counted
-from krishiv_py.engine.stage import BatchDone, Packed, StageOperator, split
-from krishiv_py.kernels.input.rows import late_output
-from krishiv_py.kernels.moment import Moment
-from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.engine.stage import FIRINGS, PREPARE, STEP, BatchDone, Notes, Packed, StageOperator, count, none_counted, split
+from krishiv_py.kernels.prepare import late_output
+from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.runtime.batch import NEXT, RESULT, STAGE, Leaving, StagePlace, address_of, addressed

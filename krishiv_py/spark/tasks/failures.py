@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from krishiv_py import errors
-from krishiv_py.engine.failures import located
+from krishiv_py.engine.stage import located
 from krishiv_py.errors import KrishivError, OperatorError, SessionClosedError, SourceError, failure_text, own_type
 from krishiv_py.runtime.reading import gone, shown_path
 from krishiv_py.runtime.storage.tables import tables_of

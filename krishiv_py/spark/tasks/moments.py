@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from krishiv_py.connectors.ranges import RangeSource, all_ranges
 from krishiv_py.errors import PlanError
-from krishiv_py.kernels.input.prepare import Prepare
-from krishiv_py.kernels.input.watermark import Clocks
-from krishiv_py.kernels.moment import Moment, Times
+from krishiv_py.kernels.prepare import Prepare
+from krishiv_py.kernels.spec import Moment, Times
+from krishiv_py.kernels.watermark import Clocks
 from krishiv_py.plan.nodes import FileSource, MemorySource, SourceNode
 from krishiv_py.planner.physical import PhysicalPlan, Read
 from krishiv_py.replay_log import ReplayLog

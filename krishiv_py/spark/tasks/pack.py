@@ -9,16 +9,13 @@ import attrs
 import pyarrow as pa
 from pyspark import TaskContext
 
-from krishiv_py.connectors.malformed import in_columns
-from krishiv_py.engine.failures import PREPARE
-from krishiv_py.engine.stage import StageOperator, split
+from krishiv_py.connectors.source import in_columns
+from krishiv_py.engine.stage import PREPARE, StageOperator, split
 from krishiv_py.errors import OperatorError
 from krishiv_py.kernels.columns.evaluate import Aside, apply_prefix
-from krishiv_py.kernels.input.prepare import Prepare
-from krishiv_py.kernels.input.rows import late_output
-from krishiv_py.kernels.input.watermark import WatermarkTracker
-from krishiv_py.kernels.moment import FIRST_CLOCK, Moment, Times
-from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.prepare import Prepare, late_output
+from krishiv_py.kernels.spec import FIRST_CLOCK, Moment, OperatorSpec, Times
+from krishiv_py.kernels.watermark import WatermarkTracker
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.planner.cut import Branch, StagePlan
 from krishiv_py.runtime.batch import addressed

@@ -14,19 +14,14 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
 from krishiv_py.arrays.grouping import by_size
 from krishiv_py.engine.closing import CLOSED, forget
-from krishiv_py.engine.failures import STEP
-from krishiv_py.engine.loop import NO_ROWS, follow, packed_results, stepping
-from krishiv_py.engine.notes import FIRINGS, Notes, Report, count, none_counted
-from krishiv_py.engine.snapshot import as_if_ended, early
-from krishiv_py.engine.stage import Packed, StageOperator
+from krishiv_py.engine.loop import NO_ROWS, as_if_ended, early, follow, packed_results, stepping
+from krishiv_py.engine.stage import FIRINGS, STEP, Notes, Packed, Report, StageOperator, count, none_counted
 from krishiv_py.errors import OperatorError
-from krishiv_py.kernels.input.rows import late_output
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.prepare import late_output
 from krishiv_py.kernels.results import StepResult
-from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.sorted_map import Pages
+from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.spread import BucketContent
-from krishiv_py.kernels.state.store import Bucket, Meta, mapped, stored
+from krishiv_py.kernels.state.store import Bucket, Meta, Pages, mapped, stored
 from krishiv_py.plan.durations import MAX_TIME_US, UNSET
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.running import under_new_names

@@ -17,13 +17,10 @@ from pyspark.serializers import CPickleSerializer
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from krishiv_py.connectors.malformed import in_columns
-from krishiv_py.engine.failures import PREPARE
-from krishiv_py.engine.notes import Report, count
-from krishiv_py.engine.stage import BatchDone, Packing, StageOperator
-from krishiv_py.kernels.input.rows import late_output
-from krishiv_py.kernels.moment import Moment
-from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.connectors.source import in_columns
+from krishiv_py.engine.stage import PREPARE, BatchDone, Packing, Report, StageOperator, count
+from krishiv_py.kernels.prepare import late_output
+from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.runtime.batch import METRICS, OF_LATE_ROWS, TASK, Leaving, kind_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from krishiv_py.testing import Driver, stream_of
-from krishiv_py.testing.clock import ManualClock
+from krishiv_py.testing.sends import ManualClock
 from tests.goldens.cases import Case
 from tests.goldens.engines import Observed
 from tests.goldens.engines.pipeline import SCHEMA, late, pipeline, rows_of, written

@@ -14,8 +14,7 @@ import pytest
 from krishiv_py import ExpressionError, SlidingWindows, Trigger, bit_and, bit_or, bit_xor, col
 from krishiv_py.arrays.types import Ints
 from krishiv_py.kernels.aggregates import AggKernel, Rows, kernel_for
-from krishiv_py.kernels.aggregates.base import numbers
-from krishiv_py.kernels.aggregates.generic import KERNELS
+from krishiv_py.kernels.aggregates.base import KERNELS, numbers
 from krishiv_py.plan.aggregates.calls import DEFINITIONS, AggCall, Takes
 from krishiv_py.testing import Driver, stream_of
 

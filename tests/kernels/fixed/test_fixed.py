@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py.api.stages.results import ResultStream
-from krishiv_py.kernels.columns.assign import FixedAssigner
+from krishiv_py.kernels.columns.times import FixedAssigner
 from krishiv_py.kernels.windows.fixed import plain as fixed
 from krishiv_py.plan.operation import Grid
 from krishiv_py.testing import Driver, stream_of

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 from krishiv_py import SlidingWindows, count
-from krishiv_py.kernels.input.prepare import Prepare
+from krishiv_py.kernels.prepare import Prepare
 from krishiv_py.testing import Driver, stream_of
 
 TIMES: Final = [pa.int64(), *(pa.timestamp(unit, zone) for unit in ("s", "ms", "us", "ns") for zone in (None, "Asia/Tokyo"))]

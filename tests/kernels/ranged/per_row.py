@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import krishiv_py as kv
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.results import ResultStream
-from krishiv_py.kernels.moment import Moment
 from krishiv_py.kernels.results import StepResult, WindowOperator
+from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.testing import Driver, stream_of
 from tests import reference as ref

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py.arrays.grouping import rank
-from krishiv_py.kernels.windows.session.capped import firing_layout as session_runner
-from krishiv_py.kernels.windows.session.capped import plain as session_pieces
-from krishiv_py.kernels.windows.session.capped.log import Limits
-from krishiv_py.kernels.windows.session.capped.plain import Pieces
-from krishiv_py.kernels.windows.session.capped.written_results import RowState
+from krishiv_py.kernels.windows.session import capped as session_pieces
+from krishiv_py.kernels.windows.session import capped_triggered as session_runner
+from krishiv_py.kernels.windows.session.capped import Pieces
+from krishiv_py.kernels.windows.session.capped_log import Limits, RowState
 from krishiv_py.testing import Driver, stream_of
 
 Ints = Any

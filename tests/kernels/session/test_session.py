@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from krishiv_py import col, count, first, sum
 from krishiv_py.errors import ColumnError, DurationError, PlanError
-from krishiv_py.kernels.input.prepare import Prepare
+from krishiv_py.kernels.prepare import Prepare
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.testing import Driver, stream_of

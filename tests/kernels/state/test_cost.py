@@ -29,11 +29,10 @@ from krishiv_py import (
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.arrays import ranges
 from krishiv_py.kernels.aggregates import base, selections
-from krishiv_py.kernels.aggregates import generic as any_aggregate
+from krishiv_py.kernels.aggregates import base as any_aggregate
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.state.sorted_map import SortedMap
-from krishiv_py.kernels.state.store import MemoryStore
-from krishiv_py.kernels.windows.session.capped.log import Limits
+from krishiv_py.kernels.state.store import MemoryStore, SortedMap
+from krishiv_py.kernels.windows.session.capped_log import Limits
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests.kernels.firing.rules import Rule

@@ -12,10 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krishiv_py.kernels.state import sorted_map
-from krishiv_py.kernels.state.chunk_tiers import Runs
-from krishiv_py.kernels.state.sorted_map import SortedMap
-from krishiv_py.kernels.state.store import Bucket, MemoryStore
+from krishiv_py.kernels.state import store
+from krishiv_py.kernels.state.store import Bucket, MemoryStore, Runs, SortedMap
 
 
 @attrs.define
@@ -39,8 +37,8 @@ class Kept:
 
 
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sorted_map, "MOST", 3)
-    monkeypatch.setattr(sorted_map, "_FULL", 2)
+    monkeypatch.setattr(store, "MOST", 3)
+    monkeypatch.setattr(store, "_FULL", 2)
 
 
 def again(actual: SortedMap[int], pages: Kept | None) -> SortedMap[int]:

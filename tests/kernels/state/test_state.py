@@ -18,9 +18,9 @@ from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.errors import PlanError
-from krishiv_py.kernels.input.prepare import Prepare
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.prepare import Prepare
 from krishiv_py.kernels.registry import operator_for
+from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.sql import SqlContext

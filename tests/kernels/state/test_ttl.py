@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 import krishiv_py as kv
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.results import ResultStream
-from krishiv_py.kernels.state.chunk_tiers import Runs
-from krishiv_py.kernels.state.store import Bucket
-from krishiv_py.kernels.wrappers.ttl import Expiring, _Clock, _Touches
+from krishiv_py.kernels.state.store import Bucket, Runs
+from krishiv_py.kernels.ttl import Expiring, _Clock, _Touches
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.planner.check import warnings
 from krishiv_py.testing import Driver, ManualClock, stream_of

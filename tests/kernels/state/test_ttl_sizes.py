@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py import Trigger, count, windows
-from krishiv_py.kernels.wrappers.ttl import Expiring
+from krishiv_py.kernels.ttl import Expiring
 from krishiv_py.testing import Driver, ManualClock, stream_of
 
 

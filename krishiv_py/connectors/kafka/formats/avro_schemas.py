@@ -11,9 +11,9 @@ from typing import Any, Final, TypeAlias
 import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors.kafka.client import Connection
 from krishiv_py.connectors.kafka.formats.decoding import NO_VALUE
 from krishiv_py.connectors.kafka.formats.registry import referenced, registered
-from krishiv_py.connectors.kafka.settings import Connection
 from krishiv_py.errors import RAISED, PlanError, failure_text, require_extra, shown
 
 Schema: TypeAlias = Any

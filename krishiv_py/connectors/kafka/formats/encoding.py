@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors.kafka.client import Connection
 from krishiv_py.connectors.kafka.formats.registry import (
     Reference,
     client,
@@ -17,21 +18,19 @@ from krishiv_py.connectors.kafka.formats.registry import (
     schema_of,
     silent,
 )
-from krishiv_py.connectors.kafka.settings import Connection
 from krishiv_py.errors import RAISED, OperatorError, PlanError, SourceError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_text, one_of
 from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
-    from krishiv_py.connectors.json import texts
-    from krishiv_py.connectors.kafka.formats import avro_schemas, protobuf, writing_avro, writing_protobuf
+    from krishiv_py.connectors import json_texts
+    from krishiv_py.connectors.kafka.formats import avro, avro_schemas, protobuf
 else:
     avro_schemas = lazy("krishiv_py.connectors.kafka.formats.avro_schemas")
     protobuf = lazy("krishiv_py.connectors.kafka.formats.protobuf")
-    texts = lazy("krishiv_py.connectors.json.texts")
-    writing_avro = lazy("krishiv_py.connectors.kafka.formats.writing_avro")
-    writing_protobuf = lazy("krishiv_py.connectors.kafka.formats.writing_protobuf")
+    json_texts = lazy("krishiv_py.connectors.json_texts")
+    avro = lazy("krishiv_py.connectors.kafka.formats.avro")
 
 SinkFormat: TypeAlias = Literal["json", "avro", "protobuf", "arrow", "bytes"]
 Encode: TypeAlias = Callable[[pa.Table], "list[bytes | None]"]
@@ -82,9 +81,9 @@ class Values:
             Each time.
         """
         if self.format == "avro":
-            writing_avro.record_schema(schema, self._whole(), where)
+            avro.record_schema(schema, self._whole(), where)
         elif self.messages is not None:
-            writing_protobuf.putters(self.messages, schema, where)
+            protobuf.putters(self.messages, schema, where)
         elif self.format == "json":
             check_texts(schema, where)
 
@@ -101,13 +100,13 @@ class Values:
         if self.format == "json":
             return functools.partial(_json, schema.names)
         if self.format == "avro":
-            record = writing_avro.record_schema(schema, self._whole(), topic)
+            record = avro.record_schema(schema, self._whole(), topic)
             kept = None if self.registry is None else schema_of(self.avro_schema or record, self.references)
-            head = _registered(self.registry, writing_avro.head, topic, kept)
-            return writing_avro.encoder(record, head, with_schema=bool(self.avro_schema))
+            head = _registered(self.registry, avro.head, topic, kept)
+            return avro.encoder(record, head, with_schema=bool(self.avro_schema))
         assert self.messages is not None
-        head = _registered(self.registry, writing_protobuf.head, topic, self.messages)
-        return writing_protobuf.encoder(self.messages, schema, head)
+        head = _registered(self.registry, protobuf.head, topic, self.messages)
+        return protobuf.encoder(self.messages, schema, head)
 
     def _whole(self) -> str | None:
         """Return the schema of records that was given, with all types that it uses.
@@ -152,14 +151,14 @@ def check_texts(columns: pa.Schema, where: str) -> None:
         Naming the column.
     """
     for field in columns:
-        if not texts.has_text(field.type):
+        if not json_texts.has_text(field.type):
             hint = "cast it with .with_column or .select: a duration to a bigint"
             got = f"{field.name}: {type_text(field.type)}"
             raise PlanError(f"{where}: JSON has no such type", got=got, hint=hint)
 
 
 def _json(names: Sequence[str], table: pa.Table) -> list[bytes | None]:
-    return as_bytes(texts.objects(table, names))
+    return as_bytes(json_texts.objects(table, names))
 
 
 def _bytes_of(column: str, table: pa.Table) -> list[bytes | None]:
@@ -168,8 +167,8 @@ def _bytes_of(column: str, table: pa.Table) -> list[bytes | None]:
 
 def as_bytes(column: pa.ChunkedArray) -> list[bytes | None]:
     """Text or bytes, as Python has them."""
-    texts: list[bytes | None] = column.cast(pa.binary()).to_pylist()
-    return texts
+    written: list[bytes | None] = column.cast(pa.binary()).to_pylist()
+    return written
 
 
 def values_of(

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import attrs
 
-from krishiv_py.connectors.kafka.client import kafka
-from krishiv_py.connectors.kafka.settings import Connection, connection
+from krishiv_py.connectors.kafka.client import Connection, connection, kafka
 from krishiv_py.errors import RAISED, SourceError, failure_text, missing_extra
 from krishiv_py.plan.checks import a_text
 

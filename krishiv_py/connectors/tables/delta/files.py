@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
 
-from krishiv_py.connectors.fit import TABLE, MisfitError
-from krishiv_py.connectors.parquet_columns import FileColumn, explained, file_columns, open_parquet
+from krishiv_py.connectors.fit import TABLE, FileColumn, MisfitError, explained, file_columns, open_parquet
 from krishiv_py.connectors.tables.delta.place import filesystem
 from krishiv_py.errors import RAISED, SourceError, failure_text, shown
 

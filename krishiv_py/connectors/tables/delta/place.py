@@ -12,7 +12,7 @@ import attrs
 from krishiv_py.errors import RAISED, OperatorError, PlanError, failure_text, require_extra, shown
 from krishiv_py.plan.checks import a_text, setting
 from krishiv_py.redaction import HIDDEN, is_secret
-from krishiv_py.storage.folders import absolute
+from krishiv_py.storage.local import absolute
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.sink import OutputBatch, OutputName
+from krishiv_py.connectors.sink import OutputBatch, OutputName, TransactionalSink, written_by_another
 from krishiv_py.connectors.tables.delta.place import OpenTable, a_place, delta, opened, options, refused, without_secrets
 from krishiv_py.connectors.tables.keys import a_key, check_key, columns, compact_every, evolve, file_size, kept
-from krishiv_py.connectors.transactional import TransactionalSink, written_by_another
 from krishiv_py.errors import RAISED, KrishivError, PlanError, SchemaError, shown, unknown_column
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.durations import Duration, to_us

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from krishiv_py.connectors.tables.delta.place import options
 from krishiv_py.errors import PlanError, failure_text, require_extra
 from krishiv_py.plan.checks import a_text
 from krishiv_py.redaction import HIDDEN, is_secret, redacted, shown_settings
 from krishiv_py.storage.datasets import Dataset, files_at, server_of
+
+COMPACTED: Final = "krishiv.compaction"
+"""The mark in the summary of a snapshot that only merges files and changes no rows."""
 
 
 def iceberg(name: str) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.sink import OutputBatch, OutputName
+from krishiv_py.connectors.sink import OutputBatch, OutputName, TransactionalSink, written_by_another
 from krishiv_py.connectors.tables.iceberg import place
 from krishiv_py.connectors.tables.iceberg.place import (
     a_catalog,
@@ -23,7 +23,6 @@ from krishiv_py.connectors.tables.iceberg.place import (
 )
 from krishiv_py.connectors.tables.keys import a_key, check_key, compact_every, evolve, file_size, kept, often
 from krishiv_py.connectors.tables.keys import create as a_create
-from krishiv_py.connectors.transactional import TransactionalSink, written_by_another
 from krishiv_py.errors import (
     RAISED,
     KrishivError,
@@ -40,11 +39,10 @@ from krishiv_py.types import type_text
 if TYPE_CHECKING:
     from krishiv_py.connectors import values as exact
     from krishiv_py.connectors.tables import changes
-    from krishiv_py.connectors.tables.iceberg import merge, upkeep
+    from krishiv_py.connectors.tables.iceberg import snapshots
 else:  # with the first batch: they need Arrow's functions
     changes = lazy("krishiv_py.connectors.tables.changes")
-    merge = lazy("krishiv_py.connectors.tables.iceberg.merge")
-    upkeep = lazy("krishiv_py.connectors.tables.iceberg.upkeep")
+    snapshots = lazy("krishiv_py.connectors.tables.iceberg.snapshots")
     exact = lazy("krishiv_py.connectors.values")
 
 _NOTE: Final = "krishiv.batch"
@@ -150,7 +148,7 @@ class IcebergSink(TransactionalSink):
             catalog = opened(self.catalog)
             if self.create:
                 catalog.create_namespace_if_not_exists(self.table.rpartition(".")[0])
-                created_with = {**upkeep.CREATED_WITH, **self.properties}
+                created_with = {**snapshots.CREATED_WITH, **self.properties}
                 catalog.create_table_if_not_exists(self.table, schema=rows, properties=created_with)
             table = catalog.load_table(self.table)
             if self.evolve:
@@ -244,7 +242,7 @@ class IcebergSink(TransactionalSink):
     def _compact(self, batch: OutputBatch) -> None:
         """Merge small files after a batch. The batch is committed, so what goes wrong here is a warning."""
         try:
-            upkeep.compact(opened(self.catalog).load_table(self.table), _note(batch), self.target_file_size)
+            snapshots.compact(opened(self.catalog).load_table(self.table), _note(batch), self.target_file_size)
         except iceberg("exceptions").CommitFailedException:
             return  # another writer came first; the next compaction takes these files too
         except RAISED as problem:
@@ -262,24 +260,24 @@ class IcebergSink(TransactionalSink):
             return  # it was committed, although the catalog said that it was not
         if committed is not None and int(committed) >= batch.batch_id:
             raise written_by_another(self.title, committed, batch)
-        upkeep.prepare(table, self.target_file_size)
+        snapshots.prepare(table, self.target_file_size)
         noted, expired = {note: str(batch.batch_id)}, list[Any]()
         with table.transaction() as transaction:
             if net is None:
                 transaction.append(rows.cast(_written(rows.schema)), snapshot_properties=noted)
             else:
                 put = net.put.cast(_written(net.put.schema))
-                merge.apply(table, transaction, changes.Net(put, net.gone), self.key, noted)
+                snapshots.apply(table, transaction, changes.Net(put, net.gone), self.key, noted)
             transaction.set_properties(noted)
             if self.keep_snapshots is not None:
-                expired = upkeep.expire(table, transaction, note, self.keep_snapshots)
+                expired = snapshots.expire(table, transaction, note, self.keep_snapshots)
         if expired:
             self._clean(table, expired)
 
     def _clean(self, table: Any, expired: Sequence[Any]) -> None:
         """Remove files of expired snapshots. The batch is committed, so what goes wrong here is a warning."""
         try:
-            upkeep.clean(table, expired)
+            snapshots.clean(table, expired)
         except RAISED as problem:
             got = without_secrets(problem, self.catalog)
             what = f"files of expired snapshots of the Iceberg table {self.table} were not removed"

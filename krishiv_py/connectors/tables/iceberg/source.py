@@ -1,28 +1,200 @@
-"""An Iceberg table as a source: the driver plans data files by snapshot, tasks read them with pyiceberg and Arrow."""
+"""An Iceberg table as a source: the driver plans data files by snapshot, tasks read them with pyiceberg and Arrow.
+
+Define what the snapshots of an Iceberg table brought: the files of a whole snapshot, and what one snapshot changed.
+
+A file is a dict that can be noted as JSON: its path, size and format, the files that delete rows of it, and the values of
+its partition, which old files may not hold as columns.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
+import functools
 import json
+import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.source import JsonValue, Planned, Source
-from krishiv_py.connectors.tables.iceberg.files import rows_of
-from krishiv_py.connectors.tables.iceberg.history import Change, change_of, following, whole_table
-from krishiv_py.connectors.tables.iceberg.place import dataset, iceberg, opened, shown_catalog, without_secrets
-from krishiv_py.errors import RAISED, KrishivError, SourceError
+from krishiv_py.connectors.tables.iceberg.place import (
+    COMPACTED,
+    a_catalog,
+    a_table,
+    dataset,
+    iceberg,
+    opened,
+    shown_catalog,
+    without_secrets,
+)
+from krishiv_py.errors import RAISED, KrishivError, PlanError, SourceError, shown
 from krishiv_py.lazy import lazy
+from krishiv_py.plan.checks import a_number, a_switch, one_of
+from krishiv_py.plan.schema import as_schema
 from krishiv_py.storage.datasets import Dataset
 from krishiv_py.types import normal_type
 
 if TYPE_CHECKING:
     from krishiv_py.connectors import fit
-else:  # importing the package must not import pyarrow.compute
+else:
     fit = lazy("krishiv_py.connectors.fit")
+
+
+@functools.lru_cache(maxsize=8)
+def _parsed(metadata: str, columns: str) -> tuple[Any, Any]:
+    return iceberg("table.metadata").TableMetadataUtil.parse_raw(metadata), iceberg("schema").Schema.model_validate_json(
+        columns
+    )
+
+
+@functools.lru_cache(maxsize=8)
+def _io(properties: tuple[tuple[str, Any], ...], location: str) -> Any:
+    return iceberg("io").load_file_io(dict(properties), location)
+
+
+def rows_of(
+    metadata: str, columns: str, properties: tuple[tuple[str, Any], ...], file: Mapping[str, Any], names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file, without those that are deleted, in the columns of these `names`.
+
+    `metadata` and `columns` are the table and the schema to read, as JSON; `file` is one of
+    :mod:`~krishiv_py.connectors.tables.iceberg.source`.
+    """
+    table, schema = _parsed(metadata, columns)
+    wanted, io = schema.select(*names), _io(properties, table.location)
+    if "spec" in file:
+        spec = iceberg("partitioning").PartitionSpec.model_validate_json(file["spec"])
+        table = table.model_copy(update={"partition_specs": [spec], "default_spec_id": spec.spec_id})
+    task = iceberg("table").FileScanTask(_data_file(file, table), {_delete_file(*each) for each in file["deletes"]})
+    read = iceberg("io.pyarrow").ArrowScan(table, io, wanted, iceberg("expressions").AlwaysTrue())
+    yield from read.to_record_batches([task])
+
+
+def _data_file(file: Mapping[str, Any], table: Any) -> Any:
+    manifest, typedef = iceberg("manifest"), iceberg("typedef")
+    from_json = iceberg("conversions").from_json
+    spec = table.spec()
+    values: list[Any] = []
+    if "spec" in file:
+        types = spec.partition_type(table.schema()).fields
+        values = [None if v is None else from_json(t.field_type, v) for t, v in zip(types, file["partition"], strict=True)]
+    made = manifest.DataFile.from_args(
+        content=manifest.DataFileContent.DATA,
+        file_path=file["path"],
+        file_format=manifest.FileFormat(file["format"]),
+        partition=typedef.Record(*values),
+        file_size_in_bytes=file["size"],
+    )
+    made.spec_id = spec.spec_id if "spec" in file else -1
+    return made
+
+
+def _delete_file(path: str, kind: str) -> Any:
+    manifest = iceberg("manifest")
+    return manifest.DataFile.from_args(
+        content=manifest.DataFileContent.POSITION_DELETES, file_path=path, file_format=manifest.FileFormat(kind)
+    )
+
+
+@attrs.frozen
+class Change:
+    """Holds what one snapshot did.
+
+    Attributes
+    ----------
+    added : tuple of dict
+        Files with new rows.
+    removed : int
+        How many files with rows it took out, and with deleted rows it added.
+    rewrites : bool
+        Whether it only writes the same rows to other files.
+    """
+
+    added: tuple[dict[str, Any], ...]
+    removed: int
+    rewrites: bool = False
+
+
+def following(metadata: Any, head: Any, after: int | None, sequence: int) -> list[Any] | None:
+    """Return the snapshots that lead from the one numbered `after` to `head`, the oldest first.
+
+    None means that no unbroken line of snapshots does so. `after` itself may have expired. Some writers, pyiceberg among them,
+    take its number out of its child then, which still has the next `sequence` number.
+    """
+    snapshots: list[Any] = []
+    current = head
+    while current is not None:
+        if current.snapshot_id == after:
+            return snapshots[::-1]
+        snapshots.append(current)
+        parent = current.parent_snapshot_id
+        if parent is None:
+            number = current.sequence_number or 0
+            return snapshots[::-1] if number == sequence + 1 or (after is None and not number) else None
+        if parent == after:
+            return snapshots[::-1]
+        current = metadata.snapshot_by_id(parent)
+    return None if snapshots or after is not None else []
+
+
+def change_of(table: Any, snapshot: Any) -> Change:
+    """Return what a snapshot did, by the manifests that it wrote."""
+    summary = snapshot.summary
+    replace = iceberg("table.snapshots").Operation.REPLACE
+    if summary is not None and (summary.operation == replace or COMPACTED in summary.additional_properties):
+        return Change((), 0, rewrites=True)
+    status = iceberg("manifest").ManifestEntryStatus
+    added, removed = [], 0
+    for entry, of_deletes in _entries(table, snapshot, written_by=snapshot.snapshot_id):
+        if entry.snapshot_id != snapshot.snapshot_id:
+            continue
+        if entry.status == status.ADDED and not of_deletes:
+            added.append(_file(table, entry.data_file, ()))
+        elif entry.status == status.DELETED or (entry.status == status.ADDED and of_deletes):
+            removed += 1
+    return Change(tuple(added), removed)
+
+
+def whole_table(table: Any, snapshot: int | None) -> list[dict[str, Any]]:
+    """Return the files of a snapshot, the oldest first."""
+    if snapshot is None:
+        return []
+    entries = _entries(table, table.metadata.snapshot_by_id(snapshot))
+    ages = {entry.data_file.file_path: entry.sequence_number or 0 for entry, of_deletes in entries if not of_deletes}
+    tasks = sorted(
+        table.scan(snapshot_id=snapshot).plan_files(), key=lambda t: (ages.get(t.file.file_path, 0), t.file.file_path)
+    )
+    return [_file(table, task.file, task.delete_files) for task in tasks]
+
+
+def _entries(table: Any, snapshot: Any, written_by: int | None = None) -> Iterator[tuple[Any, bool]]:
+    """Yield the entries of the manifests of a snapshot, and for each whether it is of a file that deletes rows."""
+    content = iceberg("manifest").ManifestContent
+    for manifest in snapshot.manifests(table.io):
+        if written_by is None or manifest.added_snapshot_id == written_by:
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=written_by is None):
+                yield entry, manifest.content == content.DELETES
+
+
+def _file(table: Any, file: Any, deletes: Iterable[Any]) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "path": file.file_path,
+        "size": file.file_size_in_bytes,
+        "format": file.file_format.value,
+        "deletes": sorted([each.file_path, each.file_format.value] for each in deletes),
+    }
+    spec = table.metadata.specs().get(file.spec_id)
+    if spec is not None and any(str(field.transform) == "identity" for field in spec.fields):
+        to_json = iceberg("conversions").to_json
+        types = spec.partition_type(table.schema()).fields
+        values = [file.partition[i] for i in range(len(types))]
+        settings["spec"] = spec.model_dump_json()
+        settings["partition"] = [None if v is None else to_json(t.field_type, v) for t, v in zip(types, values, strict=True)]
+    return settings
+
 
 OnChange: TypeAlias = Literal["fail", "skip"]
 _AGAIN: Final = "begin with a new checkpoint"
@@ -321,3 +493,138 @@ def trimmed(metadata: Any) -> str:
         metadata_[name] = []
     metadata_["refs"], metadata_["current-snapshot-id"] = {}, None
     return json.dumps(metadata_)
+
+
+IcebergPlace: TypeAlias = "Literal['earliest', 'latest'] | int"
+Snapshot: TypeAlias = "int | str | dt.datetime"
+_MOST: Final = (1 << 63) - 1
+_SNAPSHOT: Final = "pass the number of a snapshot, the name of a tag or branch, or a datetime with a time zone"
+
+
+def iceberg_source(
+    table: str,
+    *,
+    catalog: str | Mapping[str, str],
+    streaming: bool = False,
+    snapshot: Snapshot | None = None,
+    starting: IcebergPlace = "earliest",
+    max_files_per_batch: int | None = None,
+    on_change: OnChange = "fail",
+    parallelism: int | None = None,
+) -> IcebergSource:
+    """Return an Iceberg table as a :class:`~krishiv_py.connectors.Source`; :meth:`krishiv_py.Session.read_iceberg` has the
+    parameters.
+
+    For the test driver: ``krishiv_py.testing.micro_batches(iceberg_source(...))``.
+
+    Raises
+    ------
+    PlanError
+        For arguments that mean nothing or do not go together.
+    SchemaError
+        For a column of a type that the library does not have.
+    SourceError
+        When there is no table, no such snapshot, or the catalog does not answer.
+    MissingExtraError
+        When pyiceberg is not installed.
+
+    Examples
+    --------
+    >>> from krishiv_py.connectors import iceberg_source
+    >>> from krishiv_py.testing import micro_batches
+    >>> def replayed(driver):
+    ...     events = iceberg_source("lake.events", catalog={"type": "rest", "uri": "http://localhost:8181"})
+    ...     return [driver.send(batch).results for batch in micro_batches(events)]
+    """
+    name, place = a_table(table), a_catalog(catalog)
+    a_switch(streaming, "streaming")
+    one_of(on_change, "on_change", ("fail", "skip"))
+    if max_files_per_batch is not None:
+        a_number(max_files_per_batch, "max_files_per_batch", 1, "use 1 or more, or leave it out for all files that are there")
+    if parallelism is not None:
+        a_number(parallelism, "parallelism", 1, "pass how many tasks read at once, from 1", most=10_000)
+    if snapshot is not None:
+        _check_snapshot(snapshot)
+    begin = _starting(starting)
+    if streaming and snapshot is not None:
+        raise _apart("snapshot", "streaming=True", "use starting= for the snapshot with which a stream begins")
+    if not streaming and begin != "earliest":
+        raise _apart("starting", "a table that is read once", "use snapshot=, or streaming=True")
+    try:
+        opened_table = opened(place).load_table(name)
+    except iceberg("exceptions").NoSuchTableError:
+        hint = "check namespace and name, and write the table first"
+        raise SourceError("there is no such Iceberg table", got=name, hint=hint) from None
+    except RAISED as problem:
+        got = f"{name}: {without_secrets(problem, place)}"
+        hint = "see that the catalog can be reached, and how its properties are spelt"
+        raise SourceError("the catalog of Iceberg does not answer", got=got, hint=hint) from None
+    metadata = opened_table.metadata
+    schema, current = opened_table.schema(), metadata.current_snapshot()
+    base, sequence = (None, 0) if current is None else (int(current.snapshot_id), int(current.sequence_number or 0))
+    if snapshot is not None:
+        base = _snapshot_id(opened_table, name, snapshot)
+        schema = opened_table.scan(snapshot_id=base).projection()
+    elif isinstance(begin, int):
+        first = metadata.snapshot_by_id(begin)
+        if first is None:
+            raise _no_snapshot(opened_table, name, begin)
+        base, sequence = first.parent_snapshot_id, int(first.sequence_number or 1) - 1
+    return IcebergSource(
+        name=name,
+        catalog=place,
+        schema=as_schema(columns_of(schema)),
+        metadata=trimmed(metadata),
+        columns=schema.model_dump_json(),
+        files=dict(opened_table.io.properties),
+        table=str(metadata.table_uuid),
+        base=base,
+        sequence=sequence,
+        whole=begin == "earliest",
+        finite=not streaming,
+        most=max_files_per_batch,
+        on_change=on_change,
+        parallelism=parallelism or os.cpu_count() or 1,
+    )
+
+
+def _starting(value: object) -> IcebergPlace:
+    if value == "earliest" or value == "latest":
+        return value
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST:
+        hint = 'use "earliest" for the whole table and what follows, "latest", or the number of a snapshot'
+        raise PlanError("`starting` is not a place in a table", got=shown(value), hint=hint)
+    return value
+
+
+def _check_snapshot(value: object) -> None:
+    fits = (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST) or (
+        isinstance(value, str) and bool(value)
+    )
+    if not fits and not (isinstance(value, dt.datetime) and value.tzinfo is not None):
+        raise PlanError("`snapshot` is not a snapshot", got=shown(value), hint=_SNAPSHOT)
+
+
+def _snapshot_id(table: Any, name: str, wanted: Snapshot) -> int:
+    """Return the number of a snapshot."""
+    if isinstance(wanted, dt.datetime):
+        snapshot = table.snapshot_as_of_timestamp(int(wanted.timestamp() * 1_000))
+    elif isinstance(wanted, str):
+        snapshot = table.snapshot_by_name(wanted)
+    else:
+        snapshot = table.snapshot_by_id(wanted)
+    if snapshot is None:
+        raise _no_snapshot(table, name, wanted)
+    return int(snapshot.snapshot_id)
+
+
+def _no_snapshot(table: Any, name: str, wanted: Snapshot) -> SourceError:
+    there = [str(each.snapshot_id) for each in table.metadata.snapshots]
+    shown_some = ", ".join(there[-5:]) if there else "none"
+    got = f"{name}: {shown(wanted)}; the last ones are {shown_some}"
+    hint = "use one that the table still has; old ones expire"
+    return SourceError("the Iceberg table has no such snapshot", got=got, hint=hint)
+
+
+def _apart(name: str, other: str, hint: str) -> PlanError:
+    return PlanError(f"`{name}` does not go with {other}", got=name, hint=hint)

@@ -16,12 +16,11 @@ from krishiv_py.errors import RAISED, OperatorError, SchemaError, failure_text, 
 from krishiv_py.kernels.aggregates.base import shown_key
 from krishiv_py.kernels.columns.layout import Layout, whole
 from krishiv_py.kernels.columns.times import unstamp
-from krishiv_py.kernels.firing.changelog import Firings
-from krishiv_py.kernels.firing.prefixes import Units
-from krishiv_py.kernels.input.rows import as_batch
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.firing import Firings
+from krishiv_py.kernels.prefixes import Units
+from krishiv_py.kernels.prepare import as_batch
 from krishiv_py.kernels.results import StepResult
-from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.window_log import WINDOW
 from krishiv_py.kernels.windows.fixed.triggered import HeldWindows, TriggeredOperator

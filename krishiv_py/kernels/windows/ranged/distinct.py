@@ -22,15 +22,13 @@ from krishiv_py.arrays.ranges import Ranges, expand, portions, running
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.aggregates.base import FailingPlace, regrouped
-from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.columns.place import place_of
-from krishiv_py.kernels.firing.due import Due, FiringDelay
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.columns.layout import Layout, place_of
+from krishiv_py.kernels.firing import Due, FiringDelay
 from krishiv_py.kernels.results import Emitter, Lines, SplitRows, StateTables, StepResult, compose, counted, split_late
-from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.expired_keys import DeadKeys
+from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import WRITTEN, Bucket, Fired
 from krishiv_py.kernels.state.time_log import TimeLog, times_of
+from krishiv_py.kernels.state.window_log import DeadKeys
 from krishiv_py.kernels.windows.ranged.lookback import BLOCKS, Ordered, ordered, shift
 from krishiv_py.kernels.windows.ranged.ranges import FROM, Listing, WindowSpans, range_partials, range_values
 from krishiv_py.plan.durations import END_OF_TIME
@@ -223,7 +221,7 @@ class DistinctOperator:
         return opened.finished(pick(o.rows, w.low), updated, values, w.starts, w.starts + self.spans.size)
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
-        """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts windows that had not ended."""
+        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts windows that had not ended."""
         passed = self.firing_delay.fired(Fired.of(bucket).fired_at)
         keys = DeadKeys.of(dead, self.layout.key_names)
         gone = TimeLog(bucket, "d").remove(keys.rows, self.spans.frontier(passed))

@@ -44,13 +44,12 @@ from krishiv_py.kernels.aggregates.base import lists
 from krishiv_py.kernels.columns.evaluate import evaluate
 from krishiv_py.kernels.columns.layout import TIME, Layout, whole
 from krishiv_py.kernels.columns.times import unstamp
-from krishiv_py.kernels.firing.due import Due, FiringDelay
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.firing import Due, FiringDelay
 from krishiv_py.kernels.results import Emitter, StateTables, StepResult, renewed
-from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.expired_keys import DeadKeys
+from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import WRITTEN, Bucket, Fired, Section
 from krishiv_py.kernels.state.time_log import TimeLog, times_of
+from krishiv_py.kernels.state.window_log import DeadKeys
 from krishiv_py.kernels.windows.ranged.ranges import Listing, range_values
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.expressions.expr import Expr, columns_of
@@ -420,7 +419,7 @@ class LookBackOperator:
         return opened.finished(pick(o.rows, anchors), updated, values, times - self.before, times + self.after)
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
-        """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts rows that had not had their result."""
+        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts rows that had not had their result."""
         frontier = self.firing_delay.fired(Fired.of(bucket).fired_at)
         gone = TimeLog(bucket, "b").remove(DeadKeys.of(dead, self.layout.key_names).rows, frontier)
         return 0 if gone is None else int(np.count_nonzero(times_of(gone) >= frontier))
@@ -578,7 +577,7 @@ class ArrivalOperator(LookBackOperator):
         return StateTables(self.layout).empty() if self.window.output == "aggregates" else super().state(bucket)
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
-        """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; every row has had its result."""
+        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; every row has had its result."""
         TimeLog(bucket, "b").remove(DeadKeys.of(dead, self.layout.key_names).rows, END_OF_TIME)
         return 0
 

@@ -38,10 +38,8 @@ from krishiv_py.arrays.ranges import Ranges
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.errors import OperatorError, shown
 from krishiv_py.kernels.aggregates import AggKernel, Rows
-from krishiv_py.kernels.aggregates.base import FailingPlace, regrouped
-from krishiv_py.kernels.aggregates.generic import OrderedInput, as_array
-from krishiv_py.kernels.columns.layout import TIME, Layout, whole
-from krishiv_py.kernels.columns.place import Bounds, place_of
+from krishiv_py.kernels.aggregates.base import FailingPlace, OrderedInput, as_array, regrouped
+from krishiv_py.kernels.columns.layout import TIME, Bounds, Layout, place_of, whole
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.windows.lookback import DistinctWindows
 

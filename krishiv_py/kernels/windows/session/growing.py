@@ -50,18 +50,26 @@ from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.aggregates import AggKernel
 from krishiv_py.kernels.aggregates.base import FailingPlace, first_of, regrouped
-from krishiv_py.kernels.columns.layout import TIME, Layout, whole
-from krishiv_py.kernels.columns.place import place_of
-from krishiv_py.kernels.firing.cumulated import few_each
-from krishiv_py.kernels.firing.custom_trigger import WindowFacts
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.columns.layout import TIME, Layout, place_of, whole
+from krishiv_py.kernels.firing import WindowFacts
+from krishiv_py.kernels.prefixes import few_each
 from krishiv_py.kernels.results import Emitter, StateTables, StepResult, compose
-from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.expired_keys import DeadKeys, removed
+from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import WRITTEN, Bucket
-from krishiv_py.kernels.state.window_log import HASH
-from krishiv_py.kernels.windows.session.key_timers import Early, VisitingOperator, Visits
-from krishiv_py.kernels.windows.session.keyed_state import DONE, HELD, NUMBER, OFTEN, STANDING, UNDER, EntryLog, KeyEntries
+from krishiv_py.kernels.state.window_log import HASH, DeadKeys, removed
+from krishiv_py.kernels.windows.session.keyed_state import (
+    DONE,
+    HELD,
+    NUMBER,
+    OFTEN,
+    STANDING,
+    UNDER,
+    Early,
+    EntryLog,
+    KeyEntries,
+    VisitingOperator,
+    Visits,
+)
 from krishiv_py.kernels.windows.session.rows import END, KIND, SEQ, firing
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.options.triggers import Trigger
@@ -617,7 +625,7 @@ class TriggeredSessionOperator(VisitingOperator):
         return opened.table(held, held[WRITTEN].to_numpy(), partials, held[TIME].to_numpy(), held[END].to_numpy())
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
-        """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts sessions that had not ended."""
+        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts sessions that had not ended."""
         return _Step(self, bucket, moment).drop(DeadKeys.of(dead, self.layout.key_names))
 
 

@@ -32,14 +32,12 @@ from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.firing.due import FiringDelay
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.firing import FiringDelay
 from krishiv_py.kernels.results import Emitter, SplitRows, StateTables, StepResult, split_late
-from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.expired_keys import DeadKeys
+from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, Fired, with_written
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
-from krishiv_py.kernels.state.window_log import HASH
+from krishiv_py.kernels.state.window_log import HASH, DeadKeys
 from krishiv_py.kernels.windows.session.keyed_state import Firing, KeySpans, Skeleton, change_log, pane_names
 from krishiv_py.kernels.windows.session.rows import END, FIRED, KIND, SEQ, START, SessionRows, by_session
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
@@ -90,7 +88,7 @@ class SessionOperator:
         return StateTables(self.layout).merged(rows, parts.ids, parts.starts, parts.ends)
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
-        """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts sessions that had not fired."""
+        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts sessions that had not fired."""
         return _Step(self, bucket, moment).drop(DeadKeys.of(dead, self.layout.key_names))
 
 

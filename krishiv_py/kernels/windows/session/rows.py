@@ -18,9 +18,8 @@ from krishiv_py.arrays.ranges import components
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.aggregates.base import FailingPlace, first_of
-from krishiv_py.kernels.columns.layout import DOUBT, GAP, TIME, Layout
-from krishiv_py.kernels.columns.place import place_of
-from krishiv_py.kernels.firing.cumulated import cumulated
+from krishiv_py.kernels.columns.layout import DOUBT, GAP, TIME, Layout, place_of
+from krishiv_py.kernels.prefixes import cumulated
 from krishiv_py.kernels.results import Emitter, Lines, compose
 from krishiv_py.kernels.state.window_log import HASH
 from krishiv_py.plan.windows.session import SessionWindow

@@ -51,22 +51,31 @@ from krishiv_py.arrays.ranges import Codes, Components, running_reach
 from krishiv_py.arrays.sorting import pair_order, sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.columns.layout import TIME, Layout
-from krishiv_py.kernels.firing.due import FiringDelay
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.firing import FiringDelay
 from krishiv_py.kernels.results import Emitter, SplitRows, StateTables, StepResult, counted, over_in_turn, split_late
-from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.expired_keys import DeadKeys, removed
+from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, Section
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
-from krishiv_py.kernels.state.window_log import HASH, KeyedLog
-from krishiv_py.kernels.windows.session.capped.log import CLOSED, MARK, ROW, STANDING, Alive, CappedLog, HeadLog, Heads, Limits
-from krishiv_py.kernels.windows.session.capped.written_results import Cut, WrittenSessions
+from krishiv_py.kernels.state.window_log import HASH, DeadKeys, KeyedLog, removed
+from krishiv_py.kernels.windows.session.capped_log import (
+    CLOSED,
+    MARK,
+    ROW,
+    STANDING,
+    Alive,
+    CappedLog,
+    Cut,
+    HeadLog,
+    Heads,
+    Limits,
+    WrittenSessions,
+)
 from krishiv_py.kernels.windows.session.keyed_state import Firing, change_log, pane_names
 from krishiv_py.kernels.windows.session.rows import END, FIRED, SEQ, START, SessionRows, by_session, firing
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 
 if TYPE_CHECKING:
-    from krishiv_py.kernels.windows.session.capped.written_results import RowState
+    from krishiv_py.kernels.windows.session.capped_log import RowState
 
 
 _TIMER = pa.schema([pa.field(HASH, pa.int64()), pa.field(DUE, pa.int64())])
@@ -117,7 +126,7 @@ class CappedSessionOperator:
         return StateTables(self.layout).merged(rows, sessions.ids, sessions.starts, sessions.ends)
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
-        """See :class:`~krishiv_py.kernels.wrappers.ttl.KeyDropping`; counts sessions that had not fired."""
+        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts sessions that had not fired."""
         return _Step(self, bucket, moment).drop(DeadKeys.of(dead, self.layout.key_names))
 
 

@@ -1,14 +1,20 @@
-"""Drops and counts the state of idle keys; never emits it as if it were complete (SEMANTICS §6.1).
+"""Time to live: the state of idle keys and windows is dropped and counted (SEMANTICS §6.1).
+
+Drops and counts the state of idle keys; never emits it as if it were complete (SEMANTICS §6.1).
 
 The clock is the watermark, or processing time. A key is touched at the time of the clock in the batch that brings one of its
 rows to its bucket. With event time, this is the event time of that row if it is ahead of the watermark. When the clock has
 moved on by the TTL, the state is dropped. Windows that are due in that step fire first. Dropped fixed windows are remembered
-until they are over (:mod:`~krishiv_py.kernels.wrappers.ttl_fixed`). Other windows, whose bounds depend on their rows, are not
+until they are over (:mod:`~krishiv_py.kernels.ttl`). Other windows, whose bounds depend on their rows, are not
 remembered: the key starts again like a new key. A look-back or distinct-set window that begins before the drop then holds only
 rows that came after it. With event time this cannot happen if the TTL is longer than the window and the allowed lateness.
 
 Expiry is checked 16 times per TTL. A queue says which keys may be due; the log of touches says whether they are. So a check
 reads the keys that were touched a TTL ago, not all of them. State is read only if a key expired.
+
+Fixed windows with a time to live: dropped windows are remembered, without their content, until they are over.
+
+So later rows do not make a result of the rest of a window (SEMANTICS §6.1).
 """
 
 from __future__ import annotations
@@ -19,18 +25,18 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.arrays.grouping import distinct, group, key_hashes
+from krishiv_py.arrays.grouping import among, distinct, group, key_hashes
 from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.ranges import split
 from krishiv_py.arrays.sorting import sorted_unique
 from krishiv_py.arrays.types import Ints
-from krishiv_py.kernels.columns.layout import TIME, Layout
-from krishiv_py.kernels.moment import Moment
+from krishiv_py.kernels.columns.layout import START, TIME, Layout
 from krishiv_py.kernels.results import StepResult, WindowOperator
-from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.chunk_tiers import Runs
-from krishiv_py.kernels.state.store import Bucket, Section
+from krishiv_py.kernels.spec import Moment, OperatorSpec
+from krishiv_py.kernels.state.store import Bucket, Runs, Section
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
-from krishiv_py.kernels.state.window_log import HASH, KeyedLog
+from krishiv_py.kernels.state.window_log import HASH, WINDOW, KeyedLog
+from krishiv_py.kernels.watermark import floor_watermark
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 
 _STAMP, _LAST = "__at", "__last"
@@ -274,3 +280,74 @@ class ExpiringOperator(Expiring):
 
 def _earlier(left: int | None, right: int | None) -> int | None:
     return right if left is None else left if right is None else min(left, right)
+
+
+_GRAVE = "grave"
+_BOUNDS = ("window_start", "window_end")
+
+
+class WindowDropping(WindowOperator, Protocol):
+    """An operator of fixed windows that can forget keys."""
+
+    def drop_windows(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> pa.Table:
+        """Remove these keys from state; returns window start (``w``, µs) and key of every window that will not be written."""
+        ...
+
+
+class ExpiringFixed(Expiring):
+    """See the module's docstring."""
+
+    def __init__(self, spec: OperatorSpec, inner: WindowDropping, size_us: int | None = None) -> None:
+        super().__init__(spec, inner)
+        self._windows = inner
+        self.size_us = spec.operation.extent.length_us if size_us is None else size_us
+        self.lateness_us = spec.options.allowed_lateness_us
+        self.unit_us = spec.tick_us
+
+    def state(self, bucket: Bucket) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`; a window that lost rows will not be written."""
+        rows = self.inner.state(bucket)
+        graves = Runs(bucket, _GRAVE, None)
+        return self._without(graves, rows) if len(graves) and rows.num_rows else rows
+
+    def _standing(self, bucket: Bucket, results: pa.Table, moment: Moment) -> pa.Table:
+        """Results of windows that lost no row; what is over is forgotten."""
+        graves = Runs(bucket, _GRAVE, None)
+        if not len(graves):
+            return results
+        kept = self._without(graves, results) if results.num_rows else results
+        horizon = floor_watermark(moment.watermark_us, self.lateness_us)
+        for window in graves.between(None, horizon - self.size_us + 1):
+            graves.drop(window)
+        return kept
+
+    def _without(self, graves: Runs, results: pa.Table) -> pa.Table:
+        bounds = results["window_start"].cast(pa.int64()).combine_chunks().to_numpy() * self.unit_us
+        names = [WINDOW, *self.layout.key_names]
+        keys = [results[k] for k in self.layout.spec.keys]
+        rows = pa.Table.from_arrays([pa.array(bounds), *keys], names=names)
+        dead = [t for w in sorted_unique(bounds).tolist() if w in graves for t in graves.load(w)]
+        return results.filter(pa.array(~among(rows, pa.concat_tables(dead), names))) if dead else results
+
+    def _drop(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
+        graves = Runs(bucket, _GRAVE, None)
+        gone = self._windows.drop_windows(bucket, dead, moment)
+        for window, part in split(gone, gone[WINDOW].to_numpy()):
+            graves.append(window, part)
+        count: int = gone.num_rows
+        return count
+
+
+class ExpiringAssigned(ExpiringFixed):
+    """The same for windows that are known by both bounds: they are remembered by end, next to their start and key."""
+
+    def __init__(self, spec: OperatorSpec, inner: WindowDropping) -> None:
+        super().__init__(spec, inner, 0)
+
+    def _without(self, graves: Runs, results: pa.Table) -> pa.Table:
+        starts, ends = (results[n].cast(pa.int64()).combine_chunks().to_numpy() * self.unit_us for n in _BOUNDS)
+        names = [WINDOW, *self.layout.key_names, START]
+        keys = [results[k] for k in self.layout.spec.keys]
+        rows = pa.Table.from_arrays([pa.array(ends), *keys, pa.array(starts)], names=names)
+        dead = [t for w in sorted_unique(ends).tolist() if w in graves for t in graves.load(w)]
+        return results.filter(pa.array(~among(rows, pa.concat_tables(dead), names))) if dead else results

@@ -1,1 +1,0 @@
-"""JSON texts as Arrow columns: whole blocks by Arrow, one by one where a block does not fit."""

@@ -1,0 +1,198 @@
+"""Operators around operators: firing before rows are taken in, steps over results, nulls where rows lack.
+
+Fires windows that are over before a batch is added (SEMANTICS §4.2, rule "window").
+
+Under this rule a row may be late for one of its windows and on time for another, or late for a session unless that has ended
+without it. A query that waits for input has already run an empty batch, which fired the windows that were over. A query whose
+input never pauses has not run it. This wrapper runs the missing empty step first, so both queries give the same results.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from krishiv_py.kernels.columns.evaluate import prefixed
+from krishiv_py.kernels.columns.layout import Layout, handed_columns
+from krishiv_py.kernels.results import StepResult, WindowOperator
+from krishiv_py.kernels.spec import Moment, OperatorSpec
+from krishiv_py.kernels.state.store import Bucket, Section
+from krishiv_py.plan.durations import UNSET
+from krishiv_py.plan.expressions.expr import Col
+from krishiv_py.plan.nodes import Node, Project
+
+
+class ProjectedOperator:
+    """An operator whose results become the columns of the plan last of all, so that no kernel has to know."""
+
+    def __init__(self, spec: OperatorSpec, inner: WindowOperator) -> None:
+        assert spec.output is not None
+        self.inner = inner
+        self.renamed = {expr.name: name for name, expr in reversed(spec.output) if isinstance(expr, Col)}
+        self.schema = Layout(spec).result_schema
+        self.layout = Layout(attrs.evolve(spec, output=None))
+        """Of the results before they become these columns."""
+        names = self.layout.result_schema.names
+        first = len(names) - (len(self.schema) - len(spec.output))  # of the mark of changes, panes, what is handed on
+        self.picked = [names.index(expr.name) for _, expr in spec.output if isinstance(expr, Col)]
+        plain = len(self.picked) == len(spec.output)
+        self.picked += range(first, len(names))
+        more = ((own, Col(name)) for own, name in zip(self.schema.names[len(spec.output) :], names[first:], strict=True))
+        self.computes = None if plain else Project(Node(), (*spec.output, *more))
+        """The step that computes columns, where they are not all there."""
+
+    def combine(self, rows: pa.Table) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
+        return self.inner.combine(rows)
+
+    def state(self, bucket: Bucket) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`; columns that are results have their names."""
+        rows = self.inner.state(bucket)
+        names = [self.renamed.get(n, n) for n in rows.schema.names]
+        return rows.rename_columns(names) if len(set(names)) == len(names) else rows
+
+    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
+        done = self.inner.step(bucket, chunks, moment)
+        return attrs.evolve(done, results=self.project(done.results))
+
+    def project(self, results: pa.Table) -> pa.Table:
+        """Return results of the inner operator as the columns of the plan."""
+        if self.computes is None:
+            return pa.Table.from_arrays([results.column(i) for i in self.picked], schema=self.schema)
+        return prefixed((self.computes,), results).cast(self.schema) if results.num_rows else self.schema.empty_table()
+
+
+class AroundOperator:
+    """An operator that leaves state alone and changes results only."""
+
+    def __init__(self, spec: OperatorSpec, inner: WindowOperator) -> None:
+        self.spec = spec
+        self.inner = inner
+        self.schema = Layout(spec).result_schema
+
+    def combine(self, rows: pa.Table) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
+        return self.inner.combine(rows)
+
+    def state(self, bucket: Bucket) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
+        return self.inner.state(bucket)
+
+    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
+        done = self.inner.step(bucket, chunks, moment)
+        changed = self.changed(done.results) if done.results.num_rows else self.schema.empty_table()
+        return attrs.evolve(done, results=changed)
+
+    def changed(self, results: pa.Table) -> pa.Table:
+        """Return the results as they leave."""
+        raise NotImplementedError
+
+
+class HandingOnOperator(AroundOperator):
+    """An operator whose results are the rows of a following stage."""
+
+    def changed(self, results: pa.Table) -> pa.Table:
+        """See :mod:`krishiv_py.kernels.columns.layout`."""
+        return pa.Table.from_arrays([*results.columns, *handed_columns(self.spec, results)], schema=self.schema)
+
+
+class StepsAfterOperator(AroundOperator):
+    """An operator whose results go through stateless steps."""
+
+    def changed(self, results: pa.Table) -> pa.Table:
+        """Return the results after the steps."""
+        return prefixed(self.spec.after, results).cast(self.schema)
+
+
+COMPLETE: Final = "complete"
+
+
+class WholeOperator:
+    """An operator whose results are null where they are not whole."""
+
+    def __init__(self, spec: OperatorSpec, inner: WindowOperator) -> None:
+        self.inner = inner
+        self.spec = spec
+        self.hidden = [name for name, _ in spec.wholes]
+
+    def combine(self, rows: pa.Table) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
+        return self.inner.combine(rows)
+
+    def state(self, bucket: Bucket) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
+        rows = self.blanked(self.inner.state(bucket))
+        return rows.drop_columns([name for name in self.hidden if name in rows.column_names])
+
+    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
+        done = self.inner.step(bucket, chunks, moment)
+        return attrs.evolve(done, results=self.blanked(done.results)) if done.results.num_rows else done
+
+    def blanked(self, results: pa.Table) -> pa.Table:
+        """Return results with null for aggregates that are not whole."""
+        for whole, names in self.spec.wholes:
+            lacks = pc.invert(pc.fill_null(results[whole], fill_value=True))
+            for name in names:
+                results = _without(results, name, lacks)
+        if self.spec.blind_us == UNSET or self.spec.operation.kind == "count" or "window_start" not in results.column_names:
+            return results
+        first = -(-self.spec.blind_us // self.spec.tick_us)
+        lacks = pc.less(results["window_start"].cast(pa.int64()), pa.scalar(first, pa.int64()))
+        for call in self.spec.aggs:
+            name = call.output_name
+            if name == COMPLETE:
+                index = results.column_names.index(name)
+                results = results.set_column(index, results.schema.field(index), pc.and_(results[name], pc.invert(lacks)))
+            elif name not in self.hidden:
+                results = _without(results, name, lacks)
+        return results
+
+
+def _without(results: pa.Table, name: str, lacks: pa.ChunkedArray) -> pa.Table:
+    """Return results without some values of a column."""
+    index = results.column_names.index(name)
+    field = results.schema.field(index)
+    return results.set_column(index, field, pc.if_else(lacks, pa.scalar(None, field.type), results.column(index)))
+
+
+@attrs.define
+class _Stepped(Section):
+    """The watermark of the last step."""
+
+    stepped_at: int = UNSET
+
+
+class PunctualOperator:
+    """See the module's docstring."""
+
+    def __init__(self, inner: WindowOperator) -> None:
+        self.inner = inner
+
+    def combine(self, rows: pa.Table) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
+        return self.inner.combine(rows)
+
+    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
+        """One step, or two if the watermark has moved and there are rows."""
+        moved = moment.watermark_us > _Stepped.of(bucket).stepped_at
+        _Stepped(moment.watermark_us).store(bucket)
+        first = moved and any(c.num_rows for c in chunks)
+        over = self.inner.step(bucket, [], attrs.evolve(moment, calls_triggers=False)) if first else None
+        done = self.inner.step(bucket, chunks, moment)
+        if over is None:
+            return done
+        counters = dict(over.counters)
+        for name, n in done.counters.items():
+            counters[name] = counters.get(name, 0) + n
+        results = pa.concat_tables([over.results, done.results])
+        return attrs.evolve(done, results=results, firings=over.firings + done.firings, counters=counters)
+
+    def state(self, bucket: Bucket) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
+        return self.inner.state(bucket)
