@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from krishiv_py.planner.physical import PhysicalPlan
 
 
-if TYPE_CHECKING:
-    pass
-
-
 QueryStatus: TypeAlias = Literal["running", "stopped", "failed"]
 """The state of a query: ``running``, ``stopped`` (by ``stop()``, or as all its input is read) or ``failed``."""
 

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import attrs
 from typing_extensions import Self
 
 from krishiv_py.errors import PlanError
-from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import ENGINES, PROFILES, a_number, a_text, one_of, setting
 from krishiv_py.redaction import shown_settings, shown_text
 from krishiv_py.storage.files import says_where
 from krishiv_py.storage.stores.options import HADOOP, spark_settings
-
-if TYPE_CHECKING:
-    pass
-if TYPE_CHECKING:
-    from krishiv_py.api.stages import results
-else:
-    results = lazy("krishiv_py.api.stages.results")
-
 
 MOST_WORKERS: Final = 1_024
 
