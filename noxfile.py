@@ -177,6 +177,12 @@ def bench_peers(session: nox.Session) -> None:
 
 
 @nox.session
+def soak(session: nox.Session) -> None:
+    """20 million events in 20 000 batches, or two hours: memory and files stay flat; ``-- --engine spark --plot a.svg``."""
+    session.run(PYTHON, "-m", "benchmarks", "soak", *session.posargs)
+
+
+@nox.session
 def slow(session: nox.Session) -> None:
     """The long forms of tests whose short ones are in the ordinary run: more restarts, more plans that are rescaled."""
     session.run(PYTHON, "-m", "pytest", "tests", "-m", "slow", *session.posargs)
