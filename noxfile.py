@@ -197,7 +197,10 @@ def crash(session: nox.Session) -> None:
 
 @nox.session
 def kills(session: nox.Session) -> None:
-    """A hundred kills of process tree, worker, broker and database while a topic goes to Kafka, Delta and PostgreSQL."""
+    """A hundred kills of process tree, worker, broker and database while a topic goes to Kafka, Delta and PostgreSQL.
+
+    Three hundred more are of ``krishiv run`` in process; ``-- -k in_process`` runs these alone.
+    """
     told = {"KRISHIV_KILLS": os.environ.get("KRISHIV_KILLS", "100")}
     session.run(PYTHON, "-m", "pytest", "-s", "tests/kills", *session.posargs, env=told)
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import signal
 import sys
@@ -13,6 +14,8 @@ import tempfile
 import time
 import uuid
 from pathlib import Path
+
+import attrs
 
 from krishiv_py.testing.broker import Broker
 from krishiv_py.testing.broker import running as brokers
@@ -34,7 +37,11 @@ def one_run(kind: str, kills: list[str], seed: int, broker: Broker, server: Serv
     fill(broker.address, places.topic, seed, portions=6 + 7 * len(kills))
     make_topics(broker.address, {f"{prefix}_{name}": PARTITIONS for name in ("log", "table", "late")})
     must = expected(broker.address, places.topic)
-    killer = Killer(places, broker, server, random.Random(f"{kind} {seed}"))
+    work, given = Path(places.work), Path(places.work, "places.json")
+    work.mkdir(parents=True)
+    given.write_text(json.dumps(attrs.asdict(places)))
+    command = [sys.executable, "-m", "tests.kills.job", str(given)]
+    killer = Killer(work, command, broker, server, random.Random(f"{kind} {seed}"))
     try:
         done = killer.run(kills)
         wrong = differences(places, must, broker, server)

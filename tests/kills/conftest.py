@@ -10,7 +10,7 @@ from krishiv_py.testing.broker import Broker, running
 from tests.tables.conftest import server as server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
     """A broker on a free port."""
     with running() as actual:

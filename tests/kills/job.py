@@ -104,7 +104,6 @@ def main(given: str) -> None:
         query.await_termination()
         late = query.progress.late
         Path(places.work, "rows").write_text(f"{query.progress.rows} {late['late']} {late['malformed']}")
-    Path(places.work, "done").touch()
 
 
 if __name__ == "__main__":

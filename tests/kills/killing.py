@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Final
@@ -20,7 +18,6 @@ from krishiv_py.runtime.checkpoint.sparklog import last_finished
 from krishiv_py.storage.local import DISK
 from krishiv_py.testing.broker import Broker
 from tests.crash.killing import kill_tree
-from tests.kills.job import Places
 from tests.tables.server import Server
 
 ROOT = Path(__file__).parents[2]
@@ -52,19 +49,29 @@ class Tally:
 
 @attrs.define
 class Killer:
-    """One job, and all that it needs."""
+    """One job, and all that it needs.
 
-    places: Places
-    broker: Broker
-    server: Server
+    Attributes
+    ----------
+    work : Path
+        Its folder, with the checkpoint.
+    command : list of str
+        What starts it, or starts it again.
+    broker, server : Broker or None, Server or None
+        What it needs, as far as that is killed.
+    early_s : float
+        How long after its start the job may be killed while it goes on with what was left.
+    """
+
+    work: Path
+    command: list[str]
+    broker: Broker | None
+    server: Server | None
     seeded: random.Random
+    early_s: float = 15.0
+    variables: dict[str, str] = attrs.field(factory=dict)
     tally: Tally = attrs.field(factory=Tally)
     job: subprocess.Popen[bytes] | None = None
-
-    @property
-    def work(self) -> Path:
-        """Its folder."""
-        return Path(self.places.work)
 
     @property
     def committed(self) -> int:
@@ -73,8 +80,6 @@ class Killer:
 
     def run(self, kills: list[str]) -> int:
         """Run to the end, with these kills one after the other; how many of them there was time for."""
-        self.work.mkdir(parents=True, exist_ok=True)
-        (self.work / "places.json").write_text(json.dumps(attrs.asdict(self.places)))
         done = 0
         for what in kills:
             if not self.reach(self.committed + self.seeded.randrange(3), what):
@@ -91,14 +96,14 @@ class Killer:
         if self.finished():
             return False
         if early:  # while it starts, or goes on with what was left
-            time.sleep(self.seeded.uniform(0, 15))
+            time.sleep(self.seeded.uniform(0, self.early_s))
             return not self.finished()
         while self.committed <= batch:
             if self.finished():
                 return False
             assert time.monotonic() < until, f"the job hangs: {self.log()}"
             time.sleep(0.01)
-        time.sleep(self.seeded.uniform(0, 1.5))
+        time.sleep(self.seeded.uniform(0, self.early_s / 10))
         return not self.finished()
 
     def finished(self) -> bool:
@@ -108,7 +113,7 @@ class Killer:
                 self.tally.failed.append(f"{self.tally.kills[-1:]}: {self.error()}")
                 assert len(self.tally.failed) <= _FAILURES * len(self.tally.kills), self.log()
             else:
-                assert (self.work / "done").exists(), self.log()
+                (self.work / "done").touch()
             self.job = None
         if self.job is None and not (self.work / "done").exists():
             self.start()
@@ -117,9 +122,8 @@ class Killer:
     def start(self) -> None:
         """Start it, or start it again."""
         with (self.work / "log").open("ab") as log:
-            command = [sys.executable, "-m", "tests.kills.job", str(self.work / "places.json")]
-            where = {**os.environ, "PYTHONPATH": str(ROOT)}
-            self.job = subprocess.Popen(command, cwd=ROOT, env=where, stdout=log, stderr=log, start_new_session=True)
+            where = {**os.environ, "PYTHONPATH": str(ROOT), **self.variables}
+            self.job = subprocess.Popen(self.command, cwd=ROOT, env=where, stdout=log, stderr=log, start_new_session=True)
 
     def kill(self, what: str) -> None:
         """Kill -9, and bring back what the job needs."""
@@ -133,10 +137,12 @@ class Killer:
         if what == "worker":
             self.kill_a_worker(self.job)
         elif what == "broker":
+            assert self.broker is not None
             self.broker.kill()
             time.sleep(self.seeded.uniform(0, 3))
             self.broker.start()
         else:
+            assert self.server is not None
             kill_database(self.server, self.seeded)
             time.sleep(self.seeded.uniform(0, 2))
             self.server.start()
