@@ -1,4 +1,4 @@
-"""The job that ``krishiv run`` runs while it is killed: any operator over files, sends or a topic, into four kinds of targets."""
+"""The job of ``krishiv run`` that is killed: any operator over files, sends or a topic, into four kinds of targets."""
 
 from __future__ import annotations
 

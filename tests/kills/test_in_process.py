@@ -1,4 +1,4 @@
-"""After kills of ``krishiv run``, of the broker and of the database, every target holds each row once, as the driver gives it."""
+"""After kills of ``krishiv run``, of broker and database, every target holds each row once, as the driver gives it."""
 
 from __future__ import annotations
 

@@ -54,10 +54,16 @@ def check_format(note: dict[str, Any], checkpoint: str) -> None:
         return
     got = "none, from before formats had numbers" if number is None else f"format {number!r}"
     by = f", written by {note['written by']}" if "written by" in note else ""
+    hint = "go on with the version that wrote it, or start with a new checkpoint and output folder"
+    if isinstance(number, int) and 0 < number < FORMAT:
+        hint = (
+            f"write a savepoint with the version that wrote it, krishiv savepoint {checkpoint} FOLDER, and start this version "
+            "with savepoint=FOLDER and a new checkpoint"
+        )
     raise CheckpointError(
         f"the checkpoint {checkpoint} has a format this version cannot read",
         got=f"{got}{by}; krishiv_py {__version__} reads format {FORMAT}",
-        hint="go on with the version that wrote it, or start with a new checkpoint and output folder",
+        hint=hint,
     )
 
 
