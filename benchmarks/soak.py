@@ -110,9 +110,9 @@ def soak(session: Session, plan: Plan, load: Load) -> list[Sample]:
         query = results.start(ParquetSink(f"{home}/out"), checkpoint=f"{home}/checkpoint")
         began = time.monotonic()
         for number in range(1, load.batches + 1):
-            at = number * 1_000 + np.arange(load.rows) * 1_000 // load.rows  # a batch is a second
+            times = number * 1_000 + np.arange(load.rows) * 1_000 // load.rows  # a batch is a second
             late = np.where(dice.random(load.rows) < 0.001, 60_000, 0)
-            columns = [dice.integers(0, load.keys, load.rows), at - late, dice.integers(0, 100, load.rows)]
+            columns = [dice.integers(0, load.keys, load.rows), times - late, dice.integers(0, 100, load.rows)]
             sender.send(pa.record_batch(columns, schema=ARROW))
             query.process_all_available()
             if number % load.trimmed == 0:

@@ -51,9 +51,9 @@ def rows_of_portion(seeded: random.Random, number: int) -> list[dict[str, int | 
     """A second of events: some out of order, a few very late, some without a time."""
     rows = []
     for _ in range(ROWS):
-        at = number * 1_000 + seeded.randrange(1_500) - (seeded.randrange(20_000) if seeded.random() < 0.04 else 0)
+        moment = number * 1_000 + seeded.randrange(1_500) - (seeded.randrange(20_000) if seeded.random() < 0.04 else 0)
         user, amount = seeded.randrange(40), seeded.randrange(100)
-        rows.append({"user": user, "at": None if seeded.random() < 0.005 else at, "amount": amount})
+        rows.append({"user": user, "at": None if seeded.random() < 0.005 else moment, "amount": amount})
     return rows
 
 
