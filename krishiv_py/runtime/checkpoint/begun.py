@@ -227,6 +227,13 @@ def writable_checkpoint(checkpoint: str, *, running: bool = False) -> Iterator[N
     try:
         yield
     except OSError as problem:
+        if running and isinstance(problem, FileNotFoundError):
+            raise CheckpointError(
+                f"the checkpoint {checkpoint} is gone",
+                got=problem.strerror or str(problem),
+                then="the query does not know what it has read and written",
+                hint="put it back from a copy, or start with a new checkpoint and a new output folder",
+            ) from problem
         raise CheckpointError(
             f"the checkpoint {checkpoint} cannot be written",
             got=problem.strerror or str(problem),

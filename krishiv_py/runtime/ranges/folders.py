@@ -38,7 +38,7 @@ from krishiv_py.runtime.ranges.taken import Taken
 from krishiv_py.runtime.reading import FileReader, Scanned, gone, shown_path
 from krishiv_py.runtime.storage.folders import new_folder
 from krishiv_py.storage.files import is_local_path, store_at
-from krishiv_py.storage.listing import File, facts_of, files_at
+from krishiv_py.storage.listing import PATTERN, File, facts_of, files_at
 from krishiv_py.storage.store import Store
 
 _LEAST_S: Final = 0.02
@@ -141,7 +141,26 @@ class FolderSource(Source):
         driver.pending = files_at(self.files.path, literal=self.files.literal, known=driver.taken.known)
         if self.files.only is not None:
             driver.pending = [file for file in driver.pending if file.real in self.files.only]
+        if not driver.pending and not self.files.bounded:
+            self._check_there()
         driver.listed_s = time.monotonic() - begun
+
+    def _check_there(self) -> None:
+        """See that the folder of a stream is still there; a pattern may match nothing, and far stores keep no empty folders.
+
+        Raises
+        ------
+        SourceError
+            When it is gone, or another file has its name.
+        """
+        store, root = store_at(self.files.path)
+        if store.local and (self.files.literal or not PATTERN.search(root)) and not os.path.isdir(root):
+            raise SourceError(
+                "the folder of a stream is gone",
+                got=shown_path(self.files.path),
+                then="no other file would ever come",
+                hint="put it back and start the query again: it goes on where it was",
+            )
 
     def done(self, files: Sequence[Sequence[Any]]) -> None:
         """Move or remove files whose batch is committed. One that has gone, or was replaced since, is passed over.
