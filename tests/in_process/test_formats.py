@@ -17,7 +17,7 @@ from krishiv_py.testing import Driver, stream_of
 from tests.spark.conftest import sorted_rows
 from tests.spark.fixtures.make import BEGUN, HERE, SCHEMA, TO_COME, archives, run, windows
 
-ARCHIVES = {archives(number, VERSION)[1]: None for number in range(1, FORMAT + 1)}
+ARCHIVES: dict[str, str | None] = {archives(number, VERSION)[1]: None for number in range(1, FORMAT + 1)}
 ARCHIVES |= {archives(FORMAT, version)[2]: "savepoint" for version in range(1, VERSION + 1)}
 """What earlier versions wrote, and the folder of the savepoint in it if it is one."""
 
