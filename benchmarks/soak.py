@@ -40,7 +40,9 @@ Plan: TypeAlias = Callable[[Stream], ResultStream]
 
 def _joined(stream: Stream) -> ResultStream:
     """The input met with a part of itself."""
-    other = stream.filter("amount < 10").rename(user="customer", at="seen", amount="price").watermark("seen", 5_000)
+    other = (
+        stream.filter("amount < 10").rename(**{"user": "customer", "at": "seen", "amount": "price"}).watermark("seen", 5_000)
+    )
     return stream.watermark("at", 5_000).interval_join(other, on={"user": "customer"}, lower=-500, upper=500, how="left")
 
 

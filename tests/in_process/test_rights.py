@@ -1,4 +1,4 @@
-"""Folders that lose their rights, are removed, or are no folders: a clear error, and the query goes on when they are back."""
+"""Folders that lose their rights, are removed, or become files: a clear error, and the query goes on when they are back."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ STARTING = {"checkpoint": CheckpointError, "out": PlanError, "in": SourceError}
 
 def put(home: Path, number: int) -> None:
     """Ten seconds of events."""
-    at = pa.array(range(number * 10_000, (number + 1) * 10_000, 1_000), pa.int64())
-    pq.write_table(pa.table({"user": ["a", "b"] * 5, "at": at}), home / f"in/{number}.parquet")
+    times = pa.array(range(number * 10_000, (number + 1) * 10_000, 1_000), pa.int64())
+    pq.write_table(pa.table({"user": ["a", "b"] * 5, "at": times}), home / f"in/{number}.parquet")
 
 
 def started(session: Session, home: Path) -> Query:
@@ -81,7 +81,7 @@ def go_through(home: Path, part: str, how: str) -> None:
         query = started(session, home)
         query.process_all_available()
         query.stop()
-    fired = [at for file in (home / "out").glob("*.parquet") for at in pq.read_table(file)["window_start"].to_pylist()]
+    fired = [start for file in (home / "out").glob("*.parquet") for start in pq.read_table(file)["window_start"].to_pylist()]
     assert sorted(fired) == list(range(0, 19_000, 1_000)), "each window once"
 
 
