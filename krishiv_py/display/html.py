@@ -144,16 +144,17 @@ def rows_html(title: str, aside: str, tables: Mapping[str, pa.Table]) -> str:
         parts.append(f"<div style='margin-top:.5em'>{shown(name)} <span style='{_ASIDE}'>{count}</span></div>")
         if table.num_rows:
             first = table.slice(0, _MOST_ROWS)
-            columns = [[_cell(value) for value in column.to_pylist()] for column in first.columns]
+            columns = [[cell(value) for value in column.to_pylist()] for column in first.columns]
             parts.append(_table(table.column_names, zip(*columns, strict=True)))
         if table.num_rows > _MOST_ROWS:
             parts.append(f"<div style='{_ASIDE}'>… {number(table.num_rows - _MOST_ROWS)} more</div>")
     return _card(*parts)
 
 
-def _cell(value: object) -> str:
+def cell(value: object, longest: int = _LONGEST_CELL) -> str:
+    """Return a value as the text of a cell, of at most so many characters."""
     text = "null" if value is None else str(value)
-    return text if len(text) <= _LONGEST_CELL else text[: _LONGEST_CELL - 1] + "…"
+    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def _table(names: Iterable[str], lines: Iterable[Iterable[str]]) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.display.arrivals import late_table
-from krishiv_py.display.html import number, shown, size
+from krishiv_py.display.html import cell, number, shown, size
 from krishiv_py.display.times import Times, times_html
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_instant, show_us
@@ -390,7 +390,7 @@ def _late(view: View) -> str:
         if rows.num_rows:
             parts.append(_histogram(rows.slice(max(rows.num_rows - _MOST_COUNTED, 0))))
             last = rows.slice(max(rows.num_rows - _MOST_LATE, 0))
-            lines = zip(*[[_cell(v) for v in column.to_pylist()] for column in last.columns], strict=True)
+            lines = zip(*[[cell(v, _LONGEST_CELL) for v in column.to_pylist()] for column in last.columns], strict=True)
             parts.append(_table(f"Last late rows of {stage}", rows.column_names, list(lines)))
     return "".join(parts)
 
@@ -421,11 +421,6 @@ def _table(title: str, names: Sequence[str], lines: Iterable[Sequence[str]]) -> 
     head = "".join(f"<th>{shown(name)}</th>" for name in names)
     body = "".join("<tr>" + "".join(f"<td>{shown(cell)}</td>" for cell in line) + "</tr>" for line in lines)
     return f"<h3>{shown(title)}</h3><div class='scroll'><table><tr>{head}</tr>{body}</table></div>"
-
-
-def _cell(value: object) -> str:
-    text = "null" if value is None else str(value)
-    return text if len(text) <= _LONGEST_CELL else text[: _LONGEST_CELL - 1] + "…"
 
 
 def _rate(samples: Sequence[Sample]) -> str:

@@ -368,12 +368,7 @@ class PhysicalPlan:
         )
 
     def _windows(self, stage: StagePlan) -> Step:
-        how = {
-            "driver": "state in memory",
-            "in_process": "state in memory, its changes in the checkpoint",
-            "bounded": "one Spark batch job",
-            "streaming": _STATE,
-        }.get(self.engine or "")
+        how = _HOW.get(self.engine or "")
         if how is None:
             how = f"run() and collect(): one Spark batch job; start(): {_STATE}" if self.source.bounded else _STATE
         return Step(

@@ -312,7 +312,7 @@ def _called(node: sg.Expression, read: Read) -> Expr | None:
             continue
         given = [arguments[part] for part in parts if part in arguments]
         args = [
-            _bare(x) if known.family == "times" else x for each in given for x in (each if isinstance(each, list) else [each])
+            _plain(x) if known.family == "times" else x for each in given for x in (each if isinstance(each, list) else [each])
         ]
         filled = [Lit(by.fill)] if by.fill is not None and len(given) < len(parts) else []
         call = Func(known.name, (*map(read, args), *filled))
@@ -369,11 +369,6 @@ def _by_name(name: str, args: list[Expr]) -> Expr | None:
     return extra_by_name(name, args) if called is None else Func(called, tuple(args))
 
 
-def _bare(node: sg.Expression) -> sg.Expression:
-    """Without the conversion sqlglot puts around a date."""
-    return node.this if isinstance(node, sg.TsOrDsToDate) and not node.args.get("safe") else node
-
-
 def _case(node: sg.Case, read: Read) -> Expr:
     subject = read(node.this) if node.this is not None else None
     args: list[Expr] = []
@@ -391,6 +386,6 @@ def _dates(node: sg.Expression, read: Read) -> Expr | None:
     if isinstance(node, sg.TsOrDsAdd) and node.unit and node.unit.name.upper() == "DAY":
         days = node.expression
         if isinstance(days, sg.Mul) and isinstance(days.expression, sg.Neg) and days.expression.this.name == "1":
-            return Func("date_sub", (read(_bare(node.this)), read(days.this)))
-        return Func("date_add", (read(_bare(node.this)), read(days)))
+            return Func("date_sub", (read(_plain(node.this)), read(days.this)))
+        return Func("date_add", (read(_plain(node.this)), read(days)))
     return None
