@@ -221,6 +221,47 @@ def test_parameters_are_documented() -> None:
     assert {name: actual for name, thing in routines.items() if (actual := undocumented(thing))} == {}
 
 
+def returns(function: ast.FunctionDef) -> bool:
+    """Whether a function has a value for its caller at once: a generator yields, and a step that gives nothing acts."""
+    own: list[ast.AST] = list(function.body)
+    for node in own:
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Lambda):
+            own.extend(ast.iter_child_nodes(node))
+    is_generator = any(isinstance(node, ast.Yield | ast.YieldFrom) for node in own)
+    return not is_generator and not (isinstance(function.returns, ast.Constant) and function.returns.value is None)
+
+
+def test_a_docstring_says_return_only_of_what_returns() -> None:
+    functions = [(file, node) for file, tree in TREES.items() for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    said = [(file, node) for file, node in functions if (ast.get_docstring(node) or "").startswith("Return ")]
+    assert len(said) > 1_000
+    assert [f"{file}:{node.lineno} {node.name}" for file, node in said if not returns(node)] == []
+
+
+OF_OTHERS = {"jobs.py", "file.py", "json.py", "traceback.py", "py4j/java_gateway.py"}
+"""Files that texts name and that are not of this repository: of Python, of Spark, and of users."""
+
+
+def test_files_that_texts_name_are_there() -> None:
+    """A comment that names a file which was merged into another one leads nowhere."""
+    there = [f"/{path.relative_to(ROOT)}" for room in (PACKAGE, ROOT / "examples") for path in room.rglob("*.py")]
+    gone = {
+        (str(path.relative_to(ROOT)), name)
+        for path in FILES
+        for name in re.findall(r"(?<![\w/.-])(?:\w+/)*\w+\.py\b", path.read_text())
+        if name not in OF_OTHERS and not any(file.endswith(f"/{name}") for file in there)
+    }
+    assert gone == set()
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_paths_of_the_map_of_the_house_are_there(page: str) -> None:
+    spans = re.findall(r"(?<!`)`([\w/.]+)`(?!`)", (ROOT / page).read_text())
+    paths = [span for span in spans if span.endswith((".py", "/")) or span.partition("/")[0] in ("krishiv_py", "tests")]
+    assert len(paths) > 10
+    assert [p for p in paths if not any((base / p).exists() for base in (ROOT, PACKAGE, ROOT / "docs"))] == []
+
+
 def drawn_tree(text: str) -> dict[str, str]:
     """Child → parent, from the drawing in a docstring."""
     parents: dict[str, str] = {}
