@@ -91,7 +91,7 @@ class Lingering:
                 self._written(wanted)
 
     def _taken(self) -> list[_Waiting] | None:
-        """Return what is to be written at once, when its time has come; None when there will be no more."""
+        """Wait for what is to be written at once; None when there will be no more."""
         with self._changed:
             while not self._waiting:
                 if self._closed:

@@ -76,7 +76,7 @@ class HandedSends:
             self.event.set()
 
     def take(self, number: int) -> Send | None:
-        """Return the send of a number; None where it was not left. Those before it go."""
+        """Take the send of a number; None where it was not left. Those before it go."""
         with self._lock:
             while self._sends and (first := next(iter(self._sends))) < number:
                 self._bytes -= self._sends.pop(first).nbytes

@@ -642,7 +642,7 @@ class Runner(Protocol):
         name: str | None,
         begin: Begin | None = None,
     ) -> Query:
-        """Return an unbounded query, with a sink for each output of the plan; it may `begin` from a savepoint."""
+        """Start an unbounded query, with a sink for each output of the plan; it may `begin` from a savepoint."""
         ...
 
     def against(self, plan: PhysicalPlan, folder: str) -> str:

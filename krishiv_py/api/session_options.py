@@ -71,7 +71,7 @@ class SessionOptions:
         return attrs.evolve(self, master=a_text(url, "master", 'write .master("local[2]")'))
 
     def app_name(self, name: str) -> Self:
-        """Return the `name` shown by Spark."""
+        """Set the `name` shown by Spark."""
         return attrs.evolve(self, app=a_text(name, "name", 'write .app_name("flights")'))
 
     def config(self, key: str, value: str | int | bool) -> Self:

@@ -229,7 +229,7 @@ def _say(text: str) -> None:
 
 
 def load(job: str) -> tuple[ModuleType, Callable[[Session], Any]]:
-    """Return the module and the function that ``file.py:name`` or ``module:name`` names.
+    """Load the module and the function that ``file.py:name`` or ``module:name`` names.
 
     Raises
     ------

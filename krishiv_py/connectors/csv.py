@@ -497,7 +497,7 @@ def _field(line: str, position: int, options: CsvOptions) -> tuple[str | None, i
 
 
 def _quoted(line: str, position: int, options: CsvOptions) -> tuple[str, int] | None:
-    """Return the same of one whose quote was opened."""
+    """Return a field from the character after its opening quote on, and where it ends."""
     quote, escape, separator = options.quote, options.escape, options.separator
     out: list[str] = []
     ended = False

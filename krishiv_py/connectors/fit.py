@@ -64,7 +64,7 @@ class MisfitError(ValueError):
         return f"{self.what}; {self.got}" if self.got else self.what
 
     def error(self, consequence: str) -> SchemaError:
-        """Return it as an error of the schema."""
+        """Return the misfit as an error of the schema."""
         return SchemaError(self.what, got=self.got, then=consequence, hint=self.hint)
 
 

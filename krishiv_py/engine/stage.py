@@ -322,7 +322,7 @@ class Packing:
         return [self._stage.operator.combine(pa.concat_tables(rows[low:high])) for low, high in parts]
 
     def packed(self) -> Packed:
-        """Return all of it, for a stage that has one bucket."""
+        """Return all rows that wait, for a stage that has one bucket."""
         return Packed(self.chunks(), self.late, (self.notes,))
 
 

@@ -170,7 +170,7 @@ def _captured(plan: PhysicalPlan, checkpoint: str, number: int, named: int, fold
 
 
 def _read(read: Read, source: int, checkpoint: str, entry: int) -> Iterator[Scanned]:
-    """Return what an entry of the log of a source gives, with all columns."""
+    """Yield what an entry of the log of a source gives, with all columns."""
     schema = read.source.schema
     log = RangeLog(f"{checkpoint}/krishiv/ranges/{source}", durable=False)
     log.look_back()

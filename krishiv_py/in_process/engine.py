@@ -331,7 +331,7 @@ class Engine:
         return min(wait, _LONGEST_WAIT_S)
 
     def _last(self) -> None:
-        """Return what follows when everything there was is read."""
+        """Run the batch that follows when everything there was is read."""
         if self._batches._goes_on and not self._plan.stateless:
             flush, snapshot = self._batches.flush, self._batches.snapshot
             self._run(PlannedBatch(self.core.batch_id, self._now(), dict(self._taken), flush, snapshot))

@@ -288,7 +288,7 @@ class DedupOperator:
         return passed
 
     def _compared(self, held: pa.Table, rows: pa.Table) -> Mask:
-        """Return the same of rows that may be duplicates of held ones, or of one another."""
+        """Return which rows pass, of those that may be duplicates of held ones, or of one another."""
         groups = group_rows(self.layout.key_names, held, rows)
         n = held.num_rows
         held_times, times = held[TIME].to_numpy(), rows[TIME].to_numpy()

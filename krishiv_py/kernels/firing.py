@@ -276,7 +276,7 @@ def _question(custom_trigger: CustomTrigger, layout: Layout, w: WindowFacts, mom
 
 
 def _locked(values: Ints) -> Ints:
-    """Return the same numbers, so that user code cannot change them."""
+    """Return a view of the numbers that user code cannot change."""
     seen = values.view()
     seen.flags.writeable = False
     return seen

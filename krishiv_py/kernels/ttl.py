@@ -89,7 +89,7 @@ class Expiring:
         return combined.append_column(_LAST, pa.array(latest[groups.ids[n:]]))
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
-        """Return the step of the operator, then the keys whose time has come."""
+        """Run the step of the operator, then drop the keys whose time has come."""
         done = self.inner.step(bucket, [c.drop_columns([_LAST]) for c in chunks], moment)
         results = self._standing(bucket, done.results, moment)
         clock = moment.watermark_us if self.by_event else moment.now_us
@@ -195,7 +195,7 @@ class _Touches:
         self._arm(touches[HASH].to_numpy(), self._looked_at(touches[_STAMP].to_numpy()))
 
     def expired(self, clock: int) -> pa.Table | None:
-        """Return the keys that have expired; they are forgotten."""
+        """Forget the keys that have expired, and return them; None without any."""
         timers = pa.concat_tables([_TIMER.empty_table(), *self._queue.pop(clock)])
         known = self._latest(self._log.lookup(sorted_unique(timers[HASH].to_numpy())))
         stamps = known[_STAMP].to_numpy()

@@ -102,7 +102,7 @@ class WatermarkTracker:
         self.advances_from = None
 
     def settle(self, now_us: int) -> int:
-        """Return the watermark now: the minimum over the sources that are not idle; it holds when all are, or follows the
+        """Settle the watermark: the minimum over the sources that are not idle; it holds when all are, or follows the
         clock.
         """
         silent_us = self._silent_us(now_us)
@@ -218,7 +218,7 @@ class Clocks:
             tracker.advance(watermark_us, source, now_us)
 
     def settle(self, now_us: int) -> Moment:
-        """Return what is in force now."""
+        """Settle what is in force now, and return it."""
         for tracker in self.trackers:
             tracker.settle(now_us)
         for quiet in self.plan.quiet:

@@ -59,7 +59,7 @@ class Node:
         return self.title
 
     def detail(self) -> str:
-        """Return what ``explain()`` shows behind the heading."""
+        """Return what ``explain()`` shows after the heading."""
         return ""
 
 

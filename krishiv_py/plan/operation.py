@@ -234,7 +234,7 @@ class Operation:
         return explicit
 
     def following(self, explicit: ExplicitOptions) -> Self:
-        """Return it with its own holes filled by the options that were given."""
+        """Return the operation with its own holes filled by the options that were given."""
         return self
 
     def check_options(self, options: QueryOptions) -> None:

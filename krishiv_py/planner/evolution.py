@@ -358,7 +358,7 @@ class Carried:
 
     @property
     def nothing(self) -> bool:
-        """Return whether there is nothing of it."""
+        """Return whether nothing is carried along."""
         return self == Carried()
 
 

@@ -106,7 +106,7 @@ def _check(
 def reasons_against(
     note: Mapping[str, Any], plan: PhysicalPlan, changes: Sequence[StageChange], *, on_spark: bool
 ) -> Iterator[str]:
-    """Return why state cannot stay as it is."""
+    """Yield the reasons why state cannot stay as it is."""
     old, new = note["outline"], outline_of(plan)
     for change in changes:
         why = _reason(change, old, new, on_spark=on_spark)

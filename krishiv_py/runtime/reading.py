@@ -255,7 +255,7 @@ class FileReader:
                 yield self.put_aside([Malformed(shown, None, None, what + (f", after {rows} rows" if rows else ""))])
 
     def put_aside(self, malformed: list[Malformed]) -> Scanned:
-        """Return what is set aside.
+        """Return malformed input as a part that is put aside.
 
         Raises
         ------
@@ -267,7 +267,7 @@ class FileReader:
         return Scanned(None, malformed=tuple(malformed))
 
     def scanned(self, file: Any, uri: str) -> Iterator[Scanned]:
-        """Return the rows of an open file."""
+        """Yield the rows of an open file."""
         raise NotImplementedError
 
 
@@ -368,7 +368,7 @@ class ParquetReader(FileReader):
             yield from self._rows(open_sent(*store_at(uri)), uri)
 
     def scanned(self, file: Any, uri: str) -> Iterator[Scanned]:
-        """Return the rows of an open file."""
+        """Yield the rows of an open file."""
         return self._rows(open_parquet(file), uri)
 
     def _rows(self, parquet: pq.ParquetFile, uri: str) -> Iterator[Scanned]:
@@ -414,7 +414,7 @@ class ParquetReader(FileReader):
         return attrs.evolve(FILE, missing="null" if self.rules.missing_null else "fail", leaf=leaf)
 
     def _refused(self, problem: MisfitError) -> MisfitError:
-        """Return the same error with the types, or with the option that would take the file."""
+        """Return the error with the types, or with the option that would take the file."""
         way = '; missing_columns="null" would take it as null' if problem.lacks else ""
         return MisfitError(explained(problem) + way, "", problem.hint)
 

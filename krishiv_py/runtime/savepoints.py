@@ -295,7 +295,7 @@ def _write_parquet(path: str, table: pa.Table) -> None:
 
 
 def read_sources(checkpoint: str, note: Mapping[str, Any], taken: Mapping[int, int], folder: str) -> list[SourceState]:
-    """Return where the sources of a checkpoint are, and write the names of the files that were read into `folder`.
+    """Write the names of the files that were read into `folder`, and return where the sources of a checkpoint are.
 
     Parameters
     ----------

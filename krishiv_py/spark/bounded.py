@@ -138,7 +138,7 @@ class Gathered:
             self.late.setdefault(int(number), []).append(shuffle_files.take(blob))
 
     def result(self) -> BoundedResult:
-        """Return all of it."""
+        """Return the result, with all that was gathered."""
         outputs = {
             output.name: _whole(output.schema, self.results.get(kind, []))
             for kind, output in zip(result_kinds(self.plan), self.plan.outputs, strict=True)

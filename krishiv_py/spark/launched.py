@@ -81,7 +81,7 @@ class Launched:
                 return
 
     def _again(self, query: StreamingQuery) -> bool:
-        """Return whether there is another query in the place of this one, which has ended; started now where that may help."""
+        """Start another query in the place of this one, which has ended, where that may help; return whether there is one."""
         with self._turn:
             if self.query is not query:
                 return True

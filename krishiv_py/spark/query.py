@@ -84,7 +84,7 @@ class StreamQuery(RunningQuery):
             self._follow.start()
 
     def _go_on(self, then: Sequence[Callable[[], Launched]]) -> None:
-        """Return when the input there was is done, let its end fire what is still open."""
+        """Let the end of the input there was fire what is still open."""
         for follow in then:
             try:
                 self._query.await_termination()

@@ -59,7 +59,7 @@ class ShuffleFiles:
     large_bytes: int
 
     def give(self, table: pa.Table) -> bytes:
-        """Return the reference to a chunk on its way."""
+        """Write a large chunk to a file, and return what names it; return the bytes of a small one."""
         if self.folder is None or table.nbytes < self.large_bytes:
             return encode(table)
         name = uuid.uuid4().hex
@@ -68,11 +68,11 @@ class ShuffleFiles:
         return file_value(name)
 
     def take(self, value: bytes) -> pa.Table:
-        """Return the chunk that an entry refers to."""
+        """Read the chunk that an entry refers to."""
         return chunk_of(value, self.folder or "")
 
     def of_batch(self, batch: int) -> ShuffleFiles:
-        """Return what is handed on within a micro-batch."""
+        """Return the files of what is handed on within a micro-batch."""
         return self if self.folder is None else attrs.evolve(self, folder=f"{self.folder}/{batch}")
 
     def clear(self) -> None:

@@ -109,7 +109,7 @@ def has_locks(opened: int) -> bool:
 
 
 def try_lock(path: str) -> int | None:
-    """Return the descriptor that holds the lock file at `path`; None while another holds it.
+    """Lock the file at `path`, and return the descriptor that holds it; None while another holds it.
 
     Raises
     ------

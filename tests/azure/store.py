@@ -57,7 +57,7 @@ class Storage:
             return bytes(stream.read())
 
     def files(self, prefix: str) -> list[str]:
-        """Return the same as `keys`: folders have none."""
+        """Return the files below a folder: those of `keys`, for folders have none."""
         return self.keys(prefix)
 
     def keys(self, folder: str) -> list[str]:

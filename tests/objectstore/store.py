@@ -118,7 +118,7 @@ class Store:
         return [actual["Key"] for page in pages for actual in page.get("Contents", [])]
 
     def files(self, prefix: str = "") -> list[str]:
-        """Return the same without empty objects that stand in for folders."""
+        """Return the keys without empty objects that stand in for folders."""
         return [key for key in self.keys(prefix) if not key.endswith("/")]
 
     def uploads(self) -> list[str]:

@@ -52,7 +52,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def spark(session: Session) -> Iterator[SparkSession]:
-    """Return the session of Spark with few tasks a batch."""
+    """Yield the session of Spark with few tasks a batch."""
     running = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
     before = str(running.conf.get("spark.sql.shuffle.partitions"))
     running.conf.set("spark.sql.shuffle.partitions", "2")

@@ -46,7 +46,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def spark(session: Session) -> Iterator[SparkSession]:
-    """Return the session of Spark with few tasks per batch."""
+    """Yield the session of Spark with few tasks per batch."""
     actual = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
     before = actual.conf.get("spark.sql.shuffle.partitions")
     actual.conf.set("spark.sql.shuffle.partitions", "2")

@@ -212,7 +212,7 @@ class Database:
         return cls(text, str(settings.get("dbname", "the default database")), f"{host}:{settings.get('port', 5432)}")
 
     def connect(self) -> Any:
-        """Return a connection with a transaction that is begun by its first statement.
+        """Open a connection, whose first statement begins a transaction.
 
         Raises
         ------

@@ -239,7 +239,7 @@ class OrderedInput:
 
     @classmethod
     def of(cls, values: pa.Array) -> OrderedInput:
-        """Return a column of these values."""
+        """Return the input with these values as its column."""
         return cls(values, values.is_valid().to_numpy(zero_copy_only=False) if values.null_count else None)
 
     def filled(self, zero: Any, type_: pa.DataType) -> NumPy:

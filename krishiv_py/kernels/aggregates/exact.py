@@ -194,7 +194,7 @@ class Reducer(Protocol):
         ...
 
     def only(self, wanted: Ints) -> tuple[Reducer, Ints | None]:
-        """Return the same for some of the sums, and the rows it takes (None: all)."""
+        """Return the reducer of some of the sums, and the rows it takes (None: all)."""
         ...
 
 
@@ -439,7 +439,7 @@ def _grids(top: float, room: int) -> list[float | None]:
 
 
 def _cut(arrays: list[NumPy], grid: float | None, residues: list[NumPy], rounded: NumPy) -> NumPy:
-    """Return what lies on the grid, of all arrays together; what is left of each goes to its residue."""
+    """Cut all arrays at the grid: return what lies on it, and leave the rest of each in its residue."""
     for i, (array, residue) in enumerate(zip(arrays, residues, strict=True)):
         target = rounded if not i else np.empty(len(rounded))
         if grid is None:
@@ -537,7 +537,7 @@ def exact_sums(addends: Addends, reducer: Reducer, n_terms: int) -> Terms:
 
 
 def _few(arrays: list[NumPy], reducer: ByGroup, n_terms: int) -> Terms | None:
-    """Return the same for a few rows, without the fixed cost of vectors; None where it takes more terms."""
+    """Return the sums of a few rows, without the fixed cost of vectors; None where it takes more terms."""
     by_group: dict[int, list[float]] = {}
     for array in arrays:
         for row, value in zip(reducer.ids.tolist(), array.tolist(), strict=True):

@@ -564,7 +564,7 @@ def _variances(partials: list[pa.Array], less: int) -> NumPy:
 
 
 def _one(partials: list[int | float | list[int] | None], less: int) -> float:
-    """Return the same for one group whose sums are not few doubles, or whose products leave their range."""
+    """Return the variance of one group whose sums are not few doubles, or whose products leave their range."""
     n, *columns = partials
     assert isinstance(n, int)
     cut = len(EXACT)

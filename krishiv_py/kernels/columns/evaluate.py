@@ -119,7 +119,7 @@ def batches_of(table: pa.Table) -> list[pa.RecordBatch]:
 
 
 def prefixed(prefix: tuple[Prefix, ...], table: pa.Table) -> pa.Table:
-    """Return a table behind stateless steps."""
+    """Return a table after stateless steps."""
     return pa.Table.from_batches([apply_prefix(prefix, batch) for batch in batches_of(table)])
 
 

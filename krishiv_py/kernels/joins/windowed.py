@@ -99,7 +99,7 @@ class WindowJoinOperator(JoinOperator):
             yield from most.portions(low, high, self.window.size_us)
 
     def _fire(self, logs: tuple[TimeLog, TimeLog], low: int, high: int) -> tuple[pa.Table, int]:
-        """Return the windows with ``low < end <= high``; and how many rows of them met nobody and are not given."""
+        """Fire the windows with ``low < end <= high``; also return how many of their rows met nobody and are not given."""
         size = self.window.size_us
         left, right = (
             self._in_windows(log, schema, low - size, high - size) for log, schema in zip(logs, self.schemas, strict=True)

@@ -131,9 +131,9 @@ class Reduce:
         return [self.function(accumulator[0], value)] if accumulator else [value]
 
     def merge(self, left: list[Any], right: list[Any]) -> list[Any]:
-        """Return the values of both."""
+        """Merge the values of both."""
         return self.add(left, right[0]) if right else left
 
     def finish(self, accumulator: list[Any]) -> Any:
-        """Return what they came to; null without any."""
+        """Return the one value that is left; None without any."""
         return accumulator[0] if accumulator else None

@@ -55,7 +55,7 @@ def one_kind_of_error() -> Iterator[None]:
 
 
 def respelled(text: str) -> str:
-    """Return the same in spellings that the parser reads.
+    """Return a text in spellings that the parser reads.
 
     Two quotes in a text are one, as in Spark from version 4 on: ``'it''s'`` becomes ``'it\\'s'``. The parser makes two texts of
     it that follow one another, and loses the quote between them. ``TIMESTAMP WITHOUT TIME ZONE`` becomes ``TIMESTAMP_NTZ``: the
@@ -94,7 +94,7 @@ def _of_zones() -> tuple[Mapping[str, int], re.Pattern[str]]:
 
 
 def _with_zones(text: str) -> str:
-    """Return the same with functions that have a time zone under names of ours."""
+    """Return a text with functions that have a time zone under names of ours."""
     if "(" not in text or _of_zones()[1].search(text) is None:
         return text
     tokens = sqlglot.tokenize(text, dialect="spark")

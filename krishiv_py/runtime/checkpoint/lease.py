@@ -262,9 +262,7 @@ class Note:
             return {}
 
     def owner_again(self) -> dict[str, Any]:
-        """Return the same, looked for twice where there is none: it may be gone for a moment while it is replaced, or
-        claimed.
-        """
+        """Return the owner, looked for twice where there is none: the note may be gone for a moment while it is replaced."""
         owner = self.owner()
         if not owner:
             time.sleep(_AGAIN_S)

@@ -1,11 +1,11 @@
 """Determine which watermark is in force in a micro-batch, and how tasks come to know it.
 
-Two ways. **Spark's clock**: a single source's watermark is Spark's own, shifted and scaled (codec.py); the write-ahead log
-of a batch holds it before the batch runs. **The ledger**: several sources, idle time-outs and advances, intervals and
-wall-clock TTLs need more than Spark keeps, so the driver writes what is in force in batch n+1 at the end of batch n, before
-Spark marks that as done; for the first batch it does so at the start of the query. Spark's own watermark is then only a
-counter of batches that keeps timers and empty batches going. Both are on disk before the batch that uses them runs, so a
-repeated batch sees the same watermark.
+Two ways. **Spark's clock**: a single source's watermark is Spark's own, shifted and scaled (:func:`clock_ms`); the write-
+ahead log of a batch holds it before the batch runs. **The ledger**: several sources, idle time-outs and advances, intervals
+and wall-clock TTLs need more than Spark keeps, so the driver writes what is in force in batch n+1 at the end of batch n,
+before Spark marks that as done; for the first batch it does so at the start of the query. Spark's own watermark is then
+only a counter of batches that keeps timers and empty batches going. Both are on disk before the batch that uses them runs,
+so a repeated batch sees the same watermark.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class SentSource(Source):
         return count
 
     def _send(self, number: int, *, in_file: bool) -> Send | None:
-        """Return a send as it is, held until it is read; None if there is none yet. A file is looked into only for `in_file`.
+        """Hold a send until it is read, and return it; None if there is none yet. A file is looked into only for `in_file`.
 
         After sends that were handed over it is not: whatever else has come is found when the next batch is planned.
         """
@@ -147,7 +147,7 @@ class SentSource(Source):
         return [Scanned(batch, None, latest) for batch in whole if batch.num_rows] or [Scanned(None, None, latest)]
 
     def scanned(self, planned: JsonValue, schema: pa.Schema) -> Iterator[Scanned]:
-        """Return what was sent.
+        """Yield what was sent.
 
         Raises
         ------

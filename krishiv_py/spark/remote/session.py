@@ -60,7 +60,7 @@ def session(url: str) -> SparkSession:
 
 
 def _serve(master: str) -> SparkSession:
-    """Return a session on a server that is started in this process, as PySpark starts it, but on a port that is free."""
+    """Start a server in this process, as PySpark does but on a port that is free, and return a session on it."""
     remote: Any = importlib.import_module("pyspark.sql.connect.session").SparkSession
     os.environ[_OWN] = "1"
     try:

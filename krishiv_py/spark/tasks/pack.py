@@ -59,11 +59,11 @@ class PassesRows(Protocol):
     """Takes the rows of an output without windows in one task."""
 
     def take(self, scanned: Scanned) -> Iterator[Passing]:
-        """Return what a reader gave."""
+        """Take what a reader gave, and yield what goes to the driver."""
         ...
 
     def finish(self) -> Iterator[Passing]:
-        """Return what is left, and the report."""
+        """Yield what is left, and the report."""
         ...
 
 
@@ -194,7 +194,7 @@ class _Task:
             yield self._rows([(self._pack.bucket_ids[0], kind, blob) for kind, blob in rows_done])
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Return what is left, the late rows and the notes."""
+        """Yield what is left, the late rows and the notes."""
         for share in self._shares:
             yield from self._flush(share)
         takes_over = self._pack.clock.takes_over(self._batch)

@@ -103,7 +103,7 @@ class SparkStore:
 
 
 class BucketProcessor:
-    """One instance per task; every bucket is one grouping key. What Spark calls is in ``carried.py``."""
+    """One instance per task; every bucket is one grouping key. What Spark calls is in :mod:`~krishiv_py.spark.tasks.rows`."""
 
     def __init__(
         self,

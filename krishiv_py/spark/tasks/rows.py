@@ -250,5 +250,5 @@ def take(packing: Packing, scanned: Scanned) -> None:
 
 
 def done(stage: StageOperator, packing: Packing) -> BatchDone:
-    """Return what came of the rows that were taken."""
+    """Return what became of the rows that were taken."""
     return stage.step(Bucket(MemoryStore()), packing.packed(), Moment(UNSET))

@@ -66,7 +66,7 @@ class SliceRows(Protocol):
         ...
 
     def written(self, run: int) -> list[pa.Table]:
-        """Return the same with a column that says when each was written."""
+        """Return the chunks of a slice with a column that says when each was written."""
         ...
 
 

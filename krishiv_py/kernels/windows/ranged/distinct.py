@@ -244,7 +244,7 @@ class DistinctOperator:
         return SplitRows(kept.append_column(FROM, pa.array(np.maximum(times, horizon))), split.late)
 
     def _fire(self, log: TimeLog, above: int, upto: int) -> list[pa.Table]:
-        """Return all windows with ``above <= end < upto``."""
+        """Fire all windows with ``above <= end < upto``."""
         out: list[pa.Table] = []
         back = self.spans.reach
         if above >= upto or not log.overlaps(shift(above, -back), upto):

@@ -171,7 +171,7 @@ class Heads:
         return hashes
 
     def picked(self, mask: Mask) -> Heads:
-        """Return some of them."""
+        """Return some of the heads."""
         return Heads(self.keys.filter(pa.array(mask)), *(a[mask] for a in self.arrays))
 
     @property

@@ -129,7 +129,7 @@ class Tracks:
 
 
 def follow(e: SessionElements, *, touching: bool) -> Tracks:
-    """Return the tracks of these elements."""
+    """Follow these elements, and return their tracks."""
     h = e.n_held
     walker = _Walker(e, touching=touching)
     if h == len(e.starts):

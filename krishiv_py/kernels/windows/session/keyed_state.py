@@ -329,7 +329,7 @@ class Visits:
         return coming
 
     def run(self, chunk: pa.Table) -> StepResult:
-        """Return what the watermark makes due, then the rows that came, then what changed if the time has come."""
+        """Visit what the watermark makes due, then the rows that came, then what changed if the time has come."""
         nothing = chunk.slice(0, 0)
         timers = pa.concat_tables([_TIMER.empty_table(), *self.timers.pop(self.watermark_us)])
         due = sorted_unique(timers[HASH].to_numpy())
