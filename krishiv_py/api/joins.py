@@ -1,9 +1,4 @@
-"""The two sides of a join as they were given: streams with watermark, key columns, options.
-
-Lookup joins: a stateless step that adds columns of a table to rows (SEMANTICS §9.3).
-
-The joins of a stream with event time (SEMANTICS §9).
-"""
+"""Joins of a stream with event time, and lookup joins of any stream (SEMANTICS §9)."""
 
 from __future__ import annotations
 

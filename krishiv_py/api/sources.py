@@ -1,7 +1,4 @@
-"""Streams over files: what a session can read (docs/sources.md).
-
-Streams over sources that plan ranges: Kafka, Delta and Iceberg tables, and a user's own (docs/sources.md).
-"""
+"""Streams that a session reads: over files, and over sources that plan ranges (docs/sources.md)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Group numbers and bucket hashes for rows, the number of a row in its group, and work in parts of whole groups.
 
-Limits do not depend on batches: they count rows that came before and are close in time.
+:func:`first_come` does not depend on batches: it counts rows that came before and are close in time.
 
 Of equal values in a range the first one counts. So an occurrence counts in the ranges that begin after the one before it and
 hold it, and these lie side by side::

@@ -1,8 +1,4 @@
-"""Reductions over many ranges of one array in ascending order of their start, and their k-th smallest by a wavelet matrix.
-
-Intervals of many groups at once: merging what overlaps, without a loop over groups.
-
-Tables and arrays in parts: by a number of every row, or in portions of a size.
+"""Ranges of an array and intervals of groups: reductions over them, their k-th smallest value, what overlaps, and parts.
 
 For the k-th smallest the array is looked at bit by bit, from the highest; all ranges follow at once. So n values and q ranges
 cost O((n + q) log n), however long the ranges are.

@@ -1,8 +1,4 @@
-"""CSV: records in bytes, and values of their fields.
-
-Fields of CSV to values, by the rules of Spark's reader: stricter than a cast for whole numbers, as a cast for times.
-
-Lines of CSV to fields, as Spark's reader has them: a record is a line.
+"""CSV as Spark reads it: lines to fields, and fields to values.
 
 Lines whose quotes stand around whole fields are read by Arrow. Others, with quotes within a field or with escapes, are read
 character by character: Spark takes a quote that ends no field as a character, and then goes on to the next separator.

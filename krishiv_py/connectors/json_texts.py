@@ -1,7 +1,5 @@
 """JSON texts as Arrow columns, whole blocks by Arrow and one by one where a block does not fit, and columns as JSON texts.
 
-JSON lines to columns: whole blocks by Arrow, and line by line where a block does not fit, to find the lines that do not.
-
 Arrow stops at the first value that is wrong and does not say in which line. So a block it refuses, or in which it finds another
 number of rows than there are lines, is read again by Python, line by line, by the same rules.
 """
@@ -10,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import datetime
 import datetime as dt
 import decimal
 import functools
@@ -237,7 +234,7 @@ def _other(type_: pa.DataType, value: Any) -> Any:
     if isinstance(value, str):
         try:
             if pa.types.is_date32(type_):
-                return datetime.date.fromisoformat(value) if re.fullmatch(r"\d{4}-\d\d-\d\d", value) else _refuse(value, type_)
+                return dt.date.fromisoformat(value) if re.fullmatch(r"\d{4}-\d\d-\d\d", value) else _refuse(value, type_)
             if pa.types.is_decimal(type_):
                 return pa.scalar(decimal.Decimal(value)).cast(type_).as_py()
             if pa.types.is_binary(type_) and not isinstance(value, JsonNumber):

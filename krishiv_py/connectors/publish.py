@@ -1,6 +1,4 @@
-"""Tables on the driver go to their sink: what any engine does with a :class:`~krishiv_py.connectors.TableSink`.
-
-Files of an output, replaceable by micro-batch: what any engine does with a :class:`~krishiv_py.connectors.FileSink`.
+"""Results go to their sink: tables from the driver, and files that a repeated micro-batch replaces.
 
 Files of one micro-batch are written into a staging folder under names of their own. Once all are there, what an earlier attempt
 at the same batch published is removed, and the new files are renamed into place.

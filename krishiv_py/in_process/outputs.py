@@ -1,6 +1,4 @@
-"""Determine where results and late rows go in this process: sinks that need no Spark, and handlers of late rows.
-
-The newest results of a query, by key: what has left its state for a sink, for those who look a key up.
+"""Where results and late rows go in this process, and the newest results of each key.
 
 Results of small batches are put together in pieces that double in size, and a piece gets its index when somebody looks. So a
 batch costs no more than it did, and a lookup looks into a few pieces, the newest first.

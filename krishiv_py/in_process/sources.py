@@ -1,7 +1,4 @@
-"""The sources of a query that runs in this process: all of them plan ranges, which are noted before they are read.
-
-Files that are there, looked at without Spark: their path, and their columns.
-"""
+"""Sources of a query in this process: all plan ranges, which are noted before they are read; files need no Spark."""
 
 from __future__ import annotations
 

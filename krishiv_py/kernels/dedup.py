@@ -1,4 +1,11 @@
-"""Deduplication: the operator, and the first arrivals of its keys.
+"""Deduplication (SEMANTICS §8): the first row of an identity passes at once, and is remembered while a duplicate can come.
+
+A batch looks its identities up by hash. Only rows whose hash is in state, or more than once in the batch, are compared by
+value; the others pass.
+
+Rows that have passed are found by a hash of their identity, in runs that expire. A run knows the middle and the latest of its
+times. When the middle one is over, more than half of its rows are, and it is written again without them; when the latest is, it
+goes unread. So expiry costs what expires, whatever is held.
 
 Determine which of some rows pass, in order of arrival: those that no row of their identity that passed is close to.
 
@@ -10,15 +17,6 @@ enough. Its rows in order of time and arrival are then gone through by jumps fro
     jumps by `within`       └───────►└────►
 
 and only rows that arrive out of that order one by one.
-
-Deduplication (SEMANTICS §8): the first row of an identity passes at once, and is remembered while a duplicate can come.
-
-A batch looks its identities up by hash. Only rows whose hash is in state, or more than once in the batch, are compared by
-value; the others pass.
-
-Rows that have passed are found by a hash of their identity, in runs that expire. A run knows the middle and the latest of its
-times. When the middle one is over, more than half of its rows are, and it is written again without them; when the latest is, it
-goes unread. So expiry costs what expires, whatever is held.
 """
 
 from __future__ import annotations

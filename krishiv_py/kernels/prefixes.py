@@ -1,7 +1,5 @@
 """Triggered windows as if the rows of a batch had come one by one (SEMANTICS §5.2).
 
-Define what every prefix of a group comes to, also of aggregates that hold values (SEMANTICS §5.2).
-
 The accumulators of ``count_distinct`` and ``percentile`` grow with the rows, their results do not. So results of prefixes are
 worked out without accumulators (:meth:`~krishiv_py.kernels.aggregates.base.AggKernel.prefix_results`). They ride
 along with partials as columns ``__f0``, ``__f1``, …, which :meth:`Layout.finish

@@ -1,7 +1,5 @@
 """From a batch of a source, or rows that a user sends, to classified working rows: the stateless half of an operator.
 
-The stateless half of an operator: stateless steps, stamp, judge, reduce to what the aggregation reads.
-
 ``source rows → prefix → stamp → judge → (late | working rows)``. Runs before the shuffle, so late rows leave here whole.
 """
 

@@ -1,15 +1,4 @@
-"""Results of an operator: rows, change logs, refused rows, state as a table, and the contract with engines.
-
-Late rows that only the state can tell (SEMANTICS §4.2, rule "window"), in the late layout.
-
-The lines of a change log: what was there is withdrawn right before what takes its place (SEMANTICS §5.4).
-
-From merged partials to result rows.
-
-Define what a window kind is to its drivers: combine before the shuffle, step per bucket and micro-batch.
-
-State as a table: open windows with their aggregates so far (SEMANTICS §6.5).
-"""
+"""Results of an operator: rows, change logs, refused rows, state as a table, and the contract with engines."""
 
 from __future__ import annotations
 

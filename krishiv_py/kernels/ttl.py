@@ -1,20 +1,16 @@
 """Time to live: the state of idle keys and windows is dropped and counted (SEMANTICS §6.1).
 
-Drops and counts the state of idle keys; never emits it as if it were complete (SEMANTICS §6.1).
-
-The clock is the watermark, or processing time. A key is touched at the time of the clock in the batch that brings one of its
-rows to its bucket. With event time, this is the event time of that row if it is ahead of the watermark. When the clock has
-moved on by the TTL, the state is dropped. Windows that are due in that step fire first. Dropped fixed windows are remembered
-until they are over (:mod:`~krishiv_py.kernels.ttl`). Other windows, whose bounds depend on their rows, are not
-remembered: the key starts again like a new key. A look-back or distinct-set window that begins before the drop then holds only
-rows that came after it. With event time this cannot happen if the TTL is longer than the window and the allowed lateness.
+The clock is the watermark, or processing time. A key is touched at the time of the clock in the batch that brings one of
+its rows to its bucket. With event time, this is the event time of that row if it is ahead of the watermark. When the clock
+has moved on by the TTL, the state is dropped. Windows that are due in that step fire first. Dropped fixed windows are
+remembered until they are over. Other windows, whose bounds depend on their rows, are not remembered: the key starts again
+like a new key. A look-back or distinct-set window that begins before the drop then holds only rows that came after it. With
+event time this cannot happen if the TTL is longer than the window and the allowed lateness.
 
 Expiry is checked 16 times per TTL. A queue says which keys may be due; the log of touches says whether they are. So a check
 reads the keys that were touched a TTL ago, not all of them. State is read only if a key expired.
 
-Fixed windows with a time to live: dropped windows are remembered, without their content, until they are over.
-
-So later rows do not make a result of the rest of a window (SEMANTICS §6.1).
+Dropped fixed windows are remembered without their content, so later rows do not make a result of the rest of a window.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """The watermark of one or several sources, and the lateness of rows under it (SEMANTICS §2, §4).
 
-The watermark of one or several sources (SEMANTICS §2), as a small state machine without a clock of its own.
-
 The clocks of a plan: one where all its rows tell one time, several where results of stages are joined (SEMANTICS §2.4, §7).
 
 Each stage that reads rows of its own and comes before such a join goes by a clock of its own. The watermark of a join is

@@ -1,13 +1,4 @@
-"""Values that a running query gives and takes: control, counters, progress, and windows that fire by the clock.
-
-Define what moves a watermark, or tells the time, and is not read from rows.
-
-Rows that go by the clock of the machine instead of a time of their own (SEMANTICS §10).
-
-Names of counters, and what earlier versions called them.
-
-The progress of a running query, as a frozen value.
-"""
+"""Values that a running query gives and takes: control, counters, progress, and windows that fire by the clock."""
 
 from __future__ import annotations
 

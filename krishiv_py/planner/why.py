@@ -1,7 +1,4 @@
-"""Define what became of a key at a time, in words: its windows, the watermark, and where a row of that time would go.
-
-Why a window has not fired, in words.
-"""
+"""Why a window has not fired, and what became of a key at a time, in words."""
 
 from __future__ import annotations
 

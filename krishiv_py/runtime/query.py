@@ -1,9 +1,4 @@
-"""The handle of a running query: what every engine answers in the same way.
-
-Define what the driver knows of a running query: the reports of its buckets, summed up.
-
-The rows of a query's outputs, where they are in memory.
-"""
+"""A running query: its handle, what the driver knows of it, and its rows in memory."""
 
 from __future__ import annotations
 

@@ -1,14 +1,10 @@
 """DataFrames as sources, and results as DataFrames.
 
-A streaming DataFrame of results that is a part of the Spark query that reads it.
-
 The folder through which a query of ours hands its results to a query of plain Spark.
 
 A micro-batch is one file, whose name tells query and batch and whose modification time their order: it is there whole or not at
 all, and a batch that is repeated finds it there. So Spark's own log of the files it has read makes the hand-over exactly once.
 Besides rows a file may have one that tells the watermark, and if the query fails a file tells why.
-
-A streaming DataFrame of what another query handed over, on which any operator of Spark's works.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Files of a query on Spark: tables, and rows that go between tasks of one machine.
 
-Functions that load tables of lookup joins, and cannot be sent to tasks.
-
 Chunks handed on within a bounded run or a micro-batch: from task to task, and to the driver.
 
 Where all of them run on this machine a large chunk is a file, mapped by whoever reads it, and the JVM, which copies what passes

@@ -1,7 +1,4 @@
-"""GROUP BY: keys, window and aggregates of the builder, and steps over results for what is computed from them.
-
-Define what GROUP BY, SELECT and HAVING of a query say, over the columns of the stream: items, groups, and the one window.
-"""
+"""GROUP BY: keys, window and aggregates of the builder, and steps over results for what is computed from them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""FROM: tables, queries in brackets, window functions over them, and joins.
-
-UNION ALL: rows of several streams as one, each with its own watermark.
+"""FROM: tables, queries in brackets and window functions over them, UNION ALL, and lists as rows.
 
 Lists in FROM: ``LATERAL VIEW explode(xs) t AS x``, ``CROSS JOIN UNNEST(xs) AS t(x)``, ``CROSS JOIN LATERAL explode(xs)``.
 """

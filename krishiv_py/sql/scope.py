@@ -1,7 +1,4 @@
-"""The rows a query reads: which columns can be named, and what they are in the stream below.
-
-Define what a query can name, and what was set for it.
-"""
+"""The rows a query reads: which columns can be named, and what they are in the stream below."""
 
 from __future__ import annotations
 

@@ -6,8 +6,6 @@ A client has threads and connections, which a forked child does not have: there 
 even when it is thrown away. So the child makes its own.
 
 HDFS as a file system of Arrow's: a move replaces its target in one step, and errors are those of a disk.
-
-Determine whether HDFS answers to this process: asked before a query begins, so that it does not wait for minutes first.
 """
 
 from __future__ import annotations

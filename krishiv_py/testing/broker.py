@@ -1,6 +1,4 @@
-"""A Kafka broker of one process on free loopback ports, for tests (docs/kafka.md, "For tests").
-
-A Kafka broker of one process on free loopback ports, to try things out and for tests (docs/kafka.md, "For tests").
+"""A Kafka broker of one process on free loopback ports, to try things out and for tests (docs/kafka.md, "For tests").
 
 ``krishiv broker --port 9092`` runs one until Ctrl-C, ``krishiv broker --fetch`` only fills the cache. Needs Java 17, no Maven,
 and the extra ``kafka``. The jars come from Maven Central, once, and are checked against ``kafka_jars.sha256``; the cache is

@@ -1,11 +1,4 @@
-"""The input of a driver: streams without a session, rows that are sent, batches of a capture, and a clock that is moved.
-
-Streams without a session, for tests.
-
-Define what a driver is given to run, as a plan and the sinks of its outputs.
-
-A user's source without Spark.
-"""
+"""The input of a driver: streams without a session, rows that are sent, batches of a capture, and a clock that is moved."""
 
 from __future__ import annotations
 

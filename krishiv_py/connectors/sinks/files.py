@@ -1,11 +1,4 @@
-"""Sinks that write files into a folder: Parquet and JSON lines.
-
-The folder of a sink that writes files.
-
-Parquet files, written by tasks straight from Arrow.
-
-Files of JSON lines, written by tasks straight from Arrow.
-"""
+"""Sinks that write files into a folder: Parquet and JSON lines."""
 
 from __future__ import annotations
 

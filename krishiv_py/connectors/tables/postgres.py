@@ -1,11 +1,4 @@
-"""A table of PostgreSQL as a sink: rows by COPY, and a note of the batch in the same transaction.
-
-Determine which column of PostgreSQL takes which type.
-
-Determine where a PostgreSQL database is: connections, what is said of it, and what its errors mean.
-
-The table of a sink in PostgreSQL: made where it is missing, and held against the rows that are to come.
-"""
+"""A table of PostgreSQL as a sink: rows by COPY, and a note of the batch in the same transaction."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Functions of lists over their elements, and lists that are made: one flat column, and how many of it each row has.
-
-Functions of maps, by way of the lists of their keys and values.
-"""
+"""Functions of lists and maps: one flat column of elements, and how many of them each row has."""
 
 from __future__ import annotations
 

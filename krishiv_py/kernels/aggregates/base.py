@@ -1,24 +1,13 @@
 """Aggregates as kernels know them: partials of groups, of prefixes and of ranges of rows.
 
-Rows by group, as aggregates get them, and small helpers.
-
 Errors of a user-defined aggregate, with the group in which they happened.
 
 An aggregate knows groups by number only. Who calls it knows more: how groups are numbered elsewhere, the key of a group, its
 window. Each adds what it knows while the error passes; nothing is kept, or computed, as long as nothing fails.
 
-Aggregates over ranges of rows, by prefixes where a kernel has them.
-
-Define what every prefix of a group of partials comes to, for triggers that fire row by row (SEMANTICS §5.2).
-
-Rows are ordered by group. Counts, sums and extremes have cumulative NumPy forms, in their own files. Any other aggregate is
-merged by doubling: in pass ``j`` every prefix of ``2**j`` rows is joined with the one before it, so ``log2`` of the longest
-group passes do.
-
-Partial aggregates of many overlapping ranges of rows: what aggregates share, and a way for any aggregate.
-
-Define what an aggregate is to the kernels, in one class: partials, order, prefixes, ranges and what a checkpoint
-notes of it.
+Prefixes are for triggers that fire row by row (SEMANTICS §5.2). Rows are ordered by group. Counts, sums and extremes have
+cumulative NumPy forms, in their own files. Any other aggregate is merged by doubling: in pass ``j`` every prefix of
+``2**j`` rows is joined with the one before it, so ``log2`` of the longest group passes do.
 """
 
 from __future__ import annotations

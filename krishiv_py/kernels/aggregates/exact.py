@@ -1,21 +1,15 @@
-"""Exact sums of floating-point numbers: limbs, expansions, and the reducers over them.
+"""Exact sums of doubles: the same values give the same sum, in whatever order and grouping they are added (SEMANTICS §5.6).
+
+Every value is cut at a grid common to all of them, so coarse that sums of what lies on the grid are exact in a double, however
+they are ordered; what is left is cut at a finer grid. A sum is then a few doubles, which are made to overlap no more. The
+idea is that of Demmel and Hida (2003) and Rump (2009). Where that takes more doubles than an accumulator has, because huge
+values meet tiny ones, a sum is a whole number of any length.
 
 Whole numbers of any length, many at once: sums of doubles that no few doubles can hold.
 
 A number is a row of 32-bit limbs in 64-bit places, the lowest first, in units of ``2**-1074``, the smallest double; limb 0
 of a row is at an offset that the rows share. What is kept in state is one list a number: the place of its lowest limb,
 then its limbs, each with the sign of the number.
-
-Determine which rows make up which sums: rows by group, or ranges of rows.
-
-Sums of doubles without loss: what rounding takes away is kept besides.
-
-Exact sums of doubles: the same values give the same sum, in whatever order and grouping they are added (SEMANTICS §5.6).
-
-Every value is cut at a grid common to all of them, so coarse that sums of what lies on the grid are exact in a double, however
-they are ordered; what is left is cut at a finer grid. A sum is then a few doubles, which are made to overlap no more. The
-idea is that of Demmel and Hida (2003) and Rump (2009). Where that takes more doubles than an accumulator has, because huge
-values meet tiny ones, a sum is a whole number of any length: :mod:`krishiv_py.kernels.aggregates.exact`.
 """
 
 from __future__ import annotations

@@ -1,14 +1,7 @@
 """Kernels of aggregates over numbers: counts, sums, means, moments and bits.
 
-Kernels of aggregates over numbers: counts, sums, moments and bits.
-
-count(*) and count(x).
-
-Sums and means of integers and decimals.
-
-variance and stddev, from the exact sums of values and of squares: what cancels is equal to the last bit (SEMANTICS §5.6).
-
-bit_and, bit_or and bit_xor.
+Variances and deviations are made of the exact sums of values and of squares: what cancels is equal to the last bit
+(SEMANTICS §5.6).
 """
 
 from __future__ import annotations

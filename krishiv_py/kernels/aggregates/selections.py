@@ -1,13 +1,4 @@
-"""Kernels of aggregates that select rows or values: extremes, ranks, modes and collections.
-
-min, max, first and last: aggregates that pick one row of the group.
-
-mode: the value that occurs most often.
-
-Aggregates that keep values: collect_list, collect_set, count_distinct.
-
-top_k, bottom_k, max_by and min_by: aggregates that rank the rows of a group by a value (SEMANTICS §5.6).
-"""
+"""Kernels of aggregates that select rows or values: extremes, ranks, modes and collections."""
 
 from __future__ import annotations
 

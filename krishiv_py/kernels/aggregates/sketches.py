@@ -2,10 +2,6 @@
 
 approx_count_distinct: HyperLogLog (Flajolet et al. 2007), registers kept sparsely as a list per group.
 
-Exact percentiles, of groups and of many ranges of values.
-
-Values that fall to numbered bins, and how many did: quantiles with a relative error, and histograms.
-
 The bins of quantiles are those of DDSketch (Masson, Rim, Lee: PVLDB 12, 2019) with its linear interpolation of the logarithm,
 read off the bits of a double: exponent and fraction are one whole number, cut into parts of equal length. So bins are exact
 whole-number arithmetic, the same on every machine, and merging adds counts. PyPI's ``ddsketch`` (3.0.1) takes values one by

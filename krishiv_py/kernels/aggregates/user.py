@@ -9,8 +9,6 @@ names: that of an empty accumulator, or one of the aggregator's ``state_types``.
 NumPy's own functions for reading trust what they read: a forged dtype makes pointers of any bytes. So no function, class or
 dtype of NumPy is within reach of a pickle. Arrays are written as :func:`array_of` takes them, and older state, which holds
 NumPy's own form, is read by functions of ours under NumPy's names.
-
-User-defined aggregates: accumulators as bytes, one per group.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ kept next to it, for left rows that find no newer one::
     standing: newest of a key │ log: all from here on
     ──────────────────────────┼────────────────────────→ time
                      the watermark, less what left rows wait for
-
-The row of a log that is nearest in time to each of some wanted ones.
 """
 
 from __future__ import annotations

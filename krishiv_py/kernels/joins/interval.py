@@ -2,8 +2,6 @@
 
 A batch reads the rows it meets and those that leave: each side is a log by key and time
 (:mod:`~krishiv_py.kernels.state.time_log`).
-
-Determine which rows of both sides meet, and the results that are made of them.
 """
 
 from __future__ import annotations

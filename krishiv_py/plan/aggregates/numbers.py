@@ -1,13 +1,4 @@
-"""Calls of aggregates over numbers: counts, sums, moments and bits.
-
-Numbers of rows and of values.
-
-Sums and means (SEMANTICS §5.6).
-
-Variances and standard deviations (SEMANTICS §5.6).
-
-Bits of whole numbers, combined over the rows of a window.
-"""
+"""Calls of aggregates over numbers: counts, sums, moments and bits."""
 
 from __future__ import annotations
 

@@ -1,13 +1,4 @@
-"""Calls of aggregates that select rows or values: extremes, ranks, modes and collections.
-
-Values that are first by their size or by event time, and conditions of all rows.
-
-Rows of a window by their rank (SEMANTICS §5.6).
-
-The most frequent value.
-
-Values of a window as a list, and how many are distinct.
-"""
+"""Calls of aggregates that select rows or values: extremes, ranks, modes and collections."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""Calls of approximate aggregates and of percentiles: HyperLogLog, quantiles and bins.
-
-Estimated numbers of distinct values.
-
-Exact percentiles.
-
-Aggregate calls that put values into bins: approximate quantiles and histograms (SEMANTICS §5.6).
-"""
+"""Calls of approximate aggregates and of percentiles: HyperLogLog, quantiles and bins."""
 
 from __future__ import annotations
 

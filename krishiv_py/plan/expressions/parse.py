@@ -1,7 +1,4 @@
-"""SQL text to expressions, through sqlglot: ``filter("amount > 3")``.
-
-SQL text to types and schemas, through sqlglot: ``schema="id bigint, at timestamp"``.
-"""
+"""SQL text to expressions, types and schemas, through sqlglot: ``filter("amount > 3")``."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""The options of a query: lateness, keys, TTL, emission, batches; those that a user set, and presets for the others.
-
-Determine when the micro-batches of a query are planned.
-
-The savepoint that a query begins from, and what is lost on request (SEMANTICS §12).
-"""
+"""The options of a query: lateness, keys, TTL, emission, batches; those that a user set, and presets for the others."""
 
 from __future__ import annotations
 

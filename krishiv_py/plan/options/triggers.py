@@ -1,7 +1,4 @@
-"""Determine when a window writes a result: triggers and accumulation (SEMANTICS §5.1 to §5.3), as frozen values.
-
-Triggers that a user brings (SEMANTICS §5.7): a class is asked which open windows fire now, whole columns at a time.
-"""
+"""When a window writes a result: triggers, also those that a user brings, and accumulation (SEMANTICS §5)."""
 
 from __future__ import annotations
 

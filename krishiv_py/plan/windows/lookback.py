@@ -1,6 +1,4 @@
-"""Look-back.
-
-Look-back windows (SEMANTICS §3.4): one per row, over the rows of its key around it.
+"""Look-back windows (SEMANTICS §3.4): one per row, over the rows of its key around it.
 
 ::
 

@@ -1,7 +1,4 @@
-"""Time-interval panes, SPL's event-time windows (SEMANTICS §3.6).
-
-Handlers of pane events inside a plan: one or several, classes or single functions (SEMANTICS §3.6).
-"""
+"""Time-interval panes, SPL's event-time windows, and handlers of their events (SEMANTICS §3.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark's own log of a checkpoint, mended before a query goes on.
+"""Spark's own log of a checkpoint: looked at and mended before a query goes on.
 
 **Files a crash left between two logs.** Spark's file source writes down which files come next (``sources/<i>/<k>``), and only
 then is the micro-batch that reads them planned (``offsets/<n>``). After a crash between the two, Spark would put those files
@@ -12,16 +12,10 @@ then refuses to begin, since its log "should be empty". Where no batch was plann
 **A source more.** Spark counts the sources of every batch it planned and refuses to go on with another number. A query that is
 to read control files now and did not before gets a place for them: a dash, which says that nothing of that source was read.
 
-Spark's own files of a checkpoint, looked at before a query goes on from them.
-
 Spark trusts what it finds: with an entry of a source's log gone it reads a file a second time, with all planned batches gone it
 begins again over the state there is, and a changed digit of the watermark is a changed watermark. On local folders Hadoop keeps
 checksums next to the files; they are checked here, where the error can name the file, and the files are checked against each
 other, which needs no checksum. State is checked when it is loaded.
-
-Define what Spark says when it cannot read its own files of a checkpoint, as an error that names the file and the way out.
-
-Sends of a memory stream that no query will read again: found by what the queries that read it have finished.
 """
 
 from __future__ import annotations

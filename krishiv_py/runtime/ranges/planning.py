@@ -1,10 +1,9 @@
-"""A thread on the driver that lets a source plan the next batch when the tasks of the batch in hand are done.
+"""Ranges that a source plans, on disk before they are read, and a thread that plans the next ones during a batch.
 
 What came during a batch is then in the next one, and no result waits for a batch that could have had its rows. A source that
 takes long to plan does so while the batch runs.
 
-Define what a user's source planned, on disk before it is read: one file a micro-batch, in
-``<checkpoint>/krishiv/ranges/<source>``.
+What was planned is one file a micro-batch, in ``<checkpoint>/krishiv/ranges/<source>``.
 
 Spark's file source takes the files one by one, and writes in its log which batch has which: so a repeated batch reads the same
 ranges. At most one file waits to be taken, and the modification times of files on this machine increase, so the order is never

@@ -6,12 +6,6 @@ folders may name the value of a column, ``user=7``: Spark is set to look at file
 
 Spark also replaces bytes that are not UTF-8 by U+FFFD and says nothing. The file of rows with that character is in a third
 column: the reader looks into the file, and where it is not UTF-8 such rows are malformed.
-
-Ranges of a user's source, read in the tasks: what travels through the JVM are names of files, and ranges as text.
-
-The schema of files that are there, for a source that was given none.
-
-Tables and views of Spark's catalog.
 """
 
 from __future__ import annotations

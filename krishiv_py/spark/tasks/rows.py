@@ -1,6 +1,6 @@
-"""Streams without windows in the tasks of a micro-batch: read, steps, write. No shuffle, no state, no watermark.
+"""Streams without windows in the tasks of a micro-batch, and the operator as Spark carries it to its workers.
 
-The operator as Spark carries it to its workers: what it needs is loaded with the first rows, not with the operator.
+Without windows there are no shuffle, state or watermark. What the operator needs is loaded with the first rows, not with it.
 """
 
 from __future__ import annotations

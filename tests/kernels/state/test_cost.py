@@ -29,7 +29,6 @@ from krishiv_py import (
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.arrays import ranges
 from krishiv_py.kernels.aggregates import base, selections
-from krishiv_py.kernels.aggregates import base as any_aggregate
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.state.store import MemoryStore, SortedMap
 from krishiv_py.kernels.windows.session.capped_log import Limits
@@ -332,7 +331,7 @@ def test_overlapping_windows_of_many_rows_are_not_gone_through_one_by_one(
         touched += len(actual[0])
         return actual
 
-    monkeypatch.setattr(any_aggregate, "expand", expanding)
+    monkeypatch.setattr(base, "expand", expanding)
     monkeypatch.setattr(selections, "expand", expanding)
     keyed = stream_of("at bigint, n bigint").watermark("at", DAY)
     windowed = keyed.lookback_window(DAY) if window == "look-back" else keyed.windowed_by(SlidingWindows.of(DAY))

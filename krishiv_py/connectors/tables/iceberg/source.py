@@ -61,7 +61,7 @@ def rows_of(
     """Yield the rows of a file, without those that are deleted, in the columns of these `names`.
 
     `metadata` and `columns` are the table and the schema to read, as JSON; `file` is one of
-    :mod:`~krishiv_py.connectors.tables.iceberg.source`.
+    :func:`whole_table`.
     """
     table, schema = _parsed(metadata, columns)
     wanted, io = schema.select(*names), _io(properties, table.location)

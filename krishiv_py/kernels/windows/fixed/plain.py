@@ -1,7 +1,5 @@
 """Tumbling and hopping windows over slices (SEMANTICS §3.1, §3.2, §5), and the rows that overlapping windows share.
 
-Tumbling and hopping windows over slices (SEMANTICS §3.1, §3.2, §5).
-
 A run of chunks per slice holds partial aggregates by key. A batch appends one chunk to every slice it touches; slices are
 read only when one of their windows fires, fires again, or is withdrawn. What is open but quiet costs nothing.
 

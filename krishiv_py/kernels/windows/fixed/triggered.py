@@ -1,7 +1,5 @@
 """Fixed windows and those of a user's assigner with triggers, discarding or panes (SEMANTICS §3.9, §5.1 to §5.4).
 
-Tumbling and hopping windows with triggers, discarding accumulation or pane columns (SEMANTICS §5.1 to §5.4).
-
 A run of log entries (:mod:`~krishiv_py.kernels.state.window_log`) per window. Triggers that fire row by row keep rows apart
 until they have been counted, and read the windows a batch touches; all others append partials and read a window only when it
 fires.

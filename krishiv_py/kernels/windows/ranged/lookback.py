@@ -6,10 +6,6 @@ With `max_rows_per_key` a window is the newest rows of its range, as it is worke
 no window to come can hold are looked for when twice as many rows are held as were left the last time, so that a row is read a
 few times for it.
 
-Rows of many keys laid out by key and time, so that a span of time of one key is a range of positions.
-
-Define what a look-back result says of the rows met: aggregates, lists or pairs (SEMANTICS §3.4).
-
 Look-back windows with a result on arrival (SEMANTICS §11.4): over what came before the row, in the batch that brings it.
 
 ::

@@ -1,13 +1,5 @@
 """Ranges of rows that a look-back window covers, and values over them.
 
-Partial aggregates of many overlapping ranges of rows: no range is walked row by row where an aggregate allows better.
-
-Determine how many values the lists of one key may hold together in one step; what grows with the square of its rows
-is refused.
-
-Determine which windows the rows of distinct-set sliding windows bring into being (SEMANTICS §3.5): arithmetic on
-whole columns.
-
 Finished aggregates of many overlapping ranges of rows, and what each costs.
 
 n rows in order, q ranges of w rows on average; bounds of ranges ascend:

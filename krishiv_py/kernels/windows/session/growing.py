@@ -1,7 +1,7 @@
-"""Sessions with triggers: rows get their session as they come, and firings are found row by row.
+"""Session windows with triggers or discarding accumulation, without a longest duration (SEMANTICS §3.3, §5).
 
-Determine which session each row of a batch falls into as rows come one by one, where sessions only grow and join
-(SEMANTICS §3.3).
+Such sessions only grow and join, so of each its totals are kept, not its rows. A key is looked at when rows of it come and
+when one of its sessions is due, and is then written again.
 
 A *track* is a session as it grows: it begins with a session that was held, or with a row that joins none, and each row that
 falls into it takes it one step on. A row that bridges several takes the one of most rows on; the others end there::
@@ -9,24 +9,13 @@ falls into it takes it one step on. A row that bridges several takes the one of 
     arrival    1   2   3   4   5          track A   1 ── 3 ─────── 5 ──►     rows 1 3 5 and all of B
     time       0  20   2  18  10          track B     2 ──── 4 ────┘         5 joins A and B (gap 9)
 
-So of n rows in a session no chain of tracks that end in tracks is longer than log2 n.
+So of n rows in a session no chain of tracks that end in tracks is longer than log2 n. Tracks are worked out level by level,
+those that others end in after those. Along a track aggregates are cumulated, so a firing costs what it brings and not what
+the session holds.
 
-The log of sessions that only grow and join: which firing withdraws which result, and all lines in order (SEMANTICS §5.4).
-
-Define what the sessions of a batch come to and when they fire, as rows come one by one: counts first, then aggregates.
-
-Tracks (:mod:`~krishiv_py.kernels.windows.session.growing`) are worked out level by level, those that others end
-in after those. Along a track aggregates are cumulated, so a firing costs what it brings and not what the session holds.
-
-Session windows with triggers or discarding accumulation, without a longest duration (SEMANTICS §3.3, §5).
-
-Such sessions only grow and join, so of each its totals are kept (:mod:`~krishiv_py.kernels.windows.session.growing`),
-not its rows. A key is looked at when rows of it come and when one of its sessions is due, and is then written again.
-
-Cost of a batch: proportional to the rows it brings and to the open sessions of the keys it brings and of those that are due,
-however many rows these hold. Triggers that count rows follow the rows of a batch along the sessions they fall into
-(:mod:`~krishiv_py.kernels.windows.session.growing`) and cumulate aggregates on the way
-(:mod:`~krishiv_py.kernels.windows.session.growing`).
+Cost of a batch: proportional to the rows it brings and to the open sessions of the keys it brings and of those that are
+due, however many rows these hold. Triggers that count rows follow the rows of a batch along the sessions they fall into,
+and cumulate aggregates on the way.
 
 A session has a number ``n``, rows ``r``, of which ``u`` are in no firing, firings so far ``o``, whether its end was passed
 ``d``, where a user's trigger is asked the newest event time ``m``, and its partials; discarding, those of the ``u`` rows. A

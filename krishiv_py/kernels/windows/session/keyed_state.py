@@ -12,8 +12,6 @@ MARK          q, q        the key is looked at again when the watermark reaches 
 
 A key that is looked at is written again, so of its entries only those of the last step (``s``) count.
 
-The change log of sessions: what was there is withdrawn, then the new result is written (SEMANTICS §5.4).
-
 Determine which spans of time the open sessions of a key cover: a compact side table of key hashes and bounds, no
 keys or values.
 

@@ -1,8 +1,4 @@
-"""From working rows of a session window to what is stored: mini-sessions.
-
-Define what sessions with triggers wrote: results by number, and the lines of the output log in their order
-(SEMANTICS §5.2).
-"""
+"""Rows of sessions as they are stored, mini-sessions, and results as they were written (SEMANTICS §3.3, §5.2)."""
 
 from __future__ import annotations
 
