@@ -1,4 +1,4 @@
-"""Where results and late rows go in this process, and the newest results of each key.
+"""Outputs of a query in this process: sinks and handlers of late rows, and the newest results of each key.
 
 Results of small batches are put together in pieces that double in size, and a piece gets its index when somebody looks. So a
 batch costs no more than it did, and a lookup looks into a few pieces, the newest first.

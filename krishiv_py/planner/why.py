@@ -1,4 +1,4 @@
-"""Why a window has not fired, and what became of a key at a time, in words."""
+"""Answers in words: why a window has not fired, and what became of a key at a time."""
 
 from __future__ import annotations
 

@@ -254,7 +254,7 @@ class OutputColumns:
             raise PlanError(
                 f"{what} needs the rows in memory", got="another sink", hint=f"start with {wanted}, or read the sink's output"
             )
-        table = self.readable.table()
+        table = self.readable.table() if self.memory is None else self.memory.table(self.schema)
         return self.schema.empty_table() if table is None else table
 
 

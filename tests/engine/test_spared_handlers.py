@@ -91,6 +91,45 @@ def test_a_query_goes_on_and_shows_the_rows(engine: str, request: pytest.Fixture
         session.stop()
 
 
+class Away:
+    """Takes nothing."""
+
+    wants: LateWanted = "keys"
+
+    def handle(self, late: LateRows) -> None:
+        raise ConnectionError("away")
+
+
+def test_stages_of_one_stream_share_a_handler_whatever_the_columns_of_their_rows_are() -> None:
+    with Session.in_process() as session:
+        rows, sender = session.memory_stream("user string, shop string, at bigint")
+        timed = rows.watermark("at", 0).with_late_event_handler(Away(), on_error="side_output")
+        counts = {key: timed.key_by(key).tumbling_window(1_000).agg(count()).named(f"by {key}") for key in ("user", "shop")}
+        query = session.start([stream.to(MemorySink()) for stream in counts.values()])
+        for when in (5_000, 1, 2):
+            sender.send([{"user": "ann", "shop": "north", "at": when}])
+            query.process_all_available()
+        assert query.status == "running"
+        for key, value in (("user", "ann"), ("shop", "north")):
+            assert (
+                query.late_rows(f"by {key}").select([key, "reason"]).to_pylist()
+                == [{key: value, "reason": "ConnectionError: away"}] * 2
+            )
+        assert query.progress.counters["failed_handler:Away"] == 4
+        query.stop()
+
+
+def test_both_sides_of_a_join_may_have_one_handler() -> None:
+    def side(handler: Any, **more: Any) -> Any:
+        return stream_of(DDL).watermark("at", 0).with_late_event_handler(handler, **more)
+
+    away, on_error = Away(), {"on_error": "side_output"}
+    side(away, **on_error).interval_join(side(away, **on_error), on="user", lower=-10, upper=10)
+    for other in (side(Away(), **on_error), side(away)):
+        with pytest.raises(PlanError, match="different late handlers"):
+            side(away, **on_error).interval_join(other, on="user", lower=-10, upper=10)
+
+
 def test_the_last_thousand_rows_are_kept() -> None:
     stream = windows(stream_of(DDL), Post(), on_error="side_output")
     driver = Driver(stream)

@@ -269,10 +269,11 @@ class SparedLateEventHandler:
     """
 
     handler: LateEventHandler
-    failed: int = 0
-    calls: int = 0
-    problem: str = ""
-    _rows: pa.Table | None = attrs.field(default=None, repr=False)
+    failed: int = attrs.field(default=0, repr=False)
+    calls: int = attrs.field(default=0, repr=False)
+    problem: str = attrs.field(default="", repr=False)
+    _rows: dict[tuple[pa.Field, ...], pa.Table] = attrs.field(factory=dict, repr=False)
+    """The rows that are kept, by their columns, as stages and queries of one stream share its handler; the last at the end."""
     _lock: Any = attrs.field(factory=threading.Lock, repr=False)
 
     @property
@@ -298,13 +299,18 @@ class SparedLateEventHandler:
         rows = rows.set_column(place, rows.schema.field(place).with_type(pa.string()), reasons)
         with self._lock:
             self.failed, self.calls, self.problem = self.failed + rows.num_rows, self.calls + 1, problem
-            kept = rows if self._rows is None else pa.concat_tables([self._rows, rows])
-            self._rows = kept.slice(max(kept.num_rows - _KEPT, 0)).combine_chunks()
+            columns = tuple(rows.schema)
+            before = self._rows.pop(columns, None)
+            kept = rows if before is None else pa.concat_tables([before, rows])
+            self._rows[columns] = kept.slice(max(kept.num_rows - _KEPT, 0)).combine_chunks()
 
-    def table(self) -> pa.Table | None:
-        """Return the last 1 000 rows that it raised for, with what it said as their reason; None without any."""
+    def table(self, schema: pa.Schema | None = None) -> pa.Table | None:
+        """Return the last 1 000 rows that it raised for, with what it said as their reason; None without any.
+
+        Rows of other columns than those of `schema` are left out; without it they have the columns of the last row.
+        """
         with self._lock:
-            return self._rows
+            return next((t for t in reversed(self._rows.values()) if schema is None or t.schema.names == schema.names), None)
 
     @property
     def doubt(self) -> str | None:
@@ -328,10 +334,17 @@ def one_handler(handlers: Iterable[LateEventHandler | None], where: str, hint: s
         For different ones: a stage has one handler, and the others would get nothing.
     """
     given = [h for h in handlers if h is not None and not isinstance(h, DefaultLateEventHandler)]
-    if any(h is not given[0] for h in given):
+    if any(_of_user(h) != _of_user(given[0]) for h in given):
         got = ", ".join(shown(h) for h in given)
         raise PlanError(f"{where} have different late handlers", got=got, then="all but one would get no late rows", hint=hint)
     return given[0] if given else None
+
+
+def _of_user(handler: LateEventHandler) -> tuple[bool, int]:
+    """Return what two handlers share only if a user gave one object for both, with one `on_error`."""
+    if isinstance(handler, SparedLateEventHandler):
+        return True, id(handler.handler)
+    return False, id(handler)
 
 
 def hand_over(handler: LateEventHandler, late: LateRows) -> None:

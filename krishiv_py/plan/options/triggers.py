@@ -1,4 +1,4 @@
-"""When a window writes a result: triggers, also those that a user brings, and accumulation (SEMANTICS §5)."""
+"""Triggers, also those that a user brings, and accumulation: the times at which a window writes a result (SEMANTICS §5)."""
 
 from __future__ import annotations
 
