@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TypeAlias
 
 import attrs
@@ -645,8 +646,11 @@ class Runner(Protocol):
         """Start an unbounded query, with a sink for each output of the plan; it may `begin` from a savepoint."""
         ...
 
-    def against(self, plan: PhysicalPlan, folder: str) -> str:
-        """Say what becomes of the state of a checkpoint or savepoint if a plan begins from it, a line for each stage."""
+    def against(self, plan: PhysicalPlan, folder: str, bootstrap: Iterable[str]) -> str:
+        """Say what becomes of the state of a checkpoint or savepoint if a plan begins from it, a line for each stage.
+
+        Sources named by `bootstrap` have archives.
+        """
         ...
 
     def to_dataframe(self, plan: PhysicalPlan, handed: Handed | None = None) -> Any:
@@ -680,7 +684,7 @@ class NoRunner:
         """Refuse."""
         self._refuse("start()")
 
-    def against(self, plan: PhysicalPlan, folder: str) -> str:
+    def against(self, plan: PhysicalPlan, folder: str, bootstrap: Iterable[str]) -> str:
         """Refuse."""
         self._refuse("explain(against=...)")
 

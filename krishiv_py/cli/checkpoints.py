@@ -11,7 +11,6 @@ from krishiv_py.api.stages.running import Output, RunMethods, named_outputs
 from krishiv_py.cli.run import load, outputs_of
 from krishiv_py.errors import CheckpointError, PlanError, shown
 from krishiv_py.plan.checks import ENGINES
-from krishiv_py.planner.history import read_called
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.several import several
 from krishiv_py.runtime.capture import Captured
@@ -100,8 +99,7 @@ def diff(given: argparse.Namespace) -> int:
             plan = outputs[0].stream._plan("streaming")
         else:
             plan = several([(n, o.stream._plan("streaming")) for n, o in named_outputs(outputs, "krishiv diff").items()])
-        archives = {read_called(plan, name, "--bootstrap") for name in given.bootstrap}
-        changes = changes_against(given.checkpoint, plan, archives)
+        changes = changes_against(given.checkpoint, plan, given.bootstrap)
     for change in changes:
         print(change)
     return 1 if any(change.loses for change in changes) else 0

@@ -5,7 +5,7 @@ The plan note is all that is written, in one step: before it the checkpoint belo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -13,7 +13,7 @@ import attrs
 from krishiv_py.errors import CheckpointError
 from krishiv_py.planner.evolution import StageChange, carrying, compared, rewritten
 from krishiv_py.planner.fingerprint import differences
-from krishiv_py.planner.history import stages_archived
+from krishiv_py.planner.history import read_called, stages_archived
 from krishiv_py.planner.outline import outline_of, stage_names
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.beginning import carried_by, with_carried
@@ -142,16 +142,19 @@ def _reason(change: StageChange, old: Mapping[str, Any], new: Mapping[str, Any],
     return ", ".join(rewritten(was["shape"], now["shape"])) if "shape" in was and "shape" in now else ""
 
 
-def changes_against(folder: str, plan: PhysicalPlan, archives: Collection[int] = ()) -> list[StageChange]:
+def changes_against(folder: str, plan: PhysicalPlan, bootstrap: Iterable[str] = ()) -> list[StageChange]:
     """Return what becomes of each stage if a plan begins from a checkpoint or savepoint, which is only looked at.
 
-    What is new and reads `archives` only, sources by their number, is rebuilt; that needs a savepoint.
+    What is new and reads only sources with archives, named by `bootstrap`, is rebuilt; that needs a savepoint.
 
     Raises
     ------
     CheckpointError
         When neither is there, or it is damaged.
+    PlanError
+        For a name that none of its sources has, or several have.
     """
+    archives = {read_called(plan, name, "bootstrap") for name in bootstrap}
     where = absolute(folder).rstrip("/")
     saved = is_savepoint(where)
     note = Savepoint.open(where).note if saved else outlined(where)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -117,9 +117,9 @@ class SessionRunner(Generic[Q]):
         now = Standing(reached.moment.at(stage_plan.times).watermark_us, reached.sources_us, reached.moved_us, self.clock())
         return why_text(plan, stage_plan, now, key, time, lambda: state, None)
 
-    def against(self, plan: PhysicalPlan, folder: str) -> str:
+    def against(self, plan: PhysicalPlan, folder: str, bootstrap: Iterable[str]) -> str:
         """See :class:`~krishiv_py.api.query.Runner`."""
-        return "\n".join(map(str, changes_against(folder, plan)))
+        return "\n".join(map(str, changes_against(folder, plan, bootstrap)))
 
     def trim(self, spool: str) -> int:
         """Remove the sends of a memory stream that no query will read again."""

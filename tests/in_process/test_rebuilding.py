@@ -324,10 +324,22 @@ def test_random_plans_and_seams_give_what_a_long_run_gives(session: Session, tmp
             )
 
 
-def test_diff_says_rebuilt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_diff_and_explain_say_rebuilt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Session.in_process() as session:
         live, sender = session.memory_stream(SCHEMA, name="orders")
         path = saved(session, [keyed(live).tumbling_window(60_000).agg(count()).to(MemorySink())], sender, tmp_path)
+        keys = live.watermark("at", 5_000).key_by("user")
+        more = keys.tumbling_window(60_000).agg(count(), total=kv.sum("amount"))
+        for given in (["orders"], {"orders": live}):
+            said = more.explain(against=path, bootstrap=given)
+            assert "rebuilt (total added: from the archive)" in said
+        assert "null in windows" in more.explain(against=path)
+        wrong: list[tuple[Any, str]] = [(["payments"], "does not read"), ("orders", "list of sources"), ([1], "not a text")]
+        for names, problem in wrong:
+            with pytest.raises(PlanError, match=problem):
+                more.explain(against=path, bootstrap=names)
+        with pytest.raises(PlanError, match="needs `against`"):
+            more.explain(bootstrap=["orders"])
     (tmp_path / "jobs.py").write_text(
         "import krishiv_py as kv\n"
         "def job(session):\n"

@@ -375,7 +375,7 @@ class RunMethods:
         self._plan()  # says what is wrong with it
         return Output(self, sink, name)
 
-    def explain(self, *, against: str | None = None) -> str:
+    def explain(self, *, against: str | None = None, bootstrap: Iterable[str] = ()) -> str:
         """Return the logical, checked and physical plan as text, with the route, its reason, and warnings.
 
         Parameters
@@ -383,11 +383,16 @@ class RunMethods:
         against : str, optional
             The folder of a checkpoint or savepoint: then the text says instead, for each stage, what becomes of its state if
             this plan begins from it: kept, migrated (how), added, or refused (why). See docs/savepoints.md.
+        bootstrap : iterable of str, optional
+            The sources whose archives the query would begin with, ``["orders"]`` or what ``start(bootstrap=...)`` gets: new
+            stages and aggregates that read no other source are rebuilt. Needs `against`.
 
         Raises
         ------
         CheckpointError
             When neither is there, or it is damaged.
+        PlanError
+            For a name in `bootstrap` that no source of the query has.
 
         Examples
         --------
@@ -402,9 +407,19 @@ class RunMethods:
         """
         if against is not None:
             folder = a_text(against, "against", "pass the folder of a checkpoint or savepoint")
-            return self._runner.against(self._plan("streaming"), folder)
+            return self._runner.against(self._plan("streaming"), folder, _named(bootstrap))
+        if _named(bootstrap):
+            raise PlanError("`bootstrap` needs `against`", got="no `against`", hint="pass against=CHECKPOINT, too")
         return LaidOut(plan_text(explain.explain(self._plan())))
 
     def _repr_html_(self) -> str:
         """Return the HTML for a notebook: the plan, with its route and warnings."""
         return plan_html(explain.explain(self._plan()))
+
+
+def _named(bootstrap: object) -> tuple[str, ...]:
+    """Return the names of sources with archives."""
+    hint = 'write the names of the sources that have archives: bootstrap=["orders"]'
+    if not is_collection(bootstrap):
+        raise PlanError("`bootstrap` is a list of sources", got=shown(bootstrap), hint=hint)
+    return tuple(a_text(name, "bootstrap", hint) for name in bootstrap)
