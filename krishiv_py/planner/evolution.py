@@ -142,7 +142,7 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[s
     was, now = old["shape"], new["shape"]
     refused, how = [], []
     for part in sorted(was["fixed"].keys() | now["fixed"].keys()):
-        if part.startswith(COMPARED):
+        if part.startswith((*COMPARED, "firings", "trigger")):
             continue
         a, b = was["fixed"].get(part, "(none)"), now["fixed"].get(part, "(none)")
         if _without_columns(a) != _without_columns(b):
@@ -159,25 +159,9 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[s
     how += _aggregates(was["aggregates"], now["aggregates"])
     how += [f"column {name} of rows added: null in rows from before" for name in now["own"] if name not in was["own"]]
     how += [f"column {name} of rows removed" for name in was["own"] if name not in now["own"]]
-    if was["lateness_us"] != now["lateness_us"]:
-        how.append(f"allowed lateness from {show_us(was['lateness_us'])} to {show_us(now['lateness_us'])}")
-        kind = was["fixed"].get("window kind")
-        rows = "firings" in was["fixed"] or was["fixed"].get("window max_duration_us", "None") != "None"
-        if kind == "distinct" or (kind == "session" and rows):
-            refused.append("the allowed lateness of windows that are kept row by row cannot change")
-    kind = was["fixed"].get("window kind")
-    plain_session = kind == "session" and "firings" not in was["fixed"] and was["fixed"].get("window max_duration_us") == "None"
-    if late_rule_of(was) not in (None, late_rule_of(now)):
-        if kind in ("tumbling", "hopping", "assigned", "lookback", "count") or plain_session:
-            how.append(f"late rule from {late_rule_of(was)} to {late_rule_of(now)}")
-        elif "late rule" in was["fixed"] or kind in ("session", "distinct"):
-            refused.append(f"late rule was {late_rule_of(was)} and is {late_rule_of(now)}")
-    counted = kind == "count" and "firings" not in was["fixed"]
-    emits = kind in ("tumbling", "hopping", "assigned", "lookback") or plain_session or counted
-    if was["emit"] != now["emit"] and not emits:
-        refused.append(f"emit was {was['emit']} and is {now['emit']}")
-    elif was["emit"] != now["emit"]:
-        how.append(f"emit from {was['emit']} to {now['emit']}")
+    for lost, done in (_lateness(was, now), _emission(was, now), _firings(was, now)):
+        refused += lost
+        how += done
     if was["ttl"] != now["ttl"]:
         if now["ttl"] is None:
             how.append("time to live removed")
@@ -185,6 +169,80 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[s
             before = "no time to live" if was["ttl"] is None else f"time to live by {was['ttl']} time"
             how.append(f"{before} becomes one by {now['ttl']} time, which begins with the next batch")
     return refused, how
+
+
+def _capped(shape: Mapping[str, Any]) -> bool:
+    return bool(shape["fixed"].get("window max_duration_us", "None") != "None")
+
+
+def _lateness(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Return why the allowed lateness or the late rule cannot change, and how they do."""
+    kind, changes, refused = was["fixed"].get("window kind"), list[str](), list[str]()
+    fires = kind == "session" and "firings" in was["fixed"]
+    if was["lateness_us"] != now["lateness_us"]:
+        changes.append(f"allowed lateness from {show_us(was['lateness_us'])} to {show_us(now['lateness_us'])}")
+        if kind == "distinct" or fires:
+            refused.append(f"{changes[-1]}, and it is kept when {_WHEN[fires]}")
+    if late_rule_of(was) not in (None, late_rule_of(now)):
+        said = f"late rule from {late_rule_of(was)} to {late_rule_of(now)}"
+        if kind == "distinct" or fires or (kind == "session" and _capped(was)):
+            refused.append(f"{said}, and it is kept when {_WHEN[kind == 'session']}")
+        elif kind in _EMITS:
+            changes.append(said)
+    return (refused, []) if refused else ([], changes)
+
+
+_WHEN: Final = {True: "sessions of a key are looked at again", False: "a row began to count"}
+_EMITS: Final = ("tumbling", "hopping", "assigned", "lookback", "session", "count")
+
+
+def _emission(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Return why results cannot be emitted otherwise, and how they are."""
+    if was["emit"] == now["emit"]:
+        return [], []
+    said, kind = f"emit from {was['emit']} to {now['emit']}", was["fixed"].get("window kind")
+    if kind not in _EMITS or (kind in ("session", "count") and "firings" in was["fixed"] and "firings" in now["fixed"]):
+        return [f"{said}, and state does not hold which results stand"], []
+    return [], [said]
+
+
+_FIXED: Final = ("tumbling", "hopping", "assigned")
+_OWN_TRIGGER: Final = "a user's trigger is asked about rows that are not counted now"
+
+
+def _firings(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Return why windows cannot fire otherwise, and how they go on where they can."""
+    (a, b), (old, new) = ([shape["fixed"].get(part) for shape in (was, now)] for part in ("firings", "trigger"))
+    if (a, old) == (b, new):
+        return [], []
+    kind, refused = was["fixed"].get("window kind"), list[str]()
+    if kind == "count":
+        if a == b and b is not None and b.endswith("accumulating") and now["emit"] != "retractions":
+            return [], [f"trigger from {old} to {new}"]
+        kept = "what was shown follows from row numbers and the trigger" if a == b else _KEPT_AS[a is None]
+        refused.append(f"trigger was {old or 'the default'} and is {new or 'the default'}, and {kept}")
+    elif kind not in _FIXED:
+        refused.append(f"firings were {a or 'plain'} and are {b or 'plain'}, and {_KEPT_AS[a is None]}")
+    elif old != new:
+        refused.append(f"trigger was {old or 'none of a user'} and is {new or 'none of a user'}: {_OWN_TRIGGER}")
+    elif a is not None and a.endswith("discarding") and a != b:
+        refused.append("accumulation was discarding: what windows have shown is not in state")
+    elif b is None and _overlap(was["fixed"]):
+        refused.append("the trigger is removed, and rows of windows that overlap are kept by window")
+    if refused:
+        return refused, []
+    if a is None:
+        return [], ["firings by a trigger; what a window holds counts as one row"]
+    if b is None:
+        return [], ["firings without a trigger"]
+    return [], ["accumulation from accumulating to discarding"]
+
+
+_KEPT_AS: Final = {True: "no rows are kept that could be counted", False: "state keeps rows or totals for its trigger"}
+
+
+def _overlap(fixed: Mapping[str, str]) -> bool:
+    return fixed.get("window slide_us", "") != fixed.get("window size_us", "")
 
 
 def _without_columns(text: str) -> str:
@@ -331,9 +389,10 @@ def rewritten(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         parts.append("columns of rows")
     if was["ttl"] != now["ttl"]:
         parts.append("times at which keys were last touched")
-    session = was["fixed"].get("window kind") == "session"
+    session, fires = was["fixed"].get("window kind") == "session", "firings" in was["fixed"]
     others = (was["emit"], late_rule_of(was)) != (now["emit"], late_rule_of(now))
-    if fired_as(0, was, now) != 0 or (session and others):
+    waits = was["lateness_us"] != now["lateness_us"] and (_capped(was) or not now["lateness_us"])
+    if fired_as(0, was, now) != 0 or (session and (others or waits)) or fires != ("firings" in now["fixed"]):
         parts.append("which windows have fired")
     return parts
 

@@ -16,9 +16,12 @@ from krishiv_py.kernels.aggregates import AggKernel, Rows
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.joins.sides import columns_of
 from krishiv_py.kernels.state.spread import BucketContent, is_of_numbers, side_of, spread
+from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.window_log import HASH
 from krishiv_py.kernels.ttl import begin_ttl
 from krishiv_py.kernels.watermark import floor_watermark
+from krishiv_py.kernels.windows.fixed.going_on import with_log, without_log
+from krishiv_py.kernels.windows.session.capped import look_again
 from krishiv_py.kernels.windows.session.plain import go_on_as
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.planner.cut import StagePlan
@@ -107,8 +110,9 @@ def migrated(held: BucketContent, was: Mapping[str, Any], stage: StagePlan) -> B
     if was["ttl"] not in (None, now["ttl"]):
         meta = {name: value for name, value in meta.items() if name.partition(":")[2] not in _TTL and name != "ttl_checked"}
         tables = {name: t for name, t in tables.items() if name.partition("/")[0] not in _TTL}
+    fired_us = meta.get("fired_at", UNSET)
     if "fired_at" in meta and (was["lateness_us"], was["emit"]) != (now["lateness_us"], now["emit"]):
-        meta["fired_at"] = fired_as(meta["fired_at"], was, now)
+        meta["fired_at"] = fired_as(fired_us, was, now)
     table = _Tables(was, stage)
     tables = {name: table.of(rows, side_of(name)) for name, rows in tables.items()}
     if keys_of(was) != keys_of(now):
@@ -118,10 +122,26 @@ def migrated(held: BucketContent, was: Mapping[str, Any], stage: StagePlan) -> B
     bucket = BucketContent(meta, tables).bucket()
     if now["ttl"] is not None and now["ttl"] != was["ttl"]:
         begin_ttl(stage.spec, bucket, _keys_in(tables, stage.layout))
-    of_other_rules = (was["emit"], late_rule_of(was)) != (now["emit"], late_rule_of(now))
-    if of_other_rules and stage.spec.operation.route == "session" and "fired_at" in meta:
-        go_on_as(stage.spec, bucket)
+    _go_on(stage, bucket, was, now, fired_us)
     return BucketContent.of(bucket)
+
+
+def _go_on(stage: StagePlan, bucket: Bucket, was: Mapping[str, Any], now: Mapping[str, Any], fired_us: int) -> None:
+    """Let a bucket go on under another emission, late rule, lateness or trigger; its windows had fired up to `fired_us`."""
+    spec, route = stage.spec, stage.spec.operation.route
+    logged, logs = ("firings" in shape["fixed"] for shape in (was, now))
+    of_other_rules = (was["emit"], late_rule_of(was)) != (now["emit"], late_rule_of(now))
+    of_other_lateness = was["lateness_us"] != now["lateness_us"]
+    if logged != logs:
+        over_us = max(floor_watermark(fired_us, was["lateness_us"]), was["left_us"])
+        if logs:
+            with_log(spec, bucket, over_us, over_us if was["emit"] == "final" else fired_us)
+        else:
+            without_log(spec, bucket, fired_us)
+    elif route == "session" and not logs and (of_other_rules or of_other_lateness) and "fired_at" in bucket.meta:
+        go_on_as(spec, bucket)
+    elif route == "capped session" and not logs and (of_other_rules or of_other_lateness):
+        look_again(spec, bucket, was["lateness_us"] if was["emit"] == "final" else 0)
 
 
 def _rehashed(tables: Mapping[str, pa.Table], layout: Layout) -> dict[str, pa.Table]:

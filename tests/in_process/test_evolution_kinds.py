@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from krishiv_py import CheckpointError, StateTtlConfig, count, max, sum, windows
+from krishiv_py import CheckpointError, StateTtlConfig, Trigger, count, max, sum, windows
 from krishiv_py.testing import Driver, stream_of
 from tests.in_process.test_evolution import LAG, OPERATORS, Rows, batches, plainly, run
 
@@ -253,3 +253,23 @@ def test_values_that_do_not_fit_are_an_error(tmp_path: Path) -> None:
     path = first.savepoint(str(tmp_path / "one"))
     with pytest.raises(CheckpointError, match=r"does not fit its new type|cannot go on over values of another type"):
         Driver(PLANS["lookback"]("int", "decimal(10,2)"), savepoint=path)
+
+
+def test_another_count_of_a_trigger_of_count_windows(tmp_path: Path) -> None:
+    """Rows are counted on, and each third one of a window gives a result from then on; results that are withdrawn refuse it."""
+
+    def counted(every: int, emit: Any = "updates", mode: Any = "accumulating") -> Any:
+        stream = _side("string", "bigint").emit(emit).trigger(Trigger.on_count(every)).accumulation(mode)
+        return stream.key_by("user").count_window(8).agg(count(), total=sum("amount"))
+
+    sent = [[{"user": "a", "at": 1_000 * n, "amount": 1 << n}] for n in range(17)]
+    first = Driver(counted(2))
+    before, _ = run(first, sent[:5])
+    driver = Driver(counted(3), savepoint=first.savepoint(str(tmp_path / "one")))
+    after, _ = run(driver, sent[5:], end=True)
+    assert [row["count"] for row in before] == [2, 4]
+    assert [row["count"] for row in after] == [6, 8, 3, 6, 8, 1]
+    assert [row["total"] for row in after[:3]] == [(1 << 6) - 1, (1 << 8) - 1, ((1 << 3) - 1) << 8]
+    for refused in (counted(3, "retractions"), counted(3, mode="discarding")):
+        with pytest.raises(CheckpointError, match="on_change="):
+            Driver(refused, savepoint=str(tmp_path / "one"))

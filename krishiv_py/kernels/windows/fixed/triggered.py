@@ -461,18 +461,25 @@ class TriggeredOperator:
         return min((*ends, *overs, *(() if first is None else (first,))), default=None)
 
 
+def inside_of(spec: OperatorSpec) -> OperatorSpec:
+    """Return the specification of the fixed windows inside; windows of size and slide are those themselves."""
+    if spec.operation.extent.grid is not None:
+        return spec
+    return attrs.evolve(
+        spec,
+        row_schema=spec.row_schema.append(pa.field(START, pa.int64())),
+        operation=TumblingWindow(spec.tick_us, spec.tick_us, keys=(*spec.keys, START), aggs=spec.aggs),
+        late_columns=(),
+    )
+
+
 class AssignedOperator:
     """See the module's docstring."""
 
     def __init__(self, spec: OperatorSpec) -> None:
         self.layout = Layout(spec)
         self.tick_us = spec.tick_us
-        inside = attrs.evolve(
-            spec,
-            row_schema=spec.row_schema.append(pa.field(START, pa.int64())),
-            operation=TumblingWindow(spec.tick_us, spec.tick_us, keys=(*spec.keys, START), aggs=spec.aggs),
-            late_columns=(),
-        )
+        inside = inside_of(spec)
         slices = FixedOperator(
             inside, counted=not spec.options.fires_once and custom_trigger_of(spec.options.trigger) is not None
         )

@@ -71,7 +71,7 @@ from krishiv_py.kernels.windows.session.capped_log import (
     WrittenSessions,
 )
 from krishiv_py.kernels.windows.session.keyed_state import Firing, change_log, pane_names
-from krishiv_py.kernels.windows.session.rows import END, FIRED, SEQ, START, SessionRows, by_session, firing
+from krishiv_py.kernels.windows.session.rows import END, FIRED, KIND, SEQ, START, SessionRows, by_session, firing
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 
 if TYPE_CHECKING:
@@ -128,6 +128,30 @@ class CappedSessionOperator:
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts sessions that had not fired."""
         return _Step(self, bucket, moment).drop(DeadKeys.of(dead, self.layout.key_names))
+
+
+def look_again(spec: OperatorSpec, bucket: Bucket, waited_us: int) -> None:
+    """Let a bucket go on under another lateness or emission: each key is looked at in the next step (SEMANTICS §12.3).
+
+    Until then results waited for the watermark to pass their end by `waited_us`. With ``final`` results that stand count for
+    nothing, as each session has one when it leaves.
+    """
+    operator = CappedSessionOperator(attrs.evolve(spec, output=None, after=(), followed=False))
+    log, timers = KeyedLog(bucket, "k", operator.log.schema, operator.log.compact), DueQueue(bucket, "w", operator.finest_us)
+    ahead = [t.select([HASH, START]) for t in DueQueue(bucket, "r", operator.finest_us).written()]
+    entries = log.everything()
+    if operator.mode == "final":
+        entries = entries.filter(pa.array(entries[KIND].to_numpy() != STANDING))
+        log.clear()
+        log.append(entries)
+    held = entries.filter(pa.array(entries[KIND].to_numpy() <= STANDING)).select([HASH, START])
+    rows = pa.concat_tables([held, *ahead])
+    hashes, of_row = np.unique(rows[HASH].to_numpy(), return_inverse=True)
+    first = np.full(len(hashes), END_OF_TIME)
+    np.minimum.at(first, of_row, rows[START].to_numpy())
+    timers.pop(END_OF_TIME)
+    timers.insert(pa.Table.from_arrays([pa.array(hashes), pa.array(first)], schema=_TIMER), UNSET)
+    HeadLog(bucket, operator.rows).look_again(hashes, first, operator.firing_delay.wait_us - waited_us)
 
 
 class _Step:

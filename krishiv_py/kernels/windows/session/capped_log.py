@@ -227,6 +227,22 @@ class HeadLog:
         """Forget keys."""
         self._log.remove(dead.hashes, dead.rows)
 
+    def look_again(self, hashes: Ints, moments: Ints, more_us: int) -> None:
+        """Let keys, by their hashes (sorted, each once), be walked at these moments; rows ahead end so much later."""
+        heads = self._newest(self._log.everything())
+        self._log.clear()
+        place = np.searchsorted(hashes, heads[HASH].to_numpy())
+        known = np.append(hashes, 0)[place] == heads[HASH].to_numpy()
+        until = heads["p"].to_numpy()
+        columns = {
+            "o": np.full(heads.num_rows, UNSET),
+            "q": np.where(known, np.append(moments, END_OF_TIME)[place], END_OF_TIME),
+            "p": np.where(until == UNSET, UNSET, until + more_us),
+        }
+        for name, column in columns.items():
+            heads = heads.set_column(heads.column_names.index(name), name, pa.array(column))
+        self._log.append(heads.filter(pa.array(known)))
+
     def clear(self) -> None:
         """Nothing is open any more."""
         self._log.clear()

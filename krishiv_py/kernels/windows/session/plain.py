@@ -93,7 +93,7 @@ class SessionOperator:
 
 
 def go_on_as(spec: OperatorSpec, bucket: Bucket) -> None:
-    """Let a bucket go on under another emission or late rule than its sessions were kept under (SEMANTICS §12.3).
+    """Let a bucket go on under another emission, late rule or lateness than its sessions were kept under (SEMANTICS §12.3).
 
     Sessions that have fired are kept where they fire again: with ``final`` all of them do, once, when they leave.
 
@@ -119,8 +119,8 @@ def go_on_as(spec: OperatorSpec, bucket: Bucket) -> None:
             )
     else:
         waits = waits.filter(pa.array(waits[KIND].to_numpy() == _DATA))
-    if not operator.keeps_fired:
-        waits, over = pa.concat_tables([waits, over]), over.slice(0, 0)
+    if not operator.keeps_fired:  # but with `final` they have had their last result
+        waits, over = pa.concat_tables([waits, over]) if operator.mode == "final" else waits, over.slice(0, 0)
     for rows in (waits, over):
         skeleton.append(rows[HASH].to_numpy(), rows[START].to_numpy(), rows[END].to_numpy())
     waiting.insert(waits, progress.fired_at)
