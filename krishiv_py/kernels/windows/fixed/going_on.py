@@ -17,11 +17,10 @@ from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import split
 from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.chunk_tiers import Runs
-from krishiv_py.kernels.state.store import Bucket
+from krishiv_py.kernels.state.store import Bucket, Runs
 from krishiv_py.kernels.state.window_log import WINDOW, PairLog
-from krishiv_py.kernels.windows.fixed.triggered import inside_of
 from krishiv_py.kernels.windows.fixed.plain import SLICE, FixedOperator
+from krishiv_py.kernels.windows.fixed.triggered import inside_of
 from krishiv_py.plan.durations import END_OF_TIME
 
 
