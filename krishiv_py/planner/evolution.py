@@ -159,8 +159,8 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[s
     how += _aggregates(was["aggregates"], now["aggregates"])
     how += [f"column {name} of rows added: null in rows from before" for name in now["own"] if name not in was["own"]]
     how += [f"column {name} of rows removed" for name in was["own"] if name not in now["own"]]
-    for lost, done in (_lateness(was, now), _emission(was, now), _firings(was, now)):
-        refused += lost
+    for refusal, done in (_lateness(was, now), _emission(was, now), _firings(was, now)):
+        refused += refusal
         how += done
     if was["ttl"] != now["ttl"]:
         if now["ttl"] is None:

@@ -128,9 +128,9 @@ class Model:
     def _has_left(self, end: int) -> bool:
         return end <= self.left
 
-    def _take(self, key: Any, at: int, value: int, way: Way) -> None:
-        by_time = way.rule == "event" and at < self.watermark - way.late
-        windows = [w for w in self._windows(at) if not self._has_left(w[1])]
+    def _take(self, key: Any, moment: int, value: int, way: Way) -> None:
+        by_time = way.rule == "event" and moment < self.watermark - way.late
+        windows = [w for w in self._windows(moment) if not self._has_left(w[1])]
         if by_time or not windows:
             self.late.append(value)
             return
@@ -143,7 +143,7 @@ class Model:
         self.late += [row[2] for row in rows if row not in taken]
         for key in {row[0] for row in taken}:
             mine = self.held.setdefault(key, [])
-            fresh = [{"at": at, "v": value} for own, at, value in taken if own == key]
+            fresh = [{"at": moment, "v": value} for own, moment, value in taken if own == key]
             while True:
                 over = [s for s in self._sessions([*mine, *fresh]) if s[1] <= self.left]
                 refused = [row for row in fresh if any(s[0] <= row["at"] < s[1] for s in over)]
@@ -153,26 +153,26 @@ class Model:
                     break
             mine += fresh
 
-    def _windows(self, at: int) -> list[tuple[int, int]]:
+    def _windows(self, moment: int) -> list[tuple[int, int]]:
         size, slide = SIZES[self.kind]
         if self.kind == "cumulate":
-            start = at // size * size
-            return [(start, start + k) for k in range(slide, size + 1, slide) if at < start + k]
-        first = at // slide * slide
+            start = moment // size * size
+            return [(start, start + k) for k in range(slide, size + 1, slide) if moment < start + k]
+        first = moment // slide * slide
         return [(s, s + size) for s in range(first, first - size, -slide)]
 
     def _sessions(self, rows: Rows) -> list[tuple[int, int, int]]:
-        found: list[list[int]] = []
+        sessions: list[list[int]] = []
         for row in sorted(rows, key=lambda r: int(r["at"])):
-            at = row["at"]
-            if found and at < found[-1][1] and (self.kind == "session" or at - found[-1][0] < CAP):
-                last = found[-1]
-                last[1], last[2] = sorted((last[1], at + GAP))[1], last[2] + row["v"]
+            moment = row["at"]
+            if sessions and moment < sessions[-1][1] and (self.kind == "session" or moment - sessions[-1][0] < CAP):
+                last = sessions[-1]
+                last[1], last[2] = sorted((last[1], moment + GAP))[1], last[2] + row["v"]
                 if self.kind != "session":
                     last[1] = sorted((last[1], last[0] + CAP))[0]
             else:
-                found.append([at, at + GAP, row["v"]])
-        return [(a, b, v) for a, b, v in found]
+                sessions.append([moment, moment + GAP, row["v"]])
+        return [(a, b, v) for a, b, v in sessions]
 
     def _open(self) -> dict[tuple[Any, int, int], int]:
         if "session" not in self.kind:
@@ -182,34 +182,34 @@ class Model:
 
 def folded(steps: list[tuple[Rows, Way]]) -> dict[tuple[Any, int, int], int]:
     """What each window has come to, by the log of its results."""
-    stands: dict[tuple[Any, int, int], int] = {}
+    shown: dict[tuple[Any, int, int], int] = {}
     over, emit = set[tuple[Any, int, int]](), ""
     for rows, way in steps:
         if way.emit == "final" != emit:
-            over = set(stands)  # each of them that has not left comes once more, whole
+            over = set(shown)  # each of them still open comes once more, whole
         emit = way.emit
         for row in rows:
             window = row["k"], row["window_start"], row["window_end"]
             if row.get("op") in ("-U", "-D"):
-                assert stands.pop(window) == row["total"], (window, row)
+                assert shown.pop(window) == row["total"], (window, row)
                 over.discard(window)
             else:
                 if way.emit == "retractions":
-                    assert window not in stands or window in over, (window, row)
-                stands[window] = stands.get(window, 0) * (way.discarding and window not in over) + row["total"]
+                    assert window not in shown or window in over, (window, row)
+                shown[window] = shown.get(window, 0) * (way.discarding and window not in over) + row["total"]
                 over.discard(window)
-    return stands
+    return shown
 
 
 def check(kind: str, model: Model, outs: list[tuple[Rows, Rows]], ways: list[Way], gone: list[Any], seed: object) -> None:
     """Compare results and late rows with the model."""
     late = sorted(row["v"] for _, rows in outs for row in rows)
     assert late == sorted(model.late), (seed, "late")
-    stands = folded([(rows, way) for (rows, _), way in zip(outs, ways, strict=True)])
-    wrong = {w: (stands.get(w), v) for w, v in model.closed.items() if stands.get(w) != v}
+    shown = folded([(rows, way) for (rows, _), way in zip(outs, ways, strict=True)])
+    wrong = {w: (shown.get(w), v) for w, v in model.closed.items() if shown.get(w) != v}
     assert not wrong, (seed, "values", wrong)
     if "session" not in kind or ways[-1].emit == "retractions":
-        assert set(stands) <= set(model.closed) or "session" in kind, (seed, "more", set(stands) - set(model.closed))
+        assert set(shown) <= set(model.closed) or "session" in kind, (seed, "more", set(shown) - set(model.closed))
     for number, (rows, way) in enumerate(zip((rows for rows, _ in outs), ways, strict=True)):
         if way.emit == "final":
             actual = sorted((repr((r["k"], r["window_start"], r["window_end"])), r["total"]) for r in rows)
