@@ -2,96 +2,27 @@
 
 from __future__ import annotations
 
-import posixpath
-from collections.abc import Callable, Iterable
-from typing import Final, TypeAlias
+from collections.abc import Iterable
+from typing import Final
 from urllib.parse import quote
 
-import attrs
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from krishiv_py.errors import EnvironmentSetupError, PlanError
-from krishiv_py.storage.hdfs import Hadoop, check_hdfs, hdfs_path, hdfs_system, is_hdfs_setting
+from krishiv_py.errors import EnvironmentSetupError
+from krishiv_py.storage import hdfs
 from krishiv_py.storage.local import DISK
-from krishiv_py.storage.store import Store
+from krishiv_py.storage.store import Store, StoreKind
 from krishiv_py.storage.stores import azure, google, s3
-from krishiv_py.storage.stores.azure import Azure, arrow_azure, check_azure, container_and_host
-from krishiv_py.storage.stores.google import Google, arrow_google, check_google
-from krishiv_py.storage.stores.s3 import S3, arrow_store, check_s3
 
-Open: TypeAlias = Callable[[str, str, str], tuple[Store, str]]
-"""Makes a store and a path in it of scheme, host and path of a URI."""
-
-
-@attrs.frozen
-class StoreKind:
-    """A kind of store.
-
-    Attributes
-    ----------
-    schemes : tuple of str
-        Schemes of its paths as Spark writes them.
-    others : tuple of str
-        Schemes that Spark does not know.
-    named : str
-        What it is called in errors.
-    open : callable
-        Makes a store.
-    check : callable
-        Sees that a place answers: its path, and whether files are to be written there.
-    by_path : bool
-        Whether each path is checked; otherwise one of each host.
-    """
-
-    schemes: tuple[str, ...]
-    others: tuple[str, ...]
-    named: str
-    open: Open
-    check: Callable[[str, bool], None]
-    by_path: bool = False
-
-
-def _s3(scheme: str, host: str, path: str) -> tuple[Store, str]:
-    where = _in_bucket("s3a://bucket/folder", scheme, host, path)
-    return S3(arrow_store(host), f"{scheme}://"), where
-
-
-def _google(scheme: str, host: str, path: str) -> tuple[Store, str]:
-    where = _in_bucket("gs://bucket/folder", scheme, host, path)
-    return Google(arrow_google(), f"{scheme}://"), where
-
-
-def _azure(scheme: str, host: str, path: str) -> tuple[Store, str]:
-    container, account = container_and_host(f"{scheme}://{host}/{path}")
-    where = f"{container}{posixpath.normpath(f'/{path}')}".rstrip("/")
-    return Azure(arrow_azure(account), f"{scheme}://", account), where
-
-
-def _hadoop(scheme: str, host: str, path: str) -> tuple[Store, str]:
-    return Hadoop(hdfs_system(host), f"{scheme}://{host}"), hdfs_path(path)
-
-
-KINDS: Final = (
-    StoreKind(("s3a",), ("s3",), "S3", _s3, lambda path, written: check_s3(path)),
-    StoreKind(("gs",), ("gcs",), "Google's store", _google, lambda path, written: check_google(path)),
-    StoreKind(("abfss", "abfs"), (), "Azure", _azure, lambda path, written: check_azure(path)),
-    StoreKind(("hdfs",), (), "HDFS", _hadoop, lambda path, written: check_hdfs(path, written=written), by_path=True),
-)
+KINDS: Final = (s3.KIND, google.KIND, azure.KIND, hdfs.KIND)
 """The stores that the library knows, apart from disks."""
 _BY_SCHEME: Final = {scheme: kind for kind in KINDS for scheme in (*kind.schemes, *kind.others)}
 
 
-_ENDS: Final = tuple(f".{name}" for name in s3.NAMES)
-_OF_AZURE: Final = tuple(azure.PREFIX + name for name in azure.NAMES)
-_BY_NAME: Final = (*(google.PREFIX + name for name in google.NAMES), *_OF_AZURE)
-
-
 def says_where(name: str) -> bool:
     """Return whether a setting of Hadoop's says how an object store or HDFS is reached from here."""
-    of_account = any(name.startswith(f"{each}.") for each in _OF_AZURE)
-    of_bucket = name.startswith(s3.PREFIX) and name.endswith(_ENDS)
-    return name in _BY_NAME or of_account or of_bucket or is_hdfs_setting(name)
+    return any(kind.is_setting(name) for kind in KINDS)
 
 
 def kind_of(path: str) -> StoreKind | None:
@@ -174,15 +105,6 @@ def is_local_path(path: str) -> bool:
     return "://" not in path or path.startswith("file:")
 
 
-def _in_bucket(example: str, scheme: str, host: str, path: str) -> str:
-    """Return a path in a bucket as Hadoop reads it."""
-    if "@" in host:
-        raise _secret_in_path(scheme)
-    if not host:
-        raise PlanError("a path names no bucket", got=f"{scheme}:///{path}", hint=f"write {example}")
-    return f"{host}{posixpath.normpath(f'/{path}')}".rstrip("/")
-
-
 def _of_arrow(uri: str, scheme: str, rest: str) -> tuple[Store, str]:
     host, slash, path = rest.partition("/")
     try:
@@ -192,12 +114,3 @@ def _of_arrow(uri: str, scheme: str, rest: str) -> tuple[Store, str]:
         hint = "use s3a://, gs://, abfss://, hdfs:// or a mounted path"
         raise EnvironmentSetupError(f"Arrow cannot reach {scheme}://", got=got, then=consequence, hint=hint) from problem
     return Store(system, f"{scheme}://"), str(path_found)
-
-
-def _secret_in_path(scheme: str) -> PlanError:
-    return PlanError(
-        "a path holds credentials",
-        got=f"{scheme}://[redacted]@…",
-        then="paths are written into notes, names and errors",
-        hint='write them into Session.builder().storage_options({"AWS_ACCESS_KEY_ID": ...}), and the path without them',
-    )

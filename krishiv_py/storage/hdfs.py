@@ -28,7 +28,7 @@ import pyarrow.fs as pafs
 
 from krishiv_py.errors import EnvironmentSetupError, require_extra
 from krishiv_py.storage.settings import known_settings
-from krishiv_py.storage.store import Store, Version
+from krishiv_py.storage.store import Store, StoreKind, Version
 
 if TYPE_CHECKING:
     from hdfs_native import Client, WriteOptions
@@ -506,3 +506,18 @@ def _write(system: Hdfs, folder: str) -> None:
 def _unreached(path: str, problem: str) -> EnvironmentSetupError:
     why = next((why for signs, why in _WHY if any(sign in problem for sign in signs)), "the namenode refuses")
     return EnvironmentSetupError(f"{path} cannot be reached: {why}", got=problem, hint=_HINT)
+
+
+def _open(scheme: str, host: str, path: str) -> tuple[Store, str]:
+    return Hadoop(hdfs_system(host), f"{scheme}://{host}"), hdfs_path(path)
+
+
+KIND: Final = StoreKind(
+    ("hdfs",),
+    (),
+    "HDFS",
+    _open,
+    check=lambda path, written: check_hdfs(path, written=written),
+    is_setting=is_hdfs_setting,
+    by_path=True,
+)

@@ -195,3 +195,38 @@ class Store:
         Gives how many of those that are `kept` were given up by another process; then nothing else is.
         """
         return 0
+
+
+Open: TypeAlias = Callable[[str, str, str], tuple[Store, str]]
+"""Makes a store and a path in it of scheme, host and path of a URI."""
+
+
+@attrs.frozen
+class StoreKind:
+    """A kind of store.
+
+    Attributes
+    ----------
+    schemes : tuple of str
+        Schemes of its paths as Spark writes them.
+    others : tuple of str
+        Schemes that Spark does not know.
+    named : str
+        What it is called in errors.
+    open : callable
+        Makes a store.
+    check : callable
+        Sees that a place answers: its path, and whether files are to be written there.
+    is_setting : callable
+        Whether a setting of Hadoop's says how it is reached.
+    by_path : bool
+        Whether each path is checked; otherwise one of each host.
+    """
+
+    schemes: tuple[str, ...]
+    others: tuple[str, ...]
+    named: str
+    open: Open
+    check: Callable[[str, bool], None]
+    is_setting: Callable[[str], bool]
+    by_path: bool = False

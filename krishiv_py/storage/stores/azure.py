@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import posixpath
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,7 +22,7 @@ import pyarrow.fs as pafs
 from krishiv_py.errors import EnvironmentSetupError, OperatorError, PlanError, missing_extra, require_extra
 from krishiv_py.redaction import redacted
 from krishiv_py.storage.settings import connections, noted
-from krishiv_py.storage.store import Store, Version
+from krishiv_py.storage.store import Store, StoreKind, Version
 from krishiv_py.storage.stores.bucket import CopyingBucket, bucket_and_key
 
 if TYPE_CHECKING:
@@ -330,3 +331,20 @@ def _as_os_errors() -> Iterator[None]:
 
 def _first_line(problem: Exception) -> str:
     return redacted((str(problem).splitlines() or [type(problem).__name__])[0][:300])
+
+
+def _open(scheme: str, host: str, path: str) -> tuple[Store, str]:
+    container, account = container_and_host(f"{scheme}://{host}/{path}")
+    where = f"{container}{posixpath.normpath(f'/{path}')}".rstrip("/")
+    return Azure(arrow_azure(account), f"{scheme}://", account), where
+
+
+_SETTINGS: Final = tuple(PREFIX + name for name in NAMES)
+KIND: Final = StoreKind(
+    ("abfss", "abfs"),
+    (),
+    "Azure",
+    _open,
+    check=lambda path, written: check_azure(path),
+    is_setting=lambda name: name in _SETTINGS or any(name.startswith(f"{each}.") for each in _SETTINGS),
+)

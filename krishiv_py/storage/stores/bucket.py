@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import posixpath
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar, Final, TypeVar
@@ -10,6 +11,7 @@ from typing import ClassVar, Final, TypeVar
 import attrs
 import pyarrow as pa
 
+from krishiv_py.errors import PlanError
 from krishiv_py.storage.store import Store, WriteRows
 
 _AT_ONCE: Final = 8
@@ -21,6 +23,26 @@ def bucket_and_key(path: str) -> tuple[str, str]:
     """Split a path as Arrow writes it, ``bucket/folder/file``, into the bucket and the key in it."""
     bucket, _, key = path.partition("/")
     return bucket, key
+
+
+def in_bucket(example: str, scheme: str, host: str, path: str) -> str:
+    """Return a path in a bucket as Hadoop reads it.
+
+    Raises
+    ------
+    PlanError
+        For a path without a bucket, or with credentials; `example` is one that has a bucket.
+    """
+    if "@" in host:
+        raise PlanError(
+            "a path holds credentials",
+            got=f"{scheme}://[redacted]@…",
+            then="paths are written into notes, names and errors",
+            hint='write them into Session.builder().storage_options({"AWS_ACCESS_KEY_ID": ...}), and the path without them',
+        )
+    if not host:
+        raise PlanError("a path names no bucket", got=f"{scheme}:///{path}", hint=f"write {example}")
+    return f"{host}{posixpath.normpath(f'/{path}')}".rstrip("/")
 
 
 @attrs.frozen

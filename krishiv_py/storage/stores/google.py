@@ -21,8 +21,8 @@ import pyarrow.fs as pafs
 
 from krishiv_py.errors import EnvironmentSetupError, OperatorError, missing_extra, require_extra
 from krishiv_py.storage.settings import connections, noted
-from krishiv_py.storage.store import Version
-from krishiv_py.storage.stores.bucket import CopyingBucket, bucket_and_key
+from krishiv_py.storage.store import Store, StoreKind, Version
+from krishiv_py.storage.stores.bucket import CopyingBucket, bucket_and_key, in_bucket
 
 PREFIX: Final = "fs.gs."
 """How the names of the connector's settings begin."""
@@ -267,3 +267,19 @@ def _as_os_errors() -> Iterator[None]:
 
 def _first_line(problem: Exception) -> str:
     return (str(problem).splitlines() or [type(problem).__name__])[0][:300]
+
+
+def _open(scheme: str, host: str, path: str) -> tuple[Store, str]:
+    where = in_bucket("gs://bucket/folder", scheme, host, path)
+    return Google(arrow_google(), f"{scheme}://"), where
+
+
+_SETTINGS: Final = tuple(PREFIX + name for name in NAMES)
+KIND: Final = StoreKind(
+    ("gs",),
+    ("gcs",),
+    "Google's store",
+    _open,
+    check=lambda path, written: check_google(path),
+    is_setting=lambda name: name in _SETTINGS,
+)

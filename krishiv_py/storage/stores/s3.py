@@ -20,8 +20,8 @@ import pyarrow.fs as pafs
 
 from krishiv_py.errors import EnvironmentSetupError, OperatorError, missing_extra, require_extra
 from krishiv_py.storage.settings import connections, noted
-from krishiv_py.storage.store import Version, WriteRows
-from krishiv_py.storage.stores.bucket import BucketStore, bucket_and_key, written
+from krishiv_py.storage.store import Store, StoreKind, Version, WriteRows
+from krishiv_py.storage.stores.bucket import BucketStore, bucket_and_key, in_bucket, written
 
 PREFIX: Final = "fs.s3a."
 """How the names of Hadoop's settings begin."""
@@ -395,3 +395,19 @@ def check_s3(path: str) -> None:
 
 def _why(problem: str) -> str:
     return next((why for signs, why in _WHY if any(sign in problem for sign in signs)), "the store refuses")
+
+
+def _open(scheme: str, host: str, path: str) -> tuple[Store, str]:
+    where = in_bucket("s3a://bucket/folder", scheme, host, path)
+    return S3(arrow_store(host), f"{scheme}://"), where
+
+
+_ENDS: Final = tuple(f".{name}" for name in NAMES)
+KIND: Final = StoreKind(
+    ("s3a",),
+    ("s3",),
+    "S3",
+    _open,
+    check=lambda path, written: check_s3(path),
+    is_setting=lambda name: name.startswith(PREFIX) and name.endswith(_ENDS),
+)
