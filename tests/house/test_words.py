@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import krishiv_py
@@ -63,28 +62,30 @@ MOST: dict[str, int] = {
 """How often each is there today: these figures only go down. A new name or sentence takes a word of docs/glossary.md."""
 
 
-def names(tree: ast.AST) -> Iterator[str]:
+def _is_of_numpy(node: ast.Attribute) -> bool:
+    """``np.add.at`` is NumPy's own name."""
+    return node.attr == "at" and isinstance(node.value, ast.Attribute) and ast.unparse(node.value.value) == "np"
+
+
+def words_of(tree: ast.AST, source: str) -> tuple[Counter[str], list[str]]:
+    """The names of a file; and its texts, which are docstrings, other strings and comments."""
+    names: Counter[str] = Counter()
+    texts: list[str] = re.findall(r"(?:^|\s)# (.*)$", source, re.MULTILINE)
     for node in ast.walk(tree):
-        match node:
-            case ast.Attribute(attr="at", value=ast.Attribute(value=ast.Name(id="np"))):
-                pass  # numpy's own name
-            case ast.Name(id=name) | ast.arg(arg=name) | ast.Attribute(attr=name) | ast.keyword(arg=str(name)):
-                yield name
-            case (
-                ast.FunctionDef(name=name)
-                | ast.AsyncFunctionDef(name=name)
-                | ast.ClassDef(name=name)
-                | ast.ExceptHandler(name=str(name))
-            ):
-                yield name
-            case ast.alias(name=name, asname=other):
-                yield other or name
-
-
-def texts(tree: ast.AST, source: str) -> Iterator[str]:
-    """Docstrings, other strings and comments."""
-    yield from (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
-    yield from re.findall(r"(?:^|\s)# (.*)$", source, re.MULTILINE)
+        if isinstance(node, ast.Attribute):
+            names[node.attr] += not _is_of_numpy(node)
+        elif isinstance(node, ast.Name):
+            names[node.id] += 1
+        elif isinstance(node, ast.Constant):
+            if isinstance(node.value, str):
+                texts.append(node.value)
+        elif isinstance(node, ast.arg | ast.keyword):
+            names[node.arg or ""] += 1
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.ExceptHandler):
+            names[node.name or ""] += 1
+        elif isinstance(node, ast.alias):
+            names[node.asname or node.name] += 1
+    return names, texts
 
 
 def counts() -> Counter[str]:
@@ -94,20 +95,25 @@ def counts() -> Counter[str]:
     actual: Counter[str] = Counter()
 
     def read(text: str) -> None:
-        actual.update(f"text: {word.lower()}" for word in words.findall(allowed.sub("", re.sub(r"\s+", " ", text))))
+        flat = " ".join(text.split())
+        if words.search(flat):
+            actual.update(f"text: {word.lower()}" for word in words.findall(allowed.sub("", flat)))
 
+    names: Counter[str] = Counter()
     for path in CODE:
         if path.name == THIS:
             continue
         source = path.read_text()
-        tree = ast.parse(source)
-        for name in [*names(tree), path.stem]:
-            pieces = {piece.lower() for piece in re.findall(r"[A-Z]+[a-z0-9]*|[a-z0-9]+", name)}
-            actual.update(f"name: {word}" for word in pieces & parts)
-            if name.lower().strip("_") in alone:
-                actual[f"name: {name.lower().strip('_')}"] += 1
-        for text in texts(tree, source):
+        own, texts = words_of(ast.parse(source), source)
+        names += own
+        names[path.stem] += 1
+        for text in texts:
             read(text)
+    for name, times in names.items():
+        pieces = {piece.lower() for piece in re.findall(r"[A-Z]+[a-z0-9]*|[a-z0-9]+", name)}
+        actual.update({f"name: {word}": times for word in pieces & parts})
+        if (plain := name.lower().strip("_")) in alone:
+            actual[f"name: {plain}"] += times
     for path in PAGES:
         read(path.read_text())
     return actual
