@@ -83,7 +83,7 @@ def test_pieces_of_a_few_rows_and_hashes_that_collide(plan: Plan) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time_log, "PIECE", 3)
         patch.setattr(time_log, "_TRIMMED", 2)
-        patch.setattr(window_log, "_PIECE", 3)
+        patch.setattr(window_log, "PIECE", 3)
         patch.setattr(sides, "key_hashes", few_hashes)
         check(plan)
 
