@@ -113,7 +113,7 @@ def test_a_query_goes_on_when_a_commit_was_lost(broker: Broker, topic: Topic, tm
 
 def test_a_broker_that_does_not_answer_is_an_error_of_ours() -> None:
     with Session.in_process() as session, pytest.raises(KrishivError, match=r"127\.0\.0\.1:1"):
-        session.read_kafka("nothing", bootstrap_servers="127.0.0.1:1", schema=DDL).start(MemorySink())
+        session.read_kafka("nothing", bootstrap_servers="127.0.0.1:1", schema=DDL, timeout="1 s").start(MemorySink())
 
 
 def test_a_topic_is_the_archive_of_a_changed_plan_and_its_own(broker: Broker, topic: Topic, tmp_path: Path) -> None:
