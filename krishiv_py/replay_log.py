@@ -28,7 +28,7 @@ from krishiv_py.errors import CheckpointError, SenderClosedError, SpoolError
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.running import Control
 from krishiv_py.replay_index import INDEX_BYTES, WAY_OUT, index_bytes, open_sent, opened, read_index
-from krishiv_py.send_segments import ENDING, Segments, Send
+from krishiv_py.send_segments import ENDING, Place, Segments, Send
 from krishiv_py.storage.checksums import as_parquet, missing, sealed_parquet
 from krishiv_py.storage.local import DISK, create, has_locks, locked, sync, take_name
 
@@ -62,28 +62,32 @@ class HandedSends:
     """
 
     event: threading.Event
-    _sends: dict[int, Send] = attrs.field(factory=dict)
+    _sends: dict[int, tuple[Send, Place | None]] = attrs.field(factory=dict)
     _bytes: int = 0
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
-    def put(self, number: int, sent: Send) -> None:
-        """Leave a send."""
+    def put(self, number: int, sent: Send, place: Place | None) -> None:
+        """Leave a send, and where its segment goes on after it."""
         with self._lock:
             if self._bytes + sent.nbytes <= _HANDED_BYTES:
-                self._sends[number] = sent
+                self._sends[number] = sent, place
                 self._bytes += sent.nbytes
         if not self.event.is_set():
             self.event.set()
 
-    def take(self, number: int) -> Send | None:
-        """Take the send of a number; None where it was not left. Those before it go."""
+    def take(self, number: int, most: int) -> list[tuple[Send, Place | None]]:
+        """Take the sends from a number on, up to one that was not left, and where the segment of each goes on.
+
+        Those before the number go.
+        """
+        taken = list[tuple[Send, Place | None]]()
         with self._lock:
             while self._sends and (first := next(iter(self._sends))) < number:
-                self._bytes -= self._sends.pop(first).nbytes
-            send = self._sends.pop(number, None)
-            if send is not None:
-                self._bytes -= send.nbytes
-        return send
+                self._bytes -= self._sends.pop(first)[0].nbytes
+            while len(taken) < most and (left := self._sends.pop(number + len(taken), None)) is not None:
+                self._bytes -= left[0].nbytes
+                taken.append(left)
+        return taken
 
 
 _WAITING: Final[dict[str, list[HandedSends]]] = {}
@@ -178,6 +182,12 @@ class ReplayLog:
                 self._check_whole()
             sent = segments.read(number, first, following) if number < following else None
         return sent
+
+    def go_on_after(self, number: int, place: Place) -> None:
+        """Let the next :meth:`read` begin where a send ends that was handed over."""
+        segments = self._in_segments()
+        if segments is not None:
+            segments.go_on_after(number, place)
 
     def has(self, number: int) -> bool:
         """Return whether there is a send of a number; raises as :meth:`read`."""
@@ -281,14 +291,17 @@ class ReplayLog:
             sent = Send(sent, None, None, sent.get_total_buffer_size())
         try:
             segments = self._in_segments()
-            number = self._append(_as_table(sent), what) if segments is None else self._append_to(segments, sent, what)
+            if segments is None:
+                number, place = self._append(_as_table(sent), what), None
+            else:
+                number, place = self._append_to(segments, sent, what)
         except OSError as problem:
             raise _unwritten(self.folder, what, problem) from problem
         for handed in list(_WAITING.get(self.folder, ())):
-            handed.put(number, sent)
+            handed.put(number, sent, place)
         return number
 
-    def _append_to(self, segments: Segments, sent: Send, what: str) -> int:
+    def _append_to(self, segments: Segments, sent: Send, what: str) -> tuple[int, Place]:
         segments.identity = segments.identity or self.identity().encode()
         with locked(f"{self.folder}/{_INDEX}") as file_:
             first, following, _ = read_index(os.pread(file_, INDEX_BYTES, 0))
@@ -299,7 +312,7 @@ class ReplayLog:
             os.pwrite(file_, index_bytes(first, number + 1, segments.identity), 0)
             if self.durable:
                 os.fsync(file_)
-        return number
+            return number, segments.place
 
     def _append(self, table: pa.Table, what: str) -> int:
         table = table.replace_schema_metadata({**(table.schema.metadata or {}), _STREAM: self.identity().encode()})

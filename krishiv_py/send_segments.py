@@ -15,7 +15,7 @@ import os
 import re
 import struct
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -37,6 +37,9 @@ _BEGIN, _SCHEMA, _ROWS, _TABLE, _CONTROL, _OVER = range(6)
 of several."""
 _ROLLED_BYTES: Final = 1 << 20
 _NO_TIME: Final = -(1 << 63)
+
+Place: TypeAlias = tuple[int, int]
+"""The first number of a segment, and where in it a send ends."""
 
 
 @attrs.frozen(eq=False)
@@ -108,6 +111,8 @@ class Segments:
     _next: int = attrs.field(default=0, init=False)
     _inode: int = attrs.field(default=0, init=False)
     _schema: pa.Schema | None = attrs.field(default=None, init=False)
+    _in_batches: bool | None = attrs.field(default=None, init=False)
+    """Whether record batches of the schema say all, without dictionaries before them; None until one is written."""
     _ended: bool = attrs.field(default=False, init=False)
     """Whether the last send says that no more will come."""
 
@@ -177,7 +182,9 @@ class Segments:
         if self._schema is None and rows is not None:
             body = rows.schema.serialize()
             pieces += [_header(_SCHEMA, self._next, _NO_TIME, body), body]
-        kind, body = _body(sent)
+        if rows is not None and (self._schema is None or self._in_batches is None):
+            self._in_batches = not any(map(_is_dictionary, rows.schema.types))
+        kind, body = _body(sent, in_batches=self._in_batches is True)
         now_us = _NO_TIME if sent.now_us is None else sent.now_us
         pieces += [_header(kind, self._next, now_us, body), body]
         self._put(pieces)
@@ -186,6 +193,11 @@ class Segments:
         self._ended = sent.control is not None and _ends(sent.control)
         self._next += 1
         return self._next - 1
+
+    @property
+    def place(self) -> Place:
+        """Return where the send ends that was written or read last."""
+        return self._first, self._end
 
     @property
     def ended(self) -> bool:
@@ -275,6 +287,16 @@ class Segments:
                 return payload
             self._pass(frame)
 
+    def go_on_after(self, number: int, place: Place) -> None:
+        """Go on where a send ends that need not be read, if its segment is there."""
+        first, end = place
+        if number < self._next:
+            return
+        with contextlib.suppress(FileNotFoundError):  # the next read says what that means
+            if first != self._first or self._size() < 0:
+                self._enter(first)
+            self._next, self._end = number + 1, end
+
     def every(self, first: int, following: int) -> Iterator[Send]:
         """Read all sends from the first that is kept."""
         number = first
@@ -300,6 +322,7 @@ class Segments:
         self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         self._pid, self._inode = os.getpid(), os.fstat(self._file).st_ino
         self._first, self._next, self._end, self._schema, self._ended = first, first, 0, None, False
+        self._in_batches = None
 
     def _leave(self) -> None:
         if self._file >= 0:
@@ -355,8 +378,21 @@ class Segments:
         if frame.kind == _TABLE:
             rows = pa.ipc.open_stream(body).read_all()
         else:
-            rows = pa.ipc.read_record_batch(pa.py_buffer(body), self._schema)
+            schema = self._schema_of_segment()
+            if schema is None:
+                return None
+            rows = pa.ipc.read_record_batch(pa.py_buffer(body), schema)
         return Send(rows, now_us, None, frame.length)
+
+    def _schema_of_segment(self) -> pa.Schema | None:
+        """Return the schema, which is looked for where its frame was passed over."""
+        if self._schema is None:
+            following, end = self._next, self._end
+            self._next, self._end = self._first, 0
+            while self._schema is None and (frame := self._frame()) is not None:
+                self._pass(frame)
+            self._next, self._end = following, end
+        return self._schema
 
     def _missing(self, number: int) -> Exception:
         """Say why a send that the book knows cannot be read: its file has other bytes, or ends before it."""
@@ -372,12 +408,12 @@ class Segments:
         return damaged(self.path(self._first), f"a wrong checksum at byte {position}", WAY_OUT)
 
 
-def _body(sent: Send) -> tuple[int, bytes | pa.Buffer]:
-    """Return the kind and the body of the frame of a send."""
+def _body(sent: Send, *, in_batches: bool) -> tuple[int, bytes | pa.Buffer]:
+    """Return the kind and the body of the frame of a send; `in_batches` if a record batch of its schema says all."""
     if sent.control is not None:
         return _CONTROL, json.dumps(attrs.asdict(sent.control), separators=(",", ":")).encode()
     rows = sent.rows
-    if isinstance(rows, pa.RecordBatch) and not any(map(_is_dictionary, rows.schema.types)):
+    if in_batches and isinstance(rows, pa.RecordBatch):
         return _ROWS, rows.serialize()
     held = pa.BufferOutputStream()
     assert rows is not None

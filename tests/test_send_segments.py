@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from krishiv_py import MemorySink, Sender, Session, count, send_segments
+from krishiv_py.connectors.source import JsonValue
 from krishiv_py.errors import CheckpointError, SenderClosedError, SpoolError
-from krishiv_py.replay_log import ReplayLog
-from krishiv_py.runtime.ranges.sent import scanned_of
+from krishiv_py.plan.durations import UNSET
+from krishiv_py.plan.running import Control
+from krishiv_py.replay_log import HandedSends, ReplayLog, handed_sends
+from krishiv_py.runtime.ranges.sent import SentSource, scanned_of
+from krishiv_py.send_segments import Segments, Send
 
 SCHEMA = pa.schema([("n", pa.int64()), ("word", pa.string())])
 SENDING = """
@@ -192,6 +197,88 @@ def test_the_index_is_made_again(tmp_path: Path, damage: str) -> None:
     assert sender(folder).send(row(1)) == 1
     assert ReplayLog(str(folder)).identity() == identity
     assert numbers(folder) == [0, 1]
+
+
+class Few:
+    """Takes a few sends together."""
+
+    def most(self) -> tuple[int, int]:
+        """See Together."""
+        return 1_000, 1 << 20
+
+    def count(self, sends: Sequence[Send]) -> int:
+        """See Together."""
+        return min(len(sends), 3)
+
+
+def reading(folder: Path) -> SentSource:
+    """A source of the stream in a folder that sends are handed over to."""
+    source = SentSource(SCHEMA, str(folder))
+    source.together, source.handed = Few(), HandedSends(threading.Event())
+    return source
+
+
+@given(
+    steps=st.lists(st.sampled_from(["handed", "in a file", "a control", "handed", "read", "planned"]), max_size=60),
+    rolled=st.sampled_from([1, 400, 1 << 20]),
+)
+@settings(max_examples=60, deadline=None)
+def test_sends_that_are_handed_over_and_those_in_files_are_read_in_order(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str], rolled: int
+) -> None:
+    folder = tmp_path_factory.mktemp("spool")
+    feeding, log, source = sender(folder), ReplayLog(str(folder)), reading(folder)
+    assert source.handed is not None
+    sent, actual = list[int | None](), list[int | None]()
+    position: JsonValue = None
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(send_segments, "_ROLLED_BYTES", rolled)
+        for step in [*steps, "read"]:
+            if step == "handed":
+                with handed_sends(str(folder), source.handed):
+                    feeding.send(row(len(sent)))
+                sent.append(len(sent))
+            elif step == "in a file":
+                feeding.send(row(len(sent)))
+                sent.append(len(sent))
+            elif step == "a control":
+                log.control(Control(UNSET, None, 1), "advance_watermark()")
+                sent.append(None)
+            while step in ("read", "planned") and (planned := source.plan(position)) is not None:
+                position = planned.position
+                held = source.taken(planned.ranges, SCHEMA)
+                scanned = held or [one for planned_one in planned.ranges for one in source.scanned(planned_one, SCHEMA)]
+                actual += [n for one in scanned for n in ([None] if one.batch is None else one.batch.column(0).to_pylist())]
+                if step == "planned":
+                    break
+    assert actual == sent
+
+
+def test_sends_that_were_handed_over_are_passed_over_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(send_segments, "_ROLLED_BYTES", 2_000)
+    folder, looked, frame = tmp_path / "segments", list[int](), Segments._frame
+    feeding, source = sender(folder), reading(folder)
+    assert source.handed is not None
+    with handed_sends(str(folder), source.handed):
+        for n in range(200):
+            feeding.send(row(n))
+    position: JsonValue = None
+
+    def counted(self: Segments) -> Any:
+        looked.append(1)
+        return frame(self)
+
+    monkeypatch.setattr(Segments, "_frame", counted)
+    while (planned := source.plan(position)) is not None:
+        position = planned.position
+        assert source.taken(planned.ranges, SCHEMA) is not None
+    assert position == {"stream": ReplayLog(str(folder)).identity(), "send": 199}
+    assert len(looked) < 50, "a look at the end for each batch at most, and none at each send"
+    feeding.send(row(200))  # not handed over: its schema is at the begin of the segment
+    planned = source.plan(position)
+    assert planned is not None
+    batches = [one.batch for one in source.taken(planned.ranges, SCHEMA) or []]
+    assert [n for one in batches if one is not None for n in one.column(0).to_pylist()] == [200]
 
 
 def test_trimmed_sends_are_gone_and_the_numbers_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

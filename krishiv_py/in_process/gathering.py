@@ -96,23 +96,24 @@ class Gathering:
         """See Together."""
         if len(sends) == 1:
             return 1
-        rows, nbytes = np.cumsum([s.num_rows for s in sends]), np.cumsum([s.nbytes for s in sends])
+        each = [s.num_rows for s in sends]
+        rows, nbytes = np.cumsum(each), np.cumsum([s.nbytes for s in sends])
         room = int(np.count_nonzero((rows <= self.limit.rows) & (nbytes <= self.limit.nbytes)))
         if room < len(sends):
             self.limit.took(self.limit.rows, self.limit.nbytes)
         else:
             self.limit.took(int(rows[-1]), int(nbytes[-1]))
         sends = sends[: max(room, 1)]
-        return len(sends) if not self.column else self._in_time(sends)
+        return len(sends) if not self.column else self._in_time(sends, each[: len(sends)])
 
-    def _in_time(self, sends: Sequence[Send]) -> int:
-        """Return how many sends have no row before the watermark that those before them have reached."""
-        in_force, empty = self.in_force(), [n for n, send in enumerate(sends) if not send.num_rows]
-        sends = sends[: empty[0]] if empty else sends
+    def _in_time(self, sends: Sequence[Send], rows: list[int]) -> int:
+        """Return how many sends, of so many rows each, have no row before the watermark that those before have reached."""
+        in_force = self.in_force()
+        sends = sends[: rows.index(0)] if 0 in rows else sends
         if in_force == UNSET or len(sends) < 2:
             return 1
         stamped = stamp(pa.concat_arrays([c for send in sends for c in _chunks(send, self.column)]), self.spec.time_kind)
-        starts = np.cumsum([0, *(send.num_rows for send in sends[:-1])])
+        starts = np.cumsum([0, *rows[: len(sends) - 1]])
         first = np.minimum.reduceat(stamped.times, starts)
         last = np.maximum.reduceat(stamped.times, starts)
         reached = np.maximum(np.maximum.accumulate(last) - self.lag_us, in_force)

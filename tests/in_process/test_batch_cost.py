@@ -14,6 +14,7 @@ import pytest
 from krishiv_py import MemorySink, Session, count
 from krishiv_py import sum as total
 from krishiv_py.in_process.engine import Engine
+from krishiv_py.in_process.query import ProcessQuery
 from krishiv_py.logs import BatchTimes, RecentTimes, unwatch, watch
 from krishiv_py.testing import Driver, stream_of
 
@@ -93,3 +94,27 @@ def test_a_small_batch_of_a_query_with_a_checkpoint_takes_few_calls(
         unwatch(query.name, seen.append)
     assert len(seen) == (ran if watched else 0)
     assert calls(profile) / ran < most
+
+
+def test_sends_that_are_one_batch_take_few_calls_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    profile, run, together = cProfile.Profile(), Engine.run, 25
+
+    def profiled(self: Engine) -> None:
+        profile.enable()
+        run(self)
+        profile.disable()
+
+    monkeypatch.setattr(Engine, "run", profiled)
+    with Session.in_process() as session:
+        stream, sender = session.memory_stream(SCHEMA)
+        query = built(stream).start(MemorySink(), checkpoint=str(tmp_path / "c"))
+        assert isinstance(query, ProcessQuery)
+        for number in range(40):
+            with query._engine.between_batches():
+                for n in range(together):
+                    sender.send(batch(number * together + n, 1))
+            query.process_all_available()
+        ran = query.progress.batch_id + 1
+        query.stop()
+    assert ran < 45
+    assert calls(profile) / ran < 1_500 + 25 * together

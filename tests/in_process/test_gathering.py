@@ -128,13 +128,13 @@ def test_sends_that_are_not_handed_over_are_read_from_their_files() -> None:
     handed = HandedSends(threading.Event())
     rows = pa.table({"n": pa.array(range(3 << 20))})
     large = Send(rows, None, None, rows.nbytes)
-    handed.put(0, large)
-    handed.put(1, large)  # no room for it
-    assert handed.take(0) is large
-    assert handed.take(1) is None
-    handed.put(2, large)
-    assert handed.take(3) is None
-    assert handed.take(2) is None  # those before go
+    handed.put(0, large, (0, 100))
+    handed.put(1, large, (0, 200))  # no room for it
+    assert handed.take(0, 9) == [(large, (0, 100))]
+    assert handed.take(1, 9) == []
+    handed.put(2, large, (0, 300))
+    assert handed.take(3, 9) == []
+    assert handed.take(2, 9) == []  # those before go
 
 
 def test_batches_follow_the_target() -> None:

@@ -15,7 +15,7 @@ from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.replay_index import WAY_OUT
 from krishiv_py.replay_log import HandedSends, ReplayLog
 from krishiv_py.runtime.reading import ParquetReader, Scanned
-from krishiv_py.send_segments import Send
+from krishiv_py.send_segments import Place, Send
 from krishiv_py.storage.checksums import as_parquet, missing
 
 _LOOKED_AT: Final = 64
@@ -54,7 +54,8 @@ class SentSource(Source):
         self._identity = ""
         self._log = ReplayLog(spool)
         self._looked_at = _LOOKED_AT
-        self._was_handed = False
+        self._handed_last: tuple[int, Place] | None = None
+        """The send that was handed over last, and where its segment goes on, while no file was looked into after it."""
         self._held: dict[int, Send] = {}
         """Sends that were planned together and are not read yet."""
 
@@ -80,12 +81,14 @@ class SentSource(Source):
     def _gathered(self, number: int, together: Together) -> int:
         """Return the number of sends, from this one on, that are one batch; 0 where there is none."""
         most_rows, most_bytes = together.most()
-        sends, rows, nbytes, handed = list[Send](), 0, 0, False
+        sends, rows, nbytes, in_file = list[Send](), 0, 0, True
         while not sends or (rows < most_rows and nbytes < most_bytes and len(sends) < self._looked_at):
-            known = number in self._held
-            if (send := self._send(number, in_file=not handed)) is None:
-                break
-            handed = not known and self._was_handed
+            if number not in self._held:
+                if self._take_handed(number):
+                    in_file = False  # whatever else has come is found when the next batch is planned
+                elif not in_file or not self._take_from_file(number):
+                    break
+            send = self._held[number]
             if send.control is not None:
                 if not sends:
                     return 1
@@ -96,20 +99,25 @@ class SentSource(Source):
         self._looked_at = max(_LOOKED_AT, 4 * count)  # sends that do not fit are looked at again for each batch before them
         return count
 
-    def _send(self, number: int, *, in_file: bool) -> Send | None:
-        """Hold a send until it is read, and return it; None if there is none yet. A file is looked into only for `in_file`.
+    def _take_handed(self, number: int) -> bool:
+        """Hold the sends from a number on that were handed over. Gives False where this one was not."""
+        taken = self.handed.take(number, self._looked_at) if self.handed is not None else []
+        for i, (send, place) in enumerate(taken):
+            self._held[number + i] = send
+            self._handed_last = None if place is None else (number + i, place)
+        return bool(taken)
 
-        After sends that were handed over it is not: whatever else has come is found when the next batch is planned.
-        """
-        send = self._held.get(number)
-        if send is None and self.handed is not None and (self.upto is None or number < self.upto):
-            send = self.handed.take(number)
-            self._was_handed = send is not None
-        if send is None and in_file and (self.upto is None or number < self.upto):
-            send = self._log.read(number)
+    def _take_from_file(self, number: int) -> bool:
+        """Hold a send that is in its file. Gives False if there is none yet."""
+        if self.upto is not None and number >= self.upto:
+            return False
+        if self._handed_last is not None:
+            self._log.go_on_after(*self._handed_last)
+            self._handed_last = None
+        send = self._log.read(number)
         if send is not None:
             self._held[number] = send
-        return send
+        return send is not None
 
     def _stream(self) -> str:
         """Return what tells this stream from any other."""
@@ -133,10 +141,14 @@ class SentSource(Source):
         numbers = [number for one in planned for number in _numbers(one)]
         held = [self._held.get(number) for number in numbers]
         self._held = {number: send for number, send in self._held.items() if number > numbers[-1]}
-        rows, latest = [], None
+        rows, latest, fits = [], None, schema
         for send in held:
-            if send is None or send.rows is None or not _as_wanted(send.rows.schema, schema):
+            if send is None or send.rows is None:
                 return None
+            if not send.rows.schema.equals(fits):
+                fits = send.rows.schema
+                if not _as_wanted(fits, schema):
+                    return None
             if send.now_us is not None:
                 latest = send.now_us if latest is None else max(latest, send.now_us)
             if isinstance(send.rows, pa.Table):
