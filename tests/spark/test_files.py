@@ -23,12 +23,13 @@ WEEK_S = 7 * 86_400
 
 
 def write(path: Path, *rows: dict[str, Any], at_s: int | None = None, schema: pa.Schema = SCHEMA) -> Path:
-    """One parquet file."""
+    """One parquet file, which is complete with its time before a query can see it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(list(rows), schema), path)
+    hidden = path.with_name(f"_{path.name}")
+    pq.write_table(pa.Table.from_pylist(list(rows), schema), hidden)
     if at_s is not None:
-        os.utime(path, (at_s, at_s))
-    return path
+        os.utime(hidden, (at_s, at_s))
+    return hidden.rename(path)
 
 
 def online(stream: Stream) -> Query:
