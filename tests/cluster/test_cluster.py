@@ -78,15 +78,25 @@ def test_a_worker_and_the_driver_are_killed(kind: str, running: Cluster, tmp_pat
     shutil.rmtree(work)
 
 
-@pytest.mark.parametrize("engine", ["cluster_bounded", "cluster"] if LONG else ["cluster"])
-def test_the_golden_cases_hold_on_a_cluster(engine: str, running: Cluster) -> None:
-    """All of them in the long form, otherwise two: withdrawn results of sessions, and look-back on arrival."""
-    command = [sys.executable, "-m", "tests.goldens", "--engine", engine]
-    where = {**os.environ, "PYTHONPATH": str(ROOT), MASTER: running.url}
-    picked = [] if LONG else ["--only", ",".join(SOME_CASES)]
-    done = subprocess.run([*command, *picked], env=where, capture_output=True, text=True, timeout=7_200 if LONG else 480)
+def run_golden_cases(engine: str, master: str, *picked: str) -> str:
+    """Run golden cases on a cluster, and return what is printed."""
+    command = [sys.executable, "-m", "tests.goldens", "--engine", engine, *picked]
+    where = {**os.environ, "PYTHONPATH": str(ROOT), MASTER: master}
+    done = subprocess.run(command, env=where, capture_output=True, text=True, timeout=7_200 if LONG else 480)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3_000:]
-    assert LONG or f"{len(SOME_CASES)} passed" in done.stdout
+    return done.stdout
+
+
+@pytest.mark.skipif(not LONG, reason="nox -s cluster")
+@pytest.mark.parametrize("engine", ["cluster_bounded", "cluster"])
+def test_the_golden_cases_hold_on_a_cluster(engine: str, running: Cluster) -> None:
+    run_golden_cases(engine, running.url)
+
+
+@pytest.mark.skipif(LONG, reason="the long form has all of them")
+def test_some_golden_cases_hold_on_executors() -> None:
+    """Two: withdrawn results of sessions, and look-back on arrival; master and workers are in the driver's JVM."""
+    assert f"{len(SOME_CASES)} passed" in run_golden_cases("cluster", "local-cluster[2,1,512]", "--only", ",".join(SOME_CASES))
 
 
 @pytest.mark.skipif(not LONG, reason="nox -s cluster")

@@ -56,7 +56,7 @@ def shown(table: Any) -> list[str]:
     return sorted(repr(row) for row in table.to_pylist())
 
 
-@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "session" else pytest.mark.slow) for name in PLANS])
 def test_the_three_engines_agree(name: str, session: kv.Session) -> None:
     driver = Driver(planned(stream_of(SCHEMA), name, Grown()))
     steps = [driver.send(batch) for batch in BATCHES] + [driver.close()]

@@ -27,7 +27,7 @@ from krishiv_py.testing import Driver, stream_of
 CASES: list[dict[str, Any]] = [
     json.loads(line) for line in Path(__file__).with_name("pipelines.jsonl").read_text().splitlines()
 ]
-SOME = CASES if os.environ.get("KRISHIV_GOLDENS") == "all" else CASES[4::5]
+SOME = CASES if os.environ.get("KRISHIV_GOLDENS") == "all" else CASES[4::10]
 LEFT, RIGHT = "lid bigint, key string, at bigint", "rid bigint, key string, seen bigint"
 ROWS, VALUED = "id bigint, key string, at bigint", "id bigint, key string, at bigint, v bigint"
 WINDOWS: dict[str, Callable[..., Any]] = {

@@ -13,7 +13,6 @@ from tests.tables.server import Server
 
 KILLS = int(os.environ.get("KRISHIV_KILLS", "1"))  # `nox -s kills` sets 100, and in process there are three times as many
 SEED = int(os.environ.get("KRISHIV_SEED", "0"))
-pytestmark = pytest.mark.xdist_group("spark")  # where the broker and the server of these tests are
 
 
 @pytest.mark.skipif(KILLS > 1, reason="the long form has more")

@@ -17,6 +17,7 @@ SEED = int(os.environ.get("KRISHIV_SEED", "0"))
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
+@pytest.mark.slow  # in each run a job in process goes on after a kill, and a query on Spark in tests/crash
 @pytest.mark.skipif(KILLS > 1, reason="the long form has more")
 def test_some(broker: Broker, server: Server, tmp_path: Path) -> None:
     left, run = ["broker"], 0  # tests/crash kills the process tree

@@ -128,7 +128,8 @@ def halves(store: Store | Google, work: str, folder: str) -> None:
             store.put(f"in/{path.name}", path.read_bytes())
         start(session, store.url("in"), store.url(work), "tumbling").await_termination()
         log("second half")
-        session.spark.sparkContext._jsc.hadoopConfiguration().set("fs.gs.block.size", "64m")  # as Hadoop 3.5 has it
+        if isinstance(store, Google):
+            session.spark.sparkContext._jsc.hadoopConfiguration().set("fs.gs.block.size", "64m")  # as Hadoop 3.5 has it
         print(refused(lambda: session.read_parquet(store.url("in"), SCHEMA)))
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from pyspark.version import __version__ as spark_version
 
+from tests.gcs.store import Google
 from tests.objectstore.store import HADOOP, Store
-from tests.objectstore.whole import KILLS, Whole, done, killed
+from tests.objectstore.whole import KILLS, Halves, Whole, done, killed
 
 _JARS = Path(sys.modules["pyspark"].__file__ or "").parent / "jars"
 __all__ = ["done"]
@@ -22,6 +23,17 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+class TestHalves(Halves):
+    """One query in two runs."""
+
+    def look(self, said: str, used: Store | Google) -> None:
+        """Check that no secret is reported or kept."""
+        texts = [said.encode(), *(used.read(key) for key in used.keys("") if not key.endswith("/"))]
+        assert isinstance(used, Store) and len(texts) > 20
+        assert not any(secret.encode() in text for text in texts for secret in (used.key, used.secret))
+
+
+@pytest.mark.slow
 class TestWhole(Whole):
     """One session runs a query of each kind, the second time from its checkpoint."""
 

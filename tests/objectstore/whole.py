@@ -14,9 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 
+from krishiv_py import ParquetSink, SideOutputLateEventHandler
+from krishiv_py.testing import Driver, stream_of
 from tests.crash import killing
+from tests.crash.job import SCHEMA, plan
 from tests.crash.killing import counted, rows, write_input
 from tests.gcs.store import Google
 from tests.objectstore.store import Store
@@ -113,6 +117,36 @@ class Whole:
             )
         assert given["scheme"].startswith("PlanError: Spark reads and writes ") and f" as {used.scheme}://" in given["scheme"]
         assert given["spool"].startswith("PlanError: the spool of a memory stream needs a file system")
+
+
+class Halves:
+    """A query goes on from its checkpoint in the bucket; each of the files is a micro-batch."""
+
+    def test_a_query_in_two_runs_and_the_driver(self, used: Store | Google, tmp_path: Path) -> None:
+        every = files(tmp_path / "in", 7, 2)
+        late = SideOutputLateEventHandler(ParquetSink(str(tmp_path / "late")))
+        driver = Driver(plan(lambda: stream_of(SCHEMA), "tumbling", late), sink=ParquetSink(str(tmp_path / "out")))
+        for path in every:
+            driver.send(pq.read_table(path))
+        driver.close()
+        (tmp_path / "more").mkdir()
+        every[1].rename(tmp_path / "more" / every[1].name)
+        upload(used, every[:1])
+        job = subprocess.run(command(used, "halves", "h", str(tmp_path / "more")), capture_output=True, text=True, timeout=200)
+        assert job.returncode == 0, job.stderr[-6_000:]
+        print(job.stderr)
+        for output in ("out", "late"):
+            plain = rows(tmp_path / output)
+            assert sum(plain.values()) > 20
+            assert there(used, f"h/{output}") == plain
+        assert not [
+            key for key in used.keys("h/") if ("_staging" in key and not key.endswith("/")) or key.endswith("lease.json")
+        ]
+        self.look(job.stdout + job.stderr, used)
+        empty(used)
+
+    def look(self, said: str, used: Store | Google) -> None:
+        """Check what the job said, and what is in the bucket."""
 
 
 def killed(used: Store | Google, tmp_path: Path) -> None:

@@ -96,6 +96,7 @@ def test_a_process_with_a_session_of_its_own_says_so(session: Session) -> None:
     assert session.spark.range(2).count() == 2, "it goes on"
 
 
+@pytest.mark.slow
 def test_golden_cases() -> None:
     """Two of them; `nox -s goldens` runs all."""
     some = ("la-own-retract-session", "so-own-quiet-goes-on")

@@ -11,13 +11,15 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.engines.test_zones import ZONES, by_driver
 from tests.spark.conftest import calm
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
-
+ZONE: Final = ZONES[0]
 
 SCRIPTS: Final[dict[str, tuple[list[str], str]]] = {
+    "quickstart.py": ([], "quickstart: the answer is right"),
     "files.py": ([], "every result once, over a restart"),
     "sqlite_sink.py": ([], "every row once, over a restart"),
     "serving.py": ([], "every event counted once"),
@@ -30,27 +32,29 @@ SCRIPTS: Final[dict[str, tuple[list[str], str]]] = {
 """Each script with its arguments, and what it says when its answer is right."""
 
 
-def said(*command: str) -> str:
-    """What a command writes; on standard error nothing that concerns the user."""
+def given(*command: str) -> str:
+    """Return what a command writes; on standard error nothing that concerns the user."""
+    where = {**calm(), "TZ": ZONE}
     done = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, timeout=600, cwd=EXAMPLES.parent, env=calm()
+        [sys.executable, *command], capture_output=True, text=True, timeout=600, cwd=EXAMPLES.parent, env=where
     )
     assert done.returncode == 0, done.stdout[-500:] + done.stderr[-3_000:]
     assert done.stderr == ""
     return done.stdout
 
 
-def test_quickstart() -> None:
-    assert "the answer is right" in said(str(EXAMPLES / "quickstart.py"))
-
-
 def test_scripts() -> None:
-    """On one session, for a start of Spark takes longer than most of them."""
-    assert {*SCRIPTS, "quickstart.py", "__init__.py"} == {path.name for path in EXAMPLES.glob("*.py")}
+    """On one session, for a start of Spark takes longer than most of them, and in a zone that is not UTC.
+
+    The last script gives answers about times, which must be those of the driver in UTC.
+    """
+    assert {*SCRIPTS, "__init__.py"} == {path.name for path in EXAMPLES.glob("*.py")}
     calls = [[str(EXAMPLES / name), *arguments, ","] for name, (arguments, _) in SCRIPTS.items()]
-    given = said("-m", "tests.spark.example_scripts", *[word for call in calls for word in call][:-1])
+    calls.append(["tests/engines/zones.py", "spark"])
+    lines = given("-m", "tests.spark.example_scripts", *[word for call in calls for word in call])
     for name, (_, right) in SCRIPTS.items():
-        assert right in given, name
+        assert right in lines, name
+    assert by_driver() <= set(lines.splitlines())
 
 
 def test_notebook() -> None:
