@@ -101,7 +101,7 @@ class SessionBuilder(SessionOptions):
             )
         given, profile = dict(self._settings), profiles.checked_profile(self._profile)
         spark, owned = local.session(
-            self._master, self._app or "krishiv_py", given, profile, lambda: (runtime.SparkRunner, context.SqlContext)
+            self._master, self._app or "krishiv_py", given, lambda: (runtime.SparkRunner, context.SqlContext)
         )
         return Session(runtime.SparkRunner(spark, profile, owned=owned, given=given))
 

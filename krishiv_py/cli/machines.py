@@ -187,7 +187,7 @@ def warm_in_background() -> None:
 
 def run_small(archive: str) -> None:
     """A window over a memory stream and the same over rows that end, in a JVM that writes down its classes at its end."""
-    options = f'{session_settings("dev-local")[JVM_OPTIONS]} "-XX:ArchiveClassesAtExit={archive}"'
+    options = f'{session_settings()[JVM_OPTIONS]} "-XX:ArchiveClassesAtExit={archive}"'
     with Session.builder().config(JVM_OPTIONS, options).get_or_create() as session:
         jvm = running_jvm()
         stream, sender = session.memory_stream("key string, at bigint")

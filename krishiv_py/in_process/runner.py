@@ -219,7 +219,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
             _check_engine(where)
             make_private(where, _FOLDERS)
             lease = take(where, title)
-        return OpenedCheckpoint(where, lease, home is not None and self.profile != "dev-local", home is not None)
+        return OpenedCheckpoint(where, lease, home is not None and self.profile != "dev-local")
 
     def to_dataframe(self, plan: PhysicalPlan, handed: Handed | None = None) -> Any:
         """Refuse: a DataFrame is Spark's."""

@@ -9,7 +9,6 @@ from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
-from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.ending import heed
 from krishiv_py.errors import users_line
 from krishiv_py.redaction import shown_setting
@@ -25,7 +24,6 @@ def session(
     master: str | None,
     app: str,
     settings: dict[str, str],
-    profile: DurabilityProfile,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> tuple[SparkSession, bool]:
     """Return a local session, or the running one; and whether it was started here. While the JVM starts, `meanwhile` is
@@ -41,7 +39,7 @@ def session(
     here = is_here(master)
     choose_worker_python(here=here)
     builder = SparkSession.builder.appName(app).master(master or "local[*]")
-    ours = session_settings(profile, cores_of(master), here=here)
+    ours = session_settings(cores_of(master), here=here)
     ours[JVM_OPTIONS] += archive_options(java)
     every = {**ours, **own_folder(master), **settings}
     for key, value in every.items():

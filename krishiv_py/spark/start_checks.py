@@ -71,7 +71,7 @@ def open_checkpoint(
     durable = home is not None and str(spark.conf.get(FSYNC, "false")).lower() == "true"
     with writable_checkpoint(where):
         lease = take(where, title)
-    return OpenedCheckpoint(where, lease, durable, home is not None)
+    return OpenedCheckpoint(where, lease, durable)
 
 
 def release_at_end(lease: Lease, query: StreamQuery) -> None:

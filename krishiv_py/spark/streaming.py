@@ -363,7 +363,7 @@ def start(
 
     def begin() -> StreamingQuery:
         forget_unplanned(checkpoint)
-        with started_under(spark, chunks_only=not rows_in_jvm, kept=opened.kept):
+        with started_under(spark, checkpoint, chunks_only=not rows_in_jvm):
             return with_sources(writer.start())
 
     def launch() -> Launched:

@@ -205,14 +205,11 @@ class OpenedCheckpoint:
         The right to it.
     durable : bool
         Whether what is written must survive a loss of power.
-    kept : bool
-        Whether it stays when the session ends.
     """
 
     checkpoint: str
     lease: Lease
     durable: bool
-    kept: bool
 
 
 @contextlib.contextmanager

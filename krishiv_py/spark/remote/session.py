@@ -64,7 +64,7 @@ def _serve(master: str) -> SparkSession:
     remote: Any = importlib.import_module("pyspark.sql.connect.session").SparkSession
     os.environ[_OWN] = "1"
     try:
-        settings = {**session_settings("single-node-durable", cores_of(master)), **own_folder(master), **_FREE}
+        settings = {**session_settings(cores_of(master)), **own_folder(master), **_FREE}
         remote._start_connect_server(master, settings)
     except BaseException:
         del os.environ[_OWN]

@@ -93,7 +93,7 @@ def start(
         with server_at_rest(checkpoint, title):
             forget_unplanned(checkpoint)
             forget_failure(checkpoint)
-        with started_under(spark, chunks_only=not rows_in_jvm, kept=opened.kept):
+        with started_under(spark, checkpoint, chunks_only=not rows_in_jvm):
             return with_sources(patiently(writing(frame, steps[how], checkpoint, batches, title).start, title))
 
     def launch() -> Launched:

@@ -77,9 +77,10 @@ def query_settings(profile: DurabilityProfile) -> dict[str, str]:
     return {**QUERY_SETTINGS, FSYNC: str(profile != "dev-local").lower(), BUCKETS: _BUCKETS.get(profile, "1")}
 
 
-def session_settings(profile: DurabilityProfile, cores: int | None = None, *, here: bool = True) -> dict[str, str]:
-    """Return all settings of an embedded session; `here` says that its tasks run in this process's JVM, and not on a
-    cluster.
+def session_settings(cores: int | None = None, *, here: bool = True) -> dict[str, str]:
+    """Return all settings of an embedded session but those of its profile.
+
+    `here` says that its tasks run in this process's JVM, and not on a cluster.
     """
     partitions = cores or os.cpu_count() or 2
     settings = {
@@ -98,8 +99,6 @@ def session_settings(profile: DurabilityProfile, cores: int | None = None, *, he
     }
     if here:  # executors on other machines call the driver by its name in the network
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    if profile == "dev-local":  # no checksum file next to every file of a temporary checkpoint: half the files
-        settings["spark.hadoop.fs.AbstractFileSystem.file.impl"] = "org.apache.hadoop.fs.local.RawLocalFs"
     return settings
 
 
@@ -125,20 +124,23 @@ def own_folder(master: str | None) -> dict[str, str]:
 
 
 _CHUNKS_ONLY: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-_CHECKED: Final = {"fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.LocalFs"}
+_FILE_MANAGER: Final = "spark.sql.streaming.checkpointFileManagerClass"
+_WITHOUT_PROGRAMS: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+"""For local paths. The one that Spark takes starts the program ``readlink`` for each file, a quarter of a micro-batch."""
 _SOURCES_S: Final = 30
 _CHANGING: Final = threading.Lock()
 
 
 @contextmanager
-def started_under(spark: SparkSession, *, chunks_only: bool, kept: bool) -> Iterator[None]:
+def started_under(spark: SparkSession, checkpoint: str, *, chunks_only: bool) -> Iterator[None]:
     """Start a query under settings of its own; it keeps them, so those of the session are put back.
 
-    With `chunks_only` the JVM sees a few chunks a batch: to generate code for them costs more than it saves. A checkpoint that
-    is `kept` has Hadoop's checksums in every profile; one that goes with the session needs none.
+    With `chunks_only` the JVM sees a few chunks a batch: to generate code for them costs more than it saves.
     """
-    wanted = {**(_CHUNKS_ONLY if chunks_only else {}), **(_CHECKED if kept else {})}
+    wanted = dict(_CHUNKS_ONLY) if chunks_only else {}
     with _CHANGING:
+        if is_local_path(checkpoint) and spark.conf.get(_FILE_MANAGER, None) is None:
+            wanted[_FILE_MANAGER] = _WITHOUT_PROGRAMS
         before = {name: spark.conf.get(name, None) for name in wanted}
         for name, value in wanted.items():
             spark.conf.set(name, value)
