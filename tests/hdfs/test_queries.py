@@ -42,6 +42,7 @@ def files_in(folder: str) -> list[str]:
     return sorted(each.path.removeprefix(f"{root}/") for each in every if each.is_file)
 
 
+@pytest.mark.slow
 def test_a_memory_stream_over_restarts(session: Session, hdfs: Server) -> None:
     """The second start is after a batch whose end Spark did not note, so it is run and published again."""
     work = f"{hdfs.root}/memory/{uuid.uuid4().hex}"

@@ -51,7 +51,9 @@ def shown(table: Any) -> list[str]:
     return sorted(repr(row) for row in table.to_pylist())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=() if k in ("nearest", "windows") else pytest.mark.slow) for k in KINDS]
+)
 def test_the_three_engines_agree(kind: str, session: kv.Session, tmp_path: Path) -> None:
     driver = Driver(joined(stream_of(LEFT), stream_of(RIGHT), kind, kv.MemorySink()))
     steps = [driver.send({side: rows}) for side, rows in SENDS] + [driver.close()]

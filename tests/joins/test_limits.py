@@ -170,7 +170,7 @@ def test_a_state_from_before_times_were_kept_counts_the_rows_it_holds() -> None:
     assert driver.counters["limited"] == 1
 
 
-@pytest.mark.parametrize("how", ["full", "semi"])
+@pytest.mark.parametrize("how", ["full", pytest.param("semi", marks=pytest.mark.slow)])
 def test_the_three_engines_limit_the_same_rows(how: str, session: kv.Session, tmp_path: Path) -> None:
     rows = events(5, 60)
     wanted = sorted(f"{a} {b}" for a, b in expected(rows, how, 0))

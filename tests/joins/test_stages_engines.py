@@ -87,7 +87,8 @@ def test_reads_and_stages_in_common_are_made_once() -> None:
     )
 
 
-@pytest.mark.parametrize("made", [outputs, pytest.param(next_to_results, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("made", [outputs, next_to_results])
 def test_the_three_engines_agree(made: Callable[[Any, Any], list[kv.Output]], session: kv.Session, tmp_path: Path) -> None:
     driver = Driver(made(stream_of(SHOWN), stream_of(CLICKED)))
     expected: dict[str, list[str]] = {str(output.name): [] for output in driver._plan.named}

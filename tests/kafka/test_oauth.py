@@ -65,6 +65,7 @@ def test_a_topic_is_read_and_written_with_tokens(topic: Callable[..., str], toke
     assert keys_of(name, tokens, short) == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_tokens_are_made_in_tasks_of_spark(
     session: Session, broker: Broker, topic: Callable[..., str], tokens: str, tmp_path: Any
 ) -> None:

@@ -245,7 +245,7 @@ def test_the_end_waits_for_commits_on_their_way(broker: Broker, topic: Topic, mo
     assert taken(kafka_source(name, **stated)) == [0, 2]
 
 
-@pytest.mark.parametrize("most", [7, 100, 900])
+@pytest.mark.parametrize("most", [pytest.param(7, marks=pytest.mark.slow), 100, 900])
 def test_a_backlog_is_read_in_the_order_of_time(broker: Broker, topic: Topic, most: int) -> None:
     """One partition has a tenth of the records, one was silent for half of the time, one is empty, one was written last."""
     name = topic(4, retention_ms="-1")  # else records of 1970 go when the broker looks for old ones

@@ -26,7 +26,7 @@ from tests.kernels.session.session_streams import SCHEMA, Shape
 
 KEYS: Final = 50
 TRIED = settings.default.max_examples if settings.default else 40
-MANY = settings(max_examples=max(2_000, TRIED) // KEYS)
+MANY = settings(max_examples=max(600, TRIED) // KEYS)
 NUMBERS = st.integers(0, 2**32 - 1)
 Rule = Literal["event", "window"]
 

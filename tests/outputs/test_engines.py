@@ -115,7 +115,7 @@ def steps_behind_one_stage(stream: Stream, sinks: list[Sink], late: Sink, *, onc
     return [plan.to(sink, name=name) for (name, plan), sink in zip(named.items(), sinks, strict=False)]
 
 
-@pytest.mark.parametrize("once", [True, False])
+@pytest.mark.parametrize("once", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_stage_runs_once_whatever_steps_follow_it(session: kv.Session, tmp_path: Path, once: bool) -> None:
     driver = Driver(steps_behind_one_stage(stream_of(DDL), [kv.MemorySink() for _ in range(5)], kv.MemorySink(), once=once))
     wanted: dict[str, list[Any]] = {}

@@ -167,6 +167,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return machines.warm(again=False)
 
 
+@pytest.mark.slow
 def test_a_session_starts_from_the_archive_that_was_made(made: Path) -> None:
     assert made.stat().st_size > 50_000_000
     assert [f.name for f in made.parent.glob("classes-*") if f.suffix not in (".jsa", ".crc", ".tried")] == []

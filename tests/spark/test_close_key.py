@@ -87,7 +87,7 @@ SLOW = pytest.mark.slow
 @pytest.mark.parametrize(
     ("outputs", "stage"),
     [
-        (by_key, None),
+        pytest.param(by_key, None, marks=SLOW),
         (chained, "output 1: stage 2"),
         pytest.param(more, None, marks=SLOW),
         pytest.param(joined, None, marks=SLOW),
@@ -130,7 +130,7 @@ class BrokenError(RuntimeError):
     """Stands for the end of the process."""
 
 
-@pytest.mark.parametrize("where", ["before the results are out", "before Spark notes the batch"])
+@pytest.mark.parametrize("where", [pytest.param("before the results are out", marks=SLOW), "before Spark notes the batch"])
 def test_a_repeated_batch_closes_the_keys_it_closed_before(
     session: kv.Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:

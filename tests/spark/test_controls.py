@@ -166,7 +166,14 @@ def test_a_flush_that_cannot_begin_is_reported(session: Session, tmp_path: Path,
     query.stop()
 
 
-@pytest.mark.parametrize("order", [(False, True, False), (True, False, True), (False, False, True)])
+@pytest.mark.parametrize(
+    "order",
+    [
+        (False, True, False),
+        pytest.param((True, False, True), marks=pytest.mark.slow),
+        pytest.param((False, False, True), marks=pytest.mark.slow),
+    ],
+)
 def test_any_run_from_a_checkpoint_may_flush(session: Session, tmp_path: Path, order: tuple[bool, ...]) -> None:
     """Spark refuses a checkpoint whose query had another number of sources."""
     stream, sender = session.memory_stream(DDL)

@@ -57,6 +57,7 @@ def test_scripts() -> None:
     assert by_driver() <= set(lines.splitlines())
 
 
+@pytest.mark.slow
 def test_notebook() -> None:
     notebook = nbformat.read(EXAMPLES / "late_rows.ipynb", as_version=4)
     NotebookClient(notebook, timeout=300, kernel_name="python3").execute()

@@ -107,6 +107,7 @@ for master, key, value in tried:
 """
 
 
+@pytest.mark.slow
 def test_what_spark_does_not_take_is_reported_and_the_next_session_begins() -> None:
     names = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")  # of these Java tells first, and they are not the reason
     given = {**os.environ, **dict.fromkeys(names, "-Dof.the=user")}

@@ -77,6 +77,7 @@ def chained(stream: Stream, late: MemorySink) -> ResultStream:
     return first.with_late_event_handler(SideOutputLateEventHandler(late)).tumbling_window("2 s").agg(sum("count"))
 
 
+@pytest.mark.slow
 def test_windows_over_a_frame_with_a_watermark(session: Session, tmp_path: Path) -> None:
     batches = [seconds(*s) for s in ((-3, 0.2, 1.5), (0.9, 4.1, None), (2.2, 3.0, 4.2), (9.0,))]
     late, wanted, out = MemorySink(), MemorySink(), MemorySink()

@@ -69,6 +69,7 @@ def test_the_fast_source_waits_for_the_slow_one_and_not_for_ever(session: kv.Ses
     assert max(PUBLISHED["ahead"]) <= 2_000 + 2 * 2_000, "two batches more at most: the fifth one waited"
 
 
+@pytest.mark.slow
 def test_memory_streams_wait_too_over_a_restart_and_none_loses_a_send(session: kv.Session, tmp_path: Path) -> None:
     streams, senders = {}, {}
     for name in ("fast", "slow"):
