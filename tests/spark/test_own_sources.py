@@ -87,7 +87,7 @@ def shuffled(spark: SparkSession, source: RangeSource, schema: pa.Schema) -> tup
     return frame, RangeReader(schema, source.source, source.name, tasks)
 
 
-@pytest.mark.parametrize("before", [None, shuffled], ids=["new", "shuffled"])
+@pytest.mark.parametrize("before", [None, pytest.param(shuffled, marks=pytest.mark.slow)], ids=["new", "shuffled"])
 def test_bounded_streaming_and_driver_are_equal_over_restarts(
     session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: Any
 ) -> None:

@@ -39,6 +39,13 @@ KINDS: dict[str, tuple[str, Callable[[Path, dict[str, Any]], None], dict[str, st
     "json-by-spark": ("read_json", as_json, {"multiLine": "true"}),
     "csv": ("read_csv", as_csv, {}),
 }
+SHORT = ("parquet", "json-by-spark")
+"""Who plans and who reads differs in these; `nox -s slow` has the others."""
+
+
+def of_kind(*words: str) -> Any:
+    """Return an argument of a test, which is a long form for most kinds of files."""
+    return pytest.param(*words, marks=() if words[0] in SHORT else pytest.mark.slow)
 
 
 class Folder:
@@ -80,7 +87,7 @@ class Folder:
         return query.progress.rows, query.progress.late["late"]
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[of_kind(kind) for kind in KINDS])
 def folder(request: pytest.FixtureRequest, session: Session, tmp_path: Path) -> Folder:
     return Folder(session, tmp_path, request.param)
 
@@ -98,7 +105,10 @@ def test_files_of_equal_time_are_taken_by_name_and_those_without_bytes_wait(fold
 
 @pytest.mark.parametrize(
     ("kind", "change"),
-    [*((kind, "removed") for kind in KINDS), *((kind, change) for kind in ("parquet", "csv") for change in ("cut", "other"))],
+    [
+        *(of_kind(kind, "removed") for kind in KINDS),
+        *(of_kind(kind, change) for kind in ("parquet", "csv") for change in ("cut", "other")),
+    ],
 )
 def test_a_planned_file_that_is_not_as_it_was_is_named(session: Session, tmp_path: Path, kind: str, change: str) -> None:
     folder = Folder(session, tmp_path, kind)
@@ -171,7 +181,7 @@ def test_a_checkpoint_with_a_name_like_a_pattern_and_one_that_was_moved(folder: 
     assert folder.run(max_files_per_batch=1) == (13, 0)
 
 
-@pytest.mark.parametrize("kind", ["csv", "json-by-spark"])
+@pytest.mark.parametrize("kind", [of_kind("csv"), "json-by-spark"])
 def test_spark_keeps_no_names_of_long_ago_and_older_checkpoints_go_on(session: Session, tmp_path: Path, kind: str) -> None:
     folder = Folder(session, tmp_path, kind)
     for n in range(25):

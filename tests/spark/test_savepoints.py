@@ -41,7 +41,7 @@ def rest(session: Session, checkpoint: Path, savepoint: Path, *more: Any) -> lis
         return sorted_rows(query.results())
 
 
-@pytest.mark.parametrize("begun_on", ["spark", "in-process"])
+@pytest.mark.parametrize("begun_on", ["spark", pytest.param("in-process", marks=pytest.mark.slow)])
 def test_a_query_goes_on_from_the_savepoint_of_either_engine(session: Session, tmp_path: Path, begun_on: str) -> None:
     with Session.in_process() as process:
         saved(session if begun_on == "spark" else process, tmp_path / "first", tmp_path / "savepoint")

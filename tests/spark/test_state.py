@@ -32,7 +32,10 @@ def seen(table: pa.Table) -> list[tuple[object, ...]]:
     return sorted_rows(table.drop_columns(["last_update"]))
 
 
-@pytest.mark.parametrize("kind", ["tumbling", "session", "count", "triggered"])
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param("tumbling", marks=pytest.mark.slow), "session", pytest.param("count", marks=pytest.mark.slow), "triggered"],
+)
 def test_a_running_and_a_stopped_query_show_the_state_of_the_driver(session: Session, tmp_path: Path, kind: str) -> None:
     stream, sender = session.memory_stream(DDL)
     requested, driver = plan(stream, kind), Driver(plan(stream, kind))
