@@ -232,7 +232,7 @@ def _firings(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[str],
     if refused:
         return refused, []
     if a is None:
-        return [], ["firings by a trigger; what a window holds counts as one row"]
+        return [], ["firings by a trigger; the rows that a window holds count where count() has counted all, else they are one"]
     if b is None:
         return [], ["firings without a trigger"]
     return [], ["accumulation from accumulating to discarding"]

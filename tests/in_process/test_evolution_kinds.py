@@ -273,3 +273,50 @@ def test_another_count_of_a_trigger_of_count_windows(tmp_path: Path) -> None:
     for refused in (counted(3, "retractions"), counted(3, mode="discarding")):
         with pytest.raises(CheckpointError, match="on_change="):
             Driver(refused, savepoint=str(tmp_path / "one"))
+
+
+@pytest.mark.parametrize("kind", ["tumbling", "hopping", "cumulate"])
+@pytest.mark.parametrize("every", [1, 2, 5])
+@pytest.mark.parametrize("late", [0, 40_000])
+def test_a_count_trigger_that_is_added_knows_how_many_rows_windows_hold(
+    kind: str, every: int, late: int, tmp_path: Path
+) -> None:
+    """From the change on each batch gives what the new plan gives that ran from the beginning (SEMANTICS §12.2)."""
+
+    def totals(trigger: Trigger | None) -> Any:
+        stream = _side("string", "bigint").allowed_lateness(late).emit("updates")
+        stream = stream if trigger is None else stream.trigger(trigger)
+        return OPERATORS[kind](stream.key_by("user")).agg(sum("amount").alias("total"), count())
+
+    sent = batches(every, 8)
+    for cut in (3, 5):
+        old, new = Driver(totals(None)), Driver(totals(Trigger.on_count(every)))
+        run(old, sent[:cut])
+        run(new, sent[:cut])
+        changed = Driver(totals(Trigger.on_count(every)), savepoint=old.savepoint(str(tmp_path / str(cut))))
+        for rows in sent[cut:]:
+            assert _ordered(run(changed, [rows])) == _ordered(run(new, [rows]))
+        assert _ordered(run(changed, [], end=True)) == _ordered(run(new, [], end=True))
+
+
+def _ordered(given: tuple[Rows, Rows]) -> list[list[tuple[Any, ...]]]:
+    """Results and late rows in an order of their own."""
+    return [plainly(rows, *rows[0]) if rows else [] for rows in given]
+
+
+@pytest.mark.parametrize("counted", [None, count().filter("amount > 0"), count("amount")])
+def test_rows_that_nobody_counted_are_one_for_a_trigger(counted: Any, tmp_path: Path) -> None:
+    def totals(emit: Any, *more: Any) -> Any:
+        stream = _side("string", "bigint").emit(emit)
+        stream = stream.trigger(Trigger.on_count(3)) if emit == "updates" else stream
+        return stream.key_by("user").tumbling_window(60_000).agg(sum("amount").alias("total"), *more)
+
+    more = [] if counted is None else [counted.alias("n")]
+    rows = [{"user": "a", "at": 1_000 * n, "amount": 1 << n} for n in range(9)]
+    old = Driver(totals("final", *more))
+    run(old, [rows[:5]])
+    path = old.savepoint(str(tmp_path / "one"))
+    after, _ = run(Driver(totals("updates", *more), savepoint=path), [[row] for row in rows[5:]])
+    assert [row["total"] for row in after] == [(1 << 7) - 1]
+    added, _ = run(Driver(totals("updates", *more, count().alias("rows")), savepoint=path), [[row] for row in rows[5:]])
+    assert [(row["total"], row["rows"]) for row in added] == [((1 << 7) - 1, None)]

@@ -1,10 +1,10 @@
 """Fixed windows go on that fire otherwise than before: from slices to a log of firings, and back (SEMANTICS §12.3).
 
 Plain windows hold slices, windows with triggers a log of entries each. A log says what has fired, and slices do not: windows
-whose end the watermark had passed have. How many rows a slice was made of is not known either, so what an open window holds
-counts as one row for a trigger that counts::
+whose end the watermark had passed have. How many rows an open window holds is known where an aggregate counts all of them.
+Then a trigger that counts goes on as if it had been there from the first row; else what the window holds counts as one row::
 
-    slices    [a b c | d e]      log of [a b c]    snapshot, or one row that waits for its firing
+    slices    [a b c | d e]      log of [a b c]    snapshot, or three rows that wait for their firing, or one
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from krishiv_py.arrays.grouping import group
 from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import split
 from krishiv_py.errors import CheckpointError
+from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, Runs
 from krishiv_py.kernels.state.window_log import WINDOW, PairLog
@@ -41,6 +42,10 @@ def with_log(spec: OperatorSpec, bucket: Bucket, over_us: int, fired_us: int) ->
     slices, own = Runs(bucket, SLICE, plain.merge), Runs(bucket, WINDOW, log.compact)
     starts = plain.windows_of(slices.names(), over_us, END_OF_TIME)
     changed = bucket.map("changed", int)
+    early, counted = options.trigger.early, _rows_in(spec, plain.layout)
+    every = early if isinstance(early, int) else END_OF_TIME
+    # a window whose rows are just those of its firings would have shown them; its result at the end comes in any case
+    shows = options.trigger.on_time and options.emit_mode == "updates" and options.accumulation == "accumulating"
     for portion in plain.portions_of(slices, starts) if starts else ():
         content = plain.content(slices, portion)
         if content is None:
@@ -50,8 +55,11 @@ def with_log(spec: OperatorSpec, bucket: Bucket, over_us: int, fired_us: int) ->
         fired = windows + plain.window.size_us <= fired_us
         if options.accumulation == "discarding" and fired.any():
             partials = pick(partials, pa.array(np.arange(len(fired)), mask=fired))
-        rows = np.where(fired, 0, 1)
-        entries = log.entries(merged, rows, fired.astype(np.int64), fired, fired, partials)
+        held = np.ones(len(fired), np.int64) if counted is None else merged[counted].to_numpy()
+        times, rest = np.divmod(held, every)
+        shown = fired | ((rest == 0) & shows)
+        rows = np.where(shown, 0, np.where(rest == 0, every, rest))
+        entries = log.entries(merged, rows, np.where(fired, 1, times), fired, shown, partials)
         for window, part in split(entries, windows):
             own.append(window, part)
         if options.trigger._period_us is not None:
@@ -59,6 +67,15 @@ def with_log(spec: OperatorSpec, bucket: Bucket, over_us: int, fired_us: int) ->
                 changed[window] = 1
     for name in slices.names():
         slices.drop(name)
+
+
+def _rows_in(spec: OperatorSpec, layout: Layout) -> str | None:
+    """Return the partial that says how many rows a window holds; None where no aggregate has counted all of them."""
+    partial = {name for _, names in spec.wholes for name in names}
+    for call, names in zip(spec.aggs, layout.partial_names, strict=True):
+        if call._counts_rows and call.where is None and call.output_name not in partial:
+            return names[0]
+    return None
 
 
 def without_log(spec: OperatorSpec, bucket: Bucket, fired_us: int) -> None:
