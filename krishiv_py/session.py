@@ -334,6 +334,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         bootstrap: Mapping[str, Stream] | None = None,
         until: Until | None = None,
         publish: bool = True,
+        keep_batches: int | None = None,
     ) -> Query:
         """Start one unbounded query with several outputs: the source is read once, and every batch is published to all of them.
 
@@ -365,6 +366,8 @@ class Session(FileSources, RangedSources, OtherStreams):
             archive is taken; a live source that reads the same place goes on where that ended, another one begins as usual.
         publish : bool
             Whether the results of the history go to the outputs; late rows go to theirs in any case.
+        keep_batches : int, optional
+            As in :meth:`ResultStream.start`.
 
         Raises
         ------
@@ -391,7 +394,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         ([{'user': 'ann', 'window_start': 0, 'window_end': 10000, 'count': 1}], [1])
         """
         named = named_outputs(outputs, "session.start")
-        when = given_batches(batches, None)
+        when = given_batches(batches, None, keep_batches)
         if checkpoint is not None:
             a_text(checkpoint, "checkpoint", "pass a folder as text, or None for a temporary one")
         if name is not None:
@@ -663,8 +666,8 @@ class Session(FileSources, RangedSources, OtherStreams):
         path : str
             A new folder.
         last : int, optional
-            The last so many batches; all that are still known by default. A query in process keeps its last state only, so
-            there the capture begins with the first batch of the query, or with a savepoint.
+            The last so many batches; all that are still known by default. A query in process keeps its last state only, unless
+            it was started with ``keep_batches``: the capture begins with the first batch of the query, or with a savepoint.
         savepoint : str, optional
             Capture the batches after this savepoint of the query.
         leave_out : iterable of str

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime as dt
+import functools
 import importlib
 import importlib.util
 import sys
@@ -58,6 +59,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     when = parser.add_mutually_exclusive_group()
     when.add_argument("--until-idle", action="store_true", help="end when all that is there is read, for a scheduler")
     when.add_argument("--every", metavar="INTERVAL", help='begin a batch at each interval, "1 min"')
+    parser.add_argument("--keep-batches", type=int, metavar="N", help="keep what `krishiv capture --last N` needs")
     parser.add_argument("--name", help="name of the query in logs and metrics (default: that of the function)")
     parser.add_argument("--profile", default="dev-local", choices=PROFILES, help="durability profile")
     parser.add_argument("--workers", type=int, metavar="N", help="threads that share the keys, with --engine in-process")
@@ -155,8 +157,10 @@ def _query(session: Session, made: object, name: str, given: argparse.Namespace,
     outputs = outputs_of(given.job, made)
     if len(outputs) == 1 and outputs[0].name is None:
         [only] = outputs  # as the same pipeline in a program: checkpoints of one go on in the other
-        return only.stream.start(only.sink, checkpoint=given.checkpoint, batches=when, name=name)
-    return session.start(outputs, checkpoint=given.checkpoint, batches=when, name=name)
+        start = functools.partial(only.stream.start, only.sink)
+    else:
+        start = functools.partial(session.start, outputs)
+    return start(checkpoint=given.checkpoint, batches=when, name=name, keep_batches=given.keep_batches)
 
 
 def outputs_of(job: str, made: object) -> list[Output]:

@@ -55,6 +55,8 @@ class BatchLog:
     checkpoint: str
     sources: int
     durable: bool = False
+    kept: int = 0
+    """How many of the last batches can be gone back to."""
 
     def begin(self) -> None:
         """Make the folders."""
@@ -73,8 +75,9 @@ class BatchLog:
 
     def done(self, number: int) -> None:
         """Let the plan of long ago go, when a batch is finished: its state is written."""
-        if number >= _KEPT:
-            store, path = store_at(f"{self.checkpoint}/offsets/{number - _KEPT}")
+        kept = max(_KEPT, self.kept + 1)  # and the one before them, which says where their sources began
+        if number >= kept:
+            store, path = store_at(f"{self.checkpoint}/offsets/{number - kept}")
             store.delete(path)
 
     def commit(self, number: int) -> None:
@@ -93,13 +96,21 @@ class BatchLog:
             When its entry is damaged.
         """
         numbers = batches_of(self.checkpoint)
-        if not numbers:
-            return None
-        store, path = store_at(f"{self.checkpoint}/offsets/{numbers[-1]}")
+        return self.planned(numbers[-1]) if numbers else None
+
+    def planned(self, number: int) -> PlannedBatch:
+        """Return a batch that was planned.
+
+        Raises
+        ------
+        CheckpointError
+            When its entry is damaged or missing.
+        """
+        store, path = store_at(f"{self.checkpoint}/offsets/{number}")
         lines = checked_lines(store, path)
         try:
             ours = json.loads(lines[1])[_OURS]
-            return PlannedBatch(numbers[-1], ours["now_us"], logged_offsets(lines, path), ours["ended"], ours["snapshot"])
+            return PlannedBatch(number, ours["now_us"], logged_offsets(lines, path), ours["ended"], ours["snapshot"])
         except (IndexError, KeyError, TypeError, ValueError) as problem:
             raise damaged(path, f"{len(lines)} lines", NEW_CHECKPOINT) from problem
 

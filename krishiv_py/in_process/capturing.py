@@ -6,34 +6,42 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import CheckpointError, KrishivError, PlanError
+from krishiv_py.in_process.moving import save
 from krishiv_py.in_process.sources import in_process
+from krishiv_py.in_process.state_log import StateLog
 from krishiv_py.plan.aggregates.calls import AggCall
-from krishiv_py.plan.expressions.expr import Expr, columns_of
+from krishiv_py.plan.expressions.expr import Col, Expr, columns_of
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.planner.history import names_of
 from krishiv_py.planner.outline import outline_of
-from krishiv_py.planner.physical import PhysicalPlan, Read
+from krishiv_py.planner.physical import PhysicalPlan, Read, lookup_tables, lookups, table_names
 from krishiv_py.replay_log import ReplayLog
-from krishiv_py.runtime.capture import Captured, CapturedBatch, Hide, begin_capture, write_read
+from krishiv_py.runtime.capture import Captured, CapturedBatch, Hide, begin_capture, write_read, write_table
 from krishiv_py.runtime.checkpoint.begun import Begun, engine_of
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
-from krishiv_py.runtime.checkpoint.sparklog import entries_of, last_finished, numbered, offsets_of, planned
+from krishiv_py.runtime.checkpoint.sparklog import PROCESS_STATE, entries_of, last_finished, numbered, offsets_of, planned
 from krishiv_py.runtime.ranges.planning import RangeLog
 from krishiv_py.runtime.ranges.reader import RangeReader
 from krishiv_py.runtime.ranges.sent import scanned_of
 from krishiv_py.runtime.reading import Scanned
 from krishiv_py.runtime.savepoints import Savepoint
 from krishiv_py.runtime.storage.closings import closed_in
+from krishiv_py.runtime.storage.tables import noted_table, versions_at
 from krishiv_py.storage.files import read_at, store_at, write_at
 from krishiv_py.storage.local import absolute
 
-_WAY_OUT: Final = "write a savepoint now (session.savepoint, or query.savepoint) and capture later with savepoint=..."
+_WAY_OUT: Final = (
+    "start the query with keep_batches=50 and capture once it has run, or write a savepoint now (session.savepoint, or "
+    "query.savepoint) and capture later with savepoint=..."
+)
+_ATTEMPTS: Final = 10
+"""The number of times that is tried what a query that runs has removed meanwhile."""
 
 
 @attrs.frozen
@@ -76,7 +84,7 @@ def capture(
     wanted : CaptureOptions
         What is captured.
     before : callable or None
-        Writes the savepoint after a batch into a folder, where the engine keeps the state of earlier batches.
+        Writes the savepoint after a batch of a query on Spark into a folder; None for a query in process.
 
     Raises
     ------
@@ -89,11 +97,32 @@ def capture(
     notes.check(plan)
     note, store = notes.plan() or {}, store_at(checkpoint)
     begun = Begun.of(checkpoint).batches if engine_of(checkpoint) == "spark" else 0
-    done = last_finished(*store)
-    finished = [number for number in numbered(store[0], f"{store[1]}/offsets") if number <= done]
-    if not finished:
-        raise CheckpointError("the query has finished no batch", got=checkpoint, hint="capture it once it has")
-    first, begins = _first(finished, wanted, begun, "begun from" in note or begun > 0, before is not None)
+    for attempt in range(_ATTEMPTS):
+        done = last_finished(*store)
+        finished = [number for number in numbered(store[0], f"{store[1]}/offsets") if number <= done]
+        if not finished:
+            raise CheckpointError("the query has finished no batch", got=checkpoint, hint="capture it once it has")
+        try:
+            return _written(plan, checkpoint, path, wanted, before, finished, begun, "begun from" in note or begun > 0)
+        except CheckpointError:
+            if attempt == _ATTEMPTS - 1 or last_finished(*store) == done:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _written(
+    plan: PhysicalPlan,
+    checkpoint: str,
+    path: str,
+    wanted: CaptureOptions,
+    before: Callable[[int, str], None] | None,
+    finished: list[int],
+    begun: int,
+    has_past: bool,
+) -> str:
+    """Write a capture of `finished` batches; gives its folder. See :func:`capture`."""
+    states = StateLog(f"{checkpoint}/krishiv/{PROCESS_STATE}").whole() if before is None else finished
+    first, begins = _first(finished, wanted, begun, has_past, states)
     hide = Hide(frozenset(wanted.leave_out), frozenset(wanted.hashes), os.urandom(16))
     _check_hidden(plan, hide, begins)
     folder = begin_capture(path)
@@ -101,14 +130,45 @@ def capture(
         _copy(absolute(wanted.savepoint).rstrip("/"), f"{folder}/savepoint")
     elif not begins and before is not None:
         before(first - 1, f"{folder}/savepoint")
+    elif not begins:
+        save(checkpoint, f"{folder}/savepoint", after=first - 1)
     batches = [_captured(plan, checkpoint, number, number + begun, folder, hide) for number in finished if number >= first]
+    tables = _tables(plan, checkpoint, begun, batches, folder, hide)
     hidden = dict.fromkeys(wanted.leave_out, "left out") | dict.fromkeys(wanted.hashes, "hashed")
-    Captured(folder, plan.fingerprint, [names_of(read) for read in plan.reads], batches, hidden, begins, checkpoint).close()
+    sources = [names_of(read) for read in plan.reads]
+    Captured(folder, plan.fingerprint, sources, batches, hidden, begins, checkpoint, tables).close()
     return folder
 
 
-def _first(finished: list[int], wanted: CaptureOptions, begun: int, has_past: bool, keeps_states: bool) -> tuple[int, bool]:
-    """Return the first batch of a capture, and whether the query begins with it.
+def _tables(
+    plan: PhysicalPlan, checkpoint: str, begun: int, batches: list[CapturedBatch], folder: str, hide: Hide
+) -> dict[str, dict[str, Any]]:
+    """Write the versions of lookup tables that batches had, and note with each batch which it had; gives the notes of files.
+
+    Raises
+    ------
+    CheckpointError
+        For a version that is not kept.
+    """
+    names, written, files = table_names(lookup_tables(plan)), dict[str, dict[str, Any]](), dict[str, str]()
+    for batch in batches if names else ():
+        for name, entry in zip(names, versions_at(checkpoint, batch.number - begun), strict=True):
+            if entry is None:
+                raise CheckpointError(
+                    f"the lookup table {name!r} has changed since batch {batch.number}",
+                    got="its version of that time is not in the checkpoint",
+                    then="a capture would give other results",
+                    hint="capture fewer batches with last=..., or start the query with keep_batches=50 from now on",
+                )
+            if entry["file"] not in files:
+                file = files[entry["file"]] = f"{len(files)}.arrow"
+                written[file] = write_table(folder, file, noted_table(checkpoint, entry), hide)
+            batch.tables[name] = files[entry["file"]]
+    return written
+
+
+def _first(finished: list[int], wanted: CaptureOptions, begun: int, has_past: bool, states: list[int]) -> tuple[int, bool]:
+    """Return the first batch of a capture, and whether the query begins with it; `states` are batches whose state is kept.
 
     Raises
     ------
@@ -123,15 +183,20 @@ def _first(finished: list[int], wanted: CaptureOptions, begun: int, has_past: bo
             raise CheckpointError("the batches after this savepoint are not known", got=got, hint=_WAY_OUT)
         return first, False
     wanted_first = finished[0] if wanted.last is None else max(finished[0], finished[-1] + 1 - wanted.last)
-    if whole and (wanted_first == 0 or not keeps_states):
+    possible = [number + 1 for number in states if number in finished and wanted_first <= number + 1 <= finished[-1]]
+    if whole and (wanted_first == 0 or possible[:1] != [wanted_first]):
         return 0, True
-    if keeps_states:
-        return max(wanted_first, finished[0] + 1), False
+    if possible:
+        return possible[0], False
     raise CheckpointError(
         "the state before these batches is not kept",
-        got=f"batches {finished[0]} to {finished[-1]} are known, and a query in process keeps its last state only",
+        got=f"batches {finished[0]} to {finished[-1]} are known, and of their states those after {_listed(states)}",
         hint=_WAY_OUT,
     )
+
+
+def _listed(states: list[int]) -> str:
+    return ", ".join(map(str, states[-3:])) or "none"
 
 
 def _captured(plan: PhysicalPlan, checkpoint: str, number: int, named: int, folder: str, hide: Hide) -> CapturedBatch:
@@ -219,6 +284,14 @@ def _check_hidden(plan: PhysicalPlan, hide: Hide, begins: bool) -> None:
         spec = stage.spec
         needed |= {*spec.keys, spec.time_column, *(c for call in spec.aggs for c in _columns(call))}
         needed |= {spec.source_column} if spec.source_column else set()
+    for lookup in lookups(plan):
+        needed |= lookup.reads
+        for ours, theirs in lookup.keys:
+            same = isinstance(ours, Col) and isinstance(theirs, Col) and ours.name == theirs.name
+            if columns_of(ours) & hide.hashed and not same:
+                hint = "let the column of the table have the name of the stream's, or do not hash it"
+                got = ", ".join(sorted(columns_of(ours) & hide.hashed))
+                raise PlanError("rows are looked up by a column that is to be hashed", got=got, hint=hint)
     for name in sorted(hide.left_out & needed):
         hint = "hash a key, and keep what results are computed of"
         raise PlanError("results need a column that is to be left out", got=repr(name), hint=hint)

@@ -121,8 +121,8 @@ class Engine:
         self._readers, self._outputs, self._ledger, self._batches = readers, outputs, ledger, batches
         self._lease, self._now = lease, now
         self._control_files = ControlFiles.of(plan, batches)
-        self._log = BatchLog(checkpoint, len(readers), durable)
-        self._state = StateLog(f"{checkpoint}/krishiv/{PROCESS_STATE}", durable)
+        self._log = BatchLog(checkpoint, len(readers), durable, batches._kept)
+        self._state = StateLog(f"{checkpoint}/krishiv/{PROCESS_STATE}", durable, batches._kept)
         self._checkpoint, self._durable = checkpoint, durable
         self._tables = tables
         self._closing = threading.Event()
@@ -192,7 +192,7 @@ class Engine:
         if begun is not None and begun.number > self._state.last:
             self._begun = begun
         last = -1 if begun is None else begun.number
-        self._closings = Closings(self._checkpoint, self._durable, last, self._closing)
+        self._closings = Closings(self._checkpoint, self._durable, last, self._closing, self._batches._kept)
         for reader in self._readers:
             # of files, names are taken over from the log when it is long: see RangePlanner
             files = isinstance(reader.planner.node.source, FolderSource)

@@ -58,10 +58,13 @@ from krishiv_py.storage.local import absolute
 from krishiv_py.storage.store import Store
 
 
-def save(checkpoint: str, folder: str, change: Callable[[Savepoint], None] | None = None) -> Savepoint:
+def save(
+    checkpoint: str, folder: str, change: Callable[[Savepoint], None] | None = None, after: int | None = None
+) -> Savepoint:
     """Write the savepoint of a checkpoint in process; no batch of its query may run meanwhile.
 
-    What it tells can be changed before it is closed, which makes it a savepoint.
+    What it tells can be changed before it is closed, which makes it a savepoint. With `after` it is the state after this batch,
+    which the checkpoint still has, and the positions of sources are left out; then the query may run.
 
     Raises
     ------
@@ -69,9 +72,9 @@ def save(checkpoint: str, folder: str, change: Callable[[Savepoint], None] | Non
         When its last batch is not finished, a part of it is damaged or missing, and when the folder is not empty.
     """
     note, folder = outlined(checkpoint), begin_savepoint(folder)
-    log = StateLog(_state(checkpoint), durable=True)
-    values, last = log.load(only_read=True)
-    begun = BatchLog(checkpoint, len(note["outline"]["sources"])).last_planned()
+    log, batches = StateLog(_state(checkpoint), durable=True), BatchLog(checkpoint, len(note["outline"]["sources"]))
+    values, last = log.load(only_read=True, after=after)
+    begun = batches.last_planned() if after is None else batches.planned(after)
     if last is None or begun is None or begun.number != log.last:
         raise unfinished(checkpoint, 0 if begun is None else begun.number)
     stages = []
@@ -95,7 +98,9 @@ def save(checkpoint: str, folder: str, change: Callable[[Savepoint], None] | Non
         last["clocks"],
         last["before"],
         begun.now_us,
-        read_sources(checkpoint, note, taken, folder),
+        read_sources(checkpoint, note, taken, folder)
+        if after is None
+        else [SourceState(k) for k in note["outline"]["sources"]],
         stages,
         read_streams(checkpoint),
         last["advances"],

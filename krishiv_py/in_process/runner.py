@@ -175,11 +175,12 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         waiting = tuple({id(a): a for a, _ in aligned.values()}.values())
         ledger = BucketMetrics(_NoNotes(checkpoint), plan.stages, plan.last, plan.clocks.initial, waiting)
         reached.append(ledger)
-        streams = readers(plan, checkpoint, now, aligned, durable=durable, workers=self.workers)
+        kept = batches._kept
+        streams = readers(plan, checkpoint, now, aligned, durable=durable, workers=self.workers, kept=kept)
         claim_outputs(plan, sinks, claim.outputs, checkpoint)
         outputs = outputs_of(plan, sinks, title, claim.outputs, durable=durable)
         begun = max(batches_of(checkpoint), default=-1)
-        tables = LookupTables(checkpoint, lookup_tables(plan), now, durable, begun, notes.has_tables, notes.note_tables)
+        tables = LookupTables(checkpoint, lookup_tables(plan), now, durable, begun, notes.has_tables, notes.note_tables, kept)
         engine = Engine(
             plan,
             title,

@@ -111,8 +111,9 @@ def readers(
     *,
     durable: bool,
     workers: int,
+    kept: int = 0,
 ) -> list[StreamReader]:
-    """Return a reader for each stream of a plan, with so many `workers`.
+    """Return a reader for each stream of a plan, with so many `workers`; what `kept` batches read is kept.
 
     Raises
     ------
@@ -122,9 +123,8 @@ def readers(
     readers = []
     for number, read in enumerate(plan.reads):
         source = in_process(read.source, checkpoint, number)
-        planner = RangePlanner(
-            source, number, checkpoint, RangeLog.open(source.log or "", durable=durable), now, aligned.get(number)
-        )
+        log = RangeLog.open(source.log or "", durable=durable, kept=kept)
+        planner = RangePlanner(source, number, checkpoint, log, now, aligned.get(number))
         readers.append(_reader(plan, read, source, planner, workers))
     return readers
 

@@ -9,6 +9,7 @@ of the batch: a batch whose file is not there did not happen, and is repeated.
 
 Old values are in the way after a while. So each commit takes the oldest file, if what is still valid in it is small next to
 what the batch writes, copies that into its own file and removes the old one: a log cleaner that is paid for by the batch.
+A query that keeps its last batches removes what their states need only when it has run so many more.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ import json
 import re
 import uuid
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
 import attrs
 import pyarrow as pa
 
+from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.state.store import MemoryStore
 from krishiv_py.runtime.storage.chunk_files import chunk_of, encode, file_value, write_chunk
 from krishiv_py.storage.checksums import damaged, missing, sealed, unsealed
@@ -101,6 +104,10 @@ class _File:
     nbytes: int = 0
 
 
+Entries: TypeAlias = list[tuple[Key, int, bytes | None]]
+"""The values of a file with the place of each; None for one that was taken out."""
+
+
 @attrs.define(eq=False)
 class StateLog:
     """The log of one query.
@@ -111,20 +118,32 @@ class StateLog:
         Where it is, below the checkpoint.
     durable : bool
         Whether a commit must survive a loss of power.
+    kept : int
+        How many of the last batches can be gone back to, to the state before them.
     last : int
         The number of the last committed micro-batch; -1 before the first.
     """
 
     folder: str
     durable: bool = False
+    kept: int = 0
     last: int = -1
     _files: deque[_File] = attrs.field(factory=deque)
     _where: dict[Key, _File] = attrs.field(factory=dict)
     _chunks: dict[Key, str] = attrs.field(factory=dict)
     _budget: int = 0
+    _retired: deque[tuple[int, list[str]]] = attrs.field(factory=deque)
+    """Files that the state after a batch, and those after it, no longer need, by the number of the batch."""
 
-    def load(self, *, only_read: bool = False) -> tuple[dict[Key, bytes], dict[str, Any] | None]:
+    def load(self, *, only_read: bool = False, after: int | None = None) -> tuple[dict[Key, bytes], dict[str, Any] | None]:
         """Read the state after the last committed micro-batch, and clear away what is of no use, unless it is `only_read`.
+
+        Parameters
+        ----------
+        only_read : bool
+            Whether nothing is removed.
+        after : int, optional
+            Read the state after this batch instead; with `only_read`.
 
         Returns
         -------
@@ -140,19 +159,22 @@ class StateLog:
         if not only_read:
             store.make_folder(root)
             store.make_folder(f"{root}/chunks")
-        files = store.entries(root)
-        numbers = sorted(int(m[1]) for f in files if (m := _NAME.fullmatch(f.base_name)))
+        there = self._numbers(store, root)
+        if after is not None:
+            there = [number for number in there if number <= after]
+            if after not in there:
+                raise missing(self._path(root, after), WAY_OUT)
         values: dict[Key, bytes] = {}
         note: dict[str, Any] | None = None
-        first = self._read(store, root, numbers[-1])[2] if numbers else 0
-        for number in [n for n in numbers if n < first]:  # a process that died did not remove them
-            if not only_read:
-                store.delete(self._path(root, number))
-            numbers.remove(number)
+        first = self._read(store, root, there[-1])[2] if there else 0
+        numbers = [number for number in there if number >= first]
+        read = list[tuple[int, Entries, int]]()
         for i, number in enumerate(numbers):
             if number != numbers[0] + i:
                 raise missing(self._path(root, numbers[0] + i), WAY_OUT)
-            entries, note, _ = self._read(store, root, number)
+            entries, note, begins = self._read(store, root, number)
+            if self.kept:
+                read.append((number, entries, begins))
             file = _File(number)
             self._files.append(file)
             for key, offset, value in entries:
@@ -166,8 +188,28 @@ class StateLog:
         self.last = numbers[-1] if numbers else -1
         self._chunks = {key: _chunk_name(value) for key, value in values.items() if value.startswith(b"file:")}
         if not only_read:
-            self._remove_orphans(store, root)
+            self._clear(store, root, [number for number in there if number < first], read)
         return values, note
+
+    def whole(self) -> list[int]:
+        """Return the batches after which the state can still be read, ascending.
+
+        Raises
+        ------
+        CheckpointError
+            When a file is damaged, or is removed meanwhile.
+        """
+        store, root = store_at(self.folder)
+        there = {file.base_name for file in store.entries(f"{root}/chunks")}
+        whole, begun, chunks = list[int](), 0, dict[Key, str]()
+        for last, number in pairwise([-1, *self._numbers(store, root)]):
+            if number != last + 1:
+                begun, chunks = number, {}
+            entries, _, first = self._read(store, root, number)
+            _follow(chunks, entries)
+            if first >= begun and there.issuperset(chunks.values()):
+                whole.append(number)
+        return whole
 
     def value_of(self, table: pa.Table, number: int) -> bytes:
         """Return what the log holds for a table of batch `number`: its bytes, or the name of a file with them."""
@@ -217,11 +259,16 @@ class StateLog:
             else:
                 self._chunks.pop(key, None)
         self.last = number
-        for old in over:
-            self._files.popleft()
-            store.delete(self._path(root, old.number))
-        for name in dropped:
-            store.delete(f"{root}/chunks/{name}")
+        self._retire(
+            store, [self._path(root, self._files.popleft().number) for _ in over], [f"{root}/chunks/{n}" for n in dropped]
+        )
+
+    def _retire(self, store: Store, files: list[str], chunks: list[str]) -> None:
+        """Remove what the last state needs no longer: at once, or when no state that is kept needs it."""
+        if files or chunks:
+            self._retired.append((self.last, files + chunks))
+        while self._retired and self._retired[0][0] <= self.last - self.kept:
+            store.delete(*self._retired.popleft()[1])
 
     def _place(self, key: Key, file: _File, place: tuple[int, int] | None) -> None:
         before = self._where.pop(key, None)
@@ -252,12 +299,12 @@ class StateLog:
         store.write(self._path(root, number), sealed(body), durable=self.durable)
         return places
 
-    def _read(self, store: Store, root: str, number: int) -> tuple[list[tuple[Key, int, bytes | None]], dict[str, Any], int]:
+    def _read(self, store: Store, root: str, number: int) -> tuple[Entries, dict[str, Any], int]:
         body = self._body(store, root, number)
         head, _, _ = body.partition(b"\n")
         try:
             noted = json.loads(head)
-            entries, offset = list[tuple[Key, int, bytes | None]](), len(head) + 1
+            entries, offset = Entries(), len(head) + 1
             for stage, kind, name, size in noted["entries"]:
                 entries.append(((stage, kind, name), offset, None if size < 0 else body[offset : offset + size]))
                 offset += max(size, 0)
@@ -272,16 +319,58 @@ class StateLog:
             raise missing(path, WAY_OUT)
         return unsealed(data, path, WAY_OUT)
 
-    def _remove_orphans(self, store: Store, root: str) -> None:
-        """Remove chunks that no state names: a process that died left them."""
-        known = set(self._chunks.values())
-        for file in store.entries(f"{root}/chunks"):
-            if file.base_name not in known:
-                store.delete(file.path)
+    def _clear(self, store: Store, root: str, older: Sequence[int], read: list[tuple[int, Entries, int]]) -> None:
+        """Remove what no state needs that can be gone back to: a process that died left it.
+
+        Parameters
+        ----------
+        older : sequence of int
+            The files before those that the last state needs.
+        read : list of tuple
+            These files, where earlier states are kept: number, values, and the first file that the state after it needs.
+        """
+        begins, number = {number: first for number, _, first in read}, older[-1] if older else -1
+        while self.kept and number in older and number >= begins.get(self.last - self.kept, 0):
+            try:
+                entries, _, begins[number] = self._read(store, root, number)
+            except CheckpointError:  # the query goes on without it, and what came before it cannot be gone back to
+                break
+            read.insert(0, (number, entries, begins[number]))
+            number -= 1
+        store.delete(*(self._path(root, n) for n in older if n <= number))
+        chunks, waiting = dict[Key, str](), deque[int]()
+        for number, entries, first in read:
+            files = list[str]()
+            while waiting and waiting[0] < first:
+                files.append(self._path(root, waiting.popleft()))
+            waiting.append(number)
+            dropped = [f"{root}/chunks/{name}" for name in _follow(chunks, entries)]
+            if files or dropped:
+                self._retired.append((number, files + dropped))
+        known = {*self._chunks.values(), *(path.rpartition("/")[2] for _, paths in self._retired for path in paths)}
+        orphans = [file.path for file in store.entries(f"{root}/chunks") if file.base_name not in known]
+        store.delete(*orphans)
+        self._retire(store, [], [])
+
+    @staticmethod
+    def _numbers(store: Store, root: str) -> list[int]:
+        return sorted(int(m[1]) for f in store.entries(root) if (m := _NAME.fullmatch(f.base_name)))
 
     @staticmethod
     def _path(root: str, number: int) -> str:
         return f"{root}/{number:012d}.state"
+
+
+def _follow(chunks: dict[Key, str], entries: Entries) -> list[str]:
+    """Bring the `chunks` that values are in up to date with a file; gives those that it put others in the place of."""
+    dropped = list[str]()
+    for key, _, value in entries:
+        before = chunks.pop(key, None)
+        if value is not None and value.startswith(b"file:"):
+            chunks[key] = _chunk_name(value)
+        if before is not None and before != chunks.get(key):
+            dropped.append(before)
+    return dropped
 
 
 def _chunk_name(value: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Literal, TypeAlias
 from warnings import warn
@@ -402,15 +403,21 @@ def _inputs(stage: StagePlan) -> str:
 def lookup_tables(plan: PhysicalPlan) -> tuple[LookupTable, ...]:
     """Return the tables of a plan that a function loads, in the order of its steps."""
     tables: dict[str, LookupTable] = {}
+    for lookup in lookups(plan):
+        table = getattr(lookup.current, "__self__", None)
+        if isinstance(table, LookupTable) and table.load is not None:
+            tables.setdefault(table.token, table)
+    return tuple(tables.values())
+
+
+def lookups(plan: PhysicalPlan) -> Iterator[Lookup]:
+    """Yield the lookup joins of a plan, in the order of its steps."""
     for number, stage in enumerate(plan.stages):
         own = [step for output in plan.outputs if output.stage == number for step in output.steps]
         steps = [step for spec in (*(b.spec for b in stage.inputs), stage.spec) for step in (*spec.prefix, *spec.after, *own)]
         for step in steps:
-            lookup = step.function if isinstance(step, MapBatches) else None
-            table = getattr(lookup.current, "__self__", None) if isinstance(lookup, Lookup) else None
-            if isinstance(table, LookupTable) and table.load is not None:
-                tables.setdefault(table.token, table)
-    return tuple(tables.values())
+            if isinstance(step, MapBatches) and isinstance(step.function, Lookup):
+                yield step.function
 
 
 def table_names(tables: tuple[LookupTable, ...]) -> list[str]:

@@ -5,6 +5,7 @@
     capture.json                 the plan, columns of sources, and of each batch its clock and what was read
     savepoint/                   the state before the first of them; none where the query began with it
     batches/000000000007/0.arrow rows of the first source in batch 7, a record batch for each part that was read
+    tables/0.arrow               a version of a table that rows are looked up in
 
 Nothing of the sources is needed to run it again, so it outlives retention and deleted files. ``capture.json`` is written last.
 """
@@ -27,7 +28,8 @@ from krishiv_py.storage.checksums import checksum, damaged, missing, sealed, uns
 from krishiv_py.storage.files import read_at, write_at
 from krishiv_py.storage.local import absolute
 
-VERSION: Final = 1
+VERSION: Final = 2
+"""Of the format; a later version of the library opens all earlier ones. Version 1 had no tables."""
 _NOTE: Final = "capture.json"
 _WAY_OUT: Final = "make the capture again from the checkpoint, if its inputs are still there"
 _MALFORMED: Final = pa.schema(
@@ -57,6 +59,8 @@ class CapturedBatch:
         By the number of a source, what was read of it: the parts as they are noted.
     closed : dict
         By the number of a stage, the keys that were closed before its rows, as texts.
+    tables : dict
+        By the name of a lookup table, the file with the version that the batch had.
     """
 
     number: int
@@ -66,6 +70,7 @@ class CapturedBatch:
     snapshot: bool = False
     reads: dict[str, dict[str, Any]] = attrs.field(factory=dict)
     closed: dict[str, list[str]] = attrs.field(factory=dict)
+    tables: dict[str, str] = attrs.field(factory=dict)
 
 
 @attrs.define
@@ -86,6 +91,8 @@ class Captured:
         Whether the query began with the first of the batches, with no state.
     checkpoint : str
         The checkpoint that it was made of.
+    tables : dict
+        Sizes and checksums of the versions of lookup tables, by their files.
     """
 
     folder: str
@@ -95,6 +102,7 @@ class Captured:
     hidden: dict[str, str]
     begins: bool
     checkpoint: str
+    tables: dict[str, dict[str, Any]] = attrs.field(factory=dict)
     version: int = VERSION
 
     @classmethod
@@ -146,6 +154,16 @@ class Captured:
             result.append(Scanned(batch_of, control, part.get("now_us"), rejected, part["partition"]))
         return result
 
+    def table(self, file: str) -> pa.Table:
+        """Return a version of a lookup table.
+
+        Raises
+        ------
+        CheckpointError
+            When its file is damaged or missing.
+        """
+        return pa.Table.from_batches(_table(f"{self.folder}/tables/{file}", self.tables[file]))
+
 
 def begin_capture(folder: str) -> str:
     """See that a capture can be written into a folder; gives its path.
@@ -182,6 +200,12 @@ def write_read(folder: str, number: int, source: int, result: Iterable[Scanned],
     if bad:
         noted["bad"] = _write(f"{where}.malformed.arrow", bad)
     return noted
+
+
+def write_table(folder: str, file: str, table: pa.Table, hide: Hide) -> dict[str, Any]:
+    """Write a version of a lookup table; gives the note of it."""
+    batches = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
+    return _write(f"{folder}/tables/{file}", [hide.rows(batch) for batch in batches])
 
 
 @attrs.frozen

@@ -51,7 +51,7 @@ from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.reading.listing import own_files
 from krishiv_py.spark.reading.scan import scan
 from krishiv_py.spark.rows import rows_given
-from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, buckets_wanted, setting, started_under, with_sources
+from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, buckets_wanted, retained, setting, started_under, with_sources
 from krishiv_py.spark.setup.partitioning import bucket_ids
 from krishiv_py.spark.setup.workers import mapped, with_state
 from krishiv_py.spark.storage import ShuffleFiles, keep_with_driver
@@ -262,18 +262,17 @@ def claimed(spark: SparkSession, plan: PhysicalPlan, opened: OpenedCheckpoint) -
     return notes, notes.claim(plan, buckets_wanted(spark), f"PySpark {pyspark.__version__}")
 
 
-def first_clock(plan: PhysicalPlan, opened: OpenedCheckpoint, now: Callable[[], int]) -> SparkClock | LedgerClock:
+def first_clock(plan: PhysicalPlan, opened: OpenedCheckpoint, now: Callable[[], int], kept: int) -> SparkClock | LedgerClock:
     """Return the clock of a plan; what is in force in a first batch is on record."""
-    clock = clock_for(plan, opened.checkpoint, durable=opened.durable)
+    clock = clock_for(plan, opened.checkpoint, durable=opened.durable, kept=kept)
     if isinstance(clock, LedgerClock) and not batches_of(opened.checkpoint) and not clock.begun.elsewhere:
         clock.write(0, {**Clocks(plan.clocks).saved(), "now_us": now()})
     return clock
 
 
-def chunk_folder(spark: SparkSession, opened: OpenedCheckpoint) -> ChunkFolder:
+def chunk_folder(spark: SparkSession, opened: OpenedCheckpoint, batches: Batches) -> ChunkFolder:
     """Return where large chunks of state are."""
-    kept = setting(spark, "spark.sql.streaming.minBatchesToRetain")
-    return ChunkFolder(opened.checkpoint, kept, setting(spark, CHUNK_FILE_BYTES), opened.durable)
+    return ChunkFolder(opened.checkpoint, retained(spark, batches), setting(spark, CHUNK_FILE_BYTES), opened.durable)
 
 
 def writing(
@@ -316,21 +315,22 @@ def start(
     ledger.restore()
     ledger.backlog = lambda: backlogs(planning)
     warn_if_flushed(ledger.moment.watermark_us, checkpoint, plan.source)
-    clock = first_clock(plan, opened, now)
+    clock = first_clock(plan, opened, now, batches._kept)
     control_files = ControlFiles.of(plan, batches)
     controls = ControlFolder.of(checkpoint, wanted=control_files.wanted, sources=len(sources))
     heartbeats = control_files.heartbeats(controls, now, lambda: bool(ledger.open))
     control_writer = control_files.writer(controls, now)
     output = task_output(plan, sinks, claim.outputs, checkpoint, durable=durable)
     interval = batches.interval_us if batches.kind == "every" else None
-    planning = planners(sources, checkpoint, now, aligned, durable=durable, interval_us=interval)
-    blobs = chunk_folder(spark, opened)
+    kept = batches._kept
+    planning = planners(sources, checkpoint, now, aligned, durable=durable, interval_us=interval, kept=kept)
+    blobs = chunk_folder(spark, opened, batches)
     frame = stateful(spark, plan, clock, claim.buckets, output, blobs, shuffle_files, controls)
     claim_outputs(plan, sinks, claim.outputs, checkpoint)
     outputs = outputs_of(plan, sinks, title, claim.outputs, durable=durable)
     halt = Halt()
     begun = max(batches_of(checkpoint), default=-1)
-    tables = LookupTables(checkpoint, looked_up, now, durable, begun, notes.has_tables, notes.note_tables)
+    tables = LookupTables(checkpoint, looked_up, now, durable, begun, notes.has_tables, notes.note_tables, kept)
     closing = threading.Event()
     steps = BatchSteps(
         plan,
@@ -347,7 +347,7 @@ def start(
         planning,
         control_writer,
         tables,
-        Closings(checkpoint, durable, begun, closing),
+        Closings(checkpoint, durable, begun, closing, kept),
     )
     writer = writing(frame, steps, checkpoint, batches, title)
 
@@ -363,7 +363,7 @@ def start(
 
     def begin() -> StreamingQuery:
         forget_unplanned(checkpoint)
-        with started_under(spark, checkpoint, chunks_only=not rows_in_jvm):
+        with started_under(spark, checkpoint, batches, chunks_only=not rows_in_jvm):
             return with_sources(writer.start())
 
     def launch() -> Launched:

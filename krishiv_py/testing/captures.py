@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from krishiv_py.api.stages.running import Output, RunMethods
 from krishiv_py.arrays.grouping import among
+from krishiv_py.connectors.lookup_table import tables_are
 from krishiv_py.display.html import rows_html
 from krishiv_py.engine.closing import keys_of
 from krishiv_py.engine.stage import StageOperator
@@ -32,7 +33,7 @@ from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
 from krishiv_py.planner.why import Held
 from krishiv_py.runtime.capture import Captured
 from krishiv_py.testing.driver import Driver
-from krishiv_py.testing.sends import Feed, StepOutput
+from krishiv_py.testing.sends import CapturedTables, Feed, StepOutput
 
 _ROW: Final = "__krishiv_row"
 Bounds: TypeAlias = "list[tuple[int, int]] | None"
@@ -97,12 +98,13 @@ class Explanation:
 
 @attrs.frozen(eq=False)
 class _Batch:
-    """A batch that ran again: what was in force before and after it, and the results of each stage."""
+    """A batch that ran again: what was in force before and after it, the results of each stage, and its lookup tables."""
 
     number: int
     moment: Moment
     watermark_us: int
     results: list[pa.Table]
+    tables: CapturedTables
 
 
 @attrs.frozen(eq=False)
@@ -177,7 +179,7 @@ def _ran(driver: Driver) -> Iterator[_Batch]:
         moment = driver._core.moment(turn.batch.now_us, turn.batch.now_us)
         output = driver._take(turn)
         given = [pa.concat_tables([one.results for one in some]) for some in driver._done]
-        yield _Batch(turn.batch.number, moment, output.watermark_us, given)
+        yield _Batch(turn.batch.number, moment, output.watermark_us, given, turn.tables)
 
 
 def _with_batches(output: OutputPlan | None, batches: Sequence[_Batch], number: int) -> pa.Table:
@@ -219,7 +221,8 @@ def _of_results(
         results = batch.results[branch.after]
         if not results.num_rows:
             continue
-        rows = _numbered(spec, results.select(list(spec.needs_columns)), 0)
+        with tables_are(batch.tables):
+            rows = _numbered(spec, results.select(list(spec.needs_columns)), 0)
         numbers = []
         for one in _matching(stage, spec, rows, wanted, Moment(UNSET), results=True):
             numbers.append(one["row"])
@@ -245,7 +248,8 @@ def _of_sources(driver: Driver, feed: Feed, batches: Sequence[_Batch], wanted: M
                     if part.batch is None:
                         continue
                     table = pa.Table.from_batches([part.batch])
-                    rows = _numbered(taker.spec, table, count)
+                    with tables_are(batch.tables):
+                        rows = _numbered(taker.spec, table, count)
                     count += table.num_rows
                     place = {"stage": stage.spec.name, "batch": batch.number, "source": names.get(id(taker.spec), "")}
                     place["watermark"] = show_instant(moment.watermark_us)

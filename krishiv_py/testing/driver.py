@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from krishiv_py.api.stages.running import Output, RunMethods, named_plans
 from krishiv_py.connectors.fit import FILE, MisfitError, explained, file_columns, lacking, open_parquet
-from krishiv_py.connectors.lookup_table import tables_age_by
+from krishiv_py.connectors.lookup_table import tables_age_by, tables_are
 from krishiv_py.connectors.sinks.program import MemorySink
 from krishiv_py.deprecation import deprecated
 from krishiv_py.display.html import query_html
@@ -712,7 +712,8 @@ class Driver:
             if int(number) < len(self._stages) and len(self._stages[int(number)].spec.keys) == keys.num_columns:
                 self._stages[int(number)].forget(keys, stepped)
         snapshot = turn.batch.snapshot or any(control.snapshot for _, _, control in turn.controls)
-        return self._step(turn.sent, snapshot=snapshot)
+        with tables_are(turn.tables):
+            return self._step(turn.sent, snapshot=snapshot)
 
     def _step(self, sent: dict[int, Sent] | None, *, ended: bool = False, snapshot: bool = False) -> StepOutput:
         began = time.monotonic()

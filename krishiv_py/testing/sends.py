@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -12,6 +13,7 @@ from krishiv_py.api import others
 from krishiv_py.api.query import NoRunner
 from krishiv_py.api.stages.running import Output, RunMethods, named_outputs
 from krishiv_py.api.stages.stream import Stream
+from krishiv_py.connectors.lookup_table import LookupTable
 from krishiv_py.connectors.ranges import next_ranges, node_of, read_range, tell_finished
 from krishiv_py.connectors.source import Malformed, Source
 from krishiv_py.display.html import rows_html
@@ -27,7 +29,7 @@ from krishiv_py.plan.nodes import MemorySource, root_of
 from krishiv_py.plan.schema import RESERVED, SchemaLike, as_schema
 from krishiv_py.planner.cut import Branch
 from krishiv_py.planner.history import names_of
-from krishiv_py.planner.physical import PhysicalPlan, Read
+from krishiv_py.planner.physical import PhysicalPlan, Read, lookup_tables, table_names
 from krishiv_py.planner.several import several
 from krishiv_py.runtime.capture import Captured, CapturedBatch
 from krishiv_py.runtime.reading import Scanned
@@ -341,11 +343,50 @@ class ManualClock:
 
 @attrs.frozen(eq=False)
 class Turn:
-    """Holds a batch, its rows as each stage reads them, and what it says of the watermark."""
+    """Holds a batch, its rows as each stage reads them, what it says of the watermark, and the tables it looks rows up in."""
 
     batch: CapturedBatch
     sent: dict[int, Sent]
     controls: list[ClockControl]
+    tables: CapturedTables
+
+
+@attrs.define(eq=False)
+class CapturedTables:
+    """The lookup tables of a plan as the batches of a capture had them.
+
+    A table that the capture does not have, by its name and columns, is loaded once.
+    """
+
+    captured: Captured
+    tables: dict[str, tuple[str, LookupTable]]
+    """The tables of the plan by their tokens, with their names."""
+    files: Mapping[str, str] = attrs.field(factory=dict)
+    """The files of the batch in hand, by the names of tables."""
+    mark: str = attrs.field(factory=lambda: uuid.uuid4().hex)
+    _loaded: dict[str, pa.Table] = attrs.field(factory=dict)
+
+    @classmethod
+    def of(cls, captured: Captured, plan: PhysicalPlan) -> CapturedTables:
+        """Return those of a plan."""
+        tables = lookup_tables(plan)
+        return cls(captured, {table.token: (name, table) for name, table in zip(table_names(tables), tables, strict=True)})
+
+    def name(self, token: str) -> str:
+        """See :class:`~krishiv_py.connectors.lookup_table.Versions`."""
+        return f"{self.mark} {self.files.get(self.tables[token][0])}"
+
+    def table(self, token: str) -> pa.Table:
+        """See :class:`~krishiv_py.connectors.lookup_table.Versions`."""
+        name, table = self.tables[token]
+        if (file := self.files.get(name)) is not None:
+            if file not in self._loaded:
+                self._loaded[file] = self.captured.table(file)
+            if self._loaded[file].schema.equals(table.schema):
+                return self._loaded[file]
+        if token not in self._loaded:
+            self._loaded[token] = table.loaded()
+        return self._loaded[token]
 
 
 class Feed:
@@ -359,6 +400,7 @@ class Feed:
 
     def __init__(self, captured: Captured, plan: PhysicalPlan) -> None:
         self.captured, self._plan, self._next = captured, plan, 0
+        self._tables = CapturedTables.of(captured, plan)
         self._sources = [_source(read, captured, len(plan.reads)) for read in plan.reads]
 
     @property
@@ -372,7 +414,7 @@ class Feed:
             return None
         batch = self.captured.batches[self._next]
         self._next += 1
-        turn = Turn(batch, {}, [])
+        turn = Turn(batch, {}, [], attrs.evolve(self._tables, files=batch.tables))
         for read, source in zip(self._plan.reads, self._sources, strict=True):
             scanned = self.captured.read(batch, source)
             if not scanned:

@@ -287,6 +287,7 @@ class RunMethods:
         on_change: Mapping[str, OnChange] | None = None,
         trigger: Batches | None = None,
         lateness: LatenessProfile | None = None,
+        keep_batches: int | None = None,
     ) -> Query:
         """Start an unbounded query.
 
@@ -310,6 +311,9 @@ class RunMethods:
             The old name of `batches`.
         lateness : LatenessProfile, optional
             The profile that the lag was chosen by: ``progress`` warns when rows are later (``Query.expect_lateness``).
+        keep_batches : int, optional
+            How many of its last micro-batches the checkpoint can go back to, for ``session.capture(..., last=50)``
+            (docs/capture.md). By default none in process, and as many as Spark keeps there.
 
         Raises
         ------
@@ -330,7 +334,7 @@ class RunMethods:
         [{'window_start': 0, 'window_end': 10, 'count': 1}]
         """
         target = as_sink(sink, "results")
-        when = given_batches(batches, trigger)
+        when = given_batches(batches, trigger, keep_batches)
         if checkpoint is not None:
             a_text(checkpoint, "checkpoint", "pass a folder as text, or None for a temporary one")
         if name is not None:

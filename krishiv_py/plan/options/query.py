@@ -187,6 +187,8 @@ class Batches:
     snapshot: bool = False
     max_rows: int = 1_000_000
     max_bytes: int = 256 << 20
+    _kept: int = attrs.field(default=0, repr=False)
+    """How many of the last ones the checkpoint can go back to: what ``start(keep_batches=...)`` says."""
 
     def __attrs_post_init__(self) -> None:
         one_of(self.kind, "kind", ("fast", "every", "target", "available_now"))
@@ -334,21 +336,27 @@ class QueryTrigger(Batches):
         return cls("available_now", 0, flush, snapshot)
 
 
-def given_batches(batches: Batches | None, trigger: Batches | None) -> Batches:
-    """Return what ``start()`` was given, under the name `batches` or under the old one, `trigger`."""
+_MOST_KEPT: Final = 100_000
+
+
+def given_batches(batches: Batches | None, trigger: Batches | None, keep_batches: int | None = None) -> Batches:
+    """Return what ``start()`` was given, under the name `batches` or under the old one, `trigger`, and how many are kept."""
     given = batches
     if trigger is not None:
         if batches is not None:
             raise PlanError("`trigger` is the old name of `batches`", got="both of them", hint="pass batches only")
         given = trigger
     if given is None:
-        return Batches.as_fast_as_possible()
+        given = Batches.as_fast_as_possible()
     if not isinstance(given, Batches):
         hint = 'pass batches=Batches.every("10 s"); when windows fire is set by .trigger(...) on the stream'
         raise PlanError("`batches` is not a Batches", got=shown(given), hint=hint)
     if trigger is not None:
         deprecated("start(trigger=...)", "start(batches=...)", callers=2)
-    return given
+    if keep_batches is None:
+        return given
+    hint = "pass how many of the last batches can be captured, such as 50, or None"
+    return attrs.evolve(given, kept=a_number(keep_batches, "keep_batches", 1, hint, most=_MOST_KEPT))
 
 
 OnChange: TypeAlias = Literal["reset", "drop"]

@@ -115,6 +115,7 @@ class LedgerClock:
     durable: bool = False
     heartbeats_reach_buckets: bool = False
     begun: Begun = attrs.field(factory=Begun)
+    kept: int = 0
     stores: Stores = attrs.field(factory=Stores, eq=False, repr=False)
 
     def takes_over(self, batch: int) -> bool:
@@ -169,7 +170,7 @@ class LedgerClock:
         """Write the entry for a batch, whole or not at all, and forget an old one."""
         store, path = self._place(batch)
         store.write(path, sealed(json.dumps(entry).encode()), durable=self.durable)
-        _, old = self._place(batch - _KEPT)
+        _, old = self._place(batch - max(_KEPT, self.kept + 2))  # the last ones, the one before them, and the one to come
         store.delete(old)
 
 
@@ -183,10 +184,10 @@ def _planned_us(logged: dict[str, Any]) -> int:
     return int(logged["batchTimestampMs"]) * 1_000
 
 
-def clock_for(plan: PhysicalPlan, checkpoint: str, *, durable: bool = False) -> SparkClock | LedgerClock:
-    """Return the clock of a plan: that of its first stage, which those of the others follow."""
+def clock_for(plan: PhysicalPlan, checkpoint: str, *, durable: bool = False, kept: int = 0) -> SparkClock | LedgerClock:
+    """Return the clock of a plan: that of its first stage, which those of the others follow. Of `kept` batches it knows all."""
     spec = plan.stages[0].spec
     begun = Begun.of(checkpoint)
     if plan.keeps_ledger:
-        return LedgerClock(checkpoint, spec.watermark.initial_us, durable, plan.watermarked, begun)
+        return LedgerClock(checkpoint, spec.watermark.initial_us, durable, plan.watermarked, begun, kept)
     return SparkClock(checkpoint, spec.tick_us, spec.watermark.initial_us, begun)

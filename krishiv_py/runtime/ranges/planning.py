@@ -73,6 +73,8 @@ class RangeLog:
     last: int = -1
     position: str | None = None
     ended: bool = False
+    kept: int = _KEPT
+    """How many entries before the one that is read are kept, at least."""
     in_plans: bool = False
     """True if planned ranges are written with the plan of their batch (:attr:`held`), not as a file of their own."""
     _held: dict[int, NotedRanges] | None = None
@@ -94,8 +96,8 @@ class RangeLog:
         return {number: NotedRanges(*noted) for number, noted in entries.items()}
 
     @classmethod
-    def open(cls, folder: str, *, durable: bool) -> RangeLog:
-        """Open a log, or begin one.
+    def open(cls, folder: str, *, durable: bool, kept: int = 0) -> RangeLog:
+        """Open a log, or begin one; the entries of so many batches are `kept`, of two at least.
 
         Raises
         ------
@@ -104,7 +106,7 @@ class RangeLog:
         """
         store, root = store_at(folder)
         store.make_folder(root)
-        log = cls(folder, durable)
+        log = cls(folder, durable, kept=max(kept, _KEPT))
         numbers = log._numbers()
         if numbers:
             log.last = numbers[-1]
@@ -151,7 +153,7 @@ class RangeLog:
 
     def read_long_ago(self, taken: int) -> list[int]:
         """Return the files that no batch will read again, when the one numbered `taken` is being read."""
-        return [number for number in self._numbers() if number < min(taken - _KEPT, self.last)]
+        return [number for number in self._numbers() if number < min(taken - self.kept, self.last)]
 
     def drop_read(self, taken: int) -> None:
         """Remove files that no batch will read again, when the one numbered `taken` is being read."""
@@ -605,12 +607,19 @@ def planners(
     *,
     durable: bool,
     interval_us: int | None = None,
+    kept: int = 0,
 ) -> tuple[RangePlanner, ...]:
-    """Return what plans for the sources of a query; some of them wait for one another."""
+    """Return what plans for the sources of a query; some of them wait for one another. What `kept` batches read is kept."""
     numbered = [(number, logged(source, checkpoint, number, waits=number in aligned)) for number, source in enumerate(sources)]
     return tuple(
         RangePlanner(
-            source, number, checkpoint, RangeLog.open(source.log or "", durable=durable), now, aligned.get(number), interval_us
+            source,
+            number,
+            checkpoint,
+            RangeLog.open(source.log or "", durable=durable, kept=kept),
+            now,
+            aligned.get(number),
+            interval_us,
         )
         for number, source in numbered
         if isinstance(source, RangeSource)

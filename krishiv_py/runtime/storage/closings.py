@@ -64,12 +64,15 @@ class Closings:
         The last micro-batch that was begun in an earlier run: it and those before were tried already.
     requested : threading.Event
         Set when there may be requests; None where another process writes them, so that each batch looks.
+    kept : int
+        Of how many of the last batches it stays noted which keys they closed.
     """
 
     checkpoint: str
     durable: bool = False
     begun: int = -1
     requested: threading.Event | None = None
+    kept: int = 0
     _note: dict[str, Any] | None = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -90,8 +93,14 @@ class Closings:
             if not taken:
                 return False
             self._forget_done()
-            self._write({"batch": batch, "seen": False, "requests": sorted(taken), "keys": _merged(taken)})
+            note = {"batch": batch, "seen": False, "requests": sorted(taken), "keys": _merged(taken)}
+            self._write({**note, "earlier": self._earlier(batch)})
         return True
+
+    def _earlier(self, batch: int) -> dict[str, dict[str, list[str]]]:
+        """Return the keys that the batches before `batch` closed which stay noted, by the number of the batch."""
+        known = {} if self._note is None else _closed_by_batch(self._note)
+        return {number: keys for number, keys in known.items() if int(number) > batch - self.kept}
 
     def published(self, batch: int, kinds: set[str]) -> None:
         """A batch is published; `kinds` of the rows that its tasks gave say whether they saw the note.
@@ -162,9 +171,18 @@ def noted_keys(checkpoint: str, batch: int) -> dict[int, pa.Table]:
 
 
 def closed_in(checkpoint: str, batch: int) -> dict[str, list[str]]:
-    """Return the keys that a batch has closed, as texts by the number of the stage; known of the last batch with any."""
+    """Return the keys that a batch has closed, as texts by the number of the stage; known of the last batch with any.
+
+    Those of earlier batches are known as far as the query keeps them.
+    """
     note = _read_note(checkpoint)
-    return note["keys"] if note is not None and note["batch"] == batch and note["seen"] else {}
+    return {} if note is None else _closed_by_batch(note).get(str(batch), {})
+
+
+def _closed_by_batch(note: Mapping[str, Any]) -> dict[str, dict[str, list[str]]]:
+    """Return what a note says of the batches that closed keys: the last one, and those before it that stay noted."""
+    last = {str(note["batch"]): note["keys"]} if note["seen"] else {}
+    return {**note.get("earlier", {}), **last}
 
 
 def keys_as_table(texts: Iterable[str]) -> pa.Table:

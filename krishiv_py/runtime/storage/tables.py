@@ -49,6 +49,8 @@ class LookupTables:
         Whether the plan note says that there is a note of tables.
     record : callable
         Let it say so.
+    kept : int
+        The versions that so many of the last batches had stay in the checkpoint.
     """
 
     checkpoint: str
@@ -58,6 +60,7 @@ class LookupTables:
     begun: int = -1
     on_record: Callable[[], bool] = lambda: False
     record: Callable[[], None] = lambda: None
+    kept: int = 0
     _loaded: list[pa.Table | None] = attrs.field(init=False)
     _entries: list[dict[str, Any]] | None = None
     _again: dict[str, pa.Table] = attrs.field(factory=dict)
@@ -83,14 +86,14 @@ class LookupTables:
         known = [entry["schema"] for entry in entries] == [str(table.schema) for table in self.tables]
         if not known or noted is None or noted["batch"] != batch:
             before = entries if known else [None for _ in self.tables]
-            entries = [self._current(number, entry) for number, entry in enumerate(before)]
+            entries = [self._current(number, entry, batch) for number, entry in enumerate(before)]
         entries = [{**entry, "token": table.token} for entry, table in zip(entries, self.tables, strict=True)]
         notes = {"batch": batch, "tables": entries}
         if notes != noted:
             store, path = _place(self.checkpoint, _NOTE)
             store.write(path, sealed(json.dumps(notes).encode()), durable=self.durable)
             if entries != self._entries:
-                self._forget_others([entry["file"] for entry in entries])
+                self._forget_others([each["file"] for entry in entries for each in versions_in(entry)])
         if self._entries is None:
             self.record()
         self._entries = entries
@@ -131,8 +134,8 @@ class LookupTables:
                     raise missing(path, NEW_CHECKPOINT)
         return noted
 
-    def _current(self, number: int, entry: dict[str, Any] | None) -> dict[str, Any]:
-        """Return the note of a table as it was, or loaded again."""
+    def _current(self, number: int, entry: dict[str, Any] | None, batch: int) -> dict[str, Any]:
+        """Return the note of a table as it was, or loaded again for a `batch`."""
         table, held, now_us = self.tables[number], self._loaded[number], self.now()
         if held is not None and entry is not None and not table.is_old(entry["loaded_us"], now_us):
             return entry
@@ -144,15 +147,30 @@ class LookupTables:
         store, path = _place(self.checkpoint, file)
         data = sealed(as_bytes(loaded))
         store.write(path, data, durable=self.durable)
-        kept = {"version": 0} if entry is None else entry
+        known = {"version": 0} if entry is None else entry
+        changed = known.get("sum") != checksum(data)
         return {
             "file": file,
             "sum": checksum(data),
-            "version": kept["version"] + (kept.get("sum") != checksum(data)),
+            "version": known["version"] + changed,
+            "since": batch if changed else known.get("since", batch),
             "loaded_us": now_us,
             "rows": loaded.num_rows,
             "schema": str(table.schema),
+            "earlier": self._earlier(known, batch) if changed else known.get("earlier", []),
         }
+
+    def _earlier(self, entry: dict[str, Any], batch: int) -> list[dict[str, Any]]:
+        """Return the versions before the one that comes with a `batch` that batches which are kept had."""
+        if "file" not in entry:
+            return []
+        every = versions_in(entry)
+        until = [*(one.get("since", 0) for one in every[1:]), batch]
+        return [
+            {name: one[name] for name in ("file", "sum", "since") if name in one}
+            for one, end in zip(every, until, strict=True)
+            if end > batch - self.kept + 1
+        ]
 
     def _forget_others(self, files: list[str]) -> None:
         """Remove the versions that no batch will see any more."""
@@ -208,6 +226,20 @@ def noted_table(checkpoint: str, entry: dict[str, Any]) -> pa.Table:
 def tables_of(checkpoint: str | None, batch: int | None) -> AbstractContextManager[None]:
     """Inside, rows are looked up in the tables of a micro-batch; without one, in what the process loads itself."""
     return tables_are(None if checkpoint is None or batch is None else TaskTables(checkpoint, batch))
+
+
+def versions_in(entry: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the versions of a table that are in the checkpoint, by the entry of the note: the one in force is the last one."""
+    return [*entry.get("earlier", ()), entry]
+
+
+def versions_at(checkpoint: str, batch: int) -> list[dict[str, Any] | None]:
+    """Return the entries of the tables that a batch had, in the order of the plan; None for one that is not kept."""
+    note = read_note(checkpoint)
+    if note is None:
+        return []
+    known = [[one for one in versions_in(entry) if one.get("since", note["batch"]) <= batch] for entry in note["tables"]]
+    return [versions[-1] if versions else None for versions in known]
 
 
 def read_note(checkpoint: str) -> dict[str, Any] | None:

@@ -68,7 +68,7 @@ def start(
         ledger = NotedLedger(notes, plan.stages, plan.last, plan.clocks.initial)
         ledger.restore()
         warn_if_flushed(ledger.moment.watermark_us, checkpoint, plan.source)
-        clock = first_clock(plan, opened, now)
+        clock = first_clock(plan, opened, now, batches._kept)
         control_files = ControlFiles.of(plan, batches)
         controls = ControlFolder.of(checkpoint, wanted=control_files.wanted, sources=len(plan.reads))
         claim_outputs(plan, sinks, claim.outputs, checkpoint)
@@ -76,11 +76,22 @@ def start(
         arrivals.take()
         ranged = open_logs(plan, checkpoint, durable=durable)
     output = task_output(plan, sinks, claim.outputs, checkpoint, durable=durable)
-    blobs = chunk_folder(spark, opened)
+    blobs = chunk_folder(spark, opened, batches)
     frame = stateful(spark, plan, clock, claim.buckets, output, blobs, shuffle_files, controls)
     first = planning_of(batches)
     remote_start = RemoteStart(
-        __version__, there, sinks_there, title, checkpoint, claim.outputs, durable, control_files, shuffle_files, first, now
+        __version__,
+        there,
+        sinks_there,
+        title,
+        checkpoint,
+        claim.outputs,
+        durable,
+        control_files,
+        shuffle_files,
+        first,
+        now,
+        batches._kept,
     )
     away = tuple(old.late for old, new in zip(plan.stages, there.stages, strict=True) if old.late is not new.late)
     steps = {how: RemoteSteps.of(attrs.evolve(remote_start, planning=how), away) for how in (first, NO_MORE)}
@@ -93,7 +104,7 @@ def start(
         with server_at_rest(checkpoint, title):
             forget_unplanned(checkpoint)
             forget_failure(checkpoint)
-        with started_under(spark, checkpoint, chunks_only=not rows_in_jvm):
+        with started_under(spark, checkpoint, batches, chunks_only=not rows_in_jvm):
             return with_sources(patiently(writing(frame, steps[how], checkpoint, batches, title).start, title))
 
     def launch() -> Launched:

@@ -75,6 +75,8 @@ class RemoteStart:
         How the batches of sources are planned that do not plan them themselves.
     now : callable
         The clock of the session.
+    kept : int
+        How many of the last batches can be gone back to.
     """
 
     version: str
@@ -88,6 +90,7 @@ class RemoteStart:
     shuffle_files: ShuffleFiles
     planning: Planning
     now: Callable[[], int]
+    kept: int
 
 
 @attrs.frozen(eq=False)
@@ -189,9 +192,10 @@ def begin(pickled: bytes) -> ServerSteps:
     ledger.restore()
     for alignment in waiting:
         alignment.changed = lambda: _note_waiting(ledger)
-    planning = planners([read.source for read in plan.reads], checkpoint, start.now, aligned, durable=start.durable)
+    sources, kept = [read.source for read in plan.reads], start.kept
+    planning = planners(sources, checkpoint, start.now, aligned, durable=start.durable, kept=kept)
     ledger.backlog = lambda: backlogs(planning)
-    clock = clock_for(plan, checkpoint, durable=start.durable)
+    clock = clock_for(plan, checkpoint, durable=start.durable, kept=kept)
     controls = ControlFolder.of(checkpoint, wanted=False)
     heartbeats = start.control_files.heartbeats(controls, start.now, lambda: bool(ledger.open))
     begun = max(batches_of(checkpoint), default=-1)
@@ -209,8 +213,8 @@ def begin(pickled: bytes) -> ServerSteps:
         TimeWatch(plan, start.title),
         planning,
         start.control_files.writer(controls, start.now),
-        LookupTables(checkpoint, lookup_tables(plan), start.now, start.durable),
-        Closings(checkpoint, start.durable, begun),
+        LookupTables(checkpoint, lookup_tables(plan), start.now, start.durable, kept=kept),
+        Closings(checkpoint, start.durable, begun, kept=kept),
     )
     if heartbeats is not None:
         heartbeats.start(lambda: True)  # the process ends with the query

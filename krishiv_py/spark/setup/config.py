@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.checks import PROFILES
+from krishiv_py.plan.options.query import Batches
 from krishiv_py.runtime.session import check_kept
 from krishiv_py.runtime.storage.folders import spark_folder
 from krishiv_py.storage.files import is_local_path
@@ -26,6 +27,8 @@ _BUCKETS: Final[dict[str, str]] = {"distributed-durable": "64"}
 """A query on a cluster may have to go on with more tasks (docs/state.md); on one machine there are not more."""
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
+RETAINED: Final = "spark.sql.streaming.minBatchesToRetain"
+"""The setting that says of how many micro-batches Spark keeps state and plans."""
 CHUNK_FILE_BYTES: Final = "spark.krishiv.chunkFileBytes"
 """From this size, in bytes, a chunk is a file: of state next to the checkpoint, between tasks of one machine for a while."""
 
@@ -44,7 +47,7 @@ QUERY_SETTINGS: Final[dict[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
     "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
-    "spark.sql.streaming.minBatchesToRetain": "20",
+    RETAINED: "20",
     # As Spark has it for stateful operators: tasks share Python workers only where their environments are equal.
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     CHUNK_FILE_BYTES: str(64 << 10),
@@ -132,7 +135,7 @@ _CHANGING: Final = threading.Lock()
 
 
 @contextmanager
-def started_under(spark: SparkSession, checkpoint: str, *, chunks_only: bool) -> Iterator[None]:
+def started_under(spark: SparkSession, checkpoint: str, batches: Batches, *, chunks_only: bool) -> Iterator[None]:
     """Start a query under settings of its own; it keeps them, so those of the session are put back.
 
     With `chunks_only` the JVM sees a few chunks a batch: to generate code for them costs more than it saves.
@@ -141,6 +144,7 @@ def started_under(spark: SparkSession, checkpoint: str, *, chunks_only: bool) ->
     with _CHANGING:
         if is_local_path(checkpoint) and spark.conf.get(_FILE_MANAGER, None) is None:
             wanted[_FILE_MANAGER] = _WITHOUT_PROGRAMS
+        wanted |= {RETAINED: str(retained(spark, batches))} if batches._kept else {}
         before = {name: spark.conf.get(name, None) for name in wanted}
         for name, value in wanted.items():
             spark.conf.set(name, value)
@@ -167,6 +171,11 @@ def setting(spark: SparkSession, name: str) -> int:
     value = spark.conf.get(name)
     assert value is not None
     return int(value)
+
+
+def retained(spark: SparkSession, batches: Batches) -> int:
+    """Return of how many micro-batches Spark keeps state and plans: of one more than those that the query keeps, too."""
+    return max(setting(spark, RETAINED), batches._kept + 2 if batches._kept else 0)
 
 
 def buckets_wanted(spark: SparkSession) -> int:
