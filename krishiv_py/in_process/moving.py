@@ -6,10 +6,11 @@ This is also where a checkpoint of a session in process becomes a savepoint, and
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import attrs
+import pyarrow as pa
 
 from krishiv_py.engine.stage import count
 from krishiv_py.errors import CheckpointError, PlanError
@@ -84,10 +85,10 @@ def save(
             mine = {(kind, name): value for (owner, kind, name), value in values.items() if owner == number}
             metas = [kept["meta"], *kept.get("others", ())]
             for place, meta in enumerate(metas):
-                tables = {name: log.table_of(v) for (kind, name), v in mine.items() if kind == of_bucket(TABLE, place)}
+                tables = _LoggedTables(log, {name: v for (kind, name), v in mine.items() if kind == of_bucket(TABLE, place)})
                 pages = ChangedPages({name: v for (kind, name), v in mine.items() if kind == of_bucket(PAGE, place)})
-                held = BucketContent.of(Bucket(MemoryStore(tables), meta, pages=pages))
-                write_bucket(folder, number, place, held, stage.columns)
+                known = BucketContent.of(Bucket(MemoryStore(), meta, pages=pages)).meta
+                write_bucket(folder, number, place, BucketContent(known, tables), stage.columns)
             stage.buckets = list(range(len(metas)))
         stages.append(stage)
     taken = {int(owner): entry for owner, entry in last["taken"].items()}
@@ -110,6 +111,23 @@ def save(
         change(savepoint)
     savepoint.close()
     return savepoint
+
+
+@attrs.frozen(eq=False)
+class _LoggedTables(Mapping[str, pa.Table]):
+    """The tables of values of a state log, which are read one by one."""
+
+    log: StateLog
+    values_of: dict[str, bytes]
+
+    def __getitem__(self, name: str) -> pa.Table:
+        return self.log.table_of(self.values_of[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values_of)
+
+    def __len__(self) -> int:
+        return len(self.values_of)
 
 
 def read_clocks(checkpoint: str, note: dict[str, Any]) -> Savepoint | None:
@@ -196,7 +214,10 @@ def begun_core(begin: Begin, plan: PhysicalPlan, title: str, now_us: int) -> tup
 
 def one_bucket(savepoint: Savepoint, stage: int) -> BucketContent:
     """Return the state of a stage as one bucket."""
-    (held,) = spread_stage(savepoint, stage, 1) if savepoint.stages[stage].buckets else (BucketContent({}, {}),)
+    buckets = savepoint.stages[stage].buckets
+    if not buckets:
+        return BucketContent({}, {})
+    (held,) = spread_stage(savepoint, stage, 1) if len(buckets) > 1 else savepoint.buckets_of(stage)
     return held
 
 

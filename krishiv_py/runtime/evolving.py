@@ -118,7 +118,7 @@ def migrated(held: BucketContent, was: Mapping[str, Any], stage: StagePlan) -> B
     if keys_of(was) != keys_of(now):
         moved = BucketContent(meta, _rehashed(tables, stage.layout))
         (content,) = spread([moved], len(stage.spec.keys), 1)  # logs are in order of the hashes
-        meta, tables = content.meta, content.tables
+        meta, tables = content.meta, dict(content.tables)
     bucket = BucketContent(meta, tables).bucket()
     if now["ttl"] is not None and now["ttl"] != was["ttl"]:
         begin_ttl(stage.spec, bucket, _keys_in(tables, stage.layout))

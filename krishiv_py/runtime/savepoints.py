@@ -12,6 +12,8 @@ Everything is written before ``manifest.json``: without that the folder is not a
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -39,6 +41,7 @@ from krishiv_py.runtime.ranges.taken import Taken
 from krishiv_py.runtime.storage.whole_folder import begin_folder, check_version, finish_folder, note_of
 from krishiv_py.storage.checksums import checksum, damaged, missing, sealed, sealed_parquet, unsealed
 from krishiv_py.storage.files import read_at, store_at, write_at
+from krishiv_py.storage.store import Store
 
 VERSION: Final = 1
 """Of the format; a later version of the library opens all earlier ones."""
@@ -202,26 +205,64 @@ def write_bucket(folder: str, stage: int, bucket: int, held: BucketContent, desc
         What columns are, by name; a reader finds it in the metadata of the columns.
     """
     where = _path(folder, stage, bucket)
-    groups: list[tuple[pa.Schema, list[str]]] = []
-    for name, table in held.tables.items():
-        for schema, names in groups:
-            if schema.equals(table.schema, check_metadata=True):
-                names.append(name)
-                break
-        else:
-            groups.append((table.schema, [name]))
-    tables = []
-    for number, (schema, names) in enumerate(groups):
-        out = pa.BufferOutputStream()
-        noted_schema = _described(schema, described or {})
-        with pa.ipc.new_file(out, noted_schema) as writer:
-            for name in names:
-                writer.write_table(pa.Table.from_arrays(held.tables[name].columns, schema=noted_schema))
-        data = out.getvalue()
-        write_at(f"{where}/{number}.arrow", data.to_pybytes(), durable=True)
-        parts = [[name, held.tables[name].num_rows] for name in names]
-        tables.append({"file": f"{number}.arrow", "bytes": data.size, "crc32": f"{checksum(data):08x}", "parts": parts})
+    store, root = store_at(where)
+    store.make_folder(root)
+    files = list[_TableFile]()
+    with contextlib.ExitStack() as opened:
+        for name, table in held.tables.items():
+            file = next((file for file in files if file.schema.equals(table.schema, check_metadata=True)), None)
+            if file is None:
+                noted_schema = _described(table.schema, described or {})
+                file = _TableFile(store, f"{root}/{len(files)}.arrow", table.schema, noted_schema)
+                files.append(opened.enter_context(file))
+            file.add(name, table)
+    for file in files:
+        store.sync(file.path)
+    tables = [file.note() for file in files]
     write_at(f"{where}/{_BUCKET}", _said({"known": held.meta, "tables": tables}), durable=True)
+
+
+class _TableFile(io.RawIOBase):
+    """A file of a savepoint that is written table by table, so that none waits in memory; knows its size and checksum."""
+
+    def __init__(self, store: Store, path: str, schema: pa.Schema, noted_schema: pa.Schema) -> None:
+        self.path, self.schema = path, schema
+        self._parts, self._size, self._sum = list[tuple[str, int]](), 0, 0
+        self._out = store.arrow.open_output_stream(path)
+        self._noted_schema = noted_schema
+        self._writer = pa.ipc.new_file(self, noted_schema)
+
+    def writable(self) -> bool:
+        """See RawIOBase."""
+        return True
+
+    def tell(self) -> int:
+        """See RawIOBase."""
+        return self._size
+
+    def write(self, data: Any) -> int:
+        """See RawIOBase."""
+        size = len(data)
+        self._out.write(data)
+        self._size, self._sum = self._size + size, checksum(data, self._sum)
+        return size
+
+    def add(self, name: str, table: pa.Table) -> None:
+        """Write a table."""
+        self._writer.write_table(pa.Table.from_arrays(table.columns, schema=self._noted_schema))
+        self._parts.append((name, table.num_rows))
+
+    def close(self) -> None:
+        """Write the end of the file."""
+        if not self._out.closed:
+            self._writer.close()
+            self._out.close()
+        super().close()
+
+    def note(self) -> dict[str, Any]:
+        """Return what the note of the bucket says of it."""
+        name = self.path.rpartition("/")[2]
+        return {"file": name, "bytes": self._size, "crc32": f"{self._sum:08x}", "parts": self._parts}
 
 
 def read_bucket(folder: str, stage: int, bucket: int) -> BucketContent | None:
@@ -248,7 +289,8 @@ def read_bucket(folder: str, stage: int, bucket: int) -> BucketContent | None:
         rows = pa.ipc.open_file(pa.py_buffer(content)).read_all()
         rows, begin = pa.Table.from_arrays(rows.columns, schema=_plain(rows.schema)), 0
         for name, count in each["parts"]:
-            tables[name] = rows.slice(begin, count).combine_chunks()
+            part = rows.slice(begin, count)
+            tables[name] = part.combine_chunks() if any(c.num_chunks > 1 for c in part.columns) else part
             begin += count
     return BucketContent(report["known"], tables)
 

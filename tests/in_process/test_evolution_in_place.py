@@ -6,6 +6,7 @@ The reference is the same change over a savepoint, which has a reference of its 
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import shlex
 from collections.abc import Callable
@@ -65,6 +66,28 @@ def wider(stream: Any) -> Any:
     return stream.with_column("amount", kv.col("amount").cast("decimal(20,2)"))
 
 
+def joined(how: str, late: int = 0) -> Make:
+    """The rows of a stream with other rows of the same stream."""
+
+    def made(stream: Any) -> Any:
+        other = stream.filter("amount > 64").select("user", kv.col("at").alias("seen"), kv.col("amount").alias("price"))
+        left = stream.watermark("at", LAG).allowed_lateness(late).key_by("user")
+        right = other.watermark("seen", LAG).allowed_lateness(late).key_by("user")
+        if how == "as-of":
+            return left.asof_join(right).named("stage")
+        if how == "window":
+            return left.window_join(right, window=kv.windows.tumbling("1 minute")).named("stage")
+        kind: Any = how
+        return left.interval_join(right, lower="-20 seconds", upper="20 seconds", how=kind).named("stage")
+
+    return made
+
+
+def first_rows(late: int = 0) -> Make:
+    """The first row of each user within two minutes."""
+    return lambda s: s.watermark("at", LAG).allowed_lateness(late).drop_duplicates("user", within="2 minutes").named("stage")
+
+
 COUNTED = count(), kv.sum("amount").alias("total")
 CHANGES: dict[str, tuple[Make, Make]] = {
     "an aggregate is renamed": (kept("tumbling"), kept("tumbling", count().alias("n"), COUNTED[1])),
@@ -81,6 +104,13 @@ for _kind in ("tumbling", "hopping", "lookback", "session"):
     CHANGES[f"{_kind}: lateness becomes smaller"] = _smaller
     if _kind != "session":
         CHANGES[f"{_kind}: updates become retractions"] = _smaller[0], kept(_kind, late=60_000, emit="retractions")
+KEPT: dict[str, Callable[[int], Make]] = {
+    "deduplication": first_rows,
+    **{f"{how} join": functools.partial(joined, how) for how in ("inner", "full", "semi", "anti", "as-of", "window")},
+}
+for _kind, _of in KEPT.items():
+    for _was, _now in ((0, 40_000), (10_000, 60_000)):
+        CHANGES[f"{_kind}: lateness from {_was} to {_now}"] = _of(_was), _of(_now)
 _FIRED = "which windows have fired"
 REFUSED: dict[str, tuple[Make, Make, str]] = {
     "an aggregate is added": (kept("tumbling"), kept("tumbling", *COUNTED, kv.max("amount")), "aggregates"),
@@ -90,6 +120,7 @@ REFUSED: dict[str, tuple[Make, Make, str]] = {
     "sessions with other emission": (kept("session", emit="final"), kept("session", emit="updates"), _FIRED),
     "a time to live is added": (kept("session"), kept("session", ttl=StateTtlConfig("1 day")), "last touched"),
     "a stage is removed": (with_hours, named(all=kept("tumbling")), "the plan has no stage of this name"),
+    **{f"{kind} with smaller lateness": (of(60_000), of(5_000), _FIRED) for kind, of in KEPT.items()},
     "another window": (kept("tumbling"), kept("hopping"), "window kind was tumbling"),
 }
 
@@ -101,12 +132,13 @@ def run(session: Session, folder: Path, make: Make, checkpoint: str, sent: list[
     outputs = make(stream)
     if isinstance(outputs, dict):
         listed = [output.to(MemorySink(), name=name) for name, output in outputs.items()]
-        query = session.start(listed, checkpoint=str(folder / checkpoint), **start)
+        query: Any = session.start(listed, checkpoint=str(folder / checkpoint), **start)
     else:
         query = outputs.start(MemorySink(), checkpoint=str(folder / checkpoint), **start)
     with query:
         for rows in sent:
-            sender.send(rows)
+            with query._engine.between_batches():  # both sides of a join have the rows in one batch
+                sender.send(rows)
             query.process_all_available()
         if end:
             sender.close()
@@ -141,7 +173,7 @@ def test_a_change_in_place_is_the_same_change_over_a_savepoint(change: str, tmp_
             middle = run(session, tmp_path, new, checkpoint, sent[4:6], **more)
             results.append((middle, run(session, tmp_path, new, checkpoint, sent[6:], end=True)))
     assert results[0] == results[1]
-    assert results[0][1]["all"]
+    assert any(part["all"] for part in results[0])
 
 
 @pytest.mark.parametrize("change", REFUSED)

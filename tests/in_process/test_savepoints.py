@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from krishiv_py import CheckpointError, MemorySink, ParquetSink, PlanError, Session, count, sum
 from krishiv_py.cli.main import main
 from krishiv_py.in_process import moving
+from krishiv_py.in_process.state_log import StateLog
 from krishiv_py.testing import Driver, stream_of
 
 SCHEMA = "user string, at bigint, amount bigint"
@@ -176,3 +178,32 @@ def test_a_start_that_was_broken_off_is_made_again(session: Session, tmp_path: P
     query.process_all_available()
     assert given + query.results().to_pylist() == whole()
     query.stop()
+
+
+def test_a_savepoint_holds_one_table_after_the_other(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many tables the state has, it is never all in memory."""
+    stream, sender = session.memory_stream(SCHEMA)
+    query = (
+        stream.watermark("at", "1 day")
+        .key_by("user")
+        .tumbling_window("1 s")
+        .agg(count())
+        .start(MemorySink(), checkpoint=str(tmp_path / "old"))
+    )
+    sender.send(ROWS[0])
+    query.process_all_available()
+    query.stop()
+    read, live, most, number = StateLog.table_of, set[int](), 0, 0
+
+    def table_of(self: StateLog, value: bytes) -> pa.Table:
+        nonlocal most, number
+        table, number = read(self, value), number + 1
+        live.add(number)
+        weakref.finalize(table, live.discard, number)
+        most = builtins.max(most, len(live))
+        return table
+
+    monkeypatch.setattr(StateLog, "table_of", table_of)
+    session.savepoint(str(tmp_path / "old"), str(tmp_path / "saved"))
+    assert number == 60
+    assert most <= 2

@@ -10,7 +10,7 @@ order within a key, which is all that results depend on::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -84,7 +84,7 @@ class BucketContent:
     """The content of one bucket, as values: `meta` is what JSON can say, with whole maps."""
 
     meta: Meta
-    tables: dict[str, pa.Table]
+    tables: Mapping[str, pa.Table]
 
     @classmethod
     def of(cls, bucket: Bucket) -> BucketContent:
