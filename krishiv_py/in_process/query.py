@@ -19,7 +19,7 @@ from krishiv_py.in_process.engine import Engine
 from krishiv_py.in_process.lookup import KeyIndexes
 from krishiv_py.in_process.moving import save
 from krishiv_py.in_process.outputs import MOST_ROWS, LastResults
-from krishiv_py.plan.checks import a_number, a_text, wait_us
+from krishiv_py.plan.checks import PathLike, a_number, a_path, wait_us
 from krishiv_py.plan.durations import Duration, TimePoint, time_point_us, to_us
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.keyed_rows import holding
@@ -200,9 +200,9 @@ class ProcessQuery(RunningQuery):
         with self._engine.between_batches():
             return sum(stage.held_keys for stage in self._engine.core.stages)
 
-    def savepoint(self, path: str) -> str:
+    def savepoint(self, path: PathLike) -> str:
         """Write a savepoint between two micro-batches; gives its folder."""
-        folder = a_text(path, "path", "pass a new folder for the savepoint")
+        folder = a_path(path, "path", "pass a new folder for the savepoint")
         self._check_other_thread("savepoint()")
         with self._engine.between_batches():
             return save(self._ledger.notes.checkpoint, folder).folder
