@@ -22,8 +22,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from krishiv_py.plan.nodes import FileSource
-from krishiv_py.runtime.ranges.folders import FolderSource
-from krishiv_py.runtime.ranges.taken import Taken
+from krishiv_py.runtime.ranges.folders import FolderSource, Taken
 from krishiv_py.runtime.reading import file_reader
 from krishiv_py.storage.listing import files_at
 

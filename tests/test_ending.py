@@ -15,7 +15,7 @@ import pytest
 PROGRAM = """
 import atexit, sys, threading, time
 from krishiv_py import ending
-from krishiv_py.runtime.storage.folders import new_folder
+from krishiv_py.storage.local import new_folder
 how = sys.argv[1]
 class Runs:
     def stops(self):

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from krishiv_py.runtime.storage import folders
+from krishiv_py.storage import local
 
 HOLDER = """
 import os, sys, time
-from krishiv_py.runtime.storage import folders
+from krishiv_py.storage import local
 if "own-handler" in sys.argv:
     import signal
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
-folder = folders.new_folder("x")
+folder = local.new_folder("x")
 open(folder + "/state", "w").write("kept")
 if "fork" in sys.argv and os.fork() == 0:
     sys.exit(0)
@@ -50,7 +50,7 @@ def test_a_killed_process_leaves_what_the_next_one_removes(here: Path) -> None:
     os.kill(dead.pid, signal.SIGKILL)
     dead.wait()
     assert left.exists()
-    folders.remove_leftovers()
+    local.remove_leftovers()
     assert not left.parent.exists()
     assert (kept / "state").read_text() == "kept"
     living.kill()
@@ -74,7 +74,7 @@ def test_it_goes_with_its_process_and_not_with_a_child(here: Path, how: tuple[st
 
 def test_a_child_does_not_take_the_folder_along(here: Path) -> None:
     process, folder = holder(here, "fork")
-    folders.remove_leftovers()
+    local.remove_leftovers()
     assert (folder / "state").exists()
     process.kill()
     process.wait()
@@ -82,7 +82,7 @@ def test_a_child_does_not_take_the_folder_along(here: Path) -> None:
 
 def test_folders_are_private(here: Path) -> None:
     process, folder = holder(here)
-    for actual in (folder, folder.parent, folder.parent / folders.LOCK):
+    for actual in (folder, folder.parent, folder.parent / local.LOCK):
         assert stat.S_IMODE(actual.stat().st_mode) & 0o077 == 0
     process.kill()
     process.wait()
@@ -94,18 +94,18 @@ def test_what_is_not_surely_ours_is_left_alone(here: Path) -> None:
         folder.mkdir()
         (folder / "data").write_text("dear")
         if lock:
-            (folder / folders.LOCK).touch(0o600)
+            (folder / local.LOCK).touch(0o600)
         folder.chmod(mode)
         return folder / "data"
 
     kept = [made("krishiv-no-lock", lock=False), made("krishiv-open", 0o755), made("another"), made("krishiv-0.1", lock=False)]
     other = here / "krishiv-linked-lock"
     other.mkdir(0o700)
-    (other / folders.LOCK).symlink_to(kept[2].parent / folders.LOCK)
+    (other / local.LOCK).symlink_to(kept[2].parent / local.LOCK)
     (here / "krishiv-link").symlink_to(kept[2].parent)
     (here / "krishiv-file").write_text("dear")
     gone = made("krishiv-ours")
     (gone.parent / "out").symlink_to(kept[2].parent)  # what a link points at is not ours
-    folders.remove_leftovers()
+    local.remove_leftovers()
     assert all(k.read_text() == "dear" for k in kept) and other.exists() and (here / "krishiv-file").exists()
     assert not gone.parent.exists()

@@ -16,10 +16,10 @@ import pytest
 from krishiv_py.connectors.ranges import RangeSource, next_ranges
 from krishiv_py.errors import CheckpointError, SourceError
 from krishiv_py.plan.nodes import FileSource
-from krishiv_py.runtime.ranges.converted import convert
-from krishiv_py.runtime.ranges.folders import FolderSource, as_folder, files_in
-from krishiv_py.runtime.ranges.planning import RangeLog, RangePlanner
-from krishiv_py.runtime.ranges.taken import Taken
+from krishiv_py.runtime.ranges.folders import FolderSource, Taken, as_folder, files_in
+from krishiv_py.runtime.ranges.log import RangeLog
+from krishiv_py.runtime.ranges.planning import RangePlanner
+from krishiv_py.runtime.ranges.spark_files import convert
 from krishiv_py.runtime.reading import file_reader
 from krishiv_py.storage.listing import files_at
 

@@ -11,7 +11,8 @@ import pytest
 
 from krishiv_py.connectors import JsonValue, Planned, Source
 from krishiv_py.connectors.ranges import RangeSource, node_of
-from krishiv_py.runtime.ranges.planning import RangeLog, RangePlanner
+from krishiv_py.runtime.ranges.log import RangeLog
+from krishiv_py.runtime.ranges.planning import RangePlanner
 
 SCHEMA = pa.schema([("n", pa.int64())])
 

@@ -13,9 +13,9 @@ from krishiv_py.errors import CheckpointError, PlanError, shown
 from krishiv_py.plan.checks import ENGINES
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.several import several
+from krishiv_py.runtime.beginning import changes_against
 from krishiv_py.runtime.capture import Captured
 from krishiv_py.runtime.checkpoint.begun import engine_of
-from krishiv_py.runtime.in_place import changes_against
 from krishiv_py.session import Session
 from krishiv_py.storage.local import absolute
 from krishiv_py.types import type_text

@@ -1,7 +1,7 @@
 """Tables that rows are looked up in: as they are, or loaded again now and then (SEMANTICS §9.3).
 
 In a query all tasks of a micro-batch see one version of a table: its driver loads it and says which
-(runtime/storage/tables.py). A test driver goes by its clock; a task for which nobody says it, as in a frame that goes on in
+(runtime/tables.py). A test driver goes by its clock; a task for which nobody says it, as in a frame that goes on in
 plain Spark, by the machine's.
 """
 

@@ -18,11 +18,10 @@ from krishiv_py.connectors.sink import FolderSink
 from krishiv_py.connectors.sinks.known import side_output
 from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.engine.stage import StageOperator
-from krishiv_py.in_process.batch import Parts, Sent
-from krishiv_py.in_process.core import BatchOutput, Core
+from krishiv_py.in_process.core import BatchOutput, Core, Parts, Sent
 from krishiv_py.in_process.outputs import outputs_of
 from krishiv_py.in_process.sources import clocks_of, controls_of, in_process
-from krishiv_py.in_process.workers import Workers, parted
+from krishiv_py.in_process.stage import Workers, parted
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.nodes import FileSource, MemorySource
 from krishiv_py.plan.running import summed
@@ -31,7 +30,7 @@ from krishiv_py.planner.physical import PhysicalPlan, Read
 from krishiv_py.planner.places import LATE, check_places
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.outputs import claim_folder
-from krishiv_py.runtime.ranges.reader import RangeReader
+from krishiv_py.runtime.ranges.log import RangeReader
 from krishiv_py.runtime.ranges.sent import scanned_of
 from krishiv_py.runtime.reading import FileReader, Scanned, file_reader
 from krishiv_py.send_segments import Send

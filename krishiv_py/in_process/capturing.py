@@ -12,9 +12,9 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import CheckpointError, KrishivError, PlanError
+from krishiv_py.in_process.checkpoint import StateLog
 from krishiv_py.in_process.moving import save
 from krishiv_py.in_process.sources import in_process
-from krishiv_py.in_process.state_log import StateLog
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.expressions.expr import Col, Expr, columns_of
 from krishiv_py.plan.nodes import MemorySource
@@ -26,13 +26,12 @@ from krishiv_py.runtime.capture import Captured, CapturedBatch, Hide, begin_capt
 from krishiv_py.runtime.checkpoint.begun import Begun, engine_of
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.sparklog import PROCESS_STATE, entries_of, last_finished, numbered, offsets_of, planned
-from krishiv_py.runtime.ranges.planning import RangeLog
-from krishiv_py.runtime.ranges.reader import RangeReader
+from krishiv_py.runtime.closings import closed_in
+from krishiv_py.runtime.ranges.log import RangeLog, RangeReader
 from krishiv_py.runtime.ranges.sent import scanned_of
 from krishiv_py.runtime.reading import Scanned
 from krishiv_py.runtime.savepoints import Savepoint
-from krishiv_py.runtime.storage.closings import closed_in
-from krishiv_py.runtime.storage.tables import noted_table, versions_at
+from krishiv_py.runtime.tables import noted_table, versions_at
 from krishiv_py.storage.files import read_at, store_at, write_at
 from krishiv_py.storage.local import absolute
 

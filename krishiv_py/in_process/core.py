@@ -1,22 +1,205 @@
-"""A plan as it runs in this process: its stages, its clocks, and what is in force. It knows no checkpoint and no sink."""
+"""A plan as it runs in this process: its stages, its clocks, and its micro-batches. It knows no checkpoint and no sink."""
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final, TypeAlias
 
 import attrs
 import pyarrow as pa
 
-from krishiv_py.engine.stage import BatchDone, count
+from krishiv_py.connectors.source import in_columns
+from krishiv_py.engine.loop import NO_ROWS
+from krishiv_py.engine.stage import PREPARE, STEP, AtStep, BatchDone, Notes, Packed, StageOperator, count
 from krishiv_py.engine.time_watch import TimeWatch
-from krishiv_py.in_process.batch import ProcessBatch, Sent
-from krishiv_py.in_process.stage import ProcessStage
-from krishiv_py.in_process.workers import Workers
+from krishiv_py.in_process.stage import FEW_ROWS, ProcessStage, Workers
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.watermark import ONLY, Clocks
 from krishiv_py.logs import batch_part
-from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
+from krishiv_py.runtime.reading import Scanned
+
+Sent: TypeAlias = "list[tuple[StageOperator, Iterable[Scanned]]]"
+"""For each stream that a stage reads: the stage with the steps of this stream in front, and what was read of it."""
+
+_FLUSH_ROWS: Final = 1 << 18
+
+
+@attrs.define(eq=False)
+class ProcessBatch:
+    """A micro-batch that runs.
+
+    Attributes
+    ----------
+    plan : PhysicalPlan
+        Which stage reads what.
+    stages : sequence of ProcessStage
+        The stages, in the order of the plan.
+    batch_id : int
+        Its number.
+    moment : Moment
+        What is in force in it.
+    ahead : TimeWatch
+        Warns of future rows.
+    done : list of list of BatchDone
+        What each stage has given so far.
+    """
+
+    plan: PhysicalPlan
+    stages: Sequence[ProcessStage]
+    batch_id: int
+    moment: Moment
+    ahead: TimeWatch
+    done: list[list[BatchDone]] = attrs.field(init=False)
+    reached: Moment = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.reached = self.moment
+        self.done = [[] for _ in self.stages]
+
+    def run(
+        self, sent: Mapping[int, Sent] | None, clocks: Clocks, settled: Callable[[], Moment], *, waits: bool
+    ) -> list[list[BatchDone]]:
+        """Run it: all rows are checked for lateness before the clocks go on.
+
+        Parameters
+        ----------
+        sent : dict or None
+            Its rows, as each of the stages reads them that read a source, by the number of the stage.
+        clocks : Clocks
+            Learn of their times.
+        settled : callable
+            What is in force after it.
+        waits : bool
+            Whether a batch without rows may follow.
+
+        Sets `reached` to what was in force in the last step.
+        """
+        packs = {n: self._packed(n, [] if sent is None else sent.get(n, []), clocks) for n in self.plan.roots}
+        self._turn(packs, self.moment, self.plan.roots)
+        then = settled()
+        moved = [n for n in self.plan.roots if self._reached(n, then) > self._reached(n, self.moment)]
+        if waits and moved:
+            self._turn({}, then, moved)
+            self.reached = then
+        return self.done
+
+    def leaving(self, output: OutputPlan, early: Sequence[pa.Table]) -> pa.Table:
+        """Return what leaves by an output: what its stage has given, then `early` results of it."""
+        given = [*(d.results for d in self.done[output.stage]), *early]
+        filled = [results for results in given if results.num_rows] or given[:1]
+        with AtStep(self.plan.stages[output.stage].spec.name, STEP, self.batch_id):
+            return output.of(filled[0] if len(filled) == 1 else pa.concat_tables(filled))
+
+    def _reached(self, number: int, moment: Moment) -> int:
+        return moment.at(self.plan.stages[number].times).watermark_us
+
+    def _packed(self, number: int, sent: Sent, clocks: Clocks) -> list[Packed]:
+        stage = self.plan.stages[number]
+        with batch_part("pack", stage.spec.name), AtStep(stage.spec.name, PREPARE, self.batch_id):
+            if not sent:
+                return self._no_rows(number)
+            moment, to = self.moment.at(stage.times), self.stages[number]
+            packed_rows = packed(sent, moment, lambda maxima: clocks.saw(stage.clock or 0, maxima, self.moment.now_us or 0), to)
+        self.ahead.take(number, packed_rows[0].notes)
+        return packed_rows
+
+    def _no_rows(self, number: int) -> list[Packed]:
+        return [NO_ROWS] * len(self.stages[number].buckets)
+
+    def _turn(self, packs: Mapping[int, list[Packed]], moment: Moment, roots: Sequence[int]) -> None:
+        """One step of every stage in turn: of those that read a source only, of `roots`."""
+        given: dict[int, pa.Table] = {}
+        for number, stage in enumerate(self.stages):
+            if not stage.plan.after and number not in roots:
+                continue
+            read = packs.get(number) or self._no_rows(number)
+            with batch_part("step", stage.plan.spec.name):
+                if stage.plan.after:
+                    done = stage.follow(given, read, moment, self.batch_id)
+                else:
+                    done = stage.step(read, moment, self.batch_id)
+            self.done[number] += done
+            if len(self.stages) > 1:
+                given[number] = pa.concat_tables([d.results for d in done])
+
+
+@attrs.frozen(eq=False)
+class Parts:
+    """Rows of a batch in parts that can be read at the same time."""
+
+    each: Sequence[Iterable[Scanned]]
+
+    def __iter__(self) -> Iterator[Scanned]:
+        return itertools.chain.from_iterable(self.each)
+
+
+@attrs.frozen(eq=False)
+class _PackedPart:
+    chunks: list[list[tuple[int, pa.Table]]]
+    late: list[pa.Table]
+    notes: Notes
+    maxima: list[dict[str, int]]
+
+
+def packed(sent: Sent, moment: Moment, saw: Callable[[dict[str, int]], None], to: ProcessStage) -> list[Packed]:
+    """Return the rows of a batch by bucket, checked for lateness and combined; `saw` learns of their times by source."""
+    chunks: list[list[pa.Table]] = [[] for _ in to.buckets]
+    late, notes = list[pa.Table](), list[Notes]()
+    for stage, scanned in sent:
+        parts = _in_parts(scanned, to.workers.count)
+        alone = len(parts) == 1
+        tasks = (partial(_packed_part, stage if alone else StageOperator(stage.spec), part, moment, to) for part in parts)
+        for part in [task() for task in tasks] if alone else to.workers.ahead(tasks):
+            for shares in part.chunks:
+                for number, chunk in shares:
+                    chunks[number].append(chunk)
+            late += part.late
+            notes.append(part.notes)
+            for maxima in part.maxima:
+                saw(maxima)
+    first, *others = chunks
+    return [Packed(first, late, notes), *(Packed(mine) for mine in others)]
+
+
+def _packed_part(stage: StageOperator, rows: Iterable[Scanned], moment: Moment, to: ProcessStage) -> _PackedPart:
+    packing, shares, maxima = stage.pack(moment), list[list[tuple[int, pa.Table]]](), list[dict[str, int]]()
+    for scanned in rows:
+        if scanned.malformed:
+            packing.refuse(in_columns(scanned.malformed))
+        if scanned.batch is None:
+            continue
+        maxima.append(packing.take(scanned.batch, scanned.partition))
+        if packing.full(_FLUSH_ROWS):
+            shares += [to.shared(chunk) for chunk in packing.chunks()]
+    shares += [to.shared(chunk) for chunk in packing.chunks()]
+    return _PackedPart(shares, packing.late, packing.notes, maxima)
+
+
+def _in_parts(scanned_rows: Iterable[Scanned], most: int) -> Sequence[Iterable[Scanned]]:
+    """Return rows in parts for as many workers, or as one part where they are few."""
+    if most == 1 or not isinstance(scanned_rows, (list, Parts)):
+        return [scanned_rows]
+    if isinstance(scanned_rows, Parts):
+        return scanned_rows.each
+    rows = sum(scanned.batch.num_rows for scanned in scanned_rows if scanned.batch is not None)
+    if rows < FEW_ROWS:
+        return [scanned_rows]
+    parts, share = [list[Scanned]()], -(-rows // most)
+    room = share
+    for scanned in scanned_rows:
+        batch = scanned.batch
+        while batch is not None and batch.num_rows > room:
+            parts[-1].append(attrs.evolve(scanned, batch=batch.slice(0, room)))
+            scanned, batch = attrs.evolve(scanned, control=None, malformed=()), batch.slice(room)
+            parts.append([])
+            room = share
+        parts[-1].append(scanned if batch is scanned.batch else attrs.evolve(scanned, batch=batch))
+        room -= 0 if batch is None else batch.num_rows
+    return parts
 
 
 @attrs.frozen(eq=False)

@@ -1,7 +1,7 @@
 """The loop of a query in this process: plan a batch, read it, run the stages, publish, commit.
 
-A batch is written down before it runs (:class:`~krishiv_py.in_process.batch_log.BatchLog`) and its last act is the commit of
-the state it changed (:class:`~krishiv_py.in_process.state_log.StateLog`). Outputs are published in between, by the number of
+A batch is written down before it runs (:class:`~krishiv_py.in_process.checkpoint.BatchLog`) and its last act is the commit of
+the state it changed (:class:`~krishiv_py.in_process.checkpoint.StateLog`). Outputs are published in between, by the number of
 the batch. So a batch that was broken off is run again with the same rows under the same watermark, and replaces its own output.
 """
 
@@ -20,15 +20,22 @@ import pyarrow as pa
 from krishiv_py.connectors.lookup_table import tables_are
 from krishiv_py.engine.stage import Report
 from krishiv_py.errors import CheckpointError
-from krishiv_py.in_process.batch import Sent
-from krishiv_py.in_process.batch_log import BatchLog, PlannedBatch
-from krishiv_py.in_process.core import BatchOutput, Core
-from krishiv_py.in_process.gathering import Gathering
+from krishiv_py.in_process.checkpoint import (
+    PAGE,
+    TABLE,
+    WAY_OUT,
+    BatchLog,
+    ChangedPages,
+    ChangedStore,
+    Key,
+    PlannedBatch,
+    StateLog,
+    of_bucket,
+)
+from krishiv_py.in_process.core import BatchOutput, Core, Sent
 from krishiv_py.in_process.outputs import LastResults, Outputs
-from krishiv_py.in_process.sources import ClockControl, StreamReader
-from krishiv_py.in_process.stage import ProcessStage, StageBucket
-from krishiv_py.in_process.state_log import PAGE, TABLE, WAY_OUT, ChangedPages, ChangedStore, Key, StateLog, of_bucket
-from krishiv_py.in_process.workers import Workers
+from krishiv_py.in_process.sources import ClockControl, Gathering, StreamReader
+from krishiv_py.in_process.stage import ProcessStage, StageBucket, Workers
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.state.store import stored
 from krishiv_py.kernels.watermark import Clocks
@@ -39,17 +46,16 @@ from krishiv_py.plan.running import under_new_names
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.replay_log import HandedSends, handed_sends
 from krishiv_py.runtime.batch import STAGE
-from krishiv_py.runtime.checkpoint.begun import writable_checkpoint
-from krishiv_py.runtime.checkpoint.lease import Lease
+from krishiv_py.runtime.checkpoint.lease import Lease, writable_checkpoint
 from krishiv_py.runtime.checkpoint.sparklog import PROCESS_STATE
-from krishiv_py.runtime.clock.control_files import ControlFiles
+from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
+from krishiv_py.runtime.closings import CLOSED, Closings, noted_keys, request
+from krishiv_py.runtime.controls import ControlFiles
 from krishiv_py.runtime.query import BucketMetrics
 from krishiv_py.runtime.ranges.folders import FolderSource
-from krishiv_py.runtime.ranges.limit import Limit
+from krishiv_py.runtime.ranges.limits import Limit
 from krishiv_py.runtime.ranges.sent import SentSource
-from krishiv_py.runtime.storage.chunk_files import NEW_CHECKPOINT
-from krishiv_py.runtime.storage.closings import CLOSED, Closings, noted_keys, request
-from krishiv_py.runtime.storage.tables import LookupTables
+from krishiv_py.runtime.tables import LookupTables
 from krishiv_py.storage.checksums import missing
 from krishiv_py.storage.files import store_at
 

@@ -14,9 +14,8 @@ import pyarrow as pa
 
 from krishiv_py.engine.stage import count
 from krishiv_py.errors import CheckpointError, PlanError
-from krishiv_py.in_process.batch_log import BatchLog, PlannedBatch
+from krishiv_py.in_process.checkpoint import PAGE, TABLE, BatchLog, ChangedPages, Key, PlannedBatch, StateLog, of_bucket
 from krishiv_py.in_process.core import Core
-from krishiv_py.in_process.state_log import PAGE, TABLE, ChangedPages, Key, StateLog, of_bucket
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.state.spread import BucketContent
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
@@ -32,13 +31,12 @@ from krishiv_py.runtime.checkpoint.begun import (
     end_move,
     engine_of,
     is_being_made,
-    make_private,
     note_moved,
-    writable_checkpoint,
 )
-from krishiv_py.runtime.checkpoint.lease import take
+from krishiv_py.runtime.checkpoint.lease import make_private, take, writable_checkpoint
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, format_note
 from krishiv_py.runtime.checkpoint.sparklog import PROCESS_STATE
+from krishiv_py.runtime.closings import carry_requests
 from krishiv_py.runtime.savepoints import (
     Savepoint,
     SourceState,
@@ -53,7 +51,6 @@ from krishiv_py.runtime.savepoints import (
     write_bucket,
     write_sources,
 )
-from krishiv_py.runtime.storage.closings import carry_requests
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.local import absolute
 from krishiv_py.storage.store import Store

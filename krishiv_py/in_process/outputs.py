@@ -30,7 +30,7 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.options.late import LateEventHandler, LateRows, hand_over
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import check_places
-from krishiv_py.runtime.keyed_rows import KeyedRows, holding
+from krishiv_py.runtime.query import KeyedRows, holding
 
 AnySink: TypeAlias = Sink | BatchConsumer
 

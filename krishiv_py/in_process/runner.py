@@ -24,33 +24,24 @@ from krishiv_py.in_process.moving import move, read_clocks, restore, save, save_
 from krishiv_py.in_process.outputs import outputs_of
 from krishiv_py.in_process.query import ProcessQuery
 from krishiv_py.in_process.sources import inferred, readers
-from krishiv_py.in_process.workers import Workers
+from krishiv_py.in_process.stage import Workers
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.query import Batches, Begin, Handed
 from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables
 from krishiv_py.planner.places import check_places
-from krishiv_py.runtime.beginning import begin_from, forget_broken_off, with_carried
-from krishiv_py.runtime.checkpoint.begun import (
-    OpenedCheckpoint,
-    Target,
-    check_goes_on,
-    engine_of,
-    make_private,
-    writable_checkpoint,
-)
-from krishiv_py.runtime.checkpoint.lease import take
+from krishiv_py.runtime.beginning import begin_from, forget_broken_off, going_on, with_carried
+from krishiv_py.runtime.checkpoint.begun import Target, check_goes_on, engine_of
+from krishiv_py.runtime.checkpoint.lease import OpenedCheckpoint, make_private, take, writable_checkpoint
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, note_reader
-from krishiv_py.runtime.clock.controls import warn_if_flushed
-from krishiv_py.runtime.in_place import going_on
-from krishiv_py.runtime.outputs import claim_outputs, described_outputs, late_sinks
+from krishiv_py.runtime.controls import warn_if_flushed
+from krishiv_py.runtime.outputs import Owner, claim_outputs, described_outputs, late_sinks, take_sinks
 from krishiv_py.runtime.query import BucketMetrics, QueryRows
-from krishiv_py.runtime.ranges.alignment import alignments
+from krishiv_py.runtime.ranges.limits import alignments
 from krishiv_py.runtime.ranges.planning import backlogs
 from krishiv_py.runtime.reading import located
 from krishiv_py.runtime.session import Reached, SessionRunner, check_kept
-from krishiv_py.runtime.sinks_in_use import Owner, take_sinks
-from krishiv_py.runtime.storage.tables import LookupTables
+from krishiv_py.runtime.tables import LookupTables
 from krishiv_py.storage.files import check_reachable
 from krishiv_py.storage.local import absolute
 from krishiv_py.storage.settings import known_settings, use
@@ -63,7 +54,6 @@ _FOLDERS: Final = ("offsets", "commits", "krishiv")
 class ProcessRunner(SessionRunner[ProcessQuery]):
     """Implements :class:`krishiv_py.api.query.Runner` without Spark."""
 
-    engine = "in_process"
     sends_in_segments: ClassVar[bool] = True
     workers: int = 1
 
@@ -107,7 +97,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
     def run_bounded(self, plan: PhysicalPlan, progress: Show = False) -> BoundedResult:
         """See :class:`~krishiv_py.api.query.Runner`."""
         self._alive("collect()")
-        return run_bounded(attrs.evolve(plan, engine=self.engine), lambda: self.clock(), progress, self.workers)
+        return run_bounded(attrs.evolve(plan, engine="in_process"), lambda: self.clock(), progress, self.workers)
 
     def start(
         self,
@@ -121,7 +111,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         """See :class:`~krishiv_py.api.query.Runner`."""
         self._alive("start()")
         self._check_name(name)
-        plan = attrs.evolve(plan, engine=self.engine)
+        plan = attrs.evolve(plan, engine="in_process")
         if batches.snapshot:
             check_snapshot(plan)
         check_kept(self.profile, checkpoint)
@@ -250,14 +240,14 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         home = absolute(checkpoint).rstrip("/")
         check_reachable([home])
         _check_engine(home)
-        plan = with_carried(attrs.evolve(plan, engine=self.engine), home)
+        plan = with_carried(attrs.evolve(plan, engine="in_process"), home)
         CheckpointNotes(home).check(plan)
         return kept_state(plan, home, stage, self.clock())[1]
 
     def standing(self, plan: PhysicalPlan, checkpoint: str) -> Reached:
         """See :class:`~krishiv_py.runtime.session.SessionRunner`."""
         now_us = self.clock()
-        core, _ = kept_state(attrs.evolve(plan, engine=self.engine), absolute(checkpoint).rstrip("/"), None, now_us)
+        core, _ = kept_state(attrs.evolve(plan, engine="in_process"), absolute(checkpoint).rstrip("/"), None, now_us)
         return Reached(core.in_force, core.clocks.reached if plan.keeps_ledger else {}, core.moved_us)
 
     def savepoint(self, checkpoint: str, path: str) -> str:
@@ -273,7 +263,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         self._alive("capture()")
         home = absolute(checkpoint).rstrip("/")
         check_reachable([home, absolute(path)])
-        return capture(with_carried(attrs.evolve(plan, engine=self.engine), home), home, path, wanted, None)
+        return capture(with_carried(attrs.evolve(plan, engine="in_process"), home), home, path, wanted, None)
 
     def rescale(self, checkpoint: str, tasks: int) -> None:
         """Refuse: there is one process."""

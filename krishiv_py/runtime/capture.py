@@ -23,7 +23,7 @@ import pyarrow as pa
 from krishiv_py.connectors.source import Malformed
 from krishiv_py.plan.running import Control
 from krishiv_py.runtime.reading import Scanned
-from krishiv_py.runtime.storage.whole_folder import begin_folder, check_version, finish_folder, note_of
+from krishiv_py.runtime.savepoints import begin_folder, check_version, finish_folder, note_of
 from krishiv_py.storage.checksums import checksum, damaged, missing, sealed, unsealed
 from krishiv_py.storage.files import read_at, write_at
 from krishiv_py.storage.local import absolute

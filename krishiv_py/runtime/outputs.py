@@ -1,4 +1,4 @@
-"""Files that tasks write for an output, and whose a folder is.
+"""Outputs of a query: the files that tasks write for them, and whose a folder or a sink is.
 
 The driver publishes them once all tasks are done (krishiv_py/connectors/publish.py). Spark marks the batch as done only after
 that, so a crash at any moment leads to the same batch being run, and its files replaced, again.
@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+import warnings
+import weakref
+from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -15,8 +19,8 @@ import pyarrow as pa
 
 from krishiv_py.connectors.publish import check_sink, writable, write_staged
 from krishiv_py.connectors.sink import FileSink, FolderSink, OutputName, Sink
-from krishiv_py.connectors.sinks.known import described, side_output
-from krishiv_py.errors import CheckpointError, PlanError
+from krishiv_py.connectors.sinks.known import ReadableSink, described, side_output
+from krishiv_py.errors import CheckpointError, PlanError, users_line
 from krishiv_py.kernels.prepare import late_output_schema
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import LATE, RESULTS, place_of
@@ -153,3 +157,78 @@ def claim_outputs(plan: PhysicalPlan, sinks: tuple[Sink, ...], mark: str, checkp
     for name, output in named:
         if isinstance(output, FolderSink):
             claim_folder(output, _PEOPLE[name], mark, checkpoint)
+
+
+_HINT: Final = "pass a new {}() to each query"
+
+
+@attrs.define(eq=False)
+class Owner:
+    """A query that writes into exclusive sinks: its name, the mark of its checkpoint, and whether it runs still."""
+
+    query: str
+    mark: str
+    running: Callable[[], bool] = lambda: True
+
+
+_owners: Final[dict[int, Owner]] = {}
+"""By identity of the sink, for its class may compare by value; an entry goes with its sink."""
+_taking: Final = threading.Lock()
+
+
+def check_free(sink: Sink | None) -> None:
+    """Refuse an exclusive sink that a running query writes into.
+
+    Raises
+    ------
+    PlanError
+        Naming that query.
+    """
+    owner = _owners.get(id(sink)) if sink is not None and sink.exclusive else None
+    if sink is not None and owner is not None and owner.running():
+        raise PlanError(
+            f"the {sink.title} is taken by a running query",
+            got=f"query {owner.query!r}",
+            then="batches of the same number would replace each other's rows",
+            hint=f"{_HINT.format(sink.title)}, or stop that one first",
+        )
+
+
+def take_sinks(owner: Owner, *sinks: Sink | None) -> None:
+    """Let a query that begins own its exclusive sinks.
+
+    It warns where one holds rows of another checkpoint's query, which has ended; a restarted query goes on with its own.
+
+    Raises
+    ------
+    PlanError
+        Where another query that runs owns one.
+    """
+    with _taking:
+        for sink in sinks:
+            check_free(sink)
+        for sink in sinks:
+            if sink is not None and sink.exclusive:
+                before = _owners.get(id(sink))
+                if before is not None and before.mark != owner.mark and _holds_rows(sink):
+                    warnings.warn(
+                        f"the {sink.title} of query {owner.query!r} holds rows of query {before.query!r}, which has ended: "
+                        f"batches of the same number replace them. Hint: {_HINT.format(sink.title)}",
+                        RuntimeWarning,
+                        stacklevel=users_line(),
+                    )
+                if before is None:
+                    weakref.finalize(sink, _owners.pop, id(sink), None)
+                _owners[id(sink)] = owner
+
+
+def pass_on(mark: str, to: str) -> None:
+    """Let the query of a checkpoint have the sinks of another one's, which has ended: its batches have other numbers."""
+    with _taking:
+        for owner in _owners.values():
+            if owner.mark == mark:
+                owner.mark = to
+
+
+def _holds_rows(sink: Sink) -> bool:
+    return isinstance(sink, ReadableSink) and sink.table() is not None

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal
 
 import attrs
 import pyarrow as pa
 from typing_extensions import Self
 
+from krishiv_py.arrays.grouping import among, key_hashes
+from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.sorting import stable_order
+from krishiv_py.arrays.types import Ints
 from krishiv_py.connectors.ranges import Backlog
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.known import ReadableSink, side_output
@@ -22,11 +26,11 @@ from krishiv_py.display.watch import Seen, watch
 from krishiv_py.engine.closing import keys_of, why_text
 from krishiv_py.engine.stage import Report, StageOperator, count
 from krishiv_py.errors import PlanError, shown
+from krishiv_py.kernels.columns.times import bounds_of
 from krishiv_py.kernels.prepare import late_output_schema, refused
-from krishiv_py.kernels.spec import Moment
+from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.watermark import ONLY
 from krishiv_py.logs import RecentTimes
-from krishiv_py.plan.checks import PathLike
 from krishiv_py.plan.durations import UNSET, Duration, TimePoint, show_instant, time_point_us, to_us
 from krishiv_py.plan.options.late import SparedLateEventHandler
 from krishiv_py.plan.running import Progress, TableVersion, of_stages, waiting
@@ -37,8 +41,91 @@ from krishiv_py.redaction import redacted
 from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.runtime.batch import stage_of
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
-from krishiv_py.runtime.keyed_rows import KeyedRows, StateSnapshot, holding
-from krishiv_py.runtime.ranges.alignment import Alignment
+from krishiv_py.runtime.ranges.limits import Alignment
+
+AGE_MS: Final = b"age_ms"
+"""The name in the metadata of a table under which the age of a snapshot is, in milliseconds."""
+
+
+@attrs.define(eq=False)
+class KeyedRows:
+    """Rows in their order, and an index of them by key, which is made when somebody looks."""
+
+    table: pa.Table
+    hashes: Ints | None = None
+    order: Ints | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.table.get_total_buffer_size())
+
+    def rows_of(self, key: pa.Table, mark: int, names: Sequence[str], most: int) -> pa.Table | None:
+        """Return the newest rows of a key with this hash, `most` at the most; None if there are none."""
+        if self.hashes is None or self.order is None:
+            hashes = key_hashes([self.table[name] for name in names], self.table.num_rows)
+            self.order = stable_order(hashes)
+            self.hashes = hashes[self.order]
+        start, stop = self.hashes.searchsorted(mark, side="left"), self.hashes.searchsorted(mark, side="right")
+        if start == stop:
+            return None
+        rows = pick(self.table, self.order[max(start, stop - most) : stop])
+        if not among(rows, key, list(names)).all():  # hashes may meet
+            rows = pick(self.table, self.order[start:stop])
+            rows = rows.filter(pa.array(among(rows, key, list(names))))
+        return rows.slice(max(rows.num_rows - most, 0))
+
+
+@attrs.define(eq=False)
+class StateSnapshot:
+    """The windows in state of a stage at one time, with an index by key.
+
+    Attributes
+    ----------
+    rows : KeyedRows
+        Keys, bounds and aggregates so far.
+    names : tuple of str
+        The key columns.
+    taken_s : float
+        When it was taken, by the clock that never goes back.
+    """
+
+    rows: KeyedRows
+    names: tuple[str, ...]
+    taken_s: float = attrs.field(factory=time.monotonic)
+
+    @property
+    def age_s(self) -> float:
+        """Return how old it is, in seconds."""
+        return time.monotonic() - self.taken_s
+
+    def of(self, keys: pa.Table) -> pa.Table:
+        """Return the windows of some keys; the metadata of the table says how old they are."""
+        keys, table = keys.rename_columns(list(self.names)), self.rows.table
+        marks = key_hashes(list(keys.columns), keys.num_rows).tolist()
+        tables = [self.rows.rows_of(keys.slice(i, 1), mark, self.names, table.num_rows) for i, mark in enumerate(marks)]
+        rows = pa.concat_tables([table.slice(0, 0), *(some for some in tables if some is not None)])
+        return rows.replace_schema_metadata({AGE_MS: str(round(self.age_s * 1_000)).encode()})
+
+
+def holding(rows: pa.Table, at_us: int, spec: OperatorSpec) -> pa.Table:
+    """Return the windows that hold a time, µs since the epoch.
+
+    Raises
+    ------
+    PlanError
+        For windows whose bounds are not times.
+    """
+    if spec.operation.extent.numbered:
+        raise PlanError("count windows hold no time", got=spec.operation.describe(), hint="leave `window` out")
+    n = len(spec.keys)
+    starts, ends = (bounds_of(joined(rows.column(i)), spec.time_kind) for i in (n, n + 1))
+    within = (starts[1] | (starts[0] <= at_us)) & (ends[1] | (ends[0] > at_us))
+    return rows.filter(pa.array(within))
+
+
+def joined(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column in one piece."""
+    return pa.concat_arrays([*column.chunks, pa.array([], column.type)])
 
 
 @attrs.define(eq=False)
@@ -372,7 +459,7 @@ class RunningQuery:
             answer = kept.of(keys)
         return answer if at_us is None else holding(answer, at_us, spec)
 
-    def savepoint(self, path: PathLike) -> str:
+    def savepoint(self, path: str) -> str:
         """Write a savepoint between two micro-batches."""
         raise NotImplementedError
 

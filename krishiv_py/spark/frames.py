@@ -37,9 +37,9 @@ from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.fingerprint import uses_ledger
 from krishiv_py.planner.physical import PhysicalPlan, lookup_tables
 from krishiv_py.runtime.batch import RESULT
-from krishiv_py.runtime.clock.clocks import LedgerClock, SparkClock, clock_for
+from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
+from krishiv_py.runtime.clocks import LedgerClock, SparkClock, clock_for
 from krishiv_py.runtime.reading import literal_path
-from krishiv_py.runtime.storage.chunk_files import NEW_CHECKPOINT
 from krishiv_py.spark.publishing import explode
 from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.reading.listing import every_file

@@ -17,8 +17,9 @@ from krishiv_py.kernels.watermark import ONLY, moment_of
 from krishiv_py.runtime.batch import stage_of
 from krishiv_py.runtime.checkpoint.begun import Begun
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
-from krishiv_py.runtime.checkpoint.sparklog import numbered, offsets_of, planned
-from krishiv_py.runtime.clock.clocks import LedgerClock
+from krishiv_py.runtime.checkpoint.sparklog import checked_lines, numbered, offsets_of, planned
+from krishiv_py.runtime.chunk_files import ChunkFolder
+from krishiv_py.runtime.clocks import LedgerClock, watermark_of
 from krishiv_py.runtime.savepoints import (
     Savepoint,
     SourceState,
@@ -30,7 +31,6 @@ from krishiv_py.runtime.savepoints import (
     unfinished,
     write_bucket,
 )
-from krishiv_py.runtime.storage.chunk_files import ChunkFolder, checked_lines, watermark_of
 from krishiv_py.spark.setup.partitioning import bucket_ids
 from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.state_reader import buckets_in, of_store

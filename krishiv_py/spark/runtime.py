@@ -29,15 +29,14 @@ from krishiv_py.plan.options.query import Batches, Begin, Handed
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import check_places
 from krishiv_py.runtime.batch import deliver
-from krishiv_py.runtime.beginning import begin_from, forget_broken_off, with_carried
-from krishiv_py.runtime.checkpoint.begun import OpenedCheckpoint, Target, check_not_in_process, engine_of, writable_checkpoint
+from krishiv_py.runtime.beginning import begin_from, forget_broken_off, going_on, with_carried
+from krishiv_py.runtime.checkpoint.begun import Target, engine_of
+from krishiv_py.runtime.checkpoint.lease import OpenedCheckpoint, check_not_in_process, writable_checkpoint
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
-from krishiv_py.runtime.in_place import going_on
-from krishiv_py.runtime.outputs import check_outputs, late_sinks
+from krishiv_py.runtime.outputs import Owner, check_free, check_outputs, late_sinks, take_sinks
 from krishiv_py.runtime.reading import Located
 from krishiv_py.runtime.savepoints import restore_for_spark
 from krishiv_py.runtime.session import Reached, SessionRunner
-from krishiv_py.runtime.sinks_in_use import Owner, check_free, take_sinks
 from krishiv_py.spark import bounded, moving, streaming
 from krishiv_py.spark.checkpoint.rescale import rescale
 from krishiv_py.spark.frames import handed_frame, rows_frame

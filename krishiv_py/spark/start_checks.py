@@ -14,14 +14,15 @@ from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.errors import KrishivError
 from krishiv_py.plan.nodes import SourceNode
 from krishiv_py.planner.places import check_places
-from krishiv_py.runtime.checkpoint.begun import (
+from krishiv_py.runtime.checkpoint.begun import check_goes_on
+from krishiv_py.runtime.checkpoint.lease import (
+    Lease,
     OpenedCheckpoint,
-    check_goes_on,
     check_not_in_process,
     make_private,
+    take,
     writable_checkpoint,
 )
-from krishiv_py.runtime.checkpoint.lease import Lease, take
 from krishiv_py.spark.checkpoint.cluster import check_cluster, check_reach
 from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.setup.config import FSYNC

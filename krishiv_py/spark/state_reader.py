@@ -21,7 +21,7 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import PAGE, Bucket, MemoryStore
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
-from krishiv_py.runtime.storage.chunk_files import ChunkFolder, chunk_of, decode, encode, plain_name
+from krishiv_py.runtime.chunk_files import ChunkFolder, chunk_of, decode, encode, plain_name
 from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.setup.workers import mapped
 from krishiv_py.spark.tasks.processor import META

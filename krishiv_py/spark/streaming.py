@@ -26,24 +26,22 @@ from krishiv_py.plan.options.query import Batches
 from krishiv_py.plan.running import Control
 from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables
 from krishiv_py.runtime.batch import STAGE, BatchStoppedError, Halt, TaskRow, leaving, place_of, reports_of, stage_of
-from krishiv_py.runtime.checkpoint.begun import OpenedCheckpoint, forget_state
-from krishiv_py.runtime.checkpoint.lease import Lease
+from krishiv_py.runtime.checkpoint.begun import forget_state
+from krishiv_py.runtime.checkpoint.lease import Lease, OpenedCheckpoint
 from krishiv_py.runtime.checkpoint.moved import follow
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, Claim
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, check_log, forget_unplanned
-from krishiv_py.runtime.clock.clocks import Clock, LedgerClock, SparkClock, clock_for
-from krishiv_py.runtime.clock.control_files import ControlFiles
-from krishiv_py.runtime.clock.controls import NOTE, ControlFolder, ControlWriter, warn_if_flushed
-from krishiv_py.runtime.clock.heartbeats import Heartbeats
+from krishiv_py.runtime.chunk_files import ChunkFolder
+from krishiv_py.runtime.clocks import Clock, LedgerClock, SparkClock, clock_for
+from krishiv_py.runtime.closings import Closings
+from krishiv_py.runtime.controls import NOTE, ControlFiles, ControlFolder, ControlWriter, Heartbeats, warn_if_flushed
 from krishiv_py.runtime.outputs import TaskOutput, claim_outputs, described_outputs
 from krishiv_py.runtime.query import BucketMetrics, QueryRows
-from krishiv_py.runtime.ranges.alignment import alignments
-from krishiv_py.runtime.ranges.converted import convert
+from krishiv_py.runtime.ranges.limits import alignments
 from krishiv_py.runtime.ranges.planning import RangePlanner, backlogs, held, logged, planners
+from krishiv_py.runtime.ranges.spark_files import convert
 from krishiv_py.runtime.reading import ParquetReader, arrow_scanned
-from krishiv_py.runtime.storage.chunk_files import ChunkFolder
-from krishiv_py.runtime.storage.closings import Closings
-from krishiv_py.runtime.storage.tables import LookupTables
+from krishiv_py.runtime.tables import LookupTables
 from krishiv_py.spark.checkpoint.rescale import check_rescaled
 from krishiv_py.spark.launched import Launched
 from krishiv_py.spark.publishing import Arrived, Handled, QueryOutput, outputs_of, task_output

@@ -1,4 +1,4 @@
 """Files of any place: ``store`` is the one interface, ``files`` knows which path is of which store, ``listing`` what is input.
 
-``local`` is the disk of this machine, over ``folders``. ``stores`` are object stores, ``hdfs`` is HDFS.
+``local`` is the disk of this machine. ``stores`` are object stores, ``hdfs`` is HDFS.
 """

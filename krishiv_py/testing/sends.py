@@ -19,7 +19,7 @@ from krishiv_py.connectors.source import Malformed, Source
 from krishiv_py.display.html import rows_html
 from krishiv_py.engine.stage import StageOperator
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.in_process.batch import Sent
+from krishiv_py.in_process.core import Sent
 from krishiv_py.in_process.outputs import AnySink
 from krishiv_py.in_process.sources import ClockControl, clocks_of, controls_of
 from krishiv_py.kernels.prepare import as_batches

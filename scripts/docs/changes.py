@@ -14,7 +14,7 @@ from krishiv_py import KrishivError, SlidingWindows, StateTtlConfig, Trigger, Wa
 from krishiv_py.planner.evolution import compared
 from krishiv_py.planner.outline import outline_of
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.runtime.in_place import reasons_against
+from krishiv_py.runtime.beginning import reasons_against
 from krishiv_py.testing import stream_of, union_of
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "savepoints.md"

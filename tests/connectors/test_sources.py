@@ -17,7 +17,7 @@ from krishiv_py.connectors import JsonValue, Planned, Source
 from krishiv_py.connectors.ranges import NotedRanges, node_of
 from krishiv_py.errors import CheckpointError, KrishivError, PlanError, SchemaError, SourceError
 from krishiv_py.plan.running import Control
-from krishiv_py.runtime.ranges.planning import RangeLog
+from krishiv_py.runtime.ranges.log import RangeLog
 from krishiv_py.testing import Driver, micro_batches
 
 SCHEMA = pa.schema([("at", pa.int64())])

@@ -15,7 +15,7 @@ import pytest
 
 from krishiv_py import MemorySink, SideOutputLateEventHandler
 from krishiv_py.api.stages.stream import Stream
-from krishiv_py.runtime.storage.tables import read_note
+from krishiv_py.runtime.tables import read_note
 from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests.crash.job import JOINS, KINDS, SCHEMA, outputs, plan
 from tests.crash.killing import counted, rows, run, run_with_kills, write_input

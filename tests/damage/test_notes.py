@@ -23,9 +23,17 @@ from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.checkpoint.begun import STATE, Begun, moved_to, note_moved
 from krishiv_py.runtime.checkpoint.moved import follow
 from krishiv_py.runtime.checkpoint.notes import FORMAT, CheckpointNotes
-from krishiv_py.runtime.checkpoint.sparklog import check_log, entries_of, forget_unplanned, offsets_of, planned, trim
+from krishiv_py.runtime.checkpoint.sparklog import (
+    check_log,
+    entries_of,
+    forget_unplanned,
+    offsets_of,
+    planned,
+    sum_of,
+    sums,
+    trim,
+)
 from krishiv_py.runtime.outputs import claim_folder
-from krishiv_py.runtime.storage.chunk_files import sum_of, sums
 from krishiv_py.sender import Sender
 from krishiv_py.storage.local import DISK
 from krishiv_py.testing import stream_of

@@ -15,7 +15,7 @@ import pytest
 from krishiv_py.connectors.lookup_table import LookupTable, tables_are
 from krishiv_py.errors import CheckpointError
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
-from krishiv_py.runtime.storage.tables import LookupTables, TaskTables
+from krishiv_py.runtime.tables import LookupTables, TaskTables
 from krishiv_py.testing import stream_of
 from tests.damage.trial import flipped
 from tests.spark.fixtures.make import SCHEMA, windows

@@ -34,7 +34,7 @@ from krishiv_py.errors import KrishivError
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.running import Control
 from krishiv_py.replay_log import wall_clock_us
-from krishiv_py.runtime.clock.controls import ControlFolder
+from krishiv_py.runtime.controls import ControlFolder
 from tests.connectors.sinks import SparkJsonSink
 from tests.damage.kinds import kind_of
 

@@ -13,8 +13,7 @@ import pytest
 from krishiv_py.arrays.grouping import buckets
 from krishiv_py.arrays.ranges import split
 from krishiv_py.engine.stage import BatchDone, Packed, StageOperator, count
-from krishiv_py.in_process.stage import ProcessStage
-from krishiv_py.in_process.workers import Workers
+from krishiv_py.in_process.stage import ProcessStage, Workers
 from krishiv_py.kernels.results import StepResult
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.spread import BucketContent, spread

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from krishiv_py import Session
-from krishiv_py.in_process import batch, stage
+from krishiv_py.in_process import core, stage
 from tests.goldens.cases import OWN_CASES, QUIET_CASES, WORKED_CASES, Case, load
 from tests.goldens.compare import differences
 from tests.goldens.engines import engine_named, unsupported_by
@@ -38,7 +38,7 @@ def test_in_process(case: Case) -> None:
 @pytest.mark.parametrize("case", CASES[2::8] if SOME is not CASES else CASES, ids=lambda c: c.id)
 def test_in_process_with_workers(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "FEW_ROWS", 0)
-    monkeypatch.setattr(batch, "FEW_ROWS", 0)
+    monkeypatch.setattr(core, "FEW_ROWS", 0)
     _holds("in_process_workers", case)
 
 

@@ -13,8 +13,8 @@ import pytest
 
 import krishiv_py as kv
 from krishiv_py import CheckpointError, MemorySink, PlanError, Session, SideOutputLateEventHandler, count
-from krishiv_py.in_process import state_log
-from krishiv_py.in_process.state_log import StateLog
+from krishiv_py.in_process import checkpoint
+from krishiv_py.in_process.checkpoint import StateLog
 from krishiv_py.testing import Capture, Driver, stream_of
 from tests.in_process.test_evolution import LAG, OPERATORS, SCHEMA, Rows, batches
 
@@ -134,8 +134,8 @@ def replayed(driver: Driver) -> list[tuple[Rows, Rows]]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """State files are cleaned soon, and most values are files of their own."""
-    monkeypatch.setattr(state_log, "_FILES_KEPT", 2)
-    monkeypatch.setattr(state_log, "_LARGE", 600)
+    monkeypatch.setattr(checkpoint, "_FILES_KEPT", 2)
+    monkeypatch.setattr(checkpoint, "_LARGE", 600)
 
 
 @pytest.mark.usefixtures("small")

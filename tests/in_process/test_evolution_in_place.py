@@ -19,7 +19,7 @@ import krishiv_py as kv
 from krishiv_py import CheckpointError, MemorySink, Session, StateTtlConfig, count
 from krishiv_py.cli.main import main
 from krishiv_py.planner.several import several
-from krishiv_py.runtime.in_place import changes_against
+from krishiv_py.runtime.beginning import changes_against
 from tests.in_process.test_evolution import LAG, OPERATORS, SCHEMA, batches
 
 Make = Callable[[Any], Any]

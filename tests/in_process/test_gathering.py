@@ -17,7 +17,7 @@ from krishiv_py import Batches, MemorySink, PlanError, Session, SideOutputLateEv
 from krishiv_py import sum as total
 from krishiv_py.plan.running import BEHIND
 from krishiv_py.replay_log import HandedSends
-from krishiv_py.runtime.ranges.limit import Limit
+from krishiv_py.runtime.ranges.limits import Limit
 from krishiv_py.send_segments import Send
 from krishiv_py.testing import Driver, stream_of
 

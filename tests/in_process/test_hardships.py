@@ -32,11 +32,10 @@ from krishiv_py import (
     count,
 )
 from krishiv_py.connectors import OutputBatch, TableSink
-from krishiv_py.in_process.batch_log import BatchLog
+from krishiv_py.in_process.checkpoint import BatchLog, StateLog
 from krishiv_py.in_process.outputs import Outputs
 from krishiv_py.in_process.query import ProcessQuery
-from krishiv_py.in_process.state_log import StateLog
-from krishiv_py.runtime.storage.closings import Closings
+from krishiv_py.runtime.closings import Closings
 from krishiv_py.storage.local import DISK
 from tests.in_process.test_session import SCHEMA, by_driver, in_order, per_minute, rows
 

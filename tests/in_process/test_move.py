@@ -21,8 +21,8 @@ from krishiv_py.kernels.state.spread import BucketContent
 from krishiv_py.runtime import savepoints
 from krishiv_py.runtime.checkpoint.begun import STATE, Begun, begin_move
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
+from krishiv_py.runtime.closings import Closings, noted_keys, request
 from krishiv_py.runtime.savepoints import Savepoint, read_bucket, write_bucket
-from krishiv_py.runtime.storage.closings import Closings, noted_keys, request
 from krishiv_py.storage.checksums import sealed
 from tests.crash import killing
 from tests.crash.job import KINDS, SCHEMA, outputs, plan

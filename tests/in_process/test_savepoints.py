@@ -16,7 +16,7 @@ import pytest
 from krishiv_py import CheckpointError, MemorySink, ParquetSink, PlanError, Session, count, sum
 from krishiv_py.cli.main import main
 from krishiv_py.in_process import moving
-from krishiv_py.in_process.state_log import StateLog
+from krishiv_py.in_process.checkpoint import StateLog
 from krishiv_py.testing import Driver, stream_of
 
 SCHEMA = "user string, at bigint, amount bigint"

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from krishiv_py import MemorySink, OperatorError, PlanError, Session, col, count
-from krishiv_py.in_process import batch, stage
+from krishiv_py.in_process import core, stage
 from krishiv_py.in_process.query import ProcessQuery
-from krishiv_py.in_process.workers import Workers, parted
+from krishiv_py.in_process.stage import Workers, parted
 from tests.crash import killing
 from tests.crash.job import KINDS
 from tests.crash.killing import rows, write_input
@@ -28,7 +28,7 @@ SCHEMA = "user bigint, at bigint, amount bigint"
 @pytest.fixture(autouse=True)
 def _threads_for_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "FEW_ROWS", 0)
-    monkeypatch.setattr(batch, "FEW_ROWS", 0)
+    monkeypatch.setattr(core, "FEW_ROWS", 0)
     monkeypatch.setattr(killing, "ROWS", 60)
 
 

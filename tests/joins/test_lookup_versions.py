@@ -16,7 +16,7 @@ import krishiv_py as kv
 from krishiv_py import col
 from krishiv_py.connectors.lookup_table import LookupTable, as_they_stand, tables_are
 from krishiv_py.errors import CheckpointError, KrishivError, PlanError, SourceError
-from krishiv_py.runtime.storage.tables import LookupTables, TaskTables, read_note
+from krishiv_py.runtime.tables import LookupTables, TaskTables, read_note
 
 
 class Shop:

@@ -10,8 +10,8 @@ import pytest
 
 from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.state.store import stored
-from krishiv_py.runtime.storage import chunk_files as blobs
-from krishiv_py.runtime.storage.chunk_files import BucketChunks, ChunkFolder, chunk_of
+from krishiv_py.runtime import chunk_files as blobs
+from krishiv_py.runtime.chunk_files import BucketChunks, ChunkFolder, chunk_of
 from krishiv_py.storage.checksums import block_checksum
 
 

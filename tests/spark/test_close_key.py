@@ -13,7 +13,7 @@ import krishiv_py as kv
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.engine.closing import closed_key
 from krishiv_py.engine.stage import StageOperator
-from krishiv_py.runtime.storage.closings import Closings, request
+from krishiv_py.runtime.closings import Closings, request
 from krishiv_py.testing import Driver, stream_of
 
 DDL = "user string, part decimal(6,2), at bigint, amount bigint"

@@ -14,10 +14,8 @@ from krishiv_py.errors import CheckpointError, OperatorError
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.running import Control
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
-from krishiv_py.runtime.checkpoint.sparklog import add_source
-from krishiv_py.runtime.clock.controls import ControlFolder
-from krishiv_py.runtime.clock.heartbeats import Heartbeats
-from krishiv_py.runtime.storage.chunk_files import sums
+from krishiv_py.runtime.checkpoint.sparklog import add_source, sums
+from krishiv_py.runtime.controls import ControlFolder, Heartbeats
 from krishiv_py.testing import stream_of
 from tests.spark.conftest import DDL, per_second, row, sorted_rows
 

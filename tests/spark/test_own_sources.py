@@ -20,7 +20,7 @@ from krishiv_py.connectors import JsonValue, Planned, Source
 from krishiv_py.connectors.ranges import RangeSource, node_of
 from krishiv_py.errors import CheckpointError, OperatorError, PlanError, SourceError
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, offsets_of
-from krishiv_py.runtime.ranges.reader import RangeReader
+from krishiv_py.runtime.ranges.log import RangeReader
 from krishiv_py.spark.reading.listing import own_files
 from krishiv_py.storage.files import store_at
 from krishiv_py.testing import Driver, micro_batches

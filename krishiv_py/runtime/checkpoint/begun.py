@@ -1,69 +1,22 @@
-"""The beginning of a checkpoint of Spark that goes on from a savepoint: its first micro-batch takes the state over.
+"""The past of a checkpoint: the savepoint that it began from, and where its query went on, so that no two go on from one state.
 
 Spark numbers micro-batches from 0 and its state store begins empty. So micro-batch 0 reads no rows; it wakes all buckets, and
 each takes what the savepoint in ``<checkpoint>/krishiv/savepoint`` has of it. Sinks are given numbers that go on.
-
-A checkpoint that went on elsewhere says where, so that two queries do not go on from one state.
-
-Input files that were changed after they were read: a query knows files by path, and does not read them again.
-
-A checkpoint that a query may run from: private, writable, and leased until the query has ended.
 """
 
 from __future__ import annotations
 
-import contextlib
-import heapq
 import json
-import os
-import warnings
-from collections.abc import Iterable, Iterator
 from typing import Final, Literal, TypeAlias
 
 import attrs
 
-from krishiv_py.errors import CheckpointError, users_line
+from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.redaction import shown_text
-from krishiv_py.runtime.checkpoint.lease import Lease
 from krishiv_py.runtime.checkpoint.sparklog import PROCESS_STATE, numbered
-from krishiv_py.runtime.storage.chunk_files import NEW_CHECKPOINT
+from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
 from krishiv_py.storage.checksums import missing, sealed, unsealed
 from krishiv_py.storage.files import read_at, store_at, write_at
-from krishiv_py.storage.local import private_folder
-
-_NAMED: Final = 3
-_MOST_LOOKED_AT: Final = 20_000
-
-
-def warn_if_files_changed(names: Iterable[tuple[str, int]]) -> None:
-    """Warn where the modification time of a local file is not the one it was read with, ns; 0 where that is not known.
-
-    Parameters
-    ----------
-    names : iterable of (str, int)
-        Paths of files that were planned, and their times.
-    """
-    newest = heapq.nlargest(_MOST_LOOKED_AT, (name for name in names if name[1]), key=lambda name: name[1])
-    changed = sorted(path for path, mtime_ns in newest if _is_other(path, mtime_ns))
-    if changed:
-        more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
-        warnings.warn(
-            f"input files were changed after they were read: {', '.join(shown_text(p) for p in changed[:_NAMED])}{more}. "
-            "They are not read again, and a batch that has to be repeated stops over them. "
-            "Hint: write new rows into files of other names",
-            RuntimeWarning,
-            stacklevel=users_line(),
-        )
-
-
-def _is_other(path: str, mtime_ns: int) -> bool:
-    """Return whether a file is there with another modification time (ms) than it was read with."""
-    try:
-        return os.stat(path).st_mtime_ns // 1_000_000 != mtime_ns // 1_000_000
-    except OSError:
-        return False  # gone, as files may be once they were read
-
 
 Target: TypeAlias = Literal["spark", "in-process"]
 STATE: Final = "krishiv/savepoint"
@@ -191,74 +144,3 @@ def engine_of(checkpoint: str) -> Target | None:
 def _is_there(checkpoint: str, name: str) -> bool:
     store, path = store_at(f"{checkpoint}/{name}")
     return store.exists(path)
-
-
-@attrs.frozen
-class OpenedCheckpoint:
-    """A checkpoint a query may run from.
-
-    Attributes
-    ----------
-    checkpoint : str
-        Its path, the same for every process.
-    lease : Lease
-        The right to it.
-    durable : bool
-        Whether what is written must survive a loss of power.
-    """
-
-    checkpoint: str
-    lease: Lease
-    durable: bool
-
-
-@contextlib.contextmanager
-def writable_checkpoint(checkpoint: str, *, running: bool = False) -> Iterator[None]:
-    """Say of a checkpoint that cannot be made or written what to do, when a query starts or while it is `running`.
-
-    Raises
-    ------
-    CheckpointError
-        Instead of an ``OSError``.
-    """
-    try:
-        yield
-    except OSError as problem:
-        if running and isinstance(problem, FileNotFoundError):
-            raise CheckpointError(
-                f"the checkpoint {checkpoint} is gone",
-                got=problem.strerror or str(problem),
-                then="the query does not know what it has read and written",
-                hint="put it back from a copy, or start with a new checkpoint and a new output folder",
-            ) from problem
-        raise CheckpointError(
-            f"the checkpoint {checkpoint} cannot be written",
-            got=problem.strerror or str(problem),
-            then="" if running else "the query could not go on after a restart, so it was not started",
-            hint="see to room and rights there, " + ("and start the query again" if running else "or use another folder"),
-        ) from problem
-
-
-def make_private(checkpoint: str, folders: Iterable[str] = ()) -> None:
-    """Make the checkpoint, and `folders` in it, for this user alone."""
-    store, root = store_at(checkpoint)
-    if store.local:
-        for folder in (root, *(f"{root}/{name}" for name in folders)):
-            private_folder(folder)
-
-
-def check_not_in_process(checkpoint: str) -> None:
-    """See that no query of ``Session.in_process()`` began from a checkpoint that Spark is to use.
-
-    Raises
-    ------
-    CheckpointError
-        When one did.
-    """
-    if engine_of(checkpoint) == "in-process":
-        raise CheckpointError(
-            f"the checkpoint {checkpoint} belongs to a query that runs in process",
-            got="a session on Spark",
-            then="its state is not in Spark's state store",
-            hint=f"let it go on on Spark: `krishiv move {checkpoint} --to spark`; or start it with Session.in_process()",
-        )

@@ -1,4 +1,4 @@
-"""One query at a time on a checkpoint.
+"""Whose a checkpoint is: private, writable, and of one query at a time.
 
 On this machine's file systems (and mounted ones) the operating system keeps the lock, on the folder itself, whatever it is
 called, and lets go when a process dies. Object stores and HDFS have none: there a note names the owner, who renews it; one that
@@ -7,28 +7,28 @@ it is still the one that was read: of two that begin at once one gets it. On sto
 
 A lock file or note that vanishes, or is another's, while the query runs is noticed at the next micro-batch, before its outputs
 are published, and when it should be renewed: the query ends with an error.
-
-Define what the owner of a checkpoint writes of itself, and whether it is still there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import CheckpointError
+from krishiv_py.runtime.checkpoint.begun import engine_of
 from krishiv_py.storage.checksums import sealed, unsealed
 from krishiv_py.storage.files import store_at
-from krishiv_py.storage.local import DISK, unlock
+from krishiv_py.storage.local import DISK, private_folder, unlock
 from krishiv_py.storage.store import Store, Version
 
 
@@ -347,3 +347,74 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
+
+
+@attrs.frozen
+class OpenedCheckpoint:
+    """A checkpoint a query may run from.
+
+    Attributes
+    ----------
+    checkpoint : str
+        Its path, the same for every process.
+    lease : Lease
+        The right to it.
+    durable : bool
+        Whether what is written must survive a loss of power.
+    """
+
+    checkpoint: str
+    lease: Lease
+    durable: bool
+
+
+@contextlib.contextmanager
+def writable_checkpoint(checkpoint: str, *, running: bool = False) -> Iterator[None]:
+    """Say of a checkpoint that cannot be made or written what to do, when a query starts or while it is `running`.
+
+    Raises
+    ------
+    CheckpointError
+        Instead of an ``OSError``.
+    """
+    try:
+        yield
+    except OSError as problem:
+        if running and isinstance(problem, FileNotFoundError):
+            raise CheckpointError(
+                f"the checkpoint {checkpoint} is gone",
+                got=problem.strerror or str(problem),
+                then="the query does not know what it has read and written",
+                hint="put it back from a copy, or start with a new checkpoint and a new output folder",
+            ) from problem
+        raise CheckpointError(
+            f"the checkpoint {checkpoint} cannot be written",
+            got=problem.strerror or str(problem),
+            then="" if running else "the query could not go on after a restart, so it was not started",
+            hint="see to room and rights there, " + ("and start the query again" if running else "or use another folder"),
+        ) from problem
+
+
+def make_private(checkpoint: str, folders: Iterable[str] = ()) -> None:
+    """Make the checkpoint, and `folders` in it, for this user alone."""
+    store, root = store_at(checkpoint)
+    if store.local:
+        for folder in (root, *(f"{root}/{name}" for name in folders)):
+            private_folder(folder)
+
+
+def check_not_in_process(checkpoint: str) -> None:
+    """See that no query of ``Session.in_process()`` began from a checkpoint that Spark is to use.
+
+    Raises
+    ------
+    CheckpointError
+        When one did.
+    """
+    if engine_of(checkpoint) == "in-process":
+        raise CheckpointError(
+            f"the checkpoint {checkpoint} belongs to a query that runs in process",
+            got="a session on Spark",
+            then="its state is not in Spark's state store",
+            hint=f"let it go on on Spark: `krishiv move {checkpoint} --to spark`; or start it with Session.in_process()",
+        )

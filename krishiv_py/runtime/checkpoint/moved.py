@@ -17,8 +17,15 @@ from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.nodes import FileSource, MemorySource, SourceNode
 from krishiv_py.planner.places import place_of
 from krishiv_py.replay_log import ReplayLog
-from krishiv_py.runtime.checkpoint.sparklog import as_line, batches_of, check_begin, entries_of, note_reader, rewrite
-from krishiv_py.runtime.storage.chunk_files import checked_lines
+from krishiv_py.runtime.checkpoint.sparklog import (
+    as_line,
+    batches_of,
+    check_begin,
+    checked_lines,
+    entries_of,
+    note_reader,
+    rewrite,
+)
 from krishiv_py.storage.checksums import missing, sealed, unsealed
 from krishiv_py.storage.files import is_local_path, store_at
 from krishiv_py.storage.store import Store

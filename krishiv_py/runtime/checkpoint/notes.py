@@ -1,7 +1,4 @@
-"""Define what the library keeps next to Spark's own checkpoint: the plan it belongs to, and counters by bucket.
-
-The format of a checkpoint: which versions of the library can go on from it (docs/state.md, "Checkpoints and versions").
-"""
+"""Define what the library keeps next to Spark's own checkpoint: its format, the plan it belongs to, and counters by bucket."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from krishiv_py.planner.fingerprint import differences
 from krishiv_py.planner.outline import outline_of
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.checkpoint.sparklog import batches_of
-from krishiv_py.runtime.storage.chunk_files import NEW_CHECKPOINT
+from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
 from krishiv_py.storage.checksums import missing, sealed, unsealed
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.store import Store

@@ -31,12 +31,13 @@ from urllib.parse import unquote, urlparse
 from krishiv_py.errors import CheckpointError
 from krishiv_py.replay_index import RANGE, open_sent
 from krishiv_py.replay_log import ReplayLog
-from krishiv_py.runtime.storage.chunk_files import NEW_CHECKPOINT, checked, checked_lines, sum_of
+from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
 from krishiv_py.storage.checksums import checksum, damaged, missing, sealed, unsealed
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.local import DISK
 from krishiv_py.storage.store import Store
 
+_CRC: Final = b"crc\0"
 _ENTRY: Final = '{"path":'
 _HEAD: Final = 2
 """Lines of a planned batch before those of its sources: version and metadata."""
@@ -534,3 +535,44 @@ def _read(checkpoint: str, spool: str) -> list[tuple[tuple[int, int], int]]:
             if folder == spool and name[:12].isdigit():
                 lines_read.append(((source, int(entry["batchId"])), int(name[:12])))
     return lines_read
+
+
+def checked(store: Store, path: str) -> bytes:
+    """Return what a file of Spark's holds, after a look at its checksum, where there is one.
+
+    Raises
+    ------
+    CheckpointError
+        When it is missing, or not what its checksum says; names it.
+    """
+    data = store.read(path)
+    if data is None:
+        raise missing(path, NEW_CHECKPOINT)
+    if store.local:
+        kept = store.read(sum_of(path))
+        if kept is not None and kept != sums(data, int.from_bytes(kept[4:8], "big")):
+            raise damaged(path, f"{len(data)} bytes with a wrong checksum", NEW_CHECKPOINT)
+    return data
+
+
+def checked_lines(store: Store, path: str) -> list[str]:
+    """Return the lines of a text file of Spark's; raises as :func:`checked`, and when it is not a text."""
+    data = checked(store, path)
+    try:
+        return data.decode().split("\n")
+    except UnicodeDecodeError as problem:
+        raise damaged(path, f"{len(data)} bytes that are not text", NEW_CHECKPOINT) from problem
+
+
+def sum_of(path: str) -> str:
+    """Return where the checksum of a file lies."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/.{name}.crc"
+
+
+def sums(data: bytes, step: int) -> bytes:
+    """Return a checksum file: a magic word, how many bytes a checksum covers, and the checksums."""
+    if step <= 0:
+        return b""
+    sums = [checksum(data[begin : begin + step]).to_bytes(4, "big") for begin in range(0, len(data), step)]
+    return _CRC + step.to_bytes(4, "big") + b"".join(sums)

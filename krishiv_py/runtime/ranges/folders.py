@@ -2,44 +2,184 @@
 
 A range notes the path, size and modification time of its files. So when a batch is repeated, a file that has gone or was
 changed meanwhile is an error and not other rows.
-
-Files that the library planned and Spark reads (CSV, options of Spark's): how they get to Spark's own file source.
-
-Where a folder has the log of a file sink (``_spark_metadata``), Spark's file source takes the names of files from it and lists
-nothing. So the folder of a range log has such a log, which the library writes: the files of the batches that were planned and
-not taken yet. It is one compact entry, written as a whole, so it does not grow. The times in it only give the order of batches.
-
-Spark's source writes the names of all files it has taken into its log (``sources/<n>/``), and all of them again every tenth
-batch. It needs only those of the batch that may be repeated, so the others are struck out of a compact file.
 """
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import json
 import os
 import posixpath
+import re
 import time
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import attrs
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from krishiv_py.connectors.ranges import NotedRanges, RangeSource
 from krishiv_py.connectors.source import JsonValue, Malformed, Planned, Source
-from krishiv_py.errors import CheckpointError, PlanError, SourceError
+from krishiv_py.errors import CheckpointError, SourceError, users_line
 from krishiv_py.plan.nodes import FileSource
-from krishiv_py.runtime.checkpoint.begun import warn_if_files_changed
-from krishiv_py.runtime.checkpoint.moved import spark_uri
-from krishiv_py.runtime.checkpoint.sparklog import as_line, strike_out
-from krishiv_py.runtime.ranges.limit import Limit
-from krishiv_py.runtime.ranges.taken import Taken
+from krishiv_py.redaction import shown_text
+from krishiv_py.replay_index import open_sent
+from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
+from krishiv_py.runtime.ranges.limits import Limit
 from krishiv_py.runtime.reading import FileReader, Scanned, gone, shown_path
-from krishiv_py.runtime.storage.folders import new_folder
+from krishiv_py.storage.checksums import missing, sealed_parquet
 from krishiv_py.storage.files import is_local_path, store_at
 from krishiv_py.storage.listing import PATTERN, File, facts_of, files_at
 from krishiv_py.storage.store import Store
+
+_NAMED: Final = 3
+_MOST_LOOKED_AT: Final = 20_000
+_PART: Final = re.compile(r"([0-9]{20})-([0-9]{20})\.parquet")
+_SCHEMA: Final = pa.schema([("path", pa.string()), ("mtime_ns", pa.int64())])
+_MOST: Final = (1 << 63) - 1
+_ALIKE: Final = 8
+"""So many parts of about one size are merged."""
+Name = tuple[str, int]
+"""The path that tells a file from others, and its modification time, ns."""
+
+
+@attrs.define
+class _Part:
+    """The names of some batches: from the first to the last one."""
+
+    first: int
+    last: int
+    path: str
+    rows: int
+
+
+@attrs.define(eq=False)
+class Taken:
+    """The names that one source of a query has planned.
+
+    The newest names are in the files of the range log. Before one of those goes, its names are written into a part in
+    ``<checkpoint>/krishiv/files/<source>/``, which is named by the batches it covers. Parts of about equal size are merged, so
+    a name is written a few times only, however many there are, and a batch costs what it brings.
+
+    Attributes
+    ----------
+    folder : str
+        Where its parts are.
+    durable : bool
+        Whether they must survive a loss of power.
+    count : int
+        How many names there are.
+    """
+
+    folder: str
+    durable: bool
+    count: int = 0
+    loaded: list[Name] = attrs.field(factory=list)
+    """The names that were there when it was opened, until somebody has looked at them."""
+    _by_folder: dict[str, set[str]] = attrs.field(factory=dict)
+    _parts: list[_Part] = attrs.field(factory=list)
+
+    @classmethod
+    def open(cls, folder: str, *, durable: bool) -> Taken:
+        """Read the parts.
+
+        Raises
+        ------
+        CheckpointError
+            When one is damaged or missing.
+        """
+        taken = cls(folder, durable)
+        store, root = store_at(folder)
+        parts = [
+            _Part(int(match[1]), int(match[2]), each.path, 0)
+            for each in store.entries(root)
+            if (match := _PART.fullmatch(each.base_name))
+        ]
+        for part in sorted(parts, key=lambda p: (p.first, -p.last)):
+            if taken._parts and part.last <= taken._parts[-1].last:  # it was merged, and a crash left it
+                store.delete(part.path)
+                continue
+            taken._check(part.first)
+            names = open_sent(store, part.path).read()
+            part.rows = names.num_rows
+            taken._parts.append(part)
+            taken.loaded += zip(*(c.to_pylist() for c in names.columns), strict=True)
+        taken.add(taken.loaded)
+        return taken
+
+    @property
+    def upto(self) -> int:
+        """The last batch whose names are in a part; -1 without one."""
+        return self._parts[-1].last if self._parts else -1
+
+    def known(self, folder: str) -> Container[str]:
+        """Return the names in a folder."""
+        return self._by_folder.get(folder, ())
+
+    def folders(self) -> Iterable[tuple[str, set[str]]]:
+        """Return the folders, and the names in each."""
+        return self._by_folder.items()
+
+    def add(self, names: Iterable[Name]) -> None:
+        """Take note of names, in memory."""
+        for path, _ in names:
+            folder, name = posixpath.split(path)
+            of_folder = self._by_folder.setdefault(folder, set())
+            self.count += name not in of_folder
+            of_folder.add(name)
+
+    def forget(self, path: str) -> None:
+        """Read a file of this name when it comes again: the one that was read is there no more."""
+        folder, name = posixpath.split(path)
+        self._by_folder.get(folder, set()).discard(name)
+
+    def keep(self, names: list[Name], last: int) -> None:
+        """Write the names of all batches up to the last one that are in no part yet."""
+        rows = [pa.table([[p for p, _ in names], [max(-_MOST, min(t, _MOST)) for _, t in names]], schema=_SCHEMA)]
+        first, merged = self.upto + 1, list[_Part]()
+        size = len(names)
+        while len(like := self._like(size, len(merged))) >= _ALIKE - 1:
+            merged = [*like, *merged]
+            size = len(names) + sum(part.rows for part in merged)
+            first = merged[0].first
+        store, root = store_at(self.folder)
+        rows = [open_sent(store, part.path).read() for part in merged] + rows
+        table, out = pa.concat_tables(rows).sort_by("path"), pa.BufferOutputStream()
+        pq.write_table(table, out, compression="zstd", use_dictionary=False, column_encoding=_ENCODED)
+        path = f"{root}/{first:020d}-{last:020d}.parquet"
+        store.write(path, b"".join(sealed_parquet(out.getvalue())), durable=self.durable)
+        store.delete(*(part.path for part in merged))
+        self._parts[len(self._parts) - len(merged) :] = [_Part(first, last, path, table.num_rows)]
+
+    def check(self, first: int) -> None:
+        """See that the names of all batches before the first one of the range log are there.
+
+        Raises
+        ------
+        CheckpointError
+            When some are missing.
+        """
+        if first > self.upto + 1:
+            self._check(first)
+
+    def _like(self, size: int, merged: int) -> list[_Part]:
+        """Return the last parts that are not much larger than what is to be written."""
+        rest = self._parts[: len(self._parts) - merged]
+        begin = len(rest)
+        while begin and rest[begin - 1].rows <= _ALIKE * max(size, 1):
+            begin -= 1
+        return rest[begin:]
+
+    def _check(self, first: int) -> None:
+        if first > self.upto + 1:
+            raise missing(f"{self.folder}/{self.upto + 1:020d}-{first - 1:020d}.parquet", NEW_CHECKPOINT)
+
+
+_ENCODED: Final = {"path": "DELTA_BYTE_ARRAY", "mtime_ns": "DELTA_BINARY_PACKED"}
+
 
 _LEAST_S: Final = 0.02
 _LEAST_FAR_S: Final = 0.2
@@ -326,78 +466,30 @@ MAX_FILE_AGE: Final = "1000s"
 _PATTERN: Final = frozenset("{}[]*?\\")
 
 
-@attrs.define(eq=False)
-class Listed:
-    """The files that Spark's source finds; `folder` is that of the range log, `number` that of the source in Spark's log."""
+def warn_if_files_changed(names: Iterable[tuple[str, int]]) -> None:
+    """Warn where the modification time of a local file is not the one it was read with, ns; 0 where that is not known.
 
-    folder: str
-    checkpoint: str
-    number: int
-    _batches: list[tuple[int, list[str]]] = attrs.field(factory=list)
-    _first: int = 0
-
-    def begin(self) -> None:
-        """Begin without any file."""
-        self._batches, self._first = [], 0
-        self.write()
-
-    def add(self, number: int, files: Sequence[Sequence[Any]]) -> None:
-        """Take note of the files of a planned batch; :meth:`write` shows them to Spark."""
-        self._batches.append((number, [file[0] for file in files]))
-
-    def taken(self, number: int) -> None:
-        """Forget the files of batches up to this one, where they are half of what is listed."""
-        rest = [batch for batch in self._batches if batch[0] > number]
-        if 2 * len(rest) <= len(self._batches):
-            self._batches, self._first = rest, number + 1
-            self.write()
-        self._strike_out(number)
-
-    def write(self) -> None:
-        """Let Spark find the files."""
-        lines = [_line(path, number) for number, files in self._batches for path in files]
-        store, root = store_at(self.folder)
-        store.make_folder(f"{root}/{os.path.dirname(_ENTRY)}")
-        store.write(f"{root}/{_ENTRY}", "\n".join(["v1", *lines]).encode())
-
-    def _strike_out(self, number: int) -> None:
-        """Leave no more than the last batches in the compact file that Spark has just written: its thread waits here."""
-        store, root = store_at(self.checkpoint)
-        path = f"{root}/sources/{self.number}/{number}.compact"
-        if store.is_file(path):
-            strike_out(store, path, min(number, self._first))
-
-
-def spark_folder(log: str) -> str:
-    """Return the folder of a range log under a name that Spark does not take for a pattern.
-
-    Raises
-    ------
-    PlanError
-        Where it looks like one and there are no links.
+    Parameters
+    ----------
+    names : iterable of (str, int)
+        Paths of files that were planned, and their times.
     """
-    if not _PATTERN & set(log):
-        return log
-    if not is_local_path(log):
-        raise PlanError(
-            "Spark takes the checkpoint for a pattern",
-            got=log,
-            then="it would find no files",
-            hint="give the checkpoint a name without { } [ ] * ? and \\",
+    newest = heapq.nlargest(_MOST_LOOKED_AT, (name for name in names if name[1]), key=lambda name: name[1])
+    changed = sorted(path for path, mtime_ns in newest if _is_other(path, mtime_ns))
+    if changed:
+        more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
+        warnings.warn(
+            f"input files were changed after they were read: {', '.join(shown_text(p) for p in changed[:_NAMED])}{more}. "
+            "They are not read again, and a batch that has to be repeated stops over them. "
+            "Hint: write new rows into files of other names",
+            RuntimeWarning,
+            stacklevel=users_line(),
         )
-    link = f"{new_folder('files')}/log"
-    os.symlink(store_at(log)[1], link)
-    return link
 
 
-def _line(path: str, number: int) -> str:
-    entry = {
-        "path": spark_uri(path),
-        "size": 1,
-        "isDir": False,
-        "modificationTime": _FIRST_MS + number * _BATCH_MS,
-        "blockReplication": 1,
-        "blockSize": 1,
-        "action": "add",
-    }
-    return as_line(entry)
+def _is_other(path: str, mtime_ns: int) -> bool:
+    """Return whether a file is there with another modification time (ms) than it was read with."""
+    try:
+        return os.stat(path).st_mtime_ns // 1_000_000 != mtime_ns // 1_000_000
+    except OSError:
+        return False  # gone, as files may be once they were read

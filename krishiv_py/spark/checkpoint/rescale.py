@@ -16,7 +16,7 @@ from krishiv_py.errors import CheckpointError, EnvironmentSetupError, PlanError
 from krishiv_py.runtime.checkpoint.lease import take
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.sparklog import numbered, planned
-from krishiv_py.runtime.storage.chunk_files import NEW_CHECKPOINT, plain_name
+from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT, plain_name
 from krishiv_py.spark.setup.config import BUCKETS
 from krishiv_py.storage.checksums import sealed, unsealed
 from krishiv_py.storage.files import store_at

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from krishiv_py.errors import OperatorError
 from krishiv_py.kernels.state.store import Meta
 from krishiv_py.plan.durations import MAX_TIME_US
-from krishiv_py.runtime.storage.chunk_files import clock_ms
+from krishiv_py.runtime.clocks import clock_ms
 
 _MARK: Final = "spark.watermarkDelayMs"
 _NODE: Final = "EventTimeWatermark"

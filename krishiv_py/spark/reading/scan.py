@@ -16,8 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from krishiv_py.connectors.fit import SENT, fitted
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.plan.nodes import FileSource, FrameSource, MemorySource, SourceNode
-from krishiv_py.runtime.ranges.folders import MAX_FILE_AGE, FolderSource, spark_folder
-from krishiv_py.runtime.ranges.reader import RangeReader
+from krishiv_py.runtime.ranges.folders import MAX_FILE_AGE, FolderSource
+from krishiv_py.runtime.ranges.log import RangeReader
+from krishiv_py.runtime.ranges.spark_files import spark_folder
 from krishiv_py.runtime.reading import (
     FileReader,
     Located,

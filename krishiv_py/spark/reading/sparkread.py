@@ -29,7 +29,7 @@ from krishiv_py.connectors.source import Malformed
 from krishiv_py.errors import SourceError
 from krishiv_py.plan.nodes import FileSource
 from krishiv_py.plan.schema import checked
-from krishiv_py.runtime.ranges.reader import RangeReader
+from krishiv_py.runtime.ranges.log import RangeReader
 from krishiv_py.runtime.reading import FileReader, Located, Rules, Scanned, by_folders, opened, shown_path, with_partitions
 from krishiv_py.spark.reading.listing import listed, loaded, own_files
 from krishiv_py.spark.setup.types import arrow_schema, quoted, spark_ddl

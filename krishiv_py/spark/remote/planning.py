@@ -13,7 +13,8 @@ from krishiv_py.plan.options.query import Batches
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, offsets_of
 from krishiv_py.runtime.ranges.folders import FolderSource
-from krishiv_py.runtime.ranges.planning import RangeLog, RangePlanner, logged, names_of
+from krishiv_py.runtime.ranges.log import RangeLog, names_of
+from krishiv_py.runtime.ranges.planning import RangePlanner, logged
 from krishiv_py.runtime.ranges.sent import SentSource
 from krishiv_py.spark.remote.rows import note_failure
 from krishiv_py.storage.files import store_at

@@ -16,13 +16,12 @@ from krishiv_py.plan.options.query import Batches
 from krishiv_py.plan.running import Control
 from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables
 from krishiv_py.runtime.batch import Halt
-from krishiv_py.runtime.checkpoint.begun import OpenedCheckpoint
+from krishiv_py.runtime.checkpoint.lease import OpenedCheckpoint
 from krishiv_py.runtime.checkpoint.sparklog import forget_unplanned
-from krishiv_py.runtime.clock.control_files import ControlFiles
-from krishiv_py.runtime.clock.controls import NOTE, ControlFolder, warn_if_flushed
+from krishiv_py.runtime.controls import NOTE, ControlFiles, ControlFolder, warn_if_flushed
 from krishiv_py.runtime.outputs import claim_outputs, described_outputs
 from krishiv_py.runtime.query import QueryRows
-from krishiv_py.runtime.ranges.alignment import alignments
+from krishiv_py.runtime.ranges.limits import alignments
 from krishiv_py.runtime.reading import arrow_scanned
 from krishiv_py.spark.launched import Launched, patiently
 from krishiv_py.spark.publishing import task_output

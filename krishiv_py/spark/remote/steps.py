@@ -26,15 +26,14 @@ from krishiv_py.planner.physical import PhysicalPlan, lookup_tables
 from krishiv_py.runtime.batch import Halt
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.sparklog import batches_of
-from krishiv_py.runtime.clock.clocks import clock_for
-from krishiv_py.runtime.clock.control_files import ControlFiles
-from krishiv_py.runtime.clock.controls import ControlFolder
+from krishiv_py.runtime.clocks import clock_for
+from krishiv_py.runtime.closings import Closings
+from krishiv_py.runtime.controls import ControlFiles, ControlFolder
 from krishiv_py.runtime.outputs import check_outputs
 from krishiv_py.runtime.query import BucketMetrics
-from krishiv_py.runtime.ranges.alignment import alignments
+from krishiv_py.runtime.ranges.limits import alignments
 from krishiv_py.runtime.ranges.planning import backlogs, planners
-from krishiv_py.runtime.storage.closings import Closings
-from krishiv_py.runtime.storage.tables import LookupTables
+from krishiv_py.runtime.tables import LookupTables
 from krishiv_py.spark.publishing import outputs_of
 from krishiv_py.spark.remote.lease import end_with_parent, heed, query_id, take_server
 from krishiv_py.spark.remote.planning import Planning, begin_planning

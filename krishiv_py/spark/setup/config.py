@@ -19,8 +19,8 @@ from krishiv_py.errors import PlanError
 from krishiv_py.plan.checks import PROFILES
 from krishiv_py.plan.options.query import Batches
 from krishiv_py.runtime.session import check_kept
-from krishiv_py.runtime.storage.folders import spark_folder
 from krishiv_py.storage.files import is_local_path
+from krishiv_py.storage.local import spark_folder
 
 _MOST_BUCKETS: Final = 4_096
 _BUCKETS: Final[dict[str, str]] = {"distributed-durable": "64"}

@@ -7,7 +7,7 @@ import hashlib
 import pyarrow as pa
 from pyspark import TaskContext
 
-from krishiv_py.runtime.storage.closings import noted_keys
+from krishiv_py.runtime.closings import noted_keys
 
 
 def batch_setting(checkpoint: str) -> str:

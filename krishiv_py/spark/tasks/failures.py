@@ -18,7 +18,7 @@ from krishiv_py import errors
 from krishiv_py.engine.stage import located
 from krishiv_py.errors import KrishivError, OperatorError, SessionClosedError, SourceError, failure_text, own_type
 from krishiv_py.runtime.reading import gone, shown_path
-from krishiv_py.runtime.storage.tables import tables_of
+from krishiv_py.runtime.tables import tables_of
 
 _OWN: Final = re.compile(
     r"^krishiv_py\.errors\.(\w+): (.*?)"

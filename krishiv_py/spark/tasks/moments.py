@@ -21,7 +21,7 @@ from krishiv_py.kernels.watermark import Clocks
 from krishiv_py.plan.nodes import FileSource, MemorySource, SourceNode
 from krishiv_py.planner.physical import PhysicalPlan, Read
 from krishiv_py.replay_log import ReplayLog
-from krishiv_py.runtime.ranges.reader import RangeReader, tokens
+from krishiv_py.runtime.ranges.log import RangeReader, tokens
 from krishiv_py.runtime.reading import FileReader, Located, ParquetReader, Scanned, arrow_scanned, file_reader
 from krishiv_py.spark.reading.listing import listed
 

@@ -19,10 +19,10 @@ from krishiv_py.kernels.watermark import WatermarkTracker
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.planner.cut import Branch, StagePlan
 from krishiv_py.runtime.batch import addressed
-from krishiv_py.runtime.clock.clocks import Clock
+from krishiv_py.runtime.chunk_files import encode
+from krishiv_py.runtime.clocks import CLOCK_TYPE, Clock, clock_ms
+from krishiv_py.runtime.closings import CLOSED, by_bucket
 from krishiv_py.runtime.reading import Scanned
-from krishiv_py.runtime.storage.chunk_files import CLOCK_TYPE, clock_ms, encode
-from krishiv_py.runtime.storage.closings import CLOSED, by_bucket
 from krishiv_py.spark.reading.scan import Reader
 from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.setup.workers import release_memory, settle_worker

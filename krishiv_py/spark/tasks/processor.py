@@ -27,10 +27,10 @@ from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.running import under_new_names
 from krishiv_py.runtime.batch import EARLY, METRICS, NEXT, OF_LATE_ROWS, StagePlace, address_of, addressed, kind_of
 from krishiv_py.runtime.checkpoint.begun import STATE as SAVED
-from krishiv_py.runtime.clock.clocks import Clock
+from krishiv_py.runtime.chunk_files import BucketChunks, ChunkFolder, decode, encode
+from krishiv_py.runtime.clocks import Clock, wakeup_ms, watermark_of
 from krishiv_py.runtime.outputs import TaskOutput
 from krishiv_py.runtime.savepoints import read_bucket
-from krishiv_py.runtime.storage.chunk_files import BucketChunks, ChunkFolder, decode, encode, wakeup_ms, watermark_of
 from krishiv_py.spark.reading.foreign_watermarks import MarkCheck
 from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.setup.workers import release_memory, settle_worker

@@ -24,9 +24,9 @@ from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.runtime.batch import METRICS, OF_LATE_ROWS, TASK, Leaving, kind_of
+from krishiv_py.runtime.chunk_files import encode
 from krishiv_py.runtime.outputs import TaskOutput
 from krishiv_py.runtime.reading import Scanned
-from krishiv_py.runtime.storage.chunk_files import encode
 from krishiv_py.spark.reading.scan import Reader
 from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.setup.workers import release_memory, settle_worker

@@ -12,7 +12,7 @@ import krishiv_py as kv
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.errors import DurationError, PlanError
 from krishiv_py.planner.fingerprint import uses_ledger
-from krishiv_py.runtime.clock.heartbeats import period_us
+from krishiv_py.runtime.controls import period_us
 from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests import reference as ref
 

@@ -13,7 +13,7 @@ from krishiv_py.errors import DurationError, PlanError
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.query import BucketMetrics
-from krishiv_py.runtime.ranges.alignment import Alignment
+from krishiv_py.runtime.ranges.limits import Alignment
 from krishiv_py.spark.remote.query import NotedLedger
 from krishiv_py.testing import Driver, stream_of
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import krishiv_py as kv
 from krishiv_py.errors import ColumnError, OrderError, PlanError
 from krishiv_py.planner.fingerprint import fingerprint, uses_ledger
-from krishiv_py.runtime.clock.heartbeats import by_clock_us
+from krishiv_py.runtime.controls import by_clock_us
 from krishiv_py.sql.context import SqlContext
 from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests.reference import by_clock

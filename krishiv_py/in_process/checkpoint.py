@@ -1,15 +1,6 @@
-"""The state of a query that runs in this process: in memory, with what a micro-batch changed, and on disk as a log of that.
+"""The checkpoint of a query that runs in this process: what a micro-batch reads, and then what it changed of the state.
 
-A file holds what its batch changed, so a commit costs what the batch brings, not what is open. Its last write is the commit
-of the batch: a batch whose file is not there did not happen, and is repeated.
-
-    state/000000000007.state   header, then the values that batch 7 wrote or took out
-    state/000000000008.state
-    state/chunks/8-1f0c…       a value above 64 KB; the log has its name, size and checksum
-
-Old values are in the way after a while. So each commit takes the oldest file, if what is still valid in it is small next to
-what the batch writes, copies that into its own file and removes the old one: a log cleaner that is paid for by the batch.
-A query that keeps its last batches removes what their states need only when it has run so many more.
+A batch is planned on disk before it runs, so that a repeated batch is the same. Its file of the state commits it.
 """
 
 from __future__ import annotations
@@ -27,10 +18,121 @@ import pyarrow as pa
 
 from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.state.store import MemoryStore
-from krishiv_py.runtime.storage.chunk_files import chunk_of, encode, file_value, write_chunk
+from krishiv_py.runtime.checkpoint.sparklog import batches_of, checked_lines, logged_offsets, numbered, with_check
+from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT, chunk_of, encode, file_value, write_chunk
 from krishiv_py.storage.checksums import damaged, missing, sealed, unsealed
-from krishiv_py.storage.files import store_at
+from krishiv_py.storage.files import store_at, write_at
 from krishiv_py.storage.store import Store
+
+_KEPT: Final = 20
+_OURS: Final = "krishiv"
+
+
+@attrs.frozen
+class PlannedBatch:
+    """A micro-batch that was planned.
+
+    Attributes
+    ----------
+    number : int
+        Its number, from 0.
+    now_us : int
+        The clock when it began, µs since the epoch.
+    taken : dict
+        The last entry of the range log that each source has given so far, by the place of the source.
+    ended, snapshot : bool
+        Whether the input counts as ended after it, and whether it shows what is open.
+    ranges : dict
+        The entry that each source has given last, the position after it and its ranges, for sources whose log is here.
+    """
+
+    number: int
+    now_us: int
+    taken: dict[int, int]
+    ended: bool = False
+    snapshot: bool = False
+    ranges: Mapping[int, tuple[int, str, Sequence[str]]] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class BatchLog:
+    """The log of planned and finished batches in a checkpoint.
+
+    The plan of a batch is ``offsets/<batch>``, as Spark writes it for a query, so that everything that reads a checkpoint reads
+    both kinds. It also holds what each source gives, where that has no log of its own: the newest plan says it of all of them.
+    The file of the state commits the batch; ``commits/<batch>`` is written when the query ends.
+    """
+
+    checkpoint: str
+    sources: int
+    durable: bool = False
+    kept: int = 0
+    """How many of the last batches can be gone back to."""
+
+    def begin(self) -> None:
+        """Make the folders."""
+        for name in ("offsets", "commits"):
+            store, path = store_at(f"{self.checkpoint}/{name}")
+            store.make_folder(path)
+
+    def plan(self, batch: PlannedBatch) -> None:
+        """Note a batch before it runs."""
+        ours = {"now_us": batch.now_us, "ended": batch.ended, "snapshot": batch.snapshot, **with_check(batch.ranges)}
+        head: dict[str, Any] = {"batchWatermarkMs": 0, "batchTimestampMs": batch.now_us // 1_000, "conf": {}, _OURS: ours}
+        lines = ["v1", json.dumps(head, separators=(",", ":"))]
+        given = (batch.taken.get(index) for index in range(self.sources))
+        lines += ["-" if number is None else json.dumps({"logOffset": number}, separators=(",", ":")) for number in given]
+        self._write("offsets", batch.number, "\n".join(lines))
+
+    def done(self, number: int) -> None:
+        """Let the plan of long ago go, when a batch is finished: its state is written."""
+        kept = max(_KEPT, self.kept + 1)  # and the one before them, which says where their sources began
+        if number >= kept:
+            store, path = store_at(f"{self.checkpoint}/offsets/{number - kept}")
+            store.delete(path)
+
+    def commit(self, number: int) -> None:
+        """Note that a batch is finished, when the query ends: then a file of its state that is lost is missed."""
+        self._write("commits", number, 'v1\n{"nextBatchWatermarkMs":0}')
+        store, root = store_at(f"{self.checkpoint}/commits")
+        for earlier in numbered(store, root)[:-1]:
+            store.delete(f"{root}/{earlier}")
+
+    def last_planned(self) -> PlannedBatch | None:
+        """Return the batch that was planned last.
+
+        Raises
+        ------
+        CheckpointError
+            When its entry is damaged.
+        """
+        numbers = batches_of(self.checkpoint)
+        return self.planned(numbers[-1]) if numbers else None
+
+    def planned(self, number: int) -> PlannedBatch:
+        """Return a batch that was planned.
+
+        Raises
+        ------
+        CheckpointError
+            When its entry is damaged or missing.
+        """
+        store, path = store_at(f"{self.checkpoint}/offsets/{number}")
+        lines = checked_lines(store, path)
+        try:
+            ours = json.loads(lines[1])[_OURS]
+            return PlannedBatch(number, ours["now_us"], logged_offsets(lines, path), ours["ended"], ours["snapshot"])
+        except (IndexError, KeyError, TypeError, ValueError) as problem:
+            raise damaged(path, f"{len(lines)} lines", NEW_CHECKPOINT) from problem
+
+    def is_committed(self, number: int) -> bool:
+        """Return whether a batch is noted as finished."""
+        store, path = store_at(f"{self.checkpoint}/commits/{number}")
+        return store.is_file(path)
+
+    def _write(self, name: str, number: int, text: str) -> None:
+        write_at(f"{self.checkpoint}/{name}/{number}", text.encode(), durable=self.durable)
+
 
 Key: TypeAlias = tuple[int, str, str]
 """The number of a stage, ``table`` or ``page`` as :func:`of_bucket` says it, and a name."""
@@ -110,7 +212,18 @@ Entries: TypeAlias = list[tuple[Key, int, bytes | None]]
 
 @attrs.define(eq=False)
 class StateLog:
-    """The log of one query.
+    """The log of what micro-batches changed of the state of a query.
+
+    A file holds what its batch changed, so a commit costs what the batch brings, not what is open. Its last write is the commit
+    of the batch: a batch whose file is not there did not happen, and is repeated.
+
+        state/000000000007.state   header, then the values that batch 7 wrote or took out
+        state/000000000008.state
+        state/chunks/8-1f0c…       a value above 64 KB; the log has its name, size and checksum
+
+    Old values are in the way after a while. So each commit takes the oldest file, if what is still valid in it is small next to
+    what the batch writes, copies that into its own file and removes the old one: a log cleaner that is paid for by the batch. A
+    query that keeps its last batches removes what their states need only when it has run so many more.
 
     Attributes
     ----------

@@ -21,7 +21,7 @@ import pyarrow as pa
 from krishiv_py.connectors.lookup_table import LookupTable, as_bytes, tables_are
 from krishiv_py.plan.running import TableVersion
 from krishiv_py.planner.physical import table_names
-from krishiv_py.runtime.storage.chunk_files import NEW_CHECKPOINT
+from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
 from krishiv_py.storage.checksums import checksum, damaged, missing, sealed, unsealed
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.store import Store

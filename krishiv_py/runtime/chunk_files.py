@@ -8,15 +8,6 @@ keeps state for, since Spark can go back that far. What a failed attempt wrote, 
 bucket is opened for the first time in a process.
 
 What stands for a file is its name, size and checksum, so a file that was damaged, cut or exchanged is an error when it is read.
-
-Hadoop's checksums: a file ``.<name>.crc`` next to each file of a local folder. Spark reads much without a look at them.
-
-Arrow tables as bytes, and watermarks as Spark's millisecond clock.
-
-Spark keeps one non-negative watermark in milliseconds. Ours may be negative and has the resolution of the time column, so
-it travels shifted and scaled: one Spark "millisecond" stands for one tick (1 µs for timestamps, 1 ms for bigint columns).
-
-Checkpoints whose names hold blanks and the like, for the parts of Spark that look for them under other names.
 """
 
 from __future__ import annotations
@@ -35,63 +26,14 @@ import pyarrow as pa
 
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels.state.store import Meta, Pages, mapped
-from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_US, UNSET
-from krishiv_py.runtime.storage.folders import new_folder
-from krishiv_py.storage.checksums import block_checksum, checksum, damaged, missing
+from krishiv_py.storage.checksums import block_checksum, damaged, missing
 from krishiv_py.storage.files import is_local_path, store_at
+from krishiv_py.storage.local import new_folder
 from krishiv_py.storage.settings import Stores
 from krishiv_py.storage.store import Store
 
 NEW_CHECKPOINT: Final = "put it back from a copy of the checkpoint, or start with a new checkpoint and output folder"
 """The way out of a damaged checkpoint."""
-_HEAD: Final = b"crc\0"
-
-
-def checked(store: Store, path: str) -> bytes:
-    """Return what a file of Spark's holds, after a look at its checksum, where there is one.
-
-    Raises
-    ------
-    CheckpointError
-        When it is missing, or not what its checksum says; names it.
-    """
-    data = store.read(path)
-    if data is None:
-        raise missing(path, NEW_CHECKPOINT)
-    if store.local:
-        kept = store.read(sum_of(path))
-        if kept is not None and kept != sums(data, int.from_bytes(kept[4:8], "big")):
-            raise damaged(path, f"{len(data)} bytes with a wrong checksum", NEW_CHECKPOINT)
-    return data
-
-
-def checked_lines(store: Store, path: str) -> list[str]:
-    """Return the lines of a text file of Spark's; raises as :func:`checked`, and when it is not a text."""
-    data = checked(store, path)
-    try:
-        return data.decode().split("\n")
-    except UnicodeDecodeError as problem:
-        raise damaged(path, f"{len(data)} bytes that are not text", NEW_CHECKPOINT) from problem
-
-
-def sum_of(path: str) -> str:
-    """Return where the checksum of a file lies."""
-    folder, _, name = path.rpartition("/")
-    return f"{folder}/.{name}.crc"
-
-
-def sums(data: bytes, step: int) -> bytes:
-    """Return a checksum file: a magic word, how many bytes a checksum covers, and the checksums."""
-    if step <= 0:
-        return b""
-    sums = [checksum(data[begin : begin + step]).to_bytes(4, "big") for begin in range(0, len(data), step)]
-    return _HEAD + step.to_bytes(4, "big") + b"".join(sums)
-
-
-_SHIFT: Final = 4_600_000_000_000_000
-_END_MS: Final = 9_200_000_000_000_000
-NOT_YET_MS: Final = 0
-CLOCK_TYPE: Final = pa.timestamp("us", "UTC")
 
 
 def encode(table: pa.Table) -> bytes:
@@ -105,29 +47,6 @@ def encode(table: pa.Table) -> bytes:
 def decode(blob: bytes) -> pa.Table:
     """Return a table from an IPC stream, without copying the bytes."""
     return pa.ipc.open_stream(pa.py_buffer(blob)).read_all()
-
-
-def clock_ms(watermark_us: int, tick_us: int) -> int:
-    """Spark's watermark for ours."""
-    if watermark_us == UNSET:
-        return NOT_YET_MS
-    if watermark_us == END_OF_TIME:
-        return _END_MS
-    return max(watermark_us // tick_us, -MAX_TIME_US) + _SHIFT
-
-
-def watermark_of(ms: int, tick_us: int) -> int:
-    """Our watermark for Spark's."""
-    if ms <= NOT_YET_MS:
-        return UNSET
-    if ms >= _END_MS:
-        return END_OF_TIME
-    return (ms - _SHIFT) * tick_us
-
-
-def wakeup_ms(watermark_us: int, tick_us: int) -> int:
-    """Return the first clock value at which the watermark has reached `watermark_us`."""
-    return min(-(-watermark_us // tick_us) + _SHIFT, _END_MS)
 
 
 _MARK: Final = b"file:"  # an Arrow stream begins with four bytes 255

@@ -11,21 +11,27 @@ so a repeated batch sees the same watermark.
 from __future__ import annotations
 
 import json
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
+import pyarrow as pa
 
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.watermark import moment_of
+from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_US, UNSET
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.checkpoint.begun import Begun
 from krishiv_py.runtime.checkpoint.sparklog import planned
-from krishiv_py.runtime.storage.chunk_files import NEW_CHECKPOINT, clock_ms, wakeup_ms, watermark_of
+from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
 from krishiv_py.storage.checksums import missing, sealed, unsealed
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.settings import Stores
 from krishiv_py.storage.store import Store
 
+_SHIFT: Final = 4_600_000_000_000_000
+_END_MS: Final = 9_200_000_000_000_000
+NOT_YET_MS: Final = 0
+CLOCK_TYPE: Final = pa.timestamp("us", "UTC")
 _KEPT = 50
 
 
@@ -191,3 +197,30 @@ def clock_for(plan: PhysicalPlan, checkpoint: str, *, durable: bool = False, kep
     if plan.keeps_ledger:
         return LedgerClock(checkpoint, spec.watermark.initial_us, durable, plan.watermarked, begun, kept)
     return SparkClock(checkpoint, spec.tick_us, spec.watermark.initial_us, begun)
+
+
+def clock_ms(watermark_us: int, tick_us: int) -> int:
+    """Spark's watermark for ours.
+
+    Spark keeps one non-negative watermark in milliseconds. Ours may be negative and has the resolution of the time column, so
+    it travels shifted and scaled: one Spark "millisecond" stands for one tick (1 µs for timestamps, 1 ms for bigint columns).
+    """
+    if watermark_us == UNSET:
+        return NOT_YET_MS
+    if watermark_us == END_OF_TIME:
+        return _END_MS
+    return max(watermark_us // tick_us, -MAX_TIME_US) + _SHIFT
+
+
+def watermark_of(ms: int, tick_us: int) -> int:
+    """Our watermark for Spark's."""
+    if ms <= NOT_YET_MS:
+        return UNSET
+    if ms >= _END_MS:
+        return END_OF_TIME
+    return (ms - _SHIFT) * tick_us
+
+
+def wakeup_ms(watermark_us: int, tick_us: int) -> int:
+    """Return the first clock value at which the watermark has reached `watermark_us`."""
+    return min(-(-watermark_us // tick_us) + _SHIFT, _END_MS)

@@ -1,1 +1,0 @@
-"""Watermarks and processing time between micro-batches: the ledger, control files, heartbeats."""

@@ -1,1 +1,0 @@
-"""Bytes on disk and between tasks: Arrow chunks as files or values, temporary folders, checksums."""
