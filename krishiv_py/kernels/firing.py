@@ -53,7 +53,7 @@ class FiringDelay:
     left_us : int
         Windows that end up to here have left under another allowed lateness.
     written_us : int
-        Final results of windows that end up to here were written under another allowed lateness.
+        Windows that end up to here have fired under another allowed lateness.
     """
 
     wait_us: int
@@ -65,9 +65,8 @@ class FiringDelay:
     def of(cls, options: QueryOptions) -> FiringDelay:
         """Return what the plan says: results that may be followed by others do not wait."""
         lateness_us = options.allowed_lateness_us
-        if options.emit_mode == "final":
-            return cls(lateness_us, lateness_us, options.left_us, options.left_us)
-        return cls(0, lateness_us, options.left_us)
+        wait_us = lateness_us if options.emit_mode == "final" else 0
+        return cls(wait_us, lateness_us, options.left_us, options.left_us)
 
     def due(self, moment: Moment, fired_at: int = UNSET) -> Due:
         """Return what is due at a moment, after all that was due up to the watermark `fired_at`."""

@@ -365,7 +365,7 @@ def fired_as(fired_us: int, was: Mapping[str, Any], now: Mapping[str, Any]) -> i
     """Return up to which watermark windows have fired, as an operator with another lateness or emission counts it."""
     if fired_us in (UNSET, END_OF_TIME):
         return fired_us
-    left_us = fired_us - int(was["lateness_us"])
+    left_us = max(fired_us - int(was["lateness_us"]), int(was["left_us"]))
     if now["emit"] == "final":
         return min(fired_us, left_us + int(now["lateness_us"]))
     return left_us if was["emit"] == "final" else fired_us
@@ -392,7 +392,11 @@ def rewritten(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     session, fires = was["fixed"].get("window kind") == "session", "firings" in was["fixed"]
     others = (was["emit"], late_rule_of(was)) != (now["emit"], late_rule_of(now))
     waits = was["lateness_us"] != now["lateness_us"] and (_capped(was) or not now["lateness_us"])
-    if fired_as(0, was, now) != 0 or (session and (others or waits)) or fires != ("firings" in now["fixed"]):
+    if (
+        fired_as(0, {**was, "left_us": UNSET}, now) != 0
+        or (session and (others or waits))
+        or fires != ("firings" in now["fixed"])
+    ):
         parts.append("which windows have fired")
     return parts
 

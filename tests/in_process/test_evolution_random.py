@@ -107,6 +107,7 @@ class Model:
         """Take a batch, and give what has left in it."""
         if self.watermark != NEVER:
             self.left = sorted([self.left, self.watermark - way.late])[1]
+        gone = self._leave()  # by a lateness that became smaller: no row of this batch joins them
         if "session" in self.kind:
             self._join([(key_of(row, nested), row["at"], row["v"]) for row in rows], way)
         else:
@@ -115,6 +116,10 @@ class Model:
         self.newest = sorted([self.newest, *(row["at"] for row in rows)])[-1]
         self.watermark = float("inf") if end else sorted([self.watermark, self.newest - LAG])[1]
         self.left = sorted([self.left, self.watermark - way.late])[1]
+        return gone | self._leave()
+
+    def _leave(self) -> dict[tuple[Any, int, int], int]:
+        """Give the windows that have left, and keep them no longer."""
         gone = {w: value for w, value in self._open().items() if self._has_left(w[2])}
         self.windows = {w: value for w, value in self.windows.items() if not self._has_left(w[2])}
         for key, held in self.held.items():
@@ -252,7 +257,7 @@ def trial(seed: int, folder: Path) -> str:
     return said
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(12), 1090, 1167, 1198, 1229])  # the last four failed once
 def test_a_random_change_gives_what_the_rule_says(seed: int, tmp_path: Path) -> None:
     trial(seed, tmp_path)
 

@@ -2,9 +2,10 @@
 
 Plain windows hold slices, windows with triggers a log of entries each. A log says what has fired, and slices do not: windows
 whose end the watermark had passed have. How many rows an open window holds is known where an aggregate counts all of them.
-Then a trigger that counts goes on as if it had been there from the first row; else what the window holds counts as one row::
+Then a trigger that counts takes them as they came, and fires with the next row where it would have fired with the last one, for
+nobody has seen that result; else what the window holds counts as one row::
 
-    slices    [a b c | d e]      log of [a b c]    snapshot, or three rows that wait for their firing, or one
+    slices    [a b c | d e]      log of [a b c]    snapshot of what has fired, or three rows that wait for their firing, or one
 """
 
 from __future__ import annotations
@@ -44,8 +45,6 @@ def with_log(spec: OperatorSpec, bucket: Bucket, over_us: int, fired_us: int) ->
     changed = bucket.map("changed", int)
     early, counted = options.trigger.early, _rows_in(spec, plain.layout)
     every = early if isinstance(early, int) else END_OF_TIME
-    # a window whose rows are just those of its firings would have shown them; its result at the end comes in any case
-    shows = options.trigger.on_time and options.emit_mode == "updates" and options.accumulation == "accumulating"
     for portion in plain.portions_of(slices, starts) if starts else ():
         content = plain.content(slices, portion)
         if content is None:
@@ -57,9 +56,8 @@ def with_log(spec: OperatorSpec, bucket: Bucket, over_us: int, fired_us: int) ->
             partials = pick(partials, pa.array(np.arange(len(fired)), mask=fired))
         held = np.ones(len(fired), np.int64) if counted is None else merged[counted].to_numpy()
         times, rest = np.divmod(held, every)
-        shown = fired | ((rest == 0) & shows)
-        rows = np.where(shown, 0, np.where(rest == 0, every, rest))
-        entries = log.entries(merged, rows, np.where(fired, 1, times), fired, shown, partials)
+        rows = np.where(fired, 0, np.where(rest == 0, every, rest))
+        entries = log.entries(merged, rows, np.where(fired, 1, times), fired, fired, partials)
         for window, part in split(entries, windows):
             own.append(window, part)
         if options.trigger._period_us is not None:

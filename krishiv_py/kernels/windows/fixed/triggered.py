@@ -151,7 +151,7 @@ class TriggeredOperator:
         self.custom_trigger = custom_trigger_of(self.trigger)
         self.log = PairLog(self.layout, counted=self.custom_trigger is not None)
         self._slices = FixedOperator(spec, counted=self.custom_trigger is not None)
-        self.firing_delay = FiringDelay(0, spec.options.allowed_lateness_us, spec.options.left_us)
+        self.firing_delay = FiringDelay(0, spec.options.allowed_lateness_us, spec.options.left_us, spec.options.left_us)
         self.discarding = spec.options.accumulation == "discarding"
         self.retract = spec.options.emit_mode == "retractions" and not self.discarding
         self.by_row = self.trigger._row_by_row
