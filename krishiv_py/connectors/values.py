@@ -22,6 +22,7 @@ import datetime as dt
 import decimal
 import itertools
 import math
+import re
 import zoneinfo
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeAlias
@@ -32,6 +33,7 @@ import pyarrow.compute as pc
 
 from krishiv_py.connectors.fit import SENT, fit, fits
 from krishiv_py.errors import OperatorError, shown
+from krishiv_py.plan.durations import ISO_TIME, iso_moment
 from krishiv_py.types import normal_type, type_text
 
 _DAY_US: Final = 86_400_000_000
@@ -65,6 +67,8 @@ def not_written(name: str, where: str, what: str, hint: str) -> OperatorError:
     )
 
 
+_COMMON_TIME: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ](?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
+_ISO_DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _Flags: TypeAlias = "np.ndarray[Any, Any]"
 _WRONG: Final = (pa.ArrowException, TypeError, ValueError, OverflowError, ArithmeticError)
 _NONE: Final = type(None)
@@ -175,6 +179,8 @@ def column(values: Sequence[Any], type_: pa.DataType, *, extra_fields: bool = Fa
 def _at_once(values: Sequence[Any], type_: pa.DataType) -> pa.Array | None:
     """Return the values as Arrow takes them; None where that may lose something."""
     if pa.types.is_timestamp(type_):
+        if str in map(type, values):
+            return _common_times(pa.array(values, pa.string()), type_)
         zones = {value.tzinfo for value in values if value is not None}
         if not all(zone is None or (type_.tz and isinstance(zone, _WHOLE_ZONES)) for zone in zones - {dt.timezone.utc}):
             return None
@@ -185,6 +191,16 @@ def _at_once(values: Sequence[Any], type_: pa.DataType) -> pa.Array | None:
         narrow = wide.cast(type_)
         return None if pc.any(pc.and_(pc.is_inf(narrow), pc.is_finite(wide))).as_py() else narrow
     return pa.array(values, type_)
+
+
+def _common_times(texts: pa.Array, type_: pa.DataType) -> pa.Array | None:
+    """Return the times of ISO 8601 texts, which either all end with Z or name no zone; None where one is written otherwise."""
+    for ending, written in (("Z$", pa.timestamp("us", "UTC")), ("$", pa.timestamp("us"))):
+        if pc.all(pc.match_substring_regex(texts, _COMMON_TIME + ending), min_count=0).as_py():
+            numbers = texts.cast(written).cast(pa.int64())
+            exact = (type_.tz or not written.tz) and (pc.min(numbers).as_py() or 0) >= _FIRST_US
+            return numbers.cast(type_) if exact else None
+    return None
 
 
 def _carefully(values: Sequence[Any], type_: pa.DataType, careful: Callable[[Any, pa.DataType], Any]) -> pa.Array:
@@ -257,6 +273,8 @@ def _int(value: Any, type_: pa.DataType) -> int:
         hint = ""
         if isinstance(value, (dt.datetime, np.datetime64)):
             hint = "give milliseconds since 1970: round(value.timestamp() * 1000), or declare the column timestamp"
+        elif isinstance(value, str) and ISO_TIME.fullmatch(value):
+            hint = "give milliseconds since 1970, or declare the column timestamp, which takes such texts"
         _refuse(value, type_, hint=hint)
     whole = int(value)
     if not -(1 << (type_.bit_width - 1)) <= whole < 1 << (type_.bit_width - 1):
@@ -317,9 +335,29 @@ def _date(value: Any, type_: pa.DataType) -> dt.date:
             _refuse(value, type_, "its time of day would be lost", "give its day: value.astype('datetime64[D]')")
         day = value.item()
         return day if isinstance(day, dt.date) else _refuse(value, type_, "it is out of range")
+    if isinstance(value, str):
+        hint = 'write it as "2024-01-31"'
+        if not _ISO_DAY.fullmatch(value):
+            _refuse(value, type_, "the text is not a date of ISO 8601", hint)
+        try:
+            return dt.date.fromisoformat(value)
+        except ValueError as problem:  # 30 February
+            _refuse(value, type_, str(problem), hint)
     if not isinstance(value, dt.date):
-        _refuse(value, type_, hint="give a datetime.date: date.fromisoformat(text), date(1970, 1, 1) + timedelta(days=n)")
+        _refuse(value, type_, hint="give a datetime.date: date(2024, 1, 31), date(1970, 1, 1) + timedelta(days=n)")
     return value
+
+
+def _of_text(value: str, type_: pa.DataType) -> dt.datetime:
+    """Return the time that a text of ISO 8601 is."""
+    try:
+        moment = iso_moment(value)
+    except ValueError as problem:
+        _refuse(value, type_, str(problem), 'write it as "2024-01-31T12:00:00Z"')
+    if moment.tzinfo is not None and type_.tz is None:
+        hint = "leave the zone out of the text, or declare the column timestamp"
+        _refuse(value, type_, "its time zone would be lost", hint)
+    return moment
 
 
 def _microseconds(value: Any, type_: pa.DataType) -> int:
@@ -344,12 +382,12 @@ def _microseconds(value: Any, type_: pa.DataType) -> int:
 def _time(value: Any, type_: pa.DataType) -> Any:
     if isinstance(value, np.datetime64):
         return _microseconds(value, type_)
+    if isinstance(value, str):
+        value = _of_text(value, type_)
     if not isinstance(value, dt.datetime):
         hint = ""
         if isinstance(value, (int, float, decimal.Decimal, np.number)) and not isinstance(value, np.timedelta64):
             hint = "give datetime.fromtimestamp(seconds, timezone.utc), or declare the column bigint and give milliseconds"
-        elif isinstance(value, str):
-            hint = "give datetime.fromisoformat(text)"
         elif isinstance(value, dt.date):
             hint = "give datetime.combine(day, time()) of the day"
         _refuse(value, type_, hint=hint)
@@ -415,7 +453,7 @@ def _rules(type_: pa.DataType) -> _Rule:
     if t.is_date32(type_):
         return frozenset({dt.date, _NONE}), _date
     if t.is_timestamp(type_) and type_.unit == "us":
-        return frozenset({dt.datetime, _NONE}), _time
+        return frozenset({dt.datetime, str, _NONE}), _time
     if t.is_duration(type_) and type_.unit == "us":
         return frozenset({dt.timedelta, _NONE}), _length
     if t.is_decimal128(type_):

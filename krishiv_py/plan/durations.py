@@ -47,6 +47,11 @@ _UNITS: Final[dict[str, int]] = {
 _CALENDAR: Final = ("month", "quarter", "year")
 _MAX_TEXT: Final = 200  # characters; Python reads no integer of thousands of digits
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Zµμ]+)\s*")
+ISO_TIME: Final = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([01][0-9]|2[0-3])(?::([0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?)?"
+    r"(Z|([+-][0-9]{2})(?::?([0-9]{2}))?)?"
+)
+"""A date, a time of day and maybe a zone, as ISO 8601 writes them."""
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
@@ -144,13 +149,29 @@ def _plain(value: Any) -> Any:
 _POINT: Final = 'pass whole milliseconds since the epoch, a datetime, or a text such as "2024-01-31T12:00:00Z"'
 
 
+def iso_moment(text: str) -> dt.datetime:
+    """Return the time that a text of ISO 8601 is, with its zone if it names one; exactly, and the same on every Python.
+
+    Raises
+    ------
+    ValueError
+        Saying what is wrong with it, without the text.
+    """
+    found = ISO_TIME.fullmatch(text)
+    if found is None:
+        raise ValueError("the text is not a date and time of ISO 8601")
+    day, hour, minute, second, digits, zone, hours, minutes = found.groups(default="")
+    if digits[6:].strip("0"):
+        raise ValueError("the text has digits below a microsecond")
+    offset = f"{hours or '+00'}:{minutes or '00'}" if zone else ""
+    return dt.datetime.fromisoformat(f"{day}T{hour}:{minute or '00'}:{second or '00'}.{digits[:6]:0<6}{offset}")
+
+
 def _read_instant(text: str, name: str) -> dt.datetime:
-    """Return a point in time that is written in ISO form; UTC where it names no zone."""
-    written = text.strip()
+    """Return a point in time that is written in ISO form, or a day; UTC where it names no zone."""
+    written = text.strip().upper()
     try:
-        if len(written) < len("2024-01-31"):
-            raise ValueError(text)
-        return dt.datetime.fromisoformat(written[:-1] + "+00:00" if written[-1] in "zZ" else written)
+        return iso_moment(f"{written}T00:00" if len(written) == len("2024-01-31") else written)
     except ValueError:
         raise DurationError(f"`{name}` is not a point in time", got=shown(text), hint=_POINT) from None
 
@@ -180,6 +201,26 @@ def show_us(us: int) -> str:
         if us and us % _UNITS[unit] == 0:
             return f"{us // _UNITS[unit]} {unit}"
     return f"{us} µs"
+
+
+def show_length(us: int) -> str:
+    """Return a length that was measured, exactly, as a text that steps take: ``83_456_000`` → ``"1 min 23.456 s"``."""
+    if us < 0:
+        return f"-{show_length(-us)}"
+    if 0 < us < 1_000_000:
+        return f"{us} µs" if us < 1_000 else f"{_decimal(us, 1_000)} ms"
+    parts = []
+    for unit in ("d", "h", "min"):
+        whole, us = divmod(us, _UNITS[unit])
+        parts += [f"{whole} {unit}"] if whole else []
+    parts += [f"{_decimal(us, 1_000_000)} s"] if us or not parts else []
+    return " ".join(parts)
+
+
+def _decimal(us: int, scale: int) -> str:
+    """Return a number of units of so many µs, with as many digits as it takes."""
+    whole, rest = divmod(us, scale)
+    return f"{whole}.{rest:0{len(str(scale)) - 1}d}".rstrip("0") if rest else str(whole)
 
 
 def show_instant(us: int) -> str:

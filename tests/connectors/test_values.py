@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from decimal import Decimal
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import strategies as st
 
+from krishiv_py.connectors.json_texts import JsonLines
 from krishiv_py.connectors.values import UnfitError, column
 
 UTC = pa.timestamp("us", "UTC")
@@ -29,13 +33,26 @@ TAKEN: list[tuple[pa.DataType, Any, Any]] = [
     (pa.duration("us"), np.timedelta64(5, "s"), dt.timedelta(seconds=5)),
     (pa.duration("us"), pd.Timedelta("5s"), dt.timedelta(seconds=5)),
     (pa.date32(), np.datetime64("2024-01-01"), dt.date(2024, 1, 1)),
+    (pa.date32(), "2024-02-29", dt.date(2024, 2, 29)),
+    (UTC, "2024-01-01T12:00:00.000005Z", ZONED),
+    (UTC, "2024-01-01 12:00:00.000005000", ZONED),
+    (UTC, "2024-01-01T13:30:00.000005+0130", ZONED),
+    (pa.timestamp("us"), "2024-01-01T12:00:00.000005", NOON),
     (pa.decimal128(5, 2), Decimal("1.500"), Decimal("1.50")),
     (UTC, pd.NaT, None),
     (pa.int64(), pd.NA, None),
     (pa.duration("us"), np.timedelta64("NaT"), None),
 ]
 REFUSED: list[tuple[pa.DataType, Any]] = [
-    *((t, v) for t in (UTC, pa.date32(), pa.duration("us")) for v in (1, 1.5, Decimal(1), np.int64(1), True, "2024-01-01")),
+    *((t, v) for t in (UTC, pa.date32(), pa.duration("us")) for v in (1, 1.5, Decimal(1), np.int64(1), True, "1 Jan 2024")),
+    *((UTC, text) for text in ("2024-01-01", "2024-01-01T24:00Z", "2024-02-30T12:00Z", " 2024-01-01T12:00Z")),
+    *((UTC, f"2024-01-01T12:00{rest}") for rest in (":60Z", ":00.0000001Z", "z", "+24:00", " Z", "Z\n", "[UTC]", ":00,5Z")),
+    (UTC, "٢٠٢٤-01-01T12:00Z"),
+    (UTC, "0000-01-01T12:00:00Z"),
+    (pa.timestamp("us"), "2024-01-01T12:00:00Z"),
+    *((pa.date32(), text) for text in ("2024-02-30", "20240101", "2024-1-1", "2024-01-01T00:00:00", "2024-W01-1")),
+    (pa.duration("us"), "2024-01-01T12:00:00Z"),
+    (pa.int64(), "2024-01-01T12:00:00Z"),
     (UTC, pd.Timestamp("2024-01-01T00:00:00.123456789Z")),
     (UTC, np.datetime64("2024-01-01T00:00:00.123456789")),
     (pa.timestamp("us"), ZONED),
@@ -87,3 +104,18 @@ def test_names_of_structs_are_checked_at_any_depth() -> None:
         with pytest.raises(UnfitError, match="does not have this field"):
             column([given], outer)
         assert column([given], outer, extra_fields=True).null_count == 0
+
+
+@hypothesis.given(
+    st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2100, 1, 1)),
+    st.sampled_from(["", "Z", "+01", "-0330", "+05:45"]),
+    st.sampled_from(
+        [("T", "auto"), (" ", "auto"), ("T", "hours"), ("T", "minutes"), (" ", "milliseconds"), ("T", "microseconds")]
+    ),
+)
+def test_a_text_is_the_time_that_it_is_in_json(time: dt.datetime, zone: str, form: tuple[str, str]) -> None:
+    """The same texts are times in files, in records and in rows."""
+    text = time.isoformat(*form) + zone
+    for type_ in (UTC, *([] if zone else [pa.timestamp("us")])):
+        lines = JsonLines.exact(pa.schema([("at", type_)]), ("at",))
+        assert column([text], type_).equals(pa.array(lines.one(json.dumps({"at": text}).encode()), type_))

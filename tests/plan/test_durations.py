@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from krishiv_py.errors import DurationError
-from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_US, UNSET, show_instant, show_us, time_point_us, to_us
+from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_US, UNSET, show_instant, show_length, show_us, time_point_us, to_us
 
 UNITS = {"us": 1, "ms": 1_000, "s": 10**6, "min": 60 * 10**6, "h": 3_600 * 10**6, "d": 86_400 * 10**6, "week": 604_800 * 10**6}
 
@@ -108,6 +108,7 @@ def test_text_is_exact_or_refused(whole: int, millionths: int, unit: str) -> Non
 @given(st.integers(1, MAX_TIME_US))
 def test_what_is_shown_is_read_again(us: int) -> None:
     assert to_us(show_us(us), "size") == us
+    assert to_us(show_length(us), "size") == us
 
 
 def test_zero_and_negative_only_where_they_mean_something() -> None:
@@ -151,6 +152,9 @@ def test_instants_for_people() -> None:
     assert show_instant(END_OF_TIME) == "end of input"
     assert show_instant(-1) == "1969-12-31T23:59:59.999999Z"
     assert show_instant(10**18) == "1000000000000000000 µs"
+    assert [show_length(us) for us in (0, 250_000, 1_500, 83_456_000, 5_123_456, 7_200_000_000, 90_000_000, -999)] == [
+        *("0 s", "250 ms", "1.5 ms", "1 min 23.456 s", "5.123456 s", "2 h", "1 min 30 s", "-999 µs"),
+    ]
     assert [show_us(us) for us in (0, 1, 1_000, 60_000_000, 86_400_000_000, 90_000_000)] == [
         "0 µs",
         "1 µs",

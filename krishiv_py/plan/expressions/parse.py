@@ -15,6 +15,7 @@ import sqlglot
 from sqlglot import expressions as sg
 
 from krishiv_py.errors import ExpressionError, SchemaError, shown
+from krishiv_py.plan.durations import iso_moment
 from krishiv_py.plan.expressions.constants import MAX_DIGITS, Doubled, Scalar
 from krishiv_py.plan.expressions.expr import Alias, BinaryOp, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, UnOp
 from krishiv_py.plan.expressions.spans import check_cast, moved, span_of
@@ -362,7 +363,7 @@ def _typed(value: Scalar, type_: pa.DataType, node: sg.Expression) -> Scalar:
         if pa.types.is_date(type_) and isinstance(value, str):
             return dt.date.fromisoformat(value)
         if pa.types.is_timestamp(type_) and isinstance(value, str):
-            moment = dt.datetime.fromisoformat(value.replace("Z", "+00:00"))
+            moment = iso_moment(f"{value} 00:00" if len(value) == len("2024-01-31") else value)
             return moment if moment.tzinfo or not type_.tz else moment.replace(tzinfo=dt.timezone.utc)
     except (ValueError, decimal.InvalidOperation) as problem:
         raise ExpressionError(
