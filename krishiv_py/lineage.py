@@ -20,11 +20,12 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py import calls
+from krishiv_py.connectors.lookup_table import LookupTable
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.ending import stop_at_end
 from krishiv_py.errors import PlanError, missing_extra, shown
-from krishiv_py.plan.checks import a_text
+from krishiv_py.plan.checks import PathLike, a_path, a_text
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.nodes import FileSource, MemorySource, SourceNode
 from krishiv_py.plan.running import Progress
@@ -89,7 +90,7 @@ class _Run:
     given: Mapping[str, int]
     shown_s: float | None = None
     """When the last event was sent, s of a clock that never goes back; None before the first."""
-    inputs: dict[Dataset, SourceNode] = attrs.field(factory=dict)
+    inputs: dict[Dataset, SourceNode | LookupTable] = attrs.field(factory=dict)
     outputs: list[_Output] = attrs.field(factory=list)
     names: dict[int, tuple[Dataset, ...]] = attrs.field(factory=dict)
     """The data sets of each source."""
@@ -271,9 +272,10 @@ class _Events:
             producer=_PRODUCER,
         )
 
-    def _input(self, run: _Run, dataset: Dataset, source: SourceNode, progress: Progress | None) -> Any:
+    def _input(self, run: _Run, dataset: Dataset, source: SourceNode | LookupTable, progress: Progress | None) -> Any:
         counted = {}
-        if progress is not None and len(run.inputs) == 1:
+        read = [one for one in run.inputs.values() if not isinstance(one, LookupTable)]
+        if progress is not None and read == [source]:
             counted["inputStatistics"] = self._facet.input_statistics_input_dataset.InputStatisticsInputDatasetFacet(
                 rowCount=progress.rows - run.rows, producer=_PRODUCER
             )
@@ -324,7 +326,7 @@ class _Events:
         return {"schema": made.SchemaDatasetFacet(fields=fields, producer=_PRODUCER)}
 
 
-def _datasets(source: SourceNode) -> tuple[Dataset, ...]:
+def _datasets(source: SourceNode | LookupTable) -> tuple[Dataset, ...]:
     if isinstance(source, FileSource):
         return (_clean(files_at(source.path, literal=source.literal)),)
     given = source.source.datasets() if isinstance(source, RangeSource) else ()
@@ -340,8 +342,8 @@ def _clean(dataset: Dataset) -> Dataset:
     return Dataset(redacted(dataset.namespace), redacted(dataset.name))
 
 
-def _name(source: SourceNode) -> str:
-    return source.name if isinstance(source, RangeSource | MemorySource) else source.title
+def _name(source: SourceNode | LookupTable) -> str:
+    return source.name if isinstance(source, RangeSource | MemorySource | LookupTable) else source.title
 
 
 def _now() -> str:
@@ -350,7 +352,7 @@ def _now() -> str:
 
 def export(
     queries: HasQueries | Query | Iterable[Query],
-    to: OpenLineageClient | Client | str | os.PathLike[str] | None = None,
+    to: OpenLineageClient | Client | PathLike | None = None,
     *,
     namespace: str = "krishiv_py",
     every: Duration = "1 minute",
@@ -418,7 +420,7 @@ def _client(to: object) -> Client:
     if to is None:
         return _made(make)
     hint = 'pass an OpenLineageClient, "http://host:5000", or the path of a file'
-    text = a_text(os.fspath(to) if isinstance(to, os.PathLike) else to, "to", hint)
+    text = a_path(to, "to", hint)
     if text.startswith(("http://", "https://")):
         return _made(make, config={"transport": {"type": "http", "url": text}})
     path = os.path.abspath(text)

@@ -292,3 +292,34 @@ rows.watermark("at", 0).tumbling_window(5).agg(count()).start(MemorySink(), name
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
     assert [json.loads(line)["eventType"] for line in path.read_text().splitlines()] == ["START", "COMPLETE"]
+
+
+def test_tables_of_lookup_joins_are_inputs() -> None:
+    kept, shops = Kept(), pa.table({"user": ["a"], "city": ["Ulm"]})
+
+    def limits() -> pa.Table:
+        return pa.table({"town": ["Ulm"], "most": [7]})
+
+    with Session.in_process() as session, lineage.export(session, kept) as exported:
+        rows, send = session.memory_stream(SCHEMA, name="orders")
+        looked = rows.lookup_join(shops, on="user").lookup_join(limits, on={"city": "town"}, how="inner")
+        by_city = looked.watermark("at", 0).key_by("city").tumbling_window(1_000).agg(kv.max("most").alias("most"))
+        query = by_city.start(MemorySink(), name="by_city")
+        send.send([{"user": "a", "at": 1, "amount": 2}])
+        query.process_all_available()
+        query.stop()
+        exported.close()
+    end = kept.events[-1]
+    given = {one["name"]: [field["name"] for field in one["facets"]["schema"]["fields"]] for one in end["inputs"]}
+    assert given == {
+        "by_city.orders": ["user", "at", "amount"],
+        "by_city.table": ["user", "city"],
+        "by_city.limits": ["town", "most"],
+    }
+    counted = {one["name"]: one["inputFacets"] for one in end["inputs"] if one["inputFacets"]}
+    assert {name: facets["inputStatistics"]["rowCount"] for name, facets in counted.items()} == {"by_city.orders": 1}
+    columns = end["outputs"][0]["facets"]["columnLineage"]
+    assert [(f["name"], f["field"]) for f in columns["fields"]["most"]["inputFields"]] == [("by_city.limits", "most")]
+    assert [(f["name"], f["field"]) for f in columns["fields"]["city"]["inputFields"]] == [("by_city.table", "city")]
+    joined = {(one["name"], one["field"]) for one in columns["dataset"] if one["transformations"][0]["subtype"] == "JOIN"}
+    assert {("by_city.table", "user"), ("by_city.orders", "user"), ("by_city.limits", "town")} <= joined

@@ -11,10 +11,23 @@ from typing import Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors.lookup_table import LookupTable
 from krishiv_py.kernels.columns.evaluate import Unnest
 from krishiv_py.kernels.joins.lookup import Lookup
 from krishiv_py.plan.expressions.expr import Col, Expr, columns_of, unnamed
-from krishiv_py.plan.nodes import KEPT, Filter, Node, Prefix, Project, SourceNode, Stage, UnionSource, prefix_of, source_of
+from krishiv_py.plan.nodes import (
+    KEPT,
+    Filter,
+    MapBatches,
+    Node,
+    Prefix,
+    Project,
+    SourceNode,
+    Stage,
+    UnionSource,
+    prefix_of,
+    source_of,
+)
 from krishiv_py.planner.hidden import KeepingColumns, row_schema
 from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
 
@@ -28,15 +41,15 @@ class Origin:
 
     Attributes
     ----------
-    source : Source
-        The node of the plan.
+    source : Source or LookupTable
+        The node of the plan, or the table of a lookup join.
     column : str
         Its column.
     how : str
         In the words of OpenLineage.
     """
 
-    source: SourceNode
+    source: SourceNode | LookupTable
     column: str
     how: How
 
@@ -83,8 +96,11 @@ class Lineage:
             decides = self.of(read, "FILTER")
         elif isinstance(function, KeepingColumns):  # which gives a row for each row
             kept, read, decides = frozenset(function.kept), frozenset(function.shown), _NONE
-        made, rows = self.of(read, "TRANSFORMATION"), self.rows | decides
-        return Lineage({name: self.columns.get(name, _NONE) if name in kept else made for name in names}, rows)
+        made, rows = dict.fromkeys(names, self.of(read, "TRANSFORMATION")), self.rows | decides
+        if isinstance(function, Lookup) and (table := _table_of(function)) is not None:
+            made |= {name: frozenset([Origin(table, column, "IDENTITY")]) for column, name in function.columns}
+            rows |= frozenset(Origin(table, column, "JOIN") for column in function.looks_at)
+        return Lineage({name: self.columns.get(name, _NONE) if name in kept else made[name] for name in names}, rows)
 
 
 def lineage(plan: PhysicalPlan, output: OutputPlan) -> Lineage:
@@ -102,11 +118,17 @@ def late_lineage(stage: Stage, schema: pa.Schema) -> Lineage:
     return Lineage({name: rows.columns.get(name, _NONE) for name in schema.names}, rows.rows)
 
 
-def sources_of(plan: PhysicalPlan) -> tuple[SourceNode, ...]:
-    """Return the sources of a plan, each once, in the order in which its stages read them."""
+def sources_of(plan: PhysicalPlan) -> tuple[SourceNode | LookupTable, ...]:
+    """Return what a plan reads, each once: its sources as its stages read them, then the tables of lookup joins."""
     sources: dict[int, SourceNode] = {}
+    tables: dict[int, LookupTable] = {}
+
+    def note(steps: Iterable[Prefix]) -> None:
+        found = (_table_of(step.function) for step in steps if isinstance(step, MapBatches))
+        tables.update((id(table), table) for table in found if table is not None)
 
     def look(node: Node) -> None:
+        note(prefix_of(node))
         source = source_of(node)
         if isinstance(source, Stage):
             look(source.input)
@@ -118,7 +140,16 @@ def sources_of(plan: PhysicalPlan) -> tuple[SourceNode, ...]:
 
     for stage in plan.stages:
         look(stage.node.input)
-    return tuple(sources.values())
+        note(stage.spec.after)
+    for output in plan.outputs:
+        note(output.steps)
+    return (*sources.values(), *tables.values())
+
+
+def _table_of(function: object) -> LookupTable | None:
+    """Return the table of the step of a lookup join; None of any other function."""
+    table = getattr(function.current, "__self__", None) if isinstance(function, Lookup) else None
+    return table if isinstance(table, LookupTable) else None
 
 
 @attrs.define

@@ -144,7 +144,8 @@ def test_what_changes_with_a_column_comes_from_it(name: str) -> None:
     streams = [stream_of(SCHEMA) for _ in range(1 if name in ONE else 2)]
     stream = ONE[name](*streams) if name in ONE else TWO[name](*streams)
     traced, sources = where_from(stream)
-    assert len(sources) == len(streams)
+    sources, tables = sources[: len(streams)], sources[len(streams) :]
+    assert len(tables) == name.startswith("lookup")
     sent = [rows_of(seed) for seed in range(len(streams))]
     before = given(stream, sent)
     assert set(before) == set(traced.columns)
@@ -156,6 +157,22 @@ def test_what_changes_with_a_column_comes_from_it(name: str) -> None:
                 comes = any((o.source, o.column) == (source, column) for o in traced.columns[out])
                 assert decides or comes or before[out] == changed[out], (out, column)
             assert column != "spare" or decides or not any(o.column == "spare" for o in traced.rows)
+
+
+@pytest.mark.parametrize("name", ["lookup", "lookup of results"])
+def test_what_changes_with_a_column_of_a_table_comes_from_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    traced, (_, table) = where_from(ONE[name](stream_of(SCHEMA)))
+    sent = [rows_of(0)]
+    before = given(ONE[name](stream_of(SCHEMA)), sent)
+    for number, column in enumerate(SHOPS.schema.names):
+        values = SHOPS[column].to_pylist()
+        monkeypatch.setitem(globals(), "SHOPS", SHOPS.set_column(number, column, pa.array([*values[1:], values[0]])))
+        changed = given(ONE[name](stream_of(SCHEMA)), sent)
+        monkeypatch.undo()
+        decides = any((o.source, o.column) == (table, column) for o in traced.rows)
+        for out in before:
+            comes = any((o.source, o.column) == (table, column) for o in traced.columns[out])
+            assert decides or comes or before[out] == changed[out], (out, column)
 
 
 def shown(stream: Any, out: str) -> list[str]:
@@ -177,7 +194,7 @@ def test_a_column_comes_from_no_more_than_it_needs() -> None:
     assert shown(ONE["key by expression"](rows), "who") == ["user TRANSFORMATION"]
     assert shown(ONE["unnest"](rows), "total") == ["tags AGGREGATION"]
     assert shown(ONE["lookup of results"](rows), "n") == ["n AGGREGATION"]
-    assert shown(ONE["lookup of results"](rows), "tax") == ["url TRANSFORMATION"]
+    assert shown(ONE["lookup of results"](rows), "tax") == ["tax IDENTITY"]
     assert shown(ONE["pairs"](rows), "right_n") == ["n IDENTITY"]
     assert shown(ONE["dedup"](rows), "url") == ["url IDENTITY"]
     traced, _ = where_from(ONE["filter after the watermark"](rows))

@@ -74,6 +74,12 @@ class Lookup:
         named = frozenset[str]() if self.validity is None else frozenset([self.validity.at])
         return named.union(*(columns_of(ours) for ours, _ in self.keys))
 
+    @property
+    def looks_at(self) -> frozenset[str]:
+        """The columns of the table that say which of its rows fit."""
+        named = frozenset[str]() if self.validity is None else frozenset([self.validity.starts, self.validity.ends])
+        return named.union(*(columns_of(theirs) for _, theirs in self.keys))
+
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of the batch with the columns looked up; a row that has several partners comes once for each."""
         _, table = self.current()
