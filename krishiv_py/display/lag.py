@@ -18,7 +18,7 @@ from krishiv_py.display.html import shown as escaped
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import known_column
-from krishiv_py.plan.durations import Duration, show_us, to_us
+from krishiv_py.plan.durations import Duration, show_length, to_us
 from krishiv_py.plan.options.late import SparedLateEventHandler
 from krishiv_py.plan.options.watermarks import most_lag_us
 from krishiv_py.plan.running import FAILED_HANDLER, Progress, behind_of, failed_of, summed
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from krishiv_py.display.arrivals import Collected, RowsLike
     from krishiv_py.planner.physical import PhysicalPlan
 else:
-    arrivals = lazy("krishiv_py.display.arrivals")
     grouping = lazy("krishiv_py.arrays.grouping")
     arrivals = lazy("krishiv_py.display.arrivals")
     plots = lazy("krishiv_py.display.plots")
@@ -116,7 +115,7 @@ class LatenessProfile:
         share = loses_at_most
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
             raise PlanError("`loses_at_most` is not part of the rows", got=shown(share), hint="pass a number from 0 to 1")
-        return _length(_lag_for(self.behind_us, self.behind_rows, share))
+        return show_length(_lag_for(self.behind_us, self.behind_rows, share))
 
     def plot(self) -> Figure:
         """Return a figure of the share of late rows over the lag; needs matplotlib.
@@ -148,7 +147,7 @@ class LatenessProfile:
 
     def _title(self) -> str:
         rows_late = int(self.behind_rows[self.behind_us > 0].sum())
-        most = _length(int(self.behind_us[self.behind_rows > 0].max(initial=0)))
+        most = show_length(int(self.behind_us[self.behind_rows > 0].max(initial=0)))
         without = f", {self.without_time} without an event time" if self.without_time else ""
         given = f"{self.rows} rows by {self.time!r}, in the order of {self.order}"
         return f"{given}: {rows_late} came after a newer row, at most {most}{without}"
@@ -157,12 +156,12 @@ class LatenessProfile:
         """Return titles and texts of the table."""
         reached = "result after the end" if "held" in self.table.column_names else "watermark after the time"
         shows: dict[str, tuple[str, Any]] = {
-            "lag_us": ("lag", _length),
+            "lag_us": ("lag", show_length),
             "late": ("late rows", str),
             "late_share": ("share", _percent),
             "held": ("rows held", str),
             "open": ("open windows", str),
-            "delay_us": (reached, lambda us: "-" if us is None else _length(us)),
+            "delay_us": (reached, lambda us: "-" if us is None else show_length(us)),
         }
         names = self.table.column_names
         return tuple(shows[n][0] for n in names), [list(map(shows[n][1], self.table[n].to_pylist())) for n in names]
@@ -173,12 +172,12 @@ class LatenessProfile:
             return []
         lags = self.table["lag_us"].to_pylist()
         shares = self.group_lags["late_share"].to_pylist()
-        head = (self.groups.column_names[0], "rows", "behind", "at most", *(f"late at {_length(lag)}" for lag in lags))
+        head = (self.groups.column_names[0], "rows", "behind", "at most", *(f"late at {show_length(lag)}" for lag in lags))
         lines: list[Sequence[str]] = [head]
         for index, row in enumerate(self.groups.slice(0, most).to_pylist()):
             value, rows, rows_late, most_us, _ = row.values()
             lost_shares = shares[index * len(lags) : (index + 1) * len(lags)]
-            lines.append((str(value), str(rows), str(rows_late), _length(most_us), *map(_percent, lost_shares)))
+            lines.append((str(value), str(rows), str(rows_late), show_length(most_us), *map(_percent, lost_shares)))
         return lines
 
 
@@ -489,11 +488,6 @@ def _percent(share: float) -> str:
     return f"{100 * share:.4g} %"
 
 
-def _length(us: int) -> str:
-    """Return a length for people; the text is one that steps take."""
-    return "0 s" if us == 0 else show_us(us)
-
-
 _WITHOUT: Final = ("null_time", "time_out_of_range", "malformed", "unknown_source", "future_dropped", "future_side_output")
 """Counters of rows that the watermark does not follow."""
 _FEW: Final = 100
@@ -555,7 +549,7 @@ class DriftWatch:
             share = late_over(self.expected, lag_us) / max(self.expected.rows, 1)
             usual = rows * share
             if late > usual + 4 * usual**0.5 + max(5, rows / 1_000):
-                lag = show_us(lag_us) if lag_us else "0 s"
+                lag = show_length(lag_us)
                 return (
                     f"{100 * late / rows:.3g} % of the last {rows} rows came more than {lag} after a newer row, "
                     f"and {100 * share:.3g} % in the lateness profile. Hint: set a longer lag, as query.lateness() shows, "

@@ -35,7 +35,8 @@ def plan_text(plan: Explained) -> str:
     for stage in plan.checked:
         lines += [*([stage.name] if len(plan.checked) > 1 else []), *_checked(stage)]
     lines += ["", "== Physical plan =="]
-    lines += [f"{s.name:<9} {s.route:<9} {s.what}\n{'':<20}because {s.why}" for s in plan.physical.steps]
+    wide = max(9, *(len(step.route) for step in plan.physical.steps))
+    lines += [f"{s.name:<9} {s.route:<{wide}} {s.what}\n{'':<{11 + wide}}because {s.why}" for s in plan.physical.steps]
     if plan.physical.warnings:
         lines += ["", "== Warnings ==", *(f"! {w}" for w in plan.physical.warnings)]
     return redacted("\n".join(lines))

@@ -81,8 +81,10 @@ def times_text(times: Times) -> str:
     return ", ".join(f"{part.kind} {milliseconds(part.last_s)}" for part in parts if part.last_s > _SEEN_FROM * whole)
 
 
-def cells(parts: Sequence[PartTimes]) -> list[tuple[PartTimes, int]]:
+def cells(parts: Sequence[PartTimes], most: int = _CELLS) -> list[tuple[PartTimes, int]]:
     """Return how many cells of a bar in a terminal each part of the last batch has, so that all have the right sum.
+
+    The bar has 40 cells, or `most` of them where that is less.
 
     Examples
     --------
@@ -94,7 +96,7 @@ def cells(parts: Sequence[PartTimes]) -> list[tuple[PartTimes, int]]:
     lengths = []
     for part in parts:
         done_s += part.last_s
-        upto = round(_CELLS * done_s / whole) if whole > 0 else 0
+        upto = round(min(most, _CELLS) * done_s / whole) if whole > 0 else 0
         lengths.append((part, upto - taken))
         taken = upto
     return lengths

@@ -6,7 +6,8 @@ import importlib.util
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Final, TextIO
+from textwrap import fill
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import attrs
 
@@ -17,6 +18,13 @@ from krishiv_py.errors import missing_extra
 from krishiv_py.plan.running import Progress
 from krishiv_py.redaction import redacted
 
+if TYPE_CHECKING:
+    from rich.console import Console, Group, RenderableType
+
+_NUMBERS: Final = ("rows", "late", "open windows", "state bytes", "results")
+_TOGETHER: Final = "\N{NO-BREAK SPACE}"
+_ENDLESS: Final = 10_000
+"""A width in which every table fits."""
 _SIGNS: Final = {"running": ("●", "green"), "stopped": ("■", "dim"), "failed": ("✖", "red")}
 
 
@@ -110,30 +118,21 @@ def _screen(stream: TextIO) -> tuple[Callable[[Seen], None], Callable[[], None]]
     from rich.console import Console  # here: rich is optional, and heavy
     from rich.live import Live
 
-    live = Live(console=Console(file=stream), auto_refresh=False, transient=False)
+    console = Console(file=stream)
+    live = Live(console=console, auto_refresh=False, transient=False)
     live.start()
-    return lambda now: live.update(_table(now), refresh=True), live.stop
+    return lambda now: live.update(_drawn(now, console), refresh=True), live.stop
 
 
-def _table(now: Seen) -> Any:
-    """Return the numbers of a query: a row for each stage, its sources, its warnings."""
-    from rich import box
+def _drawn(now: Seen, console: Console) -> Group:
+    """Return the numbers of a query, of each stage, its sources and its warnings, as wide as the console is."""
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
     sign, style = _SIGNS.get(now.status, ("?", ""))
     progress = now.progress
     batch = "no batch yet" if progress.batch_id < 0 else f"batch {progress.batch_id}, {1_000 * progress.batch_seconds:,.0f} ms"
     head = Text.assemble((f"{sign} {redacted(now.name)}", style), f"  {now.status}, {batch}")
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for name in ("stage", "watermark"):
-        table.add_column(name, overflow="fold")
-    for name in ("rows", "late", "open windows", "state bytes", "results"):
-        table.add_column(name, justify="right")
-    for name, one in (progress.stages or {"": progress}).items():
-        numbers = (one.rows, sum(one.late.values()), one.open_windows, one.state_bytes, one.firings)
-        table.add_row(Text(redacted(name)), one.watermark, *(f"{n:,}" for n in numbers))
     late = ", ".join(f"{n:,} {reason}" for reason, n in progress.late.items() if n)
     more = [f"late: {late}"] if late else []
     more += [f"idle: {', '.join(progress.idle_sources)}"] if progress.idle_sources else []
@@ -142,10 +141,38 @@ def _table(now: Seen) -> Any:
     lines = [Text(redacted(line)) for line in more]
     lines += [Text(f"! {redacted(doubt)}", style="yellow") for doubt in progress.doubts]
     lines += [Text(redacted(now.problem), style="red")] if now.problem else []
-    return Group(head, table, *_times(now.times), *lines)
+    return Group(head, *_stages(progress, console), *_times(now.times, console.width), *lines)
 
 
-def _times(times: Times) -> list[Any]:
+def _stages(progress: Progress, console: Console) -> list[RenderableType]:
+    """Return a table with a row for each stage; where it does not fit, a few short lines for each."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    lines: list[RenderableType] = []
+    stages = progress.stages or {"": progress}
+    table.add_column("stage", no_wrap=True)
+    table.add_column("watermark", no_wrap=True)
+    texts_by_stage = {
+        name: [f"{n:,}" for n in (one.rows, sum(one.late.values()), one.open_windows, one.state_bytes, one.firings)]
+        for name, one in stages.items()
+    }
+    for name in _NUMBERS:
+        table.add_column(name.replace(" ", "\n"), justify="right", no_wrap=True)
+    for name, one in stages.items():
+        texts = texts_by_stage[name]
+        table.add_row(Text(redacted(name)), one.watermark, *texts)
+        pairs = zip(("watermark", *_NUMBERS), (one.watermark, *texts), strict=True)
+        apart = "  ".join(f"{what}: {text}".replace(" ", _TOGETHER) for what, text in pairs)
+        wrapped = fill(apart, console.width, initial_indent="  ", subsequent_indent="  ", break_long_words=False)
+        lines += [Text(redacted(name), style="bold"), Text(wrapped.replace(_TOGETHER, " "))]
+    least = console.measure(table, options=console.options.update_width(_ENDLESS)).maximum
+    return [table] if least <= console.width else lines
+
+
+def _times(times: Times, width: int) -> list[RenderableType]:
     """Return a bar of the parts of the last batch, and their numbers; pieces differ without colours too."""
     from rich.columns import Columns
     from rich.text import Text
@@ -154,7 +181,7 @@ def _times(times: Times) -> list[Any]:
     if not sum(part.last_s for part in parts):
         return []
     bar, names = Text(), list[Text]()
-    for number, (part, n) in enumerate(cells(parts)):
+    for number, (part, n) in enumerate(cells(parts, width)):
         sign = "█▓▒░"[number % 4]
         bar.append(sign * n, style=part.colour)
         names.append(Text.assemble((sign, part.colour), f" {redacted(part.kind)} {milliseconds(part.last_s)}"))

@@ -21,7 +21,7 @@ import attrs
 
 from krishiv_py.engine.stage import Notes, Reached, reached
 from krishiv_py.errors import shown
-from krishiv_py.plan.durations import UNSET, show_instant, show_us
+from krishiv_py.plan.durations import UNSET, show_instant, show_length, show_us
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.schema import RESERVED, TimeKind
 from krishiv_py.planner.physical import PhysicalPlan
@@ -161,10 +161,10 @@ class TimeWatch:
         more = f" (and of {len(slower) - 1} more partitions)" if len(slower) > 1 else ""
         effect = f"{late} rows of this batch are late" if late else "rows may be late"
         problem = (
-            f"event times of the partition {shown(partition)}{more} are {show_us(by_us)} before those that {shown(leader)} had "
-            f"reached, more than the lag of {show_us(lag_us)}, and all partitions have one watermark: {effect}. "
+            f"event times of the partition {shown(partition)}{more} are {show_length(by_us)} before those that {shown(leader)} "
+            f"had reached, more than the lag of {show_us(lag_us)}, and all partitions have one watermark: {effect}. "
             "Hint: give each partition a watermark (read_kafka(..., partitions_as_sources=True); `source_column` and "
-            f"`watermark_sources` of a source of your own), or set a lag above {show_us(by_us)}"
+            f"`watermark_sources` of a source of your own), or set a lag above {show_length(by_us)}"
         )
         self.doubts = (*(text for text in self.doubts if text != self._drifts.get(stage)), problem)
         self._drifts[stage] = problem

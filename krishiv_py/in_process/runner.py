@@ -54,6 +54,7 @@ _FOLDERS: Final = ("offsets", "commits", "krishiv")
 class ProcessRunner(SessionRunner[ProcessQuery]):
     """Implements :class:`krishiv_py.api.query.Runner` without Spark."""
 
+    engine = "in_process"
     sends_in_segments: ClassVar[bool] = True
     workers: int = 1
 
@@ -97,7 +98,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
     def run_bounded(self, plan: PhysicalPlan, progress: Show = False) -> BoundedResult:
         """See :class:`~krishiv_py.api.query.Runner`."""
         self._alive("collect()")
-        return run_bounded(attrs.evolve(plan, engine="in_process"), lambda: self.clock(), progress, self.workers)
+        return run_bounded(attrs.evolve(plan, engine=self.engine), lambda: self.clock(), progress, self.workers)
 
     def start(
         self,
@@ -111,7 +112,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         """See :class:`~krishiv_py.api.query.Runner`."""
         self._alive("start()")
         self._check_name(name)
-        plan = attrs.evolve(plan, engine="in_process")
+        plan = attrs.evolve(plan, engine=self.engine)
         if batches.snapshot:
             check_snapshot(plan)
         check_kept(self.profile, checkpoint)
@@ -240,14 +241,14 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         home = absolute(checkpoint).rstrip("/")
         check_reachable([home])
         _check_engine(home)
-        plan = with_carried(attrs.evolve(plan, engine="in_process"), home)
+        plan = with_carried(attrs.evolve(plan, engine=self.engine), home)
         CheckpointNotes(home).check(plan)
         return kept_state(plan, home, stage, self.clock())[1]
 
     def standing(self, plan: PhysicalPlan, checkpoint: str) -> Reached:
         """See :class:`~krishiv_py.runtime.session.SessionRunner`."""
         now_us = self.clock()
-        core, _ = kept_state(attrs.evolve(plan, engine="in_process"), absolute(checkpoint).rstrip("/"), None, now_us)
+        core, _ = kept_state(attrs.evolve(plan, engine=self.engine), absolute(checkpoint).rstrip("/"), None, now_us)
         return Reached(core.in_force, core.clocks.reached if plan.keeps_ledger else {}, core.moved_us)
 
     def savepoint(self, checkpoint: str, path: str) -> str:
@@ -263,7 +264,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         self._alive("capture()")
         home = absolute(checkpoint).rstrip("/")
         check_reachable([home, absolute(path)])
-        return capture(with_carried(attrs.evolve(plan, engine="in_process"), home), home, path, wanted, None)
+        return capture(with_carried(attrs.evolve(plan, engine=self.engine), home), home, path, wanted, None)
 
     def rescale(self, checkpoint: str, tasks: int) -> None:
         """Refuse: there is one process."""

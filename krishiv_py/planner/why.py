@@ -16,7 +16,7 @@ from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels.columns.times import FixedAssigner, bounds_of, spans_of
 from krishiv_py.kernels.watermark import ONLY, ClockPlan, ClockSpec, floor_watermark
-from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_instant, show_us
+from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_instant, show_length, show_us
 from krishiv_py.plan.options.late import CountByKeyLateEventHandler, CountingLateEventHandler
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.planner.cut import StagePlan
@@ -342,7 +342,7 @@ def _since(now: Standing, name: str) -> str:
     if moved_us is None:
         return ""
     seconds = 0 if now.now_us is None else max(now.now_us - moved_us, 0) // 1_000_000
-    return f" since {show_instant(moved_us)}" + (f" ({show_us(seconds * 1_000_000)} ago)" if seconds else "")
+    return f" since {show_instant(moved_us)}" + (f" ({show_length(seconds * 1_000_000)} ago)" if seconds else "")
 
 
 def _fate(stage: StagePlan, now: Standing, time_us: int) -> str:
@@ -354,7 +354,7 @@ def _fate(stage: StagePlan, now: Standing, time_us: int) -> str:
         late = "goes to the late output with the reason 'late'"
     reference = now.now_us if options.future_reference == "clock" else w
     if reference not in (None, UNSET, END_OF_TIME) and time_us > reference + options.future_us:
-        ahead = f"it is {show_us(time_us - reference)} ahead of the {options.future_reference}"
+        ahead = f"it is {show_length(time_us - reference)} ahead of the {options.future_reference}"
         if options.future_action == "drop":
             return f"{row} is dropped and counted: {ahead}."
         if options.future_action == "side_output":
@@ -362,7 +362,7 @@ def _fate(stage: StagePlan, now: Standing, time_us: int) -> str:
     if w == UNSET:
         return f"{row} is on time: no row has come that sets the watermark."
     over = floor_watermark(w, options.allowed_lateness_us)
-    watermark_place = "the input has ended" if w == END_OF_TIME else f"it is {show_us(w - time_us)} before the watermark"
+    watermark_place = "the input has ended" if w == END_OF_TIME else f"it is {show_length(w - time_us)} before the watermark"
     allowed = f", and {show_us(options.allowed_lateness_us)} are allowed" if options.allowed_lateness_us else ""
     rule = " (compared with the watermark of the batch before)" if options.late_by_batch_before else ""
     if options.late_rule == "window":

@@ -19,7 +19,7 @@ from krishiv_py.engine.closing import why_text
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.plan.durations import TimePoint
-from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.physical import Engine, PhysicalPlan
 from krishiv_py.planner.why import Standing
 from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.runtime.beginning import changes_against
@@ -53,6 +53,8 @@ class SessionRunner(Generic[Q]):
         Called with each query that has started.
     """
 
+    engine: Engine | None = None
+    """What runs its plans; None where it depends on how they are run."""
     sends_in_segments: ClassVar[bool] = False
     """True where memory streams of its sessions begin in segments, which Spark itself cannot read."""
 

@@ -10,6 +10,7 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
+import attrs
 import pytest
 
 from krishiv_py import Batches, DurationError, MemorySink, Session, count, logs
@@ -50,6 +51,20 @@ def test_in_a_terminal_it_is_a_table() -> None:
         text in out.getvalue() for text in ("per minute", "1,234", "7 late", "seconds?", "5 of events", "idle: a", "it broke")
     )
     assert "hunter2" not in out.getvalue()
+
+
+@pytest.mark.parametrize("width", [24, 40, 60, 80, 120])
+def test_in_a_terminal_of_any_width_no_number_is_cut(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    mark = 1_706_702_400_000_000
+    one = Progress(batch_id=3, rows=1_234_567, late={"late": 89}, watermark_us=mark, open_windows=321, state_bytes=65_432)
+    progress = attrs.evolve(one, stages={"per user and minute": one, "total": one})
+    out = Terminal()
+    watch(lambda: Seen("counts", "stopped", progress, times=TIMES), every_s=0, to=out)
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
+    for text in ("1,234,567", "89", "321", "65,432", "2024-01-31T12:00:00Z", "state", "results", "total"):
+        assert text in plain, plain
+    assert max(map(len, plain.splitlines())) <= width
 
 
 def test_in_a_notebook_one_output_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 import pytest
 
@@ -9,6 +11,7 @@ import krishiv_py as kv
 from krishiv_py.display.text import plan_text
 from krishiv_py.kernels.registry import chain, operator_for
 from krishiv_py.planner.explain import explain
+from krishiv_py.planner.physical import Engine
 from krishiv_py.testing import stream_of
 from tests.plan.snapshots import FOLDER, PLANS
 
@@ -90,6 +93,22 @@ def test_the_plan_says_what_becomes_of_unknown_sources() -> None:
 @pytest.mark.parametrize("name", sorted(PLANS))
 def test_a_plan_is_shown_as_it_was_reviewed(name: str) -> None:
     assert PLANS[name]().explain() + "\n" == (FOLDER / f"{name}.txt").read_text()
+
+
+@pytest.mark.parametrize("name", sorted(PLANS))
+@pytest.mark.parametrize("engine", ["driver", "in_process"])
+def test_a_plan_speaks_of_the_engine_that_runs_it(name: str, engine: Engine) -> None:
+    text = plan_text(explain(PLANS[name]()._plan(engine)))
+    assert not re.search("Spark|InArrow|shuffle|map-side|WithState", text.partition("== Warnings ==")[0])
+
+
+def test_a_session_in_process_explains_what_it_runs() -> None:
+    with kv.Session.in_process() as session:
+        rows, _ = session.memory_stream("at bigint")
+        counts = rows.watermark("at", 0).tumbling_window("1 min").agg(kv.count())
+        query = counts.start(kv.MemorySink())
+        assert query.explain().startswith(counts.explain())
+        assert "in process" in counts.explain() and "kept in the checkpoint" in counts._repr_html_() + counts.explain()
 
 
 def test_every_snapshot_has_its_plan() -> None:
