@@ -378,7 +378,8 @@ class OptionMethods(ShownInALine):
             What becomes of rows for which it raises: they stop the query (default), or the query goes on. Then they are
             counted as ``failed_handler:`` and the name of its class in ``progress.counters``, ``progress.doubts`` says what it
             raised, and ``query.late_rows()`` has the last 1 000 of them, with the text of the exception as their reason.
-            All this is of this process: a restart begins without it. After a bounded run ``late_handler`` of the stream has it.
+            All this is of one query in this process: a restart begins without it. After a bounded run it is in ``late_handler``
+            of the stream.
 
         Examples
         --------

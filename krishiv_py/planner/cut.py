@@ -86,6 +86,8 @@ class StagePlan:
         The clock that the rows of a source go by which it reads; None for a stage that reads results only.
     path : str
         The sides of joins between it and the end of the plan: what its clock and its streams are called by.
+    own_late : LateEventHandler or None
+        Who takes its late rows in the query that runs it, in place of the handler that all queries of the stream share.
     """
 
     node: Stage
@@ -94,6 +96,7 @@ class StagePlan:
     times: Times = FIRST_CLOCK
     clock: int | None = 0
     path: str = ""
+    own_late: LateEventHandler | None = None
 
     @cached_property
     def layout(self) -> Layout:
@@ -103,7 +106,7 @@ class StagePlan:
     @property
     def late(self) -> LateEventHandler:
         """Return who takes its late rows."""
-        return self.node.late
+        return self.own_late or self.node.late
 
     @property
     def operators(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.kernels.watermark import ClockPlan, ClockSpec, QuietSides
 from krishiv_py.plan.nodes import MapBatches, MemorySource, Prefix, SourceNode, Stage, computed_in, root_of
-from krishiv_py.plan.options.late import LateEventHandler
+from krishiv_py.plan.options.late import LateEventHandler, SparedLateEventHandler
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.plan.running import TableVersion
 from krishiv_py.planner.check import warnings
@@ -70,6 +70,8 @@ _HOW = {
     "streaming": _STATE,
 }
 _PREPARE = "stateless steps, assign timestamps, check lateness"
+_HERE = ("driver", "in_process")
+"""The engines that are one Python process."""
 
 
 @attrs.frozen(eq=False)
@@ -148,6 +150,11 @@ class PhysicalPlan:
     def last(self) -> int:
         """The number of the stage whose rows need no number on their way to the driver: the only output's."""
         return len(self.stages) if self.named else len(self.stages) - 1
+
+    def of_one_query(self) -> PhysicalPlan:
+        """Return the plan with counters of its own for late handlers that may raise; stages that share a handler share them."""
+        handlers = {id(s.late): s.late.fresh() for s in self.stages if isinstance(s.late, SparedLateEventHandler)}
+        return attrs.evolve(self, stages=tuple(attrs.evolve(s, own_late=handlers.get(id(s.late))) for s in self.stages))
 
     def late_id(self, mark: str, number: int) -> str:
         """By what sinks know the late rows of a stage, in a query with this `mark`: two stages may share a table."""
@@ -321,8 +328,10 @@ class PhysicalPlan:
 
     @property
     def clock(self) -> str:
-        """Return who keeps the watermark in force of a streaming query."""
-        return "the watermark log of the checkpoint" if self.keeps_ledger else "Spark"
+        """Return by whom, or where, the watermark in force of a streaming query is kept."""
+        if self.engine in _HERE:
+            return "by the driver" if self.engine == "driver" else "in the checkpoint"
+        return "by the watermark log of the checkpoint" if self.keeps_ledger else "by Spark"
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -338,13 +347,23 @@ class PhysicalPlan:
 
     @property
     def _route(self) -> str:
-        if self.engine in ("driver", "in_process"):
+        if self.engine in _HERE:
             return {"driver": "driver", "in_process": "in process"}[self.engine]
         return "bounded" if self.source.bounded and self.engine != "streaming" else "columnar"
 
     def _before_windows(self) -> tuple[Step, Step]:
         spec = self.stages[0].spec
-        rows, only = spec.operation.nature.gives_rows, "only partial aggregates are shuffled"
+        rows = spec.operation.nature.gives_rows
+        what = (
+            _PREPARE
+            if rows
+            else f"{_PREPARE}, {'combine' if self.engine in _HERE else 'map-side combine'} by key and window part"
+        )
+        if self.engine in _HERE:
+            why = f"late rows leave whole first, and windows take {'rows in chunks' if rows else 'only partial aggregates'}"
+        else:
+            only = "rows travel in chunks" if rows else "only partial aggregates are shuffled"
+            what, why = f"{what} (mapInArrow)", f"late rows leave whole before the shuffle, and {only}"
         return (
             Step(
                 "scan",
@@ -355,18 +374,16 @@ class PhysicalPlan:
             Step(
                 "prepare",
                 self._route,
-                f"{_PREPARE}{'' if rows else ', map-side combine by key and window part'} (mapInArrow)",
-                f"late rows leave whole before the shuffle, and {'rows travel in chunks' if rows else only}",
+                what,
+                why,
             ),
         )
 
     def _rows(self) -> Step:
-        return Step(
-            "rows",
-            self._route,
-            "stateless steps, row by row as they are (mapInArrow)",
-            "no window follows, so nothing is shuffled and nothing is kept",
-        )
+        what, why = "stateless steps, row by row as they are", "no window follows, so nothing is kept"
+        if self.engine not in _HERE:
+            what, why = f"{what} (mapInArrow)", "no window follows, so nothing is shuffled and nothing is kept"
+        return Step("rows", self._route, what, why)
 
     def _windows(self, stage: StagePlan) -> Step:
         how = _HOW.get(self.engine or "")
@@ -390,7 +407,7 @@ class PhysicalPlan:
         return Step(
             "publish",
             self._route,
-            f"{given}; start(): batch by batch, its watermark kept by {self.clock}",
+            f"{given}; start(): batch by batch, its watermark kept {self.clock}",
             "both outputs of a batch are published together, so that a repeated batch replaces its own",
         )
 

@@ -119,6 +119,28 @@ def test_stages_of_one_stream_share_a_handler_whatever_the_columns_of_their_rows
         query.stop()
 
 
+def test_queries_of_one_stream_each_count_their_own() -> None:
+    with Session.in_process() as session:
+        rows, sender = session.memory_stream(DDL)
+        stream = windows(rows, Post(), on_error="side_output")
+        sent = [[event(5_000)], [event(1, "bad"), event(6_000)], [event(2, "bad")]]
+        for batch in sent[:2]:
+            sender.send(batch)
+        first = stream.start(MemorySink())
+        first.process_all_available()
+        second = session.start([stream.to(MemorySink())])
+        second.process_all_available()
+        for query in (first, second):
+            assert query.progress.counters["failed_handler:Post"] == 1 and query.late_rows().num_rows == 1
+        first.stop()
+        sender.send(sent[2])
+        second.process_all_available()
+        assert [q.progress.counters["failed_handler:Post"] for q in (first, second)] == [1, 2]
+        assert [q.late_rows().num_rows for q in (first, second)] == [1, 2]
+        assert "for 2 rows" in str(second.progress) and "for 1 rows" in str(first.progress)
+        second.stop()
+
+
 def test_both_sides_of_a_join_may_have_one_handler() -> None:
     def side(handler: Any, **more: Any) -> Any:
         return stream_of(DDL).watermark("at", 0).with_late_event_handler(handler, **more)

@@ -273,8 +273,12 @@ class SparedLateEventHandler:
     calls: int = attrs.field(default=0, repr=False)
     problem: str = attrs.field(default="", repr=False)
     _rows: dict[tuple[pa.Field, ...], pa.Table] = attrs.field(factory=dict, repr=False)
-    """The rows that are kept, by their columns, as stages and queries of one stream share its handler; the last at the end."""
+    """The rows that are kept, by their columns, as stages of one query may share its handler; the last at the end."""
     _lock: Any = attrs.field(factory=threading.Lock, repr=False)
+
+    def fresh(self) -> SparedLateEventHandler:
+        """Return one for another query: the other handler, and nothing counted or kept."""
+        return SparedLateEventHandler(self.handler)
 
     @property
     def wants(self) -> LateWanted:
