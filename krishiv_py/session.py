@@ -26,7 +26,7 @@ from krishiv_py.display.html import session_html
 from krishiv_py.display.text import LaidOut
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.checks import PROFILES, a_number, a_text, file_name, is_collection, one_of
+from krishiv_py.plan.checks import PROFILES, PathLike, a_number, a_path, a_text, file_name, is_collection, one_of
 from krishiv_py.plan.durations import Duration, TimePoint, to_us
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.query import Batches, OnChange, given_batches, given_begin
@@ -243,7 +243,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         schema: type[T],
         *,
         name: str = ...,
-        spool: str | None = ...,
+        spool: PathLike | None = ...,
         linger: Duration | None = ...,
         max_batch_rows: int | None = ...,
     ) -> tuple[Stream, Sender[T]]: ...
@@ -253,7 +253,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         schema: pa.Schema | str | Any,
         *,
         name: str = ...,
-        spool: str | None = ...,
+        spool: PathLike | None = ...,
         linger: Duration | None = ...,
         max_batch_rows: int | None = ...,
     ) -> tuple[Stream, Sender[Any]]: ...
@@ -262,7 +262,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         schema: SchemaLike | Any,
         *,
         name: str = "memory",
-        spool: str | None = None,
+        spool: PathLike | None = None,
         linger: Duration | None = None,
         max_batch_rows: int | None = None,
     ) -> tuple[Stream, Sender[Any]]:
@@ -275,7 +275,7 @@ class Session(FileSources, RangedSources, OtherStreams):
             NamedTuple, pydantic) they are the fields, and the sender takes objects of it, which type checkers check.
         name : str
             Shown in plans.
-        spool : str, optional
+        spool : str or os.PathLike, optional
             Folder of the replay log, from which a restarted query reads all sends again; temporary by default. An existing
             folder is continued.
         linger : int or timedelta or str, optional
@@ -307,7 +307,7 @@ class Session(FileSources, RangedSources, OtherStreams):
                 got, hint = shown(max_batch_rows), 'write linger="50 ms", too'
                 raise PlanError("`max_batch_rows` needs linger", got=got, then="each send is a micro-batch", hint=hint)
         a_text(name, "name", 'write memory_stream(schema, name="events")')
-        given = a_text(spool, "spool", "pass a folder") if spool is not None else self._runner.folder("spool")
+        given = a_path(spool, "spool", "pass a folder") if spool is not None else self._runner.folder("spool")
         if "://" in given:
             raise PlanError(
                 "the spool of a memory stream needs a file system",
@@ -326,10 +326,10 @@ class Session(FileSources, RangedSources, OtherStreams):
         self,
         outputs: Iterable[Output],
         *,
-        checkpoint: str | None = None,
+        checkpoint: PathLike | None = None,
         batches: Batches | None = None,
         name: str | None = None,
-        savepoint: str | None = None,
+        savepoint: PathLike | None = None,
         on_change: Mapping[str, OnChange] | None = None,
         bootstrap: Mapping[str, Stream] | None = None,
         until: Until | None = None,
@@ -345,7 +345,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         ----------
         outputs : iterable of Output
             Pipelines with their sinks: ``[per_minute.to(sink), rest.to(other, name="rest")]``.
-        checkpoint : str, optional
+        checkpoint : str or os.PathLike, optional
             Folder from which the query can restart, with the same outputs. Without one, a temporary folder is used (profile
             ``dev-local`` only).
         batches : Batches, optional
@@ -396,10 +396,11 @@ class Session(FileSources, RangedSources, OtherStreams):
         named = named_outputs(outputs, "session.start")
         when = given_batches(batches, None, keep_batches)
         if checkpoint is not None:
-            a_text(checkpoint, "checkpoint", "pass a folder as text, or None for a temporary one")
+            checkpoint = a_path(checkpoint, "checkpoint", "pass a folder, or None for a temporary one")
         if name is not None:
             a_text(name, "name", "pass a text, or None for a generated name")
-        begin, plan, sinks = given_begin(savepoint, on_change), _one_plan(named), tuple(o.sink for o in named.values())
+        begin, plan = given_begin(savepoint, on_change), _one_plan(named).of_one_query()
+        sinks = tuple(output.sink for output in named.values())
         given = history_of(plan, bootstrap, until, publish)
         if given is None:
             return self._runner.start(plan, sinks, checkpoint, when, name, begin)
@@ -511,7 +512,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         """
         return self._sql.sql_outputs(text)
 
-    def read_state(self, checkpoint: str, stream: RunMethods | Iterable[Output], stage: str | None = None) -> pa.Table:
+    def read_state(self, checkpoint: PathLike, stream: RunMethods | Iterable[Output], stage: str | None = None) -> pa.Table:
         """Return the state a query keeps in its `checkpoint`, running or not, as a table (SEMANTICS §6.5).
 
         `stream` is the plan the query was started with, or the list of its outputs; it says how to read the state, of its
@@ -540,7 +541,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         return self._runner.read_state(plan, folder, stage)
 
     def _kept(
-        self, checkpoint: str, stream: RunMethods | Iterable[Output], stage: str | None, what: str
+        self, checkpoint: PathLike, stream: RunMethods | Iterable[Output], stage: str | None, what: str
     ) -> tuple[str, PhysicalPlan]:
         """Return the folder of a checkpoint, and the plan that says how to read it."""
         if not isinstance(stream, RunMethods) and not is_collection(stream):
@@ -549,7 +550,7 @@ class Session(FileSources, RangedSources, OtherStreams):
                 got=shown(stream),
                 hint="pass the stream the query was started with, or the list of its outputs",
             )
-        folder = a_text(checkpoint, "checkpoint", "pass the folder of the checkpoint")
+        folder = a_path(checkpoint, "checkpoint", "pass the folder of the checkpoint")
         if stage is not None:
             a_text(stage, "stage", "pass the name of a stage, or None for the last one")
         if isinstance(stream, RunMethods):
@@ -558,7 +559,7 @@ class Session(FileSources, RangedSources, OtherStreams):
 
     def why(
         self,
-        checkpoint: str,
+        checkpoint: PathLike,
         stream: RunMethods | Iterable[Output],
         key: Any = None,
         time: TimePoint | None = None,
@@ -594,7 +595,7 @@ class Session(FileSources, RangedSources, OtherStreams):
         folder, plan = self._kept(checkpoint, stream, stage, "session.why")
         return LaidOut(self._runner.why(plan, folder, key, time, stage))
 
-    def savepoint(self, checkpoint: str, path: str) -> str:
+    def savepoint(self, checkpoint: PathLike, path: PathLike) -> str:
         """Write a savepoint of a `checkpoint` from which no query runs: its state as values, of no engine (docs/savepoints.md).
 
         A query is started from it with ``start(..., savepoint=path, checkpoint=new)``, on any engine. The checkpoint stays as
@@ -602,9 +603,9 @@ class Session(FileSources, RangedSources, OtherStreams):
 
         Parameters
         ----------
-        checkpoint : str
+        checkpoint : str or os.PathLike
             The folder of the checkpoint.
-        path : str
+        path : str or os.PathLike
             A new folder.
 
         Returns
@@ -638,17 +639,17 @@ class Session(FileSources, RangedSources, OtherStreams):
         ...     query.results().to_pylist()
         [{'user': 'ann', 'window_start': 0, 'window_end': 10000, 'count': 2}]
         """
-        folder = a_text(checkpoint, "checkpoint", "pass the folder of the checkpoint")
-        return self._runner.savepoint(folder, a_text(path, "path", "pass a new folder for the savepoint"))
+        folder = a_path(checkpoint, "checkpoint", "pass the folder of the checkpoint")
+        return self._runner.savepoint(folder, a_path(path, "path", "pass a new folder for the savepoint"))
 
     def capture(
         self,
-        checkpoint: str,
+        checkpoint: PathLike,
         stream: RunMethods | Iterable[Output],
-        path: str,
+        path: PathLike,
         *,
         last: int | None = None,
-        savepoint: str | None = None,
+        savepoint: PathLike | None = None,
         leave_out: Iterable[str] = (),
         hashes: Iterable[str] = (),
     ) -> str:
@@ -659,16 +660,16 @@ class Session(FileSources, RangedSources, OtherStreams):
 
         Parameters
         ----------
-        checkpoint : str
+        checkpoint : str or os.PathLike
             The folder of the checkpoint.
         stream : stream or iterable of Output
             The plan that the query was started with, or the list of its outputs; it says how the sources are read.
-        path : str
+        path : str or os.PathLike
             A new folder.
         last : int, optional
             The last so many batches; all that are still known by default. A query in process keeps its last state only, unless
             it was started with ``keep_batches``: the capture begins with the first batch of the query, or with a savepoint.
-        savepoint : str, optional
+        savepoint : str or os.PathLike, optional
             Capture the batches after this savepoint of the query.
         leave_out : iterable of str
             Columns of sources that are null in the capture. Keys, event time and inputs of aggregates are refused.
@@ -706,12 +707,12 @@ class Session(FileSources, RangedSources, OtherStreams):
         if last is not None:
             a_number(last, "last", 1, "pass how many batches, or None for all that are known")
         if savepoint is not None:
-            a_text(savepoint, "savepoint", "pass the folder of a savepoint, or None")
+            savepoint = a_path(savepoint, "savepoint", "pass the folder of a savepoint, or None")
         hidden = [_columns(given, name) for given, name in ((leave_out, "leave_out"), (hashes, "hashes"))]
-        where = a_text(path, "path", "pass a new folder for the capture")
+        where = a_path(path, "path", "pass a new folder for the capture")
         return self._runner.capture(plan, folder, where, capturing.CaptureOptions(last, savepoint, *hidden))
 
-    def rescale(self, checkpoint: str, tasks: int) -> None:
+    def rescale(self, checkpoint: PathLike, tasks: int) -> None:
         """Let the query of a `checkpoint` go on with so many `tasks`: 1 to the buckets of its state, ``spark.krishiv.buckets``.
 
         No query may run from it. The next ``start()`` goes on where the last one ended, with the same answers (docs/state.md).
@@ -730,11 +731,16 @@ class Session(FileSources, RangedSources, OtherStreams):
         >>> from krishiv_py import Session
         >>> Session.embedded().rescale("/data/orders", tasks=4)  # doctest: +SKIP
         """
-        folder = a_text(checkpoint, "checkpoint", "pass the folder of the checkpoint")
+        folder = a_path(checkpoint, "checkpoint", "pass the folder of the checkpoint")
         self._runner.rescale(folder, a_number(tasks, "tasks", 1, "pass how many tasks share the state"))
 
     def move(
-        self, checkpoint: str, to: Literal["spark", "in-process"], into: str | None = None, *, buckets: int | None = None
+        self,
+        checkpoint: PathLike,
+        to: Literal["spark", "in-process"],
+        into: PathLike | None = None,
+        *,
+        buckets: int | None = None,
     ) -> str:
         """Let the query of a `checkpoint` go on on another engine: Spark, or a session in process (docs/in-process.md).
 
@@ -744,11 +750,11 @@ class Session(FileSources, RangedSources, OtherStreams):
 
         Parameters
         ----------
-        checkpoint : str
+        checkpoint : str or os.PathLike
             The folder of the checkpoint.
         to : {"spark", "in-process"}
             The engine.
-        into : str, optional
+        into : str or os.PathLike, optional
             A new folder; without it one next to the checkpoint, with the engine in its name.
         buckets : int, optional
             In how many buckets Spark is to keep the state: as many tasks can share it. By default as a new query of this
@@ -781,13 +787,13 @@ class Session(FileSources, RangedSources, OtherStreams):
         ...     moved.rpartition("/")[2]
         'moved'
         """
-        folder = a_text(checkpoint, "checkpoint", "pass the folder of the checkpoint")
+        folder = a_path(checkpoint, "checkpoint", "pass the folder of the checkpoint")
         one_of(to, "to", ("spark", "in-process"))
-        target = None if into is None else a_text(into, "into", "pass a new folder")
+        target = None if into is None else a_path(into, "into", "pass a new folder")
         many = None if buckets is None else a_number(buckets, "buckets", 1, "pass how many tasks share the state", most=4_096)
         return self._runner.move(folder, to, target, many)
 
-    def adopt(self, checkpoint: str, other: Session, into: str | None = None, *, buckets: int | None = None) -> str:
+    def adopt(self, checkpoint: PathLike, other: Session, into: PathLike | None = None, *, buckets: int | None = None) -> str:
         """Let the query of a `checkpoint` that the `other` session began go on with this one.
 
         It is :meth:`move`, said from where the query goes on: ``spark.adopt("/data/orders", other=in_process)`` is
@@ -795,11 +801,11 @@ class Session(FileSources, RangedSources, OtherStreams):
 
         Parameters
         ----------
-        checkpoint : str
+        checkpoint : str or os.PathLike
             The folder of the checkpoint.
         other : Session
             A session of the engine that began it; it reads the state.
-        into : str, optional
+        into : str or os.PathLike, optional
             A new folder; without it one next to the checkpoint, with the engine in its name.
         buckets : int, optional
             As for :meth:`move`.

@@ -14,12 +14,13 @@ from krishiv_py.display.html import rows_html
 from krishiv_py.display.lag import LatenessProfile
 from krishiv_py.display.progress import Show
 from krishiv_py.errors import PlanError
+from krishiv_py.plan.checks import PathLike
 from krishiv_py.plan.durations import Duration, TimePoint
 from krishiv_py.plan.options.query import Batches, Begin, Handed
 from krishiv_py.plan.running import Counters, Progress
 
 if TYPE_CHECKING:
-    from krishiv_py.planner.physical import PhysicalPlan
+    from krishiv_py.planner.physical import Engine, PhysicalPlan
 
 
 QueryStatus: TypeAlias = Literal["running", "stopped", "failed"]
@@ -469,7 +470,7 @@ class Query(Protocol):
         """
         ...
 
-    def savepoint(self, path: str) -> str:
+    def savepoint(self, path: PathLike) -> str:
         """Write a savepoint into the new folder `path`: the state as values, of no engine (docs/savepoints.md).
 
         It is the state between two micro-batches; no batch begins while it is written. A query that has ended is read from its
@@ -630,6 +631,11 @@ class BoundedResult:
 class Runner(Protocol):
     """Runs plans."""
 
+    @property
+    def engine(self) -> Engine | None:
+        """Return what runs them; None where it depends on how they are run."""
+        ...
+
     def run_bounded(self, plan: PhysicalPlan, progress: Show = False) -> BoundedResult:
         """One batch job over a finite input, with or without a `progress` line."""
         ...
@@ -660,6 +666,8 @@ class Runner(Protocol):
 
 class NoRunner:
     """The runner of streams that belong to no session (``krishiv_py.testing.stream_of``)."""
+
+    engine: Engine | None = None
 
     def _refuse(self, what: str) -> NoReturn:
         raise PlanError(

@@ -9,7 +9,7 @@ import attrs
 from typing_extensions import Self
 
 from krishiv_py.errors import PlanError
-from krishiv_py.plan.checks import ENGINES, PROFILES, a_number, a_text, one_of, setting
+from krishiv_py.plan.checks import ENGINES, PROFILES, Setting, a_number, a_text, one_of, setting
 from krishiv_py.redaction import shown_settings, shown_text
 from krishiv_py.storage.files import says_where
 from krishiv_py.storage.stores.options import HADOOP, spark_settings
@@ -74,7 +74,7 @@ class SessionOptions:
         """Set the `name` shown by Spark."""
         return attrs.evolve(self, app=a_text(name, "name", 'write .app_name("flights")'))
 
-    def config(self, key: str, value: str | int | bool) -> Self:
+    def config(self, key: str, value: Setting) -> Self:
         """Any Spark setting: `key` and `value`, as Spark's documentation has them.
 
         Examples
@@ -85,7 +85,7 @@ class SessionOptions:
         """
         return attrs.evolve(self, settings=(*self._settings, setting(key, value)))
 
-    def storage_options(self, options: Mapping[str, str]) -> Self:
+    def storage_options(self, options: Mapping[str, Setting]) -> Self:
         """Say how ``s3a://``, ``gs://`` and ``abfss://`` are reached; it becomes settings ``spark.hadoop.fs.…``.
 
         docs/object-stores.md has an example of each.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -18,8 +18,7 @@ from krishiv_py.connectors.source import Source
 from krishiv_py.connectors.tables.delta.source import DeltaPlace, OnChange, delta_source
 from krishiv_py.connectors.tables.iceberg.source import IcebergPlace, Snapshot, iceberg_source
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.plan.checks import a_number, a_switch, one_of, setting
-from krishiv_py.plan.names import encodable
+from krishiv_py.plan.checks import PathLike, Setting, a_number, a_path, a_switch, one_of, setting
 from krishiv_py.plan.nodes import FileFormat, FileSource
 from krishiv_py.plan.options.late import AfterRead, MissingColumns, Nanoseconds, OnMalformed
 from krishiv_py.plan.schema import SchemaLike, as_schema
@@ -27,7 +26,6 @@ from krishiv_py.storage.files import arrow_reads, is_local_path
 from krishiv_py.storage.listing import hidden
 from krishiv_py.storage.local import absolute
 
-PathLike: TypeAlias = "str | os.PathLike[str]"
 _SAME: Final = {"delimiter": "sep", "charset": "encoding"}
 """Options of CSV that have two names."""
 
@@ -236,7 +234,10 @@ class FileSources:
         lenient: tuple[MissingColumns, Nanoseconds] = ("fail", "fail"),
         done: tuple[AfterRead, PathLike | None] = ("keep", None),
     ) -> Stream:
-        name = checked_path(path)
+        hint = 'pass a folder, a file or a pattern such as "events/*.parquet"'
+        if isinstance(path, (list, tuple, set)):
+            hint += "; of several folders make one stream with session.union({...})"
+        name = a_path(path, "path", hint)
         after_read, archive = _after_read(*done, name, streaming=streaming)
         a_switch(streaming, "streaming")
         one_of(on_malformed, "on_malformed", ("fail", "side_output"))
@@ -291,7 +292,7 @@ def _after_read(after_read: AfterRead, archive: PathLike | None, path: str, *, s
         raise PlanError(what, got=got, then="they would stay where they are", hint=f"{hint}, or leave after_read out")
     if archive is None:
         return after_read, None
-    folder = absolute(checked_path(archive)).rstrip("/")
+    folder = absolute(a_path(archive, "archive", "pass a folder")).rstrip("/")
     inside = os.path.relpath(os.path.realpath(folder), os.path.realpath(absolute(path)))
     if (
         is_local_path(folder)
@@ -305,18 +306,6 @@ def _after_read(after_read: AfterRead, archive: PathLike | None, path: str, *, s
         hint = "use a folder on the file system of the files"
         raise PlanError("files are moved within one file system only", got=folder, hint=hint)
     return after_read, folder
-
-
-def checked_path(path: object) -> str:
-    """Return a path as text."""
-    if isinstance(path, (str, os.PathLike)):
-        text = os.fspath(path)
-        if isinstance(text, str) and text.strip() and "\0" not in text and encodable(text):
-            return text
-    hint = 'pass a folder, a file or a pattern such as "events/*.parquet"'
-    if isinstance(path, (list, tuple, set)):
-        hint += "; of several folders make one stream with session.union({...})"
-    raise PlanError("`path` is not a path", got=shown(path), hint=hint)
 
 
 class RangedSources:
@@ -500,7 +489,7 @@ class RangedSources:
 
     def read_delta(
         self,
-        path: str | os.PathLike[str],
+        path: PathLike,
         *,
         streaming: bool = False,
         version: int | None = None,
@@ -508,7 +497,7 @@ class RangedSources:
         max_files_per_batch: int | None = None,
         on_change: OnChange = "fail",
         parallelism: int | None = None,
-        storage_options: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, Setting] | None = None,
     ) -> Stream:
         """Return a Delta table, read by delta-rs and Arrow (docs/tables.md). Needs the extra ``delta``.
 
@@ -571,7 +560,7 @@ class RangedSources:
         self,
         table: str,
         *,
-        catalog: str | Mapping[str, str],
+        catalog: str | Mapping[str, Setting],
         streaming: bool = False,
         snapshot: Snapshot | None = None,
         starting: IcebergPlace = "earliest",

@@ -27,7 +27,7 @@ from krishiv_py.in_process.moving import save
 from krishiv_py.in_process.outputs import MOST_ROWS, LastResults
 from krishiv_py.in_process.stage import ProcessStage, StageBucket
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
-from krishiv_py.plan.checks import a_number, a_text, wait_us
+from krishiv_py.plan.checks import PathLike, a_number, a_path, wait_us
 from krishiv_py.plan.durations import Duration, TimePoint, time_point_us, to_us
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.query import BucketMetrics, QueryRows, RunningQuery, holding
@@ -303,9 +303,9 @@ class ProcessQuery(RunningQuery):
         with self._engine.between_batches():
             return sum(stage.held_keys for stage in self._engine.core.stages)
 
-    def savepoint(self, path: str) -> str:
+    def savepoint(self, path: PathLike) -> str:
         """Write a savepoint between two micro-batches; gives its folder."""
-        folder = a_text(path, "path", "pass a new folder for the savepoint")
+        folder = a_path(path, "path", "pass a new folder for the savepoint")
         self._check_other_thread("savepoint()")
         with self._engine.between_batches():
             return save(self._ledger.notes.checkpoint, folder).folder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from typing_extensions import TypeIs
 
@@ -24,6 +24,20 @@ ENGINES: Final = ("spark", "in-process")
 """The engines that run queries."""
 MOST_ROWS: Final = (1 << 31) - 1
 """The largest number of rows a setting may name: row numbers inside a batch are 32 bits wide."""
+
+
+class PathObject(Protocol):
+    """What ``os.PathLike[str]`` is, for code that knows no files."""
+
+    def __fspath__(self) -> str:
+        """Return the path as text."""
+        ...
+
+
+PathLike: TypeAlias = "str | PathObject"
+"""Names a file or a folder, also one of an object store."""
+Setting: TypeAlias = "str | int | PathObject"
+"""The value of a setting of another system's."""
 
 
 def is_collection(value: object) -> TypeIs[Iterable[Any]]:
@@ -57,6 +71,15 @@ def a_text(value: object, name: str, hint: str) -> str:
     return value
 
 
+def a_path(value: object, name: str, hint: str) -> str:
+    """`value` as text, which must be a path, or a text that can name a file or folder."""
+    of_object = getattr(type(value), "__fspath__", None)
+    text = value if of_object is None else of_object(value)
+    if not isinstance(text, str) or not text.strip() or "\0" in text or not encodable(text):
+        raise PlanError(f"`{name}` is not a path", got=shown(value), hint=hint)
+    return text
+
+
 def a_number(value: object, name: str, least: int, hint: str, *, most: int = MOST_ROWS) -> int:
     """`value`, which must be a whole number from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
@@ -67,6 +90,8 @@ def a_number(value: object, name: str, least: int, hint: str, *, most: int = MOS
 def setting(key: object, value: object) -> tuple[str, str]:
     """Return a setting of Spark as two texts."""
     name = a_text(key, "key", 'write .config("spark.sql.shuffle.partitions", 4)')
+    if hasattr(type(value), "__fspath__"):
+        return name, a_path(value, name, "pass a text, or a path")
     if not isinstance(value, (str, int)):
         raise PlanError(f"{name!r} has no such value", got=shown(value), hint="pass a text, a whole number, True or False")
     return name, str(value).lower() if isinstance(value, bool) else str(value)

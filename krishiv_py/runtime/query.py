@@ -31,6 +31,7 @@ from krishiv_py.kernels.prepare import late_output_schema, refused
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.watermark import ONLY
 from krishiv_py.logs import RecentTimes
+from krishiv_py.plan.checks import PathLike
 from krishiv_py.plan.durations import UNSET, Duration, TimePoint, show_instant, time_point_us, to_us
 from krishiv_py.plan.options.late import SparedLateEventHandler
 from krishiv_py.plan.running import Progress, TableVersion, of_stages, waiting
@@ -459,7 +460,7 @@ class RunningQuery:
             answer = kept.of(keys)
         return answer if at_us is None else holding(answer, at_us, spec)
 
-    def savepoint(self, path: str) -> str:
+    def savepoint(self, path: PathLike) -> str:
         """Write a savepoint between two micro-batches."""
         raise NotImplementedError
 

@@ -21,7 +21,7 @@ from krishiv_py.display.progress import Show, of_query, shown
 from krishiv_py.engine.closing import closed_key, closing_stages
 from krishiv_py.engine.stage import StageOperator
 from krishiv_py.errors import KrishivError, OperatorError
-from krishiv_py.plan.checks import a_text, wait_us
+from krishiv_py.plan.checks import PathLike, a_path, wait_us
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.batch import Halt
 from krishiv_py.runtime.checkpoint.sparklog import lost_file
@@ -245,9 +245,9 @@ class StreamQuery(RunningQuery):
         """Return the windows in state of the last `stage`, or of the one of this name, with their aggregates so far."""
         return read_state(self._spark, self._plan, self._ledger.notes, stage)
 
-    def savepoint(self, path: str) -> str:
+    def savepoint(self, path: PathLike) -> str:
         """Write a savepoint between two micro-batches: sources plan none while it is written."""
-        folder = a_text(path, "path", "pass a new folder for the savepoint")
+        folder = a_path(path, "path", "pass a new folder for the savepoint")
         checkpoint, until = self._ledger.notes.checkpoint, time.monotonic() + _QUIET_S
         while True:
             try:

@@ -28,6 +28,7 @@ import attrs
 
 from krishiv_py.connectors.kafka.client import admin_module, kafka
 from krishiv_py.errors import EnvironmentSetupError, failure_text
+from krishiv_py.plan.checks import PathLike
 
 CENTRAL: Final = "https://repo1.maven.org/maven2"
 _LOWEST, _HIGHEST = 10_240, 65_535
@@ -163,9 +164,9 @@ class Broker:
         When confluent-kafka is not installed.
     """
 
-    def __init__(self, folder: Path, port: int | None = None) -> None:
+    def __init__(self, folder: PathLike, port: int | None = None) -> None:
         kafka()
-        self.folder = folder
+        self.folder = folder = Path(folder)
         free, self._control = free_ports(2)
         self.port: int = free if port is None else port
         self.address: str = f"127.0.0.1:{self.port}"

@@ -22,7 +22,7 @@ from krishiv_py.in_process.moving import begun_core
 from krishiv_py.kernels.columns.evaluate import prefixed
 from krishiv_py.kernels.columns.times import bounds_of
 from krishiv_py.kernels.spec import Moment, OperatorSpec
-from krishiv_py.plan.checks import a_text, is_collection
+from krishiv_py.plan.checks import PathLike, a_path, a_text, is_collection
 from krishiv_py.plan.durations import UNSET, Duration, TimePoint, show_instant, show_us, time_point_us, to_us
 from krishiv_py.plan.expressions.expr import col
 from krishiv_py.plan.nodes import MapBatches, Prefix, Project
@@ -356,7 +356,7 @@ class Capture:
 
     Parameters
     ----------
-    path : str
+    path : str or os.PathLike
         The folder that ``session.capture(...)`` or ``krishiv capture`` wrote.
     stream : stream or iterable of Output
         The pipeline of the query.
@@ -389,8 +389,8 @@ class Capture:
     ...
     """
 
-    def __init__(self, path: str, stream: RunMethods | Iterable[Output]) -> None:
-        self._captured = Captured.open(a_text(path, "path", "pass the folder of a capture"))
+    def __init__(self, path: PathLike, stream: RunMethods | Iterable[Output]) -> None:
+        self._captured = Captured.open(a_path(path, "path", "pass the folder of a capture"))
         self._stream = list(stream) if isinstance(stream, Iterator) else stream
         self._driver(self._stream)
 

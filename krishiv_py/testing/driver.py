@@ -30,7 +30,7 @@ from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import MemoryStore
 from krishiv_py.kernels.watermark import ONLY, Clocks
 from krishiv_py.logs import BatchLines
-from krishiv_py.plan.checks import a_switch, a_text, is_collection
+from krishiv_py.plan.checks import PathLike, a_path, a_switch, a_text, is_collection
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, TimePoint, show_instant, time_point_us
 from krishiv_py.plan.options.query import OnChange, given_begin
 from krishiv_py.plan.running import Counters, Progress, of_stages, summed
@@ -86,7 +86,7 @@ class Driver:
         idle_batches: bool = True,
         clock: ManualClock | None = None,
         name: str = "driver",
-        savepoint: str | None = None,
+        savepoint: PathLike | None = None,
         on_change: Mapping[str, OnChange] | None = None,
     ) -> None:
         if clock is not None and not isinstance(clock, ManualClock):
@@ -553,7 +553,7 @@ class Driver:
         refused = self.send([row]).late.num_rows or dropped(self._stages[0].counters) > before
         return row if refused else None
 
-    def savepoint(self, path: str) -> str:
+    def savepoint(self, path: PathLike) -> str:
         """Write a savepoint into the new folder `path` (docs/savepoints.md); gives the folder.
 
         Examples
@@ -569,7 +569,7 @@ class Driver:
         >>> again.close().results.to_pylist()
         [{'window_start': 0, 'window_end': 10000, 'count': 1}]
         """
-        return save_core(self._core, self.clock.now_us, a_text(path, "path", "pass a new folder for the savepoint")).folder
+        return save_core(self._core, self.clock.now_us, a_path(path, "path", "pass a new folder for the savepoint")).folder
 
     def restarted(self) -> Driver:
         """Return a driver that goes on from what a checkpoint would keep: state and watermarks as plain bytes, nothing else.
@@ -594,7 +594,7 @@ class Driver:
     @classmethod
     def from_capture(
         cls,
-        path: str,
+        path: PathLike,
         stream: RunMethods | Iterable[Output],
         *,
         sink: AnySink | None = None,
@@ -604,7 +604,7 @@ class Driver:
 
         Parameters
         ----------
-        path : str
+        path : str or os.PathLike
             The folder of the capture, of either engine (docs/capture.md).
         stream : Stream, TimedStream or ResultStream, or iterable of Output
             The pipeline: that of the query, or another one to try.
@@ -637,7 +637,7 @@ class Driver:
         ...     driver.batches_left, driver.next_batch().results.num_rows, driver.next_batch().results.to_pylist()
         (3, 0, [{'user': 'ann', 'window_start': 0, 'window_end': 10000, 'count': 1}])
         """
-        captured = Captured.open(a_text(path, "path", "pass the folder of a capture"))
+        captured = Captured.open(a_path(path, "path", "pass the folder of a capture"))
         begin = {} if captured.savepoint is None else {"savepoint": captured.savepoint, "on_change": on_change}
         driver = cls(stream, sink=sink, idle_batches=False, **begin)  # type: ignore[arg-type]  # both are there or none
         driver._feed = Feed(captured, driver._plan)
@@ -782,7 +782,7 @@ def collect(streams: Iterable[RunMethods], *batches: Any) -> list[pa.Table]:
     return [pa.concat_tables([d.by_output[name] for d in done]) for name in done[-1].by_output]
 
 
-def replay(stream: RunMethods, files: Iterable[str | os.PathLike[str]], *, close: bool = True) -> StepOutput:
+def replay(stream: RunMethods, files: Iterable[PathLike], *, close: bool = True) -> StepOutput:
     """Run a stream over parquet files, one micro-batch a file, as a query with ``max_files_per_batch=1`` took them.
 
     Parameters
@@ -833,7 +833,7 @@ def replay(stream: RunMethods, files: Iterable[str | os.PathLike[str]], *, close
     return StepOutput(results, late, done[-1].watermark_us, by_stage)
 
 
-def _rows(file: str | os.PathLike[str], schema: pa.Schema) -> pa.Table:
+def _rows(file: PathLike, schema: pa.Schema) -> pa.Table:
     try:
         with open(os.fspath(file), "rb") as opened:
             parquet = open_parquet(opened)

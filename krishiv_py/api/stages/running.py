@@ -18,7 +18,7 @@ from krishiv_py.display.lag import LatenessProfile, checked_profile
 from krishiv_py.display.progress import Show
 from krishiv_py.display.text import LaidOut, plan_text
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.plan.checks import a_text, is_collection
+from krishiv_py.plan.checks import PathLike, a_path, a_text, is_collection
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.nodes import Node, Watermark
@@ -229,7 +229,7 @@ class RunMethods:
     def to_dataframe(
         self,
         *,
-        checkpoint: str | None = None,
+        checkpoint: PathLike | None = None,
         watermark: Duration | None = None,
         clean: bool = False,
         batches: Batches | None = None,
@@ -248,7 +248,7 @@ class RunMethods:
 
         Parameters
         ----------
-        checkpoint : str, optional
+        checkpoint : str or os.PathLike, optional
             Folder from which the query that hands results over can restart. Restart it together with the query that reads.
         watermark : int or timedelta or str, optional
             Let the frame have a watermark on ``window_time``: that of the results (SEMANTICS §7.2), less this much. It goes on
@@ -274,16 +274,16 @@ class RunMethods:
         ...     frame = counts.to_dataframe(checkpoint="handed", watermark="0 s")
         ...     return frame.groupBy("window_time").sum("count")
         """
-        return self._runner.to_dataframe(self._plan(), handed(checkpoint, watermark, clean, batches, name))
+        return self._runner.to_dataframe(self._plan().of_one_query(), handed(checkpoint, watermark, clean, batches, name))
 
     def start(
         self,
         sink: Sink | BatchConsumer,
         *,
-        checkpoint: str | None = None,
+        checkpoint: PathLike | None = None,
         batches: Batches | None = None,
         name: str | None = None,
-        savepoint: str | None = None,
+        savepoint: PathLike | None = None,
         on_change: Mapping[str, OnChange] | None = None,
         trigger: Batches | None = None,
         lateness: LatenessProfile | None = None,
@@ -295,13 +295,13 @@ class RunMethods:
         ----------
         sink : Sink or callable
             Where results go; a callable gets ``(dataframe, batch_id)``.
-        checkpoint : str, optional
+        checkpoint : str or os.PathLike, optional
             Folder from which the query can restart. Without one, a temporary folder is used (profile ``dev-local`` only).
         batches : Batches, optional
             When micro-batches are planned; as fast as possible by default.
         name : str, optional
             Name for logs and metrics.
-        savepoint : str, optional
+        savepoint : str or os.PathLike, optional
             The folder of a savepoint that a new checkpoint begins from (docs/savepoints.md). A checkpoint that began from it
             goes on from where it is.
         on_change : dict, optional
@@ -336,11 +336,11 @@ class RunMethods:
         target = as_sink(sink, "results")
         when = given_batches(batches, trigger, keep_batches)
         if checkpoint is not None:
-            a_text(checkpoint, "checkpoint", "pass a folder as text, or None for a temporary one")
+            checkpoint = a_path(checkpoint, "checkpoint", "pass a folder, or None for a temporary one")
         if name is not None:
             a_text(name, "name", "pass a text, or None for a generated name")
         begin = given_begin(savepoint, on_change)
-        plan = self._plan("streaming")
+        plan = self._plan("streaming").of_one_query()
         if lateness is not None:
             checked_profile(lateness, plan)
         query = self._runner.start(plan, (target,), checkpoint, when, name, begin)
@@ -379,12 +379,12 @@ class RunMethods:
         self._plan()  # says what is wrong with it
         return Output(self, sink, name)
 
-    def explain(self, *, against: str | None = None, bootstrap: Iterable[str] = ()) -> str:
+    def explain(self, *, against: PathLike | None = None, bootstrap: Iterable[str] = ()) -> str:
         """Return the logical, checked and physical plan as text, with the route, its reason, and warnings.
 
         Parameters
         ----------
-        against : str, optional
+        against : str or os.PathLike, optional
             The folder of a checkpoint or savepoint: then the text says instead, for each stage, what becomes of its state if
             this plan begins from it: kept, migrated (how), added, or refused (why). See docs/savepoints.md.
         bootstrap : iterable of str, optional
@@ -410,15 +410,15 @@ class RunMethods:
         ...
         """
         if against is not None:
-            folder = a_text(against, "against", "pass the folder of a checkpoint or savepoint")
+            folder = a_path(against, "against", "pass the folder of a checkpoint or savepoint")
             return self._runner.against(self._plan("streaming"), folder, _named(bootstrap))
         if _named(bootstrap):
             raise PlanError("`bootstrap` needs `against`", got="no `against`", hint="pass against=CHECKPOINT, too")
-        return LaidOut(plan_text(explain.explain(self._plan())))
+        return LaidOut(plan_text(explain.explain(self._plan(self._runner.engine))))
 
     def _repr_html_(self) -> str:
         """Return the HTML for a notebook: the plan, with its route and warnings."""
-        return plan_html(explain.explain(self._plan()))
+        return plan_html(explain.explain(self._plan(self._runner.engine)))
 
 
 def _named(bootstrap: object) -> tuple[str, ...]:

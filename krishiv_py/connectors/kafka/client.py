@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from krishiv_py.errors import RAISED, PlanError, SourceError, failure_text, require_extra, shown
-from krishiv_py.plan.checks import a_text
+from krishiv_py.plan.checks import a_path, a_text
 from krishiv_py.redaction import HIDDEN, is_secret, shown_settings, shown_text
 from krishiv_py.storage.datasets import Dataset, server_of
 
@@ -41,7 +41,7 @@ _MOST_PORTS: Final = 65_535
 _FAR_S: Final = 100_000_000_000
 """Seconds since the epoch that are meant as milliseconds: the year 5138."""
 _TOKEN_HINT: Final = "let it return (token, seconds since the epoch at which the token ends), in tasks too"
-Option: TypeAlias = "str | int | float | bool | Callable[..., Any]"
+Option: TypeAlias = "str | int | float | bool | os.PathLike[str] | Callable[..., Any]"
 """The value of an option: a setting of librdkafka, or the function of ``oauth_cb``."""
 
 
@@ -206,6 +206,8 @@ def connection(servers: object, options: object, *, oauth: bool = False) -> Conn
         if name == "oauth_cb" and oauth:
             tokens = _tokens(value)
             continue
+        if isinstance(value, os.PathLike):
+            value = a_path(value, name, "pass a text, or a path")
         if not isinstance(value, (str, int, float)):
             got = type(value).__name__  # the value may be a secret
             hint = "pass a text, a number, True or False"

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from krishiv_py.connectors.sink import FileSink, FolderSink, OutputName, Sink
 from krishiv_py.connectors.tables.keys import columns
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.checks import a_text
+from krishiv_py.plan.checks import PathLike, a_path
 from krishiv_py.redaction import shown_text
 from krishiv_py.storage.local import absolute, of_this_machine
 
@@ -23,9 +23,9 @@ else:
     json_texts = lazy("krishiv_py.connectors.json_texts")
 
 
-def a_folder(value: str | os.PathLike[str]) -> str:
+def a_folder(value: PathLike) -> str:
     """Return a folder as text; converts the `path` of a sink."""
-    text = a_text(os.fspath(value) if isinstance(value, os.PathLike) else value, "path", 'pass a folder: "out/results"')
+    text = a_path(value, "path", 'pass a folder: "out/results"')
     return text if "://" in text else of_this_machine(text)
 
 

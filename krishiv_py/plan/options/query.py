@@ -10,7 +10,7 @@ from typing_extensions import Self
 
 from krishiv_py.deprecation import deprecated
 from krishiv_py.errors import CallError, PlanError, shown
-from krishiv_py.plan.checks import a_number, a_switch, a_text, microseconds, one_of
+from krishiv_py.plan.checks import PathLike, a_number, a_path, a_switch, a_text, microseconds, one_of
 from krishiv_py.plan.durations import MAX_TIME_US, UNSET, Duration, show_us, to_us
 from krishiv_py.plan.options.triggers import Accumulation, Trigger
 
@@ -369,7 +369,7 @@ class Begin:
 
     Attributes
     ----------
-    savepoint : str
+    savepoint : str or os.PathLike
         The folder of the savepoint.
     on_change : dict
         By the name of a stage: ``"reset"`` lets it begin without its state, ``"drop"`` leaves the state of one aside that the
@@ -389,7 +389,7 @@ class Begin:
     history: str | None = None
 
 
-def given_begin(savepoint: str | None, on_change: Mapping[str, Any] | None) -> Begin | None:
+def given_begin(savepoint: PathLike | None, on_change: Mapping[str, Any] | None) -> Begin | None:
     """Return where a query begins; None for an empty state or its checkpoint.
 
     Raises
@@ -405,7 +405,7 @@ def given_begin(savepoint: str | None, on_change: Mapping[str, Any] | None) -> B
                 hint="pass savepoint=..., the folder of one, too",
             )
         return None
-    a_text(savepoint, "savepoint", "pass the folder of a savepoint, or None")
+    savepoint = a_path(savepoint, "savepoint", "pass the folder of a savepoint, or None")
     words = {} if on_change is None else on_change
     if not isinstance(words, Mapping):
         raise PlanError("on_change is a dictionary", got=shown(on_change), hint='write on_change={"per_hour": "reset"}')
@@ -517,7 +517,7 @@ class Handed:
 
 
 def handed(
-    checkpoint: str | None, watermark: Duration | None, clean: bool, batches: Batches | None, name: str | None
+    checkpoint: PathLike | None, watermark: Duration | None, clean: bool, batches: Batches | None, name: str | None
 ) -> Handed | None:
     """Return what was given; None where there is no checkpoint, and so nothing is handed over.
 
@@ -549,4 +549,4 @@ def handed(
             then="plain Spark would take them for final ones",
             hint="leave snapshot=True out, or use start(sink)",
         )
-    return Handed(a_text(checkpoint, "checkpoint", "pass a folder as text"), lag_us, clean, wanted, name)
+    return Handed(a_path(checkpoint, "checkpoint", "pass a folder"), lag_us, clean, wanted, name)

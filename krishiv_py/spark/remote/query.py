@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 
 from krishiv_py.connectors.ranges import Backlog
 from krishiv_py.errors import PlanError
+from krishiv_py.plan.checks import PathLike
 from krishiv_py.plan.running import Progress
 from krishiv_py.runtime.query import BucketMetrics
 from krishiv_py.spark.query import StreamQuery
@@ -54,7 +55,7 @@ class RemoteQuery(StreamQuery):
     _gone_types: ClassVar[tuple[type[Exception], ...]] = (PySparkException, OSError)
     _end_types: ClassVar[tuple[type[Exception], ...]] = (PySparkException, OSError)
 
-    def savepoint(self, path: str) -> str:
+    def savepoint(self, path: PathLike) -> str:
         """Refuse: the server's process plans batches meanwhile.
 
         Raises

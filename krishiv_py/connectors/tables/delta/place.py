@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from krishiv_py.errors import RAISED, OperatorError, PlanError, failure_text, require_extra, shown
-from krishiv_py.plan.checks import a_text, setting
+from krishiv_py.plan.checks import PathLike, a_path, a_text, setting
 from krishiv_py.redaction import HIDDEN, is_secret
 from krishiv_py.storage.local import absolute
 
@@ -38,10 +37,10 @@ def delta() -> Any:
     return deltalake
 
 
-def a_place(value: str | os.PathLike[str]) -> str:
+def a_place(value: PathLike) -> str:
     """Return the path of a table, the same whatever folder a process is in."""
     delta()
-    text = a_text(os.fspath(value) if isinstance(value, os.PathLike) else value, "path", 'pass a folder: "out/results"')
+    text = a_path(value, "path", 'pass a folder: "out/results"')
     place = absolute(text)
     local = "://" not in place or place.startswith("file:")
     if local and (_ESCAPED.search(place) or _STRANGE.search(place)):

@@ -16,7 +16,7 @@ from krishiv_py.connectors.source import JsonValue, Planned, Source
 from krishiv_py.connectors.tables.delta.place import a_place, delta_table, filesystem, options, without_secrets
 from krishiv_py.errors import RAISED, PlanError, SourceError, shown
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.checks import a_number, a_switch, one_of
+from krishiv_py.plan.checks import PathLike, Setting, a_number, a_switch, one_of
 from krishiv_py.plan.schema import as_schema
 from krishiv_py.storage import datasets
 from krishiv_py.storage.datasets import Dataset
@@ -439,7 +439,7 @@ _MOST: Final = (1 << 63) - 1
 
 
 def delta_source(
-    path: str | os.PathLike[str],
+    path: PathLike,
     *,
     streaming: bool = False,
     version: int | None = None,
@@ -447,7 +447,7 @@ def delta_source(
     max_files_per_batch: int | None = None,
     on_change: OnChange = "fail",
     parallelism: int | None = None,
-    storage_options: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, Setting] | None = None,
 ) -> DeltaSource:
     """Return a Delta table as a :class:`~krishiv_py.connectors.Source`; :meth:`krishiv_py.Session.read_delta` has the
     parameters.

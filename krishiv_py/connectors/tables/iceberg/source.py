@@ -32,7 +32,7 @@ from krishiv_py.connectors.tables.iceberg.place import (
 )
 from krishiv_py.errors import RAISED, KrishivError, PlanError, SourceError, shown
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.checks import a_number, a_switch, one_of
+from krishiv_py.plan.checks import Setting, a_number, a_switch, one_of
 from krishiv_py.plan.schema import as_schema
 from krishiv_py.storage.datasets import Dataset
 from krishiv_py.types import normal_type
@@ -504,7 +504,7 @@ _SNAPSHOT: Final = "pass the number of a snapshot, the name of a tag or branch, 
 def iceberg_source(
     table: str,
     *,
-    catalog: str | Mapping[str, str],
+    catalog: str | Mapping[str, Setting],
     streaming: bool = False,
     snapshot: Snapshot | None = None,
     starting: IcebergPlace = "earliest",
