@@ -69,12 +69,12 @@ def main() -> None:
         folder = Path(name)
         whole = per_ten_seconds(session.read_source(source)).run()
         pieces = per_ten_seconds(session.read_source(source))
-        query = pieces.start(ParquetSink(folder / "out"), checkpoint=str(folder / "checkpoint"))
+        query = pieces.start(ParquetSink(folder / "out"), checkpoint=folder / "checkpoint")
         while query.status == "running" and query.progress.rows < 750:
             time.sleep(0.1)
         query.stop()
         batches = Batches.available_now()
-        query = pieces.start(ParquetSink(folder / "out"), checkpoint=str(folder / "checkpoint"), batches=batches)
+        query = pieces.start(ParquetSink(folder / "out"), checkpoint=folder / "checkpoint", batches=batches)
         query.await_termination()
         read = pa.concat_tables([pa.parquet.read_table(folder / "out")])
         by = [("partition", "ascending"), ("window_start", "ascending")]

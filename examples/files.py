@@ -21,7 +21,7 @@ def run(session: Session, folder: Path) -> None:
         .agg(count(), sum("amount"))
         .start(
             ParquetSink(str(folder / "out")),
-            checkpoint=str(folder / "checkpoint"),
+            checkpoint=folder / "checkpoint",
             batches=Batches.available_now(),
         )
     )

@@ -85,7 +85,7 @@ def run(session: Session, arrivals: Path, out: Path) -> str:
     )
     print(departures.explain(), end="\n\n")
     batches = Batches.available_now(flush=True)
-    query = departures.start(ParquetSink(str(out / "departures")), checkpoint=str(out / "checkpoint"), batches=batches)
+    query = departures.start(ParquetSink(out / "departures"), checkpoint=out / "checkpoint", batches=batches)
     query.await_termination()
     return str(query.progress)
 

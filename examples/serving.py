@@ -29,10 +29,10 @@ def service(folder: Path) -> FastAPI:
     @asynccontextmanager
     async def running(app: FastAPI) -> AsyncIterator[None]:
         with Session.in_process() as session:
-            stream, app.state.sender = session.memory_stream("user string, at timestamp", spool=str(folder / "sent"))
+            stream, app.state.sender = session.memory_stream("user string, at timestamp", spool=folder / "sent")
             per_minute = stream.watermark("at", "2 minutes").key_by("user").tumbling_window("1 minute").agg(count())
             sink = ParquetSink(str(folder / "counts"))
-            app.state.query = per_minute.start(sink, checkpoint=str(folder / "checkpoint"))
+            app.state.query = per_minute.start(sink, checkpoint=folder / "checkpoint")
             yield
             app.state.query.stop()  # the next start goes on from the checkpoint
 

@@ -98,7 +98,7 @@ def main() -> None:
         for batch in ([("a", 5_000), ("a", 80_000)], [("b", 6_000), ("a", 200_000)]):  # ("b", 6_000) is late
             sender.send([{"user": user, "at": moment} for user, moment in batch])
             batches = Batches.available_now()
-            per_minute.start(sink, checkpoint=str(folder / "checkpoint"), batches=batches).await_termination()
+            per_minute.start(sink, checkpoint=folder / "checkpoint", batches=batches).await_termination()
         with sink.opened() as database:
             results = database.execute('SELECT "user", window_start, "count" FROM results ORDER BY 2').fetchall()
             late = database.execute('SELECT "user", "at", reason FROM late_rows').fetchall()

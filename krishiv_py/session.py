@@ -109,7 +109,8 @@ class SessionBuilder(SessionOptions):
 class Session(FileSources, RangedSources, OtherStreams):
     """Makes streams and runs queries.
 
-    Make one with :meth:`embedded`, :meth:`builder`, :meth:`connect` or :meth:`from_spark`. It is also a context manager.
+    Make one with :meth:`in_process`, :meth:`embedded`, :meth:`builder`, :meth:`connect` or :meth:`from_spark`. It is also a
+    context manager.
 
     Examples
     --------

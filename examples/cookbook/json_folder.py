@@ -23,9 +23,7 @@ def run(folder: Path) -> None:
             .with_late_event_handler(SideOutputLateEventHandler(ParquetSink(folder / "late")))
         )
         # The checkpoint has what was read and the minutes that are open, so the next run goes on where this one ended.
-        query = per_minute.start(
-            ParquetSink(folder / "out"), checkpoint=str(folder / "checkpoint"), batches=Batches.available_now()
-        )
+        query = per_minute.start(ParquetSink(folder / "out"), checkpoint=folder / "checkpoint", batches=Batches.available_now())
         query.await_termination()
 
 

@@ -51,9 +51,7 @@ def after(session: Session, folder: Path) -> None:
         .tumbling_window("1 minute")
         .agg(count())
     )
-    query = counts.start(
-        ParquetSink(folder / "after"), checkpoint=str(folder / "after-checkpoint"), batches=Batches.available_now()
-    )
+    query = counts.start(ParquetSink(folder / "after"), checkpoint=folder / "after-checkpoint", batches=Batches.available_now())
     query.await_termination()
 
 

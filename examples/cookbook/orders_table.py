@@ -16,7 +16,7 @@ SCHEMA = "op string, order bigint, state string, at bigint"
 def run(folder: Path, *sends: list[tuple[str, int, str, int]]) -> None:
     """Start the query from its checkpoint, send changes, and stop it."""
     with Session.in_process() as session:
-        changes, sender = session.memory_stream(SCHEMA, spool=str(folder / "sent"))
+        changes, sender = session.memory_stream(SCHEMA, spool=folder / "sent")
         once = (
             changes.watermark("at", "1 minute")
             # A connector repeats changes after a restart of its own. The same change of an order passes once.
@@ -25,7 +25,7 @@ def run(folder: Path, *sends: list[tuple[str, int, str, int]]) -> None:
         )
         # A change log for the sink: +I and +U put a row in place of the one that is there, -D takes it out.
         log = once.with_column("op", "CASE op WHEN 'c' THEN '+I' WHEN 'u' THEN '+U' ELSE '-D' END")
-        query = log.start(DeltaSink(folder / "orders", key=["order"]), checkpoint=str(folder / "checkpoint"))
+        query = log.start(DeltaSink(folder / "orders", key=["order"]), checkpoint=folder / "checkpoint")
         for rows in sends:
             sender.send([dict(zip(("op", "order", "state", "at"), row, strict=True)) for row in rows])
         query.process_all_available()

@@ -11,7 +11,7 @@ from krishiv_py import DeltaSink, Session, count, max, min
 def run(folder: Path, *sends: list[dict[str, object]]) -> None:
     """Start the query from its checkpoint, send, and stop it; open sessions stay in the checkpoint."""
     with Session.in_process() as session:
-        clicks, sender = session.memory_stream("user string, page string, at bigint", spool=str(folder / "sent"))
+        clicks, sender = session.memory_stream("user string, page string, at bigint", spool=folder / "sent")
         sessions = (
             clicks.watermark("at", "5 seconds")
             .key_by("user")
@@ -21,7 +21,7 @@ def run(folder: Path, *sends: list[dict[str, object]]) -> None:
         )
         # The key makes the table one row for each session. A batch that is run again after a crash is found to be there.
         sink = DeltaSink(folder / "sessions", key=["user", "window_start"])
-        query = sessions.start(sink, checkpoint=str(folder / "checkpoint"))
+        query = sessions.start(sink, checkpoint=folder / "checkpoint")
         for rows in sends:
             sender.send(rows)
         query.process_all_available()
