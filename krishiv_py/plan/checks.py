@@ -27,7 +27,7 @@ MOST_ROWS: Final = (1 << 31) - 1
 
 
 class PathObject(Protocol):
-    """What ``os.PathLike[str]`` is, for code that knows no files."""
+    """Describes ``os.PathLike[str]`` for code that knows no files."""
 
     def __fspath__(self) -> str:
         """Return the path as text."""
