@@ -44,10 +44,10 @@ def parameters() -> Iterator[tuple[str, str, str]]:
             members += [member for each, member in inspect.getmembers(thing, inspect.isroutine) if each[0] != "_"]
         for member in members:
             try:
-                found = inspect.signature(member).parameters.values() if callable(member) else ()
+                signature = inspect.signature(member).parameters.values() if callable(member) else ()
             except ValueError:  # of a class of exceptions
                 continue
-            yield from ((member.__qualname__, p.name, str(p.annotation)) for p in found)
+            yield from ((member.__qualname__, p.name, str(p.annotation)) for p in signature)
 
 
 def counts(session: Session) -> ResultStream:

@@ -157,10 +157,10 @@ def iso_moment(text: str) -> dt.datetime:
     ValueError
         Saying what is wrong with it, without the text.
     """
-    found = ISO_TIME.fullmatch(text)
-    if found is None:
+    parts = ISO_TIME.fullmatch(text)
+    if parts is None:
         raise ValueError("the text is not a date and time of ISO 8601")
-    day, hour, minute, second, digits, zone, hours, minutes = found.groups(default="")
+    day, hour, minute, second, digits, zone, hours, minutes = parts.groups(default="")
     if digits[6:].strip("0"):
         raise ValueError("the text has digits below a microsecond")
     offset = f"{hours or '+00'}:{minutes or '00'}" if zone else ""

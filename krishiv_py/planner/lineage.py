@@ -124,8 +124,8 @@ def sources_of(plan: PhysicalPlan) -> tuple[SourceNode | LookupTable, ...]:
     tables: dict[int, LookupTable] = {}
 
     def note(steps: Iterable[Prefix]) -> None:
-        found = (_table_of(step.function) for step in steps if isinstance(step, MapBatches))
-        tables.update((id(table), table) for table in found if table is not None)
+        read = (_table_of(step.function) for step in steps if isinstance(step, MapBatches))
+        tables.update((id(table), table) for table in read if table is not None)
 
     def look(node: Node) -> None:
         note(prefix_of(node))
