@@ -19,6 +19,7 @@ from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.expressions.expr import Col, Expr, columns_of
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.planner.history import names_of
+from krishiv_py.planner.lineage import lineage
 from krishiv_py.planner.outline import outline_of
 from krishiv_py.planner.physical import PhysicalPlan, Read, lookup_tables, lookups, table_names
 from krishiv_py.replay_log import ReplayLog
@@ -259,6 +260,10 @@ def _read(read: Read, source: int, checkpoint: str, entry: int) -> Iterator[Scan
         yield from reader.rows_of(each_range)
 
 
+_BY_EQUALITY: Final = ("IDENTITY", "GROUP_BY", "JOIN")
+"""How columns may go into results if equal values have equal hashes, and nothing else is known of them."""
+
+
 def _check_hidden(plan: PhysicalPlan, hide: Hide, begins: bool) -> None:
     """See that results do not need what is left out, and that state does not hold what is hidden.
 
@@ -291,9 +296,19 @@ def _check_hidden(plan: PhysicalPlan, hide: Hide, begins: bool) -> None:
                 hint = "let the column of the table have the name of the stream's, or do not hash it"
                 got = ", ".join(sorted(columns_of(ours) & hide.hashed))
                 raise PlanError("rows are looked up by a column that is to be hashed", got=got, hint=hint)
+    origins = {origin for output in plan.outputs for origin in lineage(plan, output).every}
+    needed |= {origin.column for origin in origins}
     for name in sorted(hide.left_out & needed):
         hint = "hash a key, and keep what results are computed of"
         raise PlanError("results need a column that is to be left out", got=repr(name), hint=hint)
+    computed = {origin.column: origin.how for origin in origins if origin.how not in _BY_EQUALITY}
+    for name in sorted(hide.hashed & computed.keys()):
+        raise PlanError(
+            "results are computed of a column that is to be hashed",
+            got=f"{name!r}, in the way {computed[name]}",
+            then="the capture would give other results",
+            hint="hash keys and columns that results show as they are; keep what filters, functions and aggregates read",
+        )
     held = [] if begins else [json.dumps(stage.get("columns", {})) for stage in outline_of(plan)["stages"]]
     for name in sorted(hide.left_out | hide.hashed):
         if any(re.search(rf"\b{re.escape(name)}\b", text) for text in held):

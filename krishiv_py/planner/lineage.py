@@ -70,6 +70,11 @@ class Lineage:
     columns: Mapping[str, Origins]
     rows: Origins = _NONE
 
+    @property
+    def every(self) -> Origins:
+        """Return the origins of all columns, and of which rows there are."""
+        return self.rows.union(*self.columns.values())
+
     def of(self, names: Iterable[str], how: How) -> Origins:
         """Return the origins of columns, as something goes on that is made of them."""
         return frozenset(origin.through(how) for name in names for origin in self.columns.get(name, _NONE))

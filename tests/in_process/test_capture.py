@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +109,31 @@ def test_columns_are_hidden(session: Session, tmp_path: Path) -> None:
         with pytest.raises(PlanError, match=match):
             session.capture(**given, path=str(tmp_path / "b"), **wrong)
     assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize(
+    ("hidden", "step", "match"),
+    [
+        ("hashes", lambda s: s.filter("email like '%@%'"), "to be hashed(.|\n)*'email'(.|\n)*FILTER"),
+        ("leave_out", lambda s: s.filter("email is not null"), "results need(.|\n)*'email'"),
+        ("hashes", lambda s: s.with_column("amount", "length(email)"), "to be hashed(.|\n)*'email'(.|\n)*AGGREGATION"),
+        ("leave_out", lambda s: s.with_column("amount", "length(email)"), "results need(.|\n)*'email'"),
+        ("hashes", lambda s: s.filter("user <> 'u1'"), "to be hashed(.|\n)*'user'"),
+    ],
+)
+def test_columns_that_decide_or_are_computed_with_cannot_be_hidden(
+    session: Session, tmp_path: Path, hidden: str, step: Callable[[Any], Any], match: str
+) -> None:
+    stream, sender = session.memory_stream("user string, at bigint, amount bigint, email string")
+    plan = step(stream).watermark("at", 0).key_by("user").tumbling_window(10).agg(kv.sum("amount"))
+    query = plan.start(MemorySink(), checkpoint=str(tmp_path / "c"))
+    sender.send([{"user": "u1", "at": 1, "amount": 1, "email": "a@b"}])
+    query.process_all_available()
+    query.stop()
+    column = "user" if "'user'" in match else "email"
+    with pytest.raises(PlanError, match=match):
+        session.capture(str(tmp_path / "c"), plan, str(tmp_path / "out"), **{hidden: [column]})  # type: ignore[arg-type]
+    assert not (tmp_path / "out").exists()
 
 
 def test_inputs_that_are_gone_are_named(session: Session, tmp_path: Path) -> None:
