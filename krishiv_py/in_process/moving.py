@@ -74,7 +74,7 @@ def save(
     values, last = log.load(only_read=True, after=after)
     begun = batches.last_planned() if after is None else batches.planned(after)
     if last is None or begun is None or begun.number != log.last:
-        raise unfinished(checkpoint, 0 if begun is None else begun.number)
+        raise unfinished(checkpoint, None if begun is None else begun.number)
     stages = []
     for number, (kept, outline) in enumerate(zip(last["stages"], note["outline"]["stages"], strict=True)):
         stage = StageState(**outline, counters=kept["counters"], left=kept["left"], open=kept["open"])

@@ -538,8 +538,15 @@ class UnfinishedError(CheckpointError):
     """The last batch of a checkpoint is not finished."""
 
 
-def unfinished(checkpoint: str, batch: int) -> UnfinishedError:
-    """Return the error for a checkpoint whose last batch is not finished."""
+def unfinished(checkpoint: str, batch: int | None) -> UnfinishedError:
+    """Return the error for a checkpoint whose last batch is not finished; `batch` is None where none has begun."""
+    if batch is None:
+        return UnfinishedError(
+            "the query has run no batch yet",
+            got=f"nothing in {checkpoint}",
+            then="there is no state to save",
+            hint="wait until its source has given rows; a changed plan can begin without a savepoint until then",
+        )
     return UnfinishedError(
         "the last batch of this checkpoint is not finished",
         got=f"batch {batch} of {checkpoint}",

@@ -78,7 +78,7 @@ def save(spark: SparkSession, checkpoint: str, folder: str, after: int | None = 
     store, root = store_at(checkpoint)
     batches, finished = numbered(store, f"{root}/offsets"), numbered(store, f"{root}/commits")
     if after is None and (not batches or not finished or batches[-1] != finished[-1]):
-        raise unfinished(checkpoint, batches[-1] if batches else 0)
+        raise unfinished(checkpoint, batches[-1] if batches else None)
     batch, outline = batches[-1] if after is None else after, note["outline"]
     clocks, before, now_us = _clocks(checkpoint, batch, outline, begun)
     metrics = CheckpointNotes(checkpoint).metrics()
@@ -133,7 +133,7 @@ def read_clocks(checkpoint: str, note: dict[str, Any]) -> Savepoint | None:
     (store, root), begun = store_at(checkpoint), Begun.of(checkpoint)
     batches, finished = numbered(store, f"{root}/offsets"), numbered(store, f"{root}/commits")
     if batches[-1:] != finished[-1:] or (not batches and begun.batches):
-        raise unfinished(checkpoint, batches[-1] if batches else 0)
+        raise unfinished(checkpoint, batches[-1] if batches else None)
     return Savepoint.of_clocks(note, *_clocks(checkpoint, batches[-1], note["outline"], begun)) if batches else None
 
 

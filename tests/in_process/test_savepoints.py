@@ -138,6 +138,19 @@ def test_outputs_go_on_in_their_folder_unless_the_first_query_went_on(session: S
         per_minute(stream).start(out, checkpoint=str(tmp_path / "third"), savepoint=path)
 
 
+def test_a_query_that_has_run_no_batch_has_no_state_to_save(session: Session, tmp_path: Path) -> None:
+    stream, sender = session.memory_stream("user string, at bigint")
+    plan = stream.watermark("at", 0).key_by("user").tumbling_window(10).agg(count())
+    query = plan.start(MemorySink(), checkpoint=tmp_path / "c")
+    query.process_all_available()
+    with pytest.raises(CheckpointError, match=r"has run no batch yet(.|\n)*Hint: wait until"):
+        query.savepoint(tmp_path / "s")
+    sender.send([{"user": "a", "at": 1}])
+    query.process_all_available()
+    query.savepoint(tmp_path / "s")
+    query.stop()
+
+
 def test_wrong_calls_say_what_to_do(session: Session, tmp_path: Path) -> None:
     path, stream, _, _ = begun(session, tmp_path)
     old = str(tmp_path / "old")
