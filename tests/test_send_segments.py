@@ -25,6 +25,7 @@ from krishiv_py.plan.running import Control
 from krishiv_py.replay_log import HandedSends, ReplayLog, handed_sends
 from krishiv_py.runtime.ranges.sent import SentSource, scanned_of
 from krishiv_py.send_segments import Segments, Send
+from tests.examples import scaled
 
 SCHEMA = pa.schema([("n", pa.int64()), ("word", pa.string())])
 SENDING = """
@@ -54,7 +55,7 @@ def numbers(folder: Path) -> list[int]:
 
 
 @given(sizes=st.lists(st.integers(0, 40), max_size=30), rolled=st.sampled_from([200, 1_000, 1 << 20]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scaled(40), deadline=None)
 def test_sends_are_read_in_any_order_under_their_numbers(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], rolled: int
 ) -> None:
@@ -222,7 +223,7 @@ def reading(folder: Path) -> SentSource:
     steps=st.lists(st.sampled_from(["handed", "in a file", "a control", "handed", "read", "planned"]), max_size=60),
     rolled=st.sampled_from([1, 400, 1 << 20]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 def test_sends_that_are_handed_over_and_those_in_files_are_read_in_order(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str], rolled: int
 ) -> None:

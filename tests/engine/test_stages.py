@@ -30,6 +30,7 @@ from krishiv_py import (
 )
 from krishiv_py.compat import PaneHandler
 from krishiv_py.testing import Driver, stream_of
+from tests.examples import scaled
 
 DDL = "user string, at bigint, amount bigint"
 FIRST, SECOND, THIRD, LAG = 1_000, 3_000, 12_000, 2_000
@@ -76,7 +77,7 @@ def rows_of(times: list[int]) -> Rows:
     return rows
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(st.lists(st.integers(-1_900, 900), max_size=60), st.lists(st.integers(1, 12), min_size=1), st.integers(0, 8))
 @example([500] * 40, [1], 3)
 def test_a_chain_is_what_it_is_by_hand_however_rows_are_cut(times: list[int], cuts: list[int], restart: int) -> None:

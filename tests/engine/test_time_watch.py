@@ -16,6 +16,7 @@ from krishiv_py.engine.time_watch import TimeWatch, unlikely
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.testing import Driver, stream_of
+from tests.examples import scaled
 
 DAY_S = 86_400
 FIRST, LAST = 1_000_000_000, 4_102_444_799
@@ -98,7 +99,7 @@ class Partitions:
         return [str(one.message) for one in seen]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(200), deadline=None)
 @given(
     st.lists(
         st.dictionaries(st.sampled_from(["a", "b", "c"]), st.lists(st.integers(0, 80), max_size=4)), min_size=1, max_size=6

@@ -20,6 +20,7 @@ from krishiv_py.replay_log import HandedSends
 from krishiv_py.runtime.ranges.limits import Limit
 from krishiv_py.send_segments import Send
 from krishiv_py.testing import Driver, stream_of
+from tests.examples import scaled
 
 SCHEMA = "key string, at bigint, n bigint"
 PLANS: dict[str, Callable[[Any], Any]] = {
@@ -61,7 +62,7 @@ def row_counts(counters: dict[str, int]) -> dict[str, int]:
 
 
 @given(name=st.sampled_from(sorted(PLANS)), sends=SENDS, rising=st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 def test_sends_in_one_batch_give_what_a_batch_for_each_gives(name: str, sends: list[list[Any]], rising: bool) -> None:
     rows = [[{"key": k, "at": moment, "n": n} for k, moment, n in send] for send in sends]
     if rising:  # a stream that is nearly in order, as most are

@@ -84,6 +84,7 @@ def registry() -> Iterator[str]:
     server.shutdown()
 
 
+@pytest.mark.slow
 def test_writers_of_several_schemas_in_one_topic(broker: Broker, topic: Topic, registry: str) -> None:
     name = topic(1)
     values: list[bytes | None] = [

@@ -258,6 +258,7 @@ def away(broker: Broker) -> Iterator[None]:
         broker.start()
 
 
+@pytest.mark.slow
 def test_a_broker_that_goes_away_before_a_commit_is_an_error_in_time(broker: Broker, topic: Topic) -> None:
     name = topic()
     publisher(broker, name).publish(0, rows(("a", 0)), is_replay=False)

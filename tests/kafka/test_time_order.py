@@ -13,6 +13,7 @@ from krishiv_py import count, sum
 from krishiv_py.connectors.kafka.client import Place
 from krishiv_py.connectors.kafka.source import TimeCut, in_time_order
 from krishiv_py.testing import Driver, stream_of
+from tests.examples import scaled
 
 Row = tuple[int, int]
 """The time a record was written, and the event time in it, both ms."""
@@ -55,7 +56,7 @@ def late(backlog: Backlog, most: int | None, lag_ms: int) -> int:
     return driver.progress.late["late"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(
     st.dictionaries(
         st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 3)),
@@ -69,7 +70,7 @@ def test_no_row_is_late_for_any_batch_size(parts: dict[Place, list[Row]], most: 
     assert late(Backlog({p: [(w, w - d) for w, d in rows] for p, rows in parts.items()}), most, 100) == 0
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=scaled(30), deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 50))
 def test_a_partition_that_appears_with_old_records_is_read_first(seed: int, most: int) -> None:
     r = random.Random(seed)
@@ -111,7 +112,7 @@ def test_partitions_of_two_topics_with_much_to_read(most: int) -> None:
     assert backlog.lookups <= 4 * batches + 40, "a few questions a batch"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 80), st.integers(0, 20))
 def test_a_search_after_a_restart_finds_the_same_batches(seed: int, most: int, restart: int) -> None:
     """It has forgotten where the last cut was."""

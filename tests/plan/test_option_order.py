@@ -15,6 +15,7 @@ from krishiv_py.errors import DurationError, PlanError
 from krishiv_py.planner.check import warnings
 from krishiv_py.planner.fingerprint import fingerprint
 from krishiv_py.testing import stream_of
+from tests.examples import scaled
 
 Step = Callable[[Any], Any]
 OPTIONS: Final[dict[str, Step]] = {
@@ -118,7 +119,7 @@ SETTINGS: Final = sorted({SETTING.get(option, option) for option in OPTIONS})
 
 
 @hypothesis.given(st.data())
-@hypothesis.settings(max_examples=150, deadline=None)
+@hypothesis.settings(max_examples=scaled(150), deadline=None)
 def test_any_order_of_steps_gives_one_plan(data: st.DataObject) -> None:
     settings = data.draw(st.lists(st.sampled_from(SETTINGS), max_size=5, unique=True))
     given = [data.draw(st.sampled_from([o for o in OPTIONS if SETTING.get(o, o) == s])) for s in settings]
@@ -135,7 +136,7 @@ def test_any_order_of_steps_gives_one_plan(data: st.DataObject) -> None:
 
 
 @hypothesis.given(st.data())
-@hypothesis.settings(max_examples=100, deadline=None)
+@hypothesis.settings(max_examples=scaled(100), deadline=None)
 def test_options_after_the_aggregates_give_the_same_plan_if_every_plan_on_the_way_can_run(data: st.DataObject) -> None:
     settings = data.draw(st.lists(st.sampled_from(SETTINGS), max_size=4, unique=True))
     steps = [OPTIONS[data.draw(st.sampled_from([o for o in OPTIONS if SETTING.get(o, o) == s]))] for s in settings]

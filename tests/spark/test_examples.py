@@ -27,7 +27,7 @@ SCRIPTS: Final[dict[str, tuple[list[str], str]]] = {
     "counter_source.py": ([], "equal results, bounded and over a restart"),
     "conjunctions.py": ([], "conjunctions"),
     "attribution.py": ([], "both outputs are those of the driver, over a restart"),
-    "flights.py": (["--days", "8", "--hours-per-file", "24"], "equal to an independent computation"),
+    "flights.py": (["--days", "4", "--hours-per-file", "24"], "equal to an independent computation"),
 }
 """Each script with its arguments, and what it says when its answer is right."""
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from krishiv_py import count
 from krishiv_py.testing import Driver, stream_of
+from tests.examples import scaled
 
 LAG, SIZE, GAP = 7, 10, 4
 Rows = list[tuple[str, int]]
@@ -53,7 +54,7 @@ def given_by(driver: Driver, batches: list[Rows], *, restarts: bool = False) -> 
     return results, driver.counters["late"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 @given(BATCHES, st.booleans(), st.booleans(), st.sampled_from([SIZE, 5]))
 def test_windows(batches: list[Rows], waits: bool, restarts: bool, slide: int) -> None:
     held: dict[tuple[str, int], int] = defaultdict(int)
@@ -80,7 +81,7 @@ def test_windows(batches: list[Rows], waits: bool, restarts: bool, slide: int) -
     assert dropped == late
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 @given(BATCHES, st.booleans(), st.booleans())
 def test_sessions_are_late_by_the_session_of_the_row_alone(batches: list[Rows], waits: bool, restarts: bool) -> None:
     held: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
@@ -112,7 +113,7 @@ def test_sessions_are_late_by_the_session_of_the_row_alone(batches: list[Rows], 
     assert dropped == late
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 @given(BATCHES, st.booleans(), st.booleans())
 def test_deduplication_remembers_by_state(batches: list[Rows], waits: bool, restarts: bool) -> None:
     held: dict[str, int] = {}
@@ -141,7 +142,7 @@ def test_deduplication_remembers_by_state(batches: list[Rows], waits: bool, rest
     assert dropped == late
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(100), deadline=None)
 @given(BATCHES, BATCHES, st.booleans(), st.sampled_from(["inner", "left"]))
 def test_joins(lefts: list[Rows], rights: list[Rows], waits: bool, how: Any) -> None:
     n = max(len(lefts), len(rights))

@@ -18,6 +18,7 @@ from krishiv_py.errors import CheckpointError, OperatorError, PlanError
 from krishiv_py.plan.assigner import Assigned, Times
 from krishiv_py.planner.fingerprint import differences, fingerprint
 from krishiv_py.testing import Driver, stream_of
+from tests.examples import scaled
 
 Step = Callable[[Any], Any]
 MS = 1_000
@@ -118,7 +119,7 @@ def run(plan: Any, batches: list[list[dict[str, Any]]]) -> list[list[Any]]:
 @pytest.mark.parametrize("option", OPTIONS)
 @pytest.mark.parametrize(("size", "slide"), [(50, 50), (50, 20), (20, 50)])
 @hypothesis.given(batches=ROWS)
-@hypothesis.settings(max_examples=5, deadline=None)
+@hypothesis.settings(max_examples=scaled(5), deadline=None)
 def test_an_assigner_of_hopping_windows_answers_as_hopping_windows(
     option: str, size: int, slide: int, batches: list[list[dict[str, Any]]]
 ) -> None:
@@ -129,7 +130,7 @@ def test_an_assigner_of_hopping_windows_answers_as_hopping_windows(
 
 
 @hypothesis.given(batches=ROWS)
-@hypothesis.settings(max_examples=30, deadline=None)
+@hypothesis.settings(max_examples=scaled(30), deadline=None)
 def test_windows_of_one_start_and_many_ends_are_distinguished(batches: list[list[dict[str, Any]]]) -> None:
     plan = stream_of("user string, at bigint, n bigint").watermark("at", 1_000).key_by("user").window(Cumulated()).agg(AGGS[:2])
     actual = [row for step in run_rows(plan, batches) for row in step]

@@ -17,6 +17,7 @@ from krishiv_py.errors import DurationError, PlanError
 from krishiv_py.plan.assigner import WindowAssigner
 from krishiv_py.plan.windows.calendar import CalendarWindows
 from krishiv_py.testing import Driver, stream_of
+from tests.examples import scaled
 from tests.kernels.fixed.calendar_cases import CASES, Case
 
 UTC: Final = dt.timezone.utc
@@ -142,7 +143,7 @@ NEAR: Final = st.builds(
     st.sampled_from(["monday", "thursday", "friday", "sunday"]),
     st.lists(INSTANTS | NEAR, min_size=1, max_size=4),
 )
-@hypothesis.settings(max_examples=60, deadline=None)
+@hypothesis.settings(max_examples=scaled(60), deadline=None)
 @hypothesis.example("Australia/Lord_Howe", "quarter", 3, "monday", [dt.datetime(2001, 9, 25, 14, tzinfo=UTC)])
 def test_windows_are_those_of_a_clock(zone: str, unit: Any, every: int, first: Any, instants: list[dt.datetime]) -> None:
     windows = CalendarWindows(unit, zone, every, first)
@@ -150,7 +151,7 @@ def test_windows_are_those_of_a_clock(zone: str, unit: Any, every: int, first: A
 
 
 @hypothesis.given(st.sampled_from(ZONES), st.lists(INSTANTS | NEAR, min_size=1, max_size=4))
-@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.settings(max_examples=scaled(40), deadline=None)
 def test_hours_are_those_of_a_clock(zone: str, instants: list[dt.datetime]) -> None:
     windows = CalendarWindows("hour", zone, 1, "monday")
     assert assign(windows, *instants) == [expected_hour(ZoneInfo(zone), t) for t in instants]
@@ -182,7 +183,7 @@ OFFSETS: Final = {
 
 
 @hypothesis.given(st.data(), st.sampled_from(ZONES), st.sampled_from(sorted(OFFSETS)), st.lists(NEAR, min_size=1, max_size=3))
-@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.settings(max_examples=scaled(40), deadline=None)
 def test_windows_with_an_offset_are_those_of_a_clock(data: Any, zone: str, unit: Any, instants: list[dt.datetime]) -> None:
     windows = made(unit, zone, offset=data.draw(st.sampled_from(OFFSETS[unit])))
     for instant in instants:
@@ -212,7 +213,7 @@ def all_windows(assigner: WindowAssigner, instant: dt.datetime) -> list[tuple[dt
 
 
 @hypothesis.given(st.sampled_from(ZONES), st.sampled_from(["day", "week", "month"]), st.integers(1, 2), st.integers(2, 4), NEAR)
-@hypothesis.settings(max_examples=30, deadline=None)
+@hypothesis.settings(max_examples=scaled(30), deadline=None)
 @hypothesis.example("Pacific/Apia", "day", 1, 3, CHANGES[-1])
 def test_hopping_windows_are_those_of_a_clock(zone: str, unit: Any, every: int, many: int, instant: dt.datetime) -> None:
     base, here = CalendarWindows(unit, zone, every, "monday"), ZoneInfo(zone)
@@ -228,7 +229,7 @@ def test_hopping_windows_are_those_of_a_clock(zone: str, unit: Any, every: int, 
 @hypothesis.given(
     st.sampled_from(ZONES), st.sampled_from(["month day", "month week", "week day", "quarter month", "quarter week"]), NEAR
 )
-@hypothesis.settings(max_examples=30, deadline=None)
+@hypothesis.settings(max_examples=scaled(30), deadline=None)
 def test_cumulating_windows_are_those_of_a_clock(zone: str, units: str, instant: dt.datetime) -> None:
     unit, step = units.split()
     start, end = expected(CalendarWindows(unit, zone, 1, "monday"), instant)  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from krishiv_py import CheckpointError, DurationError, MemorySink, PlanError, Session, count, sum, windows
 from krishiv_py.testing import Driver, stream_of
+from tests.examples import scaled
 
 STREAM = stream_of("user string, at bigint, amount bigint").watermark("at", 50).key_by("user")
 LENGTHS = st.tuples(st.integers(1, 40), st.integers(1, 6), st.integers(-100, 100))
@@ -27,7 +28,7 @@ def plainly(rows: list[dict[str, Any]], step: int, size: int, offset: int) -> Co
     return actual
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=scaled(80), deadline=None)
 @given(LENGTHS, st.lists(st.tuples(st.sampled_from("ab"), st.integers(-400, 400)), max_size=40), st.integers(1, 12))
 def test_every_row_is_in_the_windows_that_end_after_it(
     lengths: tuple[int, int, int], arrived: list[tuple[str, int]], batch: int

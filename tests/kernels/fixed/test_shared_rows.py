@@ -16,6 +16,7 @@ from krishiv_py import compat
 from krishiv_py.kernels.windows.fixed.triggered import TriggeredOperator
 from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests import reference as ref
+from tests.examples import scaled
 from tests.kernels.fixed.fixed_runs import Query, dicts, expected, lines_of, queries, sets, steps, without_repeats
 
 
@@ -125,7 +126,7 @@ def apart_when_ended(driver: Driver) -> None:
         operator.lends = False
 
 
-@settings(max_examples=40)
+@settings(max_examples=scaled(40))
 @given(queries, steps, st.integers(1, 11))
 def test_a_state_in_which_windows_that_have_ended_hold_their_own_goes_on(
     query: Query, given_steps: list[ref.Step], at: int

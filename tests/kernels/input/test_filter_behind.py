@@ -14,6 +14,7 @@ from krishiv_py import count, sum
 from krishiv_py.errors import ColumnError, OrderError
 from krishiv_py.sql.context import SqlContext
 from krishiv_py.testing import Driver, stream_of
+from tests.examples import scaled
 
 DDL = "kind string, user string, at bigint, n bigint"
 ROW = st.fixed_dictionaries(
@@ -53,7 +54,7 @@ def rows_of(driver: Driver, batches: list[list[dict[str, Any]]]) -> tuple[list[s
 
 @pytest.mark.parametrize("kind", ["tumbling", "hopping", "session", "look-back", "patient"])
 @hypothesis.given(BATCHES)
-@hypothesis.settings(max_examples=60, deadline=None)
+@hypothesis.settings(max_examples=scaled(60), deadline=None)
 def test_only_the_watermark_sees_what_is_left_out(kind: str, batches: list[list[dict[str, Any]]]) -> None:
     """As if a second source, which no window reads, had brought the rows that are left out."""
     late_rows = stream_of(DDL).watermark("at", 3).filter(BUY)

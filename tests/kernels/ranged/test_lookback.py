@@ -17,6 +17,7 @@ from krishiv_py.errors import DurationError, ExpressionError, PlanError
 from krishiv_py.kernels.windows.ranged import lookback
 from krishiv_py.testing import Driver, stream_of
 from tests import reference as ref
+from tests.examples import scaled
 from tests.kernels.ranged.per_row import AGGS, Plan, Seen, expected, observed, plans
 
 SCHEMA = "key string, at bigint, value bigint"
@@ -166,7 +167,7 @@ def test_a_row_limit_leaves_the_newest_rows_in_a_window() -> None:
     st.booleans(),
     st.booleans(),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scaled(40), deadline=None)
 def test_a_limit_of_keys_does_not_depend_on_batches(
     emit: Any, two_sided: bool, rows: list[tuple[str | None, int]], cuts: list[int], most: int, exclude: bool, in_order: bool
 ) -> None:
@@ -229,7 +230,7 @@ def test_of_a_hot_key_so_many_rows_are_kept_and_read_a_few_times(emit: Any) -> N
     st.lists(st.integers(1, 39), max_size=6, unique=True),
     st.integers(1, 4),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 def test_a_limit_of_windows_does_not_depend_on_batches(
     emit: Any, two_sided: bool, rows: list[tuple[str | None, int]], cuts: list[int], most: int
 ) -> None:

@@ -18,6 +18,7 @@ from krishiv_py.kernels.windows.session import capped_triggered as session_runne
 from krishiv_py.kernels.windows.session.capped import Pieces
 from krishiv_py.kernels.windows.session.capped_log import Limits, RowState
 from krishiv_py.testing import Driver, stream_of
+from tests.examples import scaled
 
 Ints = Any
 AGGREGATES = (
@@ -31,7 +32,7 @@ AGGREGATES = (
     kv.first("v"),
     kv.max("v"),
 )
-TRIED = settings(max_examples=40)
+TRIED = settings(max_examples=scaled(40))
 
 
 def singly(state: RowState, held: Ints, coming: Ints, limits: Limits) -> Pieces:

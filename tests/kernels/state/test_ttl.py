@@ -16,6 +16,7 @@ from krishiv_py.kernels.ttl import Expiring, _Clock, _Touches
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.planner.check import warnings
 from krishiv_py.testing import Driver, ManualClock, stream_of
+from tests.examples import scaled
 
 
 def keyed(clock: Any = "event", ttl: int = 60_000) -> KeyedStream:
@@ -176,7 +177,7 @@ def test_windows_that_expire_before_they_fire_again_are_dropped_and_counted() ->
 
 @pytest.mark.parametrize("clock", ["event", "processing"])
 @pytest.mark.parametrize("window", ["tumbling", "session"])
-@settings(max_examples=40)
+@settings(max_examples=scaled(40))
 @given(st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 30)), max_size=6), max_size=14), st.integers(1, 12))
 def test_a_state_with_one_list_of_all_touches_goes_on(
     clock: Any, window: str, batches: list[list[tuple[int, int]]], at: int
