@@ -191,7 +191,8 @@ def on_the_driver(source: Source) -> tuple[list[Any], int]:
     return sorted_rows(pa.concat_tables([o.results for o in outs])), driver.progress.late["late"]
 
 
-@pytest.mark.parametrize("imported", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["live", "imported"])
+@pytest.mark.slow
+@pytest.mark.parametrize("imported", [False, True], ids=["live", "imported"])
 def test_no_row_of_a_backlog_is_late(
     session: Session, broker: Broker, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, imported: bool
 ) -> None:

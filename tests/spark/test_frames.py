@@ -76,6 +76,7 @@ def test_every_operator_of_spark_follows_a_chain(session: Session, memory: Memor
     assert sorted(map(tuple, given))[2:] == [(at(20_000), "a", 2), (at(20_000), "b", 4)]
 
 
+@pytest.mark.slow
 def test_rows_ahead_of_their_watermark_make_none_late(session: Session, memory: Memory) -> None:
     stream, sender = memory()
     once = stream.watermark("at", "100 s").drop_duplicates("user", "at", within="10 s")

@@ -97,6 +97,7 @@ def test_windows_over_a_frame_with_a_watermark(session: Session, tmp_path: Path)
     assert sorted(map(str, tables[0].to_pylist())) == sorted(map(str, tables[1].to_pylist()))
 
 
+@pytest.mark.slow
 def test_operators_of_spark_stand_before_windows(session: Session, tmp_path: Path) -> None:
     frame, put = files(session, tmp_path / "in")
     once = frame.withWatermark("at", "2 seconds").dropDuplicatesWithinWatermark(["n"])

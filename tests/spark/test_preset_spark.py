@@ -110,7 +110,11 @@ def plain(rows: Iterable[Iterable[Any]]) -> list[tuple[Any, ...]]:
     return sorted((tuple(v.timestamp() if isinstance(v, datetime) else v for v in row) for row in rows), key=repr)
 
 
-@pytest.mark.parametrize("name", PAIRS)
+SHORT = ("sessions", "inner join")
+"""What a run of all tests compares; `nox -s slow` has the others."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in SHORT else pytest.mark.slow) for name in PAIRS])
 def test_results_are_those_of_structured_streaming(
     name: str, folders: dict[str, str], spark: SparkSession, session: Session, tmp_path: Path
 ) -> None:

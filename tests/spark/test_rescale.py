@@ -94,7 +94,7 @@ def test_buckets_lie_evenly_in_any_number_of_partitions_that_divides_them() -> N
         assert {held.count(t) for t in range(tasks)} == {64 // tasks}
 
 
-@pytest.mark.parametrize(("plan", "tasks"), [slow(one, [8]), (chain, [8]), slow(chain, [8, 1]), slow(joined, [4])])
+@pytest.mark.parametrize(("plan", "tasks"), [slow(one, [8]), slow(chain, [8]), slow(chain, [8, 1]), slow(joined, [4])])
 def test_a_query_goes_on_with_more_tasks_and_with_fewer(buckets: Session, tmp_path: Path, plan: Any, tasks: list[int]) -> None:
     wanted, actual, folder = tmp_path / "wanted", tmp_path / "found", tmp_path / "in"
     for i, number in enumerate([None, *tasks]):
