@@ -77,7 +77,8 @@ def test_a_type_that_postgres_has_not_is_named(server: Server, table: Callable[[
 
 @pytest.mark.parametrize("name", ["[x]", "a|b", "a^b", "back\\slash", "new\nline", "nul\0", "a%20b"])
 def test_folders_that_delta_rs_takes_for_others_are_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(PlanError, match="would read another folder, or none"):
+    why = "`path` is not a path" if "\0" in name else "would read another folder, or none"  # no folder has that name
+    with pytest.raises(PlanError, match=why):
         DeltaSink(tmp_path / name)
 
 
