@@ -112,7 +112,7 @@ class Segments:
     _inode: int = attrs.field(default=0, init=False)
     _schema: pa.Schema | None = attrs.field(default=None, init=False)
     _in_batches: bool | None = attrs.field(default=None, init=False)
-    """Whether record batches of the schema say all, without dictionaries before them; None until one is written."""
+    """True if record batches of the schema say all, without dictionaries before them; None until one is written."""
     _ended: bool = attrs.field(default=False, init=False)
     """Whether the last send says that no more will come."""
 

@@ -633,7 +633,7 @@ class Runner(Protocol):
 
     @property
     def engine(self) -> Engine | None:
-        """Return what runs them; None where it depends on how they are run."""
+        """Return the engine that runs them; None where it depends on how they are run."""
         ...
 
     def run_bounded(self, plan: PhysicalPlan, progress: Show = False) -> BoundedResult:

@@ -261,7 +261,7 @@ def _read(read: Read, source: int, checkpoint: str, entry: int) -> Iterator[Scan
 
 
 _BY_EQUALITY: Final = ("IDENTITY", "GROUP_BY", "JOIN")
-"""How columns may go into results if equal values have equal hashes, and nothing else is known of them."""
+"""The ways in which a hashed column may go into results: equal values have equal hashes, and nothing else is known of them."""
 
 
 def _check_hidden(plan: PhysicalPlan, hide: Hide, begins: bool) -> None:
@@ -305,7 +305,7 @@ def _check_hidden(plan: PhysicalPlan, hide: Hide, begins: bool) -> None:
     for name in sorted(hide.hashed & computed.keys()):
         raise PlanError(
             "results are computed of a column that is to be hashed",
-            got=f"{name!r}, in the way {computed[name]}",
+            got=f"{name!r}, which goes into them as {computed[name]}",
             then="the capture would give other results",
             hint="hash keys and columns that results show as they are; keep what filters, functions and aggregates read",
         )

@@ -67,7 +67,7 @@ class BatchLog:
     sources: int
     durable: bool = False
     kept: int = 0
-    """How many of the last batches can be gone back to."""
+    """The number of last batches that can be gone back to."""
 
     def begin(self) -> None:
         """Make the folders."""

@@ -16,7 +16,7 @@ from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.display.progress import Show
-from krishiv_py.errors import CheckpointError, PlanError, SessionClosedError, shown
+from krishiv_py.errors import PlanError, SessionClosedError, shown
 from krishiv_py.in_process.bounded import run_bounded
 from krishiv_py.in_process.capturing import CaptureOptions, capture
 from krishiv_py.in_process.engine import Engine, kept_state
@@ -30,7 +30,7 @@ from krishiv_py.plan.options.query import Batches, Begin, Handed
 from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables
 from krishiv_py.planner.places import check_places
 from krishiv_py.runtime.beginning import begin_from, forget_broken_off, going_on, with_carried
-from krishiv_py.runtime.checkpoint.begun import Target, check_goes_on, engine_of
+from krishiv_py.runtime.checkpoint.begun import Target, check_engine, check_goes_on, engine_of
 from krishiv_py.runtime.checkpoint.lease import OpenedCheckpoint, make_private, take, writable_checkpoint
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, note_reader
@@ -209,7 +209,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
                 forget_broken_off(where)
             make_private(where)
             check_goes_on(where)
-            _check_engine(where)
+            check_engine(where, "in-process")
             make_private(where, _FOLDERS)
             lease = take(where, title)
         return OpenedCheckpoint(where, lease, home is not None and self.profile != "dev-local")
@@ -240,7 +240,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         self._alive("read_state()")
         home = absolute(checkpoint).rstrip("/")
         check_reachable([home])
-        _check_engine(home)
+        check_engine(home, "in-process")
         plan = with_carried(attrs.evolve(plan, engine=self.engine), home)
         CheckpointNotes(home).check(plan)
         return kept_state(plan, home, stage, self.clock())[1]
@@ -256,7 +256,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         self._alive("savepoint()")
         home = absolute(checkpoint).rstrip("/")
         check_reachable([home, absolute(path)])
-        _check_engine(home)
+        check_engine(home, "in-process")
         return save_leased(home, lambda: save(home, path).folder)
 
     def capture(self, plan: PhysicalPlan, checkpoint: str, path: str, wanted: CaptureOptions) -> str:
@@ -293,23 +293,6 @@ class _NoNotes(CheckpointNotes):
 
     def keep_metrics(self, metrics: dict[str, Any]) -> None:
         """Keep nothing."""
-
-
-def _check_engine(checkpoint: str) -> None:
-    """See that no query of Spark began from a checkpoint.
-
-    Raises
-    ------
-    CheckpointError
-        When one did.
-    """
-    if engine_of(checkpoint) == "spark":
-        raise CheckpointError(
-            f"the checkpoint {checkpoint} belongs to a query on Spark",
-            got="Session.in_process()",
-            then="its state is in Spark's state store",
-            hint=f"let it go on in process: `krishiv move {checkpoint} --to in-process`; or start it with Session.embedded()",
-        )
 
 
 def _no_spark(what: str) -> PlanError:

@@ -18,7 +18,6 @@ from krishiv_py.plan.expressions.expr import Col, Expr, columns_of, unnamed
 from krishiv_py.plan.nodes import (
     KEPT,
     Filter,
-    MapBatches,
     Node,
     Prefix,
     Project,
@@ -29,7 +28,7 @@ from krishiv_py.plan.nodes import (
     source_of,
 )
 from krishiv_py.planner.hidden import KeepingColumns, row_schema
-from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
+from krishiv_py.planner.physical import OutputPlan, PhysicalPlan, lookups, table_of
 
 How: TypeAlias = Literal["IDENTITY", "TRANSFORMATION", "AGGREGATION", "CONDITIONAL", "FILTER", "GROUP_BY", "JOIN", "WINDOW"]
 """The ways a column goes into another: the first three by its values, the others by which rows or values there are."""
@@ -102,7 +101,7 @@ class Lineage:
         elif isinstance(function, KeepingColumns):  # which gives a row for each row
             kept, read, decides = frozenset(function.kept), frozenset(function.shown), _NONE
         made, rows = dict.fromkeys(names, self.of(read, "TRANSFORMATION")), self.rows | decides
-        if isinstance(function, Lookup) and (table := _table_of(function)) is not None:
+        if isinstance(function, Lookup) and (table := table_of(function)) is not None:
             made |= {name: frozenset([Origin(table, column, "IDENTITY")]) for column, name in function.columns}
             rows |= frozenset(Origin(table, column, "JOIN") for column in function.looks_at)
         return Lineage({name: self.columns.get(name, _NONE) if name in kept else made[name] for name in names}, rows)
@@ -126,14 +125,8 @@ def late_lineage(stage: Stage, schema: pa.Schema) -> Lineage:
 def sources_of(plan: PhysicalPlan) -> tuple[SourceNode | LookupTable, ...]:
     """Return what a plan reads, each once: its sources as its stages read them, then the tables of lookup joins."""
     sources: dict[int, SourceNode] = {}
-    tables: dict[int, LookupTable] = {}
-
-    def note(steps: Iterable[Prefix]) -> None:
-        read = (_table_of(step.function) for step in steps if isinstance(step, MapBatches))
-        tables.update((id(table), table) for table in read if table is not None)
 
     def look(node: Node) -> None:
-        note(prefix_of(node))
         source = source_of(node)
         if isinstance(source, Stage):
             look(source.input)
@@ -145,16 +138,8 @@ def sources_of(plan: PhysicalPlan) -> tuple[SourceNode | LookupTable, ...]:
 
     for stage in plan.stages:
         look(stage.node.input)
-        note(stage.spec.after)
-    for output in plan.outputs:
-        note(output.steps)
+    tables = {id(table): table for lookup in lookups(plan) if (table := table_of(lookup)) is not None}
     return (*sources.values(), *tables.values())
-
-
-def _table_of(function: object) -> LookupTable | None:
-    """Return the table of the step of a lookup join; None of any other function."""
-    table = getattr(function.current, "__self__", None) if isinstance(function, Lookup) else None
-    return table if isinstance(table, LookupTable) else None
 
 
 @attrs.define

@@ -421,10 +421,16 @@ def lookup_tables(plan: PhysicalPlan) -> tuple[LookupTable, ...]:
     """Return the tables of a plan that a function loads, in the order of its steps."""
     tables: dict[str, LookupTable] = {}
     for lookup in lookups(plan):
-        table = getattr(lookup.current, "__self__", None)
-        if isinstance(table, LookupTable) and table.load is not None:
+        table = table_of(lookup)
+        if table is not None and table.load is not None:
             tables.setdefault(table.token, table)
     return tuple(tables.values())
+
+
+def table_of(lookup: Lookup) -> LookupTable | None:
+    """Return the table of a lookup join; None where it is not known which table that is."""
+    table = getattr(lookup.current, "__self__", None)
+    return table if isinstance(table, LookupTable) else None
 
 
 def lookups(plan: PhysicalPlan) -> Iterator[Lookup]:

@@ -133,9 +133,9 @@ def warn_if_flushed(watermark_us: int, checkpoint: str, source: SourceNode) -> N
 
 _SHORTEST_US: Final = 100_000
 _BY_CLOCK_US: Final = 1_000_000
-"""How late a window by the clock may fire in a quiet query."""
+"""The longest delay of a window by the clock in a quiet query."""
 _UNREAD_US: Final = 10_000_000
-"""How long the next beat waits while a long batch has not read the last one."""
+"""The longest time that the next heartbeat waits for a long batch to read the last one."""
 _POLL_S: Final = 0.05
 
 

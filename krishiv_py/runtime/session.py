@@ -54,7 +54,7 @@ class SessionRunner(Generic[Q]):
     """
 
     engine: Engine | None = None
-    """What runs its plans; None where it depends on how they are run."""
+    """The engine that runs its plans; None where it depends on how they are run."""
     sends_in_segments: ClassVar[bool] = False
     """True where memory streams of its sessions begin in segments, which Spark itself cannot read."""
 

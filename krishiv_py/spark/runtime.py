@@ -30,8 +30,8 @@ from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import check_places
 from krishiv_py.runtime.batch import deliver
 from krishiv_py.runtime.beginning import begin_from, forget_broken_off, going_on, with_carried
-from krishiv_py.runtime.checkpoint.begun import Target, engine_of
-from krishiv_py.runtime.checkpoint.lease import OpenedCheckpoint, check_not_in_process, writable_checkpoint
+from krishiv_py.runtime.checkpoint.begun import Target, check_engine, engine_of
+from krishiv_py.runtime.checkpoint.lease import OpenedCheckpoint, writable_checkpoint
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.outputs import Owner, check_free, check_outputs, late_sinks, take_sinks
 from krishiv_py.runtime.reading import Located
@@ -216,7 +216,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
 
     def read_state(self, plan: PhysicalPlan, checkpoint: str, stage: str | None = None) -> pa.Table:
         """Return the state of a stage in a checkpoint as a table."""
-        check_not_in_process(checkpoint)
+        check_engine(checkpoint, "spark")
         return read_state(self.spark, with_carried(plan, checkpoint), CheckpointNotes(checkpoint), stage)
 
     def savepoint(self, checkpoint: str, path: str) -> str:

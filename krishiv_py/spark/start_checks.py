@@ -14,11 +14,10 @@ from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.errors import KrishivError
 from krishiv_py.plan.nodes import SourceNode
 from krishiv_py.planner.places import check_places
-from krishiv_py.runtime.checkpoint.begun import check_goes_on
+from krishiv_py.runtime.checkpoint.begun import check_engine, check_goes_on
 from krishiv_py.runtime.checkpoint.lease import (
     Lease,
     OpenedCheckpoint,
-    check_not_in_process,
     make_private,
     take,
     writable_checkpoint,
@@ -63,7 +62,7 @@ def open_checkpoint(
     with writable_checkpoint(where):
         make_private(where)
     check_goes_on(where)
-    check_not_in_process(where)
+    check_engine(where, "spark")
     with writable_checkpoint(where):
         make_private(where, _SPARKS)
     outputs = [folder for folder in written if arrow_reads(folder)]

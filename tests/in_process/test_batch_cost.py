@@ -39,6 +39,19 @@ def calls(profile: cProfile.Profile) -> int:
     return int(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
 
 
+def of_batches(monkeypatch: pytest.MonkeyPatch) -> cProfile.Profile:
+    """Return a profile of all that the engine in process does."""
+    profile, run = cProfile.Profile(), Engine.run
+
+    def profiled(self: Engine) -> None:
+        profile.enable()
+        run(self)
+        profile.disable()
+
+    monkeypatch.setattr(Engine, "run", profiled)
+    return profile
+
+
 @pytest.mark.parametrize("rows", [1, 100])
 def test_a_small_batch_takes_few_calls(rows: int) -> None:
     driver, batches = Driver(built(stream_of(SCHEMA))), [batch(n, rows) for n in range(BATCHES + 20)]
@@ -72,14 +85,7 @@ def test_to_show_the_times_of_batches_takes_few_calls() -> None:
 def test_a_small_batch_of_a_query_with_a_checkpoint_takes_few_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watched: bool, most: int
 ) -> None:
-    profile, run = cProfile.Profile(), Engine.run
-
-    def profiled(self: Engine) -> None:
-        profile.enable()
-        run(self)
-        profile.disable()
-
-    monkeypatch.setattr(Engine, "run", profiled)
+    profile = of_batches(monkeypatch)
     with Session.in_process() as session:
         stream, sender = session.memory_stream(SCHEMA)
         query = built(stream).start(MemorySink(), checkpoint=str(tmp_path / "c"))
@@ -97,14 +103,7 @@ def test_a_small_batch_of_a_query_with_a_checkpoint_takes_few_calls(
 
 
 def test_sends_that_are_one_batch_take_few_calls_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    profile, run, together = cProfile.Profile(), Engine.run, 25
-
-    def profiled(self: Engine) -> None:
-        profile.enable()
-        run(self)
-        profile.disable()
-
-    monkeypatch.setattr(Engine, "run", profiled)
+    profile, together = of_batches(monkeypatch), 25
     with Session.in_process() as session:
         stream, sender = session.memory_stream(SCHEMA)
         query = built(stream).start(MemorySink(), checkpoint=str(tmp_path / "c"))

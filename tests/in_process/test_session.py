@@ -34,7 +34,7 @@ from krishiv_py import (
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors import Planned, Source
-from krishiv_py.runtime.checkpoint.lease import check_not_in_process
+from krishiv_py.runtime.checkpoint.begun import check_engine
 from krishiv_py.storage.settings import known_settings, use
 from krishiv_py.testing import Driver, stream_of
 
@@ -285,12 +285,12 @@ def test_checkpoints_are_held_by_one_query_and_one_plan(session: Session, tmp_pa
     with pytest.raises(CheckpointError, match="another plan"):
         stream.watermark("at", 0).tumbling_window(10).agg(count()).start(MemorySink(), checkpoint=checkpoint)
     with pytest.raises(CheckpointError, match=r"Session\.in_process"):
-        check_not_in_process(checkpoint)
+        check_engine(checkpoint, "spark")
     (tmp_path / "spark").mkdir()
     (tmp_path / "spark" / "metadata").write_text("{}")
     with pytest.raises(CheckpointError, match=r"Session\.embedded"):
         per_minute(stream).start(MemorySink(), checkpoint=str(tmp_path / "spark"))
-    check_not_in_process(str(tmp_path / "spark"))
+    check_engine(str(tmp_path / "spark"), "spark")
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "lost"])

@@ -188,7 +188,7 @@ class Batches:
     max_rows: int = 1_000_000
     max_bytes: int = 256 << 20
     _kept: int = attrs.field(default=0, repr=False)
-    """How many of the last ones the checkpoint can go back to: what ``start(keep_batches=...)`` says."""
+    """The number of last batches that the checkpoint can go back to, as ``start(keep_batches=...)`` says."""
 
     def __attrs_post_init__(self) -> None:
         one_of(self.kind, "kind", ("fast", "every", "target", "available_now"))

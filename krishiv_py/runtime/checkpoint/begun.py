@@ -141,6 +141,26 @@ def engine_of(checkpoint: str) -> Target | None:
     return "spark" if begun else None
 
 
+def check_engine(checkpoint: str, here: Target) -> None:
+    """See that no query of another engine than the one `here` began from a checkpoint.
+
+    Raises
+    ------
+    CheckpointError
+        When one did.
+    """
+    if engine_of(checkpoint) in (None, here):
+        return
+    if here == "spark":
+        owner, got, then = "that runs in process", "a session on Spark", "its state is not in Spark's state store"
+        way, own = "on Spark", "Session.in_process()"
+    else:
+        owner, got, then = "on Spark", "Session.in_process()", "its state is in Spark's state store"
+        way, own = "in process", "Session.embedded()"
+    hint = f"let it go on {way}: `krishiv move {checkpoint} --to {here}`; or start it with {own}"
+    raise CheckpointError(f"the checkpoint {checkpoint} belongs to a query {owner}", got=got, then=then, hint=hint)
+
+
 def _is_there(checkpoint: str, name: str) -> bool:
     store, path = store_at(f"{checkpoint}/{name}")
     return store.exists(path)

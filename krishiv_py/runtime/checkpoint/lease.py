@@ -1,4 +1,4 @@
-"""Whose a checkpoint is: private, writable, and of one query at a time.
+"""A checkpoint belongs to one query at a time, and is private and writable.
 
 On this machine's file systems (and mounted ones) the operating system keeps the lock, on the folder itself, whatever it is
 called, and lets go when a process dies. Object stores and HDFS have none: there a note names the owner, who renews it; one that
@@ -25,7 +25,6 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import CheckpointError
-from krishiv_py.runtime.checkpoint.begun import engine_of
 from krishiv_py.storage.checksums import sealed, unsealed
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.local import DISK, private_folder, unlock
@@ -401,20 +400,3 @@ def make_private(checkpoint: str, folders: Iterable[str] = ()) -> None:
     if store.local:
         for folder in (root, *(f"{root}/{name}" for name in folders)):
             private_folder(folder)
-
-
-def check_not_in_process(checkpoint: str) -> None:
-    """See that no query of ``Session.in_process()`` began from a checkpoint that Spark is to use.
-
-    Raises
-    ------
-    CheckpointError
-        When one did.
-    """
-    if engine_of(checkpoint) == "in-process":
-        raise CheckpointError(
-            f"the checkpoint {checkpoint} belongs to a query that runs in process",
-            got="a session on Spark",
-            then="its state is not in Spark's state store",
-            hint=f"let it go on on Spark: `krishiv move {checkpoint} --to spark`; or start it with Session.in_process()",
-        )

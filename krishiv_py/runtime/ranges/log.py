@@ -117,7 +117,7 @@ class RangeLog:
     position: str | None = None
     ended: bool = False
     kept: int = _KEPT
-    """How many entries before the one that is read are kept, at least."""
+    """The least number of entries that are kept before the one that is read."""
     in_plans: bool = False
     """True if planned ranges are written with the plan of their batch (:attr:`held`), not as a file of their own."""
     _held: dict[int, NotedRanges] | None = None
