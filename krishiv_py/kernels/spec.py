@@ -53,6 +53,8 @@ class OperatorSpec:
         Hidden aggregates that are false in windows with rows from before a savepoint, and the aggregates that came after it.
     blind_us : int
         Windows that begin before this time may lack rows, for the stage began with a savepoint; ``UNSET`` where it did not.
+    early_us : int
+        Windows that end up to here may have early results that state does not hold, for their trigger was removed.
     """
 
     name: str
@@ -75,6 +77,7 @@ class OperatorSpec:
     kept_column: str | None = None
     wholes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     blind_us: int = UNSET
+    early_us: int = UNSET
 
     @property
     def keys(self) -> tuple[str, ...]:

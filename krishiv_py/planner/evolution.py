@@ -413,16 +413,14 @@ class Carried:
         Windows that begin before it may lack rows.
     left_us : int
         Windows that end up to there have left.
+    early_us : int
+        Windows that end up to there may have early results that state does not hold.
     """
 
     wholes: list[list[Any]] = attrs.field(factory=list)
     blind_us: int = UNSET
     left_us: int = UNSET
-
-    @property
-    def nothing(self) -> bool:
-        """Return whether nothing is carried along."""
-        return self == Carried()
+    early_us: int = UNSET
 
 
 def carrying(plan: PhysicalPlan, carried: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> PhysicalPlan:
@@ -454,6 +452,7 @@ def _carrying(stage: StagePlan, carried: Carried) -> StagePlan:
             options=attrs.evolve(spec.options, left_us=carried.left_us),
             wholes=tuple((name, tuple(of)) for name, of in carried.wholes),
             blind_us=carried.blind_us,
+            early_us=carried.early_us,
         )
 
     inputs = tuple(attrs.evolve(b, spec=changed(b.spec)) for b in stage.inputs)

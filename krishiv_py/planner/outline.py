@@ -107,6 +107,7 @@ def shape_of(stage: StagePlan) -> dict[str, Any]:
         "lag_us": mark.lag_us if isinstance(mark, WatermarkSpec) else 0,
         "wholes": [[name, list(of)] for name, of in spec.wholes],
         "blind_us": spec.blind_us,
+        "early_us": spec.early_us,
     }
 
 

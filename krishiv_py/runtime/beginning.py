@@ -134,7 +134,7 @@ def carried_by(
         if change.fate in ("kept", "migrated") and change.old is not None:
             was = savepoint.stages[change.old]
             reached_us = was.moment(savepoint.before).watermark_us
-            given = Carried() if was.shape is None else carried_over(was.shape, stage, reached_us)
+            given = Carried() if was.shape is None else carried_over(was.shape, stage, reached_us, savepoint, change.old)
         else:
             given = Carried(blind_us=max((newest[clock] for clock, _ in stage.times), default=UNSET))
         if given != Carried():

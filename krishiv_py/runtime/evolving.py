@@ -21,9 +21,10 @@ from krishiv_py.kernels.state.window_log import HASH
 from krishiv_py.kernels.ttl import begin_ttl
 from krishiv_py.kernels.watermark import ONLY, ClockSpec, WatermarkTracker, floor_watermark
 from krishiv_py.kernels.windows.fixed.going_on import with_log, without_log
+from krishiv_py.kernels.windows.fixed.triggered import inside_of
 from krishiv_py.kernels.windows.session.capped import look_again
 from krishiv_py.kernels.windows.session.plain import go_on_as
-from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_US, UNSET
+from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_US, UNSET, show_instant
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.evolution import COMPLETE, Carried, StageChange, fired_as, keys_of, late_rule_of, paired
@@ -71,7 +72,7 @@ class Evolved(Savepoint):
         return super().names_of(self.streams_before[source])
 
 
-def carried_over(was: Mapping[str, Any], stage: StagePlan, reached_us: int) -> Carried:
+def carried_over(was: Mapping[str, Any], stage: StagePlan, reached_us: int, savepoint: Savepoint, number: int) -> Carried:
     """Return what a stage carries along when it takes state that was kept as `was` says.
 
     Parameters
@@ -82,6 +83,15 @@ def carried_over(was: Mapping[str, Any], stage: StagePlan, reached_us: int) -> C
         The stage, which carries nothing yet.
     reached_us : int
         The watermark under which its state last stepped.
+    savepoint : Savepoint
+        Where the state is.
+    number : int
+        The number of the stage there.
+
+    Raises
+    ------
+    CheckpointError
+        Where results have to be withdrawn that state does not hold.
     """
     now = shape_of(stage)
     pairs = paired(was["aggregates"], now["aggregates"])
@@ -95,7 +105,33 @@ def carried_over(was: Mapping[str, Any], stage: StagePlan, reached_us: int) -> C
     left_us = was["left_us"]
     if was["lateness_us"] != now["lateness_us"]:
         left_us = max(left_us, floor_watermark(reached_us, was["lateness_us"]))
-    return Carried(wholes, was["blind_us"], UNSET if left_us in (UNSET, END_OF_TIME) else left_us)
+    early_us = _early_until(was, now, stage, savepoint, number)
+    if early_us > reached_us and now["emit"] == "retractions":
+        raise CheckpointError(
+            f"results of {stage.spec.name} cannot be withdrawn yet",
+            got="early results of windows that have not ended, given by a trigger that an earlier change removed",
+            then="they would stand next to the result at the end",
+            hint=f"make the savepoint once the watermark has passed {show_instant(early_us)}, or emit updates until then",
+        )
+    return Carried(
+        wholes,
+        was["blind_us"],
+        UNSET if left_us in (UNSET, END_OF_TIME) else left_us,
+        early_us if early_us > reached_us else UNSET,
+    )
+
+
+def _early_until(was: Mapping[str, Any], now: Mapping[str, Any], stage: StagePlan, savepoint: Savepoint, number: int) -> int:
+    """Return up to which end windows may have early results that state does not hold; final results stand for themselves."""
+    if now["emit"] == "final":
+        return UNSET
+    early_us = int(was.get("early_us", UNSET))
+    if "firings" in was["fixed"] and "firings" not in now["fixed"]:
+        grid, buckets = inside_of(stage.spec).operation.extent.grid, savepoint.stages[number].buckets
+        assert grid is not None, "sessions keep their triggers"
+        begins = [int(window) for bucket in buckets for window in savepoint.known(number, bucket).get("runs:w", ())]
+        early_us = max([early_us, *(begin + grid.size_us for begin in begins)])
+    return early_us
 
 
 def migrated(held: BucketContent, was: Mapping[str, Any], stage: StagePlan) -> BucketContent:

@@ -244,6 +244,15 @@ class Savepoint:
             raise missing(f"{_path(self.folder, stage, bucket)}/{_BUCKET}", _WAY_OUT)
         return content
 
+    def known(self, stage: int, bucket: int) -> dict[str, Any]:
+        """Return what a bucket knows next to its tables, which are not read."""
+        where = f"{_path(self.folder, stage, bucket)}/{_BUCKET}"
+        data = read_at(where)
+        if data is None:
+            raise missing(where, _WAY_OUT)
+        known: dict[str, Any] = _heard(data, where)["known"]
+        return known
+
     def names_of(self, source: int) -> list[tuple[str, int]]:
         """Return the files that a source has read: paths, and times of modification in ns."""
         store, root = store_at(self.folder)

@@ -331,3 +331,34 @@ def test_rows_that_nobody_counted_are_one_for_a_trigger(counted: Any, tmp_path: 
     assert [row["total"] for row in after] == [(1 << 7) - 1]
     added, _ = run(Driver(totals("updates", *more, count().alias("rows")), savepoint=path), [[row] for row in rows[5:]])
     assert [(row["total"], row["rows"]) for row in added] == [((1 << 7) - 1, None)]
+
+
+@pytest.mark.parametrize("kind", ["tumbling", "cumulate"])
+@pytest.mark.parametrize("again", [None, 1])
+def test_early_results_that_state_no_longer_holds_are_not_withdrawn(kind: str, again: int | None, tmp_path: Path) -> None:
+    """Retractions wait until the windows have ended that a removed trigger may have shown early."""
+
+    def totals(emit: Any, every: int | None) -> Any:
+        stream = _side("string", "bigint").allowed_lateness(90_000).emit(emit)
+        stream = stream if every is None else stream.trigger(Trigger.on_count(every))
+        return OPERATORS[kind](stream.key_by("user")).agg(sum("amount").alias("total"), count())
+
+    def row_of(time: int) -> Rows:
+        return [{"user": "a", "at": time, "amount": 1}]
+
+    first = Driver(totals("retractions", 1))
+    assert run(first, [row_of(35_000)])[0][0]["total"] == 1
+    plain = Driver(totals("updates", None), savepoint=first.savepoint(str(tmp_path / "one"))).restarted()
+    assert run(plain, [row_of(36_000)]) == ([], [])
+    triggered = Driver(totals("updates", again), savepoint=plain.savepoint(str(tmp_path / "two")))
+    end = "00:01:00" if kind == "tumbling" else "00:01:30"
+    for number, driver in enumerate((plain, triggered)):
+        path = driver.savepoint(str(tmp_path / f"early {number}"))
+        with pytest.raises(CheckpointError, match=f"cannot be withdrawn yet .*has passed 1970-01-01T{end}Z"):
+            Driver(totals("retractions", again), savepoint=path)
+        assert Driver(totals("final", None), savepoint=path) is not None
+    shown, _ = run(plain, [row_of(130_000), []])
+    assert [row["total"] for row in shown] == [2] * (1 if kind == "tumbling" else 2)
+    ended = Driver(totals("retractions", again), savepoint=plain.savepoint(str(tmp_path / "ended")))
+    withdrawn, _ = run(ended, [row_of(37_000)])
+    assert sorted((row["op"], row["total"]) for row in withdrawn) == [("+U", 3)] * len(shown) + [("-U", 2)] * len(shown)
