@@ -214,7 +214,7 @@ def _firings(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[str],
     """Return why windows cannot fire otherwise, and how they go on where they can."""
     (a, b), (old, new) = ([shape["fixed"].get(part) for shape in (was, now)] for part in ("firings", "trigger"))
     if (a, old) == (b, new):
-        return [], []
+        return [], ["rows by window, which fire before their end"] if _parts_slices(was, now) else []
     kind, refused = was["fixed"].get("window kind"), list[str]()
     if kind == "count":
         if a == b and b is not None and b.endswith("accumulating") and now["emit"] != "retractions":
@@ -236,6 +236,12 @@ def _firings(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[str],
     if b is None:
         return [], ["firings without a trigger"]
     return [], ["accumulation from accumulating to discarding"]
+
+
+def _parts_slices(was: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Return whether windows that overlap hold their rows by slice until now, and each its own from now on."""
+    held = [shape["fixed"].get("firings hold") for shape in (was, now)]
+    return held == ["rows by slice", "rows by window"]
 
 
 _KEPT_AS: Final = {True: "no rows are kept that could be counted", False: "state keeps rows or totals for its trigger"}
@@ -396,6 +402,7 @@ def rewritten(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         fired_as(0, {**was, "left_us": UNSET}, now) != 0
         or (session and (others or waits))
         or fires != ("firings" in now["fixed"])
+        or _parts_slices(was, now)
     ):
         parts.append("which windows have fired")
     return parts

@@ -83,6 +83,9 @@ def _firings(spec: OperatorSpec) -> dict[str, str]:
     if plainly:
         return parts
     parts["firings"] = f"{'totals' if spec.operation.sums else 'logged'}, {options.accumulation}"
+    grid = spec.operation.extent.grid
+    if grid is not None and grid.slide_us < grid.size_us and not spec.operation.extent.numbered:
+        parts["firings hold"] = "rows by slice" if options.trigger._at_ends else "rows by window"
     if spec.operation.extent.numbered:
         parts["trigger"] = options.trigger._describe()  # what was written is known from row numbers and the trigger
     return parts

@@ -20,7 +20,7 @@ from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.window_log import HASH
 from krishiv_py.kernels.ttl import begin_ttl
 from krishiv_py.kernels.watermark import ONLY, ClockSpec, WatermarkTracker, floor_watermark
-from krishiv_py.kernels.windows.fixed.going_on import with_log, without_log
+from krishiv_py.kernels.windows.fixed.going_on import with_log, with_rows_of_their_own, without_log
 from krishiv_py.kernels.windows.fixed.triggered import inside_of
 from krishiv_py.kernels.windows.session.capped import look_again
 from krishiv_py.kernels.windows.session.plain import go_on_as
@@ -176,6 +176,8 @@ def _go_on(stage: StagePlan, bucket: Bucket, was: Mapping[str, Any], now: Mappin
             with_log(spec, bucket, over_us, over_us if was["emit"] == "final" else fired_us)
         else:
             without_log(spec, bucket, fired_us)
+    elif logs and "runs:sl" in bucket.meta:
+        with_rows_of_their_own(spec, bucket, fired_us)
     elif route == "session" and not logs and (of_other_rules or of_other_lateness) and "fired_at" in bucket.meta:
         go_on_as(spec, bucket)
     elif route == "capped session" and not logs and (of_other_rules or of_other_lateness):

@@ -88,6 +88,17 @@ def first_rows(late: int = 0) -> Make:
     return lambda s: s.watermark("at", LAG).allowed_lateness(late).drop_duplicates("user", within="2 minutes").named("stage")
 
 
+def new_rows(*every: int) -> Make:
+    """What came to overlapping windows since they fired: at their end, or each so many rows."""
+
+    def made(stream: Any) -> Any:
+        timed = stream.watermark("at", LAG).emit("updates").accumulation("discarding")
+        timed = timed.trigger(kv.Trigger.on_count(*every)) if every else timed
+        return OPERATORS["hopping"](timed.key_by("user")).agg(*COUNTED).named("stage")
+
+    return made
+
+
 COUNTED = count(), kv.sum("amount").alias("total")
 CHANGES: dict[str, tuple[Make, Make]] = {
     "an aggregate is renamed": (kept("tumbling"), kept("tumbling", count().alias("n"), COUNTED[1])),
@@ -121,6 +132,7 @@ REFUSED: dict[str, tuple[Make, Make, str]] = {
     "a time to live is added": (kept("session"), kept("session", ttl=StateTtlConfig("1 day")), "last touched"),
     "a stage is removed": (with_hours, named(all=kept("tumbling")), "the plan has no stage of this name"),
     **{f"{kind} with smaller lateness": (of(60_000), of(5_000), _FIRED) for kind, of in KEPT.items()},
+    "overlapping windows fire early": (new_rows(), new_rows(2), _FIRED),
     "another window": (kept("tumbling"), kept("hopping"), "window kind was tumbling"),
 }
 

@@ -345,6 +345,11 @@ class Trigger:
         """Return whether single rows make windows fire, so that rows must be kept apart until they have been counted."""
         return isinstance(self.early, int) or isinstance(self.late, int)
 
+    @property
+    def _at_ends(self) -> bool:
+        """Return whether no window fires before its end, so that windows that overlap can hold their rows together."""
+        return self.early is None and not self._row_by_row
+
     def _describe(self) -> str:
         """One line for ``explain()``."""
         parts = []

@@ -21,8 +21,8 @@ from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, Runs
 from krishiv_py.kernels.state.window_log import WINDOW, PairLog
-from krishiv_py.kernels.windows.fixed.plain import SLICE, FixedOperator
-from krishiv_py.kernels.windows.fixed.triggered import inside_of
+from krishiv_py.kernels.windows.fixed.plain import SLICE, FixedOperator, SharedRows
+from krishiv_py.kernels.windows.fixed.triggered import TriggeredOperator, inside_of
 from krishiv_py.plan.durations import END_OF_TIME
 
 
@@ -39,9 +39,55 @@ def with_log(spec: OperatorSpec, bucket: Bucket, over_us: int, fired_us: int) ->
         Windows that end up to there have left, or have fired.
     """
     plain = FixedOperator(inside_of(spec))
+    slices = Runs(bucket, SLICE, plain.merge)
+    _log_windows(spec, bucket, plain, slices, plain.windows_of(slices.names(), over_us, END_OF_TIME), fired_us)
+
+
+def with_rows_of_their_own(spec: OperatorSpec, bucket: Bucket, fired_us: int) -> None:
+    """Let windows that overlap and held their rows together hold each its own, for they fire before their end from now on.
+
+    Parameters
+    ----------
+    spec : OperatorSpec
+        The windows as they fire from now on.
+    bucket : Bucket
+        What they hold.
+    fired_us : int
+        Windows that end up to there have fired.
+    """
+    if TriggeredOperator(inside_of(spec)).shares:
+        return
+    plain = FixedOperator(inside_of(spec))
+    log = PairLog(plain.layout)
+    shared, own = SharedRows(bucket, plain, log), Runs(bucket, WINDOW, log.compact)
+    for window in own.names():  # what is lent to them
+        entries = pa.concat_tables(own.load(window))
+        groups = group([entries[k] for k in log.layout.key_names], entries.num_rows)
+        state = log.resolve(entries, groups.ids, groups.n)
+        keys = pick(entries.select(log.layout.key_names), groups.first)
+        keys = keys.add_column(0, WINDOW, pa.repeat(pa.scalar(window, pa.int64()), groups.n))
+        if len(lent := np.flatnonzero(state.lent)):
+            content = shared.given(state, keys)
+            snaps = pick(content.snaps, content.snap_at[lent])
+            flags = state.fired[lent], state.done[lent], np.ones(len(lent), np.bool_)
+            own.append(window, log.entries(pick(keys, lent), np.zeros(len(lent), np.int64), *flags, snaps))
+            if len(late := np.flatnonzero(state.lent & (state.pend_at >= 0))):
+                pends = pick(state.pends, state.pend_at[late])
+                flags = state.fired[late], state.done[late], np.zeros(len(late), np.bool_)
+                own.append(window, log.entries(pick(keys, late), state.pending[late], *flags, pends))
+    slices, over = Runs(bucket, "sl", plain.merge), Runs(bucket, "sl", plain.merge, "sl over")
+    starts = [w for w in plain.windows_of(slices.names(), fired_us, END_OF_TIME) if w not in own]
+    _log_windows(spec, bucket, plain, slices, starts, fired_us)
+    for name in over.names():
+        over.drop(name)
+
+
+def _log_windows(
+    spec: OperatorSpec, bucket: Bucket, plain: FixedOperator, slices: Runs, starts: list[int], fired_us: int
+) -> None:
+    """Give windows entries of what they hold in slices, which go."""
     log, options = PairLog(plain.layout), spec.options
-    slices, own = Runs(bucket, SLICE, plain.merge), Runs(bucket, WINDOW, log.compact)
-    starts = plain.windows_of(slices.names(), over_us, END_OF_TIME)
+    own = Runs(bucket, WINDOW, log.compact)
     changed = bucket.map("changed", int)
     early, counted = options.trigger.early, _rows_in(spec, plain.layout)
     every = early if isinstance(early, int) else END_OF_TIME

@@ -155,8 +155,7 @@ class TriggeredOperator:
         self.discarding = spec.options.accumulation == "discarding"
         self.retract = spec.options.emit_mode == "retractions" and not self.discarding
         self.by_row = self.trigger._row_by_row
-        by_end = self.trigger.early is None and not self.trigger._row_by_row
-        self.shares = by_end and self.window.slide_us < self.window.size_us
+        self.shares = self.trigger._at_ends and self.window.slide_us < self.window.size_us
         """Whether windows hold their rows in slices."""
         self.lends = self.shares and not self.discarding
         """Whether windows that have ended do so, too; what a firing discards, none of them holds."""
