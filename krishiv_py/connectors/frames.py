@@ -26,6 +26,8 @@ def arrow_table(rows: Any) -> pa.Table | None:
         return pa.Table.from_batches([rows])
     if not holds_arrow(rows):
         return None
+    if of_pandas(rows) and not hasattr(rows, "columns"):
+        raise SchemaError("a Series is one column", got=f"a Series of {len(rows)} values", hint='pass series.to_frame("at")')
     try:
         return pa.Table.from_pandas(rows, preserve_index=False) if of_pandas(rows) else pa.table(rows)
     except Exception as problem:  # each library has kinds of its own

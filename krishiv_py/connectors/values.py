@@ -68,6 +68,7 @@ def not_written(name: str, where: str, what: str, hint: str) -> OperatorError:
 
 
 _COMMON_TIME: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ](?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
+_ZONE: Final = r"(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])$"
 _ISO_DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _Flags: TypeAlias = "np.ndarray[Any, Any]"
 _WRONG: Final = (pa.ArrowException, TypeError, ValueError, OverflowError, ArithmeticError)
@@ -194,8 +195,8 @@ def _at_once(values: Sequence[Any], type_: pa.DataType) -> pa.Array | None:
 
 
 def _common_times(texts: pa.Array, type_: pa.DataType) -> pa.Array | None:
-    """Return the times of ISO 8601 texts, which either all end with Z or name no zone; None where one is written otherwise."""
-    for ending, written in (("Z$", pa.timestamp("us", "UTC")), ("$", pa.timestamp("us"))):
+    """Return the times of ISO 8601 texts, which either all name a zone or none does; None where one is written otherwise."""
+    for ending, written in ((_ZONE, pa.timestamp("us", "UTC")), ("$", pa.timestamp("us"))):
         if pc.all(pc.match_substring_regex(texts, _COMMON_TIME + ending), min_count=0).as_py():
             numbers = texts.cast(written).cast(pa.int64())
             exact = (type_.tz or not written.tz) and (pc.min(numbers).as_py() or 0) >= _FIRST_US

@@ -14,13 +14,14 @@ import pyarrow.compute as pc
 
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.connectors.frames import arrow_table
-from krishiv_py.errors import KrishivError, PlanError, SchemaError, shown
+from krishiv_py.errors import KrishivError, PlanError, shown
 from krishiv_py.kernels.columns.layout import whole
 from krishiv_py.kernels.columns.times import stamp
 from krishiv_py.kernels.watermark import ONLY, WatermarkTracker
 from krishiv_py.plan.checks import known_column, microseconds
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, Duration, to_us
 from krishiv_py.plan.options.watermarks import WatermarkSpec
+from krishiv_py.plan.row_classes import as_values
 from krishiv_py.plan.schema import TimeKind, time_kind
 from krishiv_py.types import normal_type
 
@@ -43,6 +44,8 @@ def as_table(rows: Any, what: str) -> pa.Table:
     ------
     PlanError
         When they are not rows, or rows whose values do not agree in type.
+    SchemaError
+        For a frame with columns that Arrow does not have.
 
     Examples
     --------
@@ -57,16 +60,27 @@ def as_table(rows: Any, what: str) -> pa.Table:
             table = arrow_table(rows.collect())
         if table is not None:
             return table
-        if isinstance(rows, (list, tuple)) and all(isinstance(r, dict) for r in rows):
-            names = list(dict.fromkeys(name for row in rows for name in row))  # of all rows: the first may lack one
-            return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
-    except KrishivError as problem:
-        if not isinstance(problem, SchemaError):
-            raise  # of a stream that is collected: it has no end, or its source is wrong
-        raise _refused(what, rows, str(problem).splitlines()[0]) from problem
+    except KrishivError:
+        raise  # of a frame with columns that Arrow lacks, or of a stream that has no end
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as problem:
         raise _refused(what, rows, str(problem).splitlines()[0]) from problem
-    raise _refused(what, rows, "there are no rows in it")
+    if not isinstance(rows, (list, tuple)):
+        raise _refused(what, rows, f"it is of type {type(rows).__name__}")
+    listed = [as_values(row) for row in rows]
+    for n, row in enumerate(listed):
+        if not isinstance(row, dict):
+            raise _refused(what, rows, f"item {n} is of type {type(row).__name__}")
+    names = list(dict.fromkeys(name for row in listed for name in row))  # of all rows: the first may lack one
+    return pa.table({name: _column([row.get(name) for row in listed], name, what, rows) for name in names})
+
+
+def _column(values: list[Any], name: str, what: str, rows: object) -> pa.Array:
+    """Return the values of a column whose type nobody has named."""
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as problem:
+        consequence = f"the values of {shown(name)} are not of one type: {str(problem).splitlines()[0]}"
+        raise _refused(what, rows, consequence) from problem
 
 
 def of_spark(rows: object) -> bool:
@@ -141,7 +155,7 @@ def _refused(what: str, rows: object, consequence: str) -> PlanError:
         f"`{what}` is not a table of rows",
         got=shown(rows),
         then=consequence,
-        hint="pass a pyarrow Table or RecordBatch, a list of dicts, or a frame of pandas or Polars",
+        hint="pass a pyarrow Table or RecordBatch, a list of dicts or of objects with fields, or a frame of pandas or Polars",
     )
 
 

@@ -7,6 +7,7 @@ Of each row it is enough to know how far it was behind the newest row before it:
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.display.html import shown as escaped
-from krishiv_py.errors import PlanError, shown
+from krishiv_py.errors import ColumnError, PlanError, shown, users_line
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import known_column
 from krishiv_py.plan.durations import Duration, show_length, to_us
@@ -29,18 +30,23 @@ if TYPE_CHECKING:
 
     from krishiv_py.arrays import grouping
     from krishiv_py.arrays.types import Ints
+    from krishiv_py.connectors import values
     from krishiv_py.display import arrivals, plots
     from krishiv_py.display.arrivals import Collected, RowsLike
+    from krishiv_py.engine import time_watch
     from krishiv_py.planner.physical import PhysicalPlan
 else:
     grouping = lazy("krishiv_py.arrays.grouping")
     arrivals = lazy("krishiv_py.display.arrivals")
     plots = lazy("krishiv_py.display.plots")
+    time_watch = lazy("krishiv_py.engine.time_watch")
+    values = lazy("krishiv_py.connectors.values")
 
 
 _SHARES: Final = (1.0, 0.1, 0.05, 0.01, 0.001, 0.0001, 0.0)
 """Parts of the rows that may be lost; where no lags are given, the smallest lag for each part is tried."""
 _FIRST: Final = -(2**62)
+_TEXTS: Final = (pa.string(), pa.large_string(), pa.string_view())
 _MOST_VALUES: Final = 20
 """So many values of `by` are shown; all are in the tables."""
 
@@ -114,7 +120,9 @@ class LatenessProfile:
         """
         share = loses_at_most
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
-            raise PlanError("`loses_at_most` is not part of the rows", got=shown(share), hint="pass a number from 0 to 1")
+            raise PlanError(
+                "`loses_at_most` is not part of the rows", got=shown(share), hint="pass a number from 0 to 1: 0.001 is 0.1 %"
+            )
         return show_length(_lag_for(self.behind_us, self.behind_rows, share))
 
     def plot(self) -> Figure:
@@ -215,14 +223,15 @@ def lateness_profile(
 
     Parameters
     ----------
-    rows : pyarrow.Table, RecordBatch, list of dict, frame or bounded stream
-        Rows as they arrived: Arrow data, a frame of pandas, Polars or DuckDB, or a stream whose source ends, which is read.
-        A DataFrame of Spark has no order, so it needs `arrival` or `order`.
+    rows : pyarrow.Table, RecordBatch, list of dict or object, frame or bounded stream
+        Rows as they arrived: Arrow data, dicts, objects of a dataclass or another class with fields, a frame of pandas, Polars
+        or DuckDB, or a stream whose source ends, which is read. A DataFrame of Spark has no order, so it needs `arrival` or
+        `order`.
     time : str
-        The event-time column: a timestamp, or integer milliseconds.
+        The event-time column: a timestamp, a text of ISO 8601 (without a zone it is UTC), or integer milliseconds.
     arrival : str, optional
-        The column that says when a row arrived: a timestamp, or integers that grow. Without it, and without `order`, rows
-        arrived as they are listed.
+        The column that says when a row arrived: a timestamp or such a text, or integers that grow. Without it, and without
+        `order`, rows arrived as they are listed.
     order : str, optional
         A column that says only in which order rows arrived, such as an offset or a sequence number; of any type that can be
         sorted.
@@ -242,9 +251,16 @@ def lateness_profile(
     PlanError
         For values that are not rows, a DataFrame without `arrival` or `order`, a stream without end, `batch` without `arrival`.
     ColumnError
-        For a column that the rows do not have, or a time column of another type.
+        For a column that the rows do not have, a time column of another type, and texts that are no times.
+    SchemaError
+        For a frame with columns that Arrow does not have.
     DurationError
         For a length that is none.
+
+    Warns
+    -----
+    RuntimeWarning
+        When the numbers are probably seconds or microseconds.
 
     Notes
     -----
@@ -271,7 +287,7 @@ def lateness_profile(
             known_column(str(name), table.column_names, "lateness_profile")
     if batch is not None and arrival is None:
         raise PlanError("`batch` needs to know when rows arrived", got="no `arrival`", hint='pass arrival="the column"')
-    table = _plain(table.select(list(dict.fromkeys(filter(None, (time, arrival, order, by))))), time)
+    table = _plain(table.select(list(dict.fromkeys(filter(None, (time, arrival, order, by))))), time, arrival)
     arrived = None
     if arrival is not None:
         arrived = _arrivals(table, arrival)
@@ -279,7 +295,12 @@ def lateness_profile(
         table, arrived = table.take(pa.array(sequence)), arrived[sequence]
     elif order is not None:
         table = table.take(arrivals.sequence(table[order], order))
-    times, usable = arrivals.instants(table[time], arrivals.kind_of(table, time))
+    kind = arrivals.kind_of(table, time)
+    times, usable = arrivals.instants(table[time], kind)
+    doubt = time_watch.unlikely(int(times[usable].max()), kind, time) if usable.any() else None
+    if doubt is not None:
+        hint = "Hint: pass milliseconds, and make them in the pipeline too"
+        warnings.warn(f"lateness_profile: {doubt.partition(' Hint: ')[0]} {hint}", RuntimeWarning, stacklevel=users_line())
     numbers = np.arange(len(times)) if batch is None or arrived is None else arrived // to_us(batch, "batch")
     kept = np.flatnonzero(usable)
     times, numbers = times[kept], numbers[kept]
@@ -295,19 +316,19 @@ def lateness_profile(
     beyond = len(times) - np.append(0, np.cumsum(behind_rows))[np.searchsorted(behind_us, tried, side="right")]
     columns["late"] = pa.array(beyond, pa.int64())
     columns["late_share"] = pa.array(beyond / max(len(times), 1), pa.float64())
-    values = None if by is None else grouping.group([table[by].take(pa.array(kept))], len(times))
+    of_value = None if by is None else grouping.group([table[by].take(pa.array(kept))], len(times))
     size = None if window is None else to_us(window, "window")
     clock = arrived[kept] if arrived is not None and _is_instant(table[arrival]) else None
-    costs = [_Cost.of(times, before, numbers, size, lag, clock, None if values is None else values.ids) for lag in tried]
+    costs = [_Cost.of(times, before, numbers, size, lag, clock, None if of_value is None else of_value.ids) for lag in tried]
     if size is not None:
         columns["held"] = pa.array([cost.held for cost in costs], pa.int64())
         columns["open"] = pa.array([cost.open for cost in costs], pa.int64())
     if clock is not None:
         columns["delay_us"] = pa.array([cost.delay_us for cost in costs], pa.int64())
     groups = group_lags = None
-    if by is not None and values is not None:
-        named = table[by].take(pa.array(kept)).take(pa.array(values.first))
-        groups, group_lags = _by_value(named, by, values.ids, values.n, times, numbers, lateness, tried)
+    if by is not None and of_value is not None:
+        named = table[by].take(pa.array(kept)).take(pa.array(of_value.first))
+        groups, group_lags = _by_value(named, by, of_value.ids, of_value.n, times, numbers, lateness, tried)
     named_order = "the rows" if arrived_by is None else repr(arrived_by)
     without = len(usable) - len(kept)
     return LatenessProfile(pa.table(columns), groups, group_lags, len(kept), without, time, named_order, behind_us, behind_rows)
@@ -331,16 +352,30 @@ def _order_column(rows: object, arrival: str | None, order: str | None) -> str |
     return order if arrival is None else arrival
 
 
-def _plain(table: pa.Table, time: str) -> pa.Table:
-    """Return the table with event times in µs, where they are finer: digits below do not matter for a lag."""
+def _plain(table: pa.Table, time: str, arrival: str | None) -> pa.Table:
+    """Return the table with texts read as times, and event times in µs: digits below do not matter for a lag."""
     for i, field in enumerate(table.schema):
         if pa.types.is_string_view(field.type):  # which Polars gives, and Arrow does not sort
             table = table.set_column(i, field.name, table[field.name].cast(pa.string()))
+        if field.name in (time, arrival) and field.type in _TEXTS:
+            table = table.set_column(i, field.name, _read(table[field.name], field.name))
     type_ = table.schema.field(time).type
     if not (pa.types.is_timestamp(type_) and type_.unit == "ns"):
         return table
     column = table[time].cast(pa.timestamp("us", type_.tz), safe=False)
     return table.set_column(table.column_names.index(time), time, column)
+
+
+def _read(texts: pa.ChunkedArray, name: str) -> pa.Array:
+    """Return the times that texts are."""
+    try:
+        return values.column(texts.to_pylist(), pa.timestamp("us", "UTC"))
+    except values.UnfitError as problem:
+        raise ColumnError(
+            f"the texts of column {name!r} are no times",
+            got=f"row {problem.at}: {problem.why}",
+            hint='write "2024-01-31T12:00:00Z", or pass timestamps or integer milliseconds',
+        ) from None
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:

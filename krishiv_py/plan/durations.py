@@ -196,11 +196,11 @@ def time_point_us(value: TimePoint, name: str) -> int:
 
 
 def show_us(us: int) -> str:
-    """Return a duration in the largest unit that keeps it whole: ``60000000`` → ``"1 min"``."""
+    """Return a duration in the largest unit that keeps it whole: ``60000000`` → ``"1 min"``; with a rest in µs as a length."""
     for unit in ("d", "h", "min", "s", "ms"):
         if us and us % _UNITS[unit] == 0:
             return f"{us // _UNITS[unit]} {unit}"
-    return f"{us} µs"
+    return f"{us} µs" if abs(us) < _UNITS["s"] else show_length(us)
 
 
 def show_length(us: int) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import itertools
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from krishiv_py import LatenessProfile, Session, count, lateness_profile
 from krishiv_py.display import plots
-from krishiv_py.errors import ColumnError, DurationError, PlanError
+from krishiv_py.errors import ColumnError, DurationError, PlanError, SchemaError
 from krishiv_py.testing import Driver, stream_of
 
 UTC = dt.timezone.utc
@@ -102,12 +104,32 @@ def test_a_profile_shows_itself() -> None:
     assert figure.axes[0].get_ylabel() == "late rows (%)"
 
 
+def test_texts_say_when_rows_arrived_in_any_zone() -> None:
+    rows = [("12:00:00Z", "12:00:03"), ("14:00:09+02:00", "12:00:09.5"), ("12:00:04.25", "12:00:10Z")]
+    texts = [{"at": f"2026-01-01T{at}", "came": f"2026-01-01T{came}"} for at, came in rows]
+    profile = lateness_profile(texts, "at", arrival="came", lags=[0])
+    assert (profile.smallest_lag(), profile.table["delay_us"].to_pylist()) == ("4.75 s", [3_000_000])
+    with pytest.raises(PlanError, match="1 nulls"):
+        lateness_profile([*texts, {"at": "2026-01-01T12:00:00", "came": None}], "at", arrival="came")
+
+
+@pytest.mark.parametrize(("unit", "word"), [(1, "seconds"), (1_000_000, "microseconds")])
+def test_numbers_of_another_unit_are_noticed(unit: int, word: str) -> None:
+    rows = [{"at": 1_767_268_800 * unit}]
+    with pytest.warns(RuntimeWarning, match=f"the numbers are probably {word}, .* Hint: pass milliseconds"):
+        lateness_profile(rows, "at")
+
+
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"rows": 5}, PlanError, "rows"),
+    ({"rows": 5}, PlanError, "it is of type int"),
+    ({"rows": [{"at": 1}, (2,)]}, PlanError, "item 1 is of type tuple"),
+    ({"rows": [{"at": 1}, {"at": "x"}]}, PlanError, "values of 'at' are not of one type"),
+    ({"rows": pd.Series([1])}, SchemaError, r"series.to_frame\("),
     ({"time": "nowhere"}, ColumnError, "nowhere"),
-    ({"time": "name"}, ColumnError, "name"),
+    ({"time": "name"}, ColumnError, "'name' are no times .got: row 0: "),
     ({"time": None}, PlanError, "time"),
-    ({"arrival": "name"}, PlanError, "arrived"),
+    ({"arrival": "name"}, ColumnError, "'name' are no times"),
+    ({"arrival": "share"}, PlanError, "arrived"),
     ({"arrival": "gone"}, ColumnError, "gone"),
     ({"by": 3}, PlanError, "by"),
     ({"batch": "1 s"}, PlanError, "arrival"),
@@ -121,7 +143,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
 @pytest.mark.parametrize(("wrong", "kind", "words"), WRONG, ids=lambda value: str(value) if isinstance(value, dict) else None)
 def test_wrong_calls_say_what_is_wrong(wrong: dict[str, Any], kind: type[Exception], words: str) -> None:
     with pytest.raises(kind, match=words):
-        lateness_profile(**{"rows": [{"at": 1, "name": "x"}], "time": "at", **wrong})
+        lateness_profile(**{"rows": [{"at": 1, "name": "x", "share": 0.5}], "time": "at", **wrong})
 
 
 @pytest.mark.parametrize("share", [-0.1, 2, True, "0.5", float("nan")])
@@ -143,7 +165,22 @@ def bounded(rows: list[dict[str, Any]]) -> Any:
     return stream
 
 
+@dataclasses.dataclass
+class Row:
+    at: int
+    n: int
+    came: int
+    user: str
+
+
+def in_words(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**row, "at": (dt.datetime.fromtimestamp(row["at"] / 1_000, UTC)).isoformat()} for row in rows]
+
+
 FORMS: dict[str, Any] = {
+    "objects": lambda rows: [Row(**row) for row in rows],
+    "texts": in_words,
+    "texts of a frame": lambda rows: pytest.importorskip("polars").DataFrame(in_words(rows)),
     "table": pa.Table.from_pylist,
     "batch": pa.RecordBatch.from_pylist,
     "reader": lambda rows: pa.RecordBatchReader.from_batches(
