@@ -9,7 +9,7 @@ group that is:
     try:
         array = column(values, field.type)
     except UnfitError as problem:
-        ...  # problem.at, problem.path, problem.why, problem.hint; its text shows no value
+        ...  # problem.row, problem.path, problem.why, problem.hint; its text shows no value
 
 NumPy and pandas scalars are known by what they are; pandas is not imported. Times lie in the years 1 to 9999: outside of them
 Python has no times, and texts of times are not the same everywhere.
@@ -108,7 +108,7 @@ class UnfitError(ValueError):
 
     Attributes
     ----------
-    at : int
+    row : int
         Its place in the list that became a column.
     path : str
         Where it lies inside the value: ``.user.id``, ``[3]``; empty for the value itself.
@@ -118,12 +118,12 @@ class UnfitError(ValueError):
         super().__init__(value, type_, why, hint)
         self.value, self.type, self.why = value, type_, why
         self.hint = hint or f"give {type_text(type_)} values"
-        self.at = 0
+        self.row = 0
         self.path = ""
 
     def inside(self, path: str, index: int) -> UnfitError:
         """Return the same error, seen from the value around it."""
-        self.path, self.at = path + self.path, index
+        self.path, self.row = path + self.path, index
         return self
 
     def __str__(self) -> str:
@@ -530,7 +530,7 @@ def _structs(values: Sequence[Any], type_: pa.DataType, extra_fields: bool) -> p
         try:
             below = column([None if row is None else row.get(name) for row in rows], field.type, extra_fields=extra_fields)
         except UnfitError as problem:
-            raise problem.inside(f".{name}", problem.at) from None
+            raise problem.inside(f".{name}", problem.row) from None
         arrays.append(_required(below, field, f".{name}", missing))
     mask = None if missing is None else pa.array(missing)
     if not arrays:
@@ -570,8 +570,8 @@ def _joined(parts: list[Any], missing: _Flags | None) -> tuple[list[Any], _Flags
 
 
 def _from_items(problem: UnfitError, bounds: _Flags, label: str = "") -> UnfitError:
-    row = bisect.bisect_right(bounds.tolist(), problem.at) - 1
-    return problem.inside(f"{label}[{problem.at - int(bounds[row])}]", row)
+    row = bisect.bisect_right(bounds.tolist(), problem.row) - 1
+    return problem.inside(f"{label}[{problem.row - int(bounds[row])}]", row)
 
 
 def _lists(values: Sequence[Any], type_: pa.DataType, extra_fields: bool) -> pa.Array:

@@ -251,7 +251,7 @@ def lateness_profile(
     PlanError
         For values that are not rows, a DataFrame without `arrival` or `order`, a stream without end, `batch` without `arrival`.
     ColumnError
-        For a column that the rows do not have, a time column of another type, and texts that are no times.
+        For a column that the rows do not have, a time column of another type, and texts that cannot be read as times.
     SchemaError
         For a frame with columns that Arrow does not have.
     DurationError
@@ -372,8 +372,8 @@ def _read(texts: pa.ChunkedArray, name: str) -> pa.Array:
         return values.column(texts.to_pylist(), pa.timestamp("us", "UTC"))
     except values.UnfitError as problem:
         raise ColumnError(
-            f"the texts of column {name!r} are no times",
-            got=f"row {problem.at}: {problem.why}",
+            f"the texts of column {name!r} cannot be read as times",
+            got=f"row {problem.row}: {problem.why}",
             hint='write "2024-01-31T12:00:00Z", or pass timestamps or integer milliseconds',
         ) from None
 

@@ -466,7 +466,7 @@ def _column(values: list[Any], field: pa.Field) -> pa.Array:
     except UnfitError as problem:
         inside = f" at {problem.path}" if problem.path else ""
         raise SchemaError(
-            f"row {problem.at}, column {field.name!r}: not a {type_text(problem.type)}{inside}",
+            f"row {problem.row}, column {field.name!r}: not a {type_text(problem.type)}{inside}",
             got=shown(problem.value),
             then=f"{problem.why}; {_NOT_SENT}",
             hint=problem.hint,

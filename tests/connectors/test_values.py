@@ -96,7 +96,7 @@ def test_a_value_is_refused_at_any_depth(type_: pa.DataType, value: Any) -> None
     for outer, given in _around(type_, value):
         with pytest.raises(UnfitError) as actual:
             column([None, given], outer)
-        assert actual.value.at == 1 and actual.value.type == type_
+        assert actual.value.row == 1 and actual.value.type == type_
 
 
 def test_names_of_structs_are_checked_at_any_depth() -> None:

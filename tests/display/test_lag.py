@@ -106,7 +106,7 @@ def test_a_profile_shows_itself() -> None:
 
 def test_texts_say_when_rows_arrived_in_any_zone() -> None:
     rows = [("12:00:00Z", "12:00:03"), ("14:00:09+02:00", "12:00:09.5"), ("12:00:04.25", "12:00:10Z")]
-    texts = [{"at": f"2026-01-01T{at}", "came": f"2026-01-01T{came}"} for at, came in rows]
+    texts = [{"at": f"2026-01-01T{happened}", "came": f"2026-01-01T{came}"} for happened, came in rows]
     profile = lateness_profile(texts, "at", arrival="came", lags=[0])
     assert (profile.smallest_lag(), profile.table["delay_us"].to_pylist()) == ("4.75 s", [3_000_000])
     with pytest.raises(PlanError, match="1 nulls"):
@@ -126,9 +126,9 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"rows": [{"at": 1}, {"at": "x"}]}, PlanError, "values of 'at' are not of one type"),
     ({"rows": pd.Series([1])}, SchemaError, r"series.to_frame\("),
     ({"time": "nowhere"}, ColumnError, "nowhere"),
-    ({"time": "name"}, ColumnError, "'name' are no times .got: row 0: "),
+    ({"time": "name"}, ColumnError, "'name' cannot be read as times .got: row 0: "),
     ({"time": None}, PlanError, "time"),
-    ({"arrival": "name"}, ColumnError, "'name' are no times"),
+    ({"arrival": "name"}, ColumnError, "'name' cannot be read as times"),
     ({"arrival": "share"}, PlanError, "arrived"),
     ({"arrival": "gone"}, ColumnError, "gone"),
     ({"by": 3}, PlanError, "by"),
@@ -165,20 +165,12 @@ def bounded(rows: list[dict[str, Any]]) -> Any:
     return stream
 
 
-@dataclasses.dataclass
-class Row:
-    at: int
-    n: int
-    came: int
-    user: str
-
-
 def in_words(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**row, "at": (dt.datetime.fromtimestamp(row["at"] / 1_000, UTC)).isoformat()} for row in rows]
 
 
 FORMS: dict[str, Any] = {
-    "objects": lambda rows: [Row(**row) for row in rows],
+    "objects": lambda rows: [dataclasses.make_dataclass("Row", row)(**row) for row in rows],
     "texts": in_words,
     "texts of a frame": lambda rows: pytest.importorskip("polars").DataFrame(in_words(rows)),
     "table": pa.Table.from_pylist,

@@ -472,7 +472,7 @@ class User(AggKernel):
         try:
             return column(results, self.type)
         except UnfitError as problem:
-            raise self._fail("finish", problem, results[problem.at], problem.at) from problem
+            raise self._fail("finish", problem, results[problem.row], problem.row) from problem
 
     def noted(self, func: str) -> str:
         return f"{func} {type(self.aggregator).__qualname__}"
