@@ -29,6 +29,7 @@ HIDDEN: Final = "__whole_"
 _LOSES: Final = ("reset", "refused", "dropped")
 _FROM_ARCHIVE: Final = "its state is computed from the archive"
 _INCOMPLETE: Final = "null in windows with rows from before"
+_NOT_COMPLETE: Final = "false in windows with rows from before"
 
 
 @attrs.frozen
@@ -100,7 +101,7 @@ def compared(
                 )
             )
         elif rebuilds and not refused and _adds(before[partner], stage):
-            how = [text.replace(_INCOMPLETE, "from the archive") for text in how]
+            how = [text.replace(_INCOMPLETE, "from the archive").replace(_NOT_COMPLETE, "from the archive") for text in how]
             changes.append(StageChange(name, "rebuilt", tuple(how), partner, number))
         elif refused:
             changes.append(StageChange(name, "refused", tuple(refused), partner, number))
@@ -330,7 +331,7 @@ def _aggregates(was: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any
     for number, agg in enumerate(now):
         partner = pairs.get(number)
         if partner is None:
-            how.append(f"{agg['name']} added: {_INCOMPLETE}")
+            how.append(f"{agg['name']} added: {_NOT_COMPLETE if agg['name'] == COMPLETE else _INCOMPLETE}")
         else:
             if was[partner]["name"] != agg["name"]:
                 how.append(f"{was[partner]['name']} is called {agg['name']}")

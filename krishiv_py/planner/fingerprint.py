@@ -97,5 +97,13 @@ def differences(stored: dict[str, str], mine: dict[str, str]) -> list[str]:
     for part in sorted(stored.keys() | mine.keys()):
         was, now = noted(stored.get(part, "(none)")), mine.get(part, "(none)")
         if was != now:
+            was, now = _plainly(was, now) if "aggregate " in part else (was, now)
             changed.append(f"{part} was {was} and is {now}")
     return changed
+
+
+def _plainly(was: str, now: str) -> tuple[str, str]:
+    """Return two aggregates without the types of their parts, where they differ in more than these."""
+    old, new = (text.replace(" where None", "") for text in (was, now))
+    short = (old.partition(" -> ")[0], new.partition(" -> ")[0])
+    return short if short[0] != short[1] else (old, new)

@@ -396,12 +396,13 @@ def _window(
 ) -> str:
     """Say what a window is waiting for, or what became of it."""
     options, (start_us, end_us) = stage.spec.options, window
-    name = f"window {show_instant(start_us)} to {show_instant(end_us)}"
+    name = window_name(start_us, end_us)
     over_us = end_us + options.allowed_lateness_us
     leaves = f"it leaves the state when the watermark reaches {show_instant(over_us)}"
     held = None if state is None else state.at(*window).num_rows
-    fired = None if results is None else results.at(*window).num_rows
-    gave = "" if fired is None else f" Its results so far: {fired}."
+    given = None if results is None else results.at(*window)
+    fired = None if given is None else given.num_rows
+    gave = "" if given is None else _gave(given, stage.spec.keys)
     waits = why_not_fired(stage, clocks, now.watermark_us, now.sources_us, end_us, now.idle)
     if held:
         keys = f"open, with {held} keys" if held > 1 else "open"
@@ -415,8 +416,26 @@ def _window(
         seen = seen if held is None or fired else f"never seen: {seen}"
         passed = "its end has passed, and a row that is accepted now fires it"
         return f"{name}: {seen}; {passed if now.watermark_us >= end_us else waits}{gave}"
+    closed = f"closed since the watermark reached {show_instant(over_us)}"
     if fired is None:
-        return f"{name}: closed; if a row{of_key} was accepted in time it has fired, and its result is in the sink."
+        return f"{name}: {closed}; if a row{of_key} was accepted in time it has fired, and its result is in the sink."
     if fired:
-        return f"{name}: closed, and fired.{gave}"
-    return f"{name}: closed, and never seen: no row{of_key} was accepted in time, or none since the sink began."
+        return f"{name}: {closed}, and fired.{gave}"
+    return f"{name}: {closed}, and never seen: no row{of_key} was accepted in time, or none since the sink began."
+
+
+def window_name(start_us: int, end_us: int) -> str:
+    """Return how texts call a window."""
+    return f"window {show_instant(start_us)} to {show_instant(end_us)}"
+
+
+def result_values(row: Mapping[str, object], keys: Collection[str]) -> str:
+    """Return what a result of a window says, without its keys and bounds."""
+    return ", ".join(f"{name}={value}" for name, value in row.items() if name not in keys and name not in _BOUNDS)
+
+
+def _gave(results: pa.Table, keys: Collection[str]) -> str:
+    """Say what a window gave: a few results one by one, many as a number."""
+    if not 0 < results.num_rows <= _MOST:
+        return f" Its results so far: {results.num_rows}."
+    return f" It gave {', then '.join(result_values(row, keys) for row in results.to_pylist())}."

@@ -30,7 +30,7 @@ from krishiv_py.plan.options.query import Begin
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.planner.cut import Branch, StagePlan
 from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
-from krishiv_py.planner.why import Held
+from krishiv_py.planner.why import Held, result_values, window_name
 from krishiv_py.runtime.capture import Captured
 from krishiv_py.testing.driver import Driver
 from krishiv_py.testing.sends import CapturedTables, Feed, StepOutput
@@ -74,18 +74,28 @@ class Explanation:
 
     rows: pa.Table
     results: pa.Table
+    _keys: tuple[str, ...] = ()
+    _windows: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines, several = [], len(set(self.rows["stage"].to_pylist())) > 1
         for row in self.rows.slice(0, _MOST).to_pylist():
-            came = "came in" if row["fate"] == "in" else f"was refused ({row['fate']})"
+            came = "was taken in" if row["fate"] == "in" else f"was refused ({row['fate']})"
             stage = f"{row['stage']}: " if several else ""
             place = f"{stage}batch {row['batch']}, row {row['row']}: a row of {row['event_time']}"
-            lines.append(f"{place} {came} under the watermark {row['watermark']}")
+            unset = row["watermark"] == show_instant(UNSET)
+            met = "before a watermark was set" if unset else f"under the watermark {row['watermark']}"
+            lines.append(f"{place} {came} {met}")
         rest = [f"and {self.rows.num_rows - _MOST:,} more rows"] if self.rows.num_rows > _MOST else []
-        for row in self.results.slice(0, _MOST).to_pylist():
-            shown_row = ", ".join(f"{name}={value}" for name, value in row.items() if name not in ("batch", "watermark"))
-            rest.append(f"batch {row['batch']} gave the result {shown_row}; the watermark was then {row['watermark']}")
+        for number, row in enumerate(self.results.slice(0, _MOST).to_pylist()):
+            batch, watermark = row.pop("batch"), row.pop("watermark")
+            if self._windows:
+                gave = f"{self._windows[number]}: fired in batch {batch}, and gave {result_values(row, self._keys)}"
+            else:
+                gave = f"batch {batch} gave the result {result_values(row, ())}"
+            rest.append(f"{gave}; the watermark was then {watermark}")
+        if lines and not self.results.num_rows:
+            rest.append("no window of these rows has fired in the capture")
         return "\n".join([*lines, *rest]) or "the capture has no row of this key at this time"
 
     def __repr__(self) -> str:
@@ -143,12 +153,13 @@ def explained(driver: Driver, feed: Feed, number: int, keys: pa.Table, us: int) 
     result = _with_batches(next((output for output in plan.outputs if output.stage == number), None), batches, number)
     held = Held.of(stage, result, keys)
     windows: Bounds = None
-    names = list(stage.spec.keys)
+    names, fired = list(stage.spec.keys), list[str]()
     if held is None and set(names) <= set(result.column_names):
         result = result.filter(pa.array(among(result, keys.rename_columns(names), names)))
     if held is not None:
         mask = held.holding(us, inclusive=stage.spec.operation.extent.inclusive)
         result = held.rows.filter(pa.array(mask))
+        fired = [window_name(int(start), int(end)) for start, end in zip(held.starts[mask], held.ends[mask], strict=True)]
         windows = sorted(set(zip(held.starts[mask].tolist(), held.ends[mask].tolist(), strict=True)))
         grid = stage.spec.operation.extent.grid
         if not windows and grid is not None:
@@ -170,7 +181,8 @@ def explained(driver: Driver, feed: Feed, number: int, keys: pa.Table, us: int) 
     source_lines = _of_sources(driver, feed, batches, wanted)
     kinds = {"stage": pa.string(), "batch": pa.int64(), "row": pa.int64(), "source": pa.string(), "event_time": pa.string()}
     kinds |= {"fate": pa.string(), "watermark": pa.string()}
-    return Explanation(pa.Table.from_pylist(source_lines + lines, pa.schema(list(kinds.items()))), result)
+    rows = pa.Table.from_pylist(source_lines + lines, pa.schema(list(kinds.items())))
+    return Explanation(rows, result, tuple(names), tuple(fired))
 
 
 def _ran(driver: Driver) -> Iterator[_Batch]:
@@ -384,7 +396,7 @@ class Capture:
     ...     capture = Capture(capture, counts)
     ...     print(capture.why("ann", 2_000))
     ...     print(capture.what_if(lag=["5 s", "1 min"]).to_pylist()[1])
-    batch 0, row 0: a row of 1970-01-01T00:00:01Z came in under the watermark unset
+    batch 0, row 0: a row of 1970-01-01T00:00:01Z was taken in before a watermark was set
     batch 2, row 0: a row of 1970-01-01T00:00:02Z was refused (late) under the watermark 1970-01-01T00:00:17Z
     ...
     """

@@ -16,6 +16,7 @@ import pytest
 import krishiv_py as kv
 from krishiv_py import CheckpointError, MemorySink, PlanError, Session, SideOutputLateEventHandler, count
 from krishiv_py.cli.main import main
+from krishiv_py.plan.durations import show_instant
 from krishiv_py.runtime.capture import Captured, begin_capture
 from krishiv_py.testing import Capture, Driver, stream_of
 
@@ -202,6 +203,8 @@ def test_which_rows_came_into_a_result(session: Session, tmp_path: Path) -> None
         assert len(fates) - fates.count("in") == len(mine)
         for one in explained.rows.to_pylist():
             assert ROWS[one["batch"]][one["row"]]["user"] == "u1"
+        window = f"window {show_instant(start * 1_000)} to {show_instant(end * 1_000)}"
+        assert f"{window}: fired in batch {last['batch']}, and gave count=" in str(explained)
     assert "was refused (late)" in str(capture.why(late[0]["user"], late[0]["at"]))
     assert "<table" in capture.why("u0", 1_000)._repr_html_()
     assert "no row of this key" in str(capture.why("nobody", 1_000))

@@ -281,6 +281,10 @@ def orders(session):
         more = stream.watermark("at", 0).key_by("user").tumbling_window(60_000).agg(count(), sum("amount")).named("per_minute")
         path = session.savepoint(str(tmp_path / "c"), str(tmp_path / "s"))
         assert more.explain(against=path) == ("per_minute: migrated (sum_amount added: null in windows with rows from before)")
+        whole = stream.watermark("at", 0).key_by("user").tumbling_window(60_000).agg(count(), completeness=True)
+        assert "complete added: false in windows with rows from before" in whole.named("per_minute").explain(against=path)
+        with pytest.raises(CheckpointError, match=r"got: aggregate 2 was .none. and is sum\(amount\)\)"):
+            more.start(MemorySink(), checkpoint=str(tmp_path / "c"))
         query = more.start(MemorySink(), checkpoint=str(tmp_path / "d"), savepoint=path)
         query.stop()
         query = more.start(MemorySink(), checkpoint=str(tmp_path / "d"))  # what it carries along is in the checkpoint
