@@ -15,11 +15,10 @@ from krishiv_py.errors import CheckpointError, KrishivError, PlanError
 from krishiv_py.in_process.checkpoint import StateLog
 from krishiv_py.in_process.moving import save
 from krishiv_py.in_process.sources import in_process
-from krishiv_py.plan.aggregates.calls import AggCall
-from krishiv_py.plan.expressions.expr import Col, Expr, columns_of
+from krishiv_py.plan.expressions.expr import Col, columns_of
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.planner.history import names_of
-from krishiv_py.planner.lineage import lineage
+from krishiv_py.planner.lineage import needed
 from krishiv_py.planner.outline import outline_of
 from krishiv_py.planner.physical import PhysicalPlan, Read, lookup_tables, lookups, table_names
 from krishiv_py.replay_log import ReplayLog
@@ -283,22 +282,15 @@ def _check_hidden(plan: PhysicalPlan, hide: Hide, begins: bool) -> None:
             if not (pa.types.is_string(type_) or pa.types.is_binary(type_) or pa.types.is_int64(type_)):
                 hint = "leave it out instead, or cast it to string before"
                 raise PlanError("a column of this type cannot be hashed", got=f"{name}: {type_}", hint=hint)
-    needed = set[str]()
-    for stage in plan.stages:
-        spec = stage.spec
-        needed |= {*spec.keys, spec.time_column, *(c for call in spec.aggs for c in _columns(call))}
-        needed |= {spec.source_column} if spec.source_column else set()
     for lookup in lookups(plan):
-        needed |= lookup.reads
         for ours, theirs in lookup.keys:
             same = isinstance(ours, Col) and isinstance(theirs, Col) and ours.name == theirs.name
             if columns_of(ours) & hide.hashed and not same:
                 hint = "let the column of the table have the name of the stream's, or do not hash it"
                 got = ", ".join(sorted(columns_of(ours) & hide.hashed))
                 raise PlanError("rows are looked up by a column that is to be hashed", got=got, hint=hint)
-    origins = {origin for output in plan.outputs for origin in lineage(plan, output).every}
-    needed |= {origin.column for origin in origins}
-    for name in sorted(hide.left_out & needed):
+    origins = needed(plan)
+    for name in sorted(hide.left_out & {origin.column for origin in origins}):
         hint = "hash a key, and keep what results are computed of"
         raise PlanError("results need a column that is to be left out", got=repr(name), hint=hint)
     computed = {origin.column: origin.how for origin in origins if origin.how not in _BY_EQUALITY}
@@ -317,11 +309,6 @@ def _check_hidden(plan: PhysicalPlan, hide: Hide, begins: bool) -> None:
                 got=repr(name),
                 hint="capture a query from its first batch, or leave the column out of the plan",
             )
-
-
-def _columns(call: AggCall) -> set[str]:
-    each = [value for value in (call.arg, call.where) if isinstance(value, Expr)]
-    return {name for expr in each for name in columns_of(expr)}
 
 
 def _copy(source: str, to: str) -> None:

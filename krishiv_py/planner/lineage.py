@@ -116,6 +116,15 @@ def lineage(plan: PhysicalPlan, output: OutputPlan) -> Lineage:
     return Lineage({name: results.columns.get(name, _NONE) for name in output.schema.names}, results.rows)
 
 
+def needed(plan: PhysicalPlan) -> Origins:
+    """Return the columns that a plan needs to give the same again: those of results and rows, and of its watermarks."""
+    known, origins = _Known(), frozenset[Origin]().union(*(lineage(plan, output).every for output in plan.outputs))
+    for stage in plan.stages:
+        names = [name for name in (stage.spec.time_column, stage.spec.source_column) if name]
+        origins |= known.rows(stage.node.input).of(names, "WINDOW")
+    return origins
+
+
 def late_lineage(stage: Stage, schema: pa.Schema) -> Lineage:
     """Return the lineage of the late rows of a stage, whose columns are those of its rows and more."""
     rows = _Known().rows(stage.input)

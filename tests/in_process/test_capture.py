@@ -137,6 +137,27 @@ def test_columns_that_decide_or_are_computed_with_cannot_be_hidden(
     assert not (tmp_path / "out").exists()
 
 
+def test_what_a_capture_needs_is_what_results_and_watermarks_are_made_of(session: Session, tmp_path: Path) -> None:
+    """A watermark needs the column that names its sources; results need no column that they share nothing but a name with."""
+    stream, sender = session.memory_stream("site string, at bigint, amount bigint, k string")
+    each = kv.WatermarkSpec.fixed_lag(0)
+    spec = kv.MultiSourceWatermarkSpec.new().source("north", each).source("south", each)
+    timed = stream.select("site", "at", "amount", kv.col("k").alias("note")).with_column("k", "at % 7")
+    windows = timed.with_watermark(spec, "at", source_column="site").key_by("k").tumbling_window(10)
+    plan = windows.agg(count(), kv.sum("amount").alias("total")).select("k", "count")
+    query = plan.start(MemorySink(), checkpoint=str(tmp_path / "c"))
+    sender.send([{"site": site, "at": at, "amount": 1, "k": "x"} for at in (1, 25) for site in ("north", "south")])
+    query.process_all_available()
+    expected = query.results().to_pylist()
+    query.stop()
+    given: Any = {"checkpoint": str(tmp_path / "c"), "stream": plan}
+    for how, match in (("hashes", "to be hashed(.|\n)*'site'(.|\n)*WINDOW"), ("leave_out", "results need(.|\n)*'site'")):
+        with pytest.raises(PlanError, match=match):
+            session.capture(**given, path=str(tmp_path / how), **{how: ["site"]})
+    path = session.capture(**given, path=str(tmp_path / "out"), leave_out=["k", "amount"])
+    assert expected and again(path, plan)[0] == expected
+
+
 def test_inputs_that_are_gone_are_named(session: Session, tmp_path: Path) -> None:
     folder = tmp_path / "orders"
     folder.mkdir()
