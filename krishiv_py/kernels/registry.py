@@ -80,7 +80,7 @@ def chain(spec: OperatorSpec) -> tuple[Link, ...]:
         keys = Link("time to live of keys", ExpiringOperator)
         links.insert(0, keys if around is None else Link("time to live of windows", around))
     if spec.options.late_rule == "window":
-        links.insert(0, Link("fire before rows are taken in", lambda _, inner: PunctualOperator(inner)))
+        links.insert(0, Link("fire before rows are taken in", PunctualOperator))
     return (*_around(spec), *links)
 
 

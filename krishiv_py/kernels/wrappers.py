@@ -163,15 +163,17 @@ def _without(results: pa.Table, name: str, lacks: pa.ChunkedArray) -> pa.Table:
 
 @attrs.define
 class _Stepped(Section):
-    """The watermark of the last step."""
+    """The watermark of the last step, and the allowed lateness in it; -1 where an earlier version did not note it."""
 
     stepped_at: int = UNSET
+    stepped_late: int = -1
 
 
 class PunctualOperator:
     """See the module's docstring."""
 
-    def __init__(self, inner: WindowOperator) -> None:
+    def __init__(self, spec: OperatorSpec, inner: WindowOperator) -> None:
+        self.lateness_us = spec.options.allowed_lateness_us
         self.inner = inner
 
     def combine(self, rows: pa.Table) -> pa.Table:
@@ -179,9 +181,10 @@ class PunctualOperator:
         return self.inner.combine(rows)
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
-        """One step, or two if the watermark has moved and there are rows."""
-        moved = moment.watermark_us > _Stepped.of(bucket).stepped_at
-        _Stepped(moment.watermark_us).store(bucket)
+        """One step, or two if there are rows and the watermark has moved, or a smaller lateness makes windows be over."""
+        last = _Stepped.of(bucket)
+        moved = moment.watermark_us > last.stepped_at or self.lateness_us < last.stepped_late
+        _Stepped(moment.watermark_us, self.lateness_us).store(bucket)
         first = moved and any(c.num_rows for c in chunks)
         over = self.inner.step(bucket, [], attrs.evolve(moment, calls_triggers=False)) if first else None
         done = self.inner.step(bucket, chunks, moment)

@@ -262,7 +262,7 @@ def trial(seed: int, folder: Path) -> str:
     return said
 
 
-@pytest.mark.parametrize("seed", [*range(12), 1090, 1167, 1198, 1229, 1390, 1737, 1772])  # the last six failed once
+@pytest.mark.parametrize("seed", [*range(12), 1090, 1167, 1198, 1229, 1390, 1737, 1772, 2279])  # the last seven failed once
 def test_a_random_change_gives_what_the_rule_says(seed: int, tmp_path: Path) -> None:
     trial(seed, tmp_path)
 

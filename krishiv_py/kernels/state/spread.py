@@ -70,7 +70,9 @@ def _windows(values: Sequence[Any]) -> Any:
 
 
 _MERGED: Final[dict[str, Callable[[Sequence[Any]], Any]]] = {
-    **dict.fromkeys(("fired_at", "closed_at", "joined_at", "dedup_at", "stepped_at", "seq", "rows", "results"), _latest),
+    **dict.fromkeys(
+        ("fired_at", "closed_at", "joined_at", "dedup_at", "stepped_at", "stepped_late", "seq", "rows", "results"), _latest
+    ),
     **dict.fromkeys(("arrived_left", "arrived_right", "rows_needed"), sum),
     **dict.fromkeys(("new_at", "late_at"), _windows),
     "shown_at": _begun,

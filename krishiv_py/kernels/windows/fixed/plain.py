@@ -80,8 +80,6 @@ class FixedOperator:
         self.emitter = Emitter(self.layout)
         self.firing_delay = FiringDelay.of(spec.options)
         self.mode = spec.options.emit_mode
-        self._parts_rows = spec.options.late_rule == "window" and not spec.options.late_by_batch_before
-        """Whether a row may come to some of its windows, while others of them are over."""
         counts = [pa.field(name, pa.int64()) for name in (ROWS, NEWEST)] if counted else []
         self.chunk_schema = pa.schema(
             [pa.field(SLICE, pa.int64()), *self.layout.key_fields, *self.layout.partial_fields, *counts]
@@ -129,10 +127,7 @@ class FixedOperator:
         fresh = pa.concat_tables(chunks) if chunks else None
         results = []
         if fresh is not None and fresh.num_rows:
-            if self._parts_rows:
-                first = attrs.evolve(due, to_us=min(due.to_us, due.horizon_us))
-                results, due = self._fire(runs, first), attrs.evolve(due, from_us=max(due.from_us, first.to_us))
-            again = [] if self.mode == "final" else self._fired_by(fresh, due)
+            again = [] if self.mode == "final" else self._fired_by(fresh, due.from_us)
             previous = self.content(runs, again) if again and self.mode == "retractions" else None
             self._append(runs, fresh, due.from_us)
             if again:
@@ -143,13 +138,12 @@ class FixedOperator:
         table = self.emitter.concat(results)
         return StepResult(table, self._wakeup(runs, moment.watermark_us), self._open(runs), runs.total_rows(), table.num_rows)
 
-    def _fired_by(self, fresh: pa.Table, due: Due) -> list[int]:
+    def _fired_by(self, fresh: pa.Table, fired_at: int) -> list[int]:
         """Windows this batch touches that had fired and are still in state."""
-        if due.from_us == UNSET:
+        if fired_at == UNSET:
             return []
         slices = sorted_unique(fresh[SLICE].to_numpy()).tolist()
-        over_us = due.horizon_us if self._parts_rows else self.firing_delay.over(due.from_us)
-        return self.windows_of(slices, over_us, due.from_us)
+        return self.windows_of(slices, self.firing_delay.over(fired_at), fired_at)
 
     def _append(self, runs: Runs, fresh: pa.Table, fired_at: int) -> None:
         """Append the batch to its slices."""
