@@ -146,7 +146,7 @@ def test_what_a_capture_needs_is_what_results_and_watermarks_are_made_of(session
     windows = timed.with_watermark(spec, "at", source_column="site").key_by("k").tumbling_window(10)
     plan = windows.agg(count(), kv.sum("amount").alias("total")).select("k", "count")
     query = plan.start(MemorySink(), checkpoint=str(tmp_path / "c"))
-    sender.send([{"site": site, "at": at, "amount": 1, "k": "x"} for at in (1, 25) for site in ("north", "south")])
+    sender.send([{"site": site, "at": moment, "amount": 1, "k": "x"} for moment in (1, 25) for site in ("north", "south")])
     query.process_all_available()
     expected = query.results().to_pylist()
     query.stop()
