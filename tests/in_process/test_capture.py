@@ -152,8 +152,9 @@ def test_what_a_capture_needs_is_what_results_and_watermarks_are_made_of(session
     query.stop()
     given: Any = {"checkpoint": str(tmp_path / "c"), "stream": plan}
     for how, match in (("hashes", "to be hashed(.|\n)*'site'(.|\n)*WINDOW"), ("leave_out", "results need(.|\n)*'site'")):
+        wrong: Any = {"path": str(tmp_path / how), how: ["site"]}
         with pytest.raises(PlanError, match=match):
-            session.capture(**given, path=str(tmp_path / how), **{how: ["site"]})
+            session.capture(**given, **wrong)
     path = session.capture(**given, path=str(tmp_path / "out"), leave_out=["k", "amount"])
     assert expected and again(path, plan)[0] == expected
 
