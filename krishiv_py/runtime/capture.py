@@ -23,7 +23,7 @@ import pyarrow as pa
 from krishiv_py.connectors.source import Malformed
 from krishiv_py.plan.running import Control
 from krishiv_py.runtime.reading import Scanned
-from krishiv_py.runtime.savepoints import begin_folder, check_version, finish_folder, note_of
+from krishiv_py.runtime.savepoints import begin_folder, check_version, finish_folder, note_of, writing
 from krishiv_py.storage.checksums import checksum, damaged, missing, sealed, unsealed
 from krishiv_py.storage.files import read_at, write_at
 from krishiv_py.storage.local import absolute
@@ -129,7 +129,7 @@ class Captured:
     def close(self) -> None:
         """Write what makes it a capture."""
         note = attrs.asdict(self, filter=lambda field, _: field.name != "folder")
-        finish_folder(self.folder, _NOTE, sealed(json.dumps(note).encode()))
+        finish_folder(self.folder, "capture", _NOTE, sealed(json.dumps(note).encode()))
 
     def read(self, batch: CapturedBatch, source: int) -> list[Scanned]:
         """Return what a batch read of a source.
@@ -269,7 +269,8 @@ def _write(path: str, batches: Sequence[pa.RecordBatch]) -> dict[str, Any]:
         for batch in batches:
             writer.write_batch(batch)
     data = out.getvalue()
-    write_at(path, data.to_pybytes())
+    with writing("capture", path):
+        write_at(path, data.to_pybytes())
     return {"bytes": data.size, "crc32": f"{checksum(data):08x}"}
 
 

@@ -45,6 +45,26 @@ from krishiv_py.storage.store import Store
 _UNFINISHED: Final = "unfinished.json"
 
 
+@contextlib.contextmanager
+def writing(kind: str, folder: str) -> Iterator[None]:
+    """Let what fails as a `kind` of folder is written be an error of ours that names it.
+
+    Raises
+    ------
+    CheckpointError
+        When nothing can be written there.
+    """
+    try:
+        yield
+    except (OSError, pa.ArrowException) as problem:
+        raise CheckpointError(
+            f"the {kind} {shown(folder)} cannot be written",
+            got=failure_text(problem),
+            then="there is none",
+            hint="see to room and rights there, or use another folder",
+        ) from problem
+
+
 def begin_folder(folder: str, kind: str, note: str) -> str:
     """See that a `kind` of folder can be written, and begin it; gives its path, the same for every process.
 
@@ -58,7 +78,7 @@ def begin_folder(folder: str, kind: str, note: str) -> str:
     """
     folder = absolute(folder).rstrip("/")
     store, root = store_at(folder)
-    try:
+    with writing(kind, folder):
         names = {entry.base_name for entry in store.entries(root)}
         if names and (_UNFINISHED not in names or note in names):
             raise CheckpointError(
@@ -72,21 +92,15 @@ def begin_folder(folder: str, kind: str, note: str) -> str:
         if store.local:
             private_folder(root)
         write_at(f"{folder}/{_UNFINISHED}", b"{}\n", durable=True)
-    except (OSError, pa.ArrowException) as problem:
-        raise CheckpointError(
-            f"the {kind} {shown(folder)} cannot be written",
-            got=failure_text(problem),
-            then="there is none",
-            hint="see to room and rights there, or use another folder",
-        ) from problem
     return folder
 
 
-def finish_folder(folder: str, note: str, data: bytes) -> None:
-    """Write the note that makes a folder whole."""
-    write_at(f"{folder}/{note}", data, durable=True)
-    store, path = store_at(f"{folder}/{_UNFINISHED}")
-    store.delete(path)
+def finish_folder(folder: str, kind: str, note: str, data: bytes) -> None:
+    """Write the note that makes a `kind` of folder whole."""
+    with writing(kind, folder):
+        write_at(f"{folder}/{note}", data, durable=True)
+        store, path = store_at(f"{folder}/{_UNFINISHED}")
+        store.delete(path)
 
 
 def note_of(folder: str, note: str, kind: str, hint: str) -> bytes:
@@ -230,7 +244,7 @@ class Savepoint:
     def close(self) -> None:
         """Write the manifest, which makes the folder a savepoint."""
         head = {"version": self.version} | attrs.asdict(self, filter=lambda field, _: field.name != "folder")
-        finish_folder(self.folder, MANIFEST, _said(head))
+        finish_folder(self.folder, "savepoint", MANIFEST, _said(head))
 
     def buckets_of(self, stage: int) -> Iterator[BucketContent]:
         """Yield the buckets of a stage, one after the other."""
@@ -294,6 +308,11 @@ def write_bucket(folder: str, stage: int, bucket: int, held: BucketContent, desc
         What columns are, by name; a reader finds it in the metadata of the columns.
     """
     where = _path(folder, stage, bucket)
+    with writing("state", where):
+        _write_bucket(where, held, described or {})
+
+
+def _write_bucket(where: str, held: BucketContent, described: Mapping[str, str]) -> None:
     store, root = store_at(where)
     store.make_folder(root)
     files = list[_TableFile]()
@@ -301,7 +320,7 @@ def write_bucket(folder: str, stage: int, bucket: int, held: BucketContent, desc
         for name, table in held.tables.items():
             file = next((file for file in files if file.schema.equals(table.schema, check_metadata=True)), None)
             if file is None:
-                noted_schema = _described(table.schema, described or {})
+                noted_schema = _described(table.schema, described)
                 file = _TableFile(store, f"{root}/{len(files)}.arrow", table.schema, noted_schema)
                 files.append(opened.enter_context(file))
             file.add(name, table)
@@ -344,8 +363,10 @@ class _TableFile(io.RawIOBase):
     def close(self) -> None:
         """Write the end of the file."""
         if not self._out.closed:
-            self._writer.close()
-            self._out.close()
+            try:
+                self._writer.close()
+            finally:
+                self._out.close()
         super().close()
 
     def note(self) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class Store:
         try:
             with self.arrow.open_input_stream(path) as stream:
                 return bytes(stream.read())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
 
     def open(self, path: str) -> pa.NativeFile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import errno
 import json
 import weakref
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from krishiv_py import CheckpointError, MemorySink, ParquetSink, PlanError, Sess
 from krishiv_py.cli.main import main
 from krishiv_py.in_process import moving
 from krishiv_py.in_process.checkpoint import StateLog
+from krishiv_py.runtime import savepoints
 from krishiv_py.testing import Driver, stream_of
 
 SCHEMA = "user string, at bigint, amount bigint"
@@ -220,3 +222,32 @@ def test_a_savepoint_holds_one_table_after_the_other(session: Session, tmp_path:
     session.savepoint(str(tmp_path / "old"), str(tmp_path / "saved"))
     assert number == 60
     assert most <= 2
+
+
+@pytest.mark.parametrize("part", ["write_at", "rows"])
+def test_a_savepoint_that_finds_no_room_is_an_error_of_ours_and_can_be_tried_again(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = str(tmp_path / "saved")
+    with Session.in_process() as session:
+        stream, sender = session.memory_stream("user string, at bigint")
+        counts = stream.watermark("at", 0).key_by("user").tumbling_window(10).agg(count())
+        with counts.start(MemorySink(), checkpoint=str(tmp_path / "c")) as query:
+            sender.send([{"user": "a", "at": 1}])
+            query.process_all_available()
+            with monkeypatch.context() as patched:
+                if part == "rows":
+                    patched.setattr(savepoints._TableFile, "write", full)
+                else:
+                    patched.setattr(savepoints, "write_at", full)
+                with pytest.raises(CheckpointError, match=r"saved.* cannot be written .*No space left"):
+                    query.savepoint(path)
+            assert query.savepoint(path) == path
+        (tmp_path / "file").write_text("no folder")
+        for wrong in (str(tmp_path / "file"), str(tmp_path / "file/c")):
+            with pytest.raises(CheckpointError, match="no query has kept its state here"):
+                session.savepoint(wrong, str(tmp_path / "never"))
+    assert not (tmp_path / "never").exists()
