@@ -133,7 +133,7 @@ def wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     if all(pa.types.is_timestamp(t) or pa.types.is_date(t) for t in pair):
         zoned = any(pa.types.is_timestamp(t) and t.tz for t in pair)
         return pa.timestamp("us", "UTC") if zoned and pa.types.is_date(min(pair, key=str)) else pa.timestamp("us")
-    if all(_is_number(t) for t in pair):
+    if all(is_numeric(t) for t in pair):
         if any(pa.types.is_floating(t) for t in pair):
             return pa.float64()
         whole = max(_digits(t)[0] for t in pair)
@@ -142,7 +142,8 @@ def wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     return pa.string() if pa.string() in pair and pa.binary() not in pair else None
 
 
-def _is_number(type_: pa.DataType) -> bool:
+def is_numeric(type_: pa.DataType) -> bool:
+    """Return whether values of a type are numbers: whole, floating or exact ones."""
     return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
 
 

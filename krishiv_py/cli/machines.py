@@ -22,12 +22,9 @@ from krishiv_py.errors import EnvironmentSetupError, KrishivError, failure_text
 from krishiv_py.plan.aggregates.numbers import count
 from krishiv_py.redaction import redacted
 from krishiv_py.session import Session
-from krishiv_py.spark.checkpoint.cluster import probed
-from krishiv_py.spark.setup.class_archive import SWITCH, archive_path, checksum, checksum_path, running_jvm
-from krishiv_py.spark.setup.config import JVM_OPTIONS, session_settings
-from krishiv_py.spark.setup.java import require_java
-from krishiv_py.spark.setup.stores import check_stores
-from krishiv_py.spark.setup.survey import Machine, survey, versions
+from krishiv_py.spark.setup.agreement import Machine, probed, survey, versions
+from krishiv_py.spark.setup.config import JVM_OPTIONS, check_stores, session_settings
+from krishiv_py.spark.setup.jvm import SWITCH, archive_path, checksum, checksum_path, require_java, running_jvm
 from krishiv_py.spark.tasks.failures import as_own
 from krishiv_py.storage.local import absolute
 

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from krishiv_py.errors import SchemaError, shown
-from krishiv_py.types import normal_type, type_text
+from krishiv_py.types import is_numeric, normal_type, type_text
 
 Path: TypeAlias = tuple[str, ...]
 """The name of a column, and those of the fields inside it."""
@@ -87,7 +87,7 @@ def same_kind(values: pa.Array, wanted: pa.DataType) -> pa.Array:
 def exact_number(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     """As :func:`same_kind`, and a number as any other number that holds it, a date as a time."""
     is_, given = pa.types, normal_type(values.type)
-    if not (_is_number(given) and _is_number(wanted)) and not (is_.is_date(given) and is_.is_timestamp(wanted)):
+    if not (is_numeric(given) and is_numeric(wanted)) and not (is_.is_date(given) and is_.is_timestamp(wanted)):
         return same_kind(values, wanted)
     if is_.is_integer(values.type) and is_.is_decimal(wanted):
         return same_kind(values, wanted)
@@ -422,10 +422,6 @@ def fits(given: pa.DataType, wanted: pa.DataType, rule: Rule) -> bool:
     except MisfitError:
         return False
     return True
-
-
-def _is_number(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
 
 
 def _infinite(column: pa.Array) -> int:

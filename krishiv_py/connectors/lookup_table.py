@@ -7,7 +7,6 @@ plain Spark, by the machine's.
 
 from __future__ import annotations
 
-import io
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,6 +23,7 @@ from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.errors import RAISED, SourceError, failure_text
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.running import TableVersion
+from krishiv_py.storage.checksums import decode, encode
 from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class LookupTable:
             return standing.__getstate__()
         state = {a.name: getattr(self, a.name) for a in attrs.fields(type(self))}
         if self.table is not None:
-            state["table"] = as_bytes(self.table)
+            state["table"] = encode(self.table)
         if self.driver_only:
             state["load"] = None
         return state
@@ -189,7 +189,7 @@ class LookupTable:
         data, token = state["table"], state["token"]
         if data is not None:
             if token not in _held:
-                _held[token] = _Held(0.0, 0, pa.ipc.open_stream(pa.py_buffer(data)).read_all())
+                _held[token] = _Held(0.0, 0, decode(data))
             state["table"] = _held[token].table
         for name, value in state.items():
             setattr(self, name, value)
@@ -204,14 +204,6 @@ def as_they_stand(tables: Iterable[LookupTable]) -> Iterator[None]:
         yield
     finally:
         _standing.reset(before)
-
-
-def as_bytes(table: pa.Table) -> bytes:
-    """Return a table as one Arrow stream."""
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
 
 
 def as_table(given: Any) -> pa.Table:

@@ -19,8 +19,8 @@ import pyarrow as pa
 from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.state.store import MemoryStore
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, checked_lines, logged_offsets, numbered, with_check
-from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT, chunk_of, encode, file_value, write_chunk
-from krishiv_py.storage.checksums import damaged, missing, sealed, unsealed
+from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT, chunk_of, file_value, write_chunk
+from krishiv_py.storage.checksums import damaged, encode, missing, sealed, unsealed
 from krishiv_py.storage.files import store_at, write_at
 from krishiv_py.storage.store import Store
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -25,6 +24,7 @@ from krishiv_py.kernels.state.store import Bucket, MemoryStore, Meta, Pages, sto
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.running import FAILED_DROPPED, Progress
 from krishiv_py.planner.cut import StagePlan
+from krishiv_py.storage.checksums import decode, encode
 
 T = TypeVar("T")
 
@@ -400,7 +400,4 @@ class ProcessStage:
             bucket.meta = json.loads(json.dumps(stored(before.meta)))
             bucket.open_windows, bucket.open_rows = before.open_windows, before.open_rows
             for name, table in before.store.tables.items():
-                sink = io.BytesIO()
-                with pa.ipc.new_stream(sink, table.schema) as writer:
-                    writer.write_table(table)
-                bucket.store.put(name, pa.ipc.open_stream(sink.getvalue()).read_all())
+                bucket.store.put(name, decode(encode(table)))

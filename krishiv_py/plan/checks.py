@@ -64,6 +64,11 @@ def a_switch(value: object, name: str) -> bool:
     return value
 
 
+def apart(name: str, other: str, hint: str) -> PlanError:
+    """Return the error for a parameter that does not go with `other`."""
+    return PlanError(f"`{name}` does not go with {other}", got=name, hint=hint)
+
+
 def a_text(value: object, name: str, hint: str) -> str:
     """`value`, which must be a text that can be written as UTF-8 and is not empty."""
     if not isinstance(value, str) or not value or not encodable(value):

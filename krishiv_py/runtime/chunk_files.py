@@ -12,41 +12,21 @@ What stands for a file is its name, size and checksum, so a file that was damage
 
 from __future__ import annotations
 
-import io
-import os
 import re
-import shutil
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import PlanError
 from krishiv_py.kernels.state.store import Meta, Pages, mapped
-from krishiv_py.storage.checksums import block_checksum, damaged, missing
-from krishiv_py.storage.files import is_local_path, store_at
-from krishiv_py.storage.local import new_folder
+from krishiv_py.storage.checksums import block_checksum, damaged, decode, missing
+from krishiv_py.storage.files import store_at
 from krishiv_py.storage.settings import Stores
 from krishiv_py.storage.store import Store
 
 NEW_CHECKPOINT: Final = "put it back from a copy of the checkpoint, or start with a new checkpoint and output folder"
 """The way out of a damaged checkpoint."""
-
-
-def encode(table: pa.Table) -> bytes:
-    """Return a table as one IPC stream."""
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
-
-
-def decode(blob: bytes) -> pa.Table:
-    """Return a table from an IPC stream, without copying the bytes."""
-    return pa.ipc.open_stream(pa.py_buffer(blob)).read_all()
 
 
 _MARK: Final = b"file:"  # an Arrow stream begins with four bytes 255
@@ -205,34 +185,3 @@ def _checked(store: Store, root: str, file: str) -> pa.Table:
         if expected and expected != [f"{data.size:x}", f"{block_checksum(data):08x}"]:
             raise damaged(path, f"{data.size} bytes with a wrong checksum", _WAY_OUT)
         return pa.ipc.open_stream(data).read_all()
-
-
-_PLAIN: Final = re.compile(r"[\w/.:=-]+", re.ASCII)
-
-
-@contextmanager
-def plain_name(checkpoint: str) -> Iterator[str]:
-    """A path under which Spark's readers of state find a checkpoint: for a local one with an odd name, a link to it.
-
-    Raises
-    ------
-    PlanError
-        For one with an odd name elsewhere, where there are no links.
-    """
-    if _PLAIN.fullmatch(checkpoint):
-        yield checkpoint
-        return
-    if not is_local_path(checkpoint):
-        raise PlanError(
-            "the state of a checkpoint of this name cannot be read",
-            got=checkpoint,
-            then="Spark looks for it under another name; queries run from it all the same",
-            hint="give checkpoints in HDFS and in buckets names of letters, digits and . = - _",
-        )
-    folder = new_folder("link")
-    try:
-        link = f"{folder}/checkpoint"
-        os.symlink(store_at(checkpoint)[1], link)
-        yield link
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

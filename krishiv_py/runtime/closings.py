@@ -21,8 +21,8 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import buckets, normal_key
 from krishiv_py.arrays.ranges import split
 from krishiv_py.errors import CheckpointError, failure_text
-from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT, decode, encode
-from krishiv_py.storage.checksums import damaged, missing, sealed, unsealed
+from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
+from krishiv_py.storage.checksums import damaged, decode, encode, missing, sealed, unsealed
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.store import Store
 

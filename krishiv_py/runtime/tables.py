@@ -18,11 +18,11 @@ from typing import Any, Final
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.lookup_table import LookupTable, as_bytes, tables_are
+from krishiv_py.connectors.lookup_table import LookupTable, tables_are
 from krishiv_py.plan.running import TableVersion
 from krishiv_py.planner.physical import table_names
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
-from krishiv_py.storage.checksums import checksum, damaged, missing, sealed, unsealed
+from krishiv_py.storage.checksums import checksum, damaged, decode, encode, missing, sealed, unsealed
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.store import Store
 
@@ -145,7 +145,7 @@ class LookupTables:
         self._loaded[number] = loaded
         file = f"{number}-{uuid.uuid4().hex[:12]}.arrow"
         store, path = _place(self.checkpoint, file)
-        data = sealed(as_bytes(loaded))
+        data = sealed(encode(loaded))
         store.write(path, data, durable=self.durable)
         known = {"version": 0} if entry is None else entry
         changed = known.get("sum") != checksum(data)
@@ -220,7 +220,7 @@ def noted_table(checkpoint: str, entry: dict[str, Any]) -> pa.Table:
     body = unsealed(data, path, NEW_CHECKPOINT)
     if entry.get("sum", checksum(data)) != checksum(data):  # a note of an early version has none
         raise damaged(path, f"{len(data)} bytes that are of another table, or of another version", NEW_CHECKPOINT)
-    return pa.ipc.open_stream(pa.py_buffer(body)).read_all()
+    return decode(body)
 
 
 def tables_of(checkpoint: str | None, batch: int | None) -> AbstractContextManager[None]:

@@ -1,7 +1,7 @@
 """The bounded adapter: a finite input as one Spark batch job over the same kernels.
 
 The micro-batches of a memory stream, and of files read with ``max_files_per_batch``, are known, and so is the watermark in
-force in each of them (moments.py): late rows are classified as in a streaming query. Any other finite source is one
+force in each of them (tasks/bounded.py): late rows are classified as in a streaming query. Any other finite source is one
 micro-batch, in which the watermark is still unset: nothing is late.
 """
 
@@ -26,11 +26,10 @@ from krishiv_py.planner.cut import input_stages
 from krishiv_py.planner.physical import PhysicalPlan, lookup_tables
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.batch import RESULT, STAGE, leaving, place_of, result_kinds
-from krishiv_py.spark.reading.scan import scan
+from krishiv_py.spark.scan import scan
 from krishiv_py.spark.setup.workers import mapped
 from krishiv_py.spark.storage import ShuffleFiles
-from krishiv_py.spark.tasks.bounded import PACKED_TYPE, BoundedPack, BoundedSteps
-from krishiv_py.spark.tasks.moments import TimedBatch, stream_reader, timetable
+from krishiv_py.spark.tasks.bounded import PACKED_TYPE, BoundedPack, BoundedSteps, TimedBatch, stream_reader, timetable
 from krishiv_py.spark.tasks.pack import NOTES, root_of
 from krishiv_py.storage.local import private_folder
 

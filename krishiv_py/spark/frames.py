@@ -1,10 +1,9 @@
 """DataFrames as sources, and results as DataFrames.
 
-The folder through which a query of ours hands its results to a query of plain Spark.
-
-A micro-batch is one file, whose name tells query and batch and whose modification time their order: it is there whole or not at
-all, and a batch that is repeated finds it there. So Spark's own log of the files it has read makes the hand-over exactly once.
-Besides rows a file may have one that tells the watermark, and if the query fails a file tells why.
+A query of ours hands its results to a query of plain Spark through a folder. A micro-batch is one file: its name has the query
+and the batch, its modification time gives the order. A file is there whole or not at all, and a batch that is repeated finds it
+there, so Spark's own log of the files it has read makes the hand-over exactly once. A file may also hold the watermark, and one
+file holds the error of a query that failed.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import attrs
 import pyarrow as pa
@@ -42,21 +41,40 @@ from krishiv_py.runtime.clocks import LedgerClock, SparkClock, clock_for
 from krishiv_py.runtime.reading import literal_path
 from krishiv_py.spark.publishing import explode
 from krishiv_py.spark.query import StreamQuery
-from krishiv_py.spark.reading.listing import every_file
-from krishiv_py.spark.reading.scan import scan
-from krishiv_py.spark.rows import plain_frame
-from krishiv_py.spark.setup.config import setting
-from krishiv_py.spark.setup.partitioning import bucket_ids
+from krishiv_py.spark.scan import every_file, scan
+from krishiv_py.spark.setup.config import bucket_ids, setting
 from krishiv_py.spark.setup.types import quoted, spark_ddl
 from krishiv_py.spark.setup.workers import mapped
 from krishiv_py.spark.storage import keep_with_driver
-from krishiv_py.spark.streaming import operator
+from krishiv_py.spark.streaming import operator, plain_frame
 from krishiv_py.spark.tasks.pack import PACKED_TYPE, RawPack
 from krishiv_py.spark.tasks.processor import BucketProcessor
 from krishiv_py.storage.checksums import sealed, unsealed
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.local import absolute
 from krishiv_py.storage.store import Store
+
+_MARK: Final = "spark.watermarkDelayMs"
+_NODE: Final = "EventTimeWatermark"
+
+
+def lags_of(frame: DataFrame) -> dict[str, int] | None:
+    """Of a streaming frame that carries a watermark, how far it is behind its columns, µs; None for one that carries none."""
+    if not frame.isStreaming:
+        return None
+    lags = {f.name: int(f.metadata[_MARK]) * 1_000 for f in frame.schema if _MARK in (f.metadata or {})}
+    return lags if lags or _NODE in _plan_of(frame) else None
+
+
+def _plan_of(frame: DataFrame) -> str:
+    """Return the analysed plan as text; empty where this Spark does not tell it."""
+    try:
+        own: Any = frame
+        if hasattr(own, "_explain_string"):  # Spark Connect
+            return str(own._explain_string(extended=True))
+        return str(own._jdf.queryExecution().analyzed().toString())
+    except Exception:  # noqa: BLE001  # private to PySpark: without it the column's own mark is what there is
+        return ""
 
 
 def rows_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:

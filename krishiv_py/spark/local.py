@@ -12,11 +12,16 @@ from pyspark.sql import SparkSession
 from krishiv_py.ending import heed
 from krishiv_py.errors import users_line
 from krishiv_py.redaction import shown_setting
-from krishiv_py.spark.setup.class_archive import archive_options
-from krishiv_py.spark.setup.config import JVM_OPTIONS, cores_of, is_here, own_folder, session_settings
-from krishiv_py.spark.setup.java import require_java
-from krishiv_py.spark.setup.jvm import end_jvm, forget_dead_jvm, not_started, quiet_jvm, running_session
-from krishiv_py.spark.setup.stores import settings_while_running
+from krishiv_py.spark.setup.config import JVM_OPTIONS, cores_of, is_here, own_folder, session_settings, settings_while_running
+from krishiv_py.spark.setup.jvm import (
+    archive_options,
+    end_jvm,
+    forget_dead_jvm,
+    not_started,
+    quiet_jvm,
+    require_java,
+    running_session,
+)
 from krishiv_py.spark.setup.workers import begin_workers, choose_worker_python
 
 

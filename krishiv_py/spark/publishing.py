@@ -24,11 +24,11 @@ from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import LATE
 from krishiv_py.runtime.batch import RESULT, TaskRow, deliver, kind_of, result_kinds
 from krishiv_py.runtime.checkpoint.begun import Begun
-from krishiv_py.runtime.chunk_files import decode
 from krishiv_py.runtime.outputs import TaskOutput, claim_folder, late_sinks
 from krishiv_py.spark.setup.types import spark_ddl
 from krishiv_py.spark.setup.workers import mapped
 from krishiv_py.spark.tasks.processor import FILE, LATE_ROWS
+from krishiv_py.storage.checksums import decode
 from krishiv_py.storage.files import store_at
 
 _KINDS: Final[dict[OutputName, str]] = {"results": RESULT, "late_rows": LATE_ROWS}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import shutil
+import threading
 import uuid
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pyarrow as pa
 import pyspark
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from krishiv_py.api.query import BoundedResult
@@ -19,57 +22,113 @@ from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.display.progress import Show, of_job, shown
-from krishiv_py.errors import PlanError, SessionClosedError
+from krishiv_py.errors import KrishivError, PlanError, SessionClosedError
 from krishiv_py.in_process.capturing import CaptureOptions, capture
 from krishiv_py.in_process.moving import move, save, save_leased
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.nodes import FrameSource, MemorySource
+from krishiv_py.plan.nodes import FrameSource, MemorySource, SourceNode
 from krishiv_py.plan.options.query import Batches, Begin, Handed
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import check_places
 from krishiv_py.runtime.batch import deliver
 from krishiv_py.runtime.beginning import begin_from, forget_broken_off, going_on, with_carried
-from krishiv_py.runtime.checkpoint.begun import Target, check_engine, engine_of
-from krishiv_py.runtime.checkpoint.lease import OpenedCheckpoint, writable_checkpoint
+from krishiv_py.runtime.checkpoint.begun import Target, check_engine, check_goes_on, engine_of
+from krishiv_py.runtime.checkpoint.lease import Lease, OpenedCheckpoint, make_private, take, writable_checkpoint
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.outputs import Owner, check_free, check_outputs, late_sinks, take_sinks
 from krishiv_py.runtime.reading import Located
 from krishiv_py.runtime.savepoints import restore_for_spark
 from krishiv_py.runtime.session import Reached, SessionRunner
-from krishiv_py.spark import bounded, moving, streaming
-from krishiv_py.spark.checkpoint.rescale import rescale
-from krishiv_py.spark.frames import handed_frame, rows_frame
+from krishiv_py.spark import bounded, state, streaming
+from krishiv_py.spark.frames import handed_frame, lags_of, rows_frame
 from krishiv_py.spark.publishing import write_once
 from krishiv_py.spark.query import StreamQuery
-from krishiv_py.spark.reading.foreign_watermarks import lags_of
-from krishiv_py.spark.reading.listing import located
-from krishiv_py.spark.reading.sparkread import catalog_frame, inferred
-from krishiv_py.spark.setup.agreement import check_agreement
+from krishiv_py.spark.scan import catalog_frame, inferred, located
+from krishiv_py.spark.setup.agreement import check_agreement, check_cluster, check_reach
 from krishiv_py.spark.setup.config import (
+    FSYNC,
     JVM_OPTIONS,
     buckets_wanted,
     check_checkpoint,
+    check_stores,
     folders_shared,
     is_connect,
     query_settings,
+    use_stores_of,
 )
 from krishiv_py.spark.setup.jvm import stop_spark
-from krishiv_py.spark.setup.progress import counted
-from krishiv_py.spark.setup.stores import check_stores, use_stores_of
 from krishiv_py.spark.setup.types import arrow_schema, spark_ddl
-from krishiv_py.spark.setup.waiting import cancellable
+from krishiv_py.spark.setup.waiting import cancellable, counted
 from krishiv_py.spark.setup.workers import make_archive
-from krishiv_py.spark.start_checks import open_checkpoint, release_at_end
-from krishiv_py.spark.state_reader import read_state
+from krishiv_py.spark.state import read_state, rescale
 from krishiv_py.spark.storage import ShuffleFiles, handed_over, shuffle_files
 from krishiv_py.spark.tasks.failures import as_own, require_alive
+from krishiv_py.storage.files import arrow_reads
 from krishiv_py.storage.local import absolute
 
 if TYPE_CHECKING:
-    from krishiv_py.spark.remote import starting as remote
-else:  # it needs what the extra `connect` installs
-    remote = lazy("krishiv_py.spark.remote.starting")
+    from krishiv_py.spark.remote import query as remote
+else:
+    remote = lazy("krishiv_py.spark.remote.query")
+
+
+_SPARKS: tuple[str, ...] = ("offsets", "commits", "sources", "state")
+
+
+def open_checkpoint(
+    spark: SparkSession,
+    title: str,
+    checkpoint: str | None,
+    temporary: Callable[[], str],
+    results: tuple[Sink, ...],
+    late: tuple[Sink | None, ...],
+    source: SourceNode,
+) -> OpenedCheckpoint:
+    """Take the checkpoint of a query, or a temporary one.
+
+    Raises
+    ------
+    PlanError
+        When folders of the query are one, or lie in each other, or where not every task finds them.
+    CheckpointError
+        While another query runs from the checkpoint.
+    EnvironmentSetupError
+        When an object store or HDFS does not answer.
+    """
+    home = absolute(checkpoint).rstrip("/") if checkpoint is not None else None
+    check_cluster(spark, home, [*results, *late], source)
+    check_places(results[0], late[-1], source, home, late[:-1], results[1:])
+    written = [folder for folder in map(folder_of, (*results, *late)) if folder is not None]
+    check_stores(spark, [home], written=True)
+    check_stores(spark, written, by_spark=False, written=True)
+    where = home if home is not None else temporary()
+    with writable_checkpoint(where):
+        make_private(where)
+    check_goes_on(where)
+    check_engine(where, "spark")
+    with writable_checkpoint(where):
+        make_private(where, _SPARKS)
+    outputs = [folder for folder in written if arrow_reads(folder)]
+    places = [path for _, path in source.places if arrow_reads(path)]
+    check_reach(spark, [*([where] if arrow_reads(where) else []), *outputs], places)
+    durable = home is not None and str(spark.conf.get(FSYNC, "false")).lower() == "true"
+    with writable_checkpoint(where):
+        lease = take(where, title)
+    return OpenedCheckpoint(where, lease, durable)
+
+
+def release_at_end(lease: Lease, query: StreamQuery) -> None:
+    """Let others run from the checkpoint once the query has ended, in whatever way; end it when its lease is lost."""
+    lease.running = lambda: query.status == "running"
+    lease.on_lost = query._fail
+
+    def wait() -> None:
+        with contextlib.suppress(KrishivError, Py4JError):  # what ended it is reported to whoever asks the query
+            query.await_termination()
+        lease.release()
+
+    threading.Thread(target=wait, name="krishiv-lease", daemon=True).start()
 
 
 class SparkRunner(SessionRunner[StreamQuery]):
@@ -174,7 +233,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
             take_sinks(owner, *outputs)
             if begin is not None:
                 self._begin(begin, plan, opened.checkpoint)
-            plan = going_on(plan, opened.checkpoint, moving.read_clocks, durable=opened.durable, on_spark=True)
+            plan = going_on(plan, opened.checkpoint, state.read_clocks, durable=opened.durable, on_spark=True)
             query = self._started(plan, sinks, opened, batches, title, chunks, cleanup)
         except BaseException:
             owner.running = lambda: False
@@ -224,7 +283,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
         self._alive("savepoint()")
         home = absolute(checkpoint).rstrip("/")
         check_stores(self.spark, [home, absolute(path)])
-        saved = functools.partial(moving.save, self.spark) if engine_of(home) == "spark" else save
+        saved = functools.partial(state.save, self.spark) if engine_of(home) == "spark" else save
         with as_own("session.savepoint()"):
             return save_leased(home, lambda: saved(home, path).folder)
 
@@ -242,7 +301,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
         on_spark = engine_of(home) == "spark"
 
         def before(batch: int, folder: str) -> None:
-            moving.save(self.spark, home, folder, batch)
+            state.save(self.spark, home, folder, batch)
 
         with as_own("session.capture()"):
             return capture(with_carried(plan, home), home, path, wanted, before if on_spark else None)
@@ -267,7 +326,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
             return move(home, to, into, save, buckets or buckets_wanted(self.spark))
         self._alive("move()")
         with as_own("session.move()"):
-            return move(home, to, into, functools.partial(moving.save, self.spark), 1)
+            return move(home, to, into, functools.partial(state.save, self.spark), 1)
 
     def to_dataframe(self, plan: PhysicalPlan, handed: Handed | None = None) -> Any:
         """See :class:`~krishiv_py.api.query.Runner`."""

@@ -22,8 +22,9 @@ from pyspark.sql import SparkSession
 
 from krishiv_py.connectors.lookup_table import LookupTable
 from krishiv_py.errors import RAISED
-from krishiv_py.runtime.chunk_files import chunk_of, encode, file_value, write_plain
+from krishiv_py.runtime.chunk_files import chunk_of, file_value, write_plain
 from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, is_connect, setting
+from krishiv_py.storage.checksums import encode
 from krishiv_py.storage.local import DISK
 
 

@@ -6,9 +6,10 @@ import functools
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import attrs
+import pyarrow as pa
 import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -16,15 +17,18 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from krishiv_py.connectors.sink import Sink
-from krishiv_py.engine.stage import Report
+from krishiv_py.engine.stage import PREPARE, Report, StageOperator
 from krishiv_py.engine.time_watch import TimeWatch
-from krishiv_py.kernels.spec import Moment
+from krishiv_py.errors import PlanError
+from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.watermark import Clocks
 from krishiv_py.logs import BatchLines, batch_part
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.query import Batches
 from krishiv_py.plan.running import Control
 from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables
+from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.batch import STAGE, BatchStoppedError, Halt, TaskRow, leaving, place_of, reports_of, stage_of
 from krishiv_py.runtime.checkpoint.begun import forget_state
 from krishiv_py.runtime.checkpoint.lease import Lease, OpenedCheckpoint
@@ -42,22 +46,74 @@ from krishiv_py.runtime.ranges.planning import RangePlanner, backlogs, held, log
 from krishiv_py.runtime.ranges.spark_files import convert
 from krishiv_py.runtime.reading import ParquetReader, arrow_scanned
 from krishiv_py.runtime.tables import LookupTables
-from krishiv_py.spark.checkpoint.rescale import check_rescaled
-from krishiv_py.spark.launched import Launched
 from krishiv_py.spark.publishing import Arrived, Handled, QueryOutput, outputs_of, task_output
-from krishiv_py.spark.query import StreamQuery
-from krishiv_py.spark.reading.listing import own_files
-from krishiv_py.spark.reading.scan import scan
-from krishiv_py.spark.rows import rows_given
-from krishiv_py.spark.setup.config import CHUNK_FILE_BYTES, buckets_wanted, retained, setting, started_under, with_sources
-from krishiv_py.spark.setup.partitioning import bucket_ids
+from krishiv_py.spark.query import Launched, StreamQuery
+from krishiv_py.spark.scan import Reader, own_files, scan
+from krishiv_py.spark.setup.config import (
+    CHUNK_FILE_BYTES,
+    bucket_ids,
+    buckets_wanted,
+    retained,
+    setting,
+    started_under,
+    with_sources,
+)
+from krishiv_py.spark.setup.types import spark_ddl
 from krishiv_py.spark.setup.workers import mapped, with_state
+from krishiv_py.spark.state import check_rescaled
 from krishiv_py.spark.storage import ShuffleFiles, keep_with_driver
-from krishiv_py.spark.tasks.batch_number import closing_setting
-from krishiv_py.spark.tasks.failures import cause, failed_batch, passable
-from krishiv_py.spark.tasks.pack import PACKED_TYPE, Pack, Root, root_of
+from krishiv_py.spark.tasks.failures import cause, failed_batch, in_task, passable
+from krishiv_py.spark.tasks.pack import PACKED_TYPE, Pack, Root, closing_setting, root_of
 from krishiv_py.spark.tasks.processor import OUT_TYPE, BucketProcessor
-from krishiv_py.spark.tasks.rows import NO_ANSWER, RowsOut, carried, in_total
+from krishiv_py.spark.tasks.rows import NO_ANSWER, GiveRows, RowsOut, carried, done, in_total, packing_of, take
+
+
+def rows_given(spark: SparkSession, plan: PhysicalPlan, checkpoint: str, output: TaskOutput) -> DataFrame:
+    """Return the streaming DataFrame of a plan: rows ``(kind, bucket, blob)``, as of one with windows."""
+    frames = []
+    for number, read in enumerate(plan.reads):
+        frame = scan(spark, logged(read.source, checkpoint, number, waits=False), read.needs_columns, streaming=True)
+        outputs = tuple(RowsOut(b.spec, output, n, plan.last, number, leaving(plan, n)) for n, b in read.takers)
+        frames.append(mapped(frame.frame, GiveRows(outputs, frame.reader).__call__, OUT_TYPE))
+    return functools.reduce(DataFrame.union, frames)
+
+
+@attrs.frozen(eq=False)
+class RowsFrame:
+    """The mapInArrow function of a DataFrame that goes on in plain Spark."""
+
+    spec: OperatorSpec
+    reader: Reader
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        stage = StageOperator(self.spec)
+        with in_task(self.spec.name, PREPARE):
+            for batch in batches:
+                for scanned in self.reader(batch):
+                    if scanned.malformed:
+                        raise scanned.malformed[0].error()  # nobody would see it: such a frame has one output
+                    packing = packing_of(stage)
+                    take(packing, scanned)
+                    yield from done(stage, packing).results.to_batches()
+
+
+def plain_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
+    """Return a streaming DataFrame of the rows of a plan with one source.
+
+    Raises
+    ------
+    PlanError
+        For a memory stream in segments, which Spark cannot read.
+    """
+    source = plan.source
+    if isinstance(source, MemorySource) and ReplayLog(source.spool).in_segments:
+        raise PlanError(
+            "a DataFrame of sends needs a memory stream that a session on Spark began",
+            got=f"{source.spool}, which a session in process began",
+            hint="pass another `spool`, or start the query with start(sink)",
+        )
+    frame = scan(spark, plan.source, plan.spec.needs_columns, streaming=True)
+    return mapped(frame.frame, RowsFrame(plan.spec, frame.reader).__call__, spark_ddl(plan.stage.layout.result_schema))
 
 
 def stateful(
@@ -246,6 +302,26 @@ class BatchSteps:
         return whole
 
 
+def runs_after(
+    control_files: ControlFiles,
+    controls: ControlFolder | None,
+    batches: Batches,
+    now: Callable[[], int],
+    launch: Callable[[], Launched],
+) -> list[Callable[[], Launched]]:
+    """Return what runs after a query that has read all there is: the end of input, or what else it is to be shown."""
+    if not control_files.goes_on:
+        return []
+
+    def go_on() -> Launched:
+        assert controls is not None
+        controls.write(Control(END_OF_TIME if batches.flush else UNSET, None, now(), batches.snapshot))
+        return launch()
+
+    # where files wake it, one more run reads the word that the end of input has moved the watermark
+    return [go_on, *([launch] if control_files.woken and batches.flush else [])]
+
+
 def claimed(spark: SparkSession, plan: PhysicalPlan, opened: OpenedCheckpoint) -> tuple[CheckpointNotes, Claim]:
     """Take the checkpoint for a plan, and mend what an earlier run left."""
     notes = CheckpointNotes(opened.checkpoint, opened.durable)
@@ -367,15 +443,9 @@ def start(
     def launch() -> Launched:
         return Launched(begin, title)
 
-    def go_on() -> Launched:
-        assert controls is not None
-        controls.write(Control(END_OF_TIME if batches.flush else UNSET, None, now(), batches.snapshot))
-        return launch()
-
     query = StreamQuery(
         launch(),
-        # where files wake it, one more run reads the word that the end of input has moved the watermark
-        [go_on, *([launch] if control_files.woken and batches.flush else [])] if control_files.goes_on else [],
+        runs_after(control_files, controls, batches, now, launch),
         title,
         ledger,
         plan,

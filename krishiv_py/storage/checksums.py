@@ -1,4 +1,4 @@
-"""Checksums over what the library keeps on disk: notes, memory streams, chunks of state.
+"""The bytes of what the library keeps on disk, and checksums over them: notes, memory streams, chunks of state.
 
 A checksum (CRC-32) finds flipped bits, cuts and mixed-up files; it does not protect against forgery. It is inside the file it
 covers, so that there is no second file that could be lost or left behind.
@@ -6,6 +6,7 @@ covers, so that there is no second file that could be lost or left behind.
 
 from __future__ import annotations
 
+import io
 import zlib
 from typing import Any, Final
 
@@ -109,3 +110,16 @@ def _footer_at(view: memoryview) -> int:
     if len(view) < _END:
         return -1
     return len(view) - _END - int.from_bytes(view[-_END:-4], "little")
+
+
+def encode(table: pa.Table) -> bytes:
+    """Return a table as one IPC stream."""
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def decode(blob: bytes) -> pa.Table:
+    """Return a table from an IPC stream, without copying the bytes."""
+    return pa.ipc.open_stream(pa.py_buffer(blob)).read_all()

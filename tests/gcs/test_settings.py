@@ -23,7 +23,7 @@ from krishiv_py import Session
 from krishiv_py.errors import EnvironmentSetupError, OperatorError, PlanError
 from krishiv_py.planner.places import place_of
 from krishiv_py.runtime.checkpoint.sparklog import lost_file
-from krishiv_py.spark.setup.stores import check_stores
+from krishiv_py.spark.setup.config import check_stores
 from krishiv_py.storage import settings
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.settings import Stores

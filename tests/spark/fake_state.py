@@ -13,8 +13,9 @@ from krishiv_py.in_process.stage import ProcessStage
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.batch import METRICS, RESULT
-from krishiv_py.runtime.chunk_files import ChunkFolder, decode
+from krishiv_py.runtime.chunk_files import ChunkFolder
 from krishiv_py.spark.tasks.processor import BucketProcessor
+from krishiv_py.storage.checksums import decode
 from krishiv_py.testing import Driver
 
 

@@ -15,8 +15,16 @@ import pytest
 
 from krishiv_py import EnvironmentSetupError
 from krishiv_py.cli import machines
-from krishiv_py.spark.setup.class_archive import SWITCH, archive_options, archive_path, checksum, checksum_path, tried_path
-from krishiv_py.spark.setup.java import java_found, require_java
+from krishiv_py.spark.setup.jvm import (
+    SWITCH,
+    archive_options,
+    archive_path,
+    checksum,
+    checksum_path,
+    java_found,
+    require_java,
+    tried_path,
+)
 from krishiv_py.spark.setup.workers import make_archive
 
 _START = """

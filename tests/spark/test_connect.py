@@ -18,7 +18,7 @@ import pytest
 
 from krishiv_py import Session
 from krishiv_py.errors import EnvironmentSetupError
-from krishiv_py.spark.remote.lease import take_server
+from krishiv_py.spark.remote.steps import take_server
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 pytest.importorskip("grpc", reason="the `connect` extra is not installed")

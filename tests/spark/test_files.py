@@ -14,7 +14,7 @@ import pytest
 from krishiv_py import Batches, MemorySink, Query, Session, Stream, Trigger, count
 from krishiv_py.errors import KrishivError, PlanError, SourceError
 from krishiv_py.runtime.reading import Located
-from krishiv_py.spark.reading.listing import listing
+from krishiv_py.spark.scan import listing
 from krishiv_py.spark.tasks.failures import as_own
 from tests.spark.conftest import DDL, per_second, row
 

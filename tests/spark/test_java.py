@@ -12,7 +12,7 @@ import pytest
 
 from krishiv_py.errors import EnvironmentSetupError
 from krishiv_py.spark.setup import jvm
-from krishiv_py.spark.setup.java import require_java
+from krishiv_py.spark.setup.jvm import require_java
 
 
 @pytest.mark.parametrize(

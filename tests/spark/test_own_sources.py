@@ -21,7 +21,7 @@ from krishiv_py.connectors.ranges import RangeSource, node_of
 from krishiv_py.errors import CheckpointError, OperatorError, PlanError, SourceError
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, offsets_of
 from krishiv_py.runtime.ranges.log import RangeReader
-from krishiv_py.spark.reading.listing import own_files
+from krishiv_py.spark.scan import own_files
 from krishiv_py.storage.files import store_at
 from krishiv_py.testing import Driver, micro_batches
 from tests.spark.conftest import sorted_rows
@@ -93,7 +93,7 @@ def test_bounded_streaming_and_driver_are_equal_over_restarts(
 ) -> None:
     """Checkpoints of the plan that shared out ranges by a shuffle go on."""
     if before is not None:
-        monkeypatch.setattr("krishiv_py.spark.reading.scan.range_frame", before)
+        monkeypatch.setattr("krishiv_py.spark.scan.range_frame", before)
     results, late, batches = by_the_driver(COUNTER)
     assert batches == 7 and len(late) > 5, "the test would prove little without late rows"
     stream = session.read_source(COUNTER, name="counter")

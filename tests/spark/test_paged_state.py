@@ -22,9 +22,10 @@ from krishiv_py.kernels.state import store
 from krishiv_py.kernels.state.store import PAGE, Bucket, SortedMap
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.runtime import chunk_files
-from krishiv_py.runtime.chunk_files import ChunkFolder, decode
-from krishiv_py.spark.state_reader import OpenWindowReader, ReadPages
+from krishiv_py.runtime.chunk_files import ChunkFolder
+from krishiv_py.spark.state import OpenWindowReader, ReadPages
 from krishiv_py.spark.tasks.processor import SparkPages, SparkStore
+from krishiv_py.storage.checksums import decode
 from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests.spark.fake_state import FakeState, Operated, with_fake_state
 

@@ -18,7 +18,7 @@ from krishiv_py.errors import CheckpointError, PlanError
 from krishiv_py.plan.nodes import FileSource, MemorySource, UnionSource
 from krishiv_py.planner.places import check_places, place_of
 from krishiv_py.runtime.outputs import claim_folder
-from krishiv_py.spark.checkpoint.cluster import check_cluster
+from krishiv_py.spark.setup.agreement import check_cluster
 from krishiv_py.storage.checksums import sealed
 from tests.spark.conftest import DDL, per_second, row
 

@@ -11,8 +11,8 @@ from krishiv_py.connectors.ranges import node_of
 from krishiv_py.errors import CheckpointError, KrishivError, OperatorError, SourceError
 from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.runtime.ranges.planning import RangePlanner, planners
-from krishiv_py.spark.remote.planning import Planning, begin_planning
 from krishiv_py.spark.remote.rows import forget_failure, note_failure, noted_failure
+from krishiv_py.spark.remote.steps import Planning, begin_planning
 from tests.spark.test_own_sources import Ticks
 
 

@@ -13,9 +13,8 @@ import pytest
 
 from krishiv_py import CheckpointError, JsonSink, MemorySink, PlanError, Session, count
 from krishiv_py import sum as total
-from krishiv_py.spark.checkpoint import rescale
-from krishiv_py.spark.setup.config import BUCKETS
-from krishiv_py.spark.setup.partitioning import bucket_ids, murmur3_int
+from krishiv_py.spark.setup.config import BUCKETS, bucket_ids, murmur3_int
+from krishiv_py.spark.state import Rescaling, check_rescaled
 from krishiv_py.storage.checksums import sealed
 
 SCHEMA = "user bigint, at timestamp, amount bigint"
@@ -135,7 +134,7 @@ def test_a_rescaling_that_was_broken_off(buckets: Session, tmp_path: Path) -> No
     for i, (died, cp) in enumerate(checkpoints.items()):
         run(chain(buckets, folder), tmp_path / f"found-{i}", cp)
         with pytest.raises(KeyboardInterrupt):
-            rescale.Rescaling(str(cp), 4, durable=False).run(Dying(buckets.spark, died))
+            Rescaling(str(cp), 4, durable=False).run(Dying(buckets.spark, died))
         assert (cp / "krishiv/rescaling.json").exists()
     half = checkpoints["before Spark was done"]
     with pytest.raises(CheckpointError, match=r"half spread over 4 tasks.*rescale"):
@@ -156,7 +155,7 @@ def test_what_was_only_announced_is_forgotten(tmp_path: Path) -> None:
     note = tmp_path / "krishiv/rescaling.json"
     note.parent.mkdir()
     note.write_bytes(sealed(json.dumps({"batch": 3, "tasks": 4}).encode()))
-    rescale.check_rescaled(str(tmp_path), durable=False)
+    check_rescaled(str(tmp_path), durable=False)
     assert not note.exists()
 
 

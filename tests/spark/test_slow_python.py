@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from krishiv_py import Batches, ParquetSink, Session
 from krishiv_py.errors import EnvironmentSetupError
-from krishiv_py.spark.launched import Launched, patiently
+from krishiv_py.spark.query import Launched, patiently
 from tests.spark.conftest import per_second, row, sorted_rows
 
 DDL = "user string, at bigint, amount bigint"

@@ -9,13 +9,9 @@ import pyarrow as pa
 from krishiv_py.errors import ExpressionError
 from krishiv_py.kernels.aggregates.base import KERNELS, AggKernel, Rows
 from krishiv_py.plan.aggregates.calls import AggCall
-from krishiv_py.types import type_text
+from krishiv_py.types import is_numeric, type_text
 
 __all__ = ["AggKernel", "Rows", "kernel_for"]
-
-
-def _is_number(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
 
 
 def kernel_for(call: AggCall, type_: pa.DataType) -> AggKernel:
@@ -32,7 +28,7 @@ def kernel_for(call: AggCall, type_: pa.DataType) -> AggKernel:
             got=f"{call.arg!r}, which is null only",
             hint='cast it: col("x").cast("double")',
         )
-    if call._takes == "numbers" and not _is_number(type_):
+    if call._takes == "numbers" and not is_numeric(type_):
         raise ExpressionError(
             f"{call.func} takes numbers",
             got=f"{call.arg!r} of type {type_text(type_)}",

@@ -29,8 +29,8 @@ from krishiv_py.plan.options.late import LateWanted
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.redaction import redacted
 from krishiv_py.runtime.batch import deliver
-from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT, decode, encode
-from krishiv_py.storage.checksums import sealed, unsealed
+from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
+from krishiv_py.storage.checksums import decode, encode, sealed, unsealed
 from krishiv_py.storage.files import is_local_path, store_at
 from krishiv_py.storage.store import Store
 

@@ -1,4 +1,8 @@
-"""Define what is done with a micro-batch in a process of the server.
+"""Lease, plan and publish a micro-batch in a process of the server (Spark Connect).
+
+The client holds a lease of its own while it lives, the process of the server another one. A client that was killed leaves its
+query running, because nobody stops the server: the query that goes on from the checkpoint makes that process stop first, and
+waits for it.
 
 Spark Connect runs the function of ``foreachBatch`` in a Python process next to the server, from a pickled copy. So the copy has
 values only, and what a driver keeps (locks, ledger, open sinks, threads) is made there, when the copy is unpickled: that is
@@ -9,39 +13,236 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
+import os
 import pickle
-from collections.abc import Callable
-from typing import Any
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, Literal
 
 import attrs
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql.connect.session import SparkSession
 
+from krishiv_py.connectors.ranges import RangeSource, next_ranges
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.engine.time_watch import TimeWatch
-from krishiv_py.errors import RAISED, CheckpointError, EnvironmentSetupError, PlanError, failure_text
+from krishiv_py.errors import RAISED, CheckpointError, EnvironmentSetupError, KrishivError, PlanError, failure_text
 from krishiv_py.plan.options.late import LateEventHandler
+from krishiv_py.plan.options.query import Batches
 from krishiv_py.planner.physical import PhysicalPlan, lookup_tables
 from krishiv_py.runtime.batch import Halt
+from krishiv_py.runtime.checkpoint.lease import Lease, take
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
-from krishiv_py.runtime.checkpoint.sparklog import batches_of
+from krishiv_py.runtime.checkpoint.sparklog import batches_of, offsets_of
 from krishiv_py.runtime.clocks import clock_for
 from krishiv_py.runtime.closings import Closings
 from krishiv_py.runtime.controls import ControlFiles, ControlFolder
 from krishiv_py.runtime.outputs import check_outputs
 from krishiv_py.runtime.query import BucketMetrics
+from krishiv_py.runtime.ranges.folders import FolderSource
 from krishiv_py.runtime.ranges.limits import alignments
-from krishiv_py.runtime.ranges.planning import backlogs, planners
+from krishiv_py.runtime.ranges.log import RangeLog, names_of
+from krishiv_py.runtime.ranges.planning import RangePlanner, backlogs, logged, planners
+from krishiv_py.runtime.ranges.sent import SentSource
 from krishiv_py.runtime.tables import LookupTables
 from krishiv_py.spark.publishing import outputs_of
-from krishiv_py.spark.remote.lease import end_with_parent, heed, query_id, take_server
-from krishiv_py.spark.remote.planning import Planning, begin_planning
-from krishiv_py.spark.remote.rows import Away, ForClient
+from krishiv_py.spark.remote.rows import Away, ForClient, note_failure
 from krishiv_py.spark.storage import ShuffleFiles
 from krishiv_py.spark.streaming import BatchSteps
-from krishiv_py.spark.tasks.batch_number import batch_setting
+from krishiv_py.spark.tasks.pack import batch_setting
+from krishiv_py.storage.files import is_local_path, store_at
+from krishiv_py.storage.store import Store
 from krishiv_py.version import __version__
+
+SERVER: Final = "server-"
+_POLL_S: Final = 0.1
+_LOOK_S: Final = 1.0
+_LOOK_STORE_S: Final = 5.0
+_PARENT_S: Final = 0.5
+_WAIT_S: Final = 2.0
+"""How long a process that was asked to end may take before it is asked to by a file."""
+_END_S: Final = 150.0
+"""For how long whoever goes on waits for another process to end: longer than a note without renewal is good."""
+
+
+def take_server(checkpoint: str, query: str, wait_s: float = _END_S) -> Lease:
+    """Take the right of the server's process, which an earlier one may have still.
+
+    Raises
+    ------
+    CheckpointError
+        When that one does not end.
+    """
+    began = time.monotonic()
+    requested = False
+    while True:
+        try:
+            lease = take(checkpoint, query, SERVER)
+        except CheckpointError:
+            waited = time.monotonic() - began
+            if waited > wait_s:
+                raise
+            if waited > _WAIT_S and not requested:
+                _ask(checkpoint)
+                requested = True
+            time.sleep(_POLL_S)
+            continue
+        _unask(checkpoint)
+        return lease
+
+
+@contextlib.contextmanager
+def server_at_rest(checkpoint: str, query: str) -> Iterator[None]:
+    """For the time of the body no process of a server runs from the checkpoint."""
+    lease = take_server(checkpoint, query)
+    try:
+        yield
+    finally:
+        lease.release()
+
+
+def await_end(checkpoint: str, query: str, wait_s: float) -> None:
+    """Wait a while until the server's process ends, which has to stop."""
+    with contextlib.suppress(CheckpointError, OSError):
+        take_server(checkpoint, query, min(wait_s, _WAIT_S)).release()
+
+
+def heed(checkpoint: str, stop: Callable[[], None]) -> None:
+    """In the server's process: `stop` when somebody asks for it."""
+
+    def look() -> None:
+        wait = _LOOK_S if is_local_path(checkpoint) else _LOOK_STORE_S
+        store, path = _asking(checkpoint)
+        while True:
+            time.sleep(wait)
+            with contextlib.suppress(OSError):
+                if store.read(path) is not None:
+                    stop()
+
+    threading.Thread(target=look, name="krishiv-stop", daemon=True).start()
+
+
+def end_with_parent() -> None:
+    """In the server's process: end when the JVM that began this process has ended, however that was.
+
+    A batch in hand would go on asking that JVM for minutes, and hold the right to the checkpoint meanwhile. It is as good as
+    killed: whoever goes on runs the batch again.
+    """
+    parent = os.getppid()
+
+    def look() -> None:
+        while os.getppid() == parent:
+            time.sleep(_PARENT_S)
+        os._exit(1)
+
+    threading.Thread(target=look, name="krishiv-parent", daemon=True).start()
+
+
+def query_id(checkpoint: str) -> str | None:
+    """Spark's id of the query of a checkpoint."""
+    store, root = store_at(checkpoint)
+    data = store.read(f"{root}/metadata")
+    return None if data is None else str(json.loads(data)["id"])
+
+
+def _asking(checkpoint: str) -> tuple[Store, str]:
+    return store_at(f"{checkpoint}/krishiv/server-stop")
+
+
+def _ask(checkpoint: str) -> None:
+    store, path = _asking(checkpoint)
+    store.write(path, b"{}")
+
+
+def _unask(checkpoint: str) -> None:
+    store, path = _asking(checkpoint)
+    store.delete(path)
+
+
+Planning = Literal["one by one", "all there is", "no more"]
+"""How the server's process plans: while the query runs, once before it, or not, as a run before has planned all."""
+NO_MORE: Final = "no more"
+_AGAIN_S: Final = 0.5
+
+
+def planning_of(batches: Batches) -> Planning:
+    """Return how the first run of a query plans."""
+    return "all there is" if batches.kind == "available_now" else "one by one"
+
+
+def open_logs(plan: PhysicalPlan, checkpoint: str, *, durable: bool) -> dict[int, RangeSource]:
+    """In the client: the sources that have a log, which is there before Spark looks at it.
+
+    Raises
+    ------
+    CheckpointError
+        When one of the logs is damaged.
+    """
+    logs = {}
+    for number, read in enumerate(plan.reads):
+        source = logged(read.source, checkpoint, number, waits=plan.drift_us(read) is not None)
+        if isinstance(source, RangeSource):
+            RangeLog.open(source.log or "", durable=durable)
+            logs[number] = source
+    return logs
+
+
+def is_behind_of(checkpoint: str, sources: dict[int, RangeSource]) -> Callable[[], bool]:
+    """In the client: whether there are files or sends that no batch has taken."""
+    sent = {streams: source for streams, source in sources.items() if isinstance(source.source, (SentSource, FolderSource))}
+
+    def any_left() -> bool:
+        if not sent:
+            return False
+        batches = batches_of(checkpoint)
+        store, root = store_at(checkpoint)
+        taken = offsets_of(store, f"{root}/offsets/{batches[-1]}") if batches else {}
+        for number, source in sent.items():
+            log = RangeLog.open(source.log or "", durable=False)
+            if isinstance(source.source, FolderSource):
+                try:
+                    source.source.plans(names_of(log))
+                except CheckpointError:  # the server's process merges parts at this moment
+                    return True
+                if log.last > taken.get(number, -1) or source.source.any_new():
+                    return True
+            elif log.last > taken.get(number, -1) or next_ranges(source.source, source.name, log.position) is not None:
+                return True
+        return False
+
+    return any_left
+
+
+def begin_planning(planners: Sequence[RangePlanner], how: Planning, checkpoint: str, stop: Callable[[], None]) -> None:
+    """In the server's process, before the query begins.
+
+    Raises
+    ------
+    SourceError
+        When a source cannot plan.
+    """
+
+    def fail(problem: KrishivError) -> None:
+        try:
+            note_failure(checkpoint, problem)
+        except OSError as unwritten:
+            warnings.warn(f"the query ends, and why cannot be noted ({unwritten}): {problem}", RuntimeWarning, stacklevel=2)
+        while True:  # until this process ends with the query, which may not have begun yet
+            stop()
+            time.sleep(_AGAIN_S)
+
+    if how == NO_MORE:
+        return
+    for planner in planners:
+        planner.begin(everything=how == "all there is")
+    if how == "one by one":
+        for planner in planners:
+            planner.start(lambda: True, fail)
+
 
 _SECOND_S = 10.0
 

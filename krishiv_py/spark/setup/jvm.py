@@ -1,18 +1,25 @@
-"""The JVM of an embedded session: started apart from the terminal, heard where it says something that concerns the user."""
+"""The JVM of an embedded session: found, started apart from the terminal, heard where it concerns the user."""
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import re
+import shutil
 import signal
+import stat
 import subprocess
 import threading
 import time
+import warnings
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Final
 
+import pyspark
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
@@ -22,6 +29,146 @@ from pyspark.sql import SparkSession
 from krishiv_py.errors import EnvironmentSetupError, cut
 from krishiv_py.redaction import redacted
 from krishiv_py.spark.setup.waiting import on_main_thread
+
+_PACKAGED: Final = (
+    ("apt-get", "apt-get install -y openjdk-17-jre-headless"),
+    ("dnf", "dnf install -y java-17-openjdk-headless"),
+    ("microdnf", "microdnf install -y java-17-openjdk-headless"),
+    ("zypper", "zypper install -y java-17-openjdk-headless"),
+    ("apk", "apk add openjdk17-jre-headless"),
+    ("pacman", "pacman -S --noconfirm jre17-openjdk-headless"),
+    ("brew", "brew install openjdk@17"),
+)
+"""Package managers, and how each installs Java; those of a system come before those people add to it."""
+
+
+def _hint() -> str:
+    """Return what to type on the system at hand."""
+    conda = "`conda install -c conda-forge openjdk=17`"
+    packaged = next(((name, command) for name, command in _PACKAGED if shutil.which(name)), None)
+    if packaged is None:
+        return f"Hint: install a Java 17 or 21 ({conda} needs no rights), or set JAVA_HOME to one"
+    name, command = packaged
+    if name != "brew" and os.geteuid() != 0:
+        if not shutil.which("sudo"):
+            return f"Hint: install it with {conda}, or let an administrator run `{command}`; or set JAVA_HOME"
+        command = f"sudo {command}"
+    refreshed = "apt-get update" if name == "apt-get" else ""
+    before = f"{'sudo ' if command.startswith('sudo') else ''}{refreshed} && " if refreshed else ""
+    return f"Hint: install it with `{before}{command}` (or {conda}), or set JAVA_HOME"
+
+
+def _version(java: str) -> str:
+    """Return what a Java says of its version: in a file next to it, or else it is asked, which takes a tenth of a second."""
+    with suppress(OSError, UnicodeDecodeError):
+        noted = re.search(r'^JAVA_(VERSION=".*")', (Path(java).resolve().parent.parent / "release").read_text(), re.MULTILINE)
+        if noted:
+            return noted.group(1).replace("=", " ")
+    return subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+
+
+def java_found() -> str | None:
+    """Return the Java executable Spark will use, whatever its version; None when there is none."""
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    return java if java and os.path.exists(java) else None
+
+
+def require_java() -> str:
+    """Return the Java executable Spark will use.
+
+    Raises
+    ------
+    EnvironmentSetupError
+        Naming the command that installs Java, when there is none or it is older than 17.
+    """
+    home, java = os.environ.get("JAVA_HOME"), java_found()
+    if java is None:
+        where = f"JAVA_HOME={home}" if home else "PATH"
+        raise EnvironmentSetupError(f"no Java found (looked in {where}): Spark runs on the JVM and cannot start. {_hint()}")
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', _version(java), re.IGNORECASE)
+    major = int(match.group(1)) if match else 0
+    if match and major < 17:
+        raise EnvironmentSetupError(f"Java {major} found at {java}: Spark 4 needs Java 17 or newer. {_hint()}")
+    return java
+
+
+SWITCH: Final = "KRISHIV_CLASS_ARCHIVE"
+"""``off`` in this environment variable: no archive is used. ``auto``: a session that finds none has it made."""
+_PIECE: Final = 1 << 22
+
+
+def archive_path(java: str) -> Path:
+    """Return where the archive for this Java and the installed Spark is, or would be."""
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(home, "krishiv_py", f"classes-{_key(java)}.jsa")
+
+
+def archive_options(java: str) -> str:
+    """Options of the JVM that use the archive; none where there is no whole one, or others could have written it.
+
+    Made by ``krishiv warm`` and used when it is there. The JVM maps it into memory and checks by itself that it fits; a name of
+    its own for each Java, Spark and set of jars keeps it from having to complain.
+    """
+    if os.environ.get(SWITCH, "").lower() == "off":
+        return ""
+    try:
+        path = archive_path(java)
+        if not _is_ours(path) or not _is_ours(path.parent):
+            return ""
+        whole = checksum_path(path).read_text() == checksum(path)  # a JVM does not look, and dies of a changed byte
+    except (OSError, RuntimeError):  # no such file, or no home
+        return ""
+    if not whole:
+        warnings.warn(f"{path} is damaged, and is not used. Hint: make it again with `krishiv warm`", stacklevel=2)
+        return ""
+    if set(str(path)) & set('"\\'):
+        return ""
+    return f' "-XX:SharedArchiveFile={path}" -Xlog:cds*=off'
+
+
+def running_jvm() -> subprocess.Popen[bytes]:
+    """Return the process of the JVM that this process has started."""
+    context: Any = pyspark.SparkContext
+    process: subprocess.Popen[bytes] = context._gateway.proc
+    return process
+
+
+def checksum_path(archive: Path) -> Path:
+    """Return where the checksum of an archive is."""
+    return archive.with_suffix(".crc")
+
+
+def tried_path(archive: Path) -> Path:
+    """Return where it is noted that a session has begun to make an archive."""
+    return archive.with_suffix(".tried")
+
+
+def checksum(path: Path) -> str:
+    """Size and CRC-32 of a file."""
+    crc, size = 0, 0
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            crc, size = zlib.crc32(piece, crc), size + len(piece)
+    return f"{size} {crc:08x}"
+
+
+def _is_ours(path: Path) -> bool:
+    """Return what is in it is run: only its owner may have written it."""
+    status = path.stat()
+    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _key(java: str) -> str:
+    place = Path(java).resolve()
+    release = place.parent.parent / "release"
+    said = [str(place), release.read_text() if release.is_file() else str(place.stat().st_mtime_ns), pyspark.__version__]
+    jars = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent, "jars")
+    for jar in sorted(jars.glob("*.jar")):
+        of_jar = jar.stat()
+        said.append(f"{jar} {of_jar.st_size} {of_jar.st_mtime_ns}")
+    return hashlib.sha256("\n".join(said).encode()).hexdigest()[:16]
+
 
 _FORKED_S: Final = 0.05
 _KEPT_LINES: Final = 50

@@ -1,4 +1,4 @@
-"""Waiting for Spark so that Ctrl-C is a KeyboardInterrupt at once.
+"""Waiting for Spark so that Ctrl-C is a KeyboardInterrupt at once, and progress of its jobs.
 
 A main thread that waits inside the JVM hears of a signal, but what it waits for answers through the same connection: the
 interrupt comes out late, or as another exception. So the work is done in a thread next to it, which the main thread waits for.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final, Generic, TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark import inheritable_thread_target
@@ -90,3 +90,34 @@ def cancellable(spark: SparkSession, work: Callable[[], T]) -> T:
             interrupt(tag)
         raise
     return call.result()
+
+
+_GROUP: Final = "spark.jobGroup.id"
+
+
+@contextmanager
+def counted(spark: SparkSession) -> Iterator[Callable[[], tuple[int, int | None]]]:
+    """Count the tasks of the jobs this thread starts in the body.
+
+    Yields
+    ------
+    callable
+        Tasks done and tasks known so far, at any time and from any thread; the second is None over Spark Connect, which has
+        no status tracker.
+    """
+    if is_connect(spark):
+        yield lambda: (0, None)
+        return
+    context = spark.sparkContext
+    before, group = context.getLocalProperty(_GROUP), f"krishiv-{uuid.uuid4().hex}"
+    context.setLocalProperty(_GROUP, group)
+    try:
+        yield lambda: _count(context.statusTracker(), group)
+    finally:
+        context.setLocalProperty(_GROUP, before)  # type: ignore[arg-type]  # null takes it away
+
+
+def _count(tracker: Any, group: str) -> tuple[int, int | None]:
+    jobs = [job for job in map(tracker.getJobInfo, tracker.getJobIdsForGroup(group)) if job is not None]
+    stages = [stage for job in jobs for stage in map(tracker.getStageInfo, job.stageIds) if stage is not None]
+    return sum(s.numCompletedTasks for s in stages), sum(s.numTasks for s in stages) or None

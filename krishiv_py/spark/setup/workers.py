@@ -30,8 +30,7 @@ from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from krishiv_py.spark.setup.class_archive import SWITCH, archive_path, tried_path
-from krishiv_py.spark.setup.java import java_found
+from krishiv_py.spark.setup.jvm import SWITCH, archive_path, java_found, tried_path
 
 
 @functools.cache

@@ -1,7 +1,8 @@
-"""Before the shuffle: rows become classified, combined Arrow chunks per bucket (runs in ``mapInArrow``)."""
+"""Before the shuffle: rows become classified, combined Arrow chunks per bucket (runs in mapInArrow)."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Final, Protocol, TypeAlias
 
@@ -19,16 +20,46 @@ from krishiv_py.kernels.watermark import WatermarkTracker
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.planner.cut import Branch, StagePlan
 from krishiv_py.runtime.batch import addressed
-from krishiv_py.runtime.chunk_files import encode
 from krishiv_py.runtime.clocks import CLOCK_TYPE, Clock, clock_ms
-from krishiv_py.runtime.closings import CLOSED, by_bucket
+from krishiv_py.runtime.closings import CLOSED, by_bucket, noted_keys
 from krishiv_py.runtime.reading import Scanned
-from krishiv_py.spark.reading.scan import Reader
+from krishiv_py.spark.scan import Reader
 from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.setup.workers import release_memory, settle_worker
 from krishiv_py.spark.storage import ShuffleFiles
-from krishiv_py.spark.tasks.batch_number import batch_number, closing_keys
 from krishiv_py.spark.tasks.failures import in_task
+from krishiv_py.storage.checksums import encode
+
+
+def batch_setting(checkpoint: str) -> str:
+    """Return where tasks find the number of the running micro-batch over Spark Connect, which does not tell it them."""
+    return f"spark.krishiv.batch.{_mark(checkpoint)}"
+
+
+def closing_setting(checkpoint: str) -> str:
+    """Return where tasks find the number of the last micro-batch that closes keys."""
+    return f"spark.krishiv.closing.{_mark(checkpoint)}"
+
+
+def batch_number(checkpoint: str) -> int:
+    """Return the number of the running micro-batch of the query with this checkpoint, from the task."""
+    context = TaskContext.get()
+    assert context is not None
+    number = context.getLocalProperty("streaming.sql.batchId") or context.getLocalProperty(batch_setting(checkpoint))
+    assert number is not None
+    return int(number)
+
+
+def closing_keys(checkpoint: str, batch: int) -> dict[int, pa.Table]:
+    """Return the keys that the running micro-batch closes, by the number of the stage, from the task."""
+    context = TaskContext.get()
+    assert context is not None
+    return noted_keys(checkpoint, batch) if context.getLocalProperty(closing_setting(checkpoint)) == str(batch) else {}
+
+
+def _mark(checkpoint: str) -> str:
+    return hashlib.sha256(checkpoint.encode()).hexdigest()[:16]
+
 
 CHUNK: Final = "chunk"
 LATE: Final = "late"

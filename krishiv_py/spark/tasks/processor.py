@@ -27,17 +27,16 @@ from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.running import under_new_names
 from krishiv_py.runtime.batch import EARLY, METRICS, NEXT, OF_LATE_ROWS, StagePlace, address_of, addressed, kind_of
 from krishiv_py.runtime.checkpoint.begun import STATE as SAVED
-from krishiv_py.runtime.chunk_files import BucketChunks, ChunkFolder, decode, encode
-from krishiv_py.runtime.clocks import Clock, wakeup_ms, watermark_of
+from krishiv_py.runtime.chunk_files import BucketChunks, ChunkFolder
+from krishiv_py.runtime.clocks import Clock, clock_ms, wakeup_ms, watermark_of
 from krishiv_py.runtime.outputs import TaskOutput
 from krishiv_py.runtime.savepoints import read_bucket
-from krishiv_py.spark.reading.foreign_watermarks import MarkCheck
 from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.setup.workers import release_memory, settle_worker
 from krishiv_py.spark.storage import ShuffleFiles
-from krishiv_py.spark.tasks.batch_number import batch_number
 from krishiv_py.spark.tasks.failures import in_task
-from krishiv_py.spark.tasks.pack import CHUNK, CLOSE, LATE, NOTES, RAW, SNAPSHOT, TICK
+from krishiv_py.spark.tasks.pack import CHUNK, CLOSE, LATE, NOTES, RAW, SNAPSHOT, TICK, batch_number
+from krishiv_py.storage.checksums import decode, encode
 
 OUT_TYPE: Final = flat_type("kind string, bucket int, blob binary")
 LATE_ROWS: Final = "late"
@@ -379,3 +378,31 @@ class BucketProcessor:
             if wanted is not None:
                 self._handle.registerTimer(wanted)
         meta["timer"] = wanted
+
+
+_OURS_FROM_MS: Final = 10**13
+"""Real times in milliseconds are below (year 2286); ours travel shifted by 4.5e15, so few rows are below."""
+
+
+@attrs.define
+class MarkCheck:
+    """Holds Spark's watermark against what a bucket has seen, where it is all we have: in frames that go on in plain Spark."""
+
+    operator: str
+    tick_us: int
+    lag_us: int
+    spark_ms: int = 0
+
+    def __call__(self, meta: Meta, maxima: list[dict[str, int]]) -> None:
+        """Refuse a batch under a watermark that is not ours although rows of earlier ones must have moved it."""
+        if meta.get("moved") and self.spark_ms < _OURS_FROM_MS:
+            hint = "write to_dataframe(checkpoint=...), and start with the query that reads the frame"
+            raise OperatorError(
+                f"{self.operator}: another watermark holds back the one of to_dataframe()",
+                got=f"{self.spark_ms} after rows that moved it",
+                then="no window would ever end",
+                hint=hint,
+            )
+        newest = [time_us for by_source in maxima for time_us in by_source.values()]
+        if newest and clock_ms(max(max(newest) - self.lag_us, -MAX_TIME_US), self.tick_us) >= _OURS_FROM_MS:
+            meta["moved"] = True

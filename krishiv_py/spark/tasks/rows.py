@@ -24,16 +24,15 @@ from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.runtime.batch import METRICS, OF_LATE_ROWS, TASK, Leaving, kind_of
-from krishiv_py.runtime.chunk_files import encode
 from krishiv_py.runtime.outputs import TaskOutput
 from krishiv_py.runtime.reading import Scanned
-from krishiv_py.spark.reading.scan import Reader
+from krishiv_py.spark.scan import Reader
 from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.setup.workers import release_memory, settle_worker
-from krishiv_py.spark.tasks.batch_number import batch_number
 from krishiv_py.spark.tasks.failures import in_task
-from krishiv_py.spark.tasks.pack import Passing
+from krishiv_py.spark.tasks.pack import Passing, batch_number
 from krishiv_py.spark.tasks.processor import FILE, LATE_ROWS, BucketProcessor
+from krishiv_py.storage.checksums import encode
 
 _FLUSH_ROWS: Final = 1 << 20
 _OUT: Final = pa.schema([pa.field("kind", pa.string()), pa.field("bucket", pa.int32()), pa.field("blob", pa.binary())])

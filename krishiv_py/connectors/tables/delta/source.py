@@ -16,7 +16,7 @@ from krishiv_py.connectors.source import JsonValue, Planned, Source
 from krishiv_py.connectors.tables.delta.place import a_place, delta_table, filesystem, options, without_secrets
 from krishiv_py.errors import RAISED, PlanError, SourceError, shown
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.checks import PathLike, Setting, a_number, a_switch, one_of
+from krishiv_py.plan.checks import PathLike, Setting, a_number, a_switch, apart, one_of
 from krishiv_py.plan.schema import as_schema
 from krishiv_py.storage import datasets
 from krishiv_py.storage.datasets import Dataset
@@ -488,9 +488,9 @@ def delta_source(
         a_number(version, "version", 0, "pass a version of the table, from 0", most=_MOST)
     begin = _starting(starting)
     if streaming and version is not None:
-        raise _apart("version", "streaming=True", "use starting= to say with which version a stream begins")
+        raise apart("version", "streaming=True", "use starting= to say with which version a stream begins")
     if not streaming and begin != "earliest":
-        raise _apart("starting", "a table that is read once", "use version=, or streaming=True")
+        raise apart("starting", "a table that is read once", "use version=, or streaming=True")
     table = table_at(place, storage, version)
     latest = int(table.version())
     if isinstance(begin, int) and begin > latest + 1:
@@ -521,7 +521,3 @@ def _starting(value: object) -> DeltaPlace:
         hint = 'use "earliest" for the whole table and what follows, "latest", or a version from 0'
         raise PlanError("`starting` says nothing", got=shown(value), hint=hint)
     return value
-
-
-def _apart(name: str, other: str, hint: str) -> PlanError:
-    return PlanError(f"`{name}` does not go with {other}", got=name, hint=hint)

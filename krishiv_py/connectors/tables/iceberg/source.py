@@ -32,7 +32,7 @@ from krishiv_py.connectors.tables.iceberg.place import (
 )
 from krishiv_py.errors import RAISED, KrishivError, PlanError, SourceError, shown
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.checks import Setting, a_number, a_switch, one_of
+from krishiv_py.plan.checks import Setting, a_number, a_switch, apart, one_of
 from krishiv_py.plan.schema import as_schema
 from krishiv_py.storage.datasets import Dataset
 from krishiv_py.types import normal_type
@@ -547,9 +547,9 @@ def iceberg_source(
         _check_snapshot(snapshot)
     begin = _starting(starting)
     if streaming and snapshot is not None:
-        raise _apart("snapshot", "streaming=True", "use starting= for the snapshot with which a stream begins")
+        raise apart("snapshot", "streaming=True", "use starting= for the snapshot with which a stream begins")
     if not streaming and begin != "earliest":
-        raise _apart("starting", "a table that is read once", "use snapshot=, or streaming=True")
+        raise apart("starting", "a table that is read once", "use snapshot=, or streaming=True")
     try:
         opened_table = opened(place).load_table(name)
     except iceberg("exceptions").NoSuchTableError:
@@ -624,7 +624,3 @@ def _no_snapshot(table: Any, name: str, wanted: Snapshot) -> SourceError:
     got = f"{name}: {shown(wanted)}; the last ones are {shown_some}"
     hint = "use one that the table still has; old ones expire"
     return SourceError("the Iceberg table has no such snapshot", got=got, hint=hint)
-
-
-def _apart(name: str, other: str, hint: str) -> PlanError:
-    return PlanError(f"`{name}` does not go with {other}", got=name, hint=hint)

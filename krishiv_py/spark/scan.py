@@ -1,16 +1,15 @@
-"""CSV, and files read with options of Spark's: Spark reads them and keeps the text of records it cannot read.
+"""Sources as Spark DataFrames whose tasks hand Arrow batches on.
 
-Spark fills the columns of a broken record with null and goes on. So it is asked for the record itself and the file, which stand
-in two more columns, null for all other rows; a record that has the first is malformed. The file also comes with rows whose
-folders may name the value of a column, ``user=7``: Spark is set to look at files alone, and would leave such a column null.
+Spark lists files itself only where it reads them (CSV, options of Spark's), and for streaming frames without a checkpoint.
 
-Spark also replaces bytes that are not UTF-8 by U+FFFD and says nothing. The file of rows with that character is in a third
-column: the reader looks into the file, and where it is not UTF-8 such rows are malformed.
+Parquet and JSON are read by Arrow itself: what travels through the JVM are file names, or the names of ranges that the library
+planned. Everything else is read by Spark and handed over as Arrow batches of the needed columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -27,15 +26,119 @@ from krishiv_py.connectors.json_texts import blocks
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.connectors.source import Malformed
 from krishiv_py.errors import SourceError
-from krishiv_py.plan.nodes import FileSource
+from krishiv_py.plan.nodes import FileSource, FrameSource, MemorySource, SourceNode
 from krishiv_py.plan.schema import checked
+from krishiv_py.runtime.ranges.folders import MAX_FILE_AGE, FolderSource
 from krishiv_py.runtime.ranges.log import RangeReader
-from krishiv_py.runtime.reading import FileReader, Located, Rules, Scanned, by_folders, opened, shown_path, with_partitions
-from krishiv_py.spark.reading.listing import listed, loaded, own_files
-from krishiv_py.spark.setup.types import arrow_schema, quoted, spark_ddl
+from krishiv_py.runtime.ranges.spark_files import spark_folder
+from krishiv_py.runtime.reading import (
+    FileReader,
+    Located,
+    ParquetReader,
+    Rules,
+    Scanned,
+    arrow_scanned,
+    by_folders,
+    file_reader,
+    literal_path,
+    opened,
+    planned_here,
+    shown_path,
+    with_partitions,
+)
+from krishiv_py.runtime.reading import located as located_here
+from krishiv_py.spark.setup.config import folders_shared, is_connect
+from krishiv_py.spark.setup.types import arrow_schema, flat_type, quoted, spark_ddl
+from krishiv_py.spark.setup.workers import mapped
 from krishiv_py.storage.files import arrow_reads, store_at
-from krishiv_py.storage.listing import UNFINISHED
+from krishiv_py.storage.listing import UNFINISHED, files_at
 from krishiv_py.storage.settings import Stores
+
+_LISTING: Final = flat_type("path string, modificationTime timestamp, length bigint, content binary")
+_NO_AGE: Final = "36500d"
+"""Spark leaves files out that are so much older than the newest one it has seen: 7 days if it is not set otherwise."""
+
+
+def located(spark: SparkSession, path: str, *, streaming: bool) -> Located:
+    """Look at a path where it is given; raises as :func:`krishiv_py.runtime.reading.located`."""
+    return located_here(path, streaming=streaming, here=_here(spark, path))
+
+
+def _here(spark: SparkSession, path: str) -> bool:
+    """Return whether a path is one of this machine."""
+    if is_connect(spark) or ("://" in path and not path.startswith("file:")):
+        return False
+    return path.startswith("file:") or str(spark.sparkContext.master).startswith("local") or folders_shared(spark)
+
+
+def listing(spark: SparkSession, located: Located, *, streaming: bool, max_files: int | None) -> DataFrame:
+    """Return the files at a path, by name."""
+    reader = (spark.readStream if streaming else spark.read).format("binaryFile").schema(_LISTING)
+    reader = reader.option("recursiveFileLookup", "true")
+    if streaming:
+        reader = every_file(reader, max_files)
+    return loaded(reader, located.for_spark, located.path).select("path")
+
+
+def listed(spark: SparkSession, located: Located) -> list[str]:
+    """Return the files that are there now, as a streaming query takes them; over Spark Connect those that the server sees.
+
+    Raises
+    ------
+    SourceError
+        For a folder that cannot be listed or entered; names it.
+    """
+    if not is_connect(spark):
+        return [file.path for file in files_at(located.path, literal=located.literal)]
+    listing = _Listing(located)
+    paths = mapped(spark.range(0, 1, 1, 1), listing.__call__, "path string").toArrow()
+    return list(paths.column(0).to_pylist())
+
+
+@attrs.frozen
+class _Listing:
+    """The mapInArrow function that lists where a task runs."""
+
+    located: Located
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            paths = [file.path for file in files_at(self.located.path, literal=self.located.literal)]
+            yield pa.record_batch([pa.array(paths, pa.string())], names=["path"])
+
+
+def own_files(spark: SparkSession, folder: str, *, streaming: bool, max_files: int | None) -> DataFrame:
+    """Files the library wrote itself: of a memory stream, or controls."""
+    reader = (spark.readStream if streaming else spark.read).format("binaryFile").schema(_LISTING)
+    reader = reader.option("pathGlobFilter", "*.parquet")
+    if streaming and max_files is not None:
+        reader = reader.option("maxFilesPerTrigger", max_files)
+    return reader.load(literal_path(folder)).select("path")
+
+
+def every_file(reader: Any, max_files: int | None, max_age: str = _NO_AGE) -> Any:
+    """Return a streaming reader that leaves no file out because it is old."""
+    reader = reader.option("maxFileAge", max_age)
+    return reader if max_files is None else reader.option("maxFilesPerTrigger", max_files)
+
+
+def loaded(reader: Any, paths: str | list[str], shown: str) -> DataFrame:
+    """Return the frame of a reader; `shown` is what people call the paths.
+
+    Raises
+    ------
+    SourceError
+        When there is nothing at the path.
+    """
+    try:
+        frame: DataFrame = reader.load(paths)
+        frame.schema  # noqa: B018  # over Spark Connect the path is looked at only now
+    except AnalysisException as problem:
+        raise SourceError(
+            "Spark cannot read from the path", got=shown, then=str(problem).splitlines()[0], hint="correct the path"
+        ) from problem
+    return frame
+
 
 _RECORD: Final = "__krishiv_record"
 _FILE: Final = "__krishiv_file"
@@ -67,7 +170,7 @@ def spark_read(reader: Any, source: FileSource, schema: pa.Schema, paths: str | 
     elif source.format == "parquet":
         rows = loaded(reader.schema(spark_ddl(source.schema)), paths, source.path)
         record, path = f.lit(None).cast("string").alias(_RECORD), _path(f.lit(False), folders=True)
-        return rows.select(*_numbered(schema), record, path, f.lit(None).cast("string").alias(_REPLACED))
+        return rows.select(*_plain_columns(schema), record, path, f.lit(None).cast("string").alias(_REPLACED))
     if not any(key.lower() == _ZONE.lower() for key, _ in source.options):
         reader = reader.option(_ZONE, "UTC")  # of texts without one; Spark takes that of its session
     for key, value in source.options:
@@ -76,7 +179,7 @@ def spark_read(reader: Any, source: FileSource, schema: pa.Schema, paths: str | 
     frame = loaded(reader, paths, source.path)
     frame = frame.where(~f.col("_metadata.file_name").rlike(_UNFINISHED))
     path = _path(f.col(_RECORD).isNotNull(), folders=source.format != "csv")
-    return frame.select(*_numbered(schema), _RECORD, path, _replaced(source, schema))
+    return frame.select(*_plain_columns(schema), _RECORD, path, _replaced(source, schema))
 
 
 def nothing_read(spark: SparkSession, schema: pa.Schema) -> DataFrame:
@@ -107,7 +210,7 @@ def _is_text(type_: pa.DataType) -> bool:
     return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
 
 
-def _numbered(schema: pa.Schema) -> list[Column]:
+def _plain_columns(schema: pa.Schema) -> list[Column]:
     """Columns under plain names, for mapInArrow looks columns up without quoting dots and backticks."""
     return [f.col(quoted(name)).alias(plain) for name, plain in zip(schema.names, _names(schema), strict=True)]
 
@@ -118,7 +221,16 @@ def _names(schema: pa.Schema) -> list[str]:
 
 @attrs.frozen(eq=False)
 class RecordReader:
-    """Batches that Spark read, malformed records among them; `columns` are what a record should hold."""
+    """Batches that Spark read, malformed records among them; `columns` are what a record should hold.
+
+    Spark fills the columns of a broken record with null and goes on. So it is asked for the record itself and the file, which
+    stand in two more columns, null for all other rows; a record that has the first is malformed. The file also comes with rows
+    whose folders may name the value of a column, ``user=7``: Spark is set to look at files alone, and would leave such a column
+    null.
+
+    Spark also replaces bytes that are not UTF-8 by U+FFFD and says nothing. The file of rows with that character is in a third
+    column: the reader looks into the file, and where it is not UTF-8 such rows are malformed.
+    """
 
     schema: pa.Schema
     rules: Rules
@@ -294,3 +406,93 @@ def catalog_frame(spark: SparkSession, name: str, *, streaming: bool) -> DataFra
         what = f"the table {name!r} cannot be read{' as a stream' if streaming else ''}"
         raise SourceError(what, got=str(problem).splitlines()[0], hint=hint) from problem
     return frame
+
+
+@attrs.frozen(eq=False)
+class RowReader:
+    """Batches that Spark read."""
+
+    schema: pa.Schema
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterator[Scanned]:
+        yield Scanned(
+            pa.RecordBatch.from_arrays(
+                [fitted(c, f, SENT, "the rows cannot be read") for c, f in zip(batch.columns, self.schema, strict=True)],
+                schema=self.schema,
+            )
+        )
+
+
+@attrs.frozen(eq=False)
+class NumberedFiles:
+    """Batches of numbers of files, which the tasks know: a frame of names would take the JVM long to make."""
+
+    reader: FileReader
+    paths: list[str]
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterator[Scanned]:
+        for number in batch.column(0).to_pylist():
+            yield from self.reader.read_file(self.paths[number])
+
+
+Reader = RowReader | RecordReader | FileReader | NumberedFiles | RangeReader
+
+
+@attrs.frozen(eq=False)
+class Scan:
+    """A DataFrame and how its Arrow batches become rows; `how` and `why` are shown by ``explain()``."""
+
+    frame: DataFrame
+    reader: Reader
+
+
+def scan(spark: SparkSession, source: SourceNode, needs: tuple[str, ...], *, streaming: bool) -> Scan:
+    """Return the scan of a source, reading only the columns in `needs`."""
+    schema = pa.schema([source.schema.field(n) for n in needs])
+    if isinstance(source, MemorySource):
+        return Scan(own_files(spark, source.spool, streaming=streaming, max_files=1), ParquetReader(schema, sent=True))
+    if isinstance(source, FileSource):
+        return _files(spark, source, schema, streaming=streaming)
+    if streaming and isinstance(source, RangeSource) and isinstance(source.source, FolderSource) and not source.source.reader:
+        files = source.source.files
+        reader = every_file(spark.readStream, files.max_files_per_batch, MAX_FILE_AGE)
+        return Scan(spark_read(reader, files, schema, spark_folder(source.log or "")), _record_reader(files, schema))
+    if isinstance(source, RangeSource):  # of a bounded run, which plans ranges itself, only one without any comes here
+        return Scan(*(range_frame if streaming else empty_frame)(spark, source, schema))
+    assert isinstance(source, FrameSource)
+    return Scan(_numbered(source.frame, needs), RowReader(schema))
+
+
+def _numbered(frame: DataFrame, names: Iterable[str]) -> DataFrame:
+    """Some columns under plain names, for mapInArrow looks columns up without quoting dots and backticks."""
+    return frame.selectExpr(*(f"{quoted(name)} AS c{i}" for i, name in enumerate(names)))
+
+
+def located_source(source: FileSource) -> Located:
+    """Return where the files of a source are."""
+    return Located(source.path, source.literal)
+
+
+def _files(spark: SparkSession, source: FileSource, schema: pa.Schema, *, streaming: bool) -> Scan:
+    if arrow_scanned(source):
+        located = located_source(source)
+        if streaming:  # of a frame that a query of the user's reads: there is no checkpoint that could note what was planned
+            files_frame = listing(spark, located, streaming=True, max_files=source.max_files_per_batch)
+        else:
+            paths = listed(spark, located)
+            parts = len(paths) if 0 < len(paths) <= (os.cpu_count() or 1) else None
+            return Scan(spark.range(0, len(paths), 1, parts), NumberedFiles(file_reader(source, schema), paths))
+        return Scan(files_frame, file_reader(source, schema))
+    located = located_source(source)
+    if streaming:  # as above, or on a file system that Arrow does not know
+        frame = spark_read(every_file(spark.readStream, source.max_files_per_batch), source, schema, located.for_spark)
+    elif planned_here(source):
+        paths = [literal_path(path) for path in listed(spark, located)]
+        frame = spark_read(spark.read, source, schema, paths) if paths else nothing_read(spark, schema)
+    else:
+        frame = spark_read(spark.read, source, schema, located.for_spark)
+    return Scan(frame, _record_reader(source, schema))
+
+
+def _record_reader(source: FileSource, schema: pa.Schema) -> RecordReader:
+    return RecordReader(schema, Rules(aside=source.on_malformed == "side_output"), spark_ddl(source.schema))

@@ -1,1 +1,0 @@
-"""Checkpoints on Spark: folders that all machines of a cluster reach, and going on with another number of tasks."""

@@ -1,1 +1,0 @@
-"""Sources on Spark: which files there are, and DataFrames whose tasks make Arrow batches of them."""
