@@ -24,7 +24,7 @@ import pyarrow as pa
 from krishiv_py.plan.nodes import FileSource
 from krishiv_py.runtime.ranges.folders import FolderSource, Taken
 from krishiv_py.runtime.reading import file_reader
-from krishiv_py.storage.listing import files_at
+from krishiv_py.storage.files import files_at
 
 _SCHEMA = pa.schema([("at", pa.int64())])
 _A_PART = 10_000

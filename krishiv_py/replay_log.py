@@ -1,6 +1,6 @@
 """A memory stream on disk, so that a restarted query can replay it: each send is a parquet file, or a part of a segment.
 
-A session in process begins a stream in segments (:mod:`krishiv_py.send_segments`), one on Spark a stream of parquet files,
+A session in process begins a stream in segments (:mod:`krishiv_py.replay_files`), one on Spark a stream of parquet files,
 which Spark itself can read. A stream stays what it began as, and both engines read and write both.
 
 Names of files are the order: twelve digits, one number a send. Control files carry a watermark instead of rows: an explicit
@@ -27,8 +27,18 @@ import pyarrow as pa
 from krishiv_py.errors import CheckpointError, SenderClosedError, SpoolError
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.running import Control
-from krishiv_py.replay_index import INDEX_BYTES, WAY_OUT, index_bytes, open_sent, opened, read_index
-from krishiv_py.send_segments import ENDING, Place, Segments, Send
+from krishiv_py.replay_files import (
+    ENDING,
+    INDEX_BYTES,
+    WAY_OUT,
+    Place,
+    Segments,
+    Send,
+    index_bytes,
+    open_sent,
+    opened,
+    read_index,
+)
 from krishiv_py.storage.checksums import as_parquet, missing, sealed_parquet
 from krishiv_py.storage.local import DISK, create, has_locks, locked, sync, take_name
 
@@ -175,7 +185,7 @@ class ReplayLog:
         if segments is None:
             path = self.sent(number)
             return None if path is None else read_file(path)
-        sent = segments.read(number, 0, 0)  # the book is looked at only where a send cannot be read
+        sent = segments.read(number, 0, 0)  # the index is looked at only where a send cannot be read
         if sent is None:
             first, following, _ = self._read_index()
             if number < first:
@@ -267,7 +277,7 @@ class ReplayLog:
         return path
 
     def following(self) -> int:
-        """Return the number that the next send will have, as the book says it."""
+        """Return the number that the next send will have, as the index says it."""
         return self._read_index()[1]
 
     def size(self) -> int:
@@ -320,7 +330,7 @@ class ReplayLog:
         with locked(f"{self.folder}/{_INDEX}") as file_:
             first, following, _ = read_index(os.pread(file_, INDEX_BYTES, 0))
             number = max(self._next, following)
-            while os.path.exists(self.path(number)):  # of a sender that died before it wrote so into the book
+            while os.path.exists(self.path(number)):  # of a sender that died before it wrote so into the index
                 number += 1
             if number > self._next and number > first and self._ends(self.path(number - 1)):
                 raise SenderClosedError(closed_text(what))

@@ -21,7 +21,7 @@ from krishiv_py.runtime.ranges.log import RangeLog
 from krishiv_py.runtime.ranges.planning import RangePlanner
 from krishiv_py.runtime.ranges.spark_files import convert
 from krishiv_py.runtime.reading import file_reader
-from krishiv_py.storage.listing import files_at
+from krishiv_py.storage.files import files_at
 
 SCHEMA = pa.schema([("n", pa.int64())])
 
@@ -101,7 +101,7 @@ def test_a_folder_that_cannot_be_entered_is_named(tmp_path: Path) -> None:
     put(tmp_path / "in/locked/a.json")
     code = f"""
 import os
-from krishiv_py.storage.listing import files_at
+from krishiv_py.storage.files import files_at
 from krishiv_py.errors import SourceError
 if os.geteuid() == 0: os.setuid(65534)
 try: files_at({str(tmp_path / "in")!r}, literal=True)

@@ -14,7 +14,7 @@ import pytest
 
 from krishiv_py import Sender
 from krishiv_py.errors import CheckpointError, SenderClosedError
-from krishiv_py.replay_index import opened
+from krishiv_py.replay_files import opened
 from krishiv_py.replay_log import ReplayLog
 
 SCHEMA = pa.schema([("n", pa.int64())])

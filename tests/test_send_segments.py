@@ -17,14 +17,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from krishiv_py import MemorySink, Sender, Session, count, send_segments
+from krishiv_py import MemorySink, Sender, Session, count, replay_files
 from krishiv_py.connectors.source import JsonValue
 from krishiv_py.errors import CheckpointError, SenderClosedError, SpoolError
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.running import Control
+from krishiv_py.replay_files import Segments, Send
 from krishiv_py.replay_log import HandedSends, ReplayLog, handed_sends
 from krishiv_py.runtime.ranges.sent import SentSource, scanned_of
-from krishiv_py.send_segments import Segments, Send
 from tests.examples import scaled
 
 SCHEMA = pa.schema([("n", pa.int64()), ("word", pa.string())])
@@ -61,7 +61,7 @@ def test_sends_are_read_in_any_order_under_their_numbers(
 ) -> None:
     folder = tmp_path_factory.mktemp("spool")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(send_segments, "_ROLLED_BYTES", rolled)
+        patched.setattr(replay_files, "_ROLLED_BYTES", rolled)
         sending = [sender(folder), sender(folder)]
         for number, size in enumerate(sizes):
             assert sending[number % 2].send([{"n": number, "word": "x" * number}] * size) == number
@@ -98,7 +98,7 @@ def test_senders_in_processes_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_senders_in_threads_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(send_segments, "_ROLLED_BYTES", 2_000)
+    monkeypatch.setattr(replay_files, "_ROLLED_BYTES", 2_000)
     senders, taken = [sender(tmp_path) for _ in range(4)], list[int]()
     shared = senders[0]
 
@@ -174,7 +174,7 @@ def test_damage_is_named_and_no_send_is_lost_silently(tmp_path: Path, damage: st
 
 
 def test_a_segment_in_the_middle_that_is_missing_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(send_segments, "_ROLLED_BYTES", 600)
+    monkeypatch.setattr(replay_files, "_ROLLED_BYTES", 600)
     folder = tmp_path / "segments"
     feeding = sender(folder)
     for n in range(9):
@@ -233,7 +233,7 @@ def test_sends_that_are_handed_over_and_those_in_files_are_read_in_order(
     sent, actual = list[int | None](), list[int | None]()
     position: JsonValue = None
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(send_segments, "_ROLLED_BYTES", rolled)
+        patched.setattr(replay_files, "_ROLLED_BYTES", rolled)
         for step in [*steps, "read"]:
             if step == "handed":
                 with handed_sends(str(folder), source.handed):
@@ -256,7 +256,7 @@ def test_sends_that_are_handed_over_and_those_in_files_are_read_in_order(
 
 
 def test_sends_that_were_handed_over_are_passed_over_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(send_segments, "_ROLLED_BYTES", 2_000)
+    monkeypatch.setattr(replay_files, "_ROLLED_BYTES", 2_000)
     folder, looked, frame = tmp_path / "segments", list[int](), Segments._frame
     feeding, source = sender(folder), reading(folder)
     assert source.handed is not None
@@ -283,7 +283,7 @@ def test_sends_that_were_handed_over_are_passed_over_at_once(tmp_path: Path, mon
 
 
 def test_trimmed_sends_are_gone_and_the_numbers_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(send_segments, "_ROLLED_BYTES", 600)
+    monkeypatch.setattr(replay_files, "_ROLLED_BYTES", 600)
     folder = tmp_path / "segments"
     feeding, log = sender(folder), ReplayLog(str(folder))
     for n in range(9):

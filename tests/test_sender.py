@@ -17,9 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from krishiv_py import SchemaError, SenderClosedError, SpoolError
-from krishiv_py.lingering import Lingering
 from krishiv_py.replay_log import ReplayLog, control_of
-from krishiv_py.sender import Sender
+from krishiv_py.sender import Lingering, Sender
 from krishiv_py.storage.local import private_folder
 
 SCHEMA = pa.schema([("n", pa.int64())])

@@ -17,7 +17,6 @@ from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_text, one_of
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration, to_us
-from krishiv_py.plan.handed_on import without_order
 from krishiv_py.plan.nodes import only_results, without_mark
 from krishiv_py.plan.options.late import LateEventHandler, OnError
 from krishiv_py.plan.options.query import (
@@ -32,6 +31,7 @@ from krishiv_py.plan.options.query import (
     StateTtlConfig,
 )
 from krishiv_py.plan.options.triggers import Accumulation, Trigger, WindowTrigger
+from krishiv_py.plan.schema import without_order
 from krishiv_py.redaction import shown_text
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from krishiv_py.plan.checks import PathLike, Setting, a_number, a_path, a_switch
 from krishiv_py.plan.nodes import FileFormat, FileSource
 from krishiv_py.plan.options.late import AfterRead, MissingColumns, Nanoseconds, OnMalformed
 from krishiv_py.plan.schema import SchemaLike, as_schema
-from krishiv_py.storage.files import arrow_reads, is_local_path
-from krishiv_py.storage.listing import hidden
+from krishiv_py.storage.files import arrow_reads, hidden, is_local_path
 from krishiv_py.storage.local import absolute
 
 _SAME: Final = {"delimiter": "sep", "charset": "encoding"}

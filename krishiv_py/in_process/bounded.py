@@ -28,13 +28,13 @@ from krishiv_py.plan.running import summed
 from krishiv_py.planner.cut import input_stages
 from krishiv_py.planner.physical import PhysicalPlan, Read
 from krishiv_py.planner.places import LATE, check_places
+from krishiv_py.replay_files import Send
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.outputs import claim_folder
 from krishiv_py.runtime.ranges.log import RangeReader
 from krishiv_py.runtime.ranges.sent import scanned_of
 from krishiv_py.runtime.reading import FileReader, Scanned, file_reader
-from krishiv_py.send_segments import Send
-from krishiv_py.storage.listing import files_at
+from krishiv_py.storage.files import files_at
 
 Piece: TypeAlias = Callable[[], Iterable[Scanned]]
 """A part of a stream that is in one batch; it is read when its turn comes."""

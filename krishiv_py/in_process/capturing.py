@@ -17,9 +17,9 @@ from krishiv_py.in_process.moving import save
 from krishiv_py.in_process.sources import in_process
 from krishiv_py.plan.expressions.expr import Col, columns_of
 from krishiv_py.plan.nodes import MemorySource
+from krishiv_py.planner.explain import outline_of
 from krishiv_py.planner.history import names_of
 from krishiv_py.planner.lineage import needed
-from krishiv_py.planner.outline import outline_of
 from krishiv_py.planner.physical import PhysicalPlan, Read, lookup_tables, lookups, table_names
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.capture import Captured, CapturedBatch, Hide, begin_capture, write_read, write_table

@@ -31,8 +31,8 @@ from krishiv_py.plan.nodes import FileSource, MemorySource, Node, SourceNode
 from krishiv_py.plan.options.query import Batches, Begin
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.evolution import COMPLETE, HIDDEN, StageChange, compared
+from krishiv_py.planner.explain import outline_of
 from krishiv_py.planner.history import Archive, Seam, clocks_joined, names_of, over_archives, reads_of, stages_archived
-from krishiv_py.planner.outline import outline_of
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.beginning import Opening, opened_for
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes

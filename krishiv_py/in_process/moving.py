@@ -21,7 +21,7 @@ from krishiv_py.kernels.state.spread import BucketContent
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.kernels.watermark import Clocks
 from krishiv_py.plan.options.query import Begin
-from krishiv_py.planner.outline import outline_of
+from krishiv_py.planner.explain import outline_of
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.beginning import opened_for
 from krishiv_py.runtime.checkpoint.begun import (

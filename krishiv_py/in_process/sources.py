@@ -29,15 +29,14 @@ from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.running import Control
 from krishiv_py.plan.schema import checked
 from krishiv_py.planner.physical import PhysicalPlan, Read
+from krishiv_py.replay_files import Send
 from krishiv_py.runtime.ranges.folders import FolderSource
 from krishiv_py.runtime.ranges.limits import Alignment, Limit
 from krishiv_py.runtime.ranges.log import RangeLog, RangeReader
 from krishiv_py.runtime.ranges.planning import RangePlanner, logged
 from krishiv_py.runtime.ranges.sent import SentSource
 from krishiv_py.runtime.reading import Scanned, header_columns, planned_here, with_partitions
-from krishiv_py.send_segments import Send
-from krishiv_py.storage.files import arrow_reads, store_at
-from krishiv_py.storage.listing import files_at
+from krishiv_py.storage.files import arrow_reads, files_at, store_at
 
 _ROUTES: Final = ("fixed", "session", "lookback", "rows")
 """Windows whose results depend on the watermark and on rows that are not late, and not on where batches end."""

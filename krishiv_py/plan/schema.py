@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 else:
     parse = lazy("krishiv_py.plan.expressions.parse")
 
+
 SchemaLike: TypeAlias = "pa.Schema | str | type[Any]"
 """An Arrow schema, DDL text, or a class whose fields are the columns."""
 TimeKind: TypeAlias = Literal["timestamp", "timestamp_ntz", "bigint_ms"]
@@ -274,3 +275,31 @@ def check_key_type(
         raise ColumnError(
             f"column {name!r} cannot be a key", got=type_text(type_), then=f"only plain values can be {meant}", hint=hint
         )
+
+
+WINDOW_TIME: Final = "window_time"
+_ORDER: Final = f"{RESERVED}order_"
+
+
+def time_name(names: Iterable[str]) -> str:
+    """Return what the event time of results is called next to columns of these `names`."""
+    taken, name = {n.lower() for n in names}, WINDOW_TIME
+    while name in taken:
+        name += "_"
+    return name
+
+
+def order_name(number: int) -> str:
+    """Return the column that results are ordered by in place `number`: end, start, then the keys (SEMANTICS §7.3)."""
+    return f"{_ORDER}{number}"
+
+
+def in_order_of(names: Iterable[str]) -> tuple[str, ...]:
+    """Return which of the columns called `names` say in which order results arrive."""
+    return tuple(sorted((n for n in names if n.startswith(_ORDER)), key=lambda n: int(n.removeprefix(_ORDER))))
+
+
+def without_order(rows: pa.Schema) -> pa.Schema:
+    """Return the columns of `rows` that a step can name: not those that results are ordered by."""
+    hidden = in_order_of(rows.names)
+    return pa.schema([f for f in rows if f.name not in hidden], metadata=rows.metadata)

@@ -17,7 +17,6 @@ from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.expressions.expr import Col, columns_of, lit, unnamed
 from krishiv_py.plan.expressions.trees import walk
 from krishiv_py.plan.expressions.udfs import Called
-from krishiv_py.plan.handed_on import in_order_of, without_order
 from krishiv_py.plan.nodes import (
     KEPT,
     Filter,
@@ -38,7 +37,16 @@ from krishiv_py.plan.options.late import Fields, LateColumns
 from krishiv_py.plan.options.triggers import Trigger
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.running import uses_clock
-from krishiv_py.plan.schema import RESERVED, check_key_type, left_out, refuse_left_out, require_columns, time_kind
+from krishiv_py.plan.schema import (
+    RESERVED,
+    check_key_type,
+    in_order_of,
+    left_out,
+    refuse_left_out,
+    require_columns,
+    time_kind,
+    without_order,
+)
 from krishiv_py.planner.hidden import carrying, row_schema
 
 

@@ -12,7 +12,6 @@ from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.registry import chain
 from krishiv_py.kernels.spec import FIRST_CLOCK, OperatorSpec, Times
 from krishiv_py.plan.expressions.expr import Expr, col, lit
-from krishiv_py.plan.handed_on import time_name
 from krishiv_py.plan.nodes import (
     Node,
     Prefix,
@@ -26,6 +25,7 @@ from krishiv_py.plan.nodes import (
 )
 from krishiv_py.plan.options.late import LateColumns, LateEventHandler
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
+from krishiv_py.plan.schema import time_name
 from krishiv_py.planner.check import check, needed_columns, pruned
 from krishiv_py.planner.hidden import carrying
 

@@ -19,7 +19,7 @@ from krishiv_py.plan.expressions.expr import Col
 from krishiv_py.plan.options.query import Begin
 from krishiv_py.plan.windows.window import WindowOperation
 from krishiv_py.planner.cut import StagePlan
-from krishiv_py.planner.outline import COMPARED
+from krishiv_py.planner.explain import COMPARED
 from krishiv_py.planner.physical import PhysicalPlan
 
 Fate: TypeAlias = Literal["kept", "migrated", "rebuilt", "reset", "refused", "added", "dropped", "removed"]

@@ -1,17 +1,142 @@
-"""Define what there is to say about a plan, as one value; ``krishiv_py.display`` makes text or HTML of it."""
+"""Define what there is to say about a plan, as one value; ``krishiv_py.display`` makes text or HTML of it.
+
+Stages are known by their names: the one that ``.named(...)`` gave, else one that says what the stage is, so that it does not
+depend on the other stages.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
-from krishiv_py.plan.nodes import Node, Stage, chain, prefix_of, source_of, stages_of
+from krishiv_py.connectors.ranges import RangeSource
+from krishiv_py.plan.nodes import FileSource, MemorySource, Node, Stage, chain, computed_in, prefix_of, source_of, stages_of
+from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.schema import RESERVED
 from krishiv_py.plan.sides import TIME
 from krishiv_py.planner.cut import StagePlan
-from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.fingerprint import fingerprint
+from krishiv_py.planner.physical import PhysicalPlan, Read
+from krishiv_py.redaction import noted
+
+_KINDS: Final = {FileSource: "files", MemorySource: "memory", RangeSource: "ranges"}
+COMPARED: Final = (
+    *("aggregate ", "allowed lateness", "emit", "time to live", "column ", "key ", "late rule", "clock"),
+    *("source column", "watermark's start"),
+)
+"""The parts of a fingerprint that are compared one by one (:mod:`krishiv_py.planner.evolution`)."""
+
+
+def outline_of(plan: PhysicalPlan) -> dict[str, Any]:
+    """Return what a checkpoint notes of its plan: stages and sources, and how its clock is kept."""
+    names = stage_names(plan.stages)
+    return {
+        "stages": [_stage(stage, name) for stage, name in zip(plan.stages, names, strict=True)],
+        "sources": [_KINDS.get(type(read.source), "other") for read in plan.reads],
+        "reads": [_read(plan, read) for read in plan.reads],
+        "clocks": [_clock(plan, number) for number in range(len(plan.clocks.clocks))],
+        "last": plan.last,
+        "tick_us": plan.stages[0].spec.tick_us,
+        "ledger": plan.keeps_ledger,
+    }
+
+
+def _read(plan: PhysicalPlan, read: Read) -> dict[str, Any]:
+    """Return how a stream is known again in another plan: by its name, by where it reads, and by stage and clock."""
+    source = read.source
+    place = source.places[0][1] if source.places else source.name if isinstance(source, RangeSource) else ""
+    number, branch = next(((n, b) for n, b in read.takers if not plan.stages[n].stateless), read.takers[0])
+    known = {"name": read.name or "", "place": noted(place), "source": branch.name or ""}
+    return {**known, "stage": number, "clock": plan.stages[number].clock}
+
+
+def _clock(plan: PhysicalPlan, number: int) -> dict[str, Any]:
+    """Return the stage that a clock follows, and how far it is behind each of its sources, µs."""
+    mark = plan.clocks.clocks[number].watermark
+    declared = mark.sources if isinstance(mark, MultiSourceWatermarkSpec) else (("", mark),)
+    return {"stage": plan.clock_owners[number], "lags_us": {name: each.lag_us for name, each in declared}}
+
+
+def stage_names(stages: tuple[StagePlan, ...]) -> list[str]:
+    """Return what each stage is called where state is matched by name; of equal ones the later have a number."""
+    names: list[str] = []
+    for stage in stages:
+        keys = f" by {', '.join(stage.spec.keys)}" if stage.spec.keys else ""
+        own = stage.spec.options.named or f"{stage.spec.operation.describe()}{keys}"
+        number = 1 + sum(1 for name in names if name == own or name.startswith(f"{own} ("))
+        names.append(own if number == 1 else f"{own} ({number})")
+    return names
+
+
+def _stage(stage: StagePlan, name: str) -> dict[str, Any]:
+    spec = stage.spec
+    outline = {
+        "name": name,
+        "keys": len(spec.keys),
+        "state": not stage.stateless,
+        "times": [list(t) for t in stage.times],
+    }
+    return outline if stage.stateless else {**outline, "columns": _columns(stage), "shape": shape_of(stage)}
+
+
+def shape_of(stage: StagePlan) -> dict[str, Any]:
+    """Return what decides how state of a stage is read, part by part."""
+    layout, spec, options = stage.layout, stage.spec, stage.spec.options
+    parts = fingerprint(spec) | {f"expression of {n}": noted(repr(e)) for n, e in computed_in(stage.node.input).items()}
+    mark = spec.watermark
+    return {
+        "named": options.named is not None,
+        "fixed": {name: text for name, text in parts.items() if not name.startswith(COMPARED)},
+        "aggregates": [
+            {
+                "name": call.output_name,
+                "call": noted(f"{kernel.noted(call.func)}({call.arg!r}) where {call.where!r} over {call.over_us}"),
+                "parts": [str(t) for t in kernel.partial_types],
+            }
+            for call, kernel in zip(spec.aggs, layout.kernels, strict=True)
+        ],
+        "inputs": [noted(input_text(value, where)) for value, where in layout.inputs],
+        "input types": [str(layout.row_schema.field(f"a{n}").type) for n in range(len(layout.inputs))],
+        "own": list(layout.own),
+        "own types": [str(field.type) for field in layout.own_fields],
+        "keys": [[name, str(type_)] for name, type_ in zip(spec.keys, layout.key_types, strict=True)],
+        "carried": list(layout.carried),
+        "row": layout.row_schema.names,
+        "lateness_us": options.allowed_lateness_us,
+        "left_us": options.left_us,
+        "emit": options.emit_mode,
+        "ttl": None if options.ttl is None else options.ttl.clock,
+        "late rule": options.late_rule,
+        "lag_us": mark.lag_us if isinstance(mark, WatermarkSpec) else 0,
+        "wholes": [[name, list(of)] for name, of in spec.wholes],
+        "blind_us": spec.blind_us,
+        "early_us": spec.early_us,
+    }
+
+
+def input_text(value: object, where: object) -> str:
+    """Return what tells an input of aggregates from others."""
+    return f"{value!r} where {where!r}"
+
+
+def _columns(stage: StagePlan) -> dict[str, str]:
+    """Return what the columns of tables of state are, by their names there."""
+    layout, spec = stage.layout, stage.spec
+    meanings = {"__t": "event time, µs", "s": "begin of a slice of windows, µs", "w": "begin of a window, µs"}
+    meanings |= {name: f"key {key}" for name, key in zip(layout.key_names, spec.keys, strict=True)}
+    for names, call in zip(layout.partial_names, spec.aggs, strict=True):
+        meanings |= {name: f"{call.output_name}: part {n} of {call}" for n, name in enumerate(names, 1)}
+    for i, (value, where) in enumerate(layout.inputs):
+        what = "true" if value is None else repr(value)
+        meanings[f"a{i}"] = f"input {what}" if where is None else f"input {what} where {where!r}"
+    meanings |= {
+        name: f"column {field.name} of the row" for name, field in zip(layout.own_names, layout.own_fields, strict=True)
+    }
+    carried = zip(layout.carried_fields, layout.carried, strict=True)
+    meanings |= {field.name: f"column {name} of the row" for field, name in carried}
+    return {name: noted(text) for name, text in meanings.items()}
 
 
 @attrs.frozen

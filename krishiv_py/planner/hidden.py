@@ -21,7 +21,6 @@ from krishiv_py.errors import OrderError, PlanError, SchemaError
 from krishiv_py.kernels.columns.evaluate import step_schema
 from krishiv_py.kernels.joins import lookup
 from krishiv_py.plan.expressions.expr import Cast, Col, Expr, Lit, col, columns_of
-from krishiv_py.plan.handed_on import in_order_of, order_name
 from krishiv_py.plan.nodes import (
     BatchFunction,
     Filter,
@@ -33,6 +32,7 @@ from krishiv_py.plan.nodes import (
     prefix_of,
     source_of,
 )
+from krishiv_py.plan.schema import in_order_of, order_name
 
 
 def carrying(node: Node) -> Node:

@@ -12,9 +12,9 @@ from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.options.query import Begin
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.evolution import Carried, StageChange, carrying, compared, rewritten
+from krishiv_py.planner.explain import outline_of, stage_names
 from krishiv_py.planner.fingerprint import differences
 from krishiv_py.planner.history import after_seam, read_called, stages_archived
-from krishiv_py.planner.outline import outline_of, stage_names
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.checkpoint.begun import begin_move, end_move, engine_of, is_being_made
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes

@@ -28,7 +28,7 @@ from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_US, UNSET, show_inst
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.evolution import COMPLETE, Carried, StageChange, fired_as, keys_of, late_rule_of, paired
-from krishiv_py.planner.outline import input_text, shape_of
+from krishiv_py.planner.explain import input_text, shape_of
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.savepoints import Savepoint
 

@@ -31,7 +31,7 @@ from krishiv_py.kernels.state.spread import BucketContent, spread
 from krishiv_py.kernels.watermark import moment_of
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.running import Control
-from krishiv_py.replay_index import open_sent
+from krishiv_py.replay_files import open_sent
 from krishiv_py.runtime.checkpoint.begun import STATE, Begun
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.sparklog import entries_of

@@ -29,9 +29,9 @@ from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.connectors.sink import OnRepeat, OutputBatch, OutputName, TableSink
 from krishiv_py.errors import CheckpointError, KrishivError, PlanError, SchemaError
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.handed_on import time_name
 from krishiv_py.plan.nodes import UnionSource
 from krishiv_py.plan.options.query import Handed
+from krishiv_py.plan.schema import time_name
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.fingerprint import uses_ledger
 from krishiv_py.planner.physical import PhysicalPlan, lookup_tables

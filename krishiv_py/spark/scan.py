@@ -50,8 +50,7 @@ from krishiv_py.runtime.reading import located as located_here
 from krishiv_py.spark.setup.config import folders_shared, is_connect
 from krishiv_py.spark.setup.types import arrow_schema, flat_type, quoted, spark_ddl
 from krishiv_py.spark.setup.workers import mapped
-from krishiv_py.storage.files import arrow_reads, store_at
-from krishiv_py.storage.listing import UNFINISHED, files_at
+from krishiv_py.storage.files import UNFINISHED, arrow_reads, files_at, store_at
 from krishiv_py.storage.settings import Stores
 
 _LISTING: Final = flat_type("path string, modificationTime timestamp, length bigint, content binary")

@@ -21,7 +21,7 @@ from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col, lit, name_of
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.names import free
-from krishiv_py.sql.aggregates import aggregate, aggregates
+from krishiv_py.sql.grouped import aggregate, aggregates
 from krishiv_py.sql.scope import Column, Env, Ranking, Relation, Role, conjuncts, dotted, role_of_mark
 from krishiv_py.sql.statements import only, refused
 from krishiv_py.sql.windows import interval_us, tick_us

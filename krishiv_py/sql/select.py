@@ -14,8 +14,7 @@ from krishiv_py.api.stages.stream import Stream
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.expressions.expr import Alias, Col, Expr, Field, col, name_of
 from krishiv_py.plan.names import free
-from krishiv_py.sql.aggregates import aggregates
-from krishiv_py.sql.grouped import grouped
+from krishiv_py.sql.grouped import aggregates, grouped
 from krishiv_py.sql.over import (
     around_groups,
     bounded,

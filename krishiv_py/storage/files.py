@@ -1,15 +1,26 @@
-"""Paths as Spark reads them: which scheme is which kind of store is known here only."""
+"""Paths as Spark reads them: which scheme is which kind of store is known here only.
+
+What counts as input is in docs/sources.md: all files at any depth, of any name and any age, except for names that say that a
+file is hidden or not finished, and except for files without bytes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
-from urllib.parse import quote
+import itertools
+import json
+import os
+import posixpath
+import re
+import stat
+from collections.abc import Callable, Container, Iterable, Iterator
+from typing import Final, TypeAlias
+from urllib.parse import quote, unquote
 
+import attrs
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from krishiv_py.errors import EnvironmentSetupError
+from krishiv_py.errors import EnvironmentSetupError, SourceError
 from krishiv_py.storage import hdfs
 from krishiv_py.storage.local import DISK
 from krishiv_py.storage.store import Store, StoreKind
@@ -114,3 +125,254 @@ def _of_arrow(uri: str, scheme: str, rest: str) -> tuple[Store, str]:
         hint = "use s3a://, gs://, abfss://, hdfs:// or a mounted path"
         raise EnvironmentSetupError(f"Arrow cannot reach {scheme}://", got=got, then=consequence, hint=hint) from problem
     return Store(system, f"{scheme}://"), str(path_found)
+
+
+UNFINISHED: Final = (".tmp", ".inprogress", ".partial", "._copying_")
+"""How names of files end that somebody is still writing; they get another name when they are whole."""
+PATTERN: Final = re.compile(r"[{}\[\]*?\\]")
+Known: TypeAlias = Callable[[str], Container[str]]
+"""The names of a folder that need no second look."""
+
+
+@attrs.frozen(order=False)
+class File:
+    """A file that was listed.
+
+    Attributes
+    ----------
+    path : str
+        Its path as it is opened, with the links by which it was found.
+    size : int
+        Bytes.
+    mtime_ns : int
+        Modification time.
+    real : str
+        The path that tells it from other files: without links where it is on this machine.
+    """
+
+    path: str
+    size: int
+    mtime_ns: int
+    real: str
+
+
+def passed_over(path: str) -> bool:
+    """Return whether a file is not finished, by its name."""
+    return path.lower().endswith(UNFINISHED)
+
+
+def hidden(name: str) -> bool:
+    """Return whether a file or folder does not count as input, by its name, as in Spark."""
+    return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
+
+
+def nothing_known(folder: str) -> Container[str]:
+    """No file is known."""
+    return ()
+
+
+def files_at(path: str, *, literal: bool, known: Known = nothing_known) -> list[File]:
+    """List the files at a path, the oldest first, and by name where modification times are equal.
+
+    Parameters
+    ----------
+    path : str
+        A folder, a file or a pattern.
+    literal : bool
+        Whether it is not a pattern, though it may look like one.
+    known : callable
+        The names of a folder that are to be left out.
+
+    Raises
+    ------
+    SourceError
+        For a folder that cannot be listed or entered; names it.
+    """
+    store, root = store_at(path)
+    try:
+        roots = [root] if literal or not PATTERN.search(root) else _matching(store, root)
+        files = list(_local(roots, known) if store.local else _remote(store, roots, known))
+    except (OSError, pa.ArrowException) as problem:
+        raise _unreadable(path, problem) from problem
+    log = f"{roots[0]}/_spark_metadata" if len(roots) == 1 else ""
+    if log and store.arrow.get_file_info(log).type == pafs.FileType.Directory:
+        written = _of_sparks_sink(store, log)
+        files = [file for file in files if file.path in written]
+    return sorted((f for f in files if f.size), key=lambda f: (f.mtime_ns, f.path))
+
+
+def facts_of(path: str) -> tuple[int, int] | None:
+    """Return the size of a file and its modification time in ns; None if it does not exist."""
+    store, where = store_at(path)
+    return store.facts(where)
+
+
+def _unreadable(path: str, problem: Exception) -> SourceError:
+    where = getattr(problem, "filename", None) or path
+    return SourceError(
+        "a folder cannot be read",
+        got=f"{where}: {getattr(problem, 'strerror', None) or problem}",
+        hint="let this user list and enter it (chmod u+rx on folders, u+r on files), or read another path",
+    )
+
+
+def _local(roots: list[str], known: Known) -> Iterator[File]:
+    """Yield the files below folders of this machine; a link to what is found elsewhere gives nothing more."""
+    folders, links, seen, linked = [*reversed(roots)], list[str](), set[str](), set[str]()
+    while folders or links:
+        if not folders:
+            links.sort(reverse=True)
+            for i in range(len(links) - 1, -1, -1):  # folders first: a file in one of them is not a file of its own
+                if os.path.isdir(links[i]):
+                    folders.append(links.pop(i))
+                    break
+            else:
+                while links:
+                    yield from _linked(links.pop(), seen, linked, known)
+            continue
+        shown = folders.pop()
+        try:
+            facts = os.stat(shown)
+        except FileNotFoundError:
+            continue
+        real = os.path.realpath(shown)
+        if not stat.S_ISDIR(facts.st_mode):
+            if stat.S_ISREG(facts.st_mode):
+                links.append(shown)
+            continue
+        if real in seen:
+            continue
+        seen.add(real)
+        taken = known(real)
+        for name in os.listdir(shown):
+            if name in taken or hidden(name):
+                continue
+            path = f"{shown.rstrip('/')}/{name}"
+            try:
+                facts = os.lstat(path)
+            except FileNotFoundError:  # it went meanwhile
+                continue
+            if stat.S_ISLNK(facts.st_mode):
+                links.append(path)
+            elif stat.S_ISDIR(facts.st_mode):
+                folders.append(path)
+            elif stat.S_ISREG(facts.st_mode) and not passed_over(name):
+                yield File(f"file:{path}", facts.st_size, facts.st_mtime_ns, f"{real.rstrip('/')}/{name}")
+
+
+def _linked(path: str, seen: set[str], linked: set[str], known: Known) -> Iterator[File]:
+    """Yield a file that a link or a pattern names, unless it was found without."""
+    try:
+        real, facts = os.path.realpath(path, strict=True), os.stat(path)
+    except FileNotFoundError:
+        return
+    except OSError as problem:
+        if problem.errno == 40:  # links that lead to each other
+            return
+        raise
+    folder, name = os.path.split(real)
+    if not stat.S_ISREG(facts.st_mode) or hidden(os.path.basename(path)) or passed_over(path) or real in linked:
+        return
+    if name in known(folder) or (folder in seen and not hidden(name) and not passed_over(name)):
+        return
+    linked.add(real)
+    yield File(f"file:{path}", facts.st_size, facts.st_mtime_ns, real)
+
+
+def _remote(store: Store, roots: list[str], known: Known) -> Iterator[File]:
+    for root in roots:
+        base = store.arrow.get_file_info(root)
+        for each in [base] if base.is_file else store.entries(root, recursive=True):
+            below = each.path.removeprefix(root).strip("/").split("/")
+            if not each.is_file or any(map(hidden, below)) or passed_over(each.base_name):
+                continue
+            path = store.uri(each.path)
+            if each.base_name not in known(posixpath.dirname(path)):
+                yield File(path, each.size or 0, each.mtime_ns or 0, path)
+
+
+def _matching(store: Store, pattern: str) -> list[str]:
+    """Return the files and folders that a pattern names, as in Hadoop: ``*``, ``?``, ``[a-c]``, ``{a,b}``."""
+    paths: dict[str, None] = {}
+    for each in _alternatives(pattern):
+        head, *parts = each.split("/")
+        places = [head]
+        for part in parts:
+            places = [name for place in places for name in _children(store, place, part)]
+        paths |= dict.fromkeys(places)
+    return sorted(place for place in paths if _counts(store.arrow.get_file_info(place)))
+
+
+def _counts(info: pafs.FileInfo) -> bool:
+    return info.type == pafs.FileType.Directory or (info.is_file and not hidden(info.base_name))
+
+
+def _children(store: Store, place: str, part: str) -> list[str]:
+    if not PATTERN.search(part):
+        return [f"{place}/{part}"]
+    if store.local:  # Arrow leaves out links that lead nowhere
+        try:
+            names = os.listdir(place or "/")
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+    else:
+        names = [f.base_name for f in store.entries(place or "/")]
+    wanted = _regex(part)
+    return [f"{place}/{name}" for name in sorted(names) if wanted.fullmatch(name)]
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """Return a pattern without braces for each choice they give."""
+    depth, begin, cuts = 0, -1, list[int]()
+    position = 0
+    while position < len(pattern):
+        sign = pattern[position]
+        if sign == "\\":
+            position += 1
+        elif sign == "{":
+            begin, depth = (position if not depth else begin), depth + 1
+        elif sign == "," and depth == 1:
+            cuts.append(position)
+        elif sign == "}" and depth:
+            depth -= 1
+            if not depth:
+                edges = [begin, *cuts, position]
+                parts = [pattern[one + 1 : two] for one, two in itertools.pairwise(edges)]
+                return [a for part in parts for a in _alternatives(pattern[:begin] + part + pattern[position + 1 :])]
+        position += 1
+    return [pattern]
+
+
+def _regex(part: str) -> re.Pattern[str]:
+    text, position = "", 0
+    while position < len(part):
+        sign = part[position]
+        if sign == "\\" and position + 1 < len(part):
+            position += 1
+            text += re.escape(part[position])
+        elif sign == "[" and (end := part.find("]", position + 2)) > 0:
+            inner = part[position + 1 : end].replace("\\", "\\\\")
+            text += f"[{'^' + inner[1:] if inner[0] in '!^' else inner}]"
+            position = end
+        else:
+            text += {"*": ".*", "?": "."}.get(sign, re.escape(sign))
+        position += 1
+    return re.compile(text, re.DOTALL)
+
+
+def _of_sparks_sink(store: Store, folder: str) -> set[str]:
+    """Return the files that the log of Spark's file sink has."""
+    numbers: dict[int, str] = {}
+    for each in store.entries(folder):
+        number = each.base_name.removesuffix(".compact")
+        if number.isdigit() and (int(number) not in numbers or each.base_name.endswith(".compact")):
+            numbers[int(number)] = each.path
+    begin = max((n for n, path in numbers.items() if path.endswith(".compact")), default=0)
+    files: set[str] = set()
+    for number, path in sorted(numbers.items()):
+        for line in (store.read(path) or b"").decode().splitlines()[1:] if number >= begin else ():
+            entry = json.loads(line)
+            uri = unquote(entry["path"])
+            name = f"file:{local_path(uri)}" if is_local_path(uri) else uri
+            (files.discard if entry.get("action") == "delete" else files.add)(name)
+    return files

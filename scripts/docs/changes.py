@@ -12,7 +12,7 @@ import pyarrow as pa
 import krishiv_py as kv
 from krishiv_py import KrishivError, SlidingWindows, StateTtlConfig, Trigger, WatermarkSpec, count
 from krishiv_py.planner.evolution import compared
-from krishiv_py.planner.outline import outline_of
+from krishiv_py.planner.explain import outline_of
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.beginning import reasons_against
 from krishiv_py.testing import stream_of, union_of

@@ -16,8 +16,7 @@ from krishiv_py.connectors.publish import Publisher, write_staged
 from krishiv_py.errors import EnvironmentSetupError, OperatorError, PlanError
 from krishiv_py.planner.places import place_of
 from krishiv_py.storage import settings
-from krishiv_py.storage.files import check_reachable, store_at
-from krishiv_py.storage.listing import facts_of, files_at
+from krishiv_py.storage.files import check_reachable, facts_of, files_at, store_at
 from krishiv_py.storage.stores import azure
 from krishiv_py.storage.stores.azure import Azure, reached
 from krishiv_py.storage.stores.options import spark_settings

@@ -18,7 +18,7 @@ from krishiv_py.connectors.sink import FileSink
 from krishiv_py.errors import ColumnError, OperatorError
 from krishiv_py.plan.nodes import FileSource
 from krishiv_py.runtime.reading import file_reader
-from krishiv_py.storage.listing import files_at
+from krishiv_py.storage.files import files_at
 from krishiv_py.testing import Driver, stream_of
 
 UTC = dt.UTC

@@ -18,7 +18,7 @@ import pytest
 from krishiv_py import ParquetSink
 from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.nodes import MemorySource
-from krishiv_py.replay_index import open_sent
+from krishiv_py.replay_files import open_sent
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.checkpoint.begun import STATE, Begun, moved_to, note_moved
 from krishiv_py.runtime.checkpoint.moved import follow

@@ -21,7 +21,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 
-from krishiv_py.replay_index import open_sent
+from krishiv_py.replay_files import open_sent
 from krishiv_py.storage import hdfs as hdfs_client
 from krishiv_py.storage import hdfs as hdfs_module
 from krishiv_py.storage.checksums import sealed_parquet

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from krishiv_py import Batches, MemorySink, PlanError, Session, SideOutputLateEventHandler, col, collect_list, count
 from krishiv_py import sum as total
 from krishiv_py.plan.running import BEHIND
+from krishiv_py.replay_files import Send
 from krishiv_py.replay_log import HandedSends
 from krishiv_py.runtime.ranges.limits import Limit
-from krishiv_py.send_segments import Send
 from krishiv_py.testing import Driver, stream_of
 from tests.examples import scaled
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from krishiv_py.storage.files import store_at
-from krishiv_py.storage.listing import facts_of, files_at
+from krishiv_py.storage.files import facts_of, files_at, store_at
 from tests.objectstore.store import BUCKET, Store
 
 

@@ -19,8 +19,8 @@ from krishiv_py.kernels.columns.times import FixedAssigner, lengths_between, tim
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.expressions.expr import Col, Expr, identity_of
-from krishiv_py.plan.handed_on import order_name, time_name
 from krishiv_py.plan.operation import ResultTime
+from krishiv_py.plan.schema import order_name, time_name
 
 WINDOW: Final = "w"
 """The column of window starts, in tables that have one."""

@@ -10,8 +10,8 @@ from typing import Any, Final
 import attrs
 
 from krishiv_py.errors import CheckpointError
+from krishiv_py.planner.explain import outline_of
 from krishiv_py.planner.fingerprint import differences
-from krishiv_py.planner.outline import outline_of
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.checkpoint.sparklog import batches_of
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT

@@ -29,7 +29,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import unquote, urlparse
 
 from krishiv_py.errors import CheckpointError
-from krishiv_py.replay_index import RANGE, open_sent
+from krishiv_py.replay_files import RANGE, open_sent
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
 from krishiv_py.storage.checksums import checksum, damaged, missing, sealed, unsealed

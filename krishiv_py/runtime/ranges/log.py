@@ -20,7 +20,7 @@ import pyarrow as pa
 from krishiv_py.connectors.ranges import NotedRanges, partition_of, read_range
 from krishiv_py.connectors.source import Malformed, Source
 from krishiv_py.plan.running import Control
-from krishiv_py.replay_index import RANGE, open_sent
+from krishiv_py.replay_files import RANGE, open_sent
 from krishiv_py.replay_log import CONTROL, control_of, control_table
 from krishiv_py.runtime.checkpoint.lease import writable_checkpoint
 from krishiv_py.runtime.checkpoint.sparklog import ranges_in_plans

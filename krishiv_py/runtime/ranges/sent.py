@@ -12,10 +12,9 @@ import pyarrow as pa
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.connectors.source import JsonValue, Malformed, Planned, Source
 from krishiv_py.plan.nodes import MemorySource
-from krishiv_py.replay_index import WAY_OUT
+from krishiv_py.replay_files import WAY_OUT, Place, Send
 from krishiv_py.replay_log import HandedSends, ReplayLog
 from krishiv_py.runtime.reading import ParquetReader, Scanned
-from krishiv_py.send_segments import Place, Send
 from krishiv_py.storage.checksums import as_parquet, missing
 
 _LOOKED_AT: Final = 64

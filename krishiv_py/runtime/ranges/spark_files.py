@@ -18,8 +18,7 @@ from krishiv_py.runtime.checkpoint.sparklog import as_line, batches_of, entries_
 from krishiv_py.runtime.ranges.folders import _BATCH_MS, _ENTRY, _FIRST_MS, _PATTERN, Taken
 from krishiv_py.runtime.ranges.log import RangeLog
 from krishiv_py.runtime.reading import arrow_scanned, planned_here
-from krishiv_py.storage.files import is_local_path, store_at
-from krishiv_py.storage.listing import passed_over
+from krishiv_py.storage.files import is_local_path, passed_over, store_at
 from krishiv_py.storage.local import new_folder
 from krishiv_py.storage.store import Store
 

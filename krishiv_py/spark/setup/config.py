@@ -238,7 +238,7 @@ def check_checkpoint(profile: DurabilityProfile, checkpoint: str | None, *, moun
         )
 
 
-_ASKED_BUCKETS: Final = f"{PREFIX}bucket."
+_OF_BUCKETS: Final = f"{PREFIX}bucket."
 _GOOGLE: Final = tuple(google.PREFIX + name for name in google.NAMES)
 _AZURE: Final = tuple(azure.PREFIX + name for name in azure.NAMES)
 _ACCOUNTS: Final = f"{azure.PREFIX}account."
@@ -275,7 +275,7 @@ def _settings(spark: SparkSession) -> dict[str, str]:
         return {name.removeprefix(HADOOP): str(value) for name, value in every.items()}
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     settings = {name: hadoop.get(name) for name in _EVERY}  # one by one: each entry of a map is two calls
-    for prefix in (_ASKED_BUCKETS, _ACCOUNTS):
+    for prefix in (_OF_BUCKETS, _ACCOUNTS):
         own = hadoop.getPropsWithPrefix(prefix)
         if not own.isEmpty():
             settings |= {prefix + str(each.getKey()): each.getValue() for each in own.entrySet().toArray()}

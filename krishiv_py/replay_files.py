@@ -1,9 +1,9 @@
-"""A memory stream in segments: sends one after the other in files of a megabyte, so that a send costs one write.
+"""Files of a memory stream: sends, each with its checksum, and the index of their numbers.
 
 ``000000000042.sends`` begins with send 42. A file is a sequence of frames: the schema, sends and controls, and at its end a
 frame that says that the next file goes on. A frame has a header with its number, its length and checksums of header and body.
-The book of the stream (:mod:`krishiv_py.replay_index`) says which numbers there are: a frame that is damaged or cut is an
-error if the book knows its number, and else the rest of a send that was broken off, over which the next send is written.
+The index of the stream says which numbers there are: a frame that is damaged or cut is an error if the index knows its number,
+and else the rest of a send that was broken off, over which the next send is written.
 """
 
 from __future__ import annotations
@@ -19,12 +19,61 @@ from typing import Final, TypeAlias
 
 import attrs
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.running import Control
-from krishiv_py.replay_index import WAY_OUT
-from krishiv_py.storage.checksums import checksum, damaged, missing
+from krishiv_py.storage.checksums import check_parquet, checksum, damaged, missing
 from krishiv_py.storage.local import sync
+from krishiv_py.storage.store import Store
+
+INDEX_BYTES: Final = 48
+RANGE: Final = "__krishiv_range"
+"""The column of a file of a range log that holds what was planned."""
+WAY_OUT: Final = "put the file back from a copy, or start with a new checkpoint: another memory stream and a new checkpoint"
+
+
+def index_bytes(first: int, following: int, identity: bytes) -> bytes:
+    """Return the index of a memory stream: its first and following number, and what tells it from others."""
+    body = b"%012d %012d %s " % (first, following, identity)
+    return b"%s%08x\n" % (body, checksum(body))
+
+
+def read_index(data: bytes) -> tuple[int, int, bytes]:
+    """First and following number and identity; nothing where a crash cut them: then the files alone tell."""
+    body = data[:39]
+    if len(data) != INDEX_BYTES or data != b"%s%08x\n" % (body, checksum(body)):
+        return 0, 0, b""
+    return int(body[:12]), int(body[13:25]), body[26:38]
+
+
+def open_sent(store: Store, path: str) -> pq.ParquetFile:
+    """Read a file of a spool, or a control file, and look at its checksum.
+
+    Raises
+    ------
+    CheckpointError
+        When it is not there, or not what was written; names the file.
+    """
+    try:
+        with store.open(path) as file:
+            data = file.read_buffer()
+    except FileNotFoundError as problem:
+        raise missing(path, WAY_OUT) from problem
+    return opened(data, path)
+
+
+def opened(data: pa.Buffer, where: str) -> pq.ParquetFile:
+    """Return a file of a spool, or a control file, after a look at its checksum.
+
+    Raises
+    ------
+    CheckpointError
+        When it is not what was written; names the file, `where`.
+    """
+    check_parquet(data, where, WAY_OUT)
+    return pq.ParquetFile(pa.BufferReader(data))
+
 
 ENDING: Final = ".sends"
 _NAME: Final = re.compile(r"([0-9]{12})\.sends")
@@ -135,12 +184,12 @@ class Segments:
         os.close(os.open(self.path(number), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
 
     def at_end(self, following: int) -> int:
-        """Go to the end, and return the number that the next send has; `following` is what the book says.
+        """Go to the end, and return the number that the next send has; `following` is what the index says.
 
         Raises
         ------
         CheckpointError
-            When a send that the book knows is missing or damaged.
+            When a send that the index knows is missing or damaged.
         """
         size = self._size()
         if size == self._end and self._next >= following:
@@ -249,7 +298,7 @@ class Segments:
     # reading
 
     def read(self, number: int, first: int, following: int) -> Send | None:
-        """Return a send; None if there is none yet. `first` and `following` are what the book says.
+        """Return a send; None if there is none yet. `first` and `following` are what the index says.
 
         Raises
         ------
@@ -395,7 +444,7 @@ class Segments:
         return self._schema
 
     def _missing(self, number: int) -> Exception:
-        """Say why a send that the book knows cannot be read: its file has other bytes, or ends before it."""
+        """Say why a send that the index knows cannot be read: its file has other bytes, or ends before it."""
         try:
             size = os.fstat(self._file).st_size if self._file >= 0 else 0
         except OSError:
