@@ -1,4 +1,4 @@
-"""Answers about times, printed: the zone of the machine must not show. ``python -m tests.engines.zones`` driver, or spark."""
+"""Answers about times, printed: the zone of the machine must not show. ``python -m tests.engines.zones driver|spark|some``."""
 
 from __future__ import annotations
 
@@ -82,6 +82,7 @@ SELECT window_start, window_end, COUNT(*) AS n, MAX(date_format(at, 'HH:mm')) AS
 FROM TABLE(TUMBLE(TABLE ev, DESCRIPTOR(at), INTERVAL '1' DAY)) WHERE at > TIMESTAMP '2000-01-01 00:00:00'
 GROUP BY window_start, window_end
 """
+SOME: Final = ("expressions", "days of America/New_York by at", "tumbling by n", "keys", "filters", "lookup")
 VALID: Final = pa.table(
     {
         "k": ["a"],
@@ -143,6 +144,17 @@ def on_driver() -> None:
     report("shown", [driver.watermark, str(driver.progress), printed.getvalue(), days.explain(), shown, str(late)])
 
 
+def some_on_spark() -> None:
+    """A plan for each kind of answer, as a bounded run; ``spark`` gives all, in each way to run them."""
+    with Session.embedded() as session:
+        stream, sender = session.memory_stream(DDL)
+        sender.send(ROWS)
+        sender.close()
+        for name, plan in plans(lambda: stream).items():
+            if name in SOME:
+                report(name, plan.collect())
+
+
 def on_spark() -> None:
     """All plans as bounded runs and as queries, SQL, and a folder of JSON."""
     with Session.embedded() as session, tempfile.TemporaryDirectory() as folder:
@@ -176,4 +188,4 @@ def on_spark() -> None:
 
 
 if __name__ == "__main__":
-    {"driver": on_driver, "spark": on_spark}[sys.argv[1]]()
+    {"driver": on_driver, "spark": on_spark, "some": some_on_spark}[sys.argv[1]]()

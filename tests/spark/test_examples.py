@@ -12,6 +12,7 @@ import pytest
 from nbclient import NotebookClient
 
 from tests.engines.test_zones import ZONES, by_driver
+from tests.engines.zones import SOME
 from tests.spark.conftest import calm
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -50,11 +51,11 @@ def test_scripts() -> None:
     """
     assert {*SCRIPTS, "__init__.py"} == {path.name for path in EXAMPLES.glob("*.py")}
     calls = [[str(EXAMPLES / name), *arguments, ","] for name, (arguments, _) in SCRIPTS.items()]
-    calls.append(["tests/engines/zones.py", "spark"])
+    calls.append(["tests/engines/zones.py", "some"])
     lines = given("-m", "tests.spark.example_scripts", *[word for call in calls for word in call])
     for name, (_, right) in SCRIPTS.items():
         assert right in lines, name
-    assert by_driver() <= set(lines.splitlines())
+    assert by_driver(SOME) <= set(lines.splitlines())
 
 
 @pytest.mark.slow

@@ -193,8 +193,19 @@ def files_in(folder: Path) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("key", [[], ["k"]])
-@pytest.mark.parametrize("other", ["nobody", "a tag", "another writer", "gc.enabled=false"])
+@pytest.mark.parametrize(
+    ("other", "key"),
+    [
+        ("nobody", []),
+        ("a tag", ["k"]),
+        ("another writer", []),
+        pytest.param("nobody", ["k"], marks=pytest.mark.slow),
+        pytest.param("a tag", [], marks=pytest.mark.slow),
+        pytest.param("another writer", ["k"], marks=pytest.mark.slow),
+        pytest.param("gc.enabled=false", ["k"], marks=pytest.mark.slow),
+        ("gc.enabled=false", []),
+    ],
+)
 def test_files_of_expired_snapshots_go_and_no_other(key: list[str], other: str, tmp_path: Path) -> None:
     properties = {"gc.enabled": "false"} if "=" in other else {}
     sink = attrs.evolve(iceberg(tmp_path, "t", key), keep_snapshots=3, compact_every=7, properties=properties)
