@@ -26,11 +26,12 @@ from krishiv_py.errors import CheckpointError, PlanError
 from krishiv_py.in_process.moving import save
 from krishiv_py.in_process.runner import ProcessRunner
 from krishiv_py.in_process.stage import ProcessStage, Workers
+from krishiv_py.plan.aggregates.selections import WholeSince
 from krishiv_py.plan.durations import show_instant
 from krishiv_py.plan.nodes import FileSource, MemorySource, Node, SourceNode
 from krishiv_py.plan.options.query import Batches, Begin
 from krishiv_py.planner.cut import StagePlan
-from krishiv_py.planner.evolution import COMPLETE, HIDDEN, StageChange, compared
+from krishiv_py.planner.evolution import StageChange, compared
 from krishiv_py.planner.explain import outline_of
 from krishiv_py.planner.history import Archive, Seam, clocks_joined, names_of, over_archives, reads_of, stages_archived
 from krishiv_py.planner.physical import PhysicalPlan
@@ -253,12 +254,12 @@ def _difference(stage: StagePlan, kept: Savepoint, rebuilt: StagePlan, past: Sav
         was, now = (of.stages[number].open[1] for of in (kept, past))
         return None if was == now else f"{now:,} rows are open, and {was:,} in the savepoint"
     doubtful = {name for _, names in stage.spec.wholes for name in names}
+    doubtful |= {call.output_name for call in stage.spec.aggs if isinstance(call, WholeSince)}
     heads = len(stage.spec.keys) + 2
     names = [
         name
         for place, name in enumerate(mine.column_names[:-1])  # the last one says when it was written
-        if place < heads
-        or (name in theirs.column_names and name not in doubtful and name != COMPLETE and not name.startswith(HIDDEN))
+        if place < heads or (name in theirs.column_names and name not in doubtful)
     ]
     one, other = (_hashes(table.select(names)) for table in (mine, theirs))
     if len(one) == len(other) and bool((one == other).all()):

@@ -9,8 +9,6 @@ input never pauses has not run it. This wrapper runs the missing empty step firs
 
 from __future__ import annotations
 
-from typing import Final
-
 import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +18,7 @@ from krishiv_py.kernels.columns.layout import Layout, handed_columns
 from krishiv_py.kernels.results import StepResult, WindowOperator
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, Section
+from krishiv_py.plan.aggregates.selections import WholeSince
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.expressions.expr import Col
 from krishiv_py.plan.nodes import Node, Project
@@ -109,9 +108,6 @@ class StepsAfterOperator(AroundOperator):
         return prefixed(self.spec.after, results).cast(self.schema)
 
 
-COMPLETE: Final = "complete"
-
-
 class WholeOperator:
     """An operator whose results are null where they are not whole."""
 
@@ -146,7 +142,7 @@ class WholeOperator:
         lacks = pc.less(results["window_start"].cast(pa.int64()), pa.scalar(first, pa.int64()))
         for call in self.spec.aggs:
             name = call.output_name
-            if name == COMPLETE:
+            if isinstance(call, WholeSince):
                 index = results.column_names.index(name)
                 results = results.set_column(index, results.schema.field(index), pc.and_(results[name], pc.invert(lacks)))
             elif name not in self.hidden:

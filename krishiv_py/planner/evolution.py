@@ -13,19 +13,20 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.plan.aggregates.selections import whole_since
+from krishiv_py.plan.aggregates.selections import COMPLETE, whole_since
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_us
 from krishiv_py.plan.expressions.expr import Col
 from krishiv_py.plan.options.query import Begin
+from krishiv_py.plan.schema import RESERVED
 from krishiv_py.plan.windows.window import WindowOperation
 from krishiv_py.planner.cut import StagePlan
-from krishiv_py.planner.explain import COMPARED
+from krishiv_py.planner.explain import COMPARED, noted_call
 from krishiv_py.planner.physical import PhysicalPlan
 
 Fate: TypeAlias = Literal["kept", "migrated", "rebuilt", "reset", "refused", "added", "dropped", "removed"]
-COMPLETE: Final = "complete"
-"""The column that says whether all aggregates of a result are whole."""
-HIDDEN: Final = "__whole_"
+HIDDEN: Final = f"{RESERVED}whole_"
+"""How columns begin that say which windows have all rows of the aggregates added over one savepoint."""
+_HIDDEN_BEFORE: Final = "__whole_"  # in checkpoints of 0.1
 _LOSES: Final = ("reset", "refused", "dropped")
 _FROM_ARCHIVE: Final = "its state is computed from the archive"
 _INCOMPLETE: Final = "null in windows with rows from before"
@@ -324,14 +325,14 @@ def _types(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[str], l
 
 
 def _aggregates(was: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> list[str]:
-    was = [agg for agg in was if not agg["name"].startswith(HIDDEN)]
-    now = [agg for agg in now if not agg["name"].startswith(HIDDEN)]
+    was = [agg for agg in was if not is_hidden(agg)]
+    now = [agg for agg in now if not is_hidden(agg)]
     pairs = paired(was, now)
     how = []
     for number, agg in enumerate(now):
         partner = pairs.get(number)
         if partner is None:
-            how.append(f"{agg['name']} added: {_NOT_COMPLETE if agg['name'] == COMPLETE else _INCOMPLETE}")
+            how.append(f"{agg['name']} added: {_NOT_COMPLETE if marks_whole(agg) else _INCOMPLETE}")
         else:
             if was[partner]["name"] != agg["name"]:
                 how.append(f"{was[partner]['name']} is called {agg['name']}")
@@ -348,7 +349,22 @@ def _adds(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     if "shape" not in old or "shape" not in new:
         return False
     pairs = paired(old["shape"]["aggregates"], new["shape"]["aggregates"])
-    return any(n not in pairs and agg["name"] != COMPLETE for n, agg in enumerate(new["shape"]["aggregates"]))
+    return any(n not in pairs and not marks_whole(agg) for n, agg in enumerate(new["shape"]["aggregates"]))
+
+
+def marks_whole(agg: Mapping[str, Any]) -> bool:
+    """Return whether an aggregate says which windows are whole; an aggregate of the user's may have the name of one."""
+    name = agg["name"]
+    number = name.rpartition("_")[2] if name.startswith((HIDDEN, _HIDDEN_BEFORE)) else "0" if name == COMPLETE else ""
+    if not (number.isascii() and number.isdecimal()):
+        return False
+    mark = whole_since(int(number), name)
+    return bool(agg["call"] == noted_call(mark, mark.func))
+
+
+def is_hidden(agg: Mapping[str, Any]) -> bool:
+    """Return whether an aggregate is a mark that results do not show."""
+    return agg["name"] != COMPLETE and marks_whole(agg)
 
 
 def paired(was: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> dict[int, int]:
@@ -382,7 +398,7 @@ def rewritten(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return what of the state of a stage has to be written again for a plan whose stage has the shape `now`."""
 
     def visible(shape: Mapping[str, Any]) -> list[object]:
-        return [(agg["call"], agg["parts"]) for agg in shape["aggregates"] if not agg["name"].startswith(HIDDEN)]
+        return [(agg["call"], agg["parts"]) for agg in shape["aggregates"] if not is_hidden(agg)]
 
     def kept(shape: Mapping[str, Any], *parts: str) -> list[object]:
         return [shape.get(part) for part in parts]

@@ -12,6 +12,7 @@ from typing import Any, Final
 import attrs
 
 from krishiv_py.connectors.ranges import RangeSource
+from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.nodes import FileSource, MemorySource, Node, Stage, chain, computed_in, prefix_of, source_of, stages_of
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.schema import RESERVED
@@ -81,6 +82,11 @@ def _stage(stage: StagePlan, name: str) -> dict[str, Any]:
     return outline if stage.stateless else {**outline, "columns": _columns(stage), "shape": shape_of(stage)}
 
 
+def noted_call(call: AggCall, func: str) -> str:
+    """Return what a checkpoint notes of an aggregate called as `func`."""
+    return noted(f"{func}({call.arg!r}) where {call.where!r} over {call.over_us}")
+
+
 def shape_of(stage: StagePlan) -> dict[str, Any]:
     """Return what decides how state of a stage is read, part by part."""
     layout, spec, options = stage.layout, stage.spec, stage.spec.options
@@ -92,7 +98,7 @@ def shape_of(stage: StagePlan) -> dict[str, Any]:
         "aggregates": [
             {
                 "name": call.output_name,
-                "call": noted(f"{kernel.noted(call.func)}({call.arg!r}) where {call.where!r} over {call.over_us}"),
+                "call": noted_call(call, kernel.noted(call.func)),
                 "parts": [str(t) for t in kernel.partial_types],
             }
             for call, kernel in zip(spec.aggs, layout.kernels, strict=True)

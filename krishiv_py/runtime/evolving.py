@@ -27,7 +27,17 @@ from krishiv_py.kernels.windows.session.plain import go_on_as
 from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_US, UNSET, show_instant
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.planner.cut import StagePlan
-from krishiv_py.planner.evolution import COMPLETE, Carried, StageChange, fired_as, keys_of, late_rule_of, paired
+from krishiv_py.planner.evolution import (
+    HIDDEN,
+    Carried,
+    StageChange,
+    fired_as,
+    is_hidden,
+    keys_of,
+    late_rule_of,
+    marks_whole,
+    paired,
+)
 from krishiv_py.planner.explain import input_text, shape_of
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.savepoints import Savepoint
@@ -98,10 +108,10 @@ def carried_over(was: Mapping[str, Any], stage: StagePlan, reached_us: int, save
     names = {was["aggregates"][index]["name"]: now["aggregates"][number]["name"] for number, index in pairs.items()}
     wholes = [[whole, [names[name] for name in of if name in names]] for whole, of in was["wholes"]]
     wholes = [[whole, of] for whole, of in wholes if of]
-    added = [agg["name"] for number, agg in enumerate(now["aggregates"]) if number not in pairs and agg["name"] != COMPLETE]
+    added = [agg["name"] for number, agg in enumerate(now["aggregates"]) if number not in pairs and not marks_whole(agg)]
     if added:
         number = 1 + max((int(whole.rpartition("_")[2]) for whole, _ in was["wholes"]), default=0)
-        wholes.append([f"__whole_{number}", added])
+        wholes.append([f"{HIDDEN}{number}", added])
     left_us = was["left_us"]
     if was["lateness_us"] != now["lateness_us"]:
         left_us = max(left_us, floor_watermark(reached_us, was["lateness_us"]))
@@ -229,10 +239,7 @@ class _Tables:
         self.was, self.now = was, shape_of(stage)
         self.layout = stage.layout
         self.pairs = paired(was["aggregates"], self.now["aggregates"])
-        self.incomplete = any(
-            n not in self.pairs and agg["name"] != COMPLETE and not agg["name"].startswith("__whole_")
-            for n, agg in enumerate(self.now["aggregates"])
-        )
+        self.incomplete = any(n not in self.pairs and not marks_whole(agg) for n, agg in enumerate(self.now["aggregates"]))
         self.inputs = [input_text(value, where) for value, where in self.layout.inputs]
         self.flags = self._flags()
 
@@ -241,16 +248,13 @@ class _Tables:
         flags = {}
         for number, index in enumerate(self.layout.input_of):
             agg = self.now["aggregates"][number]
-            if index is not None and self._is_flag(agg["name"]) and (number not in self.pairs or agg["name"] == COMPLETE):
-                flags[index] = self._whole(number, agg["name"])
+            if index is not None and marks_whole(agg) and not (is_hidden(agg) and number in self.pairs):
+                flags[index] = self._whole(agg)
         return flags
 
-    def _is_flag(self, name: str) -> bool:
-        return name == COMPLETE or name.startswith("__whole_")
-
-    def _whole(self, number: int, name: str) -> bool:
-        """Return whether rows from before are whole for a hidden aggregate, or for what says that all is."""
-        return not self.incomplete if name == COMPLETE else False
+    def _whole(self, agg: Mapping[str, Any]) -> bool:
+        """Return whether rows from before are whole for a mark: never for a hidden one, which is for added aggregates."""
+        return not is_hidden(agg) and not self.incomplete
 
     def of(self, rows: pa.Table, side: str | None = None) -> pa.Table:
         """Return a table with the columns of the new plan; of a join it is one of a `side`."""
@@ -290,14 +294,14 @@ class _Tables:
         fields = {field.name: field for field in self.layout.partial_fields}
         columns = []
         for number, (names, kernel) in enumerate(zip(self.layout.partial_names, self.layout.kernels, strict=True)):
-            index, name = self.pairs.get(number), self.now["aggregates"][number]["name"]
+            index, agg = self.pairs.get(number), self.now["aggregates"][number]
             if index is not None:
                 old = [rows[f"p{index}_{n}"].combine_chunks() for n in range(len(self.was["aggregates"][index]["parts"]))]
                 new = _widened(old, kernel)
-                if name == COMPLETE and self.incomplete:
+                if marks_whole(agg) and not is_hidden(agg) and self.incomplete:
                     new = [_all(False, rows.num_rows)]
-            elif self._is_flag(name):
-                new = [_all(self._whole(number, name), rows.num_rows)]
+            elif marks_whole(agg):
+                new = [_all(self._whole(agg), rows.num_rows)]
             else:
                 new = _empty(kernel, self._input_type(number), rows.num_rows)
             columns += [(fields[n], column) for n, column in zip(names, new, strict=True)]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from krishiv_py import CheckpointError, MemorySink, Session, avg, collect_list, count, max, min, sum
+from krishiv_py import CheckpointError, MemorySink, PlanError, Session, avg, collect_list, count, max, min, sum
 from krishiv_py.cli.main import main
 from krishiv_py.testing import Driver, stream_of
 
@@ -301,3 +301,32 @@ def orders(session):
         job.write_text(text.format(size=size, aggs=aggs))
         assert main(["diff", str(tmp_path / "c"), f"{job}:orders"]) == code
         assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["complete", "__whole_0", "__whole_1"])
+def test_an_aggregate_with_the_name_of_a_mark_is_an_aggregate(name: str, tmp_path: Path) -> None:
+    """What says that a window is whole is known by what it computes, so a user's name for an aggregate changes nothing."""
+    windows = keyed().tumbling_window(60_000)
+    before, added = count().alias(name), sum("amount").alias("total")
+
+    def after(driver: Driver, plan: Any, rows: Rows) -> Driver:
+        driver.send(rows)
+        driver.savepoint(str(folder := tmp_path / str(len(list(tmp_path.iterdir())))))
+        return Driver(plan.named("w"), savepoint=str(folder))
+
+    rows: Rows = [{"user": "a", "at": 1, "amount": 5}]
+    more: Rows = [{"user": "a", "at": 2, "amount": 7}, {"user": "b", "at": 3, "amount": 1}]
+    kept = after(Driver(windows.agg(before).named("w")), windows.agg(before, added), rows)
+    again = after(kept, windows.agg(before, added, least=min("amount")), more)
+    assert plainly(again.close().results.to_pylist(), "user", name, "total", "least") == [
+        ("a", 2, None, None),
+        ("b", 1, 1, None),
+    ]
+    new = after(Driver(windows.agg(added).named("w")), windows.agg(added, before), rows)
+    new.send(more)
+    assert plainly(new.close().results.to_pylist(), "user", "total", name) == [("a", 12, None), ("b", 1, 1)]
+
+
+def test_names_of_the_library_are_refused() -> None:
+    with pytest.raises(PlanError, match=r"reserved \(got: __krishiv_whole_1\)"):
+        Driver(keyed().tumbling_window(60_000).agg(count().alias("__krishiv_whole_1")))

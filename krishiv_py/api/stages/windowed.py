@@ -14,7 +14,7 @@ from krishiv_py.api.stages.order import ON_WINDOWED, RESULTS, instead, needs
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.aggregates.numbers import count
 from krishiv_py.plan.aggregates.outputs import outputs
-from krishiv_py.plan.aggregates.selections import Then, bottom_k, collect_list, top_k, whole_since
+from krishiv_py.plan.aggregates.selections import COMPLETE, Then, bottom_k, collect_list, top_k, whole_since
 from krishiv_py.plan.aggregates.user import Reduce, udaf
 from krishiv_py.plan.checks import a_switch, column_name, expression, is_collection
 from krishiv_py.plan.draft import Draft
@@ -117,7 +117,7 @@ class WindowedStream(OptionMethods):
         [{'user': 'a', 'mean': 1.7, 'total': 5, 'size': 'many'}, {'user': 'b', 'mean': 4.0, 'total': 4, 'size': 'one'}]
         """
         a_switch(completeness, "completeness")
-        shown = [whole_since(0, "complete")] if completeness else []
+        shown = [whole_since(0, COMPLETE)] if completeness else []
         return self._results(aggregated(self._draft, self._row_schema(), [*aggs, *shown], named))
 
     def top_rows(

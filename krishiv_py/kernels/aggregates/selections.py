@@ -42,6 +42,7 @@ from krishiv_py.plan.aggregates.selections import (
     Min,
     MinBy,
     TopK,
+    WholeSince,
 )
 from krishiv_py.plan.aggregates.selections import CollectList as Listed
 from krishiv_py.plan.aggregates.selections import Mode as MostFrequent
@@ -179,7 +180,7 @@ class ByTime(AggKernel):
         return [pa.array(times).take(picked), values.take(picked)]
 
 
-@computes(Min, BoolAnd)
+@computes(Min, BoolAnd, WholeSince)
 def _least(call: Min | BoolAnd, type_: pa.DataType) -> AggKernel:
     return Extreme(type_, "min")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Final, Literal, TypeAlias
 
 import attrs
 
@@ -102,12 +102,21 @@ def any_value(arg: Expr | str) -> AggCall:
     return attrs.evolve(call, name=f"any_value_{name_of(call.arg)}")
 
 
+COMPLETE: Final = "complete"
+"""The column that says whether all aggregates of a result are whole."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class WholeSince(BoolAnd):
+    """Whether a window has no rows from before a savepoint; a class, as an aggregate of the user's may have its name."""
+
+
 def whole_since(number: int, name: str) -> AggCall:
     """Return the aggregate that is true for windows without rows from before savepoint `number`, in state as false.
 
     Numbers make the inputs of several different expressions.
     """
-    return BoolAnd(Lit(number) == Lit(number), name)
+    return WholeSince(Lit(number) == Lit(number), name)
 
 
 @attrs.frozen(eq=False, repr=False)
