@@ -335,7 +335,17 @@ def _problem(
     takes = ", ".join(map(_parameter, parameters)) or "no arguments"
     what, near = _misfit(parameters, args, kwargs)
     hint = f"write {_EXAMPLES[name]}" if name in _EXAMPLES else f"it takes ({takes})"
+    step = next((k for k in kwargs if k not in inspect.signature(function).parameters and _has_method(function, k)), None)
+    if step is not None:
+        hint = f"{step} is a method of what it returns: {name}(...).{step}(...)"
     return CallError(f"{name}() {what}", got=given or "no arguments", hint=f"{near}{hint}")
+
+
+def _has_method(function: Callable[..., Any], name: str) -> bool:
+    """Return whether what a function is annotated to return has a public method of a `name`."""
+    returned = getattr(function, "__annotations__", {}).get("return")
+    class_ = getattr(inspect.unwrap(function), "__globals__", {}).get(returned) if isinstance(returned, str) else returned
+    return isinstance(class_, type) and not name.startswith("_") and callable(getattr(class_, name, None))
 
 
 def _misfit(parameters: list[inspect.Parameter], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, str]:

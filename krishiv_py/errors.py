@@ -234,4 +234,4 @@ def unknown_column(name: str, available: Iterable[str], where: str) -> ColumnErr
     hint = f"did you mean {' or '.join(repr(n) for n in near)}?" if near else f"the columns are: {shown or '(none)'}"
     if isinstance(name, str) and any(mark in name for mark in "(+*/%<>='"):
         hint = f'here text is the name of a column; write an expression with col(...): col("x") % 3; the columns are: {shown}'
-    return ColumnError(f"{where}: there is no column {name!r}: the stream has {len(names)} columns. Hint: {hint}")
+    return ColumnError(f"{where}: there is no column {name!r} among {len(names)} columns. Hint: {hint}")

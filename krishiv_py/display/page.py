@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,7 @@ from krishiv_py.display.arrivals import late_table
 from krishiv_py.display.html import cell, number, shown, size
 from krishiv_py.display.times import Times, times_html
 from krishiv_py.errors import PlanError
-from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_instant, show_us
+from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_instant, show_length, show_us
 from krishiv_py.plan.running import Progress
 
 _WIDE: Final = 200
@@ -390,7 +391,10 @@ def _late(view: View) -> str:
         if rows.num_rows:
             parts.append(_histogram(rows.slice(max(rows.num_rows - _MOST_COUNTED, 0))))
             last = rows.slice(max(rows.num_rows - _MOST_LATE, 0))
-            lines = zip(*[[cell(v, _LONGEST_CELL) for v in column.to_pylist()] for column in last.columns], strict=True)
+            columns = [[cell(v, _LONGEST_CELL) for v in column.to_pylist()] for column in last.columns]
+            with suppress(PlanError):  # a late output without a lateness
+                columns[-1] = ["" if us is None else show_length(us) for us in late_table(last).columns[-1].to_pylist()]
+            lines = zip(*columns, strict=True)
             parts.append(_table(f"Last late rows of {stage}", rows.column_names, list(lines)))
     return "".join(parts)
 

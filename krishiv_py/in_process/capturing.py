@@ -124,7 +124,7 @@ def _written(
     first, begins = _first(finished, wanted, begun, has_past, states)
     hide = Hide(frozenset(wanted.leave_out), frozenset(wanted.hashes), os.urandom(16))
     _check_hidden(plan, hide, begins)
-    folder = begin_capture(path)
+    folder = begin_capture(path, checkpoint)
     if wanted.savepoint is not None:
         _copy(absolute(wanted.savepoint).rstrip("/"), f"{folder}/savepoint")
     elif not begins and before is not None:

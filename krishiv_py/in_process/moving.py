@@ -69,7 +69,7 @@ def save(
     CheckpointError
         When its last batch is not finished, a part of it is damaged or missing, and when the folder is not empty.
     """
-    note, folder = outlined(checkpoint), begin_savepoint(folder)
+    note, folder = outlined(checkpoint), begin_savepoint(folder, checkpoint)
     log, batches = StateLog(_state(checkpoint), durable=True), BatchLog(checkpoint, len(note["outline"]["sources"]))
     values, last = log.load(only_read=True, after=after)
     begun = batches.last_planned() if after is None else batches.planned(after)

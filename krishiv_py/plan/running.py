@@ -210,7 +210,7 @@ class Progress:
     counters : dict
         Everything counted, under SEMANTICS §4.5's names without prefix.
     open_windows, open_rows, state_bytes, firings : int
-        The content of the state, and results fired so far.
+        The content of the state, and results fired so far. A window counts once in each bucket of keys, not for each key.
     source_watermarks_us : dict
         The watermark of every declared source, µs; empty for a single source.
     idle_sources : tuple of str

@@ -165,15 +165,15 @@ class Captured:
         return pa.Table.from_batches(_table(f"{self.folder}/tables/{file}", self.tables[file]))
 
 
-def begin_capture(folder: str) -> str:
-    """See that a capture can be written into a folder; gives its path.
+def begin_capture(folder: str, checkpoint: str) -> str:
+    """See that a capture of a checkpoint can be written into a folder; gives its path.
 
     Raises
     ------
     CheckpointError
-        When something is there, or nothing can be written there.
+        When something is there, when nothing can be written there, and for a folder inside the checkpoint.
     """
-    return begin_folder(folder, "capture", _NOTE)
+    return begin_folder(folder, "capture", _NOTE, checkpoint)
 
 
 def write_read(folder: str, number: int, source: int, result: Iterable[Scanned], hide: Hide) -> dict[str, Any]:

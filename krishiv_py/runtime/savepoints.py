@@ -65,8 +65,8 @@ def writing(kind: str, folder: str) -> Iterator[None]:
         ) from problem
 
 
-def begin_folder(folder: str, kind: str, note: str) -> str:
-    """See that a `kind` of folder can be written, and begin it; gives its path, the same for every process.
+def begin_folder(folder: str, kind: str, note: str, checkpoint: str = "") -> str:
+    """See that a `kind` of folder of a `checkpoint` can be written, and begin it; gives its path, the same for every process.
 
     A mark says that a folder is not finished. So one that was broken off is taken for nothing else, and is removed when the
     same folder is begun again.
@@ -74,9 +74,16 @@ def begin_folder(folder: str, kind: str, note: str) -> str:
     Raises
     ------
     CheckpointError
-        When something else is there, or nothing can be written there.
+        When something else is there, when nothing can be written there, and for a folder inside the checkpoint.
     """
     folder = absolute(folder).rstrip("/")
+    if checkpoint and f"{folder}/".startswith(absolute(checkpoint).rstrip("/") + "/"):
+        raise CheckpointError(
+            f"a {kind} is inside the checkpoint that it is of",
+            got=folder,
+            then="it would be removed with it",
+            hint="pass a folder outside of the checkpoint",
+        )
     store, root = store_at(folder)
     with writing(kind, folder):
         names = {entry.base_name for entry in store.entries(root)}
@@ -280,17 +287,17 @@ def is_savepoint(folder: str) -> bool:
     return store.exists(path)
 
 
-def begin_savepoint(folder: str) -> str:
-    """See that a savepoint can be written into a folder, and begin it; gives its path, the same for every process.
+def begin_savepoint(folder: str, checkpoint: str = "") -> str:
+    """See that a savepoint of a `checkpoint` can be written into a folder, and begin it; gives its path, the same everywhere.
 
     What is left of a savepoint that was broken off is removed.
 
     Raises
     ------
     CheckpointError
-        When something else is there, or nothing can be written there.
+        When something else is there, when nothing can be written there, and for a folder inside the checkpoint.
     """
-    return begin_folder(folder, "savepoint", MANIFEST)
+    return begin_folder(folder, "savepoint", MANIFEST, checkpoint)
 
 
 def write_bucket(folder: str, stage: int, bucket: int, held: BucketContent, described: Mapping[str, str] | None = None) -> None:

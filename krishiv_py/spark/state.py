@@ -423,7 +423,7 @@ def save(spark: SparkSession, checkpoint: str, folder: str, after: int | None = 
     WentOnError
         When a micro-batch began meanwhile; the folder can be used again.
     """
-    note, begun, folder = outlined(checkpoint), Begun.of(checkpoint), begin_savepoint(folder)
+    note, begun, folder = outlined(checkpoint), Begun.of(checkpoint), begin_savepoint(folder, checkpoint)
     store, root = store_at(checkpoint)
     batches, finished = numbered(store, f"{root}/offsets"), numbered(store, f"{root}/commits")
     if after is None and (not batches or not finished or batches[-1] != finished[-1]):

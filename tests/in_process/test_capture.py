@@ -188,6 +188,8 @@ def test_damaged_captures_are_named(session: Session, tmp_path: Path) -> None:
         file.write_bytes(data)
     with pytest.raises(CheckpointError, match="not empty"):
         session.capture(str(tmp_path / "checkpoint"), job(live), str(path))
+    with pytest.raises(CheckpointError, match="a capture is inside the checkpoint that it is of"):
+        session.capture(str(tmp_path / "checkpoint"), job(live), str(tmp_path / "checkpoint" / "capture"))
     with pytest.raises(PlanError, match="no capture"):
         Driver(job(stream_of(SCHEMA))).next_batch()
 

@@ -158,6 +158,9 @@ def test_wrong_calls_say_what_to_do(session: Session, tmp_path: Path) -> None:
     old = str(tmp_path / "old")
     with pytest.raises(CheckpointError, match="is not empty"):
         session.savepoint(old, path)
+    for inside in (old, f"{old}/savepoint", f"{old}/../old/savepoint"):
+        with pytest.raises(CheckpointError, match=r"inside the checkpoint that it is of .*Hint: pass a folder outside"):
+            session.savepoint(old, inside)
     with pytest.raises(CheckpointError, match="no query has kept its state here"):
         session.savepoint(str(tmp_path / "none"), str(tmp_path / "other"))
     with pytest.raises(CheckpointError, match="did not begin from this savepoint"):
