@@ -113,6 +113,8 @@ def test_the_walk_finds_what_users_call() -> None:
 
 
 def test_the_nearest_name_and_what_it_takes_are_named() -> None:
+    with pytest.raises(CallError, match=r"'over'.*Hint: over is a method of what it returns: count\(\.\.\.\)\.over\(\.\.\.\)"):
+        count(over="1 minute")  # type: ignore[call-arg]
     with pytest.raises(CallError, match=r"ParquetSink\(\) got an unexpected keyword .* 'pat'.*did you mean `path`\?.*\(path"):
         kv.ParquetSink(pat="out")  # type: ignore[call-arg]
     with pytest.raises(CallError, match=r"\.send\(\) takes 1 argument without a name, 2 were given"):
