@@ -183,19 +183,19 @@ def _lateness(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[str]
     fires = kind == "session" and "firings" in was["fixed"]
     if was["lateness_us"] != now["lateness_us"]:
         changes.append(f"allowed lateness from {show_us(was['lateness_us'])} to {show_us(now['lateness_us'])}")
-        if kind == "distinct" or fires:
-            refused.append(f"{changes[-1]}, and it is kept when {_WHEN[fires]}")
+        if fires:
+            refused.append(f"{changes[-1]}, and {_WHEN}")
     if late_rule_of(was) not in (None, late_rule_of(now)):
         said = f"late rule from {late_rule_of(was)} to {late_rule_of(now)}"
-        if kind == "distinct" or fires or (kind == "session" and _capped(was)):
-            refused.append(f"{said}, and it is kept when {_WHEN[kind == 'session']}")
+        if fires:
+            refused.append(f"{said}, and {_WHEN}")
         elif kind in _EMITS:
             changes.append(said)
     return (refused, []) if refused else ([], changes)
 
 
-_WHEN: Final = {True: "sessions of a key are looked at again", False: "a row began to count"}
-_EMITS: Final = ("tumbling", "hopping", "assigned", "lookback", "session", "count")
+_WHEN: Final = "it is kept when sessions of a key are looked at again"
+_EMITS: Final = ("tumbling", "hopping", "assigned", "lookback", "distinct", "session", "count")
 
 
 def _emission(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[str], list[str]]:
@@ -412,7 +412,11 @@ def rewritten(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         parts.append("columns of rows")
     if was["ttl"] != now["ttl"]:
         parts.append("times at which keys were last touched")
-    session, fires = was["fixed"].get("window kind") == "session", "firings" in was["fixed"]
+    kind, fires = was["fixed"].get("window kind"), "firings" in was["fixed"]
+    late = [(late_rule_of(shape), shape["lateness_us"]) for shape in (was, now)]
+    if kind == "distinct" and late[0] != late[1]:
+        parts.append("from when rows count")
+    session = kind == "session"
     others = (was["emit"], late_rule_of(was)) != (now["emit"], late_rule_of(now))
     waits = was["lateness_us"] != now["lateness_us"] and (_capped(was) or not now["lateness_us"])
     if (

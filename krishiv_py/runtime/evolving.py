@@ -22,6 +22,7 @@ from krishiv_py.kernels.ttl import begin_ttl
 from krishiv_py.kernels.watermark import ONLY, ClockSpec, WatermarkTracker, floor_watermark
 from krishiv_py.kernels.windows.fixed.going_on import with_log, with_rows_of_their_own, without_log
 from krishiv_py.kernels.windows.fixed.triggered import inside_of
+from krishiv_py.kernels.windows.ranged.distinct import counting_from
 from krishiv_py.kernels.windows.session.capped import look_again
 from krishiv_py.kernels.windows.session.plain import go_on_as
 from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_US, UNSET, show_instant
@@ -163,6 +164,8 @@ def migrated(held: BucketContent, was: Mapping[str, Any], stage: StagePlan) -> B
         meta["fired_at"] = fired_as(fired_us, was, now)
     table = _Tables(was, stage)
     tables = {name: table.of(rows, side_of(name)) for name, rows in tables.items()}
+    if was["fixed"].get("window kind") == "distinct":
+        tables = {name: counting_from(rows, refuses=stage.spec.options.state_refuses) for name, rows in tables.items()}
     if keys_of(was) != keys_of(now):
         moved = BucketContent(meta, _rehashed(tables, stage.layout))
         (content,) = spread([moved], len(stage.spec.keys), 1)  # logs are in order of the hashes

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from krishiv_py import CheckpointError, MemorySink, PlanError, Session, avg, collect_list, count, max, min, sum
+from krishiv_py import CheckpointError, MemorySink, PlanError, Session, SlidingWindows, avg, collect_list, count, max, min, sum
 from krishiv_py.cli.main import main
 from krishiv_py.testing import Driver, stream_of
 
@@ -24,6 +24,7 @@ OPERATORS: dict[str, Callable[[Any], Any]] = {
     "capped session": lambda s: s.session_window(25_000, max_duration=90_000),
     "count": lambda s: s.count_window(3),
     "lookback": lambda s: s.lookback_window(45_000),
+    "distinct": lambda s: s.windowed_by(SlidingWindows.of(45_000)),
 }
 Rows = list[dict[str, Any]]
 

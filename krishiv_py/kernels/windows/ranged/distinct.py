@@ -22,7 +22,7 @@ from krishiv_py.arrays.ranges import Ranges, expand, portions, running
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.aggregates.base import FailingPlace, regrouped
-from krishiv_py.kernels.columns.layout import Layout, place_of
+from krishiv_py.kernels.columns.layout import TIME, Layout, place_of
 from krishiv_py.kernels.firing import Due, FiringDelay
 from krishiv_py.kernels.results import Emitter, Lines, SplitRows, StateTables, StepResult, compose, counted, split_late
 from krishiv_py.kernels.spec import Moment, OperatorSpec
@@ -146,6 +146,17 @@ class Changes:
         old, some = self._content(o, m, windows, previous)
         by = np.flatnonzero(some)
         return pa.concat_tables([partials, old]), compose(fires, len(fires) + np.arange(len(by)), by, order)
+
+
+def counting_from(rows: pa.Table, *, refuses: bool) -> pa.Table:
+    """Return rows of the state with the time from which they count, or without it, as an operator keeps them that `refuses`.
+
+    A row of a rule that refuses by its own time counts in all its windows. A row that came too late for some of its windows
+    came when these were over, so it counts in all that are left.
+    """
+    if FROM in rows.column_names:
+        return rows if refuses else rows.drop_columns([FROM])
+    return rows.append_column(FROM, rows[TIME]) if refuses and TIME in rows.column_names else rows
 
 
 @attrs.frozen(eq=False)
