@@ -81,7 +81,7 @@ def rows(folder: Path, schema: pa.Schema) -> list[tuple[Any, ...]]:
 EVERY = (1, 3, 4)
 """Before which batches a query is restarted; the short form has one of them, and one kind of each kernel."""
 PLACES = [*((k, "files") for k in KINDS), ("session", "state store")]
-SHORT = ("hopping retractions", "look-back on arrival", "panes")
+SHORT = ("hopping retractions", "look-back on arrival")
 
 
 @pytest.mark.parametrize(

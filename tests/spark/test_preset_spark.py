@@ -19,7 +19,7 @@ from krishiv_py import Batches, MemorySink, Session, count
 
 BEGIN = datetime(2024, 11, 29, 8, tzinfo=timezone.utc)
 LAG = "10 seconds"
-FILES = 8
+FILES = 6
 LATE_S = (0, 2, 12, 25, 40, 70)
 """How late rows are: on time, between the watermark of a batch and that of the batch before, and late by both."""
 
