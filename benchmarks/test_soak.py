@@ -9,8 +9,11 @@ from krishiv_py import Session
 from krishiv_py.in_process import outputs
 
 SHORT = Load(batches=120, rows=40, keys=15, trimmed=30)
-MORE = {"arrow_mb": 0.02, "objects": 40, "handles": 0, "files": 6}
-"""By how much the query may hold more after 120 batches than after 60: less than one object for each."""
+MORE = {"arrow_mb": 0.02, "objects": 40, "handles": 20, "files": 6}
+"""By how much the process may hold more after 120 batches than after 60: less than one object or handle for each.
+
+Clients that other tests left in the process open and close a few handles meanwhile.
+"""
 
 
 @pytest.mark.parametrize("job", ["tumbling", "lookback", "join"])

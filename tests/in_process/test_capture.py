@@ -274,7 +274,7 @@ def test_the_commands_of_the_pages_run(page: str) -> None:
 
 
 def test_a_capture_that_was_broken_off_makes_room_for_the_next(tmp_path: Path) -> None:
-    folder = begin_capture(str(tmp_path / "new"))
+    folder = begin_capture(str(tmp_path / "new"), str(tmp_path / "checkpoint"))
     (tmp_path / "new" / "part").write_text("of the first try")
     with pytest.raises(CheckpointError, match="no capture is here"):
         Captured.open(folder)
