@@ -278,12 +278,12 @@ def test_a_capture_that_was_broken_off_makes_room_for_the_next(tmp_path: Path) -
     (tmp_path / "new" / "part").write_text("of the first try")
     with pytest.raises(CheckpointError, match="no capture is here"):
         Captured.open(folder)
-    assert begin_capture(folder) == folder
+    assert begin_capture(folder, str(tmp_path / "checkpoint")) == folder
     assert not (tmp_path / "new" / "part").exists()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_text("of somebody")
     with pytest.raises(CheckpointError, match="the folder of the capture is not empty"):
-        begin_capture(str(tmp_path / "other"))
+        begin_capture(str(tmp_path / "other"), str(tmp_path / "checkpoint"))
 
 
 def test_each_stage_on_the_way_of_a_result_is_explained(session: Session, tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ COMPLETE: Final = "complete"
 
 @attrs.frozen(eq=False, repr=False)
 class WholeSince(BoolAnd):
-    """Whether a window has no rows from before a savepoint; a class, as an aggregate of the user's may have its name."""
+    """The mark of windows without rows from before a savepoint; a class, as an aggregate of the user may have its name."""
 
 
 def whole_since(number: int, name: str) -> AggCall:
