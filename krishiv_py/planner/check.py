@@ -12,6 +12,7 @@ from krishiv_py.kernels.columns.evaluate import step_schema
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.outputs import Output
+from krishiv_py.plan.aggregates.selections import HIDDEN
 from krishiv_py.plan.aggregates.user import Udaf
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.expressions.expr import Col, columns_of, lit, unnamed
@@ -110,7 +111,7 @@ def _check_names(node: Stage, schema: pa.Schema) -> None:
             raise PlanError("two aggregates have one output name", got=name, hint='name one with .alias("other")')
         if name in keys:
             raise PlanError("an aggregate is named like a key column", got=name, hint='rename it with .alias("other")')
-        if name.startswith(f"{RESERVED}whole_"):  # how a changed plan marks windows
+        if name.startswith(HIDDEN):
             raise PlanError("the name of an aggregate is reserved", got=name, hint='rename it with .alias("other")')
         if name in own:
             raise PlanError("an aggregate is named like a window column", got=name, hint='rename it with .alias("other")')

@@ -13,19 +13,16 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.plan.aggregates.selections import COMPLETE, whole_since
+from krishiv_py.plan.aggregates.selections import COMPLETE, HIDDEN, whole_since
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_us
 from krishiv_py.plan.expressions.expr import Col
 from krishiv_py.plan.options.query import Begin
-from krishiv_py.plan.schema import RESERVED
 from krishiv_py.plan.windows.window import WindowOperation
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.explain import COMPARED, noted_call
 from krishiv_py.planner.physical import PhysicalPlan
 
 Fate: TypeAlias = Literal["kept", "migrated", "rebuilt", "reset", "refused", "added", "dropped", "removed"]
-HIDDEN: Final = f"{RESERVED}whole_"
-"""How columns begin that say which windows have all rows of the aggregates added over one savepoint."""
 _HIDDEN_BEFORE: Final = "__whole_"  # in checkpoints of 0.1
 _LOSES: Final = ("reset", "refused", "dropped")
 _FROM_ARCHIVE: Final = "its state is computed from the archive"
@@ -413,8 +410,8 @@ def rewritten(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     if was["ttl"] != now["ttl"]:
         parts.append("times at which keys were last touched")
     kind, fires = was["fixed"].get("window kind"), "firings" in was["fixed"]
-    late = [(late_rule_of(shape), shape["lateness_us"]) for shape in (was, now)]
-    if kind == "distinct" and late[0] != late[1]:
+    rule_changes = late_rule_of(was) not in (None, late_rule_of(now))
+    if kind == "distinct" and (rule_changes or was["lateness_us"] != now["lateness_us"]):
         parts.append("from when rows count")
     session = kind == "session"
     others = (was["emit"], late_rule_of(was)) != (now["emit"], late_rule_of(now))

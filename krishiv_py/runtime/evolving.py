@@ -25,11 +25,11 @@ from krishiv_py.kernels.windows.fixed.triggered import inside_of
 from krishiv_py.kernels.windows.ranged.distinct import counting_from
 from krishiv_py.kernels.windows.session.capped import look_again
 from krishiv_py.kernels.windows.session.plain import go_on_as
+from krishiv_py.plan.aggregates.selections import HIDDEN
 from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_US, UNSET, show_instant
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.evolution import (
-    HIDDEN,
     Carried,
     StageChange,
     fired_as,

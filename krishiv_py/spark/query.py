@@ -35,7 +35,7 @@ from krishiv_py.spark.tasks.failures import cause, failure, is_gone
 _SLOW: Final = "Python worker failed to connect back"
 """Spark's words where the Python that tells which state an operator keeps did not answer in 10 s; that time is fixed."""
 _TIMES: Final = 2
-"""How often a query is started again."""
+"""The number of times that a query is started again."""
 _LATE: Final = "waiting for the Python worker to connect back"
 """Spark's words where the Python that publishes over Spark Connect did not begin in 10 s; that is fixed too."""
 _ATTEMPTS: Final = 5

@@ -128,7 +128,7 @@ def _of_arrow(uri: str, scheme: str, rest: str) -> tuple[Store, str]:
 
 
 UNFINISHED: Final = (".tmp", ".inprogress", ".partial", "._copying_")
-"""How names of files end that somebody is still writing; they get another name when they are whole."""
+"""The end of names of files that are still being written; they get another name when they are whole."""
 PATTERN: Final = re.compile(r"[{}\[\]*?\\]")
 Known: TypeAlias = Callable[[str], Container[str]]
 """The names of a folder that need no second look."""

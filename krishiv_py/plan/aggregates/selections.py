@@ -104,6 +104,8 @@ def any_value(arg: Expr | str) -> AggCall:
 
 COMPLETE: Final = "complete"
 """The column that says whether all aggregates of a result are whole."""
+HIDDEN: Final = "__krishiv_whole_"
+"""The beginning of names of marks: which windows have all rows of the aggregates added over one savepoint."""
 
 
 @attrs.frozen(eq=False, repr=False)

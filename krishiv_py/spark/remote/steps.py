@@ -64,7 +64,7 @@ _LOOK_S: Final = 1.0
 _LOOK_STORE_S: Final = 5.0
 _PARENT_S: Final = 0.5
 _WAIT_S: Final = 2.0
-"""How long a process that was asked to end may take before it is asked to by a file."""
+"""The seconds a process may take to end before a file tells it to."""
 _END_S: Final = 150.0
 """For how long whoever goes on waits for another process to end: longer than a note without renewal is good."""
 
@@ -164,7 +164,7 @@ def _unask(checkpoint: str) -> None:
 
 
 Planning = Literal["one by one", "all there is", "no more"]
-"""How the server's process plans: while the query runs, once before it, or not, as a run before has planned all."""
+"""When the server's process plans: while the query runs, once before it, or never, as an earlier run has planned all."""
 NO_MORE: Final = "no more"
 _AGAIN_S: Final = 0.5
 

@@ -39,7 +39,7 @@ PACKAGES: Final = ("pyspark", "pyarrow", "numpy", "pandas", "attrs", "protobuf")
 """Packages whose versions tasks and the driver should agree on."""
 
 TOKEN: Final = "_krishiv-probe-"
-"""How the names of files begin that are written to try a folder, and removed again."""
+"""The beginning of names of files that are written to try a folder, and removed again."""
 
 _ROUNDS: Final = 5
 _LINGER_S: Final = 0.2
