@@ -158,7 +158,8 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[s
     how += _aggregates(was["aggregates"], now["aggregates"])
     how += [f"column {name} of rows added: null in rows from before" for name in now["own"] if name not in was["own"]]
     how += [f"column {name} of rows removed" for name in was["own"] if name not in now["own"]]
-    for refusal, done in (_lateness(was, now), _emission(was, now), _firings(was, now)):
+    how += _lateness(was, now)
+    for refusal, done in (_emission(was, now), _firings(was, now)):
         refused += refusal
         how += done
     if was["ttl"] != now["ttl"]:
@@ -174,24 +175,16 @@ def _capped(shape: Mapping[str, Any]) -> bool:
     return bool(shape["fixed"].get("window max_duration_us", "None") != "None")
 
 
-def _lateness(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Return why the allowed lateness or the late rule cannot change, and how they do."""
-    kind, changes, refused = was["fixed"].get("window kind"), list[str](), list[str]()
-    fires = kind == "session" and "firings" in was["fixed"]
+def _lateness(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return how the allowed lateness and the late rule change."""
+    changes = list[str]()
     if was["lateness_us"] != now["lateness_us"]:
         changes.append(f"allowed lateness from {show_us(was['lateness_us'])} to {show_us(now['lateness_us'])}")
-        if fires:
-            refused.append(f"{changes[-1]}, and {_WHEN}")
-    if late_rule_of(was) not in (None, late_rule_of(now)):
-        said = f"late rule from {late_rule_of(was)} to {late_rule_of(now)}"
-        if fires:
-            refused.append(f"{said}, and {_WHEN}")
-        elif kind in _EMITS:
-            changes.append(said)
-    return (refused, []) if refused else ([], changes)
+    if late_rule_of(was) not in (None, late_rule_of(now)) and was["fixed"].get("window kind") in _EMITS:
+        changes.append(f"late rule from {late_rule_of(was)} to {late_rule_of(now)}")
+    return changes
 
 
-_WHEN: Final = "it is kept when sessions of a key are looked at again"
 _EMITS: Final = ("tumbling", "hopping", "assigned", "lookback", "distinct", "session", "count")
 
 
@@ -199,8 +192,8 @@ def _emission(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[str]
     """Return why results cannot be emitted otherwise, and how they are."""
     if was["emit"] == now["emit"]:
         return [], []
-    said, kind = f"emit from {was['emit']} to {now['emit']}", was["fixed"].get("window kind")
-    if kind not in _EMITS or (kind in ("session", "count") and "firings" in was["fixed"] and "firings" in now["fixed"]):
+    said = f"emit from {was['emit']} to {now['emit']}"
+    if was["fixed"].get("window kind") not in _EMITS:
         return [f"{said}, and state does not hold which results stand"], []
     return [], [said]
 
@@ -214,27 +207,53 @@ def _firings(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[str],
     (a, b), (old, new) = ([shape["fixed"].get(part) for shape in (was, now)] for part in ("firings", "trigger"))
     if (a, old) == (b, new):
         return [], ["rows by window, which fire before their end"] if _parts_slices(was, now) else []
-    kind, refused = was["fixed"].get("window kind"), list[str]()
-    if kind == "count":
-        if a == b and b is not None and b.endswith("accumulating") and now["emit"] != "retractions":
-            return [], [f"trigger from {old} to {new}"]
-        kept = "what was shown follows from row numbers and the trigger" if a == b else _KEPT_AS[a is None]
-        refused.append(f"trigger was {old or 'the default'} and is {new or 'the default'}, and {kept}")
-    elif kind not in _FIXED:
-        refused.append(f"firings were {a or 'plain'} and are {b or 'plain'}, and {_KEPT_AS[a is None]}")
-    elif old != new:
-        refused.append(f"trigger was {old or 'none of a user'} and is {new or 'none of a user'}: {_OWN_TRIGGER}")
-    elif a is not None and a.endswith("discarding") and a != b:
-        refused.append("accumulation was discarding: what windows have shown is not in state")
-    elif b is None and _overlap(was["fixed"]):
-        refused.append("the trigger is removed, and rows of windows that overlap are kept by window")
-    if refused:
-        return refused, []
+    kind = was["fixed"].get("window kind")
+    discarded, discards = (text is not None and text.endswith("discarding") for text in (a, b))
+    how = f"accumulation from {_named(discarded)} to {_named(discards)}"
     if a is None:
-        return [], ["firings by a trigger; the rows that a window holds count where count() has counted all, else they are one"]
-    if b is None:
-        return [], ["firings without a trigger"]
-    return [], ["accumulation from accumulating to discarding"]
+        how = "firings by a trigger; the rows that a window holds count where count() has counted all, else they are one"
+    elif b is None:
+        how = "firings without a trigger"
+    if shows_otherwise(was, now):
+        how += "; aggregates of a window that has been shown are null " + (
+            "in its next result" if discards else "until it leaves"
+        )
+    refused = None
+    if discarded and not discards and (was["fixed"].get("firings hold") == "rows by slice" or now["emit"] == "retractions"):
+        refused = "accumulation was discarding: what windows have shown is not in state"
+    elif kind == "count":
+        if a is None or (b is not None and old != new and (a != b or discarded or now["emit"] == "retractions")):
+            kept = "what was shown follows from row numbers and the trigger" if a is not None else _KEPT_AS[True]
+            refused = f"trigger was {old or 'the default'} and is {new or 'the default'}, and {kept}"
+        elif b is None and now["emit"] == "retractions":
+            refused = f"trigger was {old}, and what it has shown of windows that are not full would stand"
+        elif a == b:
+            how = f"trigger from {old} to {new}"
+    elif old != new:
+        refused = f"trigger was {old or 'none of a user'} and is {new or 'none of a user'}: {_OWN_TRIGGER}"
+    elif _capped(was) and (a is None or b is None):
+        refused = f"firings were {a or 'plain'} and are {b or 'plain'}, and {_KEPT_AS[a is None]}"
+    elif kind in _FIXED and b is None and _overlap(was["fixed"]):
+        refused = "the trigger is removed, and rows of windows that overlap are kept by window"
+    elif kind not in (*_FIXED, "session"):
+        refused = f"firings were {a or 'plain'} and are {b or 'plain'}, and {_KEPT_AS[a is None]}"
+    return ([], [how]) if refused is None else ([refused], [])
+
+
+def _named(discards: bool) -> str:
+    return "discarding" if discards else "accumulating"
+
+
+def shows_otherwise(was: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Return whether state holds other contents than the new plan shows: those since a firing, or all.
+
+    Of fixed windows both are known where all are wanted until now; a session without a longest duration keeps one of them.
+    """
+    kind = was["fixed"].get("window kind")
+    discarded, discards = (shape["fixed"].get("firings", "").endswith("discarding") for shape in (was, now))
+    if kind in _FIXED:
+        return bool(discarded and not discards)
+    return bool(kind == "session" and not _capped(was) and discarded != discards)
 
 
 def _parts_slices(was: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
@@ -409,17 +428,18 @@ def rewritten(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         parts.append("columns of rows")
     if was["ttl"] != now["ttl"]:
         parts.append("times at which keys were last touched")
-    kind, fires = was["fixed"].get("window kind"), "firings" in was["fixed"]
+    kind, fires = was["fixed"].get("window kind"), was["fixed"].get("firings")
     rule_changes = late_rule_of(was) not in (None, late_rule_of(now))
     if kind == "distinct" and (rule_changes or was["lateness_us"] != now["lateness_us"]):
         parts.append("from when rows count")
     session = kind == "session"
     others = (was["emit"], late_rule_of(was)) != (now["emit"], late_rule_of(now))
-    waits = was["lateness_us"] != now["lateness_us"] and (_capped(was) or not now["lateness_us"])
+    waits = was["lateness_us"] != now["lateness_us"] and (_capped(was) or not now["lateness_us"] or fires is not None)
+    shows = fires != now["fixed"].get("firings")
     if (
         fired_as(0, {**was, "left_us": UNSET}, now) != 0
-        or (session and (others or waits))
-        or fires != ("firings" in now["fixed"])
+        or (session and (others or waits or shows))
+        or (fires is None) != ("firings" not in now["fixed"])
         or _parts_slices(was, now)
     ):
         parts.append("which windows have fired")

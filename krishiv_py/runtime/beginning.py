@@ -10,7 +10,6 @@ import attrs
 from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.options.query import Begin
-from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.evolution import Carried, StageChange, carrying, compared, rewritten
 from krishiv_py.planner.explain import outline_of, stage_names
 from krishiv_py.planner.fingerprint import differences
@@ -18,7 +17,7 @@ from krishiv_py.planner.history import after_seam, read_called, stages_archived
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.checkpoint.begun import begin_move, end_move, engine_of, is_being_made
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
-from krishiv_py.runtime.evolving import Evolved, carried_over, clocks_for, source_changes, sources_paired
+from krishiv_py.runtime.evolving import Evolved, StageBefore, carried_over, clocks_for, source_changes, sources_paired
 from krishiv_py.runtime.savepoints import Savepoint, SourceState, StageState, is_savepoint, outlined
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.local import absolute
@@ -161,7 +160,7 @@ def opened_for(begin: Begin, plan: PhysicalPlan) -> Opening:
     carried = carried_by(savepoint, plan, changes, clocks.newest)
     runs = carrying(plan, carried, stage_names(plan.stages))
     outline = outline_of(runs)
-    stages, plans, rebuilt = list[StageState](), list[tuple[StagePlan, dict[str, Any] | None, int]](), set[int]()
+    stages, plans, rebuilt = list[StageState](), list[StageBefore](), set[int]()
     for change in sorted((c for c in changes if c.new is not None), key=lambda c: c.new or 0):
         assert change.new is not None
         described, stage = outline["stages"][change.new], runs.stages[change.new]
@@ -176,7 +175,8 @@ def opened_for(begin: Begin, plan: PhysicalPlan) -> Opening:
                 state, buckets=computed.buckets, open=computed.open, counters=counted.counters, left=counted.left
             )
         stages.append(state)
-        plans.append((stage, was.shape if change.fate == "migrated" else None, change.old or 0))
+        shape = was.shape if change.fate == "migrated" else None
+        plans.append(StageBefore(stage, shape, change.old or 0, was.moment(savepoint.before).watermark_us if shape else UNSET))
     values = {f.name: getattr(savepoint, f.name) for f in attrs.fields(Savepoint)}
     values |= {"note": {**savepoint.note, "outline": outline}, "stages": stages}
     values |= {"clocks": clocks.clocks, "before": clocks.before}

@@ -20,10 +20,20 @@ from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.window_log import HASH
 from krishiv_py.kernels.ttl import begin_ttl
 from krishiv_py.kernels.watermark import ONLY, ClockSpec, WatermarkTracker, floor_watermark
-from krishiv_py.kernels.windows.fixed.going_on import with_log, with_rows_of_their_own, without_log
+from krishiv_py.kernels.windows.count import without_rows
+from krishiv_py.kernels.windows.fixed.going_on import with_log, with_rows_of_their_own, with_unknown_totals, without_log
 from krishiv_py.kernels.windows.fixed.triggered import inside_of
 from krishiv_py.kernels.windows.ranged.distinct import counting_from
 from krishiv_py.kernels.windows.session.capped import look_again
+from krishiv_py.kernels.windows.session.capped_triggered import WRITTEN
+from krishiv_py.kernels.windows.session.going_on import (
+    Before,
+    fire_capped_otherwise,
+    fire_otherwise,
+    with_trigger,
+    without_trigger,
+)
+from krishiv_py.kernels.windows.session.growing import value_schema
 from krishiv_py.kernels.windows.session.plain import go_on_as
 from krishiv_py.plan.aggregates.selections import HIDDEN
 from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_US, UNSET, show_instant
@@ -38,6 +48,7 @@ from krishiv_py.planner.evolution import (
     late_rule_of,
     marks_whole,
     paired,
+    shows_otherwise,
 )
 from krishiv_py.planner.explain import input_text, shape_of
 from krishiv_py.planner.physical import PhysicalPlan
@@ -47,14 +58,36 @@ _PART: Final = re.compile(r"p\d+_\d+")
 _TTL: Final = ("touched", "ttl", "touch")
 
 
+@attrs.frozen
+class StageBefore:
+    """Say how the state of a stage was kept.
+
+    Attributes
+    ----------
+    plan : StagePlan
+        The stage as it goes on.
+    shape : dict or None
+        The shape that its state was kept in; None: as it is kept now.
+    number : int
+        The number of the stage in the folder.
+    reached_us : int
+        The watermark under which it last stepped.
+    """
+
+    plan: StagePlan
+    shape: dict[str, Any] | None
+    number: int
+    reached_us: int
+
+
 @attrs.define(kw_only=True)
 class Evolved(Savepoint):
     """A savepoint as another plan reads it: the stages are those of that plan.
 
     Attributes
     ----------
-    plans : list of (StagePlan, dict or None, int)
-        Of each stage its plan, the shape its state was kept in (None: as it is kept now), and its number in the folder.
+    plans : list of StageBefore
+        How the state of each stage was kept.
     streams_before : dict
         The number in the folder of each stream that is read, for those that are there.
     past : Savepoint or None
@@ -63,7 +96,7 @@ class Evolved(Savepoint):
         The stages that have their state from there.
     """
 
-    plans: list[tuple[StagePlan, dict[str, Any] | None, int]]
+    plans: list[StageBefore]
     streams_before: dict[int, int]
     past: Savepoint | None = None
     rebuilt: frozenset[int] = frozenset()
@@ -73,10 +106,10 @@ class Evolved(Savepoint):
         if self.past is not None and stage in self.rebuilt:
             yield from self.past.buckets_of(stage)
             return
-        plan, was, number = self.plans[stage]
+        before = self.plans[stage]
         for bucket in self.stages[stage].buckets:
-            held = self.bucket(number, bucket)
-            yield held if was is None else migrated(held, was, plan)
+            held = self.bucket(before.number, bucket)
+            yield held if before.shape is None else migrated(held, before.shape, before.plan, before.reached_us)
 
     def names_of(self, source: int) -> list[tuple[str, int]]:
         """Return the files that a stream has read, by its number in the plan."""
@@ -110,9 +143,10 @@ def carried_over(was: Mapping[str, Any], stage: StagePlan, reached_us: int, save
     wholes = [[whole, [names[name] for name in of if name in names]] for whole, of in was["wholes"]]
     wholes = [[whole, of] for whole, of in wholes if of]
     added = [agg["name"] for number, agg in enumerate(now["aggregates"]) if number not in pairs and not marks_whole(agg)]
-    if added:
-        number = 1 + max((int(whole.rpartition("_")[2]) for whole, _ in was["wholes"]), default=0)
-        wholes.append([f"{HIDDEN}{number}", added])
+    shown = [agg["name"] for agg in now["aggregates"] if not marks_whole(agg)]
+    for partial in (added, shown if shows_otherwise(was, now) else []):
+        if partial:
+            wholes.append([f"{HIDDEN}{1 + _newest_mark(was, wholes)}", partial])
     left_us = was["left_us"]
     if was["lateness_us"] != now["lateness_us"]:
         left_us = max(left_us, floor_watermark(reached_us, was["lateness_us"]))
@@ -132,6 +166,11 @@ def carried_over(was: Mapping[str, Any], stage: StagePlan, reached_us: int, save
     )
 
 
+def _newest_mark(was: Mapping[str, Any], wholes: Sequence[Sequence[Any]]) -> int:
+    """Return the largest number that a mark has."""
+    return max((int(mark.rpartition("_")[2]) for mark, _ in (*was["wholes"], *wholes)), default=0)
+
+
 def _early_until(was: Mapping[str, Any], now: Mapping[str, Any], stage: StagePlan, savepoint: Savepoint, number: int) -> int:
     """Return up to which end windows may have early results that state does not hold; final results stand for themselves."""
     if now["emit"] == "final":
@@ -139,13 +178,14 @@ def _early_until(was: Mapping[str, Any], now: Mapping[str, Any], stage: StagePla
     early_us = int(was.get("early_us", UNSET))
     if "firings" in was["fixed"] and "firings" not in now["fixed"]:
         grid, buckets = inside_of(stage.spec).operation.extent.grid, savepoint.stages[number].buckets
-        assert grid is not None, "sessions keep their triggers"
+        if grid is None:  # sessions note how often each has fired
+            return early_us
         begins = [int(window) for bucket in buckets for window in savepoint.known(number, bucket).get("runs:w", ())]
         early_us = max([early_us, *(begin + grid.size_us for begin in begins)])
     return early_us
 
 
-def migrated(held: BucketContent, was: Mapping[str, Any], stage: StagePlan) -> BucketContent:
+def migrated(held: BucketContent, was: Mapping[str, Any], stage: StagePlan, reached_us: int) -> BucketContent:
     """Return a bucket as another plan keeps it."""
     meta, tables = dict(held.meta), dict(held.tables)
     now = shape_of(stage)
@@ -173,17 +213,34 @@ def migrated(held: BucketContent, was: Mapping[str, Any], stage: StagePlan) -> B
     bucket = BucketContent(meta, tables).bucket()
     if now["ttl"] is not None and now["ttl"] != was["ttl"]:
         begin_ttl(stage.spec, bucket, _keys_in(tables, stage.layout))
-    _go_on(stage, bucket, was, now, fired_us)
+    _go_on(stage, bucket, was, now, fired_us, reached_us)
     return BucketContent.of(bucket)
 
 
-def _go_on(stage: StagePlan, bucket: Bucket, was: Mapping[str, Any], now: Mapping[str, Any], fired_us: int) -> None:
+def _go_on(
+    stage: StagePlan, bucket: Bucket, was: Mapping[str, Any], now: Mapping[str, Any], fired_us: int, reached_us: int
+) -> None:
     """Let a bucket go on under another emission, late rule, lateness or trigger; its windows had fired up to `fired_us`."""
     spec, route = stage.spec, stage.spec.operation.route
     logged, logs = ("firings" in shape["fixed"] for shape in (was, now))
     of_other_rules = (was["emit"], late_rule_of(was)) != (now["emit"], late_rule_of(now))
     of_other_lateness = was["lateness_us"] != now["lateness_us"]
-    if logged != logs:
+    unknown = spec.wholes[-1][0] if shows_otherwise(was, now) else None
+    discarded = was["fixed"].get("firings", "").endswith("discarding")
+    discards = spec.options.accumulation == "discarding"
+    if route in ("session", "capped session") and (logged or logs):
+        if (discarded, logged) != (discards, logs) or of_other_rules or of_other_lateness:
+            left_us = max(floor_watermark(reached_us, was["lateness_us"]), was["left_us"])
+            withdrew = was["emit"] == "retractions" and not discarded
+            goes_on = _SESSIONS[route == "capped session", logged, logs]
+            goes_on(spec, bucket, Before(discarded, withdrew, reached_us, left_us, unknown))
+        return
+    if unknown is not None:
+        with_unknown_totals(spec, bucket, unknown)
+    if route == "count":
+        if logged and not logs:
+            without_rows(spec, bucket)
+    elif logged != logs:
         over_us = max(floor_watermark(fired_us, was["lateness_us"]), was["left_us"])
         if logs:
             with_log(spec, bucket, over_us, over_us if was["emit"] == "final" else fired_us)
@@ -195,6 +252,15 @@ def _go_on(stage: StagePlan, bucket: Bucket, was: Mapping[str, Any], now: Mappin
         go_on_as(spec, bucket)
     elif route == "capped session" and not logs and (of_other_rules or of_other_lateness):
         look_again(spec, bucket, was["lateness_us"] if was["emit"] == "final" else 0)
+
+
+_SESSIONS: Final = {
+    (False, True, True): fire_otherwise,
+    (False, False, True): with_trigger,
+    (False, True, False): without_trigger,
+    (True, True, True): fire_capped_otherwise,
+}
+"""How sessions go on: whether they have a longest duration, had a trigger, and have one."""
 
 
 def _rehashed(tables: Mapping[str, pa.Table], layout: Layout) -> dict[str, pa.Table]:
@@ -268,11 +334,16 @@ class _Tables:
         if parts:
             gone.update(parts)
             blocks[names.index(parts[0])] = self._parts(rows)
-        elif TIME in names and set(self.was["row"]) - set(_riders(self.was)) <= set(names):
+        if values := [name for name in names if re.fullmatch(r"v\d+", name)]:
+            gone.update(values)
+            blocks[names.index(values[0])] = self._values(rows)
+        rows_too = not parts or WRITTEN in names
+        if rows_too and TIME in names and set(self.was["row"]) - set(_riders(self.was)) <= set(names):
             old = [f"a{n}" for n in range(len(self.was["inputs"]))]
             gone.update(old)
-            after = [i for i, name in enumerate(names) if re.fullmatch(r"k\d+", name)] or [names.index(TIME)]
-            blocks[names.index(old[0]) if old else after[-1] + 1] = self._inputs(rows)
+            keys = [i for i, name in enumerate(names) if re.fullmatch(r"k\d+", name)]
+            place = names.index(old[0]) if old else names.index(parts[0]) if parts else 1 + (keys or [names.index(TIME)])[-1]
+            blocks[place] = self._inputs(rows) + blocks.get(place, [])
         own = [name for name in names if re.fullmatch(r"r\d+", name)]
         of_side = side is not None and "n" in names
         if of_side or (own and len(own) == len(self.was["own"])):
@@ -308,6 +379,18 @@ class _Tables:
             else:
                 new = _empty(kernel, self._input_type(number), rows.num_rows)
             columns += [(fields[n], column) for n, column in zip(names, new, strict=True)]
+        return columns
+
+    def _values(self, rows: pa.Table) -> list[tuple[pa.Field, Any]]:
+        """Return what results that stand were given: null for aggregates that they did not have."""
+        columns = []
+        for number, field in enumerate(value_schema(self.layout)):
+            index, agg = self.pairs.get(number), self.now["aggregates"][number]
+            if index is not None:
+                columns.append((field, _cast(rows[f"v{index}"], field.type)))
+            else:
+                column = _all(self._whole(agg), rows.num_rows) if marks_whole(agg) else pa.nulls(rows.num_rows, field.type)
+                columns.append((field, column))
         return columns
 
     def _input_type(self, number: int) -> pa.DataType | None:

@@ -106,6 +106,7 @@ CHANGES: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
         lambda s: s.with_state_ttl(StateTtlConfig("1 day")), lambda s: s.with_state_ttl(StateTtlConfig("2 days"))
     ),
     "trigger added": _both(lambda s: s.emit("updates"), lambda s: s.emit("updates").trigger(Trigger.on_count(2))),
+    "trigger removed": _both(lambda s: s.emit("updates").trigger(Trigger.on_count(2)), lambda s: s.emit("updates")),
     "another count of a trigger": _both(
         lambda s: s.emit("updates").trigger(Trigger.on_count(2)), lambda s: s.emit("updates").trigger(Trigger.on_count(3))
     ),

@@ -17,6 +17,7 @@ from krishiv_py.kernels.aggregates.base import FailingPlace, blame_too_long, fir
 from krishiv_py.kernels.columns.evaluate import expr_type, step_schema
 from krishiv_py.kernels.columns.times import FixedAssigner, lengths_between, time_type, unstamp
 from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.plan.aggregates.selections import HIDDEN, WholeSince
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.expressions.expr import Col, Expr, identity_of
 from krishiv_py.plan.operation import ResultTime
@@ -352,3 +353,40 @@ def _keys(spec: OperatorSpec, results: pa.Schema) -> list[str]:
 def _order_types(spec: OperatorSpec, results: pa.Schema) -> list[pa.DataType]:
     starts = [pa.int64()] if _START in results.names else []
     return [pa.int64(), *starts, *(results.field(k).type for k in _keys(spec, results))]
+
+
+def rows_counted(layout: Layout) -> str | None:
+    """Return the partial that says how many rows a window holds; None where no aggregate has counted all of them."""
+    partial = {name for _, names in layout.spec.wholes for name in names}
+    for call, names in zip(layout.spec.aggs, layout.partial_names, strict=True):
+        if call._counts_rows and call.where is None and call.output_name not in partial:
+            return names[0]
+    return None
+
+
+def of_no_rows(layout: Layout) -> pa.Table:
+    """Return the partials of a window without rows, as one row."""
+    created = layout.create(layout.row_schema.empty_table(), np.empty(0, np.int64), 1)
+    return pa.Table.from_arrays(created, schema=pa.schema(layout.partial_fields))
+
+
+def noted_whole(layout: Layout, partials: pa.Table, known: Mask, mark: str) -> pa.Table:
+    """Return partials that note which of them state knows, in the hidden `mark` and in the marks that results show.
+
+    Parameters
+    ----------
+    layout : Layout
+        Names them.
+    partials : pyarrow.Table
+        Partials with all columns.
+    known : ndarray of bool
+        Which rows hold what they are to hold.
+    mark : str
+        The name of the aggregate that is false for the others, whose aggregates results show as null.
+    """
+    for call, (name, *_) in zip(layout.spec.aggs, layout.partial_names, strict=True):
+        if isinstance(call, WholeSince) and (call.output_name == mark or not call.output_name.startswith(HIDDEN)):
+            before = True if call.output_name == mark else pc.fill_null(partials[name], True).to_numpy()
+            place = partials.schema.get_field_index(name)
+            partials = partials.set_column(place, partials.schema.field(place), pa.array(known & before))
+    return partials

@@ -351,3 +351,27 @@ def _rows_seen(entries: pa.Table, keys: Groups) -> Ints:
     newest = np.full(keys.n, -1, np.int64)
     np.maximum.at(newest, keys.ids[: entries.num_rows], entries[NUMBER].to_numpy())
     return newest + 1
+
+
+def without_rows(spec: OperatorSpec, bucket: Bucket) -> None:
+    """Let count windows go on without their trigger: slices in place of rows (SEMANTICS §12.3)."""
+    spec = attrs.evolve(spec, output=None, after=(), followed=False)
+    operator, fires = CountOperator(spec), TriggeredCountOperator(spec)
+    log = KeyedLog(bucket, "c", fires.schema, fires._compact)
+    rows = log.everything()
+    rows = pick(rows, stable_order(rows[NUMBER].to_numpy()))
+    log.clear()
+    if not rows.num_rows:
+        return
+    numbers = rows[NUMBER].to_numpy()
+    slices = operator.assigner.slices(numbers)
+    parts = group([*(rows[k] for k in operator.layout.key_names), slices], rows.num_rows)
+    newest = np.zeros(parts.n, np.int64)
+    np.maximum.at(newest, parts.ids, numbers)
+    starts = slices[parts.first]
+    heads = pick(rows.select([HASH, *operator.layout.key_names]), parts.first)
+    arrays = [heads[HASH], pa.array(starts), pa.array(newest + 1 - starts), *heads.columns[1:]]
+    content = operator.layout.create(rows, parts.ids, parts.n)
+    KeyedLog(bucket, "c", operator.schema, operator._compact).append(
+        pa.Table.from_arrays([*arrays, *content], schema=operator.schema)
+    )

@@ -17,10 +17,11 @@ from krishiv_py.arrays.grouping import group
 from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import split
 from krishiv_py.errors import CheckpointError
-from krishiv_py.kernels.columns.layout import Layout
+from krishiv_py.kernels.columns.layout import noted_whole, of_no_rows, rows_counted
+from krishiv_py.kernels.firing import custom_trigger_of
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, Runs
-from krishiv_py.kernels.state.window_log import WINDOW, PairLog
+from krishiv_py.kernels.state.window_log import SNAP, WINDOW, PairLog
 from krishiv_py.kernels.windows.fixed.plain import SLICE, FixedOperator, SharedRows
 from krishiv_py.kernels.windows.fixed.triggered import TriggeredOperator, inside_of
 from krishiv_py.plan.durations import END_OF_TIME
@@ -89,7 +90,7 @@ def _log_windows(
     log, options = PairLog(plain.layout), spec.options
     own = Runs(bucket, WINDOW, log.compact)
     changed = bucket.map("changed", int)
-    early, counted = options.trigger.early, _rows_in(spec, plain.layout)
+    early, counted = options.trigger.early, rows_counted(plain.layout)
     every = early if isinstance(early, int) else END_OF_TIME
     for portion in plain.portions_of(slices, starts) if starts else ():
         content = plain.content(slices, portion)
@@ -113,13 +114,33 @@ def _log_windows(
         slices.drop(name)
 
 
-def _rows_in(spec: OperatorSpec, layout: Layout) -> str | None:
-    """Return the partial that says how many rows a window holds; None where no aggregate has counted all of them."""
-    partial = {name for _, names in spec.wholes for name in names}
-    for call, names in zip(spec.aggs, layout.partial_names, strict=True):
-        if call._counts_rows and call.where is None and call.output_name not in partial:
-            return names[0]
-    return None
+def with_unknown_totals(spec: OperatorSpec, bucket: Bucket, mark: str) -> None:
+    """Let windows that held the rows since they fired hold all of theirs: those that have fired are not whole.
+
+    Parameters
+    ----------
+    spec : OperatorSpec
+        The windows as they fire from now on.
+    bucket : Bucket
+        What they hold.
+    mark : str
+        The aggregate that says which windows are whole.
+    """
+    inside = inside_of(spec)
+    layout = FixedOperator(inside).layout
+    log = PairLog(layout, counted=custom_trigger_of(spec.options.trigger) is not None)
+    own = Runs(bucket, WINDOW, log.compact)
+    for window in own.names():
+        entries = pa.concat_tables(own.load(window))
+        shown = entries[SNAP].to_numpy()
+        partials = pa.concat_tables([entries.select(log.partial_schema.names), of_no_rows(layout)])
+        partials = pick(partials, np.where(shown, entries.num_rows, np.arange(entries.num_rows)))
+        partials = noted_whole(layout, partials, ~shown, mark)
+        for name in partials.column_names:
+            place = entries.column_names.index(name)
+            entries = entries.set_column(place, entries.schema.field(place), partials[name])
+        own.drop(window)
+        own.append(window, entries)
 
 
 def without_log(spec: OperatorSpec, bucket: Bucket, fired_us: int) -> None:

@@ -353,7 +353,7 @@ def prefixes(kernel: AggKernel, partials: list[pa.Array], ids: Ints, wanted: Int
 class Sessions:
     """Sessions by number: rows that no firing has shown, firings so far, whether the end was passed with a firing.
 
-    `partials` are those of all rows, or, discarding, of the rows that no firing has shown; `at` is the line of each session
+    `partials` are those of all rows, or, discarding, of the rows that no firing has shown; `line` is the line of each session
     there, -1 for none.
     """
 
@@ -361,7 +361,7 @@ class Sessions:
     often: Ints
     done: Mask
     partials: pa.Table
-    at: Ints
+    line: Ints
 
 
 @attrs.frozen(eq=False)
@@ -422,11 +422,11 @@ class RowReplay:
         self._early, self._late = (x if isinstance(x, int) else 0 for x in (trigger.early, trigger.late))
         self._discarding = discarding
         self._by_row = trigger._row_by_row
-        new = tracks.n - len(held.at)
+        new = tracks.n - len(held.line)
         self._pending = np.append(held.pending, np.zeros(new, np.int64))
         self._often = np.append(held.often, np.zeros(new, np.int64))
         self._done = np.append(held.done, np.zeros(new, np.bool_))
-        self._at = np.append(held.at, np.full(new, -1))
+        self._at = np.append(held.line, np.full(new, -1))
         self._partials = held.partials
         self._fired: list[TrackFirings] = []
 
@@ -566,7 +566,7 @@ class Totals(EntryLog):
 
     def sessions(self, keys: pa.Table, numbers: dict[str, Ints], s: Sessions, seq: int) -> pa.Table:
         """Entries of sessions; `keys` has hash and key of each."""
-        content = pick(s.partials, pa.array(s.at, mask=s.at < 0))
+        content = pick(s.partials, pa.array(s.line, mask=s.line < 0))
         noted = {**numbers, PENDING: s.pending, OFTEN: s.often, DONE: s.done}
         return self.entries(keys, {**noted, **{name: content[name] for name in self.partials.names}}, HELD, seq)
 
@@ -756,7 +756,7 @@ class _Step(Visits):
                 self.op.layout.spec, heads, int(e.groups[t.first[track[n]]]), (int(now.starts[rows[n]]), int(now.ends[rows[n]]))
             )
         ):
-            made = finished(self.op.layout, pick(s.partials, s.at[track]))
+            made = finished(self.op.layout, pick(s.partials, s.line[track]))
         old = self._standing(page)
         n_rows = len(t.of_row)
         results = WrittenLines(
@@ -846,7 +846,7 @@ class _Step(Visits):
             s.often[track],
             s.done[track],
             s.partials,
-            np.where(s.pending[track] > 0, s.at[track], -1) if self.op.discarding else s.at[track],
+            np.where(s.pending[track] > 0, s.line[track], -1) if self.op.discarding else s.line[track],
         )
         written = [entries.sessions(pick(heads, groups), numbers, content, seq), *kept]
         waits = (now.ends <= self.watermark_us) & (s.pending[now.tracks] > 0)

@@ -238,9 +238,9 @@ class Skeleton:
 
 
 Early: TypeAlias = Literal["none", "came", "all"]
-_TIMER = pa.schema([pa.field(HASH, pa.int64()), pa.field(DUE, pa.int64())])
-_HASHES = pa.schema([pa.field(HASH, pa.int64())])
-_FINEST_US = 1 << 18
+TIMERS: Final = pa.schema([pa.field(HASH, pa.int64()), pa.field(DUE, pa.int64())])
+CHANGED: Final = pa.schema([pa.field(HASH, pa.int64())])
+FINEST_US: Final = 1 << 18
 
 
 @attrs.define
@@ -275,6 +275,11 @@ class VisitingOperator:
         """Return the entries of a bucket."""
         return KeyedLog(bucket, "k", self.entries.schema, self.entries.compact)
 
+    def moments(self, ends: Ints, waits: Mask, watermark_us: int) -> Ints:
+        """Return when sessions with these ends are to be looked at again, and which of them wait for the watermark."""
+        moments: Ints = ends + np.where(ends <= watermark_us, self.firing_delay.keep_us, 0)
+        return np.where(waits, min(watermark_us + 1, END_OF_TIME), moments) if self.trigger.late == "watermark" else moments
+
 
 class Visits:
     """One bucket in one micro-batch."""
@@ -288,8 +293,8 @@ class Visits:
         self.watermark_us = moment.watermark_us
         self.horizon = operator.firing_delay.due(moment).horizon_us
         self.log = operator.log(bucket)
-        self.changed = KeyedLog(bucket, "i", _HASHES, _once)
-        self.timers = DueQueue(bucket, "w", _FINEST_US)
+        self.changed = KeyedLog(bucket, "i", CHANGED, each_once)
+        self.timers = DueQueue(bucket, "w", FINEST_US)
         self.late: pa.Table | None = None
 
     def visit(self, hashes: Ints, chunk: pa.Table, *, due: bool = False, early: Early = "none") -> pa.Table:
@@ -319,17 +324,14 @@ class Visits:
         """Return when each of `n` keys is to be looked at again, given its open sessions and which of them wait for the
         watermark.
         """
-        moment = ends + np.where(ends <= self.watermark_us, self._visited.firing_delay.keep_us, 0)
-        if self.trigger.late == "watermark":
-            moment = np.where(waits, min(self.watermark_us + 1, END_OF_TIME), moment)
         coming = np.full(n, END_OF_TIME)
-        np.minimum.at(coming, groups, moment)
+        np.minimum.at(coming, groups, self._visited.moments(ends, waits, self.watermark_us))
         return coming
 
     def run(self, chunk: pa.Table) -> StepResult:
         """Visit what the watermark makes due, then the rows that came, then what changed if the time has come."""
         nothing = chunk.slice(0, 0)
-        timers = pa.concat_tables([_TIMER.empty_table(), *self.timers.pop(self.watermark_us)])
+        timers = pa.concat_tables([TIMERS.empty_table(), *self.timers.pop(self.watermark_us)])
         due = sorted_unique(timers[HASH].to_numpy())
         results = [self.visit(due, nothing, due=True)] if len(due) else []
         changed = len(self.changed) > 0 or chunk.num_rows > 0
@@ -366,7 +368,7 @@ class Visits:
 
     def _note(self, hashes: Ints) -> None:
         """Note that something of these keys waits for the clock."""
-        self.changed.append(pa.Table.from_arrays([pa.array(hashes)], schema=_HASHES))
+        self.changed.append(pa.Table.from_arrays([pa.array(hashes)], schema=CHANGED))
 
     def arm(self, marks: pa.Table, heads: pa.Table, coming: Ints) -> Ints:
         """See that keys are looked at when `coming` says, at the latest; `heads` has hash and key of each. Returns when."""
@@ -374,7 +376,7 @@ class Visits:
         sooner = coming < armed
         if sooner.any():
             timer = [heads[HASH].filter(pa.array(sooner)), pa.array(coming[sooner])]
-            self.timers.insert(pa.Table.from_arrays(timer, schema=_TIMER), self.watermark_us)
+            self.timers.insert(pa.Table.from_arrays(timer, schema=TIMERS), self.watermark_us)
         return np.minimum(armed, coming)
 
     def _armed(self, marks: pa.Table, heads: pa.Table) -> Ints:
@@ -389,5 +391,6 @@ class Visits:
         return np.where((armed <= self.watermark_us) & (self.watermark_us != UNSET), END_OF_TIME, armed)
 
 
-def _once(hashes: pa.Table, oldest: bool) -> pa.Table:
-    return pa.Table.from_arrays([pa.array(sorted_unique(hashes[HASH].to_numpy()))], schema=_HASHES)
+def each_once(hashes: pa.Table, oldest: bool) -> pa.Table:
+    """Return each hash once."""
+    return pa.Table.from_arrays([pa.array(sorted_unique(hashes[HASH].to_numpy()))], schema=CHANGED)

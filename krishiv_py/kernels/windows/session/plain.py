@@ -38,17 +38,23 @@ from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, Fired, with_written
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
 from krishiv_py.kernels.state.window_log import HASH, DeadKeys
-from krishiv_py.kernels.windows.session.keyed_state import Firing, KeySpans, Skeleton, change_log, pane_names
+from krishiv_py.kernels.windows.session.keyed_state import (
+    HELD,
+    STANDING,
+    Firing,
+    KeySpans,
+    Skeleton,
+    change_log,
+    pane_names,
+)
 from krishiv_py.kernels.windows.session.rows import END, FIRED, KIND, SEQ, START, SessionRows, by_session
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 
-_DATA: Final = 0
-_STANDING: Final = 1
 _UNKNOWN_GAP_US: Final = 1 << 28
 
 
 @attrs.define
-class _Progress(Fired):
+class SessionProgress(Fired):
     """Up to which end sessions were closed, and how many batches had rows."""
 
     closed_at: int = UNSET
@@ -81,7 +87,7 @@ class SessionOperator:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         queues = [DueQueue(bucket, name, self.finest_us) for name in ("w", "f")]
         rows = pa.concat_tables([with_written(self.stored.empty_table(), None), *(t for q in queues for t in q.written())])
-        rows = rows.filter(pa.array(rows[KIND].to_numpy() == _DATA))  # the others are results that will be withdrawn
+        rows = rows.filter(pa.array(rows[KIND].to_numpy() == HELD))  # the others are results that will be withdrawn
         rows = pick(rows, stable_order(rows[SEQ].to_numpy()))
         keys = group([rows[k] for k in self.layout.key_names], rows.num_rows)
         parts = components(keys.ids, rows[START].to_numpy(), rows[END].to_numpy(), touching=self.rows.touching)
@@ -103,13 +109,13 @@ def go_on_as(spec: OperatorSpec, bucket: Bucket) -> None:
         Where results would have to be withdrawn that are not known.
     """
     operator = SessionOperator(attrs.evolve(spec, output=None, after=(), followed=False))
-    progress = _Progress.of(bucket)
+    progress = SessionProgress.of(bucket)
     waiting, fired = (DueQueue(bucket, name, operator.finest_us) for name in ("w", "f"))
     skeleton = Skeleton(bucket, progress.closed_at, touching=operator.rows.touching)
     waits, over = (pa.concat_tables([operator.stored.empty_table(), *queue.pop(END_OF_TIME)]) for queue in (waiting, fired))
     if operator.mode == "retractions":
-        known = set(waits.filter(pa.array(waits[KIND].to_numpy() == _STANDING))[HASH].to_pylist())
-        data = waits.filter(pa.array((waits[KIND].to_numpy() == _DATA) & (waits[FIRED].to_numpy() > 0)))
+        known = set(waits.filter(pa.array(waits[KIND].to_numpy() == STANDING))[HASH].to_pylist())
+        data = waits.filter(pa.array((waits[KIND].to_numpy() == HELD) & (waits[FIRED].to_numpy() > 0)))
         if not set(data[HASH].to_pylist()) <= known:
             raise CheckpointError(
                 "results of these sessions cannot be withdrawn yet",
@@ -118,7 +124,7 @@ def go_on_as(spec: OperatorSpec, bucket: Bucket) -> None:
                 hint="make the savepoint once the watermark has passed these sessions, or keep the emission",
             )
     else:
-        waits = waits.filter(pa.array(waits[KIND].to_numpy() == _DATA))
+        waits = waits.filter(pa.array(waits[KIND].to_numpy() == HELD))
     if not operator.keeps_fired:  # but with `final` they have had their last result
         waits, over = pa.concat_tables([waits, over]) if operator.mode == "final" else waits, over.slice(0, 0)
     for rows in (waits, over):
@@ -135,7 +141,7 @@ class _Step:
         self.rows = operator.rows
         self.watermark_us = moment.watermark_us
         self.seq = -1  # of the rows of this batch, if it has any
-        self.bucket, self.progress = bucket, _Progress.of(bucket)
+        self.bucket, self.progress = bucket, SessionProgress.of(bucket)
         self.fired_at, self.closed_at = self.progress.fired_at, self.progress.closed_at
         self.due = operator.firing_delay.due(moment, self.fired_at)
         self.horizon = max(self.due.horizon_us, self.closed_at)
@@ -208,7 +214,7 @@ class _Step:
         self.waiting.insert(stored, self.due_at)
         return pool
 
-    def _stored(self, rows: pa.Table, seq: Ints, fired: Ints, due: Ints, kind: int = _DATA) -> pa.Table:
+    def _stored(self, rows: pa.Table, seq: Ints, fired: Ints, due: Ints, kind: int = HELD) -> pa.Table:
         extra = [pa.array(seq), pa.array(fired), pa.repeat(pa.scalar(kind, pa.int8()), rows.num_rows), pa.array(due)]
         return pa.Table.from_arrays([*rows.select(self.rows.schema.names).columns, *extra], schema=self.op.stored)
 
@@ -241,7 +247,7 @@ class _Step:
         if self.op.mode == "retractions":
             index = self.op.stored.get_field_index(KIND)
             mark = self.op.stored.field(KIND)
-            recalled += [t.set_column(index, mark, pa.repeat(pa.scalar(_STANDING, pa.int8()), t.num_rows)) for t in recalled]
+            recalled += [t.set_column(index, mark, pa.repeat(pa.scalar(STANDING, pa.int8()), t.num_rows)) for t in recalled]
         return recalled
 
     def _settle(self, pool: pa.Table) -> pa.Table:
@@ -265,10 +271,10 @@ class _Step:
 
     def _postpone(self, rows: pa.Table, ends: Ints) -> None:
         """Wait for the end of the session that goes on, as one row where no aggregate goes by order of arrival."""
-        seqs, fired, standing = rows[SEQ].to_numpy(), rows[FIRED].to_numpy(), rows[KIND].to_numpy() == _STANDING
+        seqs, fired, standing = rows[SEQ].to_numpy(), rows[FIRED].to_numpy(), rows[KIND].to_numpy() == STANDING
         if standing.any():
             old = rows.filter(pa.array(standing))
-            self.waiting.insert(self._stored(old, seqs[standing], fired[standing], ends[standing], _STANDING), self.due_at)
+            self.waiting.insert(self._stored(old, seqs[standing], fired[standing], ends[standing], STANDING), self.due_at)
             data = ~standing
             rows, ends, seqs, fired = rows.filter(pa.array(data)), ends[data], seqs[data], fired[data]
         if not self.op.layout.in_order:
@@ -281,7 +287,7 @@ class _Step:
     def _fire(self, pool: pa.Table) -> pa.Table:
         keys = group([pool[k] for k in self.op.layout.key_names], pool.num_rows)
         parts = components(keys.ids, pool[START].to_numpy(), pool[END].to_numpy(), touching=self.rows.touching)
-        standing = pool[KIND].to_numpy() == _STANDING
+        standing = pool[KIND].to_numpy() == STANDING
         data = ~standing
         rows, ids = (pool, parts.ids) if data.all() else (pool.filter(pa.array(data)), parts.ids[data])
         merged = self.rows.merge(rows, ids, parts.n)
