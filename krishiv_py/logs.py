@@ -75,6 +75,21 @@ class BatchTimes:
         sums_ns["rest"] = max(self.ended_ns - self.began_ns - sum(sums_ns.values()), 0)
         return {kind: spent / 1e9 for kind, spent in sums_ns.items()}
 
+    def stages(self) -> dict[str, tuple[int, int]]:
+        """Return when the steps of each stage began and ended, ns; a stage makes two where the watermark went on in between.
+
+        Examples
+        --------
+        >>> parts = (("step", "a", 0, 2), ("step", "b", 2, 3), ("step", "a", 3, 5), ("commit", "", 5, 6))
+        >>> BatchTimes(0, 6, parts, {}).stages()
+        {'a': (0, 5), 'b': (2, 3)}
+        """
+        ran: dict[str, tuple[int, int]] = {}
+        for kind, stage, began_ns, ended_ns in self.parts:
+            if kind == "step":
+                ran[stage] = (ran[stage][0] if stage in ran else began_ns, ended_ns)
+        return ran
+
 
 Watcher: TypeAlias = Callable[[BatchTimes], None]
 
@@ -193,12 +208,12 @@ class BatchLines:
             yield
         except BaseException as problem:
             failed = BatchTimes(began, time.time_ns(), tuple(parts), {"query": redacted(query)}, type(problem).__name__)
-            _call(query, [*watchers, *timers], failed)
+            hand(query, [*watchers, *timers], failed)
             raise
         finally:
             _PARTS.reset(token)
         ended = time.time_ns()
-        _call(query, timers, BatchTimes(began, ended, tuple(parts), {}))
+        hand(query, timers, BatchTimes(began, ended, tuple(parts), {}))
         if not counted or before is None:
             return
         after = self._last = self.look()
@@ -211,11 +226,12 @@ class BatchLines:
             "watermark": after.watermark,
             "seconds": round(after.batch_seconds, 3),
         }
-        _call(query, watchers, BatchTimes(began, ended, tuple(parts), noted))
+        hand(query, watchers, BatchTimes(began, ended, tuple(parts), noted))
         _LOG.info(_TEXT, *noted.values(), extra=noted)
 
 
-def _call(query: str, watchers: Sequence[Watcher], times: BatchTimes) -> None:
+def hand(query: str, watchers: Sequence[Watcher], times: BatchTimes) -> None:
+    """Call watchers with the times of a micro-batch of a query; one that fails is logged."""
     for watcher in watchers:
         try:
             watcher(times)

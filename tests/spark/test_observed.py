@@ -23,11 +23,8 @@ def test_spans_and_events_of_a_query(memory: Callable[[], tuple[Stream, Sender]]
         query.stop()
     for trace in spans.traces():
         (root,) = [span for span in trace if span.parent is None]
-        assert root.name == "batch" and {span.name for span in trace} == {"batch", "compute", "publish", "commit"}
-        for span in trace:
-            assert span is root or (span.parent is not None and span.parent.span_id == root.context.span_id)
-            assert span.start_time is not None and span.end_time is not None
-            assert (root.start_time or 0) <= span.start_time <= span.end_time <= (root.end_time or 0)
+        assert root.name == "batch" and trace == [root]  # one job of Spark runs all stages
+        assert {f"krishiv.{part}_seconds" for part in ("compute", "publish", "commit", "rest")} <= set(root.attributes or {})
     roots = [dict(span.attributes or {}) for trace in spans.traces() for span in trace if span.parent is None]
     assert roots and {one["krishiv.query"] for one in roots} == {"observed"}
     assert sum(int(str(one["krishiv.rows"])) for one in roots) == 2
