@@ -30,12 +30,23 @@ settings.load_profile("krishiv")
 ELSEWHERE = "KRISHIV_SESSION"
 """The environment variable with the engine of golden cases whose session is to serve all tests: ``connect`` or ``cluster``."""
 
+LOCAL: list[Session] = []
+"""The local Spark of this process, when it has begun."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what needs a JVM. Each of the two processes has one: queries wait much of their time."""
     for item in items:
         if "session" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Run queries in one task a micro-batch, unless a test marks that its keys are to be in two: a task costs a quarter."""
+    running = getattr(item, "funcargs", {}).get("session")
+    if running in LOCAL:
+        running.spark.conf.set("spark.sql.shuffle.partitions", "2" if item.get_closest_marker("two_tasks") else "1")
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -54,4 +65,5 @@ def session() -> Iterator[Session]:
             yield running
         return
     with Session.builder().master("local[2]").app_name("krishiv-tests").get_or_create() as running:
+        LOCAL.append(running)
         yield running

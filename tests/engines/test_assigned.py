@@ -16,6 +16,8 @@ from krishiv_py.errors import CheckpointError, OperatorError
 from krishiv_py.plan.assigner import Assigned, Times
 from krishiv_py.testing import Driver, stream_of
 
+pytestmark = pytest.mark.two_tasks
+
 HOUR = 3_600_000_000
 BEGIN = dt.datetime(2024, 3, 29, tzinfo=dt.timezone.utc)
 SCHEMA = "shop string, at timestamp, n bigint"

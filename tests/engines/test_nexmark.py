@@ -12,6 +12,8 @@ from benchmarks.nexmark.queries import QUERIES
 from benchmarks.nexmark.truth import check
 from krishiv_py import Session
 
+pytestmark = pytest.mark.two_tasks
+
 
 @pytest.fixture(scope="module")
 def events(tmp_path_factory: pytest.TempPathFactory) -> Path:

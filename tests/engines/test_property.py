@@ -18,6 +18,8 @@ from tests.engines.arrow_types import ACCEPTED
 from tests.engines.runs import differences, on_driver, on_spark
 from tests.engines.workload import KEY_TYPES, SHARE, TIMES, WINDOWS, combinations, key_name, workload
 
+pytestmark = pytest.mark.two_tasks
+
 SHORT: Final = ("hopping", "session, rule window", "look-back")
 """Windows of a run of all tests: fixed ones, sessions, those of a row; on Spark sessions. `nox -s engines` has all."""
 _GIVEN: Final = os.environ.get("KRISHIV_ENGINE_SEED")

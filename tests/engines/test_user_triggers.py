@@ -13,6 +13,8 @@ import krishiv_py as kv
 from krishiv_py.errors import CheckpointError, OperatorError
 from krishiv_py.testing import Driver, stream_of
 
+pytestmark = pytest.mark.two_tasks
+
 SCHEMA = "user string, at bigint, n bigint"
 BATCHES: list[list[dict[str, Any]]] = [
     [{"user": "abc"[(7 * i + batch) % 3], "at": 40 * batch + 11 * i, "n": i} for i in range(5 + batch)] for batch in range(5)

@@ -14,6 +14,8 @@ from krishiv_py import windows
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.testing import Driver, stream_of
 
+pytestmark = pytest.mark.two_tasks
+
 LEFT, RIGHT = "id bigint, user string, at timestamp", "rid bigint, customer string, seen bigint, note string"
 BEGIN = dt.datetime(2024, 3, 29, tzinfo=dt.timezone.utc)
 SECOND = dt.timedelta(seconds=1)

@@ -13,6 +13,8 @@ import krishiv_py as kv
 from krishiv_py import windows
 from krishiv_py.testing import Driver, stream_of
 
+pytestmark = pytest.mark.two_tasks
+
 SHOWN, CLICKED = "id string, ad string, at bigint", "click string, ad string, clicked timestamp"
 
 

@@ -38,6 +38,8 @@ from tests.kafka.conftest import Record, send
 from tests.spark.conftest import sorted_rows
 from tests.spark.test_own_sinks import take_back
 
+pytestmark = pytest.mark.two_tasks
+
 DDL = "user string, at bigint, amount bigint"
 Topic = Callable[..., str]
 
@@ -141,6 +143,7 @@ def backlogs(registry: CollectorRegistry) -> set[float]:
     return {sample.value for m in registry.collect() for sample in m.samples if sample.name == "krishiv_window_source_backlog"}
 
 
+@pytest.mark.slow  # a flush on Spark is in tests/spark, and one of a topic in tests/kafka/test_in_process.py
 def test_a_flush_fires_what_is_open(session: Session, broker: Broker, topic: Topic, tmp_path: Path) -> None:
     name = topic(2)
     send(broker, name, [(n % 2, event(n)) for n in range(1_000)])

@@ -14,6 +14,8 @@ from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors import Sink
 from krishiv_py.testing import Driver, stream_of
 
+pytestmark = pytest.mark.two_tasks
+
 DDL = "user string, at bigint, amount bigint"
 BATCHES: list[list[dict[str, Any]]] = [
     [{"user": "abc"[n % 3], "at": 300 * n, "amount": 7 * n % 11} for n in range(20)] + [{"user": "a", "at": None, "amount": 1}],

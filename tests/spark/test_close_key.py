@@ -16,6 +16,8 @@ from krishiv_py.engine.stage import StageOperator
 from krishiv_py.runtime.closings import Closings, request
 from krishiv_py.testing import Driver, stream_of
 
+pytestmark = pytest.mark.two_tasks
+
 DDL = "user string, part decimal(6,2), at bigint, amount bigint"
 Outs = list[kv.Output]
 

@@ -11,6 +11,8 @@ import pytest
 import krishiv_py as kv
 from krishiv_py.testing import Driver, stream_of
 
+pytestmark = pytest.mark.two_tasks
+
 SCHEMA = "id string, n bigint, x double, at bigint"
 SENDS = [
     [{"id": f"i{i % 5}", "n": i, "x": -0.0, "at": 1_000 * i} for i in range(12)] + [{"id": None, "n": -1, "x": None, "at": 0}],

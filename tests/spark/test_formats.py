@@ -22,6 +22,8 @@ from krishiv_py.version import __version__
 from tests.spark.conftest import DDL, per_second, sorted_rows
 from tests.spark.fixtures.make import BEGUN, HERE, SCHEMA, TO_COME, run, windows
 
+pytestmark = pytest.mark.two_tasks
+
 SPEC = per_second(stream_of(DDL))._plan()
 
 

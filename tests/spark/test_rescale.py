@@ -17,6 +17,8 @@ from krishiv_py.spark.setup.config import BUCKETS, bucket_ids, murmur3_int
 from krishiv_py.spark.state import Rescaling, check_rescaled
 from krishiv_py.storage.checksums import sealed
 
+pytestmark = pytest.mark.two_tasks
+
 SCHEMA = "user bigint, at timestamp, amount bigint"
 MINUTE = 60_000_000
 

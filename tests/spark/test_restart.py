@@ -22,6 +22,8 @@ from krishiv_py.spark.setup.config import check_checkpoint
 from krishiv_py.testing import Driver
 from tests.spark.conftest import DDL, per_second, row, sorted_rows
 
+pytestmark = pytest.mark.two_tasks
+
 
 def test_a_restart_at_every_batch_changes_nothing(session: Session, tmp_path: Path) -> None:
     stream, sender = session.memory_stream(DDL)

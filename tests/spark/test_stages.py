@@ -23,7 +23,7 @@ from krishiv_py import (
 )
 from krishiv_py.testing import Driver, stream_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.two_tasks, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 DDL = "user string, at bigint, amount bigint"
 BATCHES = [
     [{"user": "abcd"[i % 4], "at": i * 37 - (5_000 if i == 450 else 0), "amount": i} for i in range(k * 100, k * 100 + 100)]

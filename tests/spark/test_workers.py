@@ -30,6 +30,8 @@ from krishiv_py.spark.tasks.rows import NO_ANSWER, carried
 from krishiv_py.testing import stream_of
 from tests.spark.conftest import per_second, row
 
+pytestmark = pytest.mark.two_tasks
+
 Memory = Callable[[], tuple[Stream, Sender]]
 
 
