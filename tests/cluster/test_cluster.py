@@ -22,7 +22,7 @@ from tests.goldens.engines.cluster import MASTER
 LONG = "KRISHIV_CLUSTER" in os.environ  # `nox -s cluster` sets it
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 ROOT = Path(__file__).parents[2]
-SOME_CASES = ("la-own-retract-session", "lb-own-on-arrival-two-sided-others")
+SOME_CASES = ("lb-own-on-arrival-two-sided-others",)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_the_golden_cases_hold_on_a_cluster(engine: str, running: Cluster) -> No
 
 @pytest.mark.skipif(LONG, reason="the long form has all of them")
 def test_some_golden_cases_hold_on_executors() -> None:
-    """Two: withdrawn results of sessions, and look-back on arrival; master and workers are in the driver's JVM."""
+    """One: look-back on arrival; master and workers are in the driver's JVM."""
     assert f"{len(SOME_CASES)} passed" in run_golden_cases("cluster", "local-cluster[2,1,512]", "--only", ",".join(SOME_CASES))
 
 

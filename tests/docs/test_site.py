@@ -22,7 +22,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built site."""
     folder = tmp_path_factory.mktemp("site")
     # Without --quiet: under it --strict counts no warnings, and nothing would fail.
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    program = "import gc; gc.disable(); from mkdocs.__main__ import cli; cli(prog_name='mkdocs')"  # a fifth of its time
+    command = [sys.executable, "-c", program, "build", "--strict", "--site-dir", str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # of the theme, about a successor that reads the same file
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr + done.stdout

@@ -137,8 +137,14 @@ def results(steps: list[StepOutput]) -> list[str]:
     return numbers([row for step in steps for row in step.results.to_pylist()])
 
 
-@pytest.mark.parametrize("late", [0, 25])
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize(
+    ("how", "late"),
+    [
+        pytest.param(how, late, marks=() if late == (25, 0)[n % 2] else pytest.mark.slow)
+        for n, how in enumerate(HOWS)
+        for late in (0, 25)
+    ],
+)
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_room_that_the_watermark_frees_does_not_depend_on_batches(how: str, seed: int, late: int) -> None:
     rows = events(seed)

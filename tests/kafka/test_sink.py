@@ -53,7 +53,7 @@ def headers(message: Any) -> dict[str, str]:
     return {name: value.decode() for name, value in message.headers()}
 
 
-@pytest.mark.parametrize(("point", "at"), [("written", 3), ("committed", 1)])
+@pytest.mark.parametrize(("point", "at"), [("written", 3), pytest.param("committed", 1, marks=pytest.mark.slow)])
 def test_a_kill_at_any_point_leaves_every_row_once(broker: Broker, topic: Topic, tmp_path: Path, point: str, at: int) -> None:
     name = topic(2)
     job = [sys.executable, "-m", "tests.kafka.sink_job", broker.address, name, str(tmp_path / "checkpoint")]

@@ -72,6 +72,9 @@ WINDOWS: Final[dict[str, Step]] = {
     "panes": lambda s: s.time_interval_window(PANES),
 }
 
+SHORT: Final = ("tumbling", "look-back", "session", "count", "distinct", "panes")
+"""The windows with which a run of all tests takes options in pairs; `nox -s slow` has the others."""
+
 
 def outcome(*steps: Step) -> str:
     """The plan as text, or the refusal."""
@@ -99,7 +102,7 @@ def test_an_option_means_the_same_before_and_after_the_window(window: str, optio
     assert outcome(chosen, aggregated, set_) == before
 
 
-@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("window", [pytest.param(name, marks=() if name in SHORT else pytest.mark.slow) for name in WINDOWS])
 def test_two_options_mean_the_same_on_both_sides_of_the_window(window: str) -> None:
     chosen = WINDOWS[window]
     for one, other in itertools.combinations(OPTIONS, 2):

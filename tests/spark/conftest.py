@@ -30,8 +30,13 @@ def sorted_rows(table: pa.Table) -> list[tuple[Any, ...]]:
 
 
 def calm() -> dict[str, str]:
-    """The environment for a process whose standard error is looked at: Java tells there of options it has read from it."""
-    return {name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"}
+    """The environment for a process whose standard error is looked at: Java tells there of options it has read from it.
+
+    It tells nothing of those that Spark's script adds to its command.
+    """
+    given = dict(os.environ)
+    options = given.pop("JDK_JAVA_OPTIONS", "")
+    return {**given, "SPARK_SUBMIT_OPTS": f"{given.get('SPARK_SUBMIT_OPTS', '')} {options}".strip()}
 
 
 @pytest.fixture

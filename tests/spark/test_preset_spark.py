@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
 from krishiv_py import Batches, MemorySink, Session, count
+from krishiv_py.spark.setup.config import _FILE_MANAGER, _WITHOUT_PROGRAMS
 
 BEGIN = datetime(2024, 11, 29, 8, tzinfo=timezone.utc)
 LAG = "10 seconds"
@@ -46,12 +47,11 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def spark(session: Session) -> Iterator[SparkSession]:
-    """Yield the session of Spark with few tasks per batch."""
+    """Yield the session of Spark, whose own queries start no program for each file of a checkpoint."""
     actual = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
-    before = actual.conf.get("spark.sql.shuffle.partitions")
-    actual.conf.set("spark.sql.shuffle.partitions", "2")
+    actual.conf.set(_FILE_MANAGER, _WITHOUT_PROGRAMS)
     yield actual
-    actual.conf.set("spark.sql.shuffle.partitions", str(before))
+    actual.conf.unset(_FILE_MANAGER)
 
 
 Read = Callable[[str], Any]

@@ -33,8 +33,7 @@ def seen(table: pa.Table) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [pytest.param("tumbling", marks=pytest.mark.slow), "session", pytest.param("count", marks=pytest.mark.slow), "triggered"],
+    "kind", ["session", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("tumbling", "count", "triggered"))]
 )
 def test_a_running_and_a_stopped_query_show_the_state_of_the_driver(session: Session, tmp_path: Path, kind: str) -> None:
     stream, sender = session.memory_stream(DDL)

@@ -146,17 +146,20 @@ def test_a_state_in_which_windows_that_have_ended_hold_their_own_goes_on(
 
 
 @pytest.mark.parametrize(
-    ("emit", "on_time", "late"),
+    ("emit", "on_time", "late", "ttl"),
     [
-        ("updates", True, "batch"),
-        ("retractions", True, "batch"),
-        ("retractions", True, "watermark"),
-        ("updates", False, "watermark"),
-        ("updates", True, None),
+        pytest.param(*firing, ttl, marks=() if ttl == expires else pytest.mark.slow)
+        for *firing, expires in (
+            ("updates", True, "batch", "event"),
+            ("retractions", True, "batch", None),
+            ("retractions", True, "watermark", "event"),
+            ("updates", False, "watermark", None),
+            ("updates", True, None, "event"),
+        )
+        for ttl in (None, "event")
     ],
 )
-@pytest.mark.parametrize("ttl", [None, "event"])
-def test_results_and_state_are_those_of_windows_that_hold_their_own(ttl: Any, emit: Any, on_time: bool, late: Any) -> None:
+def test_results_and_state_are_those_of_windows_that_hold_their_own(emit: Any, on_time: bool, late: Any, ttl: Any) -> None:
     """Floats: what is withdrawn is what was given, to the last bit."""
     both, clocks = [], (ManualClock(), ManualClock())
     for clock in clocks:
