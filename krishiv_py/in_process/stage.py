@@ -385,7 +385,7 @@ class ProcessStage:
     def take_over(self, held: Iterable[BucketContent], opened: Sequence[int]) -> None:
         """Put state into its buckets, which are empty; `opened` are the windows and rows that are open, in all of them."""
         taken = list(held)
-        spread_out = spread(taken, len(self.spec.keys), len(self.buckets)) if len(taken) != len(self.buckets) else taken
+        spread_out = taken if len(taken) == len(self.buckets) else spread(taken, len(self.spec.keys), len(self.buckets))
         for bucket, content in zip(self.buckets, spread_out, strict=True):
             for name, table in content.tables.items():
                 bucket.store.put(name, table)

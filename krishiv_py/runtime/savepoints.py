@@ -592,8 +592,8 @@ def unfinished(checkpoint: str, batch: int | None) -> UnfinishedError:
     )
 
 
-def spread_stage(savepoint: Savepoint, stage: int, buckets: int) -> list[BucketContent]:
-    """Return the state of a stage in another number of buckets."""
+def spread_stage(savepoint: Savepoint, stage: int, buckets: int) -> Iterator[BucketContent]:
+    """Yield the state of a stage in another number of buckets, one after the other."""
     return spread(savepoint.buckets_of(stage), savepoint.stages[stage].keys, buckets)
 
 

@@ -40,7 +40,7 @@ def test_pipelines_give_what_rows_one_by_one_give() -> None:
 
 def test_a_part_of_the_state_that_is_not_known_is_an_error() -> None:
     with pytest.raises(KeyError, match="novel"):
-        spread([BucketContent({"novel": 1}, {})], 1, 2)
+        list(spread([BucketContent({"novel": 1}, {})], 1, 2))
 
 
 def test_without_keys_all_rows_are_in_the_first_bucket() -> None:

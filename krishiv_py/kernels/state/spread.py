@@ -10,23 +10,22 @@ order within a key, which is all that results depend on::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.arrays.grouping import buckets
-from krishiv_py.arrays.ranges import split
+from krishiv_py.arrays.picking import pick
 from krishiv_py.kernels.state.store import Bucket, MemoryStore, Meta, Runs
 from krishiv_py.kernels.state.time_log import SpanLog, TimeLog
 from krishiv_py.kernels.state.timer_queue import DUE
 from krishiv_py.kernels.state.window_log import HASH, KeyedLog
-
-Parts: TypeAlias = Callable[[pa.Table], "list[pa.Table]"]
-"""The rows of a table for each of the buckets."""
 
 OF_ADAPTERS: Final = frozenset({"counters", "given", "timer", "bytes", "sizes", "files", "dropped", "moved"})
 """The entries that adapters keep in the dictionary of a bucket; they make it again."""
@@ -34,6 +33,8 @@ _OVER: Final = "sl over"
 _PREFIX_OF: Final = {_OVER: "sl"}
 """Maps of runs that list tables of another prefix."""
 _CHANGED: Final = "changed"
+_AT_ONCE: Final = 1 << 18
+"""Rows whose buckets are worked out at a time."""
 _MADE_AGAIN: Final = frozenset({"sums", "due", "log_next", "next"})
 _ARRIVED: Final = {"left": "arrived_left", "right": "arrived_right"}
 _SIDES: Final = {
@@ -114,12 +115,12 @@ def side_of(table: str) -> str | None:
     return _SIDES.get(table.partition("/")[0])
 
 
-def spread(held: Iterable[BucketContent], n_keys: int, n_buckets: int) -> list[BucketContent]:
-    """Return the state of a stage in another number of buckets.
+def spread(held: Iterable[BucketContent], n_keys: int, n_buckets: int) -> Iterator[BucketContent]:
+    """Yield the state of a stage in another number of buckets, one after the other.
 
     Parameters
     ----------
-    held : iterable of Held
+    held : iterable of BucketContent
         Its buckets now.
     n_keys : int
         How many key columns the stage has.
@@ -131,89 +132,96 @@ def spread(held: Iterable[BucketContent], n_keys: int, n_buckets: int) -> list[B
     KeyError
         For a part of the state that is not known here.
     """
-    targets, metas = [Bucket(MemoryStore()) for _ in range(n_buckets)], list[Meta]()
-    parts = _parts([f"k{i}" for i in range(n_keys)], n_buckets)
-    arrived = dict.fromkeys(_ARRIVED.values(), 0)
     every = list(held)
-    over = {run for one in every for run in one.meta.get(f"runs:{_OVER}", ())}
-    for one in every:
-        bucket = one.bucket()
-        for name in sorted(one.meta):  # "log:" and "runs:" say which tables there are
-            kind, _, of = name.partition(":")
-            if kind == "runs":
-                _spread_runs(of, bucket, targets, parts, over)
-            elif kind == "log":
-                _spread_log(of, bucket, targets, parts, arrived)
-            elif kind not in _MADE_AGAIN and name not in _MERGED and name != _CHANGED:
-                raise KeyError(name)
-        metas.append(one.meta)
-        for name in arrived:
-            arrived[name] += one.meta.get(name, 0)
-    for target in targets:
+    buckets_now, metas = [one.bucket() for one in every], [one.meta for one in every]
+    for name in {name for meta in metas for name in meta}:
+        kind = name.partition(":")[0]
+        if kind not in ("runs", "log", *_MADE_AGAIN) and name not in _MERGED and name != _CHANGED:
+            raise KeyError(name)
+    over = {run for meta in metas for run in meta.get(f"runs:{_OVER}", ())}
+    rows = _Rows([f"k{i}" for i in range(n_keys)], n_buckets)
+    for number in range(n_buckets):
+        target, arrived = Bucket(MemoryStore()), dict.fromkeys(_ARRIVED.values(), 0)
+        for place, (bucket, meta) in enumerate(zip(buckets_now, metas, strict=True)):
+            part = partial(rows.of, number, place)
+            for name in sorted(meta):  # "log:" and "runs:" say which tables there are
+                kind, _, of = name.partition(":")
+                if kind == "runs":
+                    _spread_runs(of, bucket, target, part, over)
+                elif kind == "log":
+                    _spread_log(of, bucket, target, part, arrived)
+            for side in arrived:
+                arrived[side] += meta.get(side, 0)
         _finish(target, metas)
-    return [BucketContent.of(target) for target in targets]
+        yield BucketContent.of(target)
 
 
-def _parts(keys: list[str], n_buckets: int) -> Parts:
-    def of(table: pa.Table) -> list[pa.Table]:
-        if n_buckets == 1:
-            return [table]
-        parts = [table.slice(0, 0)] * n_buckets
-        if not keys:
-            parts[0] = table
-        elif HASH in table.column_names:  # the hash of the key, of which the bucket is the rest of a division
-            hashes = table[HASH].to_numpy().view(np.uint64)
-            parts = _split(table, (hashes % np.uint64(n_buckets)).astype(np.int64), parts)
+Part: TypeAlias = Callable[[pa.Table, str], pa.Table]
+"""Picks the rows of a bucket from a table that a text names."""
+
+
+class _Rows:
+    """Picks the rows of a bucket; which bucket each row of a table goes to is worked out once."""
+
+    def __init__(self, keys: list[str], n_buckets: int) -> None:
+        self._keys, self._n_buckets = keys, n_buckets
+        self._numbers: dict[tuple[int, str], npt.NDArray[np.uint16]] = {}
+
+    def of(self, number: int, place: int, table: pa.Table, name: str) -> pa.Table:
+        """Return the rows that go to bucket `number`, of a table that `name` names in the bucket `place` of before."""
+        where = place, name
+        if self._n_buckets == 1:
+            return table
+        if not self._keys:
+            return table if number == 0 else table.slice(0, 0)
+        if where not in self._numbers:
+            stretches = [table.slice(begin, _AT_ONCE) for begin in range(0, table.num_rows, _AT_ONCE)]
+            numbers = [np.empty(0, np.uint16), *map(self._buckets_of, stretches)]
+            self._numbers[where] = np.concatenate(numbers)
+        return pick(table, np.flatnonzero(self._numbers[where] == number))
+
+    def _buckets_of(self, rows: pa.Table) -> npt.NDArray[np.uint16]:
+        if HASH in rows.column_names:  # the hash of the key, of which the bucket is the rest of a division
+            numbers = rows[HASH].to_numpy().view(np.uint64) % np.uint64(self._n_buckets)
         else:
-            parts = _split(table, buckets([table[k] for k in keys], table.num_rows, n_buckets), parts)
-        return parts
-
-    return of
+            numbers = buckets([rows[k] for k in self._keys], rows.num_rows, self._n_buckets)
+        return np.asarray(numbers, np.uint16)
 
 
-def _split(table: pa.Table, numbers: Any, parts: list[pa.Table]) -> list[pa.Table]:
-    for number, part in split(table, numbers):
-        parts[number] = part.combine_chunks()
-    return parts
-
-
-def _spread_runs(listed: str, bucket: Bucket, targets: list[Bucket], parts: Parts, over: set[str]) -> None:
+def _spread_runs(listed: str, bucket: Bucket, target: Bucket, part_of: Part, over: set[str]) -> None:
     prefix = _PREFIX_OF.get(listed, listed)
-    for run, table, written_ms in Runs(bucket, prefix, None, listed).held():
-        to = _OVER if prefix == _PREFIX_OF[_OVER] and str(run) in over else listed
-        for target, part in zip(targets, parts(table), strict=True):
-            if part.num_rows:
-                Runs(target, prefix, None, to).adopt(run, part, written_ms)
+    for place, (run, table, written_ms) in enumerate(Runs(bucket, prefix, None, listed).held()):
+        part = part_of(table, f"runs {listed} {place}")
+        if part.num_rows:
+            to = _OVER if prefix == _PREFIX_OF[_OVER] and str(run) in over else listed
+            Runs(target, prefix, None, to).adopt(run, part, written_ms)
 
 
-def _spread_log(name: str, bucket: Bucket, targets: list[Bucket], parts: Parts, arrived: dict[str, int]) -> None:
+def _spread_log(name: str, bucket: Bucket, target: Bucket, part_of: Part, arrived: dict[str, int]) -> None:
     entries = bucket.meta[f"log:{name}"]
-    for target in targets:
-        target.meta.setdefault(f"log:{name}", [])
+    target.meta.setdefault(f"log:{name}", [])
     side = _ARRIVED.get(_SIDES.get(name, ""))
     base = 0 if side is None else arrived[side]
     column = HASH if name in _MARKS else _NUMBER
 
-    def parts_of(table: pa.Table) -> list[pa.Table]:
+    def numbered(table: pa.Table, place: int) -> pa.Table:
+        part = table if name in _MARKS else part_of(table, f"log {name} {place}")
         if base:
-            index = table.column_names.index(column)
-            table = table.set_column(index, table.schema.field(index), pc.add(table[column], pa.scalar(base, pa.int64())))
-        return [table] * len(targets) if name in _MARKS else parts(table)
+            index = part.column_names.index(column)
+            part = part.set_column(index, part.schema.field(index), pc.add(part[column], pa.scalar(base, pa.int64())))
+        return part
 
     if not entries:
         return
     if isinstance(entries[0][0], list):
-        for rows, written_ms in KeyedLog.held(bucket, name):
-            for target, part in zip(targets, parts_of(rows), strict=True):
-                KeyedLog.adopt(target, name, part, written_ms, noted=len(entries[0]) > 2)
+        for place, (table, written_ms) in enumerate(KeyedLog.held(bucket, name)):
+            KeyedLog.adopt(target, name, numbered(table, place), written_ms, noted=len(entries[0]) > 2)
     elif isinstance(entries[0][-1], list):
-        for rows in SpanLog(bucket, name).held():
-            for target, part in zip(targets, parts_of(rows), strict=True):
-                SpanLog(target, name).adopt(part)
+        for place, table in enumerate(SpanLog(bucket, name).held()):
+            SpanLog(target, name).adopt(numbered(table, place))
     else:
-        for rows, frontier, written_ms in TimeLog(bucket, name).held():
-            for target, part in zip(targets, parts_of(rows), strict=True):
-                TimeLog(target, name).adopt(part, frontier, written_ms)
+        for place, (table, frontier, written_ms) in enumerate(TimeLog(bucket, name).held()):
+            TimeLog(target, name).adopt(numbered(table, place), frontier, written_ms)
 
 
 def _finish(target: Bucket, metas: Sequence[Meta]) -> None:
