@@ -11,8 +11,8 @@ from tests.crash.job import SCHEMA, plan
 
 def main(work: str) -> None:
     """Run, or go on."""
-    settings = Session.builder().master("local[2]").profile("single-node-durable").config("spark.krishiv.chunkFileBytes", 2_000)
-    with settings.get_or_create() as session:
+    settings = Session.builder().master("local[2]").config("spark.sql.shuffle.partitions", 1).profile("single-node-durable")
+    with settings.config("spark.krishiv.chunkFileBytes", 2_000).get_or_create() as session:
         late = SideOutputLateEventHandler(ParquetSink(f"{work}/late"))
         read = session.read_parquet(f"{work}/in", SCHEMA, streaming=True, max_files_per_batch=1)
         actual = plan(lambda: read, "tumbling", late)

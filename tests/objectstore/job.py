@@ -27,7 +27,8 @@ TO_THE_END = Batches.available_now(flush=True)
 
 def builder(store: Store | Google) -> SessionBuilder:
     """A session that reaches a store; large chunks of state are files already when they are small."""
-    settings: SessionBuilder = Session.builder().master("local[2]").profile("single-node-durable")
+    one_task: SessionBuilder = Session.builder().master("local[2]").config("spark.sql.shuffle.partitions", 1)
+    settings: SessionBuilder = one_task.profile("single-node-durable")
     return store.reaching(settings).config("spark.krishiv.chunkFileBytes", 2_000)
 
 

@@ -33,7 +33,7 @@ PROGRAM = textwrap.dedent("""
     with warnings.catch_warnings(record=True) as said:
         session = Session.connect("local[2]")
     assert not said, said[0].message
-    session.spark.conf.set("spark.sql.shuffle.partitions", "2")
+    session.spark.conf.set("spark.sql.shuffle.partitions", "1")
     stream, sender = session.memory_stream("user string, at bigint")
     plan = stream.watermark("at", 0).key_by("user").tumbling_window(10).agg(count())
     sender.send([{"user": "a", "at": 1}, {"user": "a", "at": 2}, {"user": "b", "at": 20}])
