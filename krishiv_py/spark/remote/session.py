@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 from krishiv_py.ending import heed
 from krishiv_py.errors import EnvironmentSetupError, PlanError, require_extra, shown
 from krishiv_py.redaction import redacted
-from krishiv_py.spark.setup.config import cores_of, own_folder, session_settings
+from krishiv_py.spark.setup.config import JVM_OPTIONS, cores_of, own_folder, session_settings
+from krishiv_py.spark.setup.jvm import archive_options, require_java
 
 _MODULES: Final = ("grpc", "grpc_status", "google.rpc", "zstandard")
 """What PySpark's client imports, and the extra `connect` installs."""
@@ -65,6 +66,7 @@ def _serve(master: str) -> SparkSession:
     os.environ[_OWN] = "1"
     try:
         settings = {**session_settings(cores_of(master)), **own_folder(master), **_FREE}
+        settings[JVM_OPTIONS] += archive_options(require_java())
         remote._start_connect_server(master, settings)
     except BaseException:
         del os.environ[_OWN]
