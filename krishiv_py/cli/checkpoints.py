@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from krishiv_py.api.stages.running import Output, RunMethods, named_outputs
-from krishiv_py.cli.run import load, outputs_of
+from krishiv_py.cli.run import load, made_by
 from krishiv_py.errors import CheckpointError, PlanError, shown
 from krishiv_py.plan.checks import ENGINES
 from krishiv_py.planner.physical import PhysicalPlan
@@ -16,6 +16,8 @@ from krishiv_py.planner.several import several
 from krishiv_py.runtime.beginning import changes_against
 from krishiv_py.runtime.capture import Captured
 from krishiv_py.runtime.checkpoint.begun import engine_of
+from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
+from krishiv_py.runtime.savepoints import is_savepoint
 from krishiv_py.session import Session
 from krishiv_py.storage.local import absolute
 from krishiv_py.types import type_text
@@ -51,11 +53,9 @@ def write_capture(given: argparse.Namespace) -> None:
     on_spark = engine_of(absolute(given.checkpoint).rstrip("/")) == "spark"
     _, function = load(given.job)
     with Session.embedded() if on_spark else Session.in_process() as session:
-        outputs = outputs_of(given.job, function(session))
-        only = outputs[0].stream if len(outputs) == 1 and outputs[0].name is None else outputs
         folder = session.capture(
             given.checkpoint,
-            only,
+            _as_started(given.checkpoint, made_by(given.job, function, session)),
             given.out,
             last=last,
             savepoint=given.savepoint,
@@ -94,11 +94,7 @@ def diff(given: argparse.Namespace) -> int:
     """
     _, function = load(given.job)
     with Session.builder().engine(given.engine).get_or_create() as session:
-        outputs = outputs_of(given.job, function(session))
-        if len(outputs) == 1 and outputs[0].name is None:
-            plan = outputs[0].stream._plan("streaming")
-        else:
-            plan = several([(n, o.stream._plan("streaming")) for n, o in named_outputs(outputs, "krishiv diff").items()])
+        plan = _plan(_as_started(given.checkpoint, made_by(given.job, function, session)), "krishiv diff")
         changes = changes_against(given.checkpoint, plan, given.bootstrap)
     for change in changes:
         print(change)
@@ -180,21 +176,24 @@ def say_why(given: argparse.Namespace) -> None:
         raise CheckpointError("no query has begun from this checkpoint", got=given.checkpoint, hint=hint)
     _, function = load(given.job)
     with Session.in_process() if engine == "in-process" else Session.embedded() as session:
-        made = function(session)
-        listed = list(made) if isinstance(made, (list, tuple)) else [made]
-        if not listed or not all(isinstance(output, Output) for output in listed):
-            hint = "let it take a session and return stream.to(sink), or a list of these"
-            raise PlanError(f"the job {given.job} returned no outputs", got=shown(made), hint=hint)
-        only = listed[0].stream if len(listed) == 1 and listed[0].name is None else listed
-        key = None if given.key is None else _key(_plan(only), given.stage, given.key)
+        only = _as_started(given.checkpoint, made_by(given.job, function, session))
+        key = None if given.key is None else _key(_plan(only, "krishiv why"), given.stage, given.key)
         time = int(given.time) if given.time is not None and given.time.lstrip("-").isdecimal() else given.time
         print(session.why(given.checkpoint, only, key, time, given.stage))
 
 
-def _plan(stream: RunMethods | list[Output]) -> PhysicalPlan:
-    if isinstance(stream, RunMethods):
-        return stream._plan()
-    return several([(name, output.stream._plan()) for name, output in named_outputs(stream, "krishiv why").items()])
+def _as_started(checkpoint: str, outputs: list[Output]) -> RunMethods | list[Output]:
+    """Return what the query was started with: one output alone may be of ``stream.start`` or ``session.start``."""
+    folder = absolute(checkpoint).rstrip("/")
+    note = {} if is_savepoint(folder) else CheckpointNotes(folder).plan() or {}
+    alone = len(outputs) == 1 and outputs[0].name is None and "outputs" not in note.get("plan", {})
+    return outputs[0].stream if alone else outputs
+
+
+def _plan(only: RunMethods | list[Output], command: str) -> PhysicalPlan:
+    if isinstance(only, RunMethods):
+        return only._plan("streaming")
+    return several([(name, output.stream._plan("streaming")) for name, output in named_outputs(only, command).items()])
 
 
 def _key(plan: PhysicalPlan, stage: str | None, texts: list[str]) -> Any:

@@ -119,22 +119,10 @@ def _session(given: argparse.Namespace) -> Session:
 
 
 def _started(session: Session, function: Callable[[Session], Any], name: str, given: argparse.Namespace) -> int:
-    try:
-        made = function(session)
-    except KrishivError:
-        raise
-    except SystemExit as leaving:
-        if leaving.code == EXIT_CODE:  # SIGTERM
-            raise
-        _say(f"krishiv run: the job {given.job} left with sys.exit({leaving.code!r}) before its query was started")
-        return REFUSED
-    except Exception:  # noqa: BLE001  # code of the user: where it failed is what helps
-        traceback.print_exc()
-        _say(f"krishiv run: the job {given.job} could not be made")
-        return REFUSED
+    outputs = made_by(given.job, function, session)
     when = Batches.available_now() if given.until_idle else None if given.every is None else Batches.every(given.every)
     with contextlib.ExitStack() as around:
-        query = _query(session, made, name, given, when)
+        query = _query(session, outputs, name, given, when)
         if given.metrics_port is not None:
             around.callback(query.stop)  # where the port is taken
             served = around.enter_context(metrics.serve(given.metrics_port, [query], host=given.metrics_host))
@@ -146,15 +134,8 @@ def _started(session: Session, function: Callable[[Session], Any], name: str, gi
         return _wait(query, name)
 
 
-def _query(session: Session, made: object, name: str, given: argparse.Namespace, when: Batches | None) -> Query:
-    """Start the query of what the function made.
-
-    Raises
-    ------
-    PlanError
-        When it is not an output.
-    """
-    outputs = outputs_of(given.job, made)
+def _query(session: Session, outputs: list[Output], name: str, given: argparse.Namespace, when: Batches | None) -> Query:
+    """Start the query of what the function made."""
     if len(outputs) == 1 and outputs[0].name is None:
         [only] = outputs  # as the same pipeline in a program: checkpoints of one go on in the other
         start = functools.partial(only.stream.start, only.sink)
@@ -163,14 +144,27 @@ def _query(session: Session, made: object, name: str, given: argparse.Namespace,
     return start(checkpoint=given.checkpoint, batches=when, name=name, keep_batches=given.keep_batches)
 
 
-def outputs_of(job: str, made: object) -> list[Output]:
-    """Return the outputs that the function of a job made.
+def made_by(job: str, function: Callable[[Session], object], session: Session) -> list[Output]:
+    """Return the outputs that the function of a job makes.
 
     Raises
     ------
     PlanError
-        When it made anything else.
+        When it makes anything else, or fails.
     """
+    try:
+        made = function(session)
+    except KrishivError:
+        raise
+    except SystemExit as leaving:
+        if leaving.code == EXIT_CODE:  # SIGTERM
+            raise
+        got = f"it left with sys.exit({leaving.code!r}) before its query was started"
+        raise PlanError(f"the job {job} could not be made", got=got, hint=_CONTRACT) from leaving
+    except Exception as problem:
+        traceback.print_exc()  # code of the user: where it failed is what helps
+        got = type(problem).__name__
+        raise PlanError(f"the job {job} could not be made", got=got, hint="see the traceback above") from problem
     listed = list(made) if isinstance(made, (list, tuple)) else [made]
     outputs = [output for output in listed if isinstance(output, Output)]
     if not outputs or len(outputs) < len(listed):
@@ -280,6 +274,9 @@ def _module(where: str, job: str) -> ModuleType:
         hint = 'put what is only for the file as a program under if __name__ == "__main__":'
         raise _no_job(job, f"sys.exit({leaving.code!r}) while it was imported", hint) from leaving
     except Exception as problem:
+        if isinstance(problem, ModuleNotFoundError) and problem.name == where.partition(".")[0]:
+            hint = "pass a file of Python, jobs.py:orders, or run it in the folder of the module"
+            raise _no_job(job, f"no module {where}", hint) from None
         traceback.print_exc()
         raise _no_job(job, f"{type(problem).__name__} while it was imported", "see the traceback above") from problem
 

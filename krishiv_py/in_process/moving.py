@@ -299,7 +299,8 @@ def move(checkpoint: str, to: Target, into: str | None, saved: Callable[[str, st
     into = f"{checkpoint}-on-spark" if into is None and to == "spark" else into or f"{checkpoint}-in-process"
     into = absolute(into).rstrip("/")
     store, root = store_at(into)
-    _check_free(store, root, into)
+    with writable_checkpoint(into):
+        _check_free(store, root, into)
     lease = take(checkpoint, "krishiv move")
     try:
         with writable_checkpoint(into):

@@ -6,12 +6,15 @@ each takes what the savepoint in ``<checkpoint>/krishiv/savepoint`` has of it. S
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from typing import Final, Literal, TypeAlias
 
 import attrs
+import pyarrow as pa
 
-from krishiv_py.errors import CheckpointError
+from krishiv_py.errors import CheckpointError, KrishivError, failure_text, shown
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.runtime.checkpoint.sparklog import PROCESS_STATE, numbered
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
@@ -133,12 +136,41 @@ def check_goes_on(checkpoint: str) -> None:
 
 
 def engine_of(checkpoint: str) -> Target | None:
-    """Return the engine whose query a checkpoint is of; None before a query has begun from it."""
+    """Return the engine whose query a checkpoint is of; None before a query has begun from it.
+
+    Raises
+    ------
+    CheckpointError
+        When it cannot be looked at.
+    """
     if _is_there(checkpoint, f"krishiv/{PROCESS_STATE}"):
         return "in-process"
-    store, root = store_at(checkpoint)  # a start that was refused leaves an empty folder of state
-    begun = any(_is_there(checkpoint, name) for name in ("metadata", _NOTE)) or store.entries(f"{root}/state")
+    with looking_at(checkpoint):
+        store, root = store_at(checkpoint)  # a start that was refused leaves an empty folder of state
+        begun = any(_is_there(checkpoint, name) for name in ("metadata", _NOTE)) or store.entries(f"{root}/state")
     return "spark" if begun else None
+
+
+@contextlib.contextmanager
+def looking_at(checkpoint: str) -> Iterator[None]:
+    """Raise errors of the file system as ours.
+
+    Raises
+    ------
+    CheckpointError
+        When the folder cannot be looked at.
+    """
+    try:
+        yield
+    except KrishivError:
+        raise
+    except (OSError, ValueError, pa.ArrowException) as problem:
+        raise CheckpointError(
+            f"the folder {shown(checkpoint)} cannot be looked at",
+            got=failure_text(problem),
+            then="it is not known whether a query or savepoint is there",
+            hint="pass the folder of a checkpoint or savepoint, from a machine that reaches it",
+        ) from problem
 
 
 def check_engine(checkpoint: str, here: Target) -> None:
@@ -162,5 +194,6 @@ def check_engine(checkpoint: str, here: Target) -> None:
 
 
 def _is_there(checkpoint: str, name: str) -> bool:
-    store, path = store_at(f"{checkpoint}/{name}")
-    return store.exists(path)
+    with looking_at(checkpoint):
+        store, path = store_at(f"{checkpoint}/{name}")
+        return store.exists(path)
