@@ -440,6 +440,7 @@ def rewritten(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         fired_as(0, {**was, "left_us": UNSET}, now) != 0
         or (session and (others or waits or shows))
         or (fires is None) != ("firings" not in now["fixed"])
+        or shows_otherwise(was, now)
         or _parts_slices(was, now)
     ):
         parts.append("which windows have fired")

@@ -110,9 +110,13 @@ CHANGES: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
     "another count of a trigger": _both(
         lambda s: s.emit("updates").trigger(Trigger.on_count(2)), lambda s: s.emit("updates").trigger(Trigger.on_count(3))
     ),
-    "accumulation": _both(
+    "accumulating to discarding": _both(
         lambda s: s.emit("updates").trigger(Trigger.on_count(2)),
         lambda s: s.emit("updates").trigger(Trigger.on_count(2)).accumulation("discarding"),
+    ),
+    "discarding to accumulating": _both(
+        lambda s: s.emit("updates").trigger(Trigger.on_count(2)).accumulation("discarding"),
+        lambda s: s.emit("updates").trigger(Trigger.on_count(2)),
     ),
     "another size, gap or range": ({}, {"sized": True}),
     "one source to several": ({}, {"source": _sources, "timed": _by_source}),
@@ -150,7 +154,7 @@ def table() -> str:
 
 def _none_of(operator: str, change: str) -> str:
     """Return a dash for what an operator does not have: aggregates where rows pass, and values in them."""
-    return "–" if operator in ("deduplication", "interval join") and ("aggregate" in change or "accumulation" in change) else ""
+    return "–" if operator in ("deduplication", "interval join") and ("aggregate" in change or "accumulating" in change) else ""
 
 
 def page() -> str:

@@ -99,6 +99,17 @@ def new_rows(*every: int) -> Make:
     return made
 
 
+def fired(kind: str, accumulation: Any = "accumulating", emit: Any = "updates") -> Make:
+    """Windows of a kind that fire at every second row."""
+
+    def made(stream: Any) -> Any:
+        timed = stream.watermark("at", LAG).allowed_lateness(60_000).emit(emit)
+        timed = timed.trigger(kv.Trigger.on_count(2)).accumulation(accumulation)
+        return OPERATORS[kind](timed.key_by("user")).agg(*COUNTED).named("stage")
+
+    return made
+
+
 COUNTED = count(), kv.sum("amount").alias("total")
 CHANGES: dict[str, tuple[Make, Make]] = {
     "an aggregate is renamed": (kept("tumbling"), kept("tumbling", count().alias("n"), COUNTED[1])),
@@ -115,6 +126,10 @@ for _kind in ("tumbling", "hopping", "lookback", "session"):
     CHANGES[f"{_kind}: lateness becomes smaller"] = _smaller
     if _kind != "session":
         CHANGES[f"{_kind}: updates become retractions"] = _smaller[0], kept(_kind, late=60_000, emit="retractions")
+for _kind in ("tumbling", "hopping", "count"):
+    CHANGES[f"{_kind}: accumulating becomes discarding"] = fired(_kind), fired(_kind, "discarding")
+CHANGES["count: discarding becomes accumulating"] = fired("count", "discarding"), fired("count")
+CHANGES["count: updates with a trigger become retractions"] = fired("count"), fired("count", emit="retractions")
 KEPT: dict[str, Callable[[int], Make]] = {
     "deduplication": first_rows,
     **{f"{how} join": functools.partial(joined, how) for how in ("inner", "full", "semi", "anti", "as-of", "window")},
@@ -123,6 +138,7 @@ for _kind, _of in KEPT.items():
     for _was, _now in ((0, 40_000), (10_000, 60_000)):
         CHANGES[f"{_kind}: lateness from {_was} to {_now}"] = _of(_was), _of(_now)
 _FIRED = "which windows have fired"
+_SIZED = ("tumbling", "hopping", "session")
 REFUSED: dict[str, tuple[Make, Make, str]] = {
     "an aggregate is added": (kept("tumbling"), kept("tumbling", *COUNTED, kv.max("amount")), "aggregates"),
     "aggregates are moved": (kept("tumbling"), kept("tumbling", *COUNTED[::-1]), "aggregates"),
@@ -133,6 +149,8 @@ REFUSED: dict[str, tuple[Make, Make, str]] = {
     "a stage is removed": (with_hours, named(all=kept("tumbling")), "the plan has no stage of this name"),
     **{f"{kind} with smaller lateness": (of(60_000), of(5_000), _FIRED) for kind, of in KEPT.items()},
     "overlapping windows fire early": (new_rows(), new_rows(2), _FIRED),
+    **{f"{kind}: discarding becomes accumulating": (fired(kind, "discarding"), fired(kind), _FIRED) for kind in _SIZED},
+    "session: accumulating becomes discarding": (fired("session"), fired("session", "discarding"), _FIRED),
     "another window": (kept("tumbling"), kept("hopping"), "window kind was tumbling"),
 }
 
