@@ -14,7 +14,7 @@ import attrs
 
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.aggregates.selections import COMPLETE, HIDDEN, whole_since
-from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_us
+from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_instant, show_us
 from krishiv_py.plan.expressions.expr import Col
 from krishiv_py.plan.options.query import Begin
 from krishiv_py.plan.windows.window import WindowOperation
@@ -175,6 +175,11 @@ def _capped(shape: Mapping[str, Any]) -> bool:
     return bool(shape["fixed"].get("window max_duration_us", "None") != "None")
 
 
+def _sums(shape: Mapping[str, Any]) -> bool:
+    """Return whether a stage has sessions of which totals are kept, not rows."""
+    return shape["fixed"].get("window kind") == "session" and not _capped(shape)
+
+
 def _lateness(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return how the allowed lateness and the late rule change."""
     changes = list[str]()
@@ -192,9 +197,14 @@ def _emission(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[str]
     """Return why results cannot be emitted otherwise, and how they are."""
     if was["emit"] == now["emit"]:
         return [], []
-    said = f"emit from {was['emit']} to {now['emit']}"
-    if was["fixed"].get("window kind") not in _EMITS:
+    said, kind = f"emit from {was['emit']} to {now['emit']}", was["fixed"].get("window kind")
+    if kind not in _EMITS:
         return [f"{said}, and state does not hold which results stand"], []
+    early_us = int(was.get("early_us", UNSET))
+    if now["emit"] == "retractions" and early_us != UNSET:
+        said += f", refused until the watermark has passed {show_instant(early_us)}, for earlier results are not in state"
+    elif now["emit"] == "retractions" and "firings" in was["fixed"] and ("firings" not in now["fixed"] or _sums(was)):
+        said += ", refused while early results are not in state"
     return [], [said]
 
 
@@ -253,7 +263,7 @@ def shows_otherwise(was: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     discarded, discards = (shape["fixed"].get("firings", "").endswith("discarding") for shape in (was, now))
     if kind in _FIXED:
         return bool(discarded and not discards)
-    return bool(kind == "session" and not _capped(was) and discarded != discards)
+    return bool(_sums(was) and discarded != discards)
 
 
 def _parts_slices(was: Mapping[str, Any], now: Mapping[str, Any]) -> bool:

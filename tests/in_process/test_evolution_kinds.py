@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from krishiv_py import CheckpointError, StateTtlConfig, Trigger, count, max, sum, windows
+from krishiv_py.runtime.beginning import changes_against
 from krishiv_py.testing import Driver, stream_of
 from tests.in_process.test_evolution import LAG, OPERATORS, Rows, batches, plainly, run
 
@@ -413,6 +414,8 @@ def test_early_results_that_state_no_longer_holds_are_not_withdrawn(kind: str, a
         path = driver.savepoint(str(tmp_path / f"early {number}"))
         with pytest.raises(CheckpointError, match=f"cannot be withdrawn yet .*has passed 1970-01-01T{end}Z"):
             Driver(totals("retractions", again), savepoint=path)
+        said = " ".join(map(str, changes_against(path, totals("retractions", again)._plan("streaming"))))
+        assert f"retractions, refused until the watermark has passed 1970-01-01T{end}Z" in said
         assert Driver(totals("final", None), savepoint=path) is not None
     shown, _ = run(plain, [row_of(130_000), []])
     assert [row["total"] for row in shown] == [2] * (1 if kind == "tumbling" else 2)
