@@ -289,6 +289,7 @@ def _taken(bucket: Bucket, entries: EntryLog) -> KeyEntries:
     log = KeyedLog(bucket, "k", entries.schema, entries.compact)
     page = entries.page(log.everything())
     log.clear()
+    KeyedLog(bucket, "i", CHANGED, each_once).clear()
     DueQueue(bucket, "w", FINEST_US).pop(END_OF_TIME)
     return page
 
@@ -350,8 +351,6 @@ def _write(
     heads = pick(_keys(layout, held), keys.first)
     operator.log(bucket).append(pa.concat_tables([*written, operator.entries.marks(heads, coming, numbers.seq)]))
     DueQueue(bucket, "w", FINEST_US).insert(pa.Table.from_arrays([heads[HASH], pa.array(coming)], schema=TIMERS), UNSET)
-    changed = KeyedLog(bucket, "i", CHANGED, each_once)
-    changed.clear()
     if operator.trigger._period_us is not None:
-        changed.append(heads.select([HASH]))
+        KeyedLog(bucket, "i", CHANGED, each_once).append(heads.select([HASH]))
     numbers.store(bucket)
