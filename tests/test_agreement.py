@@ -123,6 +123,7 @@ finally:
 """
 
 
+@pytest.mark.slow  # it starts another Spark
 @pytest.mark.spark
 def test_a_session_of_the_users_own_is_refused_at_once(tmp_path: Path) -> None:
     bare = program(tmp_path, f'exec {sys.executable} -S "$@"')

@@ -20,8 +20,8 @@ from tests.engines.workload import KEY_TYPES, SHARE, TIMES, WINDOWS, combination
 
 pytestmark = pytest.mark.two_tasks
 
-SHORT: Final = ("hopping", "session, rule window", "look-back")
-"""Windows of a run of all tests: fixed ones, sessions, those of a row; on Spark sessions. `nox -s engines` has all."""
+SHORT: Final = ("hopping", "session, rule window")
+"""Windows of a run of all tests: fixed ones and sessions; on Spark sessions. `nox -s engines` has all."""
 _GIVEN: Final = os.environ.get("KRISHIV_ENGINE_SEED")
 _ROUNDS: Final = max(1, int(os.environ.get("KRISHIV_EXAMPLES", "40")) // 40)
 SEEDS: Final = [int(_GIVEN)] if _GIVEN else [20, *(random.randrange(1 << 30) for _ in range(_ROUNDS - 1))]

@@ -15,7 +15,7 @@ from tests.goldens.engines import engine_named, unsupported_by
 WORKED = [*load(WORKED_CASES), *load(QUIET_CASES)]
 CORPUS = load(OWN_CASES)
 CASES = [*CORPUS, *WORKED]
-SOME = CASES if os.environ.get("KRISHIV_GOLDENS") == "all" else [*CORPUS[::40], *WORKED[::3]]
+SOME = CASES if os.environ.get("KRISHIV_GOLDENS") == "all" else [*CORPUS[::60], *WORKED[::5]]
 
 
 def _holds(engine: str, case: Case) -> None:

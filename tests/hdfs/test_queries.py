@@ -108,6 +108,7 @@ def run_on(session: Session, work: str, *, last: bool) -> None:
     actual.start(JsonSink(f"{work}/out"), checkpoint=f"{work}/checkpoint", batches=batches).await_termination()
 
 
+@pytest.mark.slow  # of stores, the object store has the short form on Spark
 def test_files_over_a_restart_by_the_name_of_a_service(service: Session, tmp_path: Path) -> None:
     """Settings of Spark reach the driver and the tasks; half of the files come after the first run has ended."""
     work = f"hdfs://ns/files/{uuid.uuid4().hex}"

@@ -14,6 +14,7 @@ from krishiv_py.testing.broker import Broker
 PAGE = Path(__file__).parents[2] / "docs" / "kafka.md"
 
 
+@pytest.mark.slow  # sinks and sources over Kafka have tests of their own
 def test_it_runs(
     session: Session, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

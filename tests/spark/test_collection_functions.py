@@ -307,7 +307,7 @@ def equal(left: Any, right: Any) -> bool:
 
 @pytest.mark.parametrize(
     "texts",
-    [_ONE, _MORE, _LAMBDAS, _COMPARED, _NESTED, _SERIES, _CALENDAR],
+    [_ONE, _MORE, _LAMBDAS, _COMPARED, _NESTED, pytest.param(_SERIES, marks=pytest.mark.slow), _CALENDAR],
     ids=["one", "more", "lambdas", "compared", "nested", "series", "calendar"],
 )
 def test_values_and_errors_are_those_of_spark(session: Session, texts: tuple[str, ...]) -> None:

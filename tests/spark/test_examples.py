@@ -31,6 +31,9 @@ SCRIPTS: Final[dict[str, tuple[list[str], str]]] = {
     "flights.py": (["--days", "4", "--hours-per-file", "24"], "equal to an independent computation"),
 }
 """Each script with its arguments, and what it says when its answer is right."""
+SHORT: Final = ("quickstart.py", "files.py", "sqlite_sink.py", "tutorial.py")
+"""Those of a run of all tests; `nox -s slow` has the rest."""
+REST: Final = tuple(name for name in SCRIPTS if name not in SHORT)
 
 
 def given(*command: str) -> str:
@@ -44,17 +47,20 @@ def given(*command: str) -> str:
     return done.stdout
 
 
-def test_scripts() -> None:
+@pytest.mark.parametrize(
+    "some", [SHORT, pytest.param(sorted(SCRIPTS.keys() - SHORT), marks=pytest.mark.slow)], ids=["short", "rest"]
+)
+def test_scripts(some: tuple[str, ...]) -> None:
     """On one session, for a start of Spark takes longer than most of them, and in a zone that is not UTC.
 
     The last script gives answers about times, which must be those of the driver in UTC.
     """
     assert {*SCRIPTS, "__init__.py"} == {path.name for path in EXAMPLES.glob("*.py")}
-    calls = [[str(EXAMPLES / name), *arguments, ","] for name, (arguments, _) in SCRIPTS.items()]
+    calls = [[str(EXAMPLES / name), *SCRIPTS[name][0], ","] for name in some]
     calls.append(["tests/engines/zones.py", "some"])
     lines = given("-m", "tests.spark.example_scripts", *[word for call in calls for word in call])
-    for name, (_, right) in SCRIPTS.items():
-        assert right in lines, name
+    for name in some:
+        assert SCRIPTS[name][1] in lines, name
     assert by_driver(SOME) <= set(lines.splitlines())
 
 
