@@ -202,9 +202,8 @@ def with_trigger(spec: OperatorSpec, bucket: Bucket, before: Before) -> None:
     counted = rows_counted(layout)
     count = np.ones(parts.n, np.int64) if counted is None else np.maximum(held[counted].to_numpy(), 1)
     every = operator.trigger.early if isinstance(operator.trigger.early, int) else END_OF_TIME
-    times, rest = np.divmod(count, every)
+    rest = count % every  # where it would have fired with the last row it does with the next one
     pending = np.where(done, 0, np.where(changed, 1, np.where(rest == 0, every, rest)))
-    often = np.where(often > 0, often, times)
     stand = rows.filter(pa.array(~data))
     under = np.full(parts.n, -1)
     if operator.retract:
