@@ -19,6 +19,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
+from krishiv_py.plan.durations import show_instant
 from krishiv_py.plan.running import Progress
 from krishiv_py.redaction import redacted
 
@@ -171,6 +172,36 @@ class _NotedPart(contextlib.AbstractContextManager[None]):
         self._noted.append((self._kind, self._stage, self._began, time.time_ns()))
 
 
+@attrs.frozen
+class BatchCounts:
+    """Hold what a query has counted after a micro-batch, as far as the line of one says it.
+
+    Attributes
+    ----------
+    batch_id : int
+        The micro-batch.
+    rows, late, firings : int
+        Input rows, refused rows and results so far.
+    watermark_us : int
+        The watermark, µs.
+    batch_seconds : float
+        How long the micro-batch took, s.
+    """
+
+    batch_id: int
+    rows: int
+    late: int
+    firings: int
+    watermark_us: int
+    batch_seconds: float
+
+    @classmethod
+    def of(cls, progress: Progress) -> BatchCounts:
+        """Return the counts of a progress."""
+        late = sum(progress.late.values())
+        return cls(progress.batch_id, progress.rows, late, progress.firings, progress.watermark_us, progress.batch_seconds)
+
+
 @attrs.define(eq=False)
 class BatchLines:
     """Logs a line of each micro-batch of a query, and hands its times to who watches the query.
@@ -180,17 +211,17 @@ class BatchLines:
     query : str
         The name of the query.
     look : callable
-        Gives its progress, as far as its micro-batches change it.
+        Gives what it has counted.
     """
 
     query: str
-    look: Callable[[], Progress]
-    _last: Progress | None = None
-    """The progress after the last micro-batch, if somebody wanted its numbers."""
+    look: Callable[[], BatchCounts]
+    _last: BatchCounts | None = None
+    """What was counted after the last micro-batch, if somebody wanted its numbers."""
 
     @contextlib.contextmanager
     def batch(self) -> Iterator[None]:
-        """Log a line of the micro-batch that the body runs, by the progress before and after; none when the body raises.
+        """Log a line of the micro-batch that the body runs, by what was counted before and after; none when the body raises.
 
         Who watches the query gets its times, also when the body raises.
         """
@@ -221,9 +252,9 @@ class BatchLines:
             "query": redacted(query),
             "batch": after.batch_id,
             "rows": after.rows - before.rows,
-            "late": sum(after.late.values()) - sum(before.late.values()),
+            "late": after.late - before.late,
             "results": after.firings - before.firings,
-            "watermark": after.watermark,
+            "watermark": show_instant(after.watermark_us),
             "seconds": round(after.batch_seconds, 3),
         }
         hand(query, watchers, BatchTimes(began, ended, tuple(parts), noted))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from krishiv_py import MemorySink, Session, count
-from krishiv_py.logs import BatchLines, JsonFormatter
+from krishiv_py.logs import BatchCounts, BatchLines, JsonFormatter
 from krishiv_py.plan.running import Progress
 from krishiv_py.testing import Driver, stream_of
 
@@ -56,9 +56,9 @@ def test_lines_that_are_left_out_or_fail_do_not_shift_the_numbers_of_others(capl
 def test_the_progress_is_taken_once_a_batch(caplog: pytest.LogCaptureFixture) -> None:
     taken = list[int]()
 
-    def look() -> Progress:
+    def look() -> BatchCounts:
         taken.append(1)
-        return Progress(batch_id=len(taken))
+        return BatchCounts.of(Progress(batch_id=len(taken)))
 
     lines = BatchLines("one", look)
     with caplog.at_level(logging.INFO, LOGGER):

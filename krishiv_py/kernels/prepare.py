@@ -138,6 +138,21 @@ def refused(counters: dict[str, int]) -> dict[str, int]:
     return known | failed_of(counters) | failed_of(counters, (FAILED_HANDLER,))
 
 
+_REASONS: Final = frozenset(name for names in _REFUSED.values() for name in names)
+
+
+def refused_rows(counters: dict[str, int]) -> int:
+    """Return how many rows were refused, for any reason: the sum of :func:`refused`.
+
+    Examples
+    --------
+    >>> refused_rows({"rows": 9, "late": 2, "future_dropped": 1, "failed:amount > 0": 3, "behind_us_1024": 5})
+    6
+    """
+    of_all = (FAILED, FAILED_DROPPED, FAILED_HANDLER)
+    return sum(rows for name, rows in counters.items() if rows and (name in _REASONS or name.startswith(of_all)))
+
+
 class Prepare:
     """The stateless half, made once per operator and worker."""
 

@@ -27,10 +27,10 @@ from krishiv_py.engine.closing import keys_of, why_text
 from krishiv_py.engine.stage import Report, StageOperator, count
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.kernels.columns.times import bounds_of
-from krishiv_py.kernels.prepare import late_output_schema, refused
+from krishiv_py.kernels.prepare import late_output_schema, refused, refused_rows
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.watermark import ONLY
-from krishiv_py.logs import RecentTimes
+from krishiv_py.logs import BatchCounts, RecentTimes
 from krishiv_py.plan.checks import PathLike
 from krishiv_py.plan.durations import UNSET, Duration, TimePoint, show_instant, time_point_us, to_us
 from krishiv_py.plan.options.late import SparedLateEventHandler
@@ -166,6 +166,11 @@ class BucketMetrics:
     backlog: Callable[[], dict[str, Backlog]] = dict
     """Asks what no batch has taken, by source."""
     _lock: Any = attrs.field(factory=threading.Lock)
+    _inputs: tuple[int, ...] = attrs.field(init=False)
+    _leading: int = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._inputs, self._leading = input_stages(self.stages), leading_stage(self.stages)
 
     def take(
         self,
@@ -265,9 +270,18 @@ class BucketMetrics:
             partition_times_us=self.partition_times_us,
         )
 
-    def counted(self) -> Progress:
-        """Return the sums over all buckets alone, at a third of the cost: no source is looked at."""
-        return self._whole(self._by_stage())
+    def counted(self) -> BatchCounts:
+        """Return what the line of a micro-batch says, at a small part of the cost of :meth:`progress`."""
+        with self._lock:
+            entries, batch_id, moment = dict(self.buckets), self.batch_id, self.moment
+        rows, late, firings = 0, 0, 0
+        for bucket, report in entries.items():
+            stage, counters = stage_of(bucket, self.last), report.counters
+            rows += counters.get("rows", 0) if stage in self._inputs else 0
+            late += refused_rows(counters)
+            firings += counters.get("firings", 0) if stage == len(self.stages) - 1 else 0
+        watermark_us = moment.at(self.stages[self._leading].times).watermark_us
+        return BatchCounts(batch_id, rows, late, firings, watermark_us, self.seconds)
 
     def _by_stage(self) -> dict[str, Progress]:
         with self._lock:
@@ -281,7 +295,7 @@ class BucketMetrics:
         return values
 
     def _whole(self, values: dict[str, Progress]) -> Progress:
-        return of_stages(values, input_stages(self.stages), leading_stage(self.stages))
+        return of_stages(values, self._inputs, self._leading)
 
     def _held(self) -> dict[str, int]:
         """Return how often each source was held back."""

@@ -29,7 +29,7 @@ from krishiv_py.in_process.stage import ProcessStage, dropped
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import MemoryStore
 from krishiv_py.kernels.watermark import ONLY, Clocks
-from krishiv_py.logs import BatchLines
+from krishiv_py.logs import BatchCounts, BatchLines
 from krishiv_py.plan.checks import PathLike, a_path, a_switch, a_text, is_collection
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, TimePoint, show_instant, time_point_us
 from krishiv_py.plan.options.query import OnChange, given_begin
@@ -106,7 +106,7 @@ class Driver:
             self._plan, self._core = begun_core(begin, self._plan, self.name, self.clock.now_us)
         self._driver_input = DriverInput(self._plan)
         self._outputs = outputs(sinks, self._plan, self.name)
-        self._lines = BatchLines(self.name, self._progress)
+        self._lines = BatchLines(self.name, lambda: BatchCounts.of(self._progress()))
         self._idle_batches = idle_batches
         self._took: tuple[float, int | None] = (0.0, None)
         self._lateness = Lateness(self._plan)
