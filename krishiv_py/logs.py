@@ -217,7 +217,7 @@ class BatchLines:
     query: str
     look: Callable[[], BatchCounts]
     _last: BatchCounts | None = None
-    """What was counted after the last micro-batch, if somebody wanted its numbers."""
+    """The counts after the last micro-batch, if somebody wanted its numbers."""
 
     @contextlib.contextmanager
     def batch(self) -> Iterator[None]:

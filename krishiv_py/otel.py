@@ -33,9 +33,9 @@ __all__ = ["Exported", "export"]
 
 _SCOPE: Final = "krishiv_py"
 _TOGETHER: Final = 64
-"""Of how many micro-batches traces are made at once."""
+"""The number of micro-batches whose traces are made at once."""
 _HELD_S: Final = 1.0
-"""How long a micro-batch waits for others at most."""
+"""The longest time that a micro-batch waits for others, s."""
 
 
 class Exported:

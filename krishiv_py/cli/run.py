@@ -161,8 +161,8 @@ def made_by(job: str, function: Callable[[Session], object], session: Session) -
             raise
         got = f"it left with sys.exit({leaving.code!r}) before its query was started"
         raise PlanError(f"the job {job} could not be made", got=got, hint=_CONTRACT) from leaving
-    except Exception as problem:
-        traceback.print_exc()  # code of the user: where it failed is what helps
+    except Exception as problem:  # code of the user: where it failed is what helps
+        traceback.print_exc()
         got = type(problem).__name__
         raise PlanError(f"the job {job} could not be made", got=got, hint="see the traceback above") from problem
     listed = list(made) if isinstance(made, (list, tuple)) else [made]

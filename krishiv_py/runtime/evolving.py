@@ -260,7 +260,7 @@ _SESSIONS: Final = {
     (False, True, False): without_trigger,
     (True, True, True): fire_capped_otherwise,
 }
-"""How sessions go on: whether they have a longest duration, had a trigger, and have one."""
+"""The ways in which sessions go on, by whether they have a longest duration, had a trigger, and have one."""
 
 
 def _rehashed(tables: Mapping[str, pa.Table], layout: Layout) -> dict[str, pa.Table]:

@@ -105,13 +105,7 @@ def fire_otherwise(spec: OperatorSpec, bucket: Bucket, before: Before) -> None:
         _refuse(spec, shown & waiting, "early results of sessions that have had rows since")
         under = np.where(waiting, -1, numbers.results + np.arange(held.num_rows))
         numbers.results += held.num_rows
-    whole = np.ones(held.num_rows, np.bool_)
-    if before.discarding and not operator.discarding:
-        whole = ~shown
-        sessions = _with_nothing(operator.layout, sessions)
-    elif operator.discarding and not before.discarding:
-        whole = ~(shown & waiting)
-    sessions = _marked(operator.layout, sessions, whole, before.unknown)
+    sessions = _as_shown(operator.layout, sessions, before, discarding=operator.discarding)
     if operator.discarding:
         sessions = attrs.evolve(sessions, line=np.where(waiting, sessions.line, -1))
     columns = {name: held[name].to_numpy() for name in (TIME, END, ROWS, NUMBER)} | {UNDER: under}
@@ -246,11 +240,7 @@ def without_trigger(spec: OperatorSpec, bucket: Bucket, before: Before) -> None:
     shown, waits = sessions.often > 0, sessions.pending > 0
     if operator.mode == "retractions":
         _refuse(spec, shown & waits, "early results of sessions that have had rows since")
-    whole = np.ones(held.num_rows, np.bool_)
-    if before.discarding:
-        whole = ~shown
-        sessions = _with_nothing(layout, sessions)
-    sessions = _marked(layout, sessions, whole, before.unknown)
+    sessions = _as_shown(layout, sessions, before, discarding=False)
     n, ends = held.num_rows, held[END].to_numpy()
     contents = pick(sessions.partials, sessions.line)
     extra = [held[NUMBER].to_numpy() + 1, sessions.often, np.full(n, HELD, np.int8), ends]
@@ -301,12 +291,16 @@ def _queues(operator: SessionOperator, bucket: Bucket) -> tuple[pa.Table, pa.Tab
     return waiting, over
 
 
-def _with_nothing(layout: Layout, sessions: Sessions) -> Sessions:
-    """Give sessions whose contents were shown, and so are not held, those of no rows."""
-    partials = pa.concat_tables([sessions.partials, of_no_rows(layout)])
-    return attrs.evolve(
-        sessions, partials=partials, line=np.where(sessions.line < 0, sessions.partials.num_rows, sessions.line)
-    )
+def _as_shown(layout: Layout, sessions: Sessions, before: Before, *, discarding: bool) -> Sessions:
+    """Give sessions the contents that are shown from now on, and note where state does not hold them."""
+    shown, whole = sessions.often > 0, np.ones(len(sessions.often), np.bool_)
+    if before.discarding and not discarding:  # what was shown is not held: it counts as the contents of no rows
+        whole = ~shown
+        line = np.where(sessions.line < 0, sessions.partials.num_rows, sessions.line)
+        sessions = attrs.evolve(sessions, partials=pa.concat_tables([sessions.partials, of_no_rows(layout)]), line=line)
+    elif discarding and not before.discarding:
+        whole = ~(shown & (sessions.pending > 0))
+    return _marked(layout, sessions, whole, before.unknown)
 
 
 def _marked(layout: Layout, sessions: Sessions, whole: Mask, mark: str | None) -> Sessions:
