@@ -101,14 +101,14 @@ class Evolved(Savepoint):
     past: Savepoint | None = None
     rebuilt: frozenset[int] = frozenset()
 
-    def buckets_of(self, stage: int) -> Iterator[BucketContent]:
-        """Yield the buckets of a stage, one after the other."""
+    def buckets_of(self, stage: int, *, mapped: bool = False) -> Iterator[BucketContent]:
+        """See Savepoint; what is rewritten is in memory."""
         if self.past is not None and stage in self.rebuilt:
-            yield from self.past.buckets_of(stage)
+            yield from self.past.buckets_of(stage, mapped=mapped)
             return
         before = self.plans[stage]
         for bucket in self.stages[stage].buckets:
-            held = self.bucket(before.number, bucket)
+            held = self.bucket(before.number, bucket, mapped=mapped)
             yield held if before.shape is None else migrated(held, before.shape, before.plan, before.reached_us)
 
     def names_of(self, source: int) -> list[tuple[str, int]]:

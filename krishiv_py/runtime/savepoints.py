@@ -253,14 +253,14 @@ class Savepoint:
         head = {"version": self.version} | attrs.asdict(self, filter=lambda field, _: field.name != "folder")
         finish_folder(self.folder, "savepoint", MANIFEST, _said(head))
 
-    def buckets_of(self, stage: int) -> Iterator[BucketContent]:
-        """Yield the buckets of a stage, one after the other."""
+    def buckets_of(self, stage: int, *, mapped: bool = False) -> Iterator[BucketContent]:
+        """Yield the buckets of a stage, one after the other; `mapped` as in :func:`read_bucket`."""
         for bucket in self.stages[stage].buckets:
-            yield self.bucket(stage, bucket)
+            yield self.bucket(stage, bucket, mapped=mapped)
 
-    def bucket(self, stage: int, bucket: int) -> BucketContent:
-        """Return a bucket of a stage, by its number in the folder."""
-        content = read_bucket(self.folder, stage, bucket)
+    def bucket(self, stage: int, bucket: int, *, mapped: bool = False) -> BucketContent:
+        """Return a bucket of a stage, by its number in the folder; `mapped` as in :func:`read_bucket`."""
+        content = read_bucket(self.folder, stage, bucket, mapped=mapped)
         if content is None:
             raise missing(f"{_path(self.folder, stage, bucket)}/{_BUCKET}", _WAY_OUT)
         return content
@@ -383,8 +383,18 @@ class _TableFile(io.RawIOBase):
         return {"file": name, "bytes": self._size, "crc32": f"{self._sum:08x}", "parts": self._parts}
 
 
-def read_bucket(folder: str, stage: int, bucket: int) -> BucketContent | None:
+def read_bucket(folder: str, stage: int, bucket: int, *, mapped: bool = False) -> BucketContent | None:
     """Read what a bucket of a stage holds; None where there is none.
+
+    Parameters
+    ----------
+    folder : str
+        The savepoint.
+    stage, bucket : int
+        Their numbers.
+    mapped : bool
+        Whether files of this machine are mapped into memory and not read. Such tables are for a short time only: who cuts
+        the file meanwhile ends the process.
 
     Raises
     ------
@@ -399,7 +409,7 @@ def read_bucket(folder: str, stage: int, bucket: int) -> BucketContent | None:
     tables: dict[str, pa.Table] = {}
     for each in report["tables"]:
         path = f"{where}/{each['file']}"
-        content = read_at(path)
+        content = _mapped_at(path) if mapped else read_at(path)
         if content is None:
             raise missing(path, _WAY_OUT)
         if len(content) != each["bytes"] or f"{checksum(content):08x}" != each["crc32"]:
@@ -411,6 +421,16 @@ def read_bucket(folder: str, stage: int, bucket: int) -> BucketContent | None:
             tables[name] = part.combine_chunks() if any(c.num_chunks > 1 for c in part.columns) else part
             begin += count
     return BucketContent(report["known"], tables)
+
+
+def _mapped_at(path: str) -> pa.Buffer | None:
+    """Return the bytes of a file; None if it does not exist."""
+    store, inside = store_at(path)
+    try:
+        with store.map(inside) as file:
+            return file.read_buffer()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def _said(value: Any) -> bytes:
@@ -594,8 +614,8 @@ def unfinished(checkpoint: str, batch: int | None) -> UnfinishedError:
 
 
 def spread_stage(savepoint: Savepoint, stage: int, buckets: int) -> Iterator[BucketContent]:
-    """Yield the state of a stage in another number of buckets, one after the other."""
-    return spread(savepoint.buckets_of(stage), savepoint.stages[stage].keys, buckets)
+    """Yield the state of a stage in another number of buckets, one after the other; what is read is not held in memory."""
+    return spread(savepoint.buckets_of(stage, mapped=True), savepoint.stages[stage].keys, buckets)
 
 
 def restore_for_spark(savepoint: Savepoint, checkpoint: str, buckets: int) -> None:

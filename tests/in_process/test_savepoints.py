@@ -5,11 +5,13 @@ from __future__ import annotations
 import builtins
 import errno
 import json
+import tracemalloc
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -225,6 +227,28 @@ def test_a_savepoint_holds_one_table_after_the_other(session: Session, tmp_path:
     session.savepoint(str(tmp_path / "old"), str(tmp_path / "saved"))
     assert number == 60
     assert most <= 2
+
+
+def test_buckets_that_become_others_are_not_held_in_memory(tmp_path: Path) -> None:
+    driver = Driver(stream_of("user bigint, at bigint").watermark("at", 0).key_by("user").tumbling_window(60_000).agg(count()))
+    n = 300_000
+    driver.send(pa.table({"user": np.arange(n), "at": np.full(n, 1_000)}))
+    savepoint = savepoints.Savepoint.open(driver.savepoint(str(tmp_path / "one")))
+    for bucket, held in enumerate(savepoints.spread_stage(savepoint, 0, 16)):
+        savepoints.write_bucket(str(tmp_path / "many"), 0, bucket, held)
+    savepoint.folder, savepoint.stages[0].buckets = str(tmp_path / "many"), list(range(16))
+    size = builtins.sum(file.stat().st_size for file in tmp_path.glob("many/**/*.arrow"))
+    before, most, rows = pa.total_allocated_bytes(), 0, 0
+    tracemalloc.start()
+    try:
+        for held in savepoints.spread_stage(savepoint, 0, 24):
+            rows += builtins.sum(table.num_rows for table in held.tables.values())
+            most = max(most, pa.total_allocated_bytes() - before + tracemalloc.get_traced_memory()[0])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert rows == n
+    assert most < size / 2 and peak < size / 2, (size, most, peak)
 
 
 @pytest.mark.parametrize("part", ["write_at", "rows"])
