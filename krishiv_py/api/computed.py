@@ -8,7 +8,7 @@ from typing import TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.planning import evaluate
+from krishiv_py.api.planning import evaluate, steps
 from krishiv_py.errors import ColumnError, PlanError, shown
 from krishiv_py.plan.checks import a_switch, column_name, expression, known_column
 from krishiv_py.plan.expressions.expr import Col, Expr, col, columns_of, name_of, unnamed
@@ -105,7 +105,7 @@ def unnested(
     if not pa.types.is_list(schema.field(column).type):
         hint = "name a column of lists, such as that of top_k"
         raise ColumnError(f"column {column!r} has no lists", got=schema.field(column).type, hint=hint)
-    function = evaluate.Unnest(
+    function = steps.Unnest(
         column, None if rank is None else column_name(rank, "unnest(rank)"), a_switch(outer, "outer"), spread
     )
     kept = [f for f in schema if f.name != column]

@@ -9,6 +9,7 @@ from krishiv_py.lazy import lazy
 if TYPE_CHECKING:
     from krishiv_py.connectors import fit as fit
     from krishiv_py.kernels.columns import evaluate as evaluate
+    from krishiv_py.kernels.columns import steps as steps
     from krishiv_py.kernels.joins import lookup as lookup
     from krishiv_py.planner import check as check
     from krishiv_py.planner import cut as cut
@@ -19,6 +20,7 @@ else:
     fit = lazy("krishiv_py.connectors.fit")
     check = lazy("krishiv_py.planner.check")
     evaluate = lazy("krishiv_py.kernels.columns.evaluate")
+    steps = lazy("krishiv_py.kernels.columns.steps")
     lookup = lazy("krishiv_py.kernels.joins.lookup")
     explain = lazy("krishiv_py.planner.explain")
     hidden = lazy("krishiv_py.planner.hidden")

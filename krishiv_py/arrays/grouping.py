@@ -23,10 +23,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.arrays.picking import pick, rows_a_part
 from krishiv_py.arrays.ranges import portions
 from krishiv_py.arrays.sorting import numbered, stable_order
-from krishiv_py.arrays.types import Hashes, Ints, Mask, NumPy
+from krishiv_py.arrays.types import Hashes, Ints, Mask, NumPy, pick, rows_a_part
 
 WHOLE_BYTES: Final = 1 << 30
 """What holds more is worked on in parts: no text column of it may reach 2 GiB, and the memory it takes is for a part."""

@@ -13,9 +13,8 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.sorting import stable_order
-from krishiv_py.arrays.types import Ints, NumPy
+from krishiv_py.arrays.types import Ints, NumPy, pick
 
 _LONG: Final = 256
 _IDEMPOTENT: Final = (np.minimum, np.maximum, np.fmin, np.fmax)

@@ -1,8 +1,13 @@
-"""NumPy arrays by what they hold, as Arrow has them, and decimals as floating-point numbers."""
+"""NumPy arrays by what they hold, the way between them and Arrow, and rows of Arrow by their positions.
+
+Arrow counts the bytes of the texts of an array in 32 bits, so an array ends at 2 GiB. Columns of a table are lists of arrays
+and have no such end, but Arrow joins them to one when rows are taken out of them. What is too long for it is taken in parts.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,13 +31,9 @@ def as_arrow(values: NumPy) -> pa.Array:
     return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)])
 
 
-def is_number(type_: pa.DataType) -> bool:
-    """Return whether :func:`as_arrow` gives back what NumPy has of an array of a type without nulls."""
-    return type_.id in _IDS
-
-
 _NUMBERS: Final = {np.dtype(np.int64): pa.int64(), np.dtype(np.int32): pa.int32(), np.dtype(np.float64): pa.float64()}
-_IDS: Final = frozenset(type_.id for type_ in _NUMBERS.values())
+_SAME_IN_NUMPY: Final = frozenset(type_.id for type_ in _NUMBERS.values())
+"""Types of which :func:`as_arrow` gives back what NumPy has of an array without nulls."""
 
 
 _EXACT_TENS: Final = 22  # powers of ten up to this one are exact doubles
@@ -80,3 +81,69 @@ def doubles(column: pa.Array) -> pa.Array:
         rows = np.flatnonzero(long)
         quotient[rows] = pc.cast(pc.cast(column.take(pa.array(rows)), pa.string()), pa.float64()).to_numpy()
     return pa.array(quotient, mask=missing)
+
+
+Rows = TypeVar("Rows", bound=Any)
+PART_BYTES: Final = 1 << 29
+"""About so many bytes are a part; rows of very different length can make it larger, which is seen and mended."""
+_FEW: Final = 1_024
+"""So many numbers are picked by NumPy: the way into Arrow takes longer."""
+
+
+def pick(rows: Rows, rows_wanted: pa.Array | Ints) -> Rows:
+    """Return the rows of a table, or the values of a column, at some positions; nulls where a position is null."""
+    if isinstance(rows_wanted, np.ndarray):
+        if len(rows_wanted) <= _FEW and isinstance(rows, pa.Array) and not rows.null_count and rows.type.id in _SAME_IN_NUMPY:
+            few: Rows = as_arrow(rows.to_numpy()[rows_wanted])
+            return few
+        rows_wanted = as_arrow(rows_wanted)
+    picked: Rows
+    try:
+        picked = rows.take(rows_wanted)
+    except pa.ArrowInvalid:
+        if isinstance(rows, pa.Table):
+            picked = pa.Table.from_arrays([pick(column, rows_wanted) for column in rows.columns], schema=rows.schema)
+        else:
+            picked = in_parts(rows, rows_wanted)
+    return picked
+
+
+def rows_a_part(rows: pa.Table | pa.Array | pa.ChunkedArray) -> int:
+    """Return how many of some rows are about :data:`PART_BYTES`."""
+    return max(int(PART_BYTES * len(rows) // max(rows.nbytes, 1)), 1)
+
+
+def in_parts(column: pa.Array | pa.ChunkedArray, rows_wanted: pa.Array) -> pa.ChunkedArray:
+    """Return the values of a column at some positions, as arrays that are each small enough."""
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    places = rows_wanted.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    each = rows_a_part(column)
+    parts = [part for low in range(0, len(places), each) for part in _parts(chunks, places[low : low + each])]
+    return pa.chunked_array(parts, column.type)
+
+
+def _parts(chunks: Sequence[pa.Array], places: Ints) -> Iterator[pa.Array]:
+    try:
+        yield _part(chunks, places)
+    except pa.ArrowInvalid:
+        if len(places) < 2:
+            raise
+        half = len(places) // 2
+        yield from _parts(chunks, places[:half])
+        yield from _parts(chunks, places[half:])
+
+
+def _part(chunks: Sequence[pa.Array], places: Ints) -> pa.Array:
+    """Return the values at `places` of the arrays `chunks` one after the other; -1 is null."""
+    begins = np.cumsum([0, *map(len, chunks)])
+    of_chunk = np.searchsorted(begins, places, side="right") - 1
+    parts, order = [chunks[0].slice(0, 0)], []
+    for number in np.unique(of_chunk[places >= 0]).tolist():
+        mine = np.flatnonzero((of_chunk == number) & (places >= 0))
+        parts.append(chunks[number].take(pa.array(places[mine] - begins[number])))
+        order.append(mine)
+    back = np.full(len(places), -1)
+    if order:
+        came = np.concatenate(order)
+        back[came] = np.arange(len(came))
+    return pa.concat_arrays(parts).take(pa.array(back, mask=back < 0))

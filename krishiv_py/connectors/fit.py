@@ -447,18 +447,6 @@ def unpacked(column: pa.Array) -> pa.Array:
     return column
 
 
-def normal(column: pa.Array) -> pa.Array:
-    """Return a computed column in the normal form of its type.
-
-    Raises
-    ------
-    SchemaError
-        For a type no column can have.
-    """
-    wanted = normal_type(column.type)
-    return column if wanted == column.type else unpacked(column).cast(wanted)
-
-
 def open_parquet(file: Any) -> pq.ParquetFile:
     """Open a file, whose checksums are looked at where its writer, as Spark does, left some."""
     return pq.ParquetFile(file, coerce_int96_timestamp_unit="us", page_checksum_verification=True)

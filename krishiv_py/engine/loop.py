@@ -10,10 +10,10 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.types import pick
 from krishiv_py.engine.stage import BatchDone, Packed, StageOperator
-from krishiv_py.kernels.columns.evaluate import prefixed
 from krishiv_py.kernels.columns.layout import Layout, whole
+from krishiv_py.kernels.columns.steps import prefixed
 from krishiv_py.kernels.columns.times import stamp
 from krishiv_py.kernels.results import WindowOperator
 from krishiv_py.kernels.spec import Moment, OperatorSpec

@@ -15,6 +15,7 @@ from krishiv_py.arrays.ranges import portions
 from krishiv_py.arrays.ranges import split as by_number
 from krishiv_py.errors import KrishivError, failure_text, own_type
 from krishiv_py.kernels.columns.layout import Layout
+from krishiv_py.kernels.columns.steps import prefixed
 from krishiv_py.kernels.prepare import COUNTERS, Prepare, Prepared, malformed_rows
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.results import StepResult, WindowOperator
@@ -23,6 +24,7 @@ from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.watermark import ONLY
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.running import Control, under_new_names
+from krishiv_py.planner.physical import OutputPlan
 
 FIRINGS = "firings"
 """What results are counted under."""
@@ -230,6 +232,7 @@ class StageOperator:
         self.spec = spec
         self.prepare = Prepare(spec)
         self.operator: WindowOperator = operator_for(spec)
+        self.late_by_batch_before = spec.options.late_by_batch_before
 
     @property
     def layout(self) -> Layout:
@@ -245,7 +248,7 @@ class StageOperator:
 
         Rows that are classified by the batch before are folded in under its watermark; then windows fire (SEMANTICS §4.6).
         """
-        late_moment = moment.late_moment if self.spec.options.late_by_batch_before and packed.chunks else moment
+        late_moment = moment.late_moment if self.late_by_batch_before and packed.chunks else moment
         step = self.operator.step(bucket, list(packed.chunks), late_moment)
         if late_moment is not moment:
             step = _one_after_the_other(step, self.operator.step(bucket, [], moment))
@@ -255,6 +258,15 @@ class StageOperator:
         count(counted, {**step.counters, FIRINGS: step.firings} if step.counters else {FIRINGS: step.firings})
         late = [t for t in (*packed.late, step.late) if t is not None and t.num_rows]
         return BatchDone(step.results, late, counted, step, moment)
+
+
+def of_output(output: OutputPlan, results: pa.Table) -> pa.Table:
+    """Return what leaves by an output of the results of its stage."""
+    if not output.steps:
+        return results if results.schema.names == output.schema.names else results.select(output.schema.names)
+    if not results.num_rows:
+        return output.schema.empty_table()
+    return prefixed(output.steps, results.select(list(output.reads))).cast(output.schema)
 
 
 def _one_after_the_other(first: StepResult, then: StepResult) -> StepResult:
@@ -276,7 +288,7 @@ class Packing:
 
     def __init__(self, stage: StageOperator, moment: Moment, *, results: bool) -> None:
         self._stage = stage
-        self._moment = moment.late_moment if stage.spec.options.late_by_batch_before and not results else moment
+        self._moment = moment.late_moment if stage.late_by_batch_before and not results else moment
         self._results = results
         self.notes = Notes()
         self.late: list[pa.Table] = []

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from krishiv_py.connectors.source import in_columns
 from krishiv_py.engine.loop import NO_ROWS
-from krishiv_py.engine.stage import PREPARE, STEP, AtStep, BatchDone, Notes, Packed, StageOperator, count
+from krishiv_py.engine.stage import PREPARE, STEP, AtStep, BatchDone, Notes, Packed, StageOperator, count, of_output
 from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.in_process.stage import FEW_ROWS, ProcessStage, Workers
 from krishiv_py.kernels.spec import Moment
@@ -92,7 +92,7 @@ class ProcessBatch:
         given = [*(d.results for d in self.done[output.stage]), *early]
         filled = [results for results in given if results.num_rows] or given[:1]
         with AtStep(self.plan.stages[output.stage].spec.name, STEP, self.batch_id):
-            return output.of(filled[0] if len(filled) == 1 else pa.concat_tables(filled))
+            return of_output(output, filled[0] if len(filled) == 1 else pa.concat_tables(filled))
 
     def _reached(self, number: int, moment: Moment) -> int:
         return moment.at(self.plan.stages[number].times).watermark_us

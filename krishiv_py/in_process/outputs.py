@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import key_hashes
-from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.types import pick
 from krishiv_py.connectors.publish import OutputOf, Publisher, TablePublisher, blamed, check_sink, write_staged
 from krishiv_py.connectors.sink import FileSink, Sink, TableSink
 from krishiv_py.connectors.sinks.files import folder_of

@@ -13,10 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import among, key_hashes
-from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import stable_order
-from krishiv_py.arrays.types import Ints
+from krishiv_py.arrays.types import Ints, pick
 from krishiv_py.calls import checked_class
 from krishiv_py.display.progress import Show, of_query, shown
 from krishiv_py.engine.closing import closed_key, closing_stages, keys_of

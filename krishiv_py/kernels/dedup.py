@@ -28,9 +28,8 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group_rows, key_hashes
-from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.sorting import pair_order, sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.times import time_type, unstamp
 from krishiv_py.kernels.results import StepResult

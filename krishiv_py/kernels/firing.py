@@ -6,8 +6,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.arrays.picking import pick
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.errors import RAISED, OperatorError, failure_text, shown
 from krishiv_py.kernels.columns.layout import START, Layout, place_of
 from krishiv_py.kernels.results import Emitter, Texts, compose

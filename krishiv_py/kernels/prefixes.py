@@ -15,10 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group
-from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import pair_order, stable_order
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.aggregates import AggKernel
 from krishiv_py.kernels.aggregates.base import FailingPlace, group_starts, regrouped
 from krishiv_py.kernels.columns.layout import TIME, Layout, finished_name, place_of, whole

@@ -19,8 +19,9 @@ from krishiv_py.connectors.fit import SENT, fitted, fitted_batch
 from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.connectors.values import UnfitError, column
 from krishiv_py.errors import OperatorError, SchemaError, shown
-from krishiv_py.kernels.columns.evaluate import Aside, apply_prefix, argument, batches_of, one_batch
+from krishiv_py.kernels.columns.evaluate import argument
 from krishiv_py.kernels.columns.layout import Layout
+from krishiv_py.kernels.columns.steps import Aside, apply_prefix, batches_of, one_batch
 from krishiv_py.kernels.columns.times import FixedAssigner, Spans, Stamped, gap_lengths, spans_of, stamp
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.watermark import (
@@ -341,7 +342,7 @@ class Prepare:
         prefix = self.spec.prefix
         if self.spec.watermark._by_clock and now_us is not None:
             prefix = at_time(prefix, now_us if watermark_us == END_OF_TIME else max(watermark_us, now_us))
-        return apply_prefix(prefix, batch, aside)
+        return apply_prefix(prefix, batch, aside) if prefix else batch
 
     def _ahead(self, times: Ints, watermark_us: int, begun_us: int | None) -> Mask:
         """Rows too far ahead; the clock is never ahead of itself."""
@@ -471,13 +472,14 @@ def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Reco
                 got=extra,
                 hint=f"the columns are: {', '.join(schema.names[:20])}",
             )
-    arrays = [fitted(_column([row.get(f.name) for row in rows], f), f, SENT, _NOT_SENT) for f in schema]
+    arrays = [_column([row.get(f.name) for row in rows], f) for f in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _column(values: list[Any], field: pa.Field) -> pa.Array:
     try:
-        return column(values, field.type)
+        made = column(values, field.type)
+        return made if field.nullable else fitted(made, field, SENT, _NOT_SENT)
     except UnfitError as problem:
         inside = f" at {problem.path}" if problem.path else ""
         raise SchemaError(
@@ -508,7 +510,7 @@ def as_batches(rows: Any, schema: pa.Schema) -> list[pa.RecordBatch]:
         return [fitted_batch(rows, schema, SENT, _NOT_SENT)]
     if isinstance(rows, Sequence) and not isinstance(rows, (str, bytes)):
         nested = any(pa.types.is_nested(type_) for type_ in schema.types)
-        if nested or any(names_of(type(row)) is not None for row in rows):
+        if nested or any(names_of(kind) is not None for kind in {*map(type, rows)} - {dict}):
             rows = [as_values(row) for row in rows]
         return [_from_dicts(rows, schema)]
     table = arrow_table(rows)

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.arrays.grouping import group
-from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.sorting import pair_order, stable_order
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.aggregates.base import FailingPlace
 from krishiv_py.kernels.columns.layout import Layout, place_of
 from krishiv_py.kernels.columns.times import time_type, unstamp

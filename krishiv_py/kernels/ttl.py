@@ -22,10 +22,9 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import among, distinct, group, key_hashes
-from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import split
 from krishiv_py.arrays.sorting import sorted_unique
-from krishiv_py.arrays.types import Ints
+from krishiv_py.arrays.types import Ints, pick
 from krishiv_py.kernels.columns.layout import START, TIME, Layout
 from krishiv_py.kernels.results import StepResult, WindowOperator
 from krishiv_py.kernels.spec import Moment, OperatorSpec

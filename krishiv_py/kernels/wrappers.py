@@ -13,8 +13,8 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.kernels.columns.evaluate import prefixed
 from krishiv_py.kernels.columns.layout import Layout, handed_columns
+from krishiv_py.kernels.columns.steps import prefixed
 from krishiv_py.kernels.results import StepResult, WindowOperator
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, Section

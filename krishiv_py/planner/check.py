@@ -8,7 +8,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import PlanError, SchemaError, unknown_column
-from krishiv_py.kernels.columns.evaluate import step_schema
+from krishiv_py.kernels.columns.steps import step_schema
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.outputs import Output

@@ -18,7 +18,7 @@ import pyarrow as pa
 from krishiv_py.connectors import fit
 from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.errors import OrderError, PlanError, SchemaError
-from krishiv_py.kernels.columns.evaluate import step_schema
+from krishiv_py.kernels.columns.steps import step_schema
 from krishiv_py.kernels.joins import lookup
 from krishiv_py.plan.expressions.expr import Cast, Col, Expr, Lit, col, columns_of
 from krishiv_py.plan.nodes import (

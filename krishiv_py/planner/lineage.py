@@ -12,7 +12,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.lookup_table import LookupTable
-from krishiv_py.kernels.columns.evaluate import Unnest
+from krishiv_py.kernels.columns.steps import Unnest
 from krishiv_py.kernels.joins.lookup import Lookup
 from krishiv_py.plan.expressions.expr import Col, Expr, columns_of, unnamed
 from krishiv_py.plan.nodes import (

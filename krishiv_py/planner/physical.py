@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from krishiv_py.connectors.lookup_table import LookupTable
 from krishiv_py.errors import PlanError, shown, users_line
-from krishiv_py.kernels.columns.evaluate import prefixed
 from krishiv_py.kernels.joins.lookup import Lookup
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
@@ -51,14 +50,6 @@ class OutputPlan:
     schema: pa.Schema
     steps: tuple[Prefix, ...] = ()
     reads: tuple[str, ...] = ()
-
-    def of(self, results: pa.Table) -> pa.Table:
-        """Return what leaves of the results of the stage."""
-        if not self.steps:
-            return results if results.schema.names == self.schema.names else results.select(self.schema.names)
-        if not results.num_rows:
-            return self.schema.empty_table()
-        return prefixed(self.steps, results.select(list(self.reads))).cast(self.schema)
 
 
 Engine: TypeAlias = Literal["driver", "bounded", "streaming", "in_process"]
@@ -454,9 +445,8 @@ def table_names(tables: tuple[LookupTable, ...]) -> list[str]:
     return names
 
 
-def tables_seen(plan: PhysicalPlan, clock: object) -> dict[str, TableVersion]:
+def tables_seen(tables: tuple[LookupTable, ...], clock: object) -> dict[str, TableVersion]:
     """Return the version of each table in which rows are looked up where tables age by a clock, by the name of the table."""
-    tables = lookup_tables(plan)
     seen = [table.seen(clock) for table in tables]
     return {name: one for name, one in zip(table_names(tables), seen, strict=True) if one is not None}
 

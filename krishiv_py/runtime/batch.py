@@ -18,7 +18,7 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import buckets, normal_key
 from krishiv_py.arrays.ranges import split as by_number
 from krishiv_py.engine.loop import as_rows
-from krishiv_py.engine.stage import Report
+from krishiv_py.engine.stage import Report, of_output
 from krishiv_py.kernels.spec import FIRST_CLOCK, OperatorSpec, Times
 from krishiv_py.plan.options.late import LateEventHandler, LateRows, hand_over
 from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
@@ -110,7 +110,7 @@ class Leaving:
 
     def of(self, results: pa.Table) -> pa.Table:
         """Return what leaves of the results of a stage."""
-        return results if self.output is None else self.output.of(results)
+        return results if self.output is None else of_output(self.output, results)
 
 
 def leaving(plan: PhysicalPlan, number: int) -> tuple[Leaving, ...]:

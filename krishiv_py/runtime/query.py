@@ -12,9 +12,8 @@ import pyarrow as pa
 from typing_extensions import Self
 
 from krishiv_py.arrays.grouping import among, key_hashes
-from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.sorting import stable_order
-from krishiv_py.arrays.types import Ints
+from krishiv_py.arrays.types import Ints, pick
 from krishiv_py.connectors.ranges import Backlog
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.known import ReadableSink, side_output

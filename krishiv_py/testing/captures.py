@@ -15,11 +15,11 @@ from krishiv_py.arrays.grouping import among
 from krishiv_py.connectors.lookup_table import tables_are
 from krishiv_py.display.html import rows_html
 from krishiv_py.engine.closing import keys_of
-from krishiv_py.engine.stage import StageOperator
+from krishiv_py.engine.stage import StageOperator, of_output
 from krishiv_py.errors import DurationError, PlanError, shown
 from krishiv_py.in_process.core import Core
 from krishiv_py.in_process.moving import begun_core
-from krishiv_py.kernels.columns.evaluate import prefixed
+from krishiv_py.kernels.columns.steps import prefixed
 from krishiv_py.kernels.columns.times import bounds_of
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.plan.checks import PathLike, a_path, a_text, is_collection
@@ -198,7 +198,7 @@ def _with_batches(output: OutputPlan | None, batches: Sequence[_Batch], number: 
     """Return all results of a stage, as they leave by its output, with the batch that gave each and the watermark then."""
     tables = [pa.table({"batch": pa.array([], pa.int64())})] if not batches else []
     for batch in batches:
-        given = batch.results[number] if output is None else output.of(batch.results[number])
+        given = batch.results[number] if output is None else of_output(output, batch.results[number])
         marks = pa.array([show_instant(batch.watermark_us)] * given.num_rows, pa.string())
         given = given.append_column("batch", pa.array([batch.number] * given.num_rows, pa.int64()))
         given = given.append_column("watermark", marks)

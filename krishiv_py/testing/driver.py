@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from typing import Any, NoReturn
 
 import attrs
@@ -35,7 +36,7 @@ from krishiv_py.plan.durations import END_OF_TIME, UNSET, TimePoint, show_instan
 from krishiv_py.plan.options.query import OnChange, given_begin
 from krishiv_py.plan.running import Counters, Progress, of_stages, summed
 from krishiv_py.planner.cut import input_stages, leading_stage
-from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, tables_seen
+from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables, tables_seen
 from krishiv_py.planner.why import Standing, in_stage, oldest_of_all, why_not_fired
 from krishiv_py.redaction import redacted
 from krishiv_py.runtime.capture import Captured
@@ -104,6 +105,8 @@ class Driver:
         begin = given_begin(savepoint, on_change)
         if begin is not None:
             self._plan, self._core = begun_core(begin, self._plan, self.name, self.clock.now_us)
+        self._leading = leading_stage(self._plan.stages)
+        self._tables = lookup_tables(self._plan)
         self._driver_input = DriverInput(self._plan)
         self._outputs = outputs(sinks, self._plan, self.name)
         self._lines = BatchLines(self.name, lambda: BatchCounts.of(self._progress()))
@@ -214,7 +217,7 @@ class Driver:
                 for number, s in enumerate(self._stages)
             },
             input_stages(self._plan.stages),
-            leading_stage(self._plan.stages),
+            self._leading,
         )
         seconds, ended_us = self._took
         stages = {n: attrs.evolve(s, batch_seconds=seconds, batch_ended_us=ended_us) for n, s in whole.stages.items()}
@@ -225,7 +228,7 @@ class Driver:
             whole,
             idle_sources=self._core.idle,
             watermark_advances=self._core.advances,
-            tables=tables_seen(self._plan, self._core),
+            tables=tables_seen(self._tables, self._core),
             batch_seconds=seconds,
             batch_ended_us=ended_us,
             stages=stages,
@@ -281,7 +284,7 @@ class Driver:
         >>> driver.watermark_us
         7000000
         """
-        return self._watermark_us(self._stages[leading_stage(self._plan.stages)])
+        return self._watermark_us(self._stages[self._leading])
 
     @property
     def watermark(self) -> str:
@@ -722,7 +725,7 @@ class Driver:
         return done
 
     def _run(self, sent: dict[int, Sent] | None, *, ended: bool, snapshot: bool) -> StepOutput:
-        with tables_age_by(self._core, self.clock.now_us):
+        with tables_age_by(self._core, self.clock.now_us) if self._tables else nullcontext():
             done = self._core.run(
                 sent,
                 self.clock.now_us,

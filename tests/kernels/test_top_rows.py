@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from krishiv_py import col, collect_list, count, first, sum, top_k
 from krishiv_py.errors import KrishivError
-from krishiv_py.kernels.columns.evaluate import Unnest
+from krishiv_py.kernels.columns.steps import Unnest
 from krishiv_py.testing import Driver, stream_of
 
 ROWS = st.lists(

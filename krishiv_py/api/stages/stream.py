@@ -12,7 +12,7 @@ import pyarrow as pa
 from krishiv_py.api.computed import keys_of, unnested
 from krishiv_py.api.joins import LookupKeys, LookupType, looked_up
 from krishiv_py.api.lateness import known_lag_us
-from krishiv_py.api.planning import evaluate
+from krishiv_py.api.planning import evaluate, steps
 from krishiv_py.api.query import Runner
 from krishiv_py.api.stages.order import JOINS, ON_ROWS, WINDOWS, ShownInALine, instead, needs, some
 from krishiv_py.api.stages.running import RunMethods, plan_of_rows
@@ -106,7 +106,7 @@ class Stream(RunMethods, ShownInALine):
     def _then(self, step: Prefix) -> Stream:
         kept = None if isinstance(step, MapBatches) or (isinstance(step, Project) and step.picks) else self.schema.metadata
         return Stream(
-            step, checked(evaluate.step_schema(step, self.schema).with_metadata(kept)), self._runner, self._own_late_handler
+            step, checked(steps.step_schema(step, self.schema).with_metadata(kept)), self._runner, self._own_late_handler
         )
 
     def select(self, *columns: str | Expr, **named: Expr | str) -> Stream:

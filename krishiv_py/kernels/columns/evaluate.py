@@ -1,25 +1,198 @@
-"""Expressions and stateless steps over Arrow batches: docs/expressions.md."""
+"""The value of an expression over a batch: its tree, functions of elements, and calls of a user's functions."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias
 
 import attrs
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.connectors.fit import RETURNED, fitted_batch, normal
-from krishiv_py.connectors.frames import arrow_table
-from krishiv_py.errors import RAISED, CheckpointError, ExpressionError, OperatorError, SchemaError, SourceError, failure_text
-from krishiv_py.functions.computing.values import repeated
-from krishiv_py.kernels.columns.tree import FunctionError, Rows, failed, guarded, value_of
-from krishiv_py.plan.aggregates.calls import AggCall
-from krishiv_py.plan.aggregates.user import Udaf
-from krishiv_py.plan.expressions.expr import Expr
-from krishiv_py.plan.nodes import Expect, Filter, MapBatches, Prefix, Project, Tried
-from krishiv_py.types import type_text
+from krishiv_py.arrays.types import Ints
+from krishiv_py.connectors.fit import unpacked
+from krishiv_py.errors import (
+    RAISED,
+    ExpressionError,
+    KrishivError,
+    MissingExtraError,
+    OperatorError,
+    SchemaError,
+    failure_text,
+    unknown_column,
+)
+from krishiv_py.functions.computing import arithmetic
+from krishiv_py.functions.computing.casts import cast
+from krishiv_py.functions.computing.checks import COLUMN, alike, boolean, meeting, met
+from krishiv_py.functions.computing.compare import COMPARISONS, compare, is_in
+from krishiv_py.functions.computing.values import INSTANT, FaultError, NoOperationError, Value, is_moment, literal, repeated
+from krishiv_py.functions.known import FUNCTIONS
+from krishiv_py.lazy import lazy
+from krishiv_py.plan.expressions.expr import (
+    Aggregate,
+    Alias,
+    BinOp,
+    Case,
+    Cast,
+    Col,
+    Expr,
+    Field,
+    Func,
+    IsIn,
+    Lambda,
+    LambdaVar,
+    Lit,
+    StructOf,
+    UnOp,
+    columns_of,
+)
+from krishiv_py.plan.expressions.trees import walk
+from krishiv_py.plan.expressions.udfs import Called, ColumnFunction, Form
+from krishiv_py.plan.running import BatchTime
+from krishiv_py.plan.schema import misplaced, unknown_field
+from krishiv_py.types import normal_type, type_text
+
+if TYPE_CHECKING:
+    from krishiv_py.plan.expressions import parse
+else:
+    parse = lazy("krishiv_py.plan.expressions.parse")
+
+
+class FunctionError(OperatorError):
+    """A function of a user failed for rows that may go to the late output.
+
+    Attributes
+    ----------
+    name : str
+        The name of the function.
+    reason : str
+        What it said.
+    """
+
+    def __init__(self, name: str, reason: str, failed: OperatorError) -> None:
+        super().__init__(str(failed))
+        self.name, self.reason = name, reason
+
+    def __reduce__(self) -> tuple[type[OperatorError], tuple[str]]:
+        return OperatorError, (str(self),)
+
+
+def failed(name: str, problem: BaseException, error: OperatorError, on_error: Literal["fail", "side_output"]) -> NoReturn:
+    """Raise what a function failed with, so that its rows go aside where they may."""
+    if on_error == "fail":
+        raise error from problem
+    raise FunctionError(name, failure_text(problem, placed=False), error) from problem
+
+
+def result_of(call: ColumnFunction, columns: list[pa.Array], rows: int) -> pa.Array:
+    """Return the values of a function; it is not called for no rows.
+
+    Raises
+    ------
+    OperatorError
+        When it fails, or returns other than a value of its type for each row.
+    MissingExtraError
+        Where the library of its form is not installed.
+    """
+    if not rows:
+        return pa.array([], call.type)
+    given = [_in_form(column, call.over) for column in columns]
+    hint = f"fix {call.name}"
+    try:
+        result = _as_arrow(call.function(*given))
+    except KrishivError:
+        raise
+    except RAISED as problem:  # user code: whatever it raises is reported with what it was given
+        error = OperatorError(f"{call.name}(...) failed", got=f"{rows} rows", then=failure_text(problem), hint=hint)
+        failed(call.name, problem, error, call.on_error)
+    if len(result) != rows:
+        got = f"{len(result)} values for {rows} rows"
+        raise OperatorError(f"{call.name}(...) returns other than a value for each row", got=got, hint=hint)
+    try:
+        return result if result.type == call.type else result.cast(call.type)
+    except pa.ArrowException as problem:
+        what = f"{call.name}(...) returns other values than {type_text(call.type)}"
+        error = OperatorError(what, got=str(result.type), hint="declare their type in @udf(...)")
+        failed(call.name, problem, error, call.on_error)
+
+
+def _in_form(column: pa.Array, form: Form) -> Any:
+    if form == "arrow":
+        return column
+    try:
+        if form == "numpy":
+            return column.to_numpy(zero_copy_only=False)
+        return column.to_pandas() if form == "pandas" else importlib.import_module("polars").from_arrow(column)
+    except ImportError as problem:
+        raise MissingExtraError(f"{form} is not installed", got=form, hint=f"pip install {form}") from problem
+
+
+def _as_arrow(given: Any) -> pa.Array:
+    """Return what a function returned as one array."""
+    if hasattr(given, "to_arrow"):  # of Polars
+        given = given.to_arrow()
+    if isinstance(given, pa.ChunkedArray):
+        return given.combine_chunks() if given.num_chunks != 1 else given.chunk(0)
+    if isinstance(given, pa.Array):
+        return given
+    if isinstance(given, (pa.Scalar, str, bytes)) or not hasattr(given, "__len__"):
+        raise TypeError(f"it returned a {type(given).__name__}, and no column")
+    array = pa.array(given, from_pandas=True) if type(given).__module__.startswith("pandas") else pa.array(given)
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+Rows: TypeAlias = pa.RecordBatch | pa.Table
+ValueOf: TypeAlias = Callable[[Expr, Rows], Value]
+_COLUMN: Final = "__krishiv_element_"
+
+
+def variable(expr: LambdaVar, batch: Rows) -> pa.Array:
+    """Return the values of a parameter, for the elements that are looked at."""
+    index = batch.schema.get_field_index(f"{_COLUMN}{expr.name}")
+    if index < 0:
+        raise ExpressionError(
+            f"{expr.name!r} is the parameter of a function of elements",
+            got="used outside of it",
+            hint="use it in the function only",
+        )
+    column = batch.column(index)
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+@attrs.frozen(eq=False)
+class ElementFunction:
+    """A function of elements as kernels take it: over which rows, and by what it is computed."""
+
+    function: Lambda
+    batch: Rows
+    value_of: ValueOf
+
+    @property
+    def text(self) -> str:
+        """Return how it is written."""
+        return repr(self.function)
+
+    def given(self, rows: Ints, *values: pa.Array) -> pa.Array:
+        """Return what it gives for `values`, elements of these rows, with the columns of the rows that it reads."""
+        params = [f"{_COLUMN}{p}" for p in self.function.params]
+        read = {
+            n.name if isinstance(n, Col) else f"{_COLUMN}{n.name}"
+            for n in walk(self.function.body)
+            if isinstance(n, Col | LambdaVar)
+        }
+        outer = [n for n in self.batch.schema.names if n in read and n not in params]
+        positions = pa.array(rows)
+        columns = [pa.chunked_array(c) if isinstance(c, pa.ChunkedArray) else c for c in map(self.batch.column, outer)]
+        elements = pa.Table.from_arrays(
+            [*(c.take(positions) for c in columns), *values[: len(params)]], names=[*outer, *params]
+        )
+        result = self.value_of(self.function.body, elements)
+        return repeated(result, len(rows)) if isinstance(result, pa.Scalar) else result
+
+
+_KLEENE: Final = {"and": pc.and_kleene, "or": pc.or_kleene}
 
 
 def evaluate(expr: Expr, batch: Rows) -> pa.Array:
@@ -49,160 +222,18 @@ def _whole(expr: Expr, batch: Rows, holds: pa.Array | None) -> pa.Array:
             got=f"{len(repr(expr))} characters of text",
             hint="compute parts of it with .with_column(...) first",
         ) from None
+    if isinstance(expr, Col):
+        return value
     return _normal(expr, repeated(value, batch.num_rows) if isinstance(value, pa.Scalar) else value)
 
 
 def _normal(expr: Expr, values: pa.Array) -> pa.Array:
     """Return what was computed, in a type a column can have: a difference of dates is in seconds, a cast goes to any type."""
     try:
-        return normal(values)
+        wanted = normal_type(values.type)
+        return values if wanted == values.type else unpacked(values).cast(wanted)
     except SchemaError as problem:
         raise ExpressionError(f"{expr!r}: {problem}") from problem
-
-
-def _project(step: Project, batch: pa.RecordBatch) -> pa.RecordBatch:
-    arrays = [evaluate(e, batch) for _, e in step.columns]
-    return pa.RecordBatch.from_arrays(arrays, names=[n for n, _ in step.columns])
-
-
-def _filter(step: Filter, batch: pa.RecordBatch) -> pa.RecordBatch:
-    mask = evaluate(step.condition, batch)
-    if not pa.types.is_boolean(mask.type):
-        raise ExpressionError(
-            "a filter must be true or false", got=type_text(mask.type), hint='compare with something: col("x") > 0'
-        )
-    return batch.filter(mask)
-
-
-def _map(step: MapBatches, batch: pa.RecordBatch) -> pa.RecordBatch:
-    try:
-        result = step.function(batch)
-    except RAISED as problem:  # user code: whatever it raises is reported with what it was given
-        own = type(step.function).__module__.startswith("krishiv_py.")
-        if own and isinstance(problem, (CheckpointError, SchemaError, SourceError)):
-            raise  # of a table of lookup_join, or of what a function over results returns: the error says what to do
-        failed(step.detail(), problem, _map_failed(step, batch, problem), step.on_error)
-    if not isinstance(result, pa.RecordBatch):
-        table = arrow_table(result)
-        result = result if table is None else one_batch(table)
-    if not isinstance(result, pa.RecordBatch):
-        raise SchemaError(
-            f"map_batches({step.detail()}) must return Arrow data",
-            got=type(result).__name__,
-            hint="return a pyarrow RecordBatch or Table, or a frame of pandas, Polars or DuckDB",
-        )
-    return fitted_batch(result, step.schema, RETURNED, f"map_batches({step.detail()}) does not return what it declares")
-
-
-def _map_failed(step: MapBatches, batch: pa.RecordBatch, problem: BaseException) -> OperatorError:
-    names = ", ".join(batch.schema.names[:20]) + (", …" if len(batch.schema.names) > 20 else "")
-    return OperatorError(
-        f"map_batches({step.detail()}) failed",
-        got=f"{batch.num_rows} rows with the columns {names}",
-        then=failure_text(problem),
-        hint=f"fix {step.detail()}",
-    )
-
-
-def one_batch(table: pa.Table) -> pa.RecordBatch:
-    """Return a table as a single batch."""
-    combined = table.combine_chunks()
-    batches = combined.to_batches()
-    if len(batches) == 1:
-        return batches[0]
-    return pa.RecordBatch.from_arrays([c.combine_chunks() for c in combined.columns], schema=table.schema)
-
-
-def batches_of(table: pa.Table) -> list[pa.RecordBatch]:
-    """Return a table as a single batch, or as several where its texts are too long for one; without rows an empty one."""
-    return table.combine_chunks().to_batches() or [one_batch(table)]
-
-
-def prefixed(prefix: tuple[Prefix, ...], table: pa.Table) -> pa.Table:
-    """Return a table after stateless steps."""
-    return pa.Table.from_batches([apply_prefix(prefix, batch) for batch in batches_of(table)])
-
-
-S = TypeVar("S", bound=Prefix)
-
-
-@attrs.frozen(eq=False)
-class Aside:
-    """Rows that a step took out: they failed an expectation, or a function failed for them.
-
-    Attributes
-    ----------
-    name : str
-        The name of the expectation or function, under which they are counted.
-    reason : str
-        Why, for the late output: the name, or what the function said.
-    rows : pyarrow.RecordBatch
-        The rows, with the columns that they had there.
-    dropped : bool
-        Whether they go nowhere.
-    """
-
-    name: str
-    reason: str
-    rows: pa.RecordBatch
-    dropped: bool = False
-
-
-def apply_prefix(prefix: tuple[Prefix, ...], batch: pa.RecordBatch, aside: list[Aside] | None = None) -> pa.RecordBatch:
-    """Run the stateless steps on one batch; rows that a step takes out go `aside`."""
-    for step in prefix:
-        if isinstance(step, Project):
-            batch = _careful(step, _project, batch, aside)
-        elif isinstance(step, Expect):
-            batch = _careful(step, lambda expect, rows: _expect(expect, rows, aside), batch, aside)
-        elif isinstance(step, Tried):
-            batch = _careful(step, _tried, batch, aside)
-        elif isinstance(step, Filter):
-            batch = _careful(step, _filter, batch, aside)
-        else:
-            batch = _careful(step, _map, batch, aside)
-    return batch
-
-
-def _careful(
-    step: S, run: Callable[[S, pa.RecordBatch], pa.RecordBatch], batch: pa.RecordBatch, aside: list[Aside] | None
-) -> pa.RecordBatch:
-    """Run a step; where a function of a user fails for a row, and may, that row goes aside and the others go on.
-
-    The batch is cut in halves until the rows are found, so a few bad rows cost a few runs more.
-    """
-    begun = 0 if aside is None else len(aside)
-    try:
-        return run(step, batch)
-    except FunctionError as problem:
-        if not batch.num_rows:
-            raise
-        if aside is not None:
-            del aside[begun:]  # what the step took out before it failed is taken out again
-        if batch.num_rows == 1:
-            if aside is not None:
-                aside.append(Aside(problem.name, problem.reason, batch))
-            return run(step, batch.slice(0, 0))
-        half = batch.num_rows // 2
-        parts = [_careful(step, run, part, aside) for part in (batch.slice(0, half), batch.slice(half))]
-        return one_batch(pa.Table.from_batches(parts))
-
-
-def _expect(step: Expect, batch: pa.RecordBatch, aside: list[Aside] | None) -> pa.RecordBatch:
-    """Return the rows for which the condition is true."""
-    mask = pc.fill_null(evaluate(step.condition, batch), False)
-    wrong = batch.num_rows - mask.true_count
-    if not wrong:
-        return batch
-    if step.on_fail == "fail":
-        raise OperatorError(
-            f"the expectation {step.name!r} does not hold",
-            got=f"{wrong} of {batch.num_rows} rows",
-            hint='mend the rows, or write on_fail="side_output" to keep them apart',
-        )
-    if aside is not None:
-        aside.append(Aside(step.name, step.name, batch.filter(pc.invert(mask)), step.on_fail == "drop"))
-    return batch.filter(mask)
 
 
 def argument(value: Expr, where: Expr | None, rows: Rows) -> pa.Array:
@@ -214,43 +245,9 @@ def argument(value: Expr, where: Expr | None, rows: Rows) -> pa.Array:
     return pc.if_else(mask, where_true, pa.scalar(None, where_true.type))
 
 
-def _tried(step: Tried, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows as they are, once functions in aggregates took each of them."""
-    rows = batch if step.kept is None else batch.filter(batch.column(step.kept))
-    if rows.num_rows:
-        for call in step.calls:
-            _try(call, rows)
-    return batch
-
-
-def _try(call: AggCall, rows: pa.RecordBatch) -> None:
-    if call._counts_rows:
-        if call.where is not None:
-            evaluate(call.where, rows)
-        return
-    values = argument(call.arg, call.where, rows)
-    if not isinstance(call, Udaf) or call.udaf is None or call.on_error == "fail":
-        return
-    values, partial = values.drop_null(), getattr(call.udaf, "partial", None)
-    try:
-        if partial is not None:
-            partial(values, np.zeros(len(values), np.int64), 1)
-            return
-        for value in values.to_pylist():
-            call.udaf.add(call.udaf.create(), value)
-    except RAISED as problem:  # user code: whatever it raises is reported with what it was given
-        error = OperatorError(f"{call!r} failed", got=f"{rows.num_rows} rows", then=failure_text(problem), hint="fix its `add`")
-        failed(call._title, problem, error, call.on_error)
-
-
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch of no rows."""
     return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
-
-
-def step_schema(step: Prefix, schema: pa.Schema) -> pa.Schema:
-    """Return the schema a stateless step makes of `schema`, found by running it on no rows."""
-    return step.schema if isinstance(step, MapBatches) else apply_prefix((step,), empty_batch(schema)).schema
 
 
 def expr_type(expr: Expr, schema: pa.Schema) -> pa.DataType:
@@ -267,55 +264,274 @@ def require_condition(expr: Expr, schema: pa.Schema, where: str) -> None:
         )
 
 
-@attrs.frozen
-class Unnest:
-    """Rows with the items of a list column instead of the list.
+_MISFITS: Final = (NoOperationError, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 
-    Attributes
-    ----------
-    column : str
-        The list.
-    rank : str or None
-        The column for the place of an item in its list, from 1 on.
-    outer : bool
-        Whether null and empty lists give a row, with nulls.
-    spread : bool
-        Whether the fields of structs become columns.
+
+def value_of(expr: Expr, batch: Rows) -> Value:
+    """Return the value of an expression: an array, or a scalar where all rows have the same."""
+    if isinstance(expr, Col):
+        return _column(expr, batch)
+    if isinstance(expr, Lit):
+        return literal(expr.value)
+    if isinstance(expr, LambdaVar):
+        return variable(expr, batch)
+    if isinstance(expr, Alias):
+        return value_of(expr.arg, batch)
+    if isinstance(expr, BinOp):
+        return _chain(expr, batch)
+    if isinstance(expr, BatchTime):
+        return pa.scalar(expr.at_us, INSTANT)
+    try:
+        return _node(expr, batch)
+    except (FaultError, pa.ArrowInvalid) as problem:
+        raise _uncomputable(expr, batch, problem) from problem
+    except _MISFITS as problem:
+        raise _misfit(expr, batch, problem) from problem
+
+
+def _column(expr: Col, batch: Rows) -> pa.Array:
+    index = batch.schema.get_field_index(expr.name)  # `schema.names` makes a list: slow on thousands of columns
+    if index < 0:
+        raise unknown_column(expr.name, batch.schema.names, "expression")
+    column = batch.column(index)
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _chain(expr: BinOp, batch: Rows) -> Value:
+    """Operators from left to right, without recursion: there may be thousands."""
+    links: list[BinOp] = []
+    node: Expr = expr
+    while isinstance(node, BinOp):
+        links.append(node)
+        node = node.left
+    links.reverse()
+    link = -1
+    value = None
+    while link < len(links):
+        try:
+            value = value_of(node, batch) if link < 0 else _link(links[link], node, value, batch)
+        except OperatorError as problem:
+            link, value = _spared(links, link, batch, problem)
+        except (FaultError, pa.ArrowInvalid) as problem:
+            link, value = _spared(links, link, batch, _uncomputable(links[link], batch, problem))
+        except _MISFITS as problem:
+            raise _misfit(links[link], batch, problem) from problem
+        node = node if link < 0 else links[link]
+        link += 1
+    return value
+
+
+def _spared(links: list[BinOp], failed: int, batch: Rows, problem: OperatorError) -> tuple[int, Value]:
+    """Return a division whose divisor is null wherever its dividend cannot be computed: as in Spark, that is looked at
+    first.
     """
+    for i in range(failed + 1, len(links)):
+        link = links[i]
+        if link.op in ("/", "%") and (not isinstance(link.right, Lit) or link.right.value is None):
+            try:
+                right = value_of(link.right, batch)
+                left = guarded(link.left, batch, pc.is_valid(right))
+                return i, arithmetic.binary(link.op, left, right)
+            except OperatorError as other:
+                problem = other
+            except (FaultError, pa.ArrowInvalid) as other:
+                problem = _uncomputable(link, batch, other)
+    raise problem
 
-    column: str
-    rank: str | None
-    outer: bool = False
-    spread: bool = True
+
+def _link(link: BinOp, left_expr: Expr, left: Value, batch: Rows) -> Value:
+    """One operator, whose left side is known."""
+    if link.op in _KLEENE:
+        left = boolean(left)
+        undecided = pc.fill_null(left if link.op == "and" else pc.invert(left), True)
+        return _KLEENE[link.op](left, boolean(guarded(link.right, batch, undecided)))
+    right = value_of(link.right, batch) if link.op in ("/", "%") else guarded(link.right, batch, pc.is_valid(left))
+    if isinstance(link.right, Lit):
+        right = meeting(link.right.value, right, left)
+    if isinstance(left_expr, Lit):
+        left = meeting(left_expr.value, left, right)
+    return compare(link.op, left, right) if link.op in COMPARISONS else arithmetic.binary(link.op, left, right)
+
+
+def guarded(expr: Expr, batch: Rows, needed: Value) -> Value:
+    """Return the value where it is needed. Only if it cannot be computed everywhere, rows are picked: ``b <> 0 AND a / b >
+    1``.
+    """
+    try:
+        return value_of(expr, batch)
+    except OperatorError:
+        mask = pa.repeat(needed, batch.num_rows) if isinstance(needed, pa.Scalar) else needed
+        wanted = mask.to_numpy(zero_copy_only=False)
+        if wanted.all():
+            raise
+        values = value_of(expr, batch.filter(mask))
+        if isinstance(values, pa.Scalar):
+            return values
+        return values.take(pa.array(np.cumsum(wanted) - 1, pa.int64(), mask=~wanted))
+
+
+def _node(expr: Expr, batch: Rows) -> Value:
+    if isinstance(expr, UnOp):
+        return _unary(expr, value_of(expr.arg, batch))
+    if isinstance(expr, IsIn):
+        return _is_in(expr, value_of(expr.arg, batch))
+    if isinstance(expr, Cast):
+        return cast(value_of(expr.arg, batch), expr.type, expr.named, expr.tried)
+    if isinstance(expr, Field):
+        return _field(value_of(expr.arg, batch), expr)
+    if isinstance(expr, StructOf):
+        return pa.StructArray.from_arrays([value_of(c, batch) for c in expr._children()], names=list(expr.names))
+    if isinstance(expr, Case):
+        return _case(expr._args, batch)
+    if isinstance(expr, Func):
+        return _call(expr, batch)
+    if isinstance(expr, Called):
+        values = [value_of(arg, batch) for arg in expr.args]
+        columns = [repeated(v, batch.num_rows) if isinstance(v, pa.Scalar) else v for v in values]
+        return result_of(expr.called, columns, batch.num_rows)
+    if isinstance(expr, Aggregate):
+        raise misplaced(expr, "expression")
+    raise ExpressionError("unknown kind of expression", got=type(expr).__name__, hint="use col()")
+
+
+def _unary(expr: UnOp, value: Value) -> Value:
+    if expr.op == "not":
+        return pc.invert(boolean(value))
+    if expr.op == "-":
+        return arithmetic.negative(value)
+    return pc.is_null(value) if expr.op == "is_null" else pc.is_valid(value)
+
+
+def _is_in(expr: IsIn, value: Value) -> Value:
+    constants = expr.values
+    if is_moment(value.type):
+        constants = tuple(cast(pa.scalar(c), value.type).as_py() if isinstance(c, str) else c for c in constants)
+    return is_in(value, constants)
+
+
+@attrs.frozen(eq=False)
+class _Later:
+    """An argument that is computed when a function asks for it."""
+
+    expr: Expr
+    batch: Rows
 
     @property
-    def __name__(self) -> str:
-        return f"unnest({self.column}{'' if self.rank is None else f', rank {self.rank}'})"
+    def constant(self) -> object:
+        return _constant(self.expr)
 
-    def __call__(self, batch: pa.RecordBatch) -> pa.Table:
-        """Call it."""
-        lists = batch.column(self.column)
-        lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-        items = lists.flatten()
-        starts = np.cumsum(lengths) - lengths
-        rows = np.maximum(lengths, 1) if self.outer else lengths
-        parents = np.repeat(np.arange(len(lists)), rows)
-        places = np.arange(len(parents)) - (np.cumsum(rows) - rows)[parents]
-        missing = (lengths == 0)[parents]
-        if missing.any():
-            items = items.take(pa.array(starts[parents] + places, mask=missing))
-        positions = pa.array(parents)
-        made = {n: batch.column(n).take(positions) for n in batch.schema.names if n != self.column}
-        if self.spread and pa.types.is_struct(items.type):
-            made |= zip([f.name for f in items.type], items.flatten(), strict=True)
+    def value(self) -> Value:
+        return value_of(self.expr, self.batch)
+
+    def where(self, needed: Value) -> Value:
+        return guarded(self.expr, self.batch, needed)
+
+
+def _constant(expr: Expr) -> object:
+    return expr.value if isinstance(expr, Lit) else COLUMN
+
+
+def _call(expr: Func, batch: Rows) -> Value:
+    """Return the value of a function, by its definition: constants as plain Python, the others as values."""
+    known, args = FUNCTIONS[expr.name], expr.args
+    if known.later:
+        return known.compute(*(_Later(arg, batch) for arg in args))
+    given: list[Any] = []
+    needed: Value | None = None
+    for i, arg in enumerate(args):
+        param = known.param(i)
+        if param.constant is not None:
+            assert isinstance(arg, Lit)
+            given.append(parse.json_type(str(arg.value)) if param.kind == "Schema" else arg.value)
+        elif isinstance(arg, Lambda):
+            given.append(ElementFunction(arg, batch, value_of))
+        elif needed is None or known.nulls == "own":
+            given.append(value_of(arg, batch))
+            needed = pc.is_valid(given[-1]) if len(args) > 1 and known.nulls == "first" else given[-1]
         else:
-            made[self.column] = items
-        if self.rank is not None:
-            made[self.rank] = pa.array(places + 1, pa.int64(), mask=missing)
-        return pa.table(made)
+            given.append(guarded(arg, batch, needed))
+    if known.of_elements:
+        given = [repeated(x, batch.num_rows) if isinstance(x, pa.Scalar) else x for x in given]
+    elif known.meets:
+        given = _every_with(args, given) if known.by_turns is None else _by_turns(args, given)
+    elif (
+        expr.name == "item"
+        and pa.types.is_struct(given[0].type)
+        and isinstance(args[1], Lit)
+        and isinstance(args[1].value, str)
+    ):
+        return _field(given[0], Field(args[0], args[1].value))
+    return known.compute(*given)
 
-    def fields(self, schema: pa.Schema) -> list[pa.Field]:
-        """Return the fields it puts in the place of the list, and after all."""
-        items = schema.field(self.column).type.value_type
-        fields = list(items) if self.spread and pa.types.is_struct(items) else [pa.field(self.column, items)]
-        return fields if self.rank is None else [*fields, pa.field(self.rank, pa.int64())]
+
+def _by_turns(args: tuple[Expr, ...], values: list[Value]) -> list[Value]:
+    keys, others = (_every_with(args[start::2], values[start::2]) for start in (0, 1))
+    return [value for pair in zip(keys, others, strict=True) for value in pair]
+
+
+def _every_with(args: tuple[Expr, ...], values: list[Value]) -> list[Value]:
+    """Constants in the types they mean with the others."""
+    return met([_constant(arg) for arg in args], values)
+
+
+def _case(args: tuple[Expr, ...], batch: Rows) -> Value:
+    """Return the value next to the first condition that is true; each is computed only where it is looked at."""
+    open_: Value = pa.scalar(True)
+    hits, values = [], []
+    for i in range(0, len(args) - 1, 2):
+        holds = pc.and_(open_, pc.fill_null(boolean(guarded(args[i], batch, open_)), False))
+        hits.append(holds)
+        values.append(guarded(args[i + 1], batch, holds))
+        open_ = pc.and_(open_, pc.invert(holds))
+    last = args[-1] if len(args) % 2 else Lit(None)
+    values.append(guarded(last, batch, open_))
+    *values, result = alike(_every_with((*args[1::2], last), values))
+    for holds, value in zip(reversed(hits), reversed(values), strict=True):
+        result = pc.if_else(holds, value, result)
+    return result
+
+
+def _field(value: Value, expr: Field) -> Value:
+    """Return a field of a struct; null where the struct is."""
+    index = value.type.get_field_index(expr.name) if pa.types.is_struct(value.type) else -1
+    if index < 0:
+        raise unknown_field(expr.name, value.type, repr(expr.arg))
+    return pc.struct_field(value, index)
+
+
+def _brief(expr: Expr) -> str:
+    text = repr(expr)
+    return text if len(text) <= 300 else f"{text[:200]} … {text[-60:]}"
+
+
+def _uncomputable(expr: Expr, batch: Rows, problem: Exception) -> OperatorError:
+    return OperatorError(
+        f"{_brief(expr)} cannot be computed",
+        got=f"{batch.num_rows} rows",
+        then=str(problem).splitlines()[0],
+        hint='leave such rows out with .filter(...), make the value null with func("nullif", x, 0) or '
+        ".try_cast(...), or cast to a wider type",
+    )
+
+
+def _misfit(expr: Expr, batch: Rows, problem: Exception) -> ExpressionError:
+    names = columns_of(expr)
+    types = ", ".join(f"{f.name} {type_text(f.type)}" for f in batch.schema if f.name in names)
+    text = str(problem).splitlines()[0]
+    return ExpressionError(
+        f"the types of {_brief(expr)} do not fit",
+        got=types or "constants only",
+        then=f"there is no such operation on {text}",
+        hint=_way_out(text),
+    )
+
+
+def _way_out(types: str) -> str:
+    """Return what to write instead of an operation on these types."""
+    if "interval" in types or "duration" in types:
+        return "write a length of time as one interval: INTERVAL 90 SECONDS, in Python timedelta(seconds=90)"
+    if types.startswith("struct"):
+        return "name a field: s.x in text, col('s').field('x') in Python"
+    if "string" in types:
+        return 'cast one side: CAST(x AS string) or CAST(x AS bigint) in text, col("x").cast("string") in Python'
+    return 'cast one side: CAST(x AS double) in text, col("x").cast("double") in Python'

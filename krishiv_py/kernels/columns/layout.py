@@ -14,7 +14,8 @@ from krishiv_py.arrays.grouping import WHOLE_BYTES, by_groups, joined, too_much
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.kernels.aggregates import AggKernel, Rows, kernel_for
 from krishiv_py.kernels.aggregates.base import FailingPlace, blame_too_long, first_of, shown_key
-from krishiv_py.kernels.columns.evaluate import expr_type, step_schema
+from krishiv_py.kernels.columns.evaluate import expr_type
+from krishiv_py.kernels.columns.steps import step_schema
 from krishiv_py.kernels.columns.times import FixedAssigner, lengths_between, time_type, unstamp
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.aggregates.selections import HIDDEN, WholeSince

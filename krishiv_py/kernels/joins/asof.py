@@ -15,10 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group
-from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.columns.layout import TIME
 from krishiv_py.kernels.joins.interval import NOBODY, Pairs, results, same_keys
 from krishiv_py.kernels.joins.sides import NUMBER, Joined, JoinOperator

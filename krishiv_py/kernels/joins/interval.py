@@ -14,10 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import order_in_runs, stable_order
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.errors import OperatorError
 from krishiv_py.kernels.columns.layout import TIME, Layout, place_of
 from krishiv_py.kernels.columns.times import unstamp

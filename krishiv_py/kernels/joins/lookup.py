@@ -11,10 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.arrays.grouping import key_hashes, normal_key
-from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import stable_order
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.columns.evaluate import evaluate
 from krishiv_py.kernels.columns.times import bounds_of, stamp
 from krishiv_py.kernels.joins.interval import NOBODY, Pairs, same_keys

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.arrays.grouping import first_come, key_hashes
-from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.spec import OperatorSpec

@@ -12,10 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group_rows
-from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import stable_order
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.columns.times import FixedAssigner, unstamp
 from krishiv_py.kernels.firing import Due, FiringDelay
 from krishiv_py.kernels.joins.interval import NOBODY, Pairs, key_of, picked, refuse_many

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.arrays.grouping import buckets
-from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.types import pick
 from krishiv_py.kernels.state.store import Bucket, MemoryStore, Meta, Runs
 from krishiv_py.kernels.state.time_log import SpanLog, TimeLog
 from krishiv_py.kernels.state.timer_queue import DUE

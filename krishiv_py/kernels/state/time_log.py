@@ -27,10 +27,9 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import stable_order
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.columns.layout import TIME
 from krishiv_py.kernels.state.store import FAN, Bucket, tier, with_written
 from krishiv_py.kernels.state.window_log import HASH, NARROW, PIECE

@@ -27,9 +27,8 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import among, group, key_hashes
-from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.aggregates.base import regrouped
 from krishiv_py.kernels.columns.layout import TIME, Layout, whole
 from krishiv_py.kernels.columns.layout import WINDOW as WINDOW

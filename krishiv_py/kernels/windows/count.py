@@ -29,10 +29,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import Groups, group, key_hashes, rank
-from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import expand, portions
 from krishiv_py.arrays.sorting import pair_order, sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.times import FixedAssigner
 from krishiv_py.kernels.prefixes import cumulated, exactly

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal, TypeAlias
+from typing import ClassVar, Final, Literal, TypeAlias
 
 import attrs
 
@@ -55,6 +55,8 @@ class WatermarkSpec:
     initial_us: int = UNSET
     idle_advance_us: int | None = None
     from_savepoint: bool = False
+    _by_clock: ClassVar[bool] = False
+    """Whether it is the clock itself that it follows, and not rows."""
 
     def __attrs_post_init__(self) -> None:
         microseconds(self.lag_us, "lag_us", 0, MAX_TIME_US)
@@ -101,11 +103,6 @@ class WatermarkSpec:
         lag_us = to_us(lag, "lag", allow_zero=True)
         advance_us = None if idle_advance is None else to_us(idle_advance, "idle_advance")
         return cls(lag_us, _start_us(initial), advance_us, _by_savepoint(initial))
-
-    @property
-    def _by_clock(self) -> bool:
-        """Return whether it is the clock itself that it follows, and not rows."""
-        return False
 
     def _starting(self, initial_us: int) -> WatermarkSpec:
         """With a start of `initial_us`, unless it has its own."""
@@ -161,6 +158,7 @@ class MultiSourceWatermarkSpec:
     idle_advance_us: int | None = None
     max_drift_us: int | None = None
     from_savepoint: bool = False
+    _by_clock: ClassVar[bool] = False
 
     def __attrs_post_init__(self) -> None:
         a_switch(self.from_savepoint, "from_savepoint")
@@ -334,11 +332,6 @@ class MultiSourceWatermarkSpec:
         12000000
         """
         return attrs.evolve(self, unknown_action=action, unknown_spec=spec)
-
-    @property
-    def _by_clock(self) -> bool:
-        """Never: several sources are distinguished by the times of their rows."""
-        return False
 
     def _starting(self, initial_us: int) -> MultiSourceWatermarkSpec:
         """With a start of `initial_us`, unless it has its own."""

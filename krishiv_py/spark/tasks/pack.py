@@ -13,7 +13,7 @@ from pyspark import TaskContext
 from krishiv_py.connectors.source import in_columns
 from krishiv_py.engine.stage import PREPARE, StageOperator, split
 from krishiv_py.errors import OperatorError
-from krishiv_py.kernels.columns.evaluate import Aside, apply_prefix
+from krishiv_py.kernels.columns.steps import Aside, apply_prefix
 from krishiv_py.kernels.prepare import Prepare, late_output
 from krishiv_py.kernels.spec import FIRST_CLOCK, Moment, OperatorSpec, Times
 from krishiv_py.kernels.watermark import WatermarkTracker

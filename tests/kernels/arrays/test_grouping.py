@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from krishiv_py.arrays import grouping
 from krishiv_py.arrays.grouping import group
-from krishiv_py.arrays.picking import pick
+from krishiv_py.arrays.types import pick
 
 NEAR = st.integers(-3, 3)
 FAR = st.one_of(NEAR, st.sampled_from([-(2**63), 2**63 - 1, 10**12]))

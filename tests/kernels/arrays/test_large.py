@@ -14,9 +14,9 @@ from krishiv_py import col, collect_list, count, last
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
-from krishiv_py.arrays import grouping, picking
+from krishiv_py.arrays import grouping, types
 from krishiv_py.arrays.grouping import by_groups, by_size, codes_of, hash_values, joined
-from krishiv_py.arrays.picking import in_parts, pick
+from krishiv_py.arrays.types import in_parts, pick
 from krishiv_py.engine import stage
 from krishiv_py.errors import OperatorError
 from krishiv_py.testing import Driver, stream_of
@@ -32,7 +32,7 @@ TEXTS = st.lists(st.lists(st.one_of(st.none(), st.text(max_size=5)), max_size=6)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever has more than a few bytes is worked on in parts."""
     monkeypatch.setattr(grouping, "WHOLE_BYTES", 24)
-    monkeypatch.setattr(picking, "PART_BYTES", 24)
+    monkeypatch.setattr(types, "PART_BYTES", 24)
     monkeypatch.setattr(stage, "_CHUNK_BYTES", 24)
     yield
 
@@ -44,7 +44,7 @@ def test_values_in_parts_are_those_that_arrow_takes(texts: list[list[str | None]
     moment = pa.array(data.draw(st.lists(place, max_size=12)), data.draw(st.sampled_from([pa.int64(), pa.uint64()])))
     values = column.to_pylist()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(picking, "PART_BYTES", data.draw(st.integers(1, 64)))
+        patched.setattr(types, "PART_BYTES", data.draw(st.integers(1, 64)))
         actual = in_parts(column, moment)
     assert actual.type == pa.string()
     assert actual.to_pylist() == [None if n is None else values[n] for n in moment.to_pylist()]
@@ -66,7 +66,7 @@ def test_parts_are_whole_groups_in_their_order(drawn: list[int], part_bytes: int
     n = int(groups.max()) + 1
     rows = pa.table({"group": groups, "at": np.arange(len(groups))})
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(picking, "PART_BYTES", part_bytes)
+        patched.setattr(types, "PART_BYTES", part_bytes)
         parts = list(by_groups(rows, groups, n))
     assert sum(many for _, _, many in parts) == n
     base, seen = 0, []
@@ -145,7 +145,7 @@ def test_a_batch_of_more_than_two_gibibytes_of_text(window: str) -> None:
 def test_slices_are_all_rows_in_their_order(texts: list[str], part_bytes: int) -> None:
     rows = pa.table({"text": pa.array(texts, pa.string())})
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(picking, "PART_BYTES", part_bytes)
+        patched.setattr(types, "PART_BYTES", part_bytes)
         parts = list(by_size(rows))
     assert [text for part in parts for text in part["text"].to_pylist()] == texts
 

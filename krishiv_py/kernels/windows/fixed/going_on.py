@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group
-from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import split
+from krishiv_py.arrays.types import pick
 from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.columns.layout import noted_whole, of_no_rows, rows_counted
 from krishiv_py.kernels.firing import custom_trigger_of

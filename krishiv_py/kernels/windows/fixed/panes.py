@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group
-from krishiv_py.arrays.picking import pick
-from krishiv_py.arrays.types import Ints
+from krishiv_py.arrays.types import Ints, pick
 from krishiv_py.errors import RAISED, OperatorError, SchemaError, failure_text, shown
 from krishiv_py.kernels.aggregates.base import shown_key
 from krishiv_py.kernels.columns.layout import Layout, whole

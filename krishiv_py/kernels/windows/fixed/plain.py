@@ -27,10 +27,9 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import Groups, among, distinct, group
-from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import expand, portions, split
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, as_arrow
+from krishiv_py.arrays.types import Ints, as_arrow, pick
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.times import FixedAssigner
 from krishiv_py.kernels.firing import Due, FiringDelay

@@ -27,10 +27,9 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import among, distinct, group
-from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import portions, split
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.aggregates.base import FailingPlace
 from krishiv_py.kernels.columns.layout import START, TIME, WINDOW_END, WINDOW_START, Layout, place_of
 from krishiv_py.kernels.columns.times import FixedAssigner, unstamp

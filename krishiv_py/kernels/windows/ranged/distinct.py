@@ -17,10 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group, group_rows
-from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import Ranges, expand, portions, running
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.aggregates.base import FailingPlace, regrouped
 from krishiv_py.kernels.columns.layout import TIME, Layout, place_of
 from krishiv_py.kernels.firing import Due, FiringDelay

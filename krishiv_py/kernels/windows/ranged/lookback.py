@@ -31,10 +31,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.arrays.grouping import by_groups, first_come, group, group_numbers, too_much
-from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import Ranges, expand, portions, running
 from krishiv_py.arrays.sorting import pair_order, sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels.aggregates.base import lists
 from krishiv_py.kernels.columns.evaluate import evaluate

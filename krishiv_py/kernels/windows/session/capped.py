@@ -46,10 +46,9 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group, group_rows, key_hashes, rank
-from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import Codes, Components, running_reach
 from krishiv_py.arrays.sorting import pair_order, sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.firing import FiringDelay
 from krishiv_py.kernels.results import Emitter, SplitRows, StateTables, StepResult, counted, over_in_turn, split_late

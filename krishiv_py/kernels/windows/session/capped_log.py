@@ -52,10 +52,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group, group_rows
-from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import Codes, Components, overlapping
 from krishiv_py.arrays.sorting import stable_order
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.window_log import HASH, DeadKeys, KeyedLog
 from krishiv_py.kernels.windows.session.rows import END, FIRED, KIND, SEQ, START, Contents, NumberedResults, SessionRows

@@ -20,10 +20,9 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import Groups, group, key_hashes
-from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import components
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.columns.layout import GAP, TIME, Layout
 from krishiv_py.kernels.firing import Question, WindowFacts
 from krishiv_py.kernels.results import StateTables, StepResult, over_in_turn

@@ -18,10 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group
-from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import components
 from krishiv_py.arrays.sorting import stable_order
-from krishiv_py.arrays.types import Mask
+from krishiv_py.arrays.types import Mask, pick
 from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.columns.layout import TIME, Layout, noted_whole, of_no_rows, rows_counted
 from krishiv_py.kernels.spec import OperatorSpec

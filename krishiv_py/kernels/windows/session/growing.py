@@ -33,10 +33,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import Groups, group, key_hashes
-from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import components, running_reach
 from krishiv_py.arrays.sorting import stable_order
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.aggregates import AggKernel
 from krishiv_py.kernels.aggregates.base import FailingPlace, first_of, regrouped
 from krishiv_py.kernels.columns.layout import TIME, Layout, place_of, whole

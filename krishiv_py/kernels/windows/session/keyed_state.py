@@ -32,10 +32,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group_rows, key_hashes
-from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import Components, components
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.firing import FiringDelay, IntervalGate, Question, custom_trigger_of
 from krishiv_py.kernels.results import Emitter, StepResult, compose, counted, split_late

@@ -26,10 +26,9 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group
-from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import components
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.firing import FiringDelay

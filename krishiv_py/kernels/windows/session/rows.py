@@ -9,10 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group, key_hashes
-from krishiv_py.arrays.picking import pick
 from krishiv_py.arrays.ranges import components
 from krishiv_py.arrays.sorting import stable_order
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.aggregates.base import FailingPlace, first_of
 from krishiv_py.kernels.columns.layout import DOUBT, GAP, TIME, Layout, place_of
 from krishiv_py.kernels.prefixes import cumulated
