@@ -35,7 +35,14 @@ from krishiv_py.runtime.ranges.limits import Alignment, Limit
 from krishiv_py.runtime.ranges.log import RangeLog, RangeReader
 from krishiv_py.runtime.ranges.planning import RangePlanner, logged
 from krishiv_py.runtime.ranges.sent import SentSource
-from krishiv_py.runtime.reading import Scanned, header_columns, planned_here, with_partitions
+from krishiv_py.runtime.reading import (
+    UNKNOWN_COLUMNS,
+    UNREAD_FILE,
+    Scanned,
+    header_columns,
+    planned_here,
+    with_partitions,
+)
 from krishiv_py.storage.files import arrow_reads, files_at, store_at
 
 _ROUTES: Final = ("fixed", "session", "lookback", "rows")
@@ -308,7 +315,7 @@ def inferred(path: tuple[str, bool], kind: str, options: Mapping[str, str]) -> p
         raise SourceError(
             f"{where}: the columns of {kind} files are found out by Spark, and this session has none",
             got="no schema",
-            hint='pass schema="user string, at timestamp"',
+            hint=UNKNOWN_COLUMNS,
         )
     paths = [file.path for file in files_at(where, literal=literal)]
     if not paths:
@@ -320,7 +327,8 @@ def inferred(path: tuple[str, bool], kind: str, options: Mapping[str, str]) -> p
         with store.open(root) as file:
             schema = pq.read_schema(file)
     except (OSError, pa.ArrowException) as problem:
-        raise _unknown(paths[0], "the file cannot be read", str(problem)[:300]) from problem
+        what, got = f"{paths[0]}: the file cannot be read", str(problem)[:300]
+        raise SourceError(what, got=got, hint=UNREAD_FILE) from problem
     return checked(with_partitions(schema.remove_metadata(), paths))
 
 
@@ -332,4 +340,4 @@ def _named(path: str, options: Mapping[str, str]) -> list[str]:
 
 
 def _unknown(path: str, what: str, got: str) -> SourceError:
-    return SourceError(f"{path}: {what}", got=got, hint="pass schema=...")
+    return SourceError(f"{path}: {what}", got=got, hint=UNKNOWN_COLUMNS)

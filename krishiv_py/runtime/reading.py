@@ -67,6 +67,10 @@ class Scanned:
         return self.batch is None and self.control is None and not self.malformed
 
 
+UNKNOWN_COLUMNS: Final = 'pass schema="user string, at timestamp"'
+"""What to do where files do not say which columns there are."""
+UNREAD_FILE: Final = 'repair or remove it, or pass schema=... and on_malformed="side_output", which puts it aside'
+"""What to do where that is asked of a file that cannot be read."""
 UNREADABLE: Final = (pa.ArrowException, OSError, UnicodeDecodeError, EOFError)
 
 

@@ -32,6 +32,8 @@ from krishiv_py.runtime.ranges.folders import MAX_FILE_AGE, FolderSource
 from krishiv_py.runtime.ranges.log import RangeReader
 from krishiv_py.runtime.ranges.spark_files import spark_folder
 from krishiv_py.runtime.reading import (
+    UNKNOWN_COLUMNS,
+    UNREAD_FILE,
     FileReader,
     Located,
     ParquetReader,
@@ -374,15 +376,15 @@ def inferred(spark: SparkSession, located: Located, kind: str, options: dict[str
         by_folders = kind == "parquet" and arrow_reads(located.path)
         paths = listed(spark, located) if by_folders else []
     except AnalysisException as problem:
-        raise _unknown(located, "no file says which columns there are", problem) from problem
+        raise _unknown(located, "no file says which columns there are", problem, UNKNOWN_COLUMNS) from problem
     except (PySparkException, Py4JError) as problem:
-        raise _unknown(located, "a file cannot be read", problem) from problem
+        raise _unknown(located, "a file cannot be read", problem, UNREAD_FILE) from problem
     return checked(with_partitions(schema, paths))
 
 
-def _unknown(located: Located, what: str, problem: Exception) -> SourceError:
+def _unknown(located: Located, what: str, problem: Exception, hint: str) -> SourceError:
     said = next((line for line in str(problem).splitlines() if "[" in line), str(problem).splitlines()[0])
-    return SourceError(f"{located.path}: {what}", got=said.strip()[:300], hint="pass schema=...")
+    return SourceError(f"{located.path}: {what}", got=said.strip()[:300], hint=hint)
 
 
 def catalog_frame(spark: SparkSession, name: str, *, streaming: bool) -> DataFrame:

@@ -279,6 +279,27 @@ def test_files_that_are_archive_and_live_source_are_read_once(session: Session, 
     query.stop()
 
 
+@pytest.mark.parametrize("other", [True, False])
+def test_a_closed_memory_stream_is_an_archive_that_ends_no_input(session: Session, tmp_path: Path, other: bool) -> None:
+    make, sink = ONE["tumbling"], MemorySink()
+    driver = Driver(make(stream_of(SCHEMA)))
+    must = [row for rows in ROWS[: None if other else SEAM] for row in driver.send(rows).results.to_pylist()]
+    past, to_past = session.memory_stream(SCHEMA, name="past")
+    live, sender = session.memory_stream(SCHEMA, name="live") if other else (past, to_past)
+    for rows in ROWS[:SEAM]:
+        to_past.send(rows)
+    to_past.close()
+    for rows in ROWS[SEAM:] if other else []:
+        sender.send(rows)
+    query = session.start([make(live).to(sink)], checkpoint=str(tmp_path / "c"), bootstrap={"live" if other else "past": past})
+    query.process_all_available()
+    assert query.progress.late == driver.progress.late
+    query.stop()
+    if not other:  # the stream is the live source, too, and that has ended
+        must += driver.close().results.to_pylist()
+    assert read(sink) == must
+
+
 def test_what_cannot_be_is_refused_before_anything_runs(session: Session, tmp_path: Path) -> None:
     live, _ = session.memory_stream(SCHEMA, name="orders")
     past = archive(session, tmp_path, ROWS[:1])

@@ -249,6 +249,19 @@ def test_what_needs_spark_says_so(session: Session, tmp_path: Path) -> None:
         Session.in_process(profile="distributed-durable")
 
 
+def test_the_way_out_of_a_file_that_cannot_be_read_is_one(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "0.parquet").write_bytes(b"PAR1 and no more PAR1")
+    with pytest.raises(SourceError, match=r'on_malformed="side_output"'):
+        session.read_parquet(str(tmp_path))
+    late = MemorySink()
+    rows = session.read_parquet(str(tmp_path), schema=SCHEMA, on_malformed="side_output")
+    query = per_minute(rows).with_late_event_handler(SideOutputLateEventHandler(late)).start(MemorySink())
+    query.process_all_available()
+    query.stop()
+    aside = late.table()
+    assert query.progress.late["malformed"] == 1 and aside is not None and aside.num_rows == 1
+
+
 def test_a_failure_ends_the_query_and_the_batch_is_run_again(session: Session, tmp_path: Path) -> None:
     flag = tmp_path / "mended"
 

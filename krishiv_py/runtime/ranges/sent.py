@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.connectors.source import JsonValue, Malformed, Planned, Source
+from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.replay_files import WAY_OUT, Place, Send
 from krishiv_py.replay_log import HandedSends, ReplayLog
@@ -42,14 +43,16 @@ class SentSource(Source):
         Says which sends are one batch, where they may be.
     handed : Handed or None
         Sends that need not be read from their files.
+    ends : bool
+        Whether a closed sender ends the input; the end of an archive does not, so it is not read.
     """
 
     poll_seconds: float = 0.02
     together: Together | None = None
     handed: HandedSends | None = None
 
-    def __init__(self, schema: pa.Schema, spool: str, upto: int | None = None) -> None:
-        self.schema, self.spool, self.upto = schema, spool, upto
+    def __init__(self, schema: pa.Schema, spool: str, upto: int | None = None, *, ends: bool = True) -> None:
+        self.schema, self.spool, self.upto, self.ends = schema, spool, upto, ends
         self._identity = ""
         self._log = ReplayLog(spool)
         self._looked_at = _LOOKED_AT
@@ -68,7 +71,7 @@ class SentSource(Source):
         elif isinstance(last, int):  # an earlier version noted no stream
             number = last + 1
         count = self._gathered(number, self.together) if self.together is not None else int(self._has(number))
-        if not count:
+        if not count or (count == 1 and not self.ends and self._is_end(number)):
             return None
         stream, last_of_it = self._stream(), number + count - 1
         position: JsonValue = {"stream": stream, "send": last_of_it}
@@ -76,6 +79,10 @@ class SentSource(Source):
 
     def _has(self, number: int) -> bool:
         return (self.upto is None or number < self.upto) and self._log.has(number)
+
+    def _is_end(self, number: int) -> bool:
+        send = self._held.get(number) or self._log.read(number)
+        return send is not None and send.control is not None and send.control.watermark_us == END_OF_TIME
 
     def _gathered(self, number: int, together: Together) -> int:
         """Return the number of sends, from this one on, that are one batch; 0 where there is none."""
@@ -174,7 +181,7 @@ class SentSource(Source):
 
     def until_now(self) -> SentSource:
         """Up to the newest send."""
-        return SentSource(self.schema, self.spool, ReplayLog(self.spool).following_sends())
+        return SentSource(self.schema, self.spool, ReplayLog(self.spool).following_sends(), ends=self.ends)
 
 
 def _numbers(planned: Any) -> range:
@@ -220,4 +227,5 @@ def scanned_of(sent: Send, schema: pa.Schema) -> Iterator[Scanned]:
 
 def as_ranges(source: MemorySource) -> RangeSource:
     """Return a memory stream as a source that plans ranges."""
-    return RangeSource(source.name, SentSource(source.schema, source.spool), source.schema, False)
+    sends = SentSource(source.schema, source.spool, ends=source.bounded)
+    return RangeSource(source.name, sends, source.schema, False)
