@@ -13,6 +13,7 @@ from scripts.docs import messages
 from scripts.docs.drawing import STYLE
 
 _FILE_LINK = re.compile(r"\[(?:docs/)?([\w-]+)\.md\]\(((?:[\w./-]*/)?\1\.md(?:#[\w-]+)?)\)")
+_EXAMPLE_LINK = re.compile(r"\[(examples/[\w./-]+)\]\((?:\.\./)+\1\)")
 _DRAWN = re.compile(r'<img alt="([^"]*)" src="[^"]*img/drawn/([\w-]+)\.svg"\s*/?>')
 _MESSAGES = re.compile(r"<!-- messages of (\w+) -->")
 _RULES = re.compile(r"^\*\*(?=((?:§\d+\.\d+(?:, )?)+))", re.MULTILINE)
@@ -42,9 +43,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Call links by the title of a page, as the repository calls them by its file; let rules such as §2.3 be linked to."""
+    """Call links by the title of a page, as the repository calls them by its file; name examples, which are files of the
+    repository alone; let rules such as §2.3 be linked to.
+    """
     docs = Path(config.docs_dir)
-    titled = _FILE_LINK.sub(lambda found: f"[{_title(docs / f'{found[1]}.md') or found[1]}]({found[2]})", markdown)
+    named = _EXAMPLE_LINK.sub(r"`\1`", markdown)
+    titled = _FILE_LINK.sub(lambda found: f"[{_title(docs / f'{found[1]}.md') or found[1]}]({found[2]})", named)
     if page.file.src_uri == "errors.md":
         return _MESSAGES.sub(lambda marker: messages.table(marker[1]), titled)
     if page.file.src_uri != "semantics.md":

@@ -27,7 +27,7 @@ def test_the_page_shows_every_program() -> None:
     assert names == {*IN_PROCESS, *ELSEWHERE}
     shown = set(re.findall(r'--8<-- "examples/cookbook/(\w+)\.py"', page))
     assert shown == names - {"choose_the_lag"}
-    assert set(re.findall(r"`examples/cookbook/(\w+)\.(?:py|ipynb)`", page)) == names
+    assert set(re.findall(r"\[examples/cookbook/(\w+)\.(?:py|ipynb)\]", page)) == names
 
 
 @pytest.mark.parametrize("name", IN_PROCESS)

@@ -75,3 +75,11 @@ def test_no_mark_of_another_format_is_left(site: Path) -> None:
         text = re.sub(r"<(pre|code|script|style)\b.*?</\1>", "", page.read_text(), flags=re.S)
         text = html.unescape(re.sub(r"<[^>]+>", "", text))
         assert re.findall(r":(?:class|func|meth|mod|attr):|``|^>>> .*|^ *- \w.*", text, re.M) == [], page
+
+
+def test_links_of_the_repository_lead_to_its_files() -> None:
+    """The site checks links between its pages; those to examples, and those of pages at the top, are of the repository alone."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    links = [(page, target) for page in pages for target in re.findall(r"\]\(([^)\s:#]+)(?:#[^)\s]*)?\)", page.read_text())]
+    assert [(str(page.relative_to(ROOT)), target) for page, target in links if not (page.parent / target).exists()] == []
+    assert sum("examples/" in target for _, target in links) > 20
