@@ -11,6 +11,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.api.history import Until, history_of
+from krishiv_py.api.missing import Answering, answering
 from krishiv_py.api.others import OtherStreams
 from krishiv_py.api.query import Query
 from krishiv_py.api.session_options import DurabilityProfile, SessionOptions
@@ -106,7 +107,20 @@ class SessionBuilder(SessionOptions):
         return Session(runtime.SparkRunner(spark, profile, owned=owned, given=given))
 
 
-class Session(FileSources, RangedSources, OtherStreams):
+@answering(
+    "session",
+    {
+        (
+            "read",
+            "readStream",
+            "read_stream",
+        ): "write session.read_parquet(path, schema, streaming=True), or another session.read_...",
+        ("close", "shutdown"): "write session.stop(), or with Session.in_process() as session:",
+        ("stream", "source"): "write session.read_source(source), or stream, sender = session.memory_stream(schema)",
+        ("run", "execute"): "write stream.start(sink), or session.start([stream.to(sink)])",
+    },
+)
+class Session(FileSources, RangedSources, OtherStreams, Answering):
     """Makes streams and runs queries.
 
     Make one with :meth:`in_process`, :meth:`embedded`, :meth:`builder`, :meth:`connect` or :meth:`from_spark`. It is also a

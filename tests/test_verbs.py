@@ -9,9 +9,13 @@ from typing import Any, Final
 import pytest
 
 import krishiv_py as kv
-from krishiv_py.api.stages.order import answers
+from krishiv_py.api.missing import answers
+from krishiv_py.api.stages.stream import Stream
 from krishiv_py.errors import MethodError, OrderError
-from krishiv_py.testing import stream_of
+from krishiv_py.plan.running import Progress
+from krishiv_py.runtime.query import RunningQuery
+from krishiv_py.sender import Sender
+from krishiv_py.testing import Driver, stream_of
 
 
 def rows() -> Any:
@@ -123,3 +127,35 @@ def test_a_name_that_nobody_has_answers_with_the_nearest() -> None:
         _ = rows().watermrk
     with pytest.raises(MethodError, match=r"'zzz' .*Hint: dir"):
         _ = windowed().zzz
+
+
+def query() -> Any:
+    with kv.Session.in_process() as session:
+        stream, _ = session.memory_stream("user string, at bigint")
+        return stream.watermark("at", 0).tumbling_window(10).agg(kv.count()).start(kv.MemorySink())
+
+
+RUNNING: Final[list[tuple[Callable[[], Any], str, str]]] = [
+    (lambda: Driver(results()), "restart", "driver.restarted()"),
+    (lambda: Driver(results()), "late_rows", "driver.send(rows).late"),
+    (lambda: Driver(results()), "results", "driver.send(rows).results"),
+    (query, "late", "query.progress.late"),
+    (query, "restart", "checkpoint=..."),
+    (kv.Session.in_process, "close", "session.stop()"),
+]
+
+
+@pytest.mark.parametrize(("made", "name", "way"), RUNNING, ids=[c[1] for c in RUNNING])
+def test_what_runs_answers_with_the_way_too(made: Callable[[], Any], name: str, way: str) -> None:
+    one = made()
+    assert not hasattr(one, name) and name not in dir(one)
+    with pytest.raises(MethodError, match=re.escape(f"has no attribute '{name}'")) as caught:
+        getattr(one, name)
+    assert way in str(caught.value).partition("Hint: ")[2]
+
+
+@pytest.mark.parametrize("kind", [Driver, RunningQuery, kv.Session], ids=lambda kind: str(kind.__name__))
+def test_the_ways_of_what_runs_can_be_gone(kind: type) -> None:
+    public = {name for one in (Driver, RunningQuery, Progress, Stream, Sender, kv.Session, kv.Query) for name in dir(one)}
+    for name, said in answers(kind).items():
+        assert set(re.findall(r"\b(?:driver|query|session|sender|progress)\.(\w+)\b(?!_?\.\.)", said)) <= public, (name, said)

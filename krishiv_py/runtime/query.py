@@ -11,6 +11,7 @@ import attrs
 import pyarrow as pa
 from typing_extensions import Self
 
+from krishiv_py.api.missing import Answering, answering
 from krishiv_py.arrays.grouping import among, key_hashes
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, pick
@@ -344,7 +345,7 @@ class OutputColumns:
         """Return what has rows in memory."""
         return self.memory or (self.sink if isinstance(self.sink, ReadableSink) else None)
 
-    def table(self, what: str, wanted: str) -> pa.Table:
+    def table(self, what: str, hint: str) -> pa.Table:
         """Return all rows so far.
 
         Raises
@@ -353,9 +354,8 @@ class OutputColumns:
             For a sink that cannot be read.
         """
         if self.readable is None:
-            raise PlanError(
-                f"{what} needs the rows in memory", got="another sink", hint=f"start with {wanted}, or read the sink's output"
-            )
+            got = "no side output" if self.sink is None else self.sink.title
+            raise PlanError(f"{what} needs the rows in memory", got=got, hint=hint)
         table = self.readable.table() if self.memory is None else self.memory.table(self.schema)
         return self.schema.empty_table() if table is None else table
 
@@ -386,12 +386,19 @@ class QueryRows:
         """
         if output is None and len(self.results) > 1:
             raise PlanError("the query has several outputs", got="no name", hint=_known(self.results))
-        return _chosen(self.results, output, "results()", "output").table("results()", "MemorySink()")
+        kept = _chosen(self.results, output, "results()", "output")
+        return kept.table("results()", "start with MemorySink(), or read what the sink wrote")
 
     def late_rows(self, stage: str | None) -> pa.Table:
         """Return all late rows of a stage so far, by default of the first one. Raises as :meth:`result_rows`."""
-        sinks = _chosen(self.late, stage, "late_rows()", "stage")
-        return sinks.table("late_rows()", "SideOutputLateEventHandler(MemorySink())")
+        name = next(iter(self.late)) if stage is None else stage
+        kept = _chosen(self.late, name, "late_rows()", "stage")
+        others = [f"late_rows({n!r})" for n, one in self.late.items() if one.readable is not None]
+        keep = "write .with_late_event_handler(SideOutputLateEventHandler(MemorySink())) before .start(...)"
+        hint = (
+            f"write {' or '.join(others)}" if others else keep if kept.sink is None else f"{keep}, or read what the sink wrote"
+        )
+        return kept.table("late_rows()" if len(self.late) == 1 else f"late_rows() of the stage {name!r}", hint)
 
     def late_in_memory(self) -> dict[str, pa.Table]:
         """Return the late rows so far of each stage that keeps them in memory."""
@@ -415,7 +422,29 @@ def _known(kept: dict[str, OutputColumns]) -> str:
     return f"pass one of {', '.join(map(repr, kept))}"
 
 
-class RunningQuery:
+_IN_PROGRESS: Final = ("rows", "late", "counters", "open_windows", "state_bytes", "firings", "doubts", "stages", "backlog")
+
+
+@answering(
+    "query",
+    {
+        _IN_PROGRESS: "write query.progress.{name}",
+        ("result", "output", "table", "collect", "to_pandas"): "write query.results(), for a query that writes to MemorySink()",
+        ("close", "cancel", "terminate"): "write query.stop(); sender.close() ends the input of a memory stream",
+        ("send",): "write sender.send(rows), with stream, sender = session.memory_stream(...)",
+        (
+            "restart",
+            "restarted",
+            "resume",
+            "start",
+        ): "start the pipeline again from its checkpoint: .start(sink, checkpoint=...)",
+        ("join", "wait", "run", "awaitTermination"): "write query.await_termination()",
+        ("processAllAvailable", "flush"): "write query.process_all_available()",
+        ("lastProgress", "recentProgress"): "write query.progress",
+        ("isActive", "is_active", "running"): 'write query.status == "running"',
+    },
+)
+class RunningQuery(Answering):
     """Implements the part of :class:`krishiv_py.api.query.Query` that no engine changes.
 
     An engine adds `status`, `exception`, `state`, `stop` and how to wait.

@@ -12,6 +12,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from krishiv_py.api.missing import Answering, answering
 from krishiv_py.api.stages.running import Output, RunMethods, named_plans
 from krishiv_py.connectors.fit import FILE, MisfitError, explained, file_columns, lacking, open_parquet
 from krishiv_py.connectors.lookup_table import tables_age_by, tables_are
@@ -44,7 +45,31 @@ from krishiv_py.runtime.closings import keys_as_table
 from krishiv_py.testing.sends import DriverInput, Feed, ManualClock, StepOutput, Turn, run_by_driver
 
 
-class Driver:
+@answering(
+    "driver",
+    {
+        (
+            "results",
+            "result",
+            "output",
+        ): "each call gives its own: driver.send(rows).results; Driver(stream, sink=MemorySink()) keeps all",
+        (
+            "late_rows",
+            "late",
+        ): "each call gives its own: driver.send(rows).late; a SideOutputLateEventHandler(MemorySink()) keeps all",
+        ("restart", "resume"): "write again = driver.restarted()",
+        ("stop", "end", "finish", "flush"): "write driver.close(), the end of input: it fires what is open",
+        (
+            "run",
+            "start",
+            "collect",
+            "process_all_available",
+            "await_termination",
+        ): "each call is a batch: write driver.send(rows)",
+        ("sender", "put", "push", "feed"): "write driver.send(rows)",
+    },
+)
+class Driver(Answering):
     """Runs an aggregated stream micro-batch by micro-batch (SEMANTICS §2.3).
 
     Parameters

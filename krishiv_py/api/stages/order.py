@@ -1,15 +1,12 @@
-"""The answers of a stage that are not steps: how it shows itself, and errors for steps called too early or by another name.
-
-Such steps are not methods: a stage has only the names that it can do, for type checkers, completion, ``dir()`` and ``hasattr``.
-"""
+"""The answers of a stage that are not steps: how it shows itself, and what to write for steps by another name."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, NoReturn
 
-from krishiv_py.errors import MethodError, OrderError, PlanError
+from krishiv_py.api.missing import Answering
+from krishiv_py.errors import PlanError
 from krishiv_py.plan.aggregates.outputs import computed
 from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import show_us
@@ -20,60 +17,6 @@ from krishiv_py.redaction import redacted
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-
-C = TypeVar("C", bound=type)
-
-_ANSWERS: Final = "__krishiv_answers__"
-"""The attribute of a stage with what is wrong, and what to write, for each name that it does not have."""
-
-
-class NoStepError(OrderError, AttributeError):
-    """A step that a stage does not have. No other error is an AttributeError: Python would take a property for missing."""
-
-
-def needs(first: str, *names: str) -> Callable[[C], C]:
-    """Class decorator: for one of `names` this stage says that `first` must be called before."""
-
-    def decorate(cls: C) -> C:
-        setattr(cls, _ANSWERS, {n: (f".{n}() was called too early", f"call {first} first") for n in names})
-        return cls
-
-    return decorate
-
-
-def instead(ways: Mapping[str, str]) -> Callable[[C], C]:
-    """Class decorator: for a name of `ways` this stage says what to write; its methods and its own :func:`needs` come first."""
-
-    def decorate(cls: C) -> C:
-        ours = {n: (f".{n}() is not a step of this stage", way) for n, way in ways.items()}
-        above: dict[str, tuple[str, str]] = next((vars(b)[_ANSWERS] for b in cls.__mro__[1:] if _ANSWERS in vars(b)), {})
-        setattr(cls, _ANSWERS, {**above, **ours, **vars(cls).get(_ANSWERS, {})})
-        return cls
-
-    return decorate
-
-
-def _answers(cls: type) -> dict[str, tuple[str, str]]:
-    return getattr(cls, _ANSWERS, {})
-
-
-def answers(cls: type) -> dict[str, str]:
-    """Return what to write on a stage instead of each name that it does not have, but others know."""
-    return {name: hint for name, (_, hint) in _answers(cls).items() if not hasattr(cls, name)}
-
-
-def no_such_step(cls: type, name: str) -> PlanError | AttributeError:
-    """Return the error for a name that a stage does not have."""
-    if name.startswith("_"):  # copy, pickle and notebooks try these
-        return AttributeError(name)
-    got = f"{'an' if cls.__name__[0] in 'AEIOU' else 'a'} {cls.__name__}"
-    if name in _answers(cls):
-        what, hint = _answers(cls)[name]
-        return NoStepError(what, got=got, hint=hint)
-    near = difflib.get_close_matches(name, [n for n in dir(cls) if n[0] != "_"], n=2)
-    hint = f"did you mean {' or '.join(f'.{n}' for n in near)}?" if near else "dir(...) of it has the names that there are"
-    return MethodError(f"a stream at this stage has no attribute {name!r}", got=got, hint=hint.rstrip("?"))
 
 
 WINDOWS: Final = (
@@ -256,7 +199,7 @@ _MOST_NAMES: Final = 6
 _LONGEST: Final = 160
 
 
-class ShownInALine:
+class ShownInALine(Answering):
     """A stream whose ``repr`` is one line: what it is, its columns, keys and window. Nothing changes it: a copy is the same."""
 
     __slots__ = ()
@@ -273,11 +216,6 @@ class ShownInALine:
             got="a plan that belongs to its session",
             hint="send a function that builds the pipeline: def pipeline(stream): return stream.watermark(...)",
         )
-
-    if not TYPE_CHECKING:  # for a type checker there are no other names
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise no_such_step(type(self), name)
 
     def _said(self) -> list[str]:
         """Return the parts of the line."""

@@ -12,10 +12,11 @@ from typing_extensions import Self
 
 from krishiv_py.api.computed import unnested
 from krishiv_py.api.joins import LookupKeys, LookupType, looked_up, reloads
+from krishiv_py.api.missing import instead
 from krishiv_py.api.planning import check, cut, hidden, physical
 from krishiv_py.api.query import Runner
 from krishiv_py.api.stages.keyed import KeyedStream
-from krishiv_py.api.stages.order import ON_RESULTS, instead, said_of, some
+from krishiv_py.api.stages.order import ON_RESULTS, said_of, some
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.api.stages.windowed import WindowedStream, aggregated
