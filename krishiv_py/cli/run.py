@@ -273,7 +273,7 @@ def _module(where: str, job: str) -> ModuleType:
             raise
         hint = 'put what is only for the file as a program under if __name__ == "__main__":'
         raise _no_job(job, f"sys.exit({leaving.code!r}) while it was imported", hint) from leaving
-    except Exception as problem:
+    except Exception as problem:  # code of the user, which the import runs: its traceback is what helps
         if isinstance(problem, ModuleNotFoundError) and problem.name == where.partition(".")[0]:
             hint = "pass a file of Python, jobs.py:orders, or run it in the folder of the module"
             raise _no_job(job, f"no module {where}", hint) from None

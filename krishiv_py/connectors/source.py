@@ -61,7 +61,7 @@ class Malformed:
         out = "fix or remove it, and begin with a new checkpoint if it had one"
         if self.topic is not None:
             out = "begin after it with a new checkpoint"
-        hint = f'leave it, and go on with on_malformed="side_output", which gives it whole, or {out}'
+        hint = f'leave it as it is, and go on with on_malformed="side_output", which gives it whole, or {out}'
         whole = self.text if self.topic is None else self.value
         unit = "characters" if isinstance(whole, str) else "bytes"
         shown = ("no line" if self.topic is None else "no value") if whole is None else f"{len(whole)} {unit}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import time
@@ -381,19 +382,31 @@ def test_a_full_disk_names_the_checkpoint(
 
 
 @pytest.mark.parametrize(
-    ("mends", "cures"), [("aside", True), ("new checkpoint", True), ("fixed", False), ("removed", False)], ids=lambda x: str(x)
+    ("mends", "cures"),
+    [("aside", True), ("new checkpoint", True), ("fixed", False), ("removed", False), ("fixed, blank lines", True)],
+    ids=lambda x: str(x),
 )
-def test_the_hint_of_a_malformed_line_can_be_followed(session: Session, tmp_path: Path, mends: str, cures: bool) -> None:
-    """A batch that was planned keeps its files, so a file that is fixed needs a new checkpoint."""
-    file = tmp_path / "in" / "1.csv"
+@pytest.mark.parametrize("ending", ["csv", "json"])
+def test_the_hint_of_a_malformed_line_can_be_followed(
+    session: Session, tmp_path: Path, mends: str, cures: bool, ending: str
+) -> None:
+    """A batch that was planned keeps its files, so a file that is fixed needs another name, or a new checkpoint."""
+    read = session.read_csv if ending == "csv" else session.read_json
+    a, b = (
+        ("a,1000,1", "b,90000,2")
+        if ending == "csv"
+        else (f'{{"user":"{u}","at":{at}}}' for u, at in (("a", 1_000), ("b", 90_000)))
+    )
+    file = tmp_path / "in" / f"1.{ending}"
     file.parent.mkdir()
-    file.write_text("a,1000,1\noops\nb,90000,2\n")
+    file.write_text(f"{a}\noops\n{b}\n")
+    planned = file.stat()
 
     def started(checkpoint: str, **options: Any) -> int:
-        stream = session.read_csv(str(file.parent), SCHEMA, streaming=True, **options)
-        query = per_minute(stream).start(MemorySink(), checkpoint=str(tmp_path / checkpoint))
-        query.process_all_available()
-        return query.progress.rows
+        stream = read(str(file.parent), SCHEMA, streaming=True, **options)
+        with per_minute(stream).start(MemorySink(), checkpoint=str(tmp_path / checkpoint)) as query:
+            query.process_all_available()
+            return query.progress.rows
 
     hint = 'on_malformed="side_output".*, or fix or remove it, and begin with a new checkpoint'
     with pytest.raises(SourceError, match=hint):
@@ -404,8 +417,15 @@ def test_the_hint_of_a_malformed_line_can_be_followed(session: Session, tmp_path
     if mends == "removed":
         file.unlink()
     else:
-        file.write_text("a,1000,1\nb,90000,2\n")
-    if cures:
+        file.write_text(f"{a}\n{b}\n")
+    if mends == "fixed, blank lines":  # docs/sources.md: what was planned is without rows, and the mended file is another one
+        with pytest.raises(SourceError, match=rf"{planned.st_size} bytes.*touch -d @{planned.st_mtime_ns // 10**9}.*sources"):
+            started("checkpoint")
+        file.rename(file.with_name(f"1-mended.{ending}"))
+        file.write_bytes(b"\n" * planned.st_size)
+        os.utime(file, ns=(planned.st_mtime_ns, planned.st_mtime_ns))
+        assert [started("checkpoint"), started("checkpoint")] == [2, 2]
+    elif cures:
         assert started("another") == 2
     else:
         with pytest.raises(SourceError, match=r"went before it was read|was changed after a batch had planned it"):

@@ -387,24 +387,29 @@ def check_as_planned(path: str, size: int | None, mtime_ns: int | None, *, parqu
         When it is not; names the file.
     """
     now = facts_of(path)
+    then = "its size is not noted" if size is None else f"{size} bytes, modified at {_seconds(mtime_ns)}"
     if now is None:
-        raise gone(shown_path(path))
+        raise gone(f"{shown_path(path)}: {then}")
     if now == (size, mtime_ns) or (size is None and now[0]):
         return
     if parquet and size is not None and now[0] > size and not _was_whole(path, size):
         return  # it was not finished when it was planned, so no row of it was read
-    then = "its size is not noted" if size is None else f"{size} bytes, modified at {_seconds(mtime_ns)}"
     raise SourceError(
         "a file was changed after a batch had planned it",
         got=f"{shown_path(path)}: {then}; now {now[0]} bytes, modified at {_seconds(now[1])}",
         then="its rows would be others than those that were planned",
-        hint="put it back as it was, with its modification time (cp -p, touch -d @...), or start with a new checkpoint; "
+        hint=f"put it back as it was, with its modification time (touch -d @{_moment(mtime_ns)}), or start with a new checkpoint; "
+        "for a malformed line that was mended in place see docs/sources.md; "
         "a file that is still written needs a hidden name until it is complete",
     )
 
 
 def _seconds(mtime_ns: int | None) -> str:
-    return "an unknown time" if mtime_ns is None else f"{mtime_ns // 10**9}.{mtime_ns % 10**9:09d} s"
+    return "an unknown time" if mtime_ns is None else f"{_moment(mtime_ns)} s"
+
+
+def _moment(mtime_ns: int | None) -> str:
+    return "..." if mtime_ns is None else f"{mtime_ns // 10**9}.{mtime_ns % 10**9:09d}"
 
 
 def _was_whole(path: str, size: int) -> bool:
