@@ -1,4 +1,4 @@
-"""What an object says for a name that it does not have: what to write instead, or the nearest name that there is.
+"""The answer of an object to a name that it does not have: a hint to write, or the nearest name that there is.
 
 Such names are not methods: an object has only what it can do, for type checkers, completion, ``dir()`` and ``hasattr``.
 """
@@ -52,8 +52,8 @@ def answering(kind: str, ways: Mapping[tuple[str, ...], str]) -> Callable[[C], C
     """
 
     def decorate(cls: C) -> C:
-        found = {name: way.replace("{name}", name) for names, way in ways.items() for name in names}
-        setattr(cls, _ANSWERS, {name: (f"a {kind} has no attribute {name!r}", way) for name, way in found.items()})
+        hints = {name: way.replace("{name}", name) for names, way in ways.items() for name in names}
+        setattr(cls, _ANSWERS, {name: (f"a {kind} has no attribute {name!r}", way) for name, way in hints.items()})
         setattr(cls, _KIND, f"a {kind}")
         return cls
 

@@ -7,6 +7,7 @@ import runpy
 from pathlib import Path
 
 import nbformat
+import pyarrow.parquet as pq
 import pytest
 from nbclient import NotebookClient
 from pyspark.sql import SparkSession
@@ -34,6 +35,23 @@ def test_the_page_shows_every_program() -> None:
 def test_it_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(COOKBOOK / f"{name}.py"), run_name="__main__")
     assert capsys.readouterr().out
+
+
+def test_the_json_lines_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## From JSON lines")[2]
+    program = text.partition("```python\n")[2].partition("```")[0]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    for name, moments in (("1", (1_000, 59_000, 75_000)), ("2", (80_000, 20_000, 140_000))):
+        lines = "".join(f'{{"user": "ann", "at": {at}}}\n' for at in moments)
+        (tmp_path / "in" / f"{name}.json").write_text(lines + "no object\n" * (name == "2"))
+        exec(compile(program, "README.md", "exec"), {})
+    assert [row["count"] for row in pq.read_table("out").sort_by("window_start").to_pylist()] == [2, 2]
+    late = pq.read_table("late").to_pylist()
+    assert sorted((row["reason"], row["at"], row["malformed_line"]) for row in late) == [
+        ("late", 20_000, None),
+        ("malformed", None, 4),
+    ]
 
 
 def test_the_unit_tests_pass() -> None:

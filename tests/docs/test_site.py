@@ -78,7 +78,7 @@ def test_no_mark_of_another_format_is_left(site: Path) -> None:
 
 
 def test_links_of_the_repository_lead_to_its_files() -> None:
-    """The site checks links between its pages; those to examples, and those of pages at the top, are of the repository alone."""
+    """The site checks links between its pages; those to examples and of the pages at the top are only of the repository."""
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     links = [(page, target) for page in pages for target in re.findall(r"\]\(([^)\s:#]+)(?:#[^)\s]*)?\)", page.read_text())]
     assert [(str(page.relative_to(ROOT)), target) for page, target in links if not (page.parent / target).exists()] == []

@@ -398,8 +398,8 @@ def check_as_planned(path: str, size: int | None, mtime_ns: int | None, *, parqu
         "a file was changed after a batch had planned it",
         got=f"{shown_path(path)}: {then}; now {now[0]} bytes, modified at {_seconds(now[1])}",
         then="its rows would be others than those that were planned",
-        hint=f"put it back as it was, with its modification time (touch -d @{_moment(mtime_ns)}), or start with a new checkpoint; "
-        "for a malformed line that was mended in place see docs/sources.md; "
+        hint=f"put it back as it was, with its modification time (touch -d @{_moment(mtime_ns)}), or start with a new "
+        "checkpoint; for a malformed line that was mended in place see docs/sources.md; "
         "a file that is still written needs a hidden name until it is complete",
     )
 
