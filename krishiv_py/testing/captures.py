@@ -326,6 +326,8 @@ class Comparison:
         How many results are ``same``, ``changed``, ``only_old`` and ``only_new``.
     rows : pyarrow.Table
         Those that differ: key and window, ``change``, and the other columns of both plans as ``name_old`` and ``name_new``.
+    uncompared : tuple of str
+        The columns that only one of the plans has; results that differ in nothing else are the same.
 
     Examples
     --------
@@ -348,12 +350,14 @@ class Comparison:
 
     counts: dict[str, int]
     rows: pa.Table
+    uncompared: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         head = ", ".join(f"{name.replace('_', ' ')}: {n:,}" for name, n in self.counts.items())
         lines = [", ".join(f"{name}={value}" for name, value in row.items()) for row in self.rows.slice(0, _MOST).to_pylist()]
         rest = [f"and {self.rows.num_rows - _MOST:,} more"] if self.rows.num_rows > _MOST else []
-        return "\n".join([f"results {head}", *lines, *rest])
+        alone = f" (not compared, as only one plan has them: {', '.join(self.uncompared)})" if self.uncompared else ""
+        return "\n".join([f"results {head}{alone}", *lines, *rest])
 
     def __repr__(self) -> str:
         return f"<Comparison {str(self).splitlines()[0]}>"
@@ -561,7 +565,8 @@ def _compared(old: pa.Table, new: pa.Table, keys: Sequence[str]) -> Comparison:
     fields = [pa.field(name, old.schema.field(name).type) for name in names] + [pa.field("change", pa.string())]
     for table, suffix in ((old, "old"), (new, "new")):
         fields += [pa.field(f"{f.name}_{suffix}", f.type) for f in table.schema if f.name not in names]
-    return Comparison(dict(counts), pa.Table.from_pylist(lines, pa.schema(fields)))
+    alone = [name for name in dict.fromkeys((*old.column_names, *new.column_names)) if name not in (*names, *both)]
+    return Comparison(dict(counts), pa.Table.from_pylist(lines, pa.schema(fields)), tuple(alone))
 
 
 def _by_key(table: pa.Table, names: Sequence[str]) -> dict[Any, Mapping[str, Any]]:

@@ -13,6 +13,7 @@ from krishiv_py.api import others
 from krishiv_py.api.query import NoRunner
 from krishiv_py.api.stages.running import Output, RunMethods, named_outputs
 from krishiv_py.api.stages.stream import Stream
+from krishiv_py.connectors.fit import SOURCE, fitted_batch
 from krishiv_py.connectors.lookup_table import LookupTable
 from krishiv_py.connectors.ranges import next_ranges, node_of, read_range, tell_finished
 from krishiv_py.connectors.source import Malformed, Source
@@ -439,8 +440,16 @@ def _source(read: Read, captured: Captured, count: int) -> int:
 
 
 def _picked(scanned: Sequence[Scanned], read: Read) -> list[Scanned]:
-    """Return rows with the columns that the plan reads."""
-    schema = pa.schema([read.source.schema.field(name) for name in read.needs_columns])
+    """Return rows with the columns that the plan reads; what was left out of the capture is null.
+
+    Raises
+    ------
+    PlanError
+        For a column that the capture lacks.
+    SchemaError
+        For one that it has in a type whose values do not fit that of the plan.
+    """
+    schema = pa.schema([read.source.schema.field(name).with_nullable(True) for name in read.needs_columns])
     result = []
     for one in scanned:
         if one.batch is None:
@@ -450,7 +459,6 @@ def _picked(scanned: Sequence[Scanned], read: Read) -> list[Scanned]:
         if missing:
             hint = "use a column that the source had, or make the capture again"
             raise PlanError("the capture lacks a column that the pipeline reads", got=missing[0], hint=hint)
-        columns = [one.batch.column(name) for name in schema.names]
-        columns = [c if c.type == f.type else c.cast(f.type) for c, f in zip(columns, schema, strict=True)]
-        result.append(attrs.evolve(one, batch=pa.RecordBatch.from_arrays(columns, names=schema.names)))
+        batch = fitted_batch(one.batch, schema, SOURCE, "the capture does not run under this plan")
+        result.append(attrs.evolve(one, batch=batch))
     return result

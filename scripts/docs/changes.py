@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
+import attrs
 
 import krishiv_py as kv
 from krishiv_py import KrishivError, SlidingWindows, StateTtlConfig, Trigger, WatermarkSpec, count
@@ -16,34 +16,46 @@ from krishiv_py.planner.explain import outline_of
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.beginning import reasons_against
 from krishiv_py.testing import stream_of, union_of
+from krishiv_py.types import type_text
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "savepoints.md"
 BEGIN: Final = "<!-- made by scripts/docs/changes.py -->\n"
 END: Final = "<!-- end of what is made -->\n"
 
 Step = Callable[[Any], Any]
+
+
+@attrs.frozen
+class Origin:
+    """Makes the streams of a plan: by columns and name, and several as one."""
+
+    stream: Callable[[str, str], Any] = lambda columns, name: stream_of(columns)
+    union: Callable[[dict[str, Any]], Any] = union_of
+
+
+Made = Callable[[Any, Origin], Any]
+OF_TESTS: Final = Origin()
 N: Final = count().alias("n")
 TOTAL: Final = kv.sum("v").alias("total")
 
 
-def _joined(stream: Any, lower: str) -> Any:
-    type_ = stream.schema.field("k").type
-    other = stream_of(pa.schema([("k", type_), ("seen", pa.int64())])).watermark("seen", "5 s").key_by("k")
-    return stream.key_by("k").interval_join(other, lower=lower, upper="1 minute")
+def _joined(stream: Any, lower: str, origin: Origin) -> Any:
+    other = origin.stream(f"k {type_text(stream.schema.field('k').type)}, seen bigint", "others")
+    return stream.key_by("k").interval_join(other.watermark("seen", "5 s").key_by("k"), lower=lower, upper="1 minute")
 
 
-def _operators(size: str, gap: str, rows: int) -> dict[str, Step]:
+def _operators(size: str, gap: str, rows: int) -> dict[str, Made]:
     return {
-        "tumbling": lambda s: s.key_by("k").tumbling_window(size),
-        "hopping": lambda s: s.key_by("k").hopping_window(size, "15 s"),
-        "cumulate": lambda s: s.key_by("k").cumulate_window("15 s", size),
-        "session": lambda s: s.key_by("k").session_window(gap),
-        "capped session": lambda s: s.key_by("k").session_window(gap, max_duration="1 hour"),
-        "look-back": lambda s: s.key_by("k").lookback_window(size),
-        "distinct-set": lambda s: s.key_by("k").windowed_by(SlidingWindows.of(size)),
-        "count": lambda s: s.key_by("k").count_window(rows),
-        "deduplication": lambda s: s.drop_duplicates("k", within=size),
-        "interval join": lambda s: _joined(s, f"-{size}"),
+        "tumbling": lambda s, _: s.key_by("k").tumbling_window(size),
+        "hopping": lambda s, _: s.key_by("k").hopping_window(size, "15 s"),
+        "cumulate": lambda s, _: s.key_by("k").cumulate_window("15 s", size),
+        "session": lambda s, _: s.key_by("k").session_window(gap),
+        "capped session": lambda s, _: s.key_by("k").session_window(gap, max_duration="1 hour"),
+        "look-back": lambda s, _: s.key_by("k").lookback_window(size),
+        "distinct-set": lambda s, _: s.key_by("k").windowed_by(SlidingWindows.of(size)),
+        "count": lambda s, _: s.key_by("k").count_window(rows),
+        "deduplication": lambda s, _: s.drop_duplicates("k", within=size),
+        "interval join": lambda s, origin: _joined(s, f"-{size}", origin),
     }
 
 
@@ -51,26 +63,29 @@ OPERATORS: Final = _operators("1 minute", "30 s", 10)
 SIZED: Final = _operators("2 minutes", "40 s", 11)
 
 
-def plan(
+def made(
     operator: str,
-    *aggs: Any,
+    *,
+    aggs: tuple[Any, ...] = (N, TOTAL),
     types: str = "k int, at bigint, v int",
     step: Step = lambda s: s,
     timed: Step = lambda s: s.watermark("at", "5 s"),
-    source: Step = lambda s: s,
+    source: Made = lambda s, _: s,
     sized: bool = False,
-) -> PhysicalPlan:
-    """Return the plan of an operator with something changed."""
-    stage = (SIZED if sized else OPERATORS)[operator](step(timed(source(stream_of(types)))))
-    return (stage.agg(*(aggs or (N, TOTAL))) if hasattr(stage, "agg") else stage)._plan("streaming")  # type: ignore[no-any-return]
+    origin: Origin = OF_TESTS,
+) -> Any:
+    """Return the stage of an operator with something changed."""
+    rows = step(timed(source(origin.stream(types, "events"), origin)))
+    stage = (SIZED if sized else OPERATORS)[operator](rows, origin)
+    return stage.agg(*aggs) if hasattr(stage, "agg") else stage
 
 
 def _both(step: Step, to: Step) -> tuple[dict[str, Any], dict[str, Any]]:
     return {"step": step}, {"step": to}
 
 
-def _sources(stream: Any) -> Any:
-    return union_of({"a": stream, "b": stream_of("k int, at bigint, v int")})
+def _sources(stream: Any, origin: Origin) -> Any:
+    return origin.union({"a": stream, "b": origin.stream("k int, at bigint, v int", "b")})
 
 
 def _by_source(stream: Any) -> Any:
@@ -124,12 +139,14 @@ CHANGES: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
 }
 
 
-def answer(operator: str, before: dict[str, Any], after: dict[str, Any]) -> str:
+def answer(operator: str, change: str) -> str:
     """Return what becomes of the state of an operator."""
+    if operator in ("deduplication", "interval join") and ("aggregate" in change or "accumulating" in change):
+        return "–"  # rows pass, and nothing is aggregated
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            old, new = (plan(operator, *case.get("aggs", ()), **_without(case)) for case in (before, after))
+            old, new = (_planned(made(operator, **case)) for case in CHANGES[change])
     except KrishivError:
         return "–"
     note = {"plan": old.fingerprint, "outline": outline_of(old)}
@@ -139,22 +156,18 @@ def answer(operator: str, before: dict[str, Any], after: dict[str, Any]) -> str:
     return "savepoint" if any(reasons_against(note, new, changes, on_spark=False)) else "in place"
 
 
-def _without(case: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in case.items() if name != "aggs"}
+def _planned(stage: Any) -> PhysicalPlan:
+    plan: PhysicalPlan = stage._plan("streaming")
+    return plan
 
 
 def table() -> str:
     """Return the table."""
     lines = [f"| Change | {' | '.join(OPERATORS)} |", "|---" * (len(OPERATORS) + 1) + "|"]
-    for name, (before, after) in CHANGES.items():
-        cells = [_none_of(operator, name) or answer(operator, before, after) for operator in OPERATORS]
+    for name in CHANGES:
+        cells = [answer(operator, name) for operator in OPERATORS]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
-
-
-def _none_of(operator: str, change: str) -> str:
-    """Return a dash for what an operator does not have: aggregates where rows pass, and values in them."""
-    return "–" if operator in ("deduplication", "interval join") and ("aggregate" in change or "accumulating" in change) else ""
 
 
 def page() -> str:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import krishiv_py as kv
-from krishiv_py import CheckpointError, MemorySink, PlanError, Session, SideOutputLateEventHandler, count
+from krishiv_py import CheckpointError, MemorySink, PlanError, SchemaError, Session, SideOutputLateEventHandler, count
 from krishiv_py.cli.main import main
 from krishiv_py.plan.durations import show_instant
 from krishiv_py.runtime.capture import Captured, begin_capture
@@ -247,6 +247,23 @@ def test_two_plans_are_compared(session: Session, tmp_path: Path) -> None:
     changed = [row for row in actual.rows.to_pylist() if row["change"] == "changed"]
     assert all(row["total_old"] != row["total_new"] for row in changed)
     assert "only old" in str(actual) and "<table" in actual._repr_html_()
+    assert actual.uncompared == ()
+    renamed = capture.compare(old, job(stream_of(SCHEMA)).rename(total="sum"))
+    assert renamed.counts["same"] == len(results) and renamed.uncompared == ("total", "sum")
+    assert "not compared, as only one plan has them: total, sum" in str(renamed)
+
+
+def test_columns_of_another_kind_are_refused(session: Session, tmp_path: Path) -> None:
+    live, results, *_ = ran(session, tmp_path)
+    path = session.capture(str(tmp_path / "checkpoint"), job(live), str(tmp_path / "a"))
+    for columns in (SCHEMA.replace("at bigint", "at timestamp"), SCHEMA.replace("amount bigint", "amount string")):
+        assert columns != SCHEMA
+        tops = stream_of(columns).watermark("at", 5_000).key_by("user").tumbling_window(60_000).agg(kv.max("amount"))
+        driver = Driver.from_capture(path, tops)
+        with pytest.raises(SchemaError, match="the capture does not run under this plan"):
+            driver.next_batch()
+    wider = job(stream_of(SCHEMA.replace("amount bigint", "amount decimal(20,2)")))
+    assert Capture(path, wider).compare(job(stream_of(SCHEMA)), wider).counts["same"] == len(results)
 
 
 def test_other_lags_are_tried(session: Session, tmp_path: Path) -> None:
