@@ -78,7 +78,7 @@ from krishiv_py.plan.aggregates.selections import max as max
 from krishiv_py.plan.aggregates.selections import min as min
 from krishiv_py.plan.aggregates.sketches import approx_count_distinct, approx_percentile, histogram, median, percentile
 from krishiv_py.plan.aggregates.user import Aggregator, udaf
-from krishiv_py.plan.assigner import WindowAssigner
+from krishiv_py.plan.described import WindowAssigner
 from krishiv_py.plan.expressions import namespaces
 from krishiv_py.plan.expressions.expr import Case, Expr, coalesce, col, concat, func, greatest, least, lit, when
 from krishiv_py.plan.expressions.udfs import ColumnFunction, udf

@@ -6,10 +6,12 @@ few types, and a type works on every engine or on none.
 
 from __future__ import annotations
 
+import datetime as dt
 import difflib
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
@@ -269,3 +271,28 @@ def _spark_nested(type_: Mapping[str, Any]) -> pa.DataType:
     if kind == "struct":
         return normal_type(pa.struct([(f["name"], spark_arrow(f["type"])) for f in type_["fields"]]))
     raise unfit(f"Spark's {kind}", "cast it, for instance to a string, before it comes here")
+
+
+_OFFSET: Final = re.compile(r"([+-])(\d{2}):(\d{2})")
+_FURTHEST: Final = 18
+"""Hours of the largest offset, as in Java."""
+
+
+def zone_of(name: str) -> dt.tzinfo | None:
+    """Return the time zone of this name; None where there is none.
+
+    Examples
+    --------
+    >>> zone_of("Europe/Berlin"), zone_of("+05:30").utcoffset(None), zone_of("Berlin")
+    (zoneinfo.ZoneInfo(key='Europe/Berlin'), datetime.timedelta(seconds=19800), None)
+    """
+    offset = _OFFSET.fullmatch(name)
+    if offset is not None:
+        hours, minutes = int(offset[2]), int(offset[3])
+        length = dt.timedelta(hours=hours, minutes=minutes)
+        valid = minutes < 60 and length <= dt.timedelta(hours=_FURTHEST)
+        return dt.timezone(-length if offset[1] == "-" else length) if valid else None
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):  # not found; a malformed name; a folder of zones
+        return None

@@ -12,7 +12,7 @@ from krishiv_py.cli.machines import examine
 from krishiv_py.cli.main import main
 from krishiv_py.errors import EnvironmentSetupError
 from krishiv_py.spark.remote import session as remote
-from krishiv_py.storage.settings import known_settings, use
+from krishiv_py.storage.store import known_settings, use
 from krishiv_py.testing.broker import free_ports
 
 

@@ -14,7 +14,6 @@ from krishiv_py.api.planning import check, evaluate, fit, lookup
 from krishiv_py.connectors.lookup_table import LookupTable, as_table
 from krishiv_py.errors import RAISED, ColumnError, OrderError, PlanError, SchemaError, SourceError, failure_text, shown
 from krishiv_py.plan.checks import a_number, column_name, known_column, one_of
-from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.expressions.expr import Col, Expr, col, columns_of, unnamed
 from krishiv_py.plan.joins import (
@@ -29,7 +28,7 @@ from krishiv_py.plan.joins import (
     JoinType,
     WindowJoin,
 )
-from krishiv_py.plan.nodes import BatchFunction, MapBatches, Node, Stage, source_of
+from krishiv_py.plan.nodes import BatchFunction, Draft, MapBatches, Node, Stage, source_of
 from krishiv_py.plan.options.late import one_handler
 from krishiv_py.plan.options.query import ExplicitOptions
 from krishiv_py.plan.schema import check_key_type, checked, is_key_type, require_columns, time_kind

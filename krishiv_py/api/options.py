@@ -15,9 +15,8 @@ from krishiv_py.connectors.sinks.known import given_handler
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_text, one_of
-from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration, to_us
-from krishiv_py.plan.nodes import only_results, without_mark
+from krishiv_py.plan.nodes import Draft, only_results, without_mark
 from krishiv_py.plan.options.late import LateEventHandler, OnError
 from krishiv_py.plan.options.query import (
     PRESETS,

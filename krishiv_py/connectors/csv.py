@@ -22,8 +22,7 @@ import pyarrow.csv as pacsv
 
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.functions.computing import text
-from krishiv_py.functions.computing.zone_names import zone_of
-from krishiv_py.types import type_text
+from krishiv_py.types import type_text, zone_of
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Converted: TypeAlias = "tuple[pa.Array, Mask]"

@@ -8,9 +8,9 @@ from typing import Any, Final
 from krishiv_py.errors import ExpressionError, shown
 from krishiv_py.functions import conditions, elements, hashes, json_text, lists, numbers, text, times
 from krishiv_py.functions.computing.dates import check_read, pieces_of
-from krishiv_py.functions.computing.zone_names import zone_of
 from krishiv_py.functions.definition import DEFINED, Definition, not_constant
 from krishiv_py.functions.json_text import json_path
+from krishiv_py.types import zone_of
 
 FAMILIES: Final = (text, numbers, times, lists, elements, conditions, hashes, json_text)
 """The files of definitions; a new one joins here."""

@@ -44,7 +44,7 @@ from krishiv_py.runtime.session import Reached, SessionRunner, check_kept
 from krishiv_py.runtime.tables import LookupTables
 from krishiv_py.storage.files import check_reachable
 from krishiv_py.storage.local import absolute
-from krishiv_py.storage.settings import known_settings, use
+from krishiv_py.storage.store import known_settings, use
 
 _ENGINE: Final = "in process"
 _PROFILES: Final[tuple[DurabilityProfile, ...]] = ("dev-local", "single-node-durable")

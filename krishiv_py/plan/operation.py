@@ -14,7 +14,7 @@ from typing_extensions import Self
 
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.outputs import Output
-from krishiv_py.plan.assigner import WindowAssigner
+from krishiv_py.plan.described import WindowAssigner
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
 

@@ -22,8 +22,7 @@ import pyarrow as pa
 from krishiv_py.kernels.state.store import Meta, Pages, mapped
 from krishiv_py.storage.checksums import block_checksum, damaged, decode, missing
 from krishiv_py.storage.files import store_at
-from krishiv_py.storage.settings import Stores
-from krishiv_py.storage.store import Store
+from krishiv_py.storage.store import Store, Stores
 
 NEW_CHECKPOINT: Final = "put it back from a copy of the checkpoint, or start with a new checkpoint and output folder"
 """The way out of a damaged checkpoint."""

@@ -25,8 +25,7 @@ from krishiv_py.runtime.checkpoint.sparklog import planned
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
 from krishiv_py.storage.checksums import missing, sealed, unsealed
 from krishiv_py.storage.files import store_at
-from krishiv_py.storage.settings import Stores
-from krishiv_py.storage.store import Store
+from krishiv_py.storage.store import Store, Stores
 
 _SHIFT: Final = 4_600_000_000_000_000
 _END_MS: Final = 9_200_000_000_000_000

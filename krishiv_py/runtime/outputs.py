@@ -30,8 +30,7 @@ from krishiv_py.runtime.checkpoint.sparklog import batches_of
 from krishiv_py.storage.checksums import sealed, unsealed
 from krishiv_py.storage.files import is_local_path, store_at
 from krishiv_py.storage.local import absolute
-from krishiv_py.storage.settings import Stores
-from krishiv_py.storage.store import Store
+from krishiv_py.storage.store import Store, Stores
 
 _NOTES: Final = "_krishiv_outputs"
 _NOTE: Final = ".json"

@@ -43,8 +43,7 @@ from krishiv_py.replay_files import open_sent
 from krishiv_py.replay_log import CONTROL, control_of, sent_at
 from krishiv_py.storage.files import PATTERN, arrow_reads, passed_over, store_at
 from krishiv_py.storage.local import of_this_machine
-from krishiv_py.storage.settings import Stores
-from krishiv_py.storage.store import Store
+from krishiv_py.storage.store import Store, Stores
 from krishiv_py.types import type_text
 
 

@@ -53,7 +53,7 @@ from krishiv_py.spark.setup.config import folders_shared, is_connect
 from krishiv_py.spark.setup.types import arrow_schema, flat_type, quoted, spark_ddl
 from krishiv_py.spark.setup.workers import mapped
 from krishiv_py.storage.files import UNFINISHED, arrow_reads, files_at, store_at
-from krishiv_py.storage.settings import Stores
+from krishiv_py.storage.store import Stores
 
 _LISTING: Final = flat_type("path string, modificationTime timestamp, length bigint, content binary")
 _NO_AGE: Final = "36500d"

@@ -27,8 +27,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from krishiv_py.errors import EnvironmentSetupError, require_extra
-from krishiv_py.storage.settings import known_settings
-from krishiv_py.storage.store import Store, StoreKind, Version
+from krishiv_py.storage.store import Store, StoreKind, Version, known_settings
 
 if TYPE_CHECKING:
     from hdfs_native import Client, WriteOptions

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from krishiv_py.storage import settings
+from krishiv_py.storage import store as settings
 from tests.azure.store import Storage, running
 
 

@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from krishiv_py import Batches, ParquetSink, Session, SideOutputLateEventHandler, count
+from krishiv_py.api.session_options import spark_settings
 from krishiv_py.connectors.publish import Publisher, write_staged
 from krishiv_py.errors import EnvironmentSetupError, OperatorError, PlanError
 from krishiv_py.planner.places import place_of
-from krishiv_py.storage import settings
+from krishiv_py.storage import store as settings
 from krishiv_py.storage.files import check_reachable, facts_of, files_at, store_at
 from krishiv_py.storage.stores import azure
 from krishiv_py.storage.stores.azure import Azure, reached
-from krishiv_py.storage.stores.options import spark_settings
 from tests.azure.store import CONTAINER, HOST, KEY, Storage
 from tests.store_rules import LeaseRules, file_system
 

@@ -13,7 +13,7 @@ import pytest
 
 import krishiv_py as kv
 from krishiv_py.errors import CheckpointError, OperatorError
-from krishiv_py.plan.assigner import Assigned, Times
+from krishiv_py.plan.described import Assigned, Times
 from krishiv_py.testing import Driver, stream_of
 
 pytestmark = pytest.mark.two_tasks

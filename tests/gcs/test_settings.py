@@ -20,16 +20,16 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from krishiv_py import Session
+from krishiv_py.api.session_options import spark_settings
 from krishiv_py.errors import EnvironmentSetupError, OperatorError, PlanError
 from krishiv_py.planner.places import place_of
 from krishiv_py.runtime.checkpoint.sparklog import lost_file
 from krishiv_py.spark.setup.config import check_stores
-from krishiv_py.storage import settings
+from krishiv_py.storage import store as settings
 from krishiv_py.storage.files import store_at
-from krishiv_py.storage.settings import Stores
+from krishiv_py.storage.store import Stores
 from krishiv_py.storage.stores import google
 from krishiv_py.storage.stores.google import check_google, client, reached
-from krishiv_py.storage.stores.options import spark_settings
 from tests.gcs.store import Google
 from tests.store_rules import file_system
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from krishiv_py.storage.settings import known_settings, use
+from krishiv_py.storage.store import known_settings, use
 from tests.hdfs.server import Server, running
 
 

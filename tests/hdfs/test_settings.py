@@ -18,10 +18,10 @@ import pytest
 from krishiv_py import MemorySink, ParquetSink, Session
 from krishiv_py.errors import EnvironmentSetupError, PlanError
 from krishiv_py.spark.setup.config import use_stores_of
-from krishiv_py.storage import settings
+from krishiv_py.storage import store as settings
 from krishiv_py.storage.files import check_reachable, read_at, store_at
 from krishiv_py.storage.hdfs import as_os_errors, hdfs_client
-from krishiv_py.storage.settings import Stores
+from krishiv_py.storage.store import Stores
 from tests.hdfs.server import Server, closed_port
 from tests.spark.conftest import DDL, per_second
 

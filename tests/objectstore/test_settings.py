@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from krishiv_py import Session
+from krishiv_py.api.session_options import spark_settings
 from krishiv_py.errors import EnvironmentSetupError, PlanError
 from krishiv_py.runtime.checkpoint.sparklog import lost_file
-from krishiv_py.storage import settings
-from krishiv_py.storage.settings import Stores
+from krishiv_py.storage import store as settings
+from krishiv_py.storage.store import Stores
 from krishiv_py.storage.stores import s3
-from krishiv_py.storage.stores.options import spark_settings
 from krishiv_py.storage.stores.s3 import check_s3, client, reached
 from tests.objectstore.store import BUCKET, KEY, SECRET, Store, running
 from tests.store_rules import file_system
@@ -175,7 +175,7 @@ def test_other_settings_make_another_connection(used: Store) -> None:
 
 def test_without_boto3_the_extra_is_named(used: Store) -> None:
     program = (
-        "import sys; sys.modules['boto3'] = None; from krishiv_py.storage.settings import use; "
+        "import sys; sys.modules['boto3'] = None; from krishiv_py.storage.store import use; "
         f"from krishiv_py.storage.stores.s3 import client; use({used.settings!r}); client('{BUCKET}')"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=Path.cwd())

@@ -19,7 +19,7 @@ import dataclasses
 from typing import TypedDict, cast
 from krishiv_py import TimeIntervalWindowOptions, Trigger, WatermarkSpec, WindowAssigner, calendar_window, windows
 from krishiv_py import OpenWindows, WindowTrigger
-from krishiv_py.plan.assigner import Times
+from krishiv_py.plan.described import Times
 import numpy as np
 import numpy.typing as npt
 from krishiv_py import count_distinct, stddev_pop, var_pop, when

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from krishiv_py.api.missing import Answering
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.aggregates.outputs import computed
-from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import show_us
-from krishiv_py.plan.nodes import UnionSource, Watermark, source_of, stages_read
+from krishiv_py.plan.nodes import Draft, UnionSource, Watermark, source_of, stages_read
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec, lag_text, least_of
 from krishiv_py.plan.schema import RESERVED
 from krishiv_py.redaction import redacted

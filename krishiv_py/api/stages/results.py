@@ -22,11 +22,11 @@ from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.api.stages.windowed import WindowedStream, aggregated
 from krishiv_py.errors import OrderError, PlanError, shown
 from krishiv_py.plan.checks import one_of
-from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.nodes import (
     BatchFunction,
+    Draft,
     Filter,
     MapBatches,
     Node,

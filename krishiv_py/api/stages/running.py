@@ -19,9 +19,8 @@ from krishiv_py.display.progress import Show
 from krishiv_py.display.text import LaidOut, plan_text
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import PathLike, a_path, a_text, is_collection
-from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration
-from krishiv_py.plan.nodes import Node, Watermark
+from krishiv_py.plan.nodes import Draft, Node, Watermark
 from krishiv_py.plan.operation import PlainRows
 from krishiv_py.plan.options.late import LateColumns, LateEventHandler
 from krishiv_py.plan.options.query import Batches, OnChange, given_batches, given_begin, handed

@@ -16,10 +16,10 @@ from krishiv_py.api.stages.running import RunMethods, plan_of_rows
 from krishiv_py.errors import ColumnError, DurationError, OrderError, PlanError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import column_name, known_column
-from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.expr import Col, Expr, col
 from krishiv_py.plan.nodes import (
+    Draft,
     Filter,
     Node,
     OnFail,

@@ -18,8 +18,8 @@ from krishiv_py.plan.aggregates.outputs import outputs
 from krishiv_py.plan.aggregates.selections import COMPLETE, Then, bottom_k, collect_list, top_k, whole_since
 from krishiv_py.plan.aggregates.user import Reduce, udaf
 from krishiv_py.plan.checks import a_switch, column_name, expression, is_collection
-from krishiv_py.plan.draft import Draft
 from krishiv_py.plan.expressions.expr import Expr, Func, StructOf, col, lit, name_of
+from krishiv_py.plan.nodes import Draft
 from krishiv_py.plan.options.late import OnError
 from krishiv_py.plan.schema import RESERVED, as_schema, require_columns
 from krishiv_py.plan.windows import WindowOperation

@@ -27,7 +27,7 @@ from krishiv_py.arrays.types import Ints
 from krishiv_py.functions.computing import dates
 from krishiv_py.functions.computing.checks import require
 from krishiv_py.functions.computing.values import INSTANT, LOCAL, Value, arrays, coerced, is_moment, joined
-from krishiv_py.functions.computing.zone_names import zone_of
+from krishiv_py.types import zone_of
 
 _SECOND: Final = 1_000_000
 _STEP: Final = 6 * 3_600 * _SECOND

@@ -22,11 +22,11 @@ import attrs
 import numpy as np
 
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.functions.computing.zone_names import zone_of
-from krishiv_py.plan.assigner import Assigned, Times, WindowAssigner
 from krishiv_py.plan.checks import a_number, a_text, one_of
+from krishiv_py.plan.described import Assigned, Times, WindowAssigner
 from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.windows.fixed import MAX_OVERLAP, AssignedWindow, assigned
+from krishiv_py.types import zone_of
 
 CalendarUnit: TypeAlias = Literal["hour", "day", "week", "month", "quarter", "year"]
 Weekday: TypeAlias = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]

@@ -25,9 +25,8 @@ import attrs
 import numpy as np
 
 from krishiv_py.errors import RAISED, PlanError
-from krishiv_py.plan.assigner import Assigned, Times, WindowAssigner
 from krishiv_py.plan.checks import a_number, a_switch
-from krishiv_py.plan.described import attribute_of, description_of
+from krishiv_py.plan.described import Assigned, Times, WindowAssigner, attribute_of, description_of
 from krishiv_py.plan.durations import Duration, show_instant, show_us, to_us
 from krishiv_py.plan.operation import Extent, Grid
 from krishiv_py.plan.windows.window import WindowOperation

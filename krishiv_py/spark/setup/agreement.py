@@ -32,7 +32,7 @@ from krishiv_py.plan.nodes import SourceNode
 from krishiv_py.spark.setup.config import SHARED, folders_shared, is_connect, is_here
 from krishiv_py.spark.setup.workers import WORKER, mapped
 from krishiv_py.storage.files import is_local_path, store_at
-from krishiv_py.storage.settings import Stores
+from krishiv_py.storage.store import Stores
 from krishiv_py.version import __version__
 
 PACKAGES: Final = ("pyspark", "pyarrow", "numpy", "pandas", "attrs", "protobuf")

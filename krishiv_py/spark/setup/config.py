@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from krishiv_py.api.session_options import DurabilityProfile
+from krishiv_py.api.session_options import HADOOP, DurabilityProfile
 from krishiv_py.errors import EnvironmentSetupError, PlanError
 from krishiv_py.plan.checks import PROFILES
 from krishiv_py.plan.options.query import Batches
@@ -24,9 +24,8 @@ from krishiv_py.runtime.session import check_kept
 from krishiv_py.storage.files import check_reachable, is_local_path, kind_of, says_where
 from krishiv_py.storage.hdfs import DEFAULT, PREFIXES
 from krishiv_py.storage.local import spark_folder
-from krishiv_py.storage.settings import use
+from krishiv_py.storage.store import use
 from krishiv_py.storage.stores import azure, google
-from krishiv_py.storage.stores.options import HADOOP
 from krishiv_py.storage.stores.s3 import NAMES, PREFIX
 
 _MOST_BUCKETS: Final = 4_096

@@ -19,8 +19,7 @@ import attrs
 import pyarrow.fs as pafs
 
 from krishiv_py.errors import EnvironmentSetupError, OperatorError, missing_extra, require_extra
-from krishiv_py.storage.settings import connections, noted
-from krishiv_py.storage.store import Store, StoreKind, Version, WriteRows
+from krishiv_py.storage.store import Store, StoreKind, Version, WriteRows, connections, noted
 from krishiv_py.storage.stores.bucket import BucketStore, bucket_and_key, in_bucket, written
 
 PREFIX: Final = "fs.s3a."

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import krishiv_py as kv
 from krishiv_py import windows
 from krishiv_py.errors import CheckpointError, OperatorError, PlanError
-from krishiv_py.plan.assigner import Assigned, Times
+from krishiv_py.plan.described import Assigned, Times
 from krishiv_py.planner.fingerprint import differences, fingerprint
 from krishiv_py.testing import Driver, stream_of
 from tests.examples import scaled

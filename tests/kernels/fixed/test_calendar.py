@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py.errors import DurationError, PlanError
-from krishiv_py.plan.assigner import WindowAssigner
+from krishiv_py.plan.described import WindowAssigner
 from krishiv_py.plan.windows.calendar import CalendarWindows
 from krishiv_py.testing import Driver, stream_of
 from tests.examples import scaled

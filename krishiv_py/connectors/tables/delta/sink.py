@@ -23,10 +23,10 @@ from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
     from krishiv_py.connectors.tables import changes
-    from krishiv_py.connectors.tables.delta import values
+    from krishiv_py.connectors.tables.delta import layout
 else:  # with the first batch: it needs Arrow's functions
     changes = lazy("krishiv_py.connectors.tables.changes")
-    values = lazy("krishiv_py.connectors.tables.delta.values")
+    layout = lazy("krishiv_py.connectors.tables.delta.layout")
 
 _GONE: Final = "__krishiv_gone"
 _LONGEST: Final = 120
@@ -220,7 +220,7 @@ class DeltaSink(TransactionalSink):
 
     def commit(self, batch: OutputBatch) -> None:
         """See :meth:`TransactionalSink.commit`."""
-        rows = values.laid_out(pa.concat_tables(self._rows))
+        rows = layout.laid_out(pa.concat_tables(self._rows))
         net = changes.net(self._rows, self.key, self.title) if self.key else None
         try:
             for tried in range(_TRIES):
@@ -264,9 +264,9 @@ class DeltaSink(TransactionalSink):
         if version is not None and int(version) >= batch.batch_id:
             raise written_by_another(self.title, version, batch)
         parts = self.partition_by if table is None else table.metadata().partition_columns
-        values.check_rows(rows, parts)
+        layout.check_rows(rows, parts)
         if net is not None:
-            values.check_parts_of_key(net, parts)
+            layout.check_parts_of_key(net, parts)
         noted = module.CommitProperties(app_transactions=[module.Transaction(_app(batch), batch.batch_id)])
         if net is None:
             self._append(table, rows, noted)

@@ -24,9 +24,9 @@ from krishiv_py.storage.datasets import Dataset
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
-    from krishiv_py.connectors.tables.delta import files
+    from krishiv_py.connectors.tables.delta import layout
 else:
-    files = lazy("krishiv_py.connectors.tables.delta.files")
+    layout = lazy("krishiv_py.connectors.tables.delta.layout")
 
 
 _MAPPED: Final = "delta.columnMapping.mode"
@@ -410,7 +410,7 @@ class DeltaSource(Source):
             assert isinstance(entry, list)
             name, parts = entry
             assert isinstance(name, str) and isinstance(parts, dict)
-            yield from files.rows_of(self.path, self.storage, name, parts, wanted)
+            yield from layout.rows_of(self.path, self.storage, name, parts, wanted)
 
     def datasets(self) -> tuple[Dataset, ...]:
         """Return the folder of the table."""
