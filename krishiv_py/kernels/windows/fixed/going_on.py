@@ -10,6 +10,8 @@ nobody has seen that result; else what the window holds counts as one row::
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 
@@ -21,7 +23,7 @@ from krishiv_py.kernels.columns.layout import noted_whole, of_no_rows, rows_coun
 from krishiv_py.kernels.firing import custom_trigger_of
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, Runs
-from krishiv_py.kernels.state.window_log import SNAP, WINDOW, PairLog
+from krishiv_py.kernels.state.window_log import SNAP, WINDOW, KeyWindows, PairLog
 from krishiv_py.kernels.windows.fixed.plain import SLICE, FixedOperator, SharedRows
 from krishiv_py.kernels.windows.fixed.triggered import TriggeredOperator, inside_of
 from krishiv_py.plan.durations import END_OF_TIME
@@ -61,12 +63,8 @@ def with_rows_of_their_own(spec: OperatorSpec, bucket: Bucket, fired_us: int) ->
     plain = FixedOperator(inside_of(spec))
     log = PairLog(plain.layout)
     shared, own = SharedRows(bucket, plain, log), Runs(bucket, WINDOW, log.compact)
-    for window in own.names():  # what is lent to them
-        entries = pa.concat_tables(own.load(window))
-        groups = group([entries[k] for k in log.layout.key_names], entries.num_rows)
-        state = log.resolve(entries, groups.ids, groups.n)
-        keys = pick(entries.select(log.layout.key_names), groups.first)
-        keys = keys.add_column(0, WINDOW, pa.repeat(pa.scalar(window, pa.int64()), groups.n))
+    for window, keys, state in _windows_of(own, log):  # what is lent to them
+        keys = keys.add_column(0, WINDOW, pa.repeat(pa.scalar(window, pa.int64()), keys.num_rows))
         if len(lent := np.flatnonzero(state.lent)):
             content = shared.given(state, keys)
             snaps = pick(content.snaps, content.snap_at[lent])
@@ -81,6 +79,14 @@ def with_rows_of_their_own(spec: OperatorSpec, bucket: Bucket, fired_us: int) ->
     _log_windows(spec, bucket, plain, slices, starts, fired_us)
     for name in over.names():
         over.drop(name)
+
+
+def _windows_of(own: Runs, log: PairLog) -> Iterator[tuple[int, pa.Table, KeyWindows]]:
+    """Give each window that has a log, with its keys and what they come to."""
+    for window in own.names():
+        entries = pa.concat_tables(own.load(window))
+        groups = group([entries[k] for k in log.layout.key_names], entries.num_rows)
+        yield window, pick(entries.select(log.layout.key_names), groups.first), log.resolve(entries, groups.ids, groups.n)
 
 
 def _log_windows(
@@ -163,10 +169,7 @@ def without_log(spec: OperatorSpec, bucket: Bucket, fired_us: int) -> None:
     plain = FixedOperator(inside_of(spec))
     log, mode = PairLog(plain.layout), spec.options.emit_mode
     slices, own = Runs(bucket, SLICE, plain.merge), Runs(bucket, WINDOW, log.compact)
-    for window in own.names():
-        entries = pa.concat_tables(own.load(window))
-        groups = group([entries[k] for k in log.layout.key_names], entries.num_rows)
-        state = log.resolve(entries, groups.ids, groups.n)
+    for window, keys, state in _windows_of(own, log):
         over = window + plain.window.size_us <= fired_us
         shown = (state.pend_at < 0) if over else (state.snap_at < 0)
         if (mode == "retractions" or (over and mode == "updates")) and not shown.all():
@@ -177,9 +180,10 @@ def without_log(spec: OperatorSpec, bucket: Bucket, fired_us: int) -> None:
                 hint="make the savepoint once these windows have fired, or keep the trigger",
             )
         held = np.flatnonzero((state.pend_at >= 0) | (state.snap_at >= 0))
-        keys = pick(entries.select(log.layout.key_names), groups.first[held])
+        keys = pick(keys, held)
         rows = pa.Table.from_arrays(
-            [pa.array(np.full(len(held), window)), *keys.columns, *log.total(state, held).columns], schema=plain.chunk_schema
+            [pa.array(np.full(len(held), window)), *keys.columns, *log.total(state, held).columns],
+            schema=plain.chunk_schema,
         )
         if rows.num_rows:
             slices.append(window, rows)
