@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import pytest
 
 import krishiv_py as kv
 from krishiv_py import CheckpointError, Trigger, count
-from krishiv_py.testing import Driver, stream_of
+from krishiv_py.testing import Driver, StepOutput, stream_of
 from tests.in_process.test_evolution import Rows
 
 LAG, GAP, CAP = 20_000, 25_000, 90_000
@@ -229,6 +229,52 @@ def check(kind: str, model: Model, outs: list[tuple[Rows, Rows]], ways: list[Way
             assert actual == expected, (seed, "when", number)
 
 
+@attrs.frozen
+class Turn:
+    """A batch of a trial: the way that windows took it, its rows, what came out, and what has changed so far."""
+
+    way: Way
+    rows: list[dict[str, Any]]
+    ended: bool
+    out: StepOutput
+    said: str
+
+
+def turns(
+    chance: random.Random, plans: list[Way], sent: list[Any], results: Callable[[Way], Any], folder: Path
+) -> Iterator[Turn]:
+    """Run the batches and the end of the input; the plan is changed twice, where it may be, and there are restarts."""
+    cuts = sorted(chance.sample(range(1, 8), 2))
+    driver, way, said = Driver(results(plans[0])), plans[0], ""
+    for number in range(len(sent) + 1):
+        if number in cuts:
+            new = plans[1 + cuts.index(number)]
+            path = driver.savepoint(str(folder / f"{number}"))
+            try:
+                driver, way, said = Driver(results(new), savepoint=path), new, f"{said}, {new}"
+            except CheckpointError as refused:
+                said = f"{said}, refused {new}: {refused}"
+        if chance.random() < 0.3:
+            driver = driver.restarted()
+        ended = number == len(sent)
+        rows = [] if ended else sent[number]
+        yield Turn(way, rows, ended, driver.close() if ended else driver.send(rows), said)
+
+
+def try_all(trial: Callable[[int, Path], str]) -> None:
+    """Run the trials of a range of seeds, from the arguments of the program."""
+    first, last = (int(text) for text in (["0", *sys.argv[1:]])[-2:])
+    failed = 0
+    for seed in range(first, last):
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                print(seed, trial(seed, Path(folder))[:300], flush=True)
+            except Exception as problem:  # every seed is tried
+                failed += 1
+                print(seed, "FAILED", type(problem).__name__, str(problem)[:1500], flush=True)
+    print(f"{failed} of {last - first} failed")
+
+
 def trial(seed: int, folder: Path) -> str:
     """One plan, one change, with restarts; says what it was."""
     chance = random.Random(seed)
@@ -241,30 +287,13 @@ def trial(seed: int, folder: Path) -> str:
     if seed >= 2_000:
         panes = random.Random(f"panes {seed}")
         plans = [attrs.evolve(plan, pane=kind in SIZES and plan.emit != "final" and panes.random() < 0.4) for plan in plans]
-    cuts = sorted(chance.sample(range(1, 8), 2))
-    model, outs, ways, gone, said = Model(kind), list[tuple[Rows, Rows]](), list[Way](), list[Any](), f"{kind}"
-
-    def results(way: Way) -> Any:
-        stream = stream_of(schema)
-        return way.on(kind, stream, nested, named)
-
-    driver, way = Driver(results(plans[0])), plans[0]
-    for number in range(len(sent) + 1):
-        if number in cuts:
-            new = plans[1 + cuts.index(number)]
-            path = driver.savepoint(str(folder / f"{number}"))
-            try:
-                driver, way, said = Driver(results(new), savepoint=path), new, f"{said}, {new}"
-            except CheckpointError as refused:
-                said = f"{said}, refused {new}: {refused}"
-        if chance.random() < 0.3:
-            driver = driver.restarted()
-        end = number == len(sent)
-        out = driver.close() if end else driver.send(sent[number])
-        outs.append((out.results.to_pylist(), out.late.to_pylist()))
-        ways.append(way)
-        gone.append(model.send([] if end else sent[number], way, nested, end))
-    check(kind, model, outs, ways, gone, (seed, plans, cuts, said))
+    model, outs, ways, gone, said = Model(kind), list[tuple[Rows, Rows]](), list[Way](), list[Any](), ""
+    for turn in turns(chance, plans, sent, lambda way: way.on(kind, stream_of(schema), nested, named), folder):
+        outs.append((turn.out.results.to_pylist(), turn.out.late.to_pylist()))
+        ways.append(turn.way)
+        gone.append(model.send(turn.rows, turn.way, nested, turn.ended))
+        said = f"{kind}{turn.said}"
+    check(kind, model, outs, ways, gone, (seed, plans, said))
     return said
 
 
@@ -274,14 +303,4 @@ def test_a_random_change_gives_what_the_rule_says(seed: int, tmp_path: Path) -> 
 
 
 if __name__ == "__main__":
-    first, last = (int(text) for text in (["0", *sys.argv[1:]])[-2:])
-    failed = 0
-    for seed in range(first, last):
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                said = trial(seed, Path(folder))
-                print(seed, said[:300], flush=True)
-            except Exception as problem:  # every seed is tried
-                failed += 1
-                print(seed, "FAILED", type(problem).__name__, str(problem)[:1500], flush=True)
-    print(f"{failed} of {last - first} failed")
+    try_all(trial)

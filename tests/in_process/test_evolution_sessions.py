@@ -7,8 +7,6 @@ Each value is a power of two, so a sum says which rows are in a result.
 from __future__ import annotations
 
 import random
-import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +14,10 @@ import attrs
 import pytest
 
 import krishiv_py as kv
-from krishiv_py import CheckpointError, Trigger, count
+from krishiv_py import Trigger, count
 from krishiv_py.testing import Driver, stream_of
 from tests.in_process.test_evolution import Rows
-from tests.in_process.test_evolution_random import ODD, Model, Way, key_of, rows_of
+from tests.in_process.test_evolution_random import ODD, Model, Way, key_of, rows_of, try_all, turns
 
 KINDS = ("session", "capped session")
 
@@ -77,29 +75,18 @@ def trial(seed: int, folder: Path) -> str:
     starts = [sum(map(len, every[:number])) for number in range(8)]
     sent = [some[: max(60 - start, 0)] for some, start in zip(every, starts, strict=True)]  # of so many powers
     plans = [drawn(chance, kind) for _ in range(3)]
-    cuts = sorted(chance.sample(range(1, 8), 2))
     model, log, taken = Model(kind), Log(), [plans[0]]
     late: list[int] = []
-    driver, way, said = Driver(plans[0].on(kind, stream_of(schema), nested, "s")), plans[0], f"{kind}, {plans[0]}"
-    for number in range(len(sent) + 1):
-        if number in cuts:
-            new = plans[1 + cuts.index(number)]
-            path = driver.savepoint(str(folder / f"{number}"))
-            try:
-                driver = Driver(new.on(kind, stream_of(schema), nested, "s"), savepoint=path)
-                if new.discarding != way.discarding:
-                    log.recent.clear()
-                way, said = new, f"{said}, {new}"
-                taken.append(new)
-            except CheckpointError as refused:
-                said = f"{said}, refused {new}: {refused}"
-        if chance.random() < 0.3:
-            driver = driver.restarted()
-        end = number == len(sent)
-        out = driver.close() if end else driver.send(sent[number])
-        late += [row["v"] for row in out.late.to_pylist()]
-        log.take(out.results.to_pylist(), way, (seed, number, said))
-        model.send([] if end else sent[number], way, nested, end)
+    said = ""
+    for number, turn in enumerate(turns(chance, plans, sent, lambda way: way.on(kind, stream_of(schema), nested, "s"), folder)):
+        if turn.way.discarding != taken[-1].discarding:
+            log.recent.clear()
+        taken.append(turn.way)
+        said = f"{kind}, {plans[0]}{turn.said}"
+        late += [row["v"] for row in turn.out.late.to_pylist()]
+        log.take(turn.out.results.to_pylist(), turn.way, (seed, number, said))
+        model.send(turn.rows, turn.way, nested, turn.ended)
+    way = taken[-1]
     assert sorted(late) == sorted(model.late), (seed, "late", said)
     accepted: dict[Any, int] = {}
     for rows in sent:
@@ -185,13 +172,4 @@ def test_count_windows_go_on_as_if_they_had_always_fired_so(change: str, slide: 
 
 
 if __name__ == "__main__":
-    first, last = (int(text) for text in (["0", *sys.argv[1:]])[-2:])
-    failed = 0
-    for seed in range(first, last):
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                print(seed, trial(seed, Path(folder))[:300], flush=True)
-            except Exception as problem:  # every seed is tried
-                failed += 1
-                print(seed, "FAILED", type(problem).__name__, str(problem)[:1500], flush=True)
-    print(f"{failed} of {last - first} failed")
+    try_all(trial)
