@@ -20,8 +20,7 @@ from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.known import ReadableSink, side_output
 from krishiv_py.display.html import query_html
 from krishiv_py.display.lag import Lateness, LatenessProfile
-from krishiv_py.display.plans import plans_text
-from krishiv_py.display.text import LaidOut
+from krishiv_py.display.text import LaidOut, plan_text
 from krishiv_py.display.watch import Seen, watch
 from krishiv_py.engine.closing import keys_of, why_text
 from krishiv_py.engine.stage import Report, StageOperator, count
@@ -36,6 +35,7 @@ from krishiv_py.plan.durations import UNSET, Duration, TimePoint, show_instant, 
 from krishiv_py.plan.options.late import SparedLateEventHandler
 from krishiv_py.plan.running import Progress, TableVersion, of_stages, waiting
 from krishiv_py.planner.cut import StagePlan, input_stages, leading_stage
+from krishiv_py.planner.explain import explain
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.why import Standing, in_stage, oldest_of_all, why_not_fired
 from krishiv_py.redaction import redacted
@@ -628,3 +628,24 @@ def all_rows(query: RunningQuery) -> QueryRows:
 def inside(query: RunningQuery) -> tuple[PhysicalPlan, dict[str, pa.Table]]:
     """Return the plan of a query, and of each stage whose late rows are in memory these rows: for displays."""
     return query._plan, query._rows.late_in_memory()
+
+
+def plans_text(plan: PhysicalPlan) -> str:
+    """Return what ``explain()`` says of a plan; of several outputs the plan of each, and which of its stages run for it."""
+    if not plan.parts:
+        return plan_text(explain(plan))
+    said = [
+        f"== output {output.name!r}: {_way(plan, output.stage)} ==\n{plan_text(explain(part))}"
+        for output, part in zip(plan.outputs, plan.parts, strict=True)
+    ]
+    return "\n\n".join(said)
+
+
+def _way(plan: PhysicalPlan, number: int) -> str:
+    """Return the stages that rows go through to one, the sides of a join in brackets."""
+    stage = plan.stages[number]
+    before = [_way(plan, n) for n in stage.after]
+    if not before:
+        return stage.spec.name
+    joined = before[0] if len(before) == 1 else " + ".join(f"({way})" for way in before)
+    return f"{joined} -> {stage.spec.name}"
