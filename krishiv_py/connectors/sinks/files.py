@@ -40,7 +40,20 @@ def folder_of(sink: Sink | None) -> str | None:
 
 
 @attrs.frozen
-class ParquetSink(FileSink):
+class _FilesByColumns(FileSink):
+    """Files in a folder, or in folders by the values of columns."""
+
+    path: str = attrs.field(converter=a_folder, repr=shown_text)
+    partition_by: tuple[str, ...] = attrs.field(default=(), converter=partition_by, kw_only=True)
+
+    def check(self, output: OutputName, schema: pa.Schema) -> None:
+        """Refuse columns of a `schema` of an `output` that cannot be folders."""
+        if self.partition_by:
+            hive.check_partitions(self.title, self.partition_by, schema)
+
+
+@attrs.frozen
+class ParquetSink(_FilesByColumns):
     """Parquet files in a folder: exactly once, replaceable by micro-batch (docs/outputs.md).
 
     The values of the columns in `partition_by` become folders, as Hive and Spark have them: ``day=2026-11-26/user=7/``.
@@ -61,14 +74,7 @@ class ParquetSink(FileSink):
     [{'window_start': 0, 'window_end': 10, 'count': 1, 'user': 'ann'}]
     """
 
-    path: str = attrs.field(converter=a_folder, repr=shown_text)
-    partition_by: tuple[str, ...] = attrs.field(default=(), converter=partition_by, kw_only=True)
     suffix: ClassVar[str] = ".parquet"
-
-    def check(self, output: OutputName, schema: pa.Schema) -> None:
-        """Refuse columns of a `schema` of an `output` that cannot be folders."""
-        if self.partition_by:
-            hive.check_partitions(self.title, self.partition_by, schema)
 
     def write_table(self, table: pa.Table, stream: Any) -> None:
         """Write the rows of `table` to the open file `stream`."""
@@ -85,7 +91,7 @@ _AT_ONCE: Final = 65_536
 
 
 @attrs.frozen
-class JsonSink(FileSink):
+class JsonSink(_FilesByColumns):
     """Files of JSON lines in a folder, or in folders by `partition_by`; exactly once like :class:`ParquetSink`.
 
     Each line is an object with all columns in their order. Nulls are ``null``; times are ISO 8601 with microseconds, in UTC and
@@ -109,14 +115,7 @@ class JsonSink(FileSink):
     {"window_start":0,"window_end":10,"count":1}
     """
 
-    path: str = attrs.field(converter=a_folder, repr=shown_text)
-    partition_by: tuple[str, ...] = attrs.field(default=(), converter=partition_by, kw_only=True)
     suffix: ClassVar[str] = ".json"
-
-    def check(self, output: OutputName, schema: pa.Schema) -> None:
-        """Refuse columns of a `schema` of an `output` that cannot be folders."""
-        if self.partition_by:
-            hive.check_partitions(self.title, self.partition_by, schema)
 
     def write_table(self, table: pa.Table, stream: Any) -> None:
         """Write the rows of `table` to the open file `stream`."""

@@ -21,6 +21,7 @@ that makes a window full brings the full result only. No row of such a window is
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Final
 
 import attrs
@@ -47,8 +48,10 @@ SLICE: Final = "n"
 ROWS: Final = "c"
 
 
-class CountOperator:
-    """See the module's docstring."""
+class _NumberingOperator(ABC):
+    """Numbers rows for count windows with triggers and without, and fires what is open when the input ends."""
+
+    schema: pa.Schema
 
     def __init__(self, spec: OperatorSpec) -> None:
         assert isinstance(spec.operation, CountWindow)
@@ -56,8 +59,6 @@ class CountOperator:
         self.layout = Layout(spec)
         self.emitter = Emitter(self.layout)
         self.assigner = FixedAssigner(Grid(spec.operation.size, spec.operation.slide))
-        fixed = [pa.field(n, pa.int64()) for n in (HASH, SLICE, ROWS)]
-        self.schema = pa.schema([*fixed, *self.layout.key_fields, *self.layout.partial_fields])
 
     def combine(self, rows: pa.Table) -> pa.Table:
         """Return the rows themselves: what number a row has is known only where the rows of its key meet."""
@@ -74,6 +75,27 @@ class CountOperator:
         table = self.emitter.concat(results)
         held = len(log)
         return StepResult(table, END_OF_TIME if held else None, held, held, table.num_rows)
+
+    @abstractmethod
+    def _number(self, log: KeyedLog, rows: pa.Table) -> pa.Table:
+        """Give rows their numbers, and fire what is full."""
+
+    @abstractmethod
+    def _flush(self, log: KeyedLog) -> pa.Table:
+        """Fire what is open."""
+
+    @abstractmethod
+    def _compact(self, entries: pa.Table, oldest: bool) -> pa.Table:
+        """Merge entries of equal keys."""
+
+
+class CountOperator(_NumberingOperator):
+    """See the module's docstring."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        super().__init__(spec)
+        fixed = [pa.field(n, pa.int64()) for n in (HASH, SLICE, ROWS)]
+        self.schema = pa.schema([*fixed, *self.layout.key_fields, *self.layout.partial_fields])
 
     def _number(self, log: KeyedLog, rows: pa.Table) -> pa.Table:
         """Give rows their numbers, add them to their slices; returns the windows that became full."""
@@ -193,39 +215,19 @@ class _Firings:
         return _Firings(*(getattr(self, f.name)[wanted] for f in attrs.fields(_Firings)))
 
 
-class TriggeredCountOperator:
+class TriggeredCountOperator(_NumberingOperator):
     """See the module's docstring."""
 
     def __init__(self, spec: OperatorSpec) -> None:
-        assert isinstance(spec.operation, CountWindow)
+        super().__init__(spec)
         trigger = spec.options.trigger
         assert trigger.early is None or isinstance(trigger.early, int)
-        self.window = spec.operation
-        self.layout = Layout(spec)
-        self.emitter = Emitter(self.layout)
-        self.assigner = FixedAssigner(Grid(spec.operation.size, spec.operation.slide))
         self.every = trigger.early
         self.when_full = trigger.on_time
         self.discarding = spec.options.accumulation == "discarding"
         self.retract = spec.options.emit_mode == "retractions" and not self.discarding
         self._cumulates = not self.discarding and all(exactly(kernel) for kernel in self.layout.kernels)
         self.schema = pa.schema([pa.field(HASH, pa.int64()), pa.field(NUMBER, pa.int64()), *self.layout.row_schema])
-
-    def combine(self, rows: pa.Table) -> pa.Table:
-        """Return the rows themselves: what number a row has is known only where the rows of its key meet."""
-        return rows
-
-    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
-        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
-        log = KeyedLog(bucket, "c", self.schema, self._compact)
-        rows = pa.concat_tables([self.layout.row_schema.empty_table(), *chunks])
-        results = [self._number(log, rows)] if rows.num_rows else []
-        if moment.watermark_us == END_OF_TIME and len(log):
-            results.append(self._flush(log))
-            log.clear()
-        table = self.emitter.concat(results)
-        held = len(log)
-        return StepResult(table, END_OF_TIME if held else None, held, held, table.num_rows)
 
     def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
