@@ -116,6 +116,7 @@ def test_the_lateness_of_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     [
         ("rows.txt", "", [], "not a known kind of file (got: .txt)"),
         ("gone.csv", None, [], "the file cannot be read (got: "),
+        (".", None, [], "a folder is not a file of rows (got: "),
         ("rows.parquet", "not parquet", [], "the file cannot be read (got: "),
         ("rows.csv", "at\n1\n", ["--lag", "soon"], "soon"),
         ("rows.csv", "at\n1\n", ["--by", "nowhere"], "nowhere"),

@@ -27,7 +27,8 @@ def union_of(streams: Mapping[str, Stream], source_column: str, runner: Runner) 
             raise PlanError(
                 f"{name!r} is not a stream of rows",
                 got=type(stream).__name__,
-                hint="pass streams as they are before .watermark(...)",
+                hint="pass streams as they are before .watermark(...), and set it on the union: .watermark(...) for all rows, "
+                "or .with_watermark(spec, ..., source_column=...) with a MultiSourceWatermarkSpec, a lag for each stream",
             )
     column_name(source_column, "union(source_column)")
     first = next(iter(streams.values())).schema

@@ -43,7 +43,7 @@ class Query(Protocol):
     ...     print(query.progress)
     ...     query.results().to_pylist()
     minutes running 1970-01-01T00:01:05Z
-    batch 0: watermark 1970-01-01T00:01:05Z, 2 rows, late: none, 1 open windows, ... state bytes, 1 firings
+    batch 0: watermark 1970-01-01T00:01:05Z, 2 rows, late: none, 1 open window, ... state bytes, 1 firings
     [{'user': 'ann', 'window_start': 0, 'window_end': 60000, 'count': 1}]
     >>> query.status, query.exception()
     ('stopped', None)

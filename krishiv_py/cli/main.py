@@ -193,6 +193,9 @@ def _written(file: Path, write: Callable[[Path], object]) -> None:
 
 
 def _rows(file: Path) -> pa.Table:
+    if file.is_dir():
+        way = 'in Python lateness_profile(session.read_parquet(folder), "at") takes all of them'
+        raise PlanError("a folder is not a file of rows", got=f"{file}", hint=f"pass one of its files; {way}")
     reader = _READERS.get(file.suffix.lower())
     if reader is None:
         got, known = file.suffix or "no suffix", ", ".join(_READERS)

@@ -6,6 +6,7 @@ one: a subclass, an operator in the kernels with a line in :mod:`krishiv_py.kern
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar, Final, Literal, TypeAlias, cast
 
 import attrs
@@ -74,6 +75,14 @@ class Extent:
     looks_back_us: int | None = None
     gap_column: str | None = None
     assigner: WindowAssigner | None = None
+
+    def open_windows(self, by_bucket: Iterable[int]) -> int:
+        """Return how many windows are open, of their number in each bucket of keys.
+
+        Windows of a grid or an assigner are stretches of time that all keys share: the bucket with the most has nearly all.
+        Of other windows, which are of one key each, it is what waits to become one.
+        """
+        return max(by_bucket, default=0) if self.grid is not None or self.assigner is not None else sum(by_bucket)
 
 
 @attrs.frozen

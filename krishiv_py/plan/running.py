@@ -205,7 +205,10 @@ class Progress:
     counters : dict
         Everything counted, under SEMANTICS §4.5's names without prefix.
     open_windows, open_rows, state_bytes, firings : int
-        The content of the state, and results fired so far. A window counts once in each bucket of keys, not for each key.
+        The content of the state, and results fired so far. A window that all keys share (tumbling, hopping, cumulating,
+        calendar windows and panes) is open once, whatever the number of its keys. Of windows of one key (sessions, look-back
+        and count windows) it counts what waits to become one: rows, or parts of sessions. ``query.state()`` has a row for each
+        key and window.
     source_watermarks_us : dict
         The watermark of every declared source, µs; empty for a single source.
     idle_sources : tuple of str
@@ -293,9 +296,10 @@ class Progress:
         held = "".join(f", held back: {name} {times}" for name, times in sorted(self.held_back.items()))
         seen = "".join(f", table {name}: version {one.version}" for name, one in self.tables.items())
         doubts = "".join(f", ! {problem}" for problem in self.doubts)
+        windows = "window" if self.open_windows == 1 else "windows"
         return (
             f"batch {self.batch_id}: watermark {self.watermark}, {self.rows} rows, late: {late}, "
-            f"{self.open_windows} open windows, {self.state_bytes} state bytes, {self.firings} firings{held}{seen}{doubts}"
+            f"{self.open_windows} open {windows}, {self.state_bytes} state bytes, {self.firings} firings{held}{seen}{doubts}"
         )
 
 

@@ -20,6 +20,7 @@ from krishiv_py.plan.options.query import Begin
 from krishiv_py.plan.windows.window import WindowOperation
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.explain import COMPARED, noted_call
+from krishiv_py.planner.fingerprint import changed_part
 from krishiv_py.planner.physical import PhysicalPlan
 
 Fate: TypeAlias = Literal["kept", "migrated", "rebuilt", "reset", "refused", "added", "dropped", "removed"]
@@ -145,7 +146,7 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[s
             continue
         a, b = was["fixed"].get(part, "(none)"), now["fixed"].get(part, "(none)")
         if _without_columns(a) != _without_columns(b):
-            refused.append(f"{part} was {a} and is {b}")
+            refused.append(changed_part(part, a, b))
     for number, (old_key, new_key) in enumerate(zip_longest(keys_of(was), keys_of(now)), 1):
         a, b = (" ".join(key) if key else "(none)" for key in (old_key, new_key))
         if old_key is None or new_key is None or old_key[0] != new_key[0] or not holds(old_key[1], new_key[1]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.aggregates.calls import AggCall
-from krishiv_py.plan.durations import UNSET
+from krishiv_py.plan.durations import UNSET, show_us
 from krishiv_py.plan.options.triggers import CustomTrigger
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.redaction import noted
@@ -98,8 +98,16 @@ def differences(stored: dict[str, str], mine: dict[str, str]) -> list[str]:
         was, now = noted(stored.get(part, "(none)")), mine.get(part, "(none)")
         if was != now:
             was, now = _plainly(was, now) if "aggregate " in part else (was, now)
-            changed.append(f"{part} was {was} and is {now}")
+            changed.append(changed_part(part, was, now))
     return changed
+
+
+def changed_part(part: str, was: str, now: str) -> str:
+    """Return what a part was and is, in words; lengths as people write them."""
+    if part.endswith("_us"):
+        part = part.removesuffix("_us")
+        was, now = (show_us(int(text)) if text.lstrip("-").isdigit() else text for text in (was, now))
+    return f"{part} was {was} and is {now}"
 
 
 def _plainly(was: str, now: str) -> tuple[str, str]:

@@ -148,7 +148,8 @@ def _holder(
         for name, wait in sorted(waits.items())
         if wait.at_us < wait.needed_us and (all_silent or name not in silent)
     ]
-    return "; ".join([*parts, _silence(quiet, silent, all_silent)]) + f".{lull}"
+    joins = stage.spec.operation.nature.joins
+    return "; ".join([*parts, _silence(quiet, silent, all_silent, joins=joins)]) + f".{lull}"
 
 
 @attrs.frozen
@@ -187,18 +188,18 @@ def _clock(mark: AnyWatermarkSpec, watermark_us: int) -> str:
     """Return what idle_advance does about it."""
     after_us = mark.idle_advance_us
     if after_us is None:
-        return " For a source that falls silent set idle_advance='30 s' with the watermark: it then goes on with the clock."
+        several = isinstance(mark, MultiSourceWatermarkSpec)
+        what = "When all sources are silent" if several else "For a source that falls silent"
+        return f' {what} idle_advance="30 s" of the watermark lets it go on with the clock.'
     if watermark_us == UNSET:
         return " It goes on with the clock in a lull, but not before it was set by a first row."
     return f" It also goes on with the clock, when no row has come for {show_us(after_us)} of processing time."
 
 
-def _silence(after_us: int | None, silent: set[str], all_silent: bool) -> str:
+def _silence(after_us: int | None, silent: set[str], all_silent: bool, *, joins: bool) -> str:
     if after_us is None:
-        return (
-            'there is no idle time-out: set one, so that a silent source is left out, with idle_timeout="30 s" of the join, or '
-            'MultiSourceWatermarkSpec.new(idle_timeout="30 s")'
-        )
+        set_ = 'idle_timeout="30 s" of the join' if joins else 'MultiSourceWatermarkSpec.new(idle_timeout="30 s")'
+        return f"there is no idle time-out: set one, so that a silent source is left out, with {set_}"
     longer = f"silent for longer than {show_us(after_us)}"
     if all_silent:
         return f"all sources are {longer}, so the watermark holds until one speaks"

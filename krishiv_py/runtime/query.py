@@ -291,7 +291,8 @@ class BucketMetrics:
             reached = moment.at(stage.times).watermark_us
             mine = [report for bucket, report in entries.items() if stage_of(bucket, self.last) == number]
             sources_us = {} if number else dict(self.sources_us)
-            values[stage.spec.name] = _sums(mine, batch_id, reached, sources_us, self.seconds, self.ended_us)
+            open_windows = stage.spec.operation.extent.open_windows(report.open_windows for report in mine)
+            values[stage.spec.name] = _sums(mine, open_windows, batch_id, reached, sources_us, self.seconds, self.ended_us)
         return values
 
     def _whole(self, values: dict[str, Progress]) -> Progress:
@@ -309,7 +310,13 @@ def _latest(one: Moment, other: Moment) -> Moment:
 
 
 def _sums(
-    entries: list[Report], batch_id: int, watermark_us: int, sources_us: dict[str, int], seconds: float, ended_us: int | None
+    entries: list[Report],
+    open_windows: int,
+    batch_id: int,
+    watermark_us: int,
+    sources_us: dict[str, int],
+    seconds: float,
+    ended_us: int | None,
 ) -> Progress:
     counters, given = dict[str, int](), dict[str, int]()
     for entry in entries:
@@ -321,7 +328,7 @@ def _sums(
         rows=counters.get("rows", 0),
         late=refused(counters),
         counters=counters,
-        open_windows=max((e.open_windows for e in entries), default=0),
+        open_windows=open_windows,
         open_rows=sum(e.open_rows for e in entries),
         state_bytes=sum(e.state_bytes for e in entries),
         firings=counters.get("firings", 0),

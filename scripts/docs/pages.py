@@ -14,6 +14,9 @@ from scripts.docs.drawing import STYLE
 
 _FILE_LINK = re.compile(r"\[(?:docs/)?([\w-]+)\.md\]\(((?:[\w./-]*/)?\1\.md(?:#[\w-]+)?)\)")
 _EXAMPLE_LINK = re.compile(r"\[(examples/[\w./-]+)\]\((?:\.\./)+\1\)")
+_CELL = re.compile(r"<t[dh]\b[^>]*>.*?</t[dh]>", re.DOTALL)
+_CODE = re.compile(r"<code>[^<]*</code>")
+_JOINT = re.compile(r"(?<=[\w)][_.(/,])(?=[\w.&])")
 _DRAWN = re.compile(r'<img alt="([^"]*)" src="[^"]*img/drawn/([\w-]+)\.svg"\s*/?>')
 _MESSAGES = re.compile(r"<!-- messages of (\w+) -->")
 _RULES = re.compile(r"^\*\*(?=((?:§\d+\.\d+(?:, )?)+))", re.MULTILINE)
@@ -57,9 +60,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Put drawn pictures into the page itself, where they take its colours."""
+    """Put drawn pictures into the page itself, where they take its colours; let names in tables break at their joints."""
     folder = Path(config.docs_dir) / "img" / "drawn"
-    return _DRAWN.sub(lambda found: _inline((folder / f"{found[2]}.svg").read_text(encoding="utf-8"), found[1]), html)
+    drawn = _DRAWN.sub(lambda found: _inline((folder / f"{found[2]}.svg").read_text(encoding="utf-8"), found[1]), html)
+    return _CELL.sub(lambda cell: _CODE.sub(lambda code: _JOINT.sub("<wbr>", code[0]), cell[0]), drawn)
 
 
 def _inline(svg: str, words: str) -> str:

@@ -69,6 +69,14 @@ def test_the_search_knows_every_page_and_works_without_a_server(site: Path) -> N
 
 
 @pytest.mark.xdist_group("site")
+def test_names_in_tables_break_at_their_joints(site: Path) -> None:
+    """On a telephone a name in a table was cut anywhere; the search finds it as it is."""
+    assert "<code>very_<wbr>late_<wbr>events_<wbr>total</code>" in (site / "metrics.html").read_text()
+    search = (site / "search" / "search_index.js").read_text()
+    assert "very_late_events_total" in search and "wbr" not in search
+
+
+@pytest.mark.xdist_group("site")
 def test_no_mark_of_another_format_is_left(site: Path) -> None:
     """Roles, double backquotes and lists that were not understood stand in the text as they are."""
     for page in site.rglob("*.html"):

@@ -218,7 +218,7 @@ def test_a_stage_is_added_reset_and_dropped(tmp_path: Path) -> None:
     first = Driver(minutes(60_000))
     run(first, sent[:3])
     path = first.savepoint(str(tmp_path / "one"))
-    with pytest.raises(CheckpointError, match=r"per_minute: window size_us .*on_change=\{'per_minute': 'reset'\}"):
+    with pytest.raises(CheckpointError, match=r"per_minute: window size was 1 min .*on_change=\{'per_minute': 'reset'\}"):
         Driver(minutes(30_000), savepoint=path)
     with pytest.raises(CheckpointError, match=r"names a stage that is not there .*'per_minute'"):
         Driver(minutes(30_000), savepoint=path, on_change={"per_hour": "reset"})
@@ -297,7 +297,7 @@ def orders(session):
     for size, aggs, code, said in (
         (60_000, "count()", 0, "per_minute: kept"),
         (60_000, 'sum("amount")', 0, "count removed"),
-        (30_000, "count()", 1, "per_minute: refused (window size_us"),
+        (30_000, "count()", 1, "per_minute: refused (window size was 1 min and is 30 s"),
     ):
         job.write_text(text.format(size=size, aggs=aggs))
         assert main(["diff", str(tmp_path / "c"), f"{job}:orders"]) == code

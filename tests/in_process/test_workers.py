@@ -81,7 +81,7 @@ def test_what_a_running_query_shows(session: Session, tmp_path: Path) -> None:
     query.process_all_available()
     buckets = query._engine.core.stages[0].buckets
     assert [bucket.open_windows > 0 for bucket in buckets] == [True] * 3
-    assert query.progress.open_windows == sum(bucket.open_windows for bucket in buckets)
+    assert query.progress.open_windows == len(query.state()["window_start"].unique()) == 1, "all keys share it"
     assert query.state().num_rows == 40
     assert query.pending_keys == 40
     open_ = sorted(query.state().select(["user", "count"]).to_pylist(), key=lambda row: row["user"])
@@ -90,6 +90,18 @@ def test_what_a_running_query_shows(session: Session, tmp_path: Path) -> None:
     assert query.lookup(99).num_rows == 0 and query.lookup([]).num_rows == 0
     query.stop()
     assert not [t for t in threading.enumerate() if t.name.startswith("krishiv-worker")]
+
+
+def test_what_waits_to_become_windows_of_one_key_counts_in_every_bucket(session: Session) -> None:
+    stream, sender = session.memory_stream(SCHEMA)
+    query = stream.watermark("at", 1_000).key_by("user").lookback_window(30_000).agg(count()).start(MemorySink())
+    assert isinstance(query, ProcessQuery)
+    sender.send(sent(0))
+    query.process_all_available()
+    assert [bucket.open_windows > 0 for bucket in query._engine.core.stages[0].buckets] == [True] * 3
+    waiting = query.progress.open_windows
+    assert waiting == 1_000 - query.progress.firings and f", {waiting} open windows, " in str(query.progress)
+    query.stop()
 
 
 def test_collect_and_keys_that_are_closed(session: Session) -> None:

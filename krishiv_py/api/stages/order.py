@@ -183,8 +183,8 @@ ON_RESULTS: Final = {
     **_LISTED,
     **_EVENTS,
     **dict.fromkeys(("agg", *_AGGREGATE, *_COUNTS), _ONE_AGG),
-    "top_rows": 'another window of the same size ranks results: write .tumbling_window("1 minute").top_rows(3, "total"); '
-    'for rows write .top_rows(3, "amount") instead of .agg(...)',
+    "top_rows": 'a window of the same size ranks results: after windows of "1 hour" write '
+    '.tumbling_window("1 hour").top_rows(3, "total"); for rows write .top_rows(3, "amount") instead of .agg(...)',
     "split": 'part results with .filter(...) for each part: one.filter("n > 3"), one.filter("n <= 3 OR n IS NULL")',
     "toPandas": "write .to_pandas()",
     "toDF": "write .to_dataframe()",
