@@ -28,6 +28,14 @@ def expand(low: Ints, high: Ints) -> tuple[Ints, Ints]:
     return np.arange(len(ids), dtype=np.int64) - np.repeat(starts - low, lengths), ids
 
 
+def by_place(counts: Ints) -> Iterator[tuple[Ints, int]]:
+    """Give the rows with an element at each place, from 0 on; row n has ``counts[n]`` elements, and the longest come first."""
+    order = np.argsort(-counts, kind="stable")
+    descending = -counts[order]
+    for place in range(int(counts.max(initial=0))):
+        yield order[: int(np.searchsorted(descending, -place, side="left"))], place
+
+
 def running(values: Ints) -> Ints:
     """Sums of the first 0, 1, 2, ... values; differences are exact modulo 2**64."""
     total = np.zeros(len(values) + 1, np.int64)

@@ -8,14 +8,14 @@ contradict itself there is but one stable order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeAlias
 
 import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.arrays.ranges import expand
+from krishiv_py.arrays.ranges import by_place, expand
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.errors import ExpressionError, OperatorError
 from krishiv_py.functions.computing.lists import Lists, Maps, listed_in, truths
@@ -26,14 +26,6 @@ from krishiv_py.types import type_text
 
 Before: TypeAlias = Callable[[Ints, Ints, Ints], Mask]
 """For rows, and two elements of each: whether the first one is less."""
-
-
-def by_place(counts: Ints) -> Iterator[tuple[Ints, int]]:
-    """The rows that have an element at a place, the longest lists first, place after place."""
-    order = np.argsort(-counts, kind="stable")
-    descending = -counts[order]
-    for place in range(int(counts.max(initial=0))):
-        yield order[: int(np.searchsorted(descending, -place, side="left"))], place
 
 
 def compared_order(lists: Lists, before: Before) -> Ints:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.arrays.grouping import normal_key
+from krishiv_py.arrays.ranges import by_place
 from krishiv_py.arrays.types import words
 from krishiv_py.functions.computing.casts import cast
 from krishiv_py.functions.computing.checks import is_text, require
@@ -62,9 +63,9 @@ class _Murmur:
     def texts(self, h: U32, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> U32:
         h = h.copy()
         words = lengths // 4
-        for rows, begins in _places(words):
+        for rows, begins in by_place(words):
             h[rows] = self._mixed(h[rows], _word(data, starts[rows] + 4 * begins, 4).astype(np.uint32))
-        for rows, begins in _places(lengths - 4 * words):
+        for rows, begins in by_place(lengths - 4 * words):
             byte = data[starts[rows] + 4 * words[rows] + begins].view(np.int8).astype(np.int32)
             h[rows] = self._mixed(h[rows], byte.view(np.uint32))
         return self._final(h, lengths)
@@ -100,7 +101,7 @@ class _XX:
         blocks = lengths // 32
         if blocks.any():
             lanes = [h + _P1 + _P2, h + _P2, h.copy(), h - _P1]
-            for rows, begins in _places(blocks):
+            for rows, begins in by_place(blocks):
                 for lane in range(4):
                     word = _word(data, starts[rows] + 32 * begins + 8 * lane, 8)
                     lanes[lane][rows] = self._round(lanes[lane][rows], word)
@@ -110,24 +111,16 @@ class _XX:
             out = np.where(blocks > 0, long, out)
         out = out + lengths.astype(np.uint64)
         done = 32 * blocks
-        for rows, begins in _places((lengths - done) // 8):
+        for rows, begins in by_place((lengths - done) // 8):
             out[rows] = self._eight(out[rows], _word(data, starts[rows] + done[rows] + 8 * begins, 8))
         done = lengths // 8 * 8
-        for rows, _ in _places((lengths - done) // 4):
+        for rows, _ in by_place((lengths - done) // 4):
             out[rows] = self._four(out[rows], _word(data, starts[rows] + done[rows], 4))
         done = lengths // 4 * 4
-        for rows, begins in _places(lengths - done):
+        for rows, begins in by_place(lengths - done):
             byte = data[starts[rows] + done[rows] + begins].astype(np.uint64)
             out[rows] = _left(out[rows] ^ (byte * _P5), 11) * _P1
         return self._final(out)
-
-
-def _places(counts: npt.NDArray[np.int64]) -> Any:
-    """Rows that have a place, and the place, from 0 on: as many steps as the longest has, each over those that go on."""
-    order = np.argsort(-counts, kind="stable")
-    descending = -counts[order]
-    for block in range(int(counts.max(initial=0))):
-        yield order[: int(np.searchsorted(descending, -block, side="left"))], block
 
 
 def _word(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], size: int) -> U64:
@@ -183,7 +176,7 @@ def _of_lists(kernel: _Murmur | _XX, h: Hashes, column: pa.Array) -> Hashes:
     items, starts = column.flatten(), np.cumsum(lengths) - lengths
     _with_nulls(kernel, h[:0], items[:0])  # whose type must do, also where all lists are empty
     h = h.copy()
-    for rows, nth in _places(lengths):
+    for rows, nth in by_place(lengths):
         h[rows] = _with_nulls(kernel, h[rows], items.take(pa.array(starts[rows] + nth)))
     return h
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from krishiv_py.functions.computing.arithmetic import absolute, binary, rounded
 from krishiv_py.functions.computing.arithmetic import width_bucket as bucket
+from krishiv_py.functions.computing.checks import require
 from krishiv_py.functions.computing.values import (
     DOUBLE,
     FaultError,
@@ -35,12 +36,6 @@ _Floats: TypeAlias = "npt.NDArray[np.float64]"
 _LONG: Final = 2.0**63
 
 
-def _number(*values: Value) -> None:
-    for value in values:
-        if not is_number(value.type) and not pa.types.is_null(value.type):
-            raise misfit(*(v.type for v in values))
-
-
 @function("numbers", "number", name="abs", node=SqlNode("Abs"), example=("abs(-3)", 3), elsewhere={"absolute": "abs()"})
 def abs_(value: Value) -> Value:
     """Return the number without its sign; an error for the smallest integer."""
@@ -55,7 +50,7 @@ def round_(value: Value, digits: Digits = 0) -> Value:
 
 def _whole(value: Value, *, up: bool) -> Value:
     """``floor``, ``ceil``: ``bigint``, of a decimal one without digits after the point."""
-    _number(value)
+    require(is_number, value)
     if pa.types.is_null(value.type) or is_integer(value.type):
         return pc.cast(value, pa.int64())
     rounded = pc.ceil if up else pc.floor
@@ -194,7 +189,7 @@ def _above_zero(result: Value, value: Value) -> Value:
 
 def _of_doubles(function: Callable[..., Any], *values: Value) -> Value:
     """A function of NumPy on numbers as doubles; null where one is."""
-    _number(*values)
+    require(is_number, *values)
     columns, single = arrays(*(coerced(v, DOUBLE) for v in values))
     with np.errstate(all="ignore"):
         result = function(*(pc.fill_null(c, 1.0).to_numpy(zero_copy_only=False) for c in columns))
@@ -210,7 +205,7 @@ def _of_doubles(function: Callable[..., Any], *values: Value) -> Value:
 )
 def isnan(value: Value) -> Value:
     """Return whether the number is NaN; false for null."""
-    _number(value)
+    require(is_number, value)
     if not is_floating(value.type):
         (column,), single = arrays(value)
         return joined(pa.repeat(pa.scalar(False), len(column)), single)
