@@ -32,7 +32,7 @@ from krishiv_py.kernels.watermark import moment_of
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.running import Control
 from krishiv_py.replay_files import open_sent
-from krishiv_py.runtime.checkpoint.begun import STATE, Begun, looking_at
+from krishiv_py.runtime.checkpoint.begun import STATE, Begun, is_there
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.sparklog import entries_of
 from krishiv_py.runtime.ranges.folders import Taken, files_in
@@ -283,9 +283,7 @@ class Savepoint:
 
 def is_savepoint(folder: str) -> bool:
     """Return whether a folder has a manifest."""
-    with looking_at(folder):
-        store, path = store_at(f"{folder}/{MANIFEST}")
-        return store.exists(path)
+    return is_there(folder, MANIFEST)
 
 
 def begin_savepoint(folder: str, checkpoint: str = "") -> str:

@@ -102,12 +102,12 @@ def moved_to(checkpoint: str) -> str | None:
     if data is None:
         return None
     to = str(json.loads(unsealed(data, path, f"remove {path}"))["to"])
-    return to if _is_there(to, _PLAN) else None
+    return to if is_there(to, _PLAN) else None
 
 
 def is_being_made(checkpoint: str) -> bool:
     """Return whether a move into a folder was broken off."""
-    return _is_there(checkpoint, _MOVING) and not _is_there(checkpoint, _PLAN)
+    return is_there(checkpoint, _MOVING) and not is_there(checkpoint, _PLAN)
 
 
 def check_goes_on(checkpoint: str) -> None:
@@ -143,11 +143,11 @@ def engine_of(checkpoint: str) -> Target | None:
     CheckpointError
         When it cannot be looked at.
     """
-    if _is_there(checkpoint, f"krishiv/{PROCESS_STATE}"):
+    if is_there(checkpoint, f"krishiv/{PROCESS_STATE}"):
         return "in-process"
     with looking_at(checkpoint):
         store, root = store_at(checkpoint)  # a start that was refused leaves an empty folder of state
-        begun = any(_is_there(checkpoint, name) for name in ("metadata", _NOTE)) or store.entries(f"{root}/state")
+        begun = any(is_there(checkpoint, name) for name in ("metadata", _NOTE)) or store.entries(f"{root}/state")
     return "spark" if begun else None
 
 
@@ -193,7 +193,14 @@ def check_engine(checkpoint: str, here: Target) -> None:
     raise CheckpointError(f"the checkpoint {checkpoint} belongs to a query {owner}", got=got, then=then, hint=hint)
 
 
-def _is_there(checkpoint: str, name: str) -> bool:
-    with looking_at(checkpoint):
-        store, path = store_at(f"{checkpoint}/{name}")
+def is_there(folder: str, name: str) -> bool:
+    """Return whether a folder has a file.
+
+    Raises
+    ------
+    CheckpointError
+        As :func:`looking_at`.
+    """
+    with looking_at(folder):
+        store, path = store_at(f"{folder}/{name}")
         return store.exists(path)
