@@ -8,7 +8,7 @@ Every error says what is wrong, which value was given, and a hint; what follows 
     │   ├── ColumnError                a column that is missing or has the wrong type (also KeyError)
     │   ├── ExpressionError            an expression that cannot be typed or parsed
     │   ├── CallError                  arguments that a step does not take, or lacks (also TypeError)
-    │   ├── MethodError                a method that a column, aggregate or stream does not have (also AttributeError)
+    │   ├── MethodError                a name that a column, stream, driver, query … does not have (also AttributeError)
     │   └── OrderError                 a builder step called too early or too late (also TypeError)
     ├── SchemaError                    a batch or schema that does not fit (also ValueError)
     ├── SourceError                    input that cannot be read: names file, line and text (also RuntimeError)
@@ -103,7 +103,7 @@ class CallError(PlanError, TypeError):
 
 
 class MethodError(PlanError, AttributeError):
-    """A method or attribute that a column, an aggregate or a stream does not have; says what to write for it."""
+    """A name that a column, aggregate, stream, driver, query or session does not have; says what to write for it."""
 
 
 class SchemaError(KrishivError, ValueError):

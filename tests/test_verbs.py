@@ -154,6 +154,15 @@ def test_what_runs_answers_with_the_way_too(made: Callable[[], Any], name: str, 
     assert way in str(caught.value).partition("Hint: ")[2]
 
 
+def test_a_property_that_fails_is_not_taken_for_a_name_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(driver: Driver) -> int:
+        return driver.counters.no_such_thing  # type: ignore[attr-defined,no-any-return]
+
+    monkeypatch.setattr(Driver, "watermark_us", property(fails))
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        _ = Driver(results()).watermark_us
+
+
 @pytest.mark.parametrize("kind", [Driver, RunningQuery, kv.Session], ids=lambda kind: str(kind.__name__))
 def test_the_ways_of_what_runs_can_be_gone(kind: type) -> None:
     public = {name for one in (Driver, RunningQuery, Progress, Stream, Sender, kv.Session, kv.Query) for name in dir(one)}

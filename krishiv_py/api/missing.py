@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from krishiv_py.errors import MethodError, OrderError, PlanError
 
@@ -91,5 +91,8 @@ class Answering:
 
     if not TYPE_CHECKING:  # for a type checker there are no other names
 
-        def __getattr__(self, name: str) -> NoReturn:
+        def __getattr__(self, name: str) -> Any:
+            held = getattr(type(self), name, None)
+            if isinstance(held, property):
+                return held.__get__(self)  # it raised an AttributeError of its own, which Python has dropped
             raise no_such_name(type(self), name)

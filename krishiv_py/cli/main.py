@@ -193,8 +193,8 @@ def _written(file: Path, write: Callable[[Path], object]) -> None:
 
 
 def _rows(file: Path) -> pa.Table:
-    if file.is_dir():
-        way = 'in Python lateness_profile(session.read_parquet(folder), "at") takes all of them'
+    if file.is_dir() and file.suffix.lower() != ".parquet":  # Spark writes folders that are called as files
+        way = "in Python lateness_profile(session.read_parquet(...), ...) takes all of them"
         raise PlanError("a folder is not a file of rows", got=f"{file}", hint=f"pass one of its files; {way}")
     reader = _READERS.get(file.suffix.lower())
     if reader is None:

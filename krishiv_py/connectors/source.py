@@ -58,7 +58,7 @@ class Malformed:
 
     def error(self) -> SourceError:
         """Return what a query that may lose nothing fails with, in one line and without what the input holds."""
-        out = "fix or remove it, and begin with a new checkpoint if it had one"
+        out = "fix or remove it, and begin with a new checkpoint if it had one (docs/sources.md: how to keep it)"
         if self.topic is not None:
             out = "begin after it with a new checkpoint"
         hint = f'leave it as it is, and go on with on_malformed="side_output", which gives it whole, or {out}'

@@ -231,7 +231,7 @@ class ProcessStage:
     @property
     def open_windows(self) -> int:
         """Return how many windows are open."""
-        return self.spec.operation.extent.open_windows(bucket.open_windows for bucket in self.buckets)
+        return self.spec.operation.open_windows(bucket.open_windows for bucket in self.buckets)
 
     @property
     def open_rows(self) -> int:

@@ -31,6 +31,7 @@ from krishiv_py.plan.options.late import (
 )
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions, preset_of
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec, lag_text, least_of
+from krishiv_py.plan.schema import RESERVED
 from krishiv_py.redaction import redacted, shown_settings, shown_text
 
 KEPT: Final = "__krishiv_kept"
@@ -196,7 +197,7 @@ class UnionSource(SourceNode):
         return tuple(place for _, node in self.parts for place in source_of(node).places)
 
     def detail(self) -> str:
-        return ", ".join(f"{name}: {source_of(node).title} {source_of(node).detail()}" for name, node in self.parts)
+        return ", ".join(f"{name}: {_as_read(node)}" for name, node in self.parts)
 
 
 @attrs.frozen(eq=False)
@@ -403,6 +404,18 @@ def source_of(node: Node) -> SourceNode:
     *_, bottom = chain(node)
     assert isinstance(bottom, SourceNode)
     return bottom
+
+
+def _as_read(node: Node) -> str:
+    """Return where the rows of a node come from, and the steps of users that they take."""
+    source = source_of(node)
+    steps = [f"{step.title} {step.detail()}".rstrip() for step in prefix_of(node) if not _aligns(step)]
+    return " → ".join([f"{source.title} {source.detail()}".rstrip(), *steps])
+
+
+def _aligns(step: Node) -> bool:
+    """Return whether a step gives the sides of a join the same columns, the time of both among them."""
+    return isinstance(step, Project) and any(name.startswith(RESERVED) for name, _ in step.columns)
 
 
 def root_of(node: Node) -> SourceNode:

@@ -76,14 +76,6 @@ class Extent:
     gap_column: str | None = None
     assigner: WindowAssigner | None = None
 
-    def open_windows(self, by_bucket: Iterable[int]) -> int:
-        """Return how many windows are open, of their number in each bucket of keys.
-
-        Windows of a grid or an assigner are stretches of time that all keys share: the bucket with the most has nearly all.
-        Of other windows, which are of one key each, it is what waits to become one.
-        """
-        return max(by_bucket, default=0) if self.grid is not None or self.assigner is not None else sum(by_bucket)
-
 
 @attrs.frozen
 class ResultTime:
@@ -183,6 +175,16 @@ class Operation:
     hides_time = False
     condition = cast("Expr | None", None)
     handled: ClassVar[Handled] = ""
+
+    def open_windows(self, by_bucket: Iterable[int]) -> int:
+        """Return how many windows are open, of their number in each bucket of keys.
+
+        Windows of a grid or an assigner are stretches of time that all keys share: of the buckets, the one with the most says
+        it, which is too few only where keys of several buckets have rows at other times. Of other windows, and of joins, it is
+        what waits to become a result of a key.
+        """
+        shared = not self.nature.joins and (self.extent.grid is not None or self.extent.assigner is not None)
+        return max(by_bucket, default=0) if shared else sum(by_bucket)
 
     @property
     def route(self) -> str:

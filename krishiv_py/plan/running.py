@@ -206,9 +206,9 @@ class Progress:
         Everything counted, under SEMANTICS §4.5's names without prefix.
     open_windows, open_rows, state_bytes, firings : int
         The content of the state, and results fired so far. A window that all keys share (tumbling, hopping, cumulating,
-        calendar windows and panes) is open once, whatever the number of its keys. Of windows of one key (sessions, look-back
-        and count windows) it counts what waits to become one: rows, or parts of sessions. ``query.state()`` has a row for each
-        key and window.
+        calendar windows and panes) is open once, whatever the number of its keys; where keys are in several buckets it is the
+        count of the bucket with the most. Of windows of one key (sessions, look-back and count windows) and of joins it counts
+        what waits to become a result: rows, or parts of sessions. ``query.state()`` has a row for each key and window.
     source_watermarks_us : dict
         The watermark of every declared source, µs; empty for a single source.
     idle_sources : tuple of str

@@ -148,8 +148,12 @@ def _holder(
         for name, wait in sorted(waits.items())
         if wait.at_us < wait.needed_us and (all_silent or name not in silent)
     ]
-    joins = stage.spec.operation.nature.joins
-    return "; ".join([*parts, _silence(quiet, silent, all_silent, joins=joins)]) + f".{lull}"
+    way = _OF_SOURCES
+    if stage.spec.operation.nature.joins:
+        way = _OF_JOIN
+    elif stage.after:  # the clock is that of a stage before, which may be a join
+        way = f"{_OF_JOIN}, or {_OF_SOURCES}"
+    return "; ".join([*parts, _silence(quiet, silent, all_silent, way)]) + f".{lull}"
 
 
 @attrs.frozen
@@ -196,10 +200,13 @@ def _clock(mark: AnyWatermarkSpec, watermark_us: int) -> str:
     return f" It also goes on with the clock, when no row has come for {show_us(after_us)} of processing time."
 
 
-def _silence(after_us: int | None, silent: set[str], all_silent: bool, *, joins: bool) -> str:
+_OF_JOIN: Final = 'idle_timeout="30 s" of the join'
+_OF_SOURCES: Final = 'MultiSourceWatermarkSpec.new(idle_timeout="30 s")'
+
+
+def _silence(after_us: int | None, silent: set[str], all_silent: bool, way: str) -> str:
     if after_us is None:
-        set_ = 'idle_timeout="30 s" of the join' if joins else 'MultiSourceWatermarkSpec.new(idle_timeout="30 s")'
-        return f"there is no idle time-out: set one, so that a silent source is left out, with {set_}"
+        return f"there is no idle time-out: set one, so that a silent source is left out, with {way}"
     longer = f"silent for longer than {show_us(after_us)}"
     if all_silent:
         return f"all sources are {longer}, so the watermark holds until one speaks"

@@ -291,7 +291,7 @@ class BucketMetrics:
             reached = moment.at(stage.times).watermark_us
             mine = [report for bucket, report in entries.items() if stage_of(bucket, self.last) == number]
             sources_us = {} if number else dict(self.sources_us)
-            open_windows = stage.spec.operation.extent.open_windows(report.open_windows for report in mine)
+            open_windows = stage.spec.operation.open_windows(report.open_windows for report in mine)
             values[stage.spec.name] = _sums(mine, open_windows, batch_id, reached, sources_us, self.seconds, self.ended_us)
         return values
 

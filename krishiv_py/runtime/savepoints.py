@@ -612,7 +612,7 @@ def unfinished(checkpoint: str, batch: int | None) -> UnfinishedError:
 
 
 def spread_stage(savepoint: Savepoint, stage: int, buckets: int) -> Iterator[BucketContent]:
-    """Yield the state of a stage in another number of buckets, one after the other; what is read is not held in memory."""
+    """Yield the state of a stage in another number of buckets, one after the other; files of this machine are mapped."""
     return spread(savepoint.buckets_of(stage, mapped=True), savepoint.stages[stage].keys, buckets)
 
 

@@ -112,6 +112,18 @@ def test_the_source_that_holds_the_watermark_is_named_with_its_time() -> None:
     assert "held by" not in driver.why(time=15)
 
 
+def test_the_way_out_fits_whose_clock_waits() -> None:
+    left = stream_of("user string, at bigint").watermark("at", 0)
+    right = stream_of("user string, seen bigint").watermark("seen", 0)
+    joined = left.interval_join(right, on="user", lower=0, upper="1 s", how="left")
+    counted = joined.key_by("user").tumbling_window("1 minute").agg(count())
+    driver = Driver(counted)
+    driver.send({"left": [{"user": "a", "at": 1_000}], "right": [{"user": "a", "seen": 1_500}]})
+    driver.send({"left": [{"user": "a", "at": 200_000}]})
+    said = driver.why_not_fired()
+    assert 'idle_timeout="30 s" of the join' in said and "MultiSourceWatermarkSpec" in said
+
+
 JOB = """
 import krishiv_py as kv
 

@@ -383,7 +383,14 @@ def test_a_full_disk_names_the_checkpoint(
 
 @pytest.mark.parametrize(
     ("mends", "cures"),
-    [("aside", True), ("new checkpoint", True), ("fixed", False), ("removed", False), ("fixed, blank lines", True)],
+    [
+        ("aside", True),
+        ("new checkpoint", True),
+        ("fixed", False),
+        ("removed", False),
+        ("fixed, blank lines", True),
+        ("removed, blank lines", True),
+    ],
     ids=lambda x: str(x),
 )
 @pytest.mark.parametrize("ending", ["csv", "json"])
@@ -414,14 +421,15 @@ def test_the_hint_of_a_malformed_line_can_be_followed(
     if mends == "aside":
         assert started("checkpoint", on_malformed="side_output") >= 2
         return
-    if mends == "removed":
+    if "removed" in mends:
         file.unlink()
     else:
         file.write_text(f"{a}\n{b}\n")
-    if mends == "fixed, blank lines":  # docs/sources.md: what was planned is without rows, and the mended file is another one
-        with pytest.raises(SourceError, match=rf"{planned.st_size} bytes.*touch -d @{planned.st_mtime_ns // 10**9}.*sources"):
+    if "blank lines" in mends:  # docs/sources.md: what was planned is without rows, and the mended file is another one
+        with pytest.raises(SourceError, match=rf"{planned.st_size} bytes, modified at {planned.st_mtime_ns // 10**9}\."):
             started("checkpoint")
-        file.rename(file.with_name(f"1-mended.{ending}"))
+        file.unlink(missing_ok=True)
+        file.with_name(f"1-mended.{ending}").write_text(f"{a}\n{b}\n")
         file.write_bytes(b"\n" * planned.st_size)
         os.utime(file, ns=(planned.st_mtime_ns, planned.st_mtime_ns))
         assert [started("checkpoint"), started("checkpoint")] == [2, 2]

@@ -1,4 +1,4 @@
-"""Random histories: any operator, archive and seam, restarts too, give what one long run of the driver gives (SEMANTICS §12.5).
+"""Random histories of one stream: any operator, archive and seam, with restarts, give what one run gives (SEMANTICS §12.5).
 
 ``python -m tests.in_process.test_history_random 0 300`` tries 300 seeds.
 """
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import krishiv_py as kv
-from krishiv_py import KrishivError, MemorySink, Session, SideOutputLateEventHandler, StateTtlConfig, Trigger
+from krishiv_py import MemorySink, PlanError, Session, SideOutputLateEventHandler, StateTtlConfig, Trigger
 from krishiv_py.testing import Driver, stream_of
 from scripts.docs.changes import OF_TESTS, OPERATORS, N
 from tests.in_process.test_evolution import Rows
@@ -75,7 +75,7 @@ def drawn(chance: random.Random) -> tuple[str, Step]:
 
         try:
             Driver(made(stream_of(COLUMNS)))
-        except KrishivError:
+        except PlanError:
             continue
         return str(options), made
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from krishiv_py import MemorySink, OperatorError, PlanError, Session, col, count
+from krishiv_py import MemorySink, OperatorError, PlanError, Session, col, count, windows
 from krishiv_py.in_process import core, stage
 from krishiv_py.in_process.query import ProcessQuery
 from krishiv_py.in_process.stage import Workers, parted
@@ -101,6 +101,20 @@ def test_what_waits_to_become_windows_of_one_key_counts_in_every_bucket(session:
     assert [bucket.open_windows > 0 for bucket in query._engine.core.stages[0].buckets] == [True] * 3
     waiting = query.progress.open_windows
     assert waiting == 1_000 - query.progress.firings and f", {waiting} open windows, " in str(query.progress)
+    query.stop()
+
+
+def test_rows_that_wait_in_a_window_join_count_in_every_bucket(session: Session) -> None:
+    left, to_left = session.memory_stream(SCHEMA)
+    right, to_right = session.memory_stream("user bigint, seen bigint")
+    sides = left.watermark("at", 1_000), right.watermark("seen", 1_000)
+    query = sides[0].window_join(sides[1], on="user", window=windows.tumbling("1 minute")).start(MemorySink())
+    assert isinstance(query, ProcessQuery)
+    to_left.send(sent(0))
+    to_right.send(pa.table({"user": list(range(40)), "seen": [50_000] * 40}))
+    query.process_all_available()
+    by_bucket = [bucket.open_windows for bucket in query._engine.core.stages[0].buckets]
+    assert all(by_bucket) and query.progress.open_windows == sum(by_bucket)
     query.stop()
 
 

@@ -195,6 +195,14 @@ def test_rows_without_a_key_are_given_where_there_is_no_room_for_them(how: Any, 
     assert (driver.counters["limited"], driver.counters["unmatched"]) == (0, missing), "none has missed a partner"
 
 
+def test_explain_shows_the_steps_of_each_side_of_a_join() -> None:
+    once = stream_of("id string, who string, at bigint").watermark("at", 0).drop_duplicates("id", within="1 min")
+    named = once.lookup_join(pa.table({"who": ["a"], "country": ["x"]}), "who")
+    paid = stream_of("id string, seen bigint, paid bigint").filter("paid > 3").watermark("seen", 0)
+    shown = next(line for line in named.interval_join(paid, "id", lower=0, upper=1).explain().splitlines() if "Union" in line)
+    assert "→ MapBatches lookup_join, right: " in shown and shown.endswith("→ Filter (paid > 3)") and "__krishiv" not in shown
+
+
 def test_explain_calls_a_join_a_join() -> None:
     joins = [
         (left().interval_join(right(), "key", lower=0, upper=5, how="left"), "Join left interval join, left + 0 µs"),

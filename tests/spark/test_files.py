@@ -128,7 +128,7 @@ def test_a_damaged_file_is_named_by_both_engines(session: Session, tmp_path: Pat
         online(session.read_parquet(tmp_path / "in", DDL, streaming=True))
     said = str(bounded.value).partition("window-aggregate, prepare: ")[2]
     assert said and said in str(streaming.value)
-    with pytest.raises(SourceError, match="Hint: pass schema="):
+    with pytest.raises(SourceError, match=r'Hint: repair or remove it, or pass schema=.* on_malformed="side_output"'):
         session.read_parquet(tmp_path / "in")
 
 
