@@ -540,7 +540,7 @@ class Draft:
     explicit: ExplicitOptions = attrs.field(factory=ExplicitOptions)
     operation: Operation | None = None
     hides_time: bool = False
-    """Whether rows are results of a stage whose event time nobody named."""
+    """True where rows are results of a stage whose event time nobody named."""
 
     def doing(self, operation: Operation) -> Draft:
         """Return the draft with its `operation`, which gets the keys."""

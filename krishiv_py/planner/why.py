@@ -206,7 +206,7 @@ _OF_SOURCES: Final = 'MultiSourceWatermarkSpec.new(idle_timeout="30 s")'
 
 def _silence(after_us: int | None, silent: set[str], all_silent: bool, way: str) -> str:
     if after_us is None:
-        return f"there is no idle time-out: set one, so that a silent source is left out, with {way}"
+        return f"no idle time-out is set: a silent source is left out with {way}"
     longer = f"silent for longer than {show_us(after_us)}"
     if all_silent:
         return f"all sources are {longer}, so the watermark holds until one speaks"

@@ -67,9 +67,9 @@ class Scanned:
 
 
 UNKNOWN_COLUMNS: Final = 'pass schema="user string, at timestamp"'
-"""What to do where files do not say which columns there are."""
+"""The hint where files do not say which columns there are."""
 UNREAD_FILE: Final = 'repair or remove it, or pass schema=... and on_malformed="side_output", which puts it aside'
-"""What to do where that is asked of a file that cannot be read."""
+"""The hint where that is asked of a file that cannot be read."""
 UNREADABLE: Final = (pa.ArrowException, OSError, UnicodeDecodeError, EOFError)
 
 

@@ -20,7 +20,7 @@ import pyarrow.fs as pafs
 
 _known: Final[dict[str, str]] = {}
 connections: Final[list[Callable[[], None]]] = []
-"""What forgets how stores are reached; each module that keeps connections adds its own."""
+"""Functions that forget how stores are reached; each module that keeps connections adds its own."""
 _noting: Final = threading.Lock()
 
 

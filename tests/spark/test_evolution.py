@@ -76,7 +76,7 @@ def counted(rows: Rows) -> Counter[str]:
 
 
 def by_driver(kind: str, change: str, folder: Path) -> Rows:
-    """What the driver gives after a change."""
+    """Return the rows that the driver gives after a change."""
 
     def sent(driver: Driver, batch: Batch, joins: bool, several: bool) -> Rows:
         if joins:
@@ -98,7 +98,7 @@ def by_driver(kind: str, change: str, folder: Path) -> Rows:
 
 
 def by_query(session: Session, kinds: list[str], change: str, folder: Path) -> dict[str, Rows]:
-    """What one query of all operators gives after a change."""
+    """Return the rows that one query of the operators gives after a change, by operator."""
     before, after = CHANGES[change]
 
     def begun(case: dict[str, Any], streams: Streams, **given: Any) -> Any:

@@ -56,7 +56,7 @@ class WatermarkSpec:
     idle_advance_us: int | None = None
     from_savepoint: bool = False
     _by_clock: ClassVar[bool] = False
-    """Whether it is the clock itself that it follows, and not rows."""
+    """True for a watermark that follows the clock itself, and not rows."""
 
     def __attrs_post_init__(self) -> None:
         microseconds(self.lag_us, "lag_us", 0, MAX_TIME_US)
