@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.state.store import MemoryStore
-from krishiv_py.runtime.checkpoint.sparklog import batches_of, checked_lines, logged_offsets, numbered, with_check
+from krishiv_py.runtime.checkpoint.sparklog import as_noted, batches_of, checked_lines, logged_offsets, numbered, plan_of
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT, chunk_of, file_value, write_chunk
 from krishiv_py.storage.checksums import damaged, encode, missing, sealed, unsealed
 from krishiv_py.storage.files import store_at, write_at
@@ -77,12 +77,11 @@ class BatchLog:
 
     def plan(self, batch: PlannedBatch) -> None:
         """Note a batch before it runs."""
-        ours = {"now_us": batch.now_us, "ended": batch.ended, "snapshot": batch.snapshot, **with_check(batch.ranges)}
-        head: dict[str, Any] = {"batchWatermarkMs": 0, "batchTimestampMs": batch.now_us // 1_000, "conf": {}, _OURS: ours}
-        lines = ["v1", json.dumps(head, separators=(",", ":"))]
+        head = {"batchWatermarkMs": 0, "batchTimestampMs": batch.now_us // 1_000, "conf": {}}
+        ours = {"now_us": batch.now_us, "ended": batch.ended, "snapshot": batch.snapshot, **as_noted(batch.ranges)}
         given = (batch.taken.get(index) for index in range(self.sources))
-        lines += ["-" if number is None else json.dumps({"logOffset": number}, separators=(",", ":")) for number in given]
-        self._write("offsets", batch.number, "\n".join(lines))
+        lines = ["-" if number is None else json.dumps({"logOffset": number}, separators=(",", ":")) for number in given]
+        self._write("offsets", batch.number, plan_of(batch.number, head, ours, lines))
 
     def done(self, number: int) -> None:
         """Let the plan of long ago go, when a batch is finished: its state is written."""
@@ -93,7 +92,7 @@ class BatchLog:
 
     def commit(self, number: int) -> None:
         """Note that a batch is finished, when the query ends: then a file of its state that is lost is missed."""
-        self._write("commits", number, 'v1\n{"nextBatchWatermarkMs":0}')
+        self._write("commits", number, b'v1\n{"nextBatchWatermarkMs":0}')
         store, root = store_at(f"{self.checkpoint}/commits")
         for earlier in numbered(store, root)[:-1]:
             store.delete(f"{root}/{earlier}")
@@ -130,8 +129,8 @@ class BatchLog:
         store, path = store_at(f"{self.checkpoint}/commits/{number}")
         return store.is_file(path)
 
-    def _write(self, name: str, number: int, text: str) -> None:
-        write_at(f"{self.checkpoint}/{name}/{number}", text.encode(), durable=self.durable)
+    def _write(self, name: str, number: int, data: bytes) -> None:
+        write_at(f"{self.checkpoint}/{name}/{number}", data, durable=self.durable)
 
 
 Key: TypeAlias = tuple[int, str, str]
@@ -402,7 +401,8 @@ class StateLog:
         first: int,
     ) -> dict[Key, tuple[int, int]]:
         listed = [[*key, -1 if value is None else len(value)] for key, value in entries.items()]
-        head = json.dumps({"entries": listed, "first": first, "note": note}, separators=(",", ":")).encode()
+        noted = {"number": number, "entries": listed, "first": first, "note": note}
+        head = json.dumps(noted, separators=(",", ":")).encode()
         places, offset = dict[Key, tuple[int, int]](), len(head) + 1
         for key, value in entries.items():
             if value is not None:
@@ -417,6 +417,8 @@ class StateLog:
         head, _, _ = body.partition(b"\n")
         try:
             noted = json.loads(head)
+            if noted.get("number", number) != number:  # files of earlier versions do not say it
+                raise damaged(self._path(root, number), f"the file of batch {noted['number']}", WAY_OUT)
             entries, offset = Entries(), len(head) + 1
             for stage, kind, name, size in noted["entries"]:
                 entries.append(((stage, kind, name), offset, None if size < 0 else body[offset : offset + size]))

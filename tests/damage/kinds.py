@@ -49,6 +49,14 @@ OF_PLAN: Final = {
     },
 }
 """Those the one or the other leaves besides."""
+IN_PROCESS: Final = {
+    "cp/krishiv/closed_keys.json",
+    "cp/krishiv/closing/N.json",
+    "cp/krishiv/state/N.state",
+    "cp/krishiv/state/chunks/N",
+    "spool/N.sends",
+}
+"""Those that a query in process leaves besides."""
 ELSEWHERE: Final = {
     "cp/krishiv/lease.json",
     "cp/krishiv/begun.json",
@@ -83,7 +91,7 @@ ELSEWHERE: Final = {
 file before it has its name."""
 CHECKSUM: Final = ".crc"
 """Next to each file of Spark's, and how names of Hadoop's checksum files end."""
-KNOWN: Final = ALWAYS | OF_PLAN["spark"] | OF_PLAN["ledger"] | ELSEWHERE
+KNOWN: Final = ALWAYS | OF_PLAN["spark"] | OF_PLAN["ledger"] | IN_PROCESS | ELSEWHERE
 
 
 def kind_of(path: Path) -> str | None:

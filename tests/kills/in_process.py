@@ -1,6 +1,7 @@
 """Kills of ``krishiv run``: every operator over files, sends and topics, into files, topics, Delta and PostgreSQL at once.
 
-``python -m tests.kills.in_process --kills 300 --seed 3`` runs them by hand; each run is compared with what the driver gives.
+``python -m tests.kills.in_process --kills 300 --seed 3`` runs them by hand. Each run is compared with what the driver gives, at
+its end, and in between after kills that leave something to read: no output may hold a part of a batch.
 """
 
 from __future__ import annotations
@@ -10,19 +11,22 @@ import itertools
 import json
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import attrs
+import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 from confluent_kafka import Producer
+from deltalake.exceptions import TableNotFoundError
 
 from krishiv_py import MemorySink, Session, SideOutputLateEventHandler
 from krishiv_py.connectors import kafka_source
@@ -32,15 +36,18 @@ from krishiv_py.testing.broker import running as brokers
 from tests.crash.job import JOINS, SCHEMA
 from tests.kafka.test_sink import committed
 from tests.kills.events import PARTITIONS, await_markers, make_topics
-from tests.kills.killing import Killer, Tally
-from tests.kills.run_job import BATCH, GIVEN, OPERATORS, READS, TARGETS, Run
+from tests.kills.killing import HANGS_S, Killer, Tally
+from tests.kills.operators import OPERATORS
+from tests.kills.run_job import AFTER, BATCH, FAILED, FAILING, GIVEN, READS, TARGETS, Run
 from tests.tables.server import Server
 from tests.tables.server import running as servers
 from tests.tables.stores import delta_rows
 
 ROWS: Final = 120
-A_RUN: Final = 10
+A_RUN: Final = 4
 """Kills of one run: its input is long enough for them."""
+WHAT: Final = {"tree": 3, "worker": 2, "broker": 1, "database": 1}
+"""What is killed, and how often each: processes and workers end sooner than a broker comes back."""
 LATE: Final = ("user", "at", "amount", "customer", "seen", "price", "reason", "watermark")
 """Columns of late rows that are compared: those that every source gives alike."""
 ARROW: Final = pa.schema([("user", pa.int64()), ("at", pa.int64()), ("amount", pa.int64())])
@@ -94,15 +101,15 @@ def counted(rows: Sequence[dict[str, Any]], columns: Sequence[str] | None = None
     return Counter(tuple((name, repr(row[name])) for name in sorted(row) if columns is None or name in columns) for row in rows)
 
 
-def expected(run: Run, batches: list[Any]) -> dict[str, Rows]:
-    """What the driver gives, by output."""
+def expected(run: Run, batches: list[Any]) -> dict[str, list[Rows]]:
+    """What the driver gives, by output and batch."""
     results = run.results(lambda: stream_of(SCHEMA), SideOutputLateEventHandler(MemorySink()))
     driver = Driver([stream.to(MemorySink(), name=name) for name, stream in results.items()])
     joined = run.operator in JOINS
     steps = [driver.send({"left": batch, "right": batch} if joined else batch) for batch in batches]
-    given = {name: counted([row for s in steps for row in s.by_output[name].to_pylist()]) for name in results}
-    given["late"] = counted([row for s in steps for row in s.late.to_pylist()], LATE)
-    assert all(given.values()), "the job must have all outputs for the test to mean anything"
+    given = {name: [counted(s.by_output[name].to_pylist()) for s in steps] for name in results}
+    given["late"] = [counted(s.late.to_pylist(), LATE) for s in steps]
+    assert all(map(any, given.values())), "the job must have all outputs for the test to mean anything"
     return given
 
 
@@ -116,20 +123,84 @@ def written(run: Run, target: str, name: str, broker: Broker, server: Server) ->
     return delta_rows(path) if target == "delta" else pq.read_table(path).to_pylist()
 
 
-def differences(run: Run, must: dict[str, Rows], broker: Broker, server: Server) -> dict[str, tuple[Rows, Rows]]:
+def parts(run: Run, must: dict[str, list[Rows]], broker: Broker, server: Server) -> list[str]:
+    """The outputs that hold something else than the first so many batches."""
+    wrong = []
+    for name, batches in must.items():
+        for target in (run.late,) if name == "late" else TARGETS:
+            actual, whole = outcome(run, target, name, broker, server), Rows()
+            for batch in batches:
+                if whole.total() >= actual.total():
+                    break
+                whole += batch
+            if whole != actual:
+                wrong.append(f"{target} {name}: {actual - whole} too much, {whole - actual} missing")
+    return wrong
+
+
+_NOT_YET: Final = (FileNotFoundError, psycopg.errors.UndefinedTable, TableNotFoundError)
+
+
+def outcome(run: Run, target: str, name: str, broker: Broker, server: Server) -> Rows:
+    """What an output holds; nothing before its first batch."""
+    try:
+        return counted(written(run, target, name, broker, server), LATE if name == "late" else None)
+    except _NOT_YET:
+        return Rows()
+
+
+def differences(run: Run, must: dict[str, list[Rows]], broker: Broker, server: Server) -> dict[str, tuple[Rows, Rows]]:
     """Of each output that is wrong: what is missing, and what is there too much."""
     wrong = {}
-    for name, rows in must.items():
+    for name, batches in must.items():
+        rows = sum(batches, Rows())
         for target in (run.late,) if name == "late" else TARGETS:
-            actual = counted(written(run, target, name, broker, server), LATE if name == "late" else None)
+            actual = outcome(run, target, name, broker, server)
             wrong[f"{target} {name}"] = rows - actual, actual - rows
     return {output: apart for output, apart in wrong.items() if any(apart)}
 
 
+@attrs.define
+class ProcessKiller(Killer):
+    """One job in process, whose workers are threads.
+
+    Attributes
+    ----------
+    check : callable
+        Looks at the outputs while the job is down.
+    """
+
+    check: Callable[[], list[str]] = list
+    checks: int = 0
+
+    def kill(self, what: str) -> None:
+        """See Killer; what a process that was killed left has to be whole."""
+        Killer.kill(self, what)
+        if what in ("tree", "worker") and self.seeded.random() < 0.5:
+            wrong = self.check()
+            assert not wrong, f"after {what} was killed: {wrong}\n{self.log()}"
+            self.checks += 1
+
+    def kill_a_worker(self, job: subprocess.Popen[bytes]) -> None:
+        """Let a task of a worker fail, before or after its work; the query must fail with that."""
+        marker, waiting = self.work / FAILING, self.work / "failing"
+        waiting.write_text(self.seeded.choice(["before", AFTER]))
+        waiting.rename(marker)
+        until = time.monotonic() + HANGS_S
+        while job.poll() is None:
+            assert time.monotonic() < until, f"the job hangs after a worker was killed: {self.log()}"
+            time.sleep(0.02)
+        if marker.exists():  # it ended before
+            marker.unlink()
+            self.tally.kills.pop()
+            return
+        assert job.returncode == 1 and FAILED in self.error(), f"{job.returncode}: {self.log()}"
+
+
 def one_run(
     operator: str, reads: str, kills: list[str], seed: int, broker: Broker, server: Server, folder: Path
-) -> tuple[int, Tally]:
-    """One job to its end with some kills; how many there was time for, and what came of them."""
+) -> tuple[Tally, int]:
+    """One job to its end with some kills, as many as there is time for; how often its outputs were looked at before."""
     prefix, seeded = f"t{uuid.uuid4().hex[:8]}", random.Random(f"{operator} {reads} {seed}")
     late = seeded.choice(TARGETS)
     run = Run(operator, reads, late, broker.address, server.address(), prefix, str(folder / prefix))
@@ -139,31 +210,48 @@ def one_run(
     must = expected(run, fill(run, 12 + 6 * len(kills), seeded))
     make_topics(broker.address, {run.called(name): PARTITIONS for name in must})
     command = [sys.executable, "-m", "krishiv_py", "run", "tests.kills.run_job:job", "--until-idle"]
-    command += ["--checkpoint", run.checkpoint, "--profile", "single-node-durable", "--workers", str(seeded.choice([1, 2]))]
-    killer = Killer(Path(run.work), command, broker, server, seeded, early_s=3.0, variables={GIVEN: str(given)})
+    workers = seeded.choice([2, 3] if "worker" in kills else [1, 2])
+    command += ["--checkpoint", run.checkpoint, "--profile", "single-node-durable", "--workers", str(workers)]
+    killer = ProcessKiller(
+        Path(run.work),
+        command,
+        broker,
+        server,
+        seeded,
+        early_s=3.0,
+        variables={GIVEN: str(given)},
+        check=lambda: parts(run, must, broker, server),
+    )
     try:
-        done = killer.run(kills)
+        killer.run(kills)
         wrong = differences(run, must, broker, server)
     finally:
         killer.end()
     assert not wrong, f"{operator} of {reads}, seed {seed}, killed {killer.tally.kills}: {wrong}\n{killer.log()}"
-    return done, killer.tally
+    return killer.tally, killer.checks
 
 
-def campaign(kills: int, seed: int, broker: Broker, server: Server, folder: Path, upto_s: float = 1e9) -> int:
-    """So many kills, unless time is over before, all operators and sources in turn. How many there were."""
-    killed, began = 0, time.monotonic()
-    cases = itertools.cycle(itertools.product(OPERATORS, READS))
-    for number, (operator, reads) in enumerate(cases):
+def campaign(
+    kills: int, seed: int, broker: Broker, server: Server, folder: Path, upto_s: float = 1e9, first: int = 0
+) -> Counter[str]:
+    """So many kills, unless time is over before, all operators and sources in turn from the `first` one on.
+
+    Gives how many there were of each kind, and under ``"checks"`` how often outputs were looked at before the end.
+    """
+    done, began = Counter[str](), time.monotonic()
+    cases = list(itertools.product(OPERATORS, READS))
+    for number in itertools.count(first):
+        operator, reads = cases[number % len(cases)]
+        killed = sum(done[what] for what in WHAT)
         if killed >= kills or time.monotonic() - began > upto_s:
             break
         seeded, moment = random.Random(f"{seed} {number} what"), time.monotonic()
-        wanted = seeded.choices(["tree", "broker", "database"], [2, 1, 1], k=min(A_RUN, kills - killed))
-        done, tally = one_run(operator, reads, wanted, 1_000 * seed + number, broker, server, folder)
-        killed += done
+        wanted = seeded.choices(list(WHAT), list(WHAT.values()), k=min(A_RUN, kills - killed))
+        tally, checks = one_run(operator, reads, wanted, 1_000 * seed + number, broker, server, folder)
+        done += Counter({**Counter(tally.kills), "checks": checks})
         took_s = time.monotonic() - moment
-        print(f"{operator} of {reads}, {took_s:.0f} s, {killed} kills: {tally}", flush=True)
-    return killed
+        print(f"{number}: {operator} of {reads}, {took_s:.0f} s, {dict(done)}: {tally}", flush=True)
+    return done
 
 
 def main() -> None:
@@ -171,12 +259,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.kills.in_process", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="the operator and source to begin with, by number")
     parser.add_argument("--upto", type=float, default=1e9, help="begin no other run after so many seconds")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that broker and database end
     with brokers() as broker, servers() as server, tempfile.TemporaryDirectory(prefix="krishiv-kills-") as folder:
-        killed = campaign(given.kills, given.seed, broker, server, Path(folder), given.upto)
-    print(f"{killed} kills in process, and nothing lost or doubled")
+        done = campaign(given.kills, given.seed, broker, server, Path(folder), given.upto, given.first)
+    checks = done.pop("checks")
+    print(f"{done.total()} kills in process {dict(done)}, {checks} checks between, and nothing lost, doubled or in parts")
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import attrs
 
@@ -14,16 +15,24 @@ from krishiv_py import DeltaSink, KafkaSink, Output, ParquetSink, PostgresSink, 
 from krishiv_py.api.stages.running import RunMethods
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors import Sink
+from krishiv_py.in_process import core, stage
+from krishiv_py.in_process.stage import Workers
 from krishiv_py.plan.options.late import LateEventHandler
-from tests.crash.job import KINDS, SCHEMA, outputs, plan
+from tests.crash.job import SCHEMA, outputs
+from tests.kills.operators import results_of
 
-OPERATORS: Final = tuple(kind for kind in KINDS if kind != "lookup")  # its table changes while the job runs
 READS: Final = ("files", "memory", "kafka")
 TARGETS: Final = ("files", "kafka", "delta", "postgres")
 BATCH: Final = 120
 """Offsets of a micro-batch."""
 GIVEN: Final = "KRISHIV_KILLED"
 """The variable with the file that says what the job is."""
+FAILING: Final = "fails"
+"""The file in the folder of a job with which the next task of a worker fails: before its work, or after it where it says so."""
+AFTER: Final = "after"
+FAILED: Final = "the worker was killed"
+
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -82,12 +91,35 @@ class Run:
         """Its results, by name."""
         if self.operator == "outputs":
             return {output.name or "": output.stream for output in outputs(read, late, self.work)}
-        return {"out": plan(read, self.operator, late)}
+        return {"out": results_of(self.operator, read, late)}
+
+
+def workers_fail(marker: Path) -> None:
+    """Let a task of a worker fail when a file asks for it. Workers are threads, and share out batches of any size here."""
+    calm = Workers._submit
+
+    def failing(task: Callable[[], T]) -> T:
+        try:
+            after = marker.read_text() == AFTER
+            marker.unlink()
+        except FileNotFoundError:
+            return task()
+        if after:
+            task()
+        raise RuntimeError(FAILED)
+
+    def submit(self: Workers, task: Callable[[], T]) -> Future[T]:
+        return calm(self, lambda: failing(task))
+
+    Workers._submit = submit  # type: ignore[method-assign]
+    for module in (core, stage):
+        vars(module)["FEW_ROWS"] = 0
 
 
 def job(session: Session) -> list[Output]:
     """What ``krishiv run`` starts."""
     run = Run(**json.loads(Path(os.environ[GIVEN]).read_text()))
+    workers_fail(Path(run.work, FAILING))
     results = run.results(lambda: run.read(session), SideOutputLateEventHandler(run.sink(run.late, "late")))
     return [
         stream.to(run.sink(target, name), name=f"{target}_{name}") for name, stream in results.items() for target in TARGETS

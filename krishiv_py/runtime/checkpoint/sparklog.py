@@ -121,14 +121,50 @@ RangesInPlans: TypeAlias = "dict[int, dict[int, tuple[str, tuple[str, ...]]]]"
 """By the place of a source and the number of an entry: the position after it, and its ranges, as JSON."""
 
 
-def with_check(ranges: Mapping[int, tuple[int, str, Sequence[str]]]) -> dict[str, Any]:
-    """Return what a plan holds of sources: the entry of each, the position after it and its ranges; and a checksum of that."""
+_NO_CHECK: Final = b"00000000"
+_CHECK: Final = re.compile(rb'"check":"([0-9a-f]{8})"')
+
+
+def plan_of(number: int, head: Mapping[str, Any], ours: Mapping[str, Any], given: Sequence[str]) -> bytes:
+    """Return the plan of a batch in process, with a checksum over its number and all that it says.
+
+    Parameters
+    ----------
+    number : int
+        The number of the batch.
+    head : dict
+        What Spark would note of it.
+    ours : dict
+        What the engine in process notes.
+    given : sequence of str
+        A line for each source.
+    """
+    noted = {**head, "krishiv": {**ours, "check": _NO_CHECK.decode()}}
+    data = "\n".join(["v1", json.dumps(noted, separators=(",", ":")), *given]).encode()
+    return _CHECK.sub(b'"check":"%s"' % _check_of_plan(data, number), data, count=1)
+
+
+def _check_of_plan(data: bytes, number: int) -> bytes:
+    return b"%08x" % checksum(_CHECK.sub(b'"check":"%s"' % _NO_CHECK, data, count=1), checksum(b"%d" % number))
+
+
+def _check_plan(data: bytes, path: str) -> None:
+    """See that the plan of a batch in process is what was written; one of an earlier version has no checksum over all of it.
+
+    Raises
+    ------
+    CheckpointError
+        When it is not, or is that of another batch.
+    """
+    noted, name = _CHECK.search(data), path.rpartition("/")[2]
+    if noted is not None and b'"krishiv":' in data and name.isdigit() and noted[1] != _check_of_plan(data, int(name)):
+        raise damaged(path, "a wrong checksum", NEW_CHECKPOINT)
+
+
+def as_noted(ranges: Mapping[int, tuple[int, str, Sequence[str]]]) -> dict[str, Any]:
+    """Return what a plan holds of sources: the entry of each, the position after it and its ranges."""
     noted = {str(source): [entry, position, list(each)] for source, (entry, position, each) in ranges.items()}
-    return {PLANNED_RANGES: noted, "check": _check_of(noted)} if noted else {}
-
-
-def _check_of(noted: Any) -> int:
-    return checksum(json.dumps(noted, separators=(",", ":")).encode())
+    return {PLANNED_RANGES: noted} if noted else {}
 
 
 def ranges_in_plans(checkpoint: str, *, newest: bool = False) -> RangesInPlans:
@@ -150,13 +186,19 @@ def ranges_in_plans(checkpoint: str, *, newest: bool = False) -> RangesInPlans:
         try:
             ours = json.loads(data.split(b"\n")[1])["krishiv"]
             noted = ours.get(PLANNED_RANGES, {})
-            if noted and ours.get("check") != _check_of(noted):
+            _check_plan(data, path)
+            if noted and not isinstance(ours.get("check"), str) and ours.get("check") != _check_before(noted):
                 raise ValueError
             for source, (entry, position, ranges) in noted.items():
                 by_source.setdefault(int(source), {})[int(entry)] = position, tuple(ranges)
         except (IndexError, KeyError, TypeError, ValueError) as problem:
             raise damaged(path, "a wrong checksum", NEW_CHECKPOINT) from problem
     return by_source
+
+
+def _check_before(noted: Any) -> int:
+    """Return the checksum of ranges alone, which earlier versions wrote."""
+    return checksum(json.dumps(noted, separators=(",", ":")).encode())
 
 
 def add_source(checkpoint: str) -> None:
@@ -558,6 +600,7 @@ def checked(store: Store, path: str) -> bytes:
 def checked_lines(store: Store, path: str) -> list[str]:
     """Return the lines of a text file of Spark's; raises as :func:`checked`, and when it is not a text."""
     data = checked(store, path)
+    _check_plan(data, path)
     try:
         return data.decode().split("\n")
     except UnicodeDecodeError as problem:

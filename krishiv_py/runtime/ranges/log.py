@@ -16,6 +16,7 @@ from typing import Final
 
 import attrs
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from krishiv_py.connectors.ranges import NotedRanges, partition_of, read_range
 from krishiv_py.connectors.source import Malformed, Source
@@ -28,10 +29,12 @@ from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
 from krishiv_py.runtime.ranges.folders import FolderSource, Taken, files_in
 from krishiv_py.runtime.ranges.sent import SentSource
 from krishiv_py.runtime.reading import Scanned
-from krishiv_py.storage.checksums import as_parquet, missing, sealed_parquet
+from krishiv_py.storage.checksums import as_parquet, damaged, missing, sealed_parquet
 from krishiv_py.storage.files import store_at
 
 _POSITION = b"krishiv_position"
+_ENTRY = b"krishiv_entry"
+"""The source and the number of an entry, which are its path too."""
 _FIRST_MTIME_S = 1_000_000_000
 _KEPT = 2
 _TOGETHER: Final = 1_000
@@ -81,9 +84,29 @@ class RangeReader:
                 yield Scanned(None, malformed=some)
 
 
+def _opened(path: str) -> pq.ParquetFile:
+    """Open a file of the log.
+
+    Raises
+    ------
+    CheckpointError
+        When it is not what was written there; names it.
+    """
+    store, path = store_at(path)
+    opened = open_sent(store, path)
+    entry = (opened.schema_arrow.metadata or {}).get(_ENTRY)  # an earlier version does not note it
+    if entry is not None and entry.decode() != _entry(path):
+        raise damaged(path, f"the entry {entry.decode()}", NEW_CHECKPOINT)
+    return opened
+
+
+def _entry(path: str) -> str:
+    return "/".join(path.removesuffix(".parquet").split("/")[-2:])
+
+
 def entry_of(uri: str) -> tuple[list[str], Control | None]:
     """Return the ranges of a file of the log, or none and what it says of the watermark."""
-    table = open_sent(*store_at(uri)).read()
+    table = _opened(uri).read()
     control = control_of(table)
     return (table.column(RANGE).to_pylist() if control is None else []), control
 
@@ -161,7 +184,7 @@ class RangeLog:
         """Return where the source is after the batch of a file; None if it notes the end of input."""
         if (held := self.held.get(number)) is not None:
             return held.position
-        noted = open_sent(store_at(self.folder)[0], self._path(number)).schema_arrow
+        noted = _opened(f"{self.folder}/{number:020d}.parquet").schema_arrow
         return None if CONTROL in noted.names else (noted.metadata or {})[_POSITION].decode()
 
     def note(self, planned: NotedRanges) -> None:
@@ -230,8 +253,9 @@ class RangeLog:
         return f"{store_at(self.folder)[1]}/{number:020d}.parquet"
 
     def _write(self, table: pa.Table) -> None:
-        path, pieces = self._path(self.last + 1), sealed_parquet(as_parquet(table))
-        store, _ = store_at(self.folder)
+        path = self._path(self.last + 1)
+        noted = table.replace_schema_metadata({**(table.schema.metadata or {}), _ENTRY: _entry(path).encode()})
+        pieces, (store, _) = sealed_parquet(as_parquet(noted)), store_at(self.folder)
         with writable_checkpoint(self.folder, running=True):
             store.create(path, pieces, durable=self.durable, mtime_s=_FIRST_MTIME_S + self.last + 1)
         self.last += 1
