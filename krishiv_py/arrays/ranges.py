@@ -17,6 +17,8 @@ from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, NumPy, pick
 
 _LONG: Final = 256
+_STRETCH: Final = 64
+"""Stretches of so many equal numbers are cheaper to slice than their rows are to pick."""
 _IDEMPOTENT: Final = (np.minimum, np.maximum, np.fmin, np.fmax)
 
 
@@ -208,13 +210,26 @@ def split(table: pa.Table, numbers: Ints) -> Iterator[tuple[int, pa.Table]]:
     if numbers.min() == numbers.max():
         yield int(numbers[0]), table
         return
+    begins = np.append(0, np.flatnonzero(numbers[1:] != numbers[:-1]) + 1)
+    if len(begins) * _STRETCH <= len(numbers):
+        yield from _split_stretches(table, numbers[begins].tolist(), begins.tolist())
+        return
     order = stable_order(numbers)
     ordered = numbers[order]
     cuts = (np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist()
-    if cuts:
-        table = pick(table, order)
+    table = pick(table, order)
     for start, stop in zip([0, *cuts], [*cuts, len(order)], strict=True):
         yield int(ordered[start]), table.slice(start, stop - start)
+
+
+def _split_stretches(table: pa.Table, numbers: list[int], begins: list[int]) -> Iterator[tuple[int, pa.Table]]:
+    """Yield as :func:`split` what lies in few stretches of one number each: whole slices are copied, not row by row."""
+    slices: dict[int, list[pa.Table]] = {}
+    for number, begin, end in zip(numbers, begins, [*begins[1:], table.num_rows], strict=True):
+        slices.setdefault(number, []).append(table.slice(begin, end - begin))
+    for number in sorted(slices):
+        mine = slices[number]
+        yield number, mine[0] if len(mine) == 1 else pa.concat_tables(mine).combine_chunks()
 
 
 def portions(weights: Ints, limit: int) -> list[tuple[int, int]]:

@@ -6,14 +6,14 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.source import in_columns
 from krishiv_py.engine.loop import NO_ROWS
-from krishiv_py.engine.stage import PREPARE, STEP, AtStep, BatchDone, Notes, Packed, StageOperator, count, of_output
+from krishiv_py.engine.stage import FLUSH_ROWS, PREPARE, STEP, AtStep, BatchDone, Notes, Packed, StageOperator, count, of_output
 from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.in_process.stage import FEW_ROWS, ProcessStage, Workers
 from krishiv_py.kernels.spec import Moment
@@ -24,8 +24,6 @@ from krishiv_py.runtime.reading import Scanned
 
 Sent: TypeAlias = "list[tuple[StageOperator, Iterable[Scanned]]]"
 """For each stream that a stage reads: the stage with the steps of this stream in front, and what was read of it."""
-
-_FLUSH_ROWS: Final = 1 << 18
 
 
 @attrs.define(eq=False)
@@ -173,7 +171,7 @@ def _packed_part(stage: StageOperator, rows: Iterable[Scanned], moment: Moment, 
         if scanned.batch is None:
             continue
         maxima.append(packing.take(scanned.batch, scanned.partition))
-        if packing.full(_FLUSH_ROWS):
+        if packing.full(FLUSH_ROWS):
             shares += [to.shared(chunk) for chunk in packing.chunks()]
     shares += [to.shared(chunk) for chunk in packing.chunks()]
     return _PackedPart(shares, packing.late, packing.notes, maxima)

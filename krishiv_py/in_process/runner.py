@@ -20,6 +20,7 @@ from krishiv_py.errors import PlanError, SessionClosedError, shown
 from krishiv_py.in_process.bounded import run_bounded
 from krishiv_py.in_process.capturing import CaptureOptions, capture
 from krishiv_py.in_process.engine import Engine, kept_state
+from krishiv_py.in_process.memory import keep_freed_memory
 from krishiv_py.in_process.moving import move, read_clocks, restore, save, save_leased
 from krishiv_py.in_process.outputs import outputs_of
 from krishiv_py.in_process.query import ProcessQuery
@@ -75,6 +76,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
                     use({**known_settings(), **stores})
                 runner = cls(own)
                 runner.workers = workers
+                keep_freed_memory()
                 return runner
         raise PlanError(
             "a session in process is one machine",

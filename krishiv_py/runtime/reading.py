@@ -351,7 +351,7 @@ class JsonReader(FileReader):
                 yield self.put_aside([Malformed(shown_path(uri), b.line, b.text, b.problem) for b in parsed.bad])
 
 
-_READ_ROWS = 1 << 18
+_READ_ROWS: Final = 1 << 19
 
 
 @attrs.frozen(eq=False)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from krishiv_py.connectors.source import in_columns
-from krishiv_py.engine.stage import PREPARE, StageOperator, split
+from krishiv_py.engine.stage import FLUSH_ROWS, PREPARE, StageOperator, split
 from krishiv_py.errors import OperatorError
 from krishiv_py.kernels.columns.steps import Aside, apply_prefix
 from krishiv_py.kernels.prepare import Prepare, late_output
@@ -79,7 +79,6 @@ PACKED: Final = pa.schema(
         pa.field("blob", pa.binary()),
     ]
 )
-_FLUSH_ROWS: Final = 1 << 18
 
 
 Passing: TypeAlias = tuple[str, bytes]
@@ -214,7 +213,7 @@ class _Task:
             if scanned.batch is None:
                 continue
             self._tracker.saw(share.packing.take(scanned.batch, scanned.partition), 0)
-            if share.packing.full(_FLUSH_ROWS):
+            if share.packing.full(FLUSH_ROWS):
                 yield from self._flush(share)
 
     def passing(self, rows: Iterator[Passing]) -> Iterator[pa.RecordBatch]:

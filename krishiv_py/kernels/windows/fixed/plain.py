@@ -88,7 +88,7 @@ class FixedOperator:
         """Partial aggregates by key and slice."""
         columns = [_column(rows, k) for k in self.layout.key_names]
         slices = self._slices(rows[TIME].to_numpy())
-        groups = group(columns if isinstance(slices, int) else [*columns, slices], rows.num_rows)
+        groups = group(columns if isinstance(slices, int) else [slices, *columns], rows.num_rows)
         heads = np.full(groups.n, slices) if isinstance(slices, int) else slices[groups.first]
         keys = [pick(column, groups.first) for column in columns]
         arrays = [as_arrow(heads), *keys, *self.layout.create(rows, groups.ids, groups.n)]
