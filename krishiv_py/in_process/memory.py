@@ -12,7 +12,7 @@ import sys
 from typing import Final
 
 KEPT_BYTES: Final = 1 << 28
-"""So much freed memory at the end of the heap stays with the process, and larger arrays are taken from the system one by one."""
+"""So much freed memory at the end of the heap stays with the process; larger arrays are taken from the system one by one."""
 CHOSEN: Final = ("MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 """A choice of the user's in the environment holds."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # malloc.h
