@@ -94,46 +94,71 @@ class BatchTimes:
 
 Watcher: TypeAlias = Callable[[BatchTimes], None]
 
+
+@attrs.define(eq=False)
+class Watch:
+    """Somebody who watches the micro-batches of a query.
+
+    Attributes
+    ----------
+    watcher : callable
+        Takes the times of a micro-batch.
+    numbers : bool
+        Whether it also takes its numbers, for which the progress has to be computed.
+    spacing_ns : int
+        The times of a micro-batch are noted when the last one of which they were began so long ago, ns. Others take next to
+        nothing; of those that fail, or take so long, the watcher gets the times without their parts.
+    """
+
+    watcher: Watcher
+    numbers: bool = True
+    spacing_ns: int = 0
+    _noted_ns: int = 0
+
+    def wants(self, now_ns: int) -> bool:
+        """Return whether the times of a micro-batch that begins now are to be noted."""
+        if 0 <= now_ns - self._noted_ns < self.spacing_ns:
+            return False
+        self._noted_ns = now_ns
+        return True
+
+
 _PARTS: Final[ContextVar[list[BatchPart] | None]] = ContextVar("krishiv_parts", default=None)
-_WATCHERS: Final[dict[str, list[Watcher]]] = {}
-_TIMERS: Final[dict[str, list[Watcher]]] = {}
-"""Watchers of the times of batches alone: the progress is not computed for them."""
+_WATCHES: Final[dict[str, list[Watch]]] = {}
 _CHANGES: Final = threading.Lock()
 _UNWATCHED: Final = contextlib.nullcontext()
 
 
-def watch(query: str, watcher: Watcher, *, numbers: bool = True) -> None:
-    """Call `watcher` after each micro-batch of a query in this process, with its `numbers` or without."""
-    watchers = _WATCHERS if numbers else _TIMERS
+def watch(query: str, watch: Watch) -> None:
+    """Call a watcher after micro-batches of a query in this process."""
     with _CHANGES:
-        watchers[query] = [*watchers.get(query, ()), watcher]
+        _WATCHES[query] = [*_WATCHES.get(query, ()), watch]
 
 
-def unwatch(query: str, watcher: Watcher) -> None:
+def unwatch(query: str, watch: Watch) -> None:
     """Call it no more."""
     with _CHANGES:
-        for watchers in (_WATCHERS, _TIMERS):
-            left = [one for one in watchers.get(query, ()) if one != watcher]
-            if left:
-                watchers[query] = left
-            else:
-                watchers.pop(query, None)
+        left = [one for one in _WATCHES.get(query, ()) if one is not watch]
+        if left:
+            _WATCHES[query] = left
+        else:
+            _WATCHES.pop(query, None)
 
 
 class RecentTimes:
     """Keeps how long the parts of the last micro-batches of a query took, from :meth:`begin` to :meth:`end`."""
 
     def __init__(self, query: str) -> None:
-        self._query = query
+        self._query, self._watch = query, Watch(self._keep, numbers=False)
         self._kept: tuple[BatchTimes, ...] = ()  # replaced as a whole, as other threads read it
 
     def begin(self) -> None:
         """Begin to keep them."""
-        watch(self._query, self._keep, numbers=False)
+        watch(self._query, self._watch)
 
     def end(self) -> None:
         """Keep no more of them."""
-        unwatch(self._query, self._keep)
+        unwatch(self._query, self._watch)
 
     def last(self) -> tuple[dict[str, float], ...]:
         """Return the seconds of each kind of part, a dict for each batch that finished, oldest first."""
@@ -226,46 +251,47 @@ class BatchLines:
         Who watches the query gets its times, also when the body raises.
         """
         query, before, self._last = self.query, self._last, None
-        watchers, timers = _WATCHERS.get(query, ()), _TIMERS.get(query, ())
-        counted = bool(watchers) or _LOG.isEnabledFor(logging.INFO)
-        if not counted and not timers:
+        watches, logged = _WATCHES.get(query, ()), _LOG.isEnabledFor(logging.INFO)
+        if not watches and not logged:
             yield
             return
+        began = time.time_ns()
+        wanted = [watch for watch in watches if watch.wants(began)]
+        counted = logged or any(watch.numbers for watch in wanted)
         if counted and before is None:
             before = self.look()
-        parts, began = list[BatchPart](), time.time_ns()
-        token = _PARTS.set(parts)
+        parts = list[BatchPart]()
+        token = _PARTS.set(parts if wanted else None)
         try:
             yield
         except BaseException as problem:
             failed = BatchTimes(began, time.time_ns(), tuple(parts), {"query": redacted(query)}, type(problem).__name__)
-            hand(query, [*watchers, *timers], failed)
+            hand(query, watches, failed)
             raise
         finally:
             _PARTS.reset(token)
         ended = time.time_ns()
+        wanted += [watch for watch in watches if watch not in wanted and ended - began >= watch.spacing_ns]
+        timers, others = [watch for watch in wanted if not watch.numbers], [watch for watch in wanted if watch.numbers]
         hand(query, timers, BatchTimes(began, ended, tuple(parts), {}))
-        if not counted or before is None:
+        if not others and not logged:
             return
         after = self._last = self.look()
-        noted = {
-            "query": redacted(query),
-            "batch": after.batch_id,
-            "rows": after.rows - before.rows,
-            "late": after.late - before.late,
-            "results": after.firings - before.firings,
-            "watermark": show_instant(after.watermark_us),
-            "seconds": round(after.batch_seconds, 3),
-        }
-        hand(query, watchers, BatchTimes(began, ended, tuple(parts), noted))
-        _LOG.info(_TEXT, *noted.values(), extra=noted)
+        noted = {"query": redacted(query), "batch": after.batch_id}
+        if before is not None:
+            noted["rows"], noted["late"] = after.rows - before.rows, after.late - before.late
+            noted["results"] = after.firings - before.firings
+        noted["watermark"], noted["seconds"] = show_instant(after.watermark_us), round(after.batch_seconds, 3)
+        hand(query, others, BatchTimes(began, ended, tuple(parts), noted))
+        if logged:
+            _LOG.info(_TEXT, *noted.values(), extra=noted)
 
 
-def hand(query: str, watchers: Sequence[Watcher], times: BatchTimes) -> None:
+def hand(query: str, watches: Sequence[Watch], times: BatchTimes) -> None:
     """Call watchers with the times of a micro-batch of a query; one that fails is logged."""
-    for watcher in watchers:
+    for watch in watches:
         try:
-            watcher(times)
+            watch.watcher(times)
         except Exception:  # noqa: BLE001  # a query does not fail over who watches it
             _LOG.warning("a watcher of query %s failed", redacted(query), exc_info=True)
 

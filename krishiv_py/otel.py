@@ -4,7 +4,8 @@ This module counts nothing: when a meter provider collects, ``progress`` of ever
 :mod:`krishiv_py.metrics`, without the endings of Prometheus. Every micro-batch gives one trace: a span ``batch`` with the
 seconds of its parts, and below it a span for each stage; on Spark, where one job runs all stages, there is none. Spans cost
 more than all else here. So the other parts have none of their own, and the spans of many micro-batches are made at once, while
-their code is in the caches of the processor. A query that is not exported costs nothing.
+their code is in the caches of the processor; of hundreds of micro-batches a second only some have a trace. A query that is not
+exported costs nothing.
 Needs ``opentelemetry-api``: the extra ``otel``.
 """
 
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from krishiv_py import calls
 from krishiv_py.errors import PlanError, missing_extra, shown
-from krishiv_py.logs import BatchTimes, hand, unwatch, watch
+from krishiv_py.logs import BatchTimes, Watch, hand, unwatch, watch
 from krishiv_py.metrics import LABELS, PREFIX, SHOWN, STATES, Observed, Shown, labelled, status_of
 from krishiv_py.redaction import redacted
 from krishiv_py.version import __version__
@@ -41,7 +42,7 @@ _HELD_S: Final = 1.0
 class Exported:
     """Queries that are exported to OpenTelemetry, until :meth:`close`; made by :func:`export`."""
 
-    def __init__(self, queries: Iterable[Observed], meter_provider: Any, tracer_provider: Any) -> None:
+    def __init__(self, queries: Iterable[Observed], meter_provider: Any, tracer_provider: Any, spacing_ns: int) -> None:
         self._queries: tuple[Observed, ...] = tuple(queries)
         self._metrics = _api("metrics")
         self._trace = _api("trace")
@@ -54,17 +55,19 @@ class Exported:
         meter.create_observable_gauge(
             PREFIX + "query_state", callbacks=[self._states], description="1 for the state a query is in, else 0"
         )
+        self._making = Watch(self._batch)
         self._held, self._closed = deque[BatchTimes](), threading.Event()
-        for query in self._queries:
-            watch(query.name, self._hold)
+        self._watches = [(query.name, Watch(self._hold, spacing_ns=spacing_ns)) for query in self._queries]
+        for name, one_watch in self._watches:
+            watch(name, one_watch)
         atexit.register(self.close)  # runs before the provider, which is older, sends its last spans
         threading.Thread(target=self._work, name="krishiv-otel", daemon=True).start()
 
     def close(self) -> None:
         """Export these queries no more; their last traces are made. Does nothing the second time."""
-        queries, self._queries = self._queries, ()
-        for query in queries:
-            unwatch(query.name, self._hold)
+        self._queries = ()
+        for name, one_watch in self._watches:
+            unwatch(name, one_watch)
         self._closed.set()
         self._make()
         atexit.unregister(self.close)
@@ -108,7 +111,7 @@ class Exported:
                 batch = self._held.popleft()
             except IndexError:  # another thread makes them, too
                 return
-            hand(batch.numbers["query"], (self._batch,), batch)
+            hand(batch.numbers["query"], (self._making,), batch)
 
     def _batch(self, batch: BatchTimes) -> None:
         """Make the trace of a micro-batch that has ended."""
@@ -131,6 +134,7 @@ def export(
     *,
     meter_provider: MeterProvider | None = None,
     tracer_provider: TracerProvider | None = None,
+    traces_a_second: float = 10.0,
 ) -> Exported:
     """Export metrics and traces of queries through OpenTelemetry.
 
@@ -142,13 +146,17 @@ def export(
         Who takes the metrics; the global one by default.
     tracer_provider : opentelemetry.trace.TracerProvider, optional
         Who takes the traces; the global one by default.
+    traces_a_second : float
+        How many micro-batches of a query begin a trace in a second at most. Of more, one that fails, or that takes as long as
+        lies between two traces, has one too, without the seconds of its parts. ``math.inf``: each has one, which takes up to a
+        tenth of the CPU of a query of small micro-batches.
 
     Raises
     ------
     MissingExtraError
         When OpenTelemetry is not installed; names the extra that brings it.
     PlanError
-        For a value that is not a query.
+        For a value that is not a query, and for a number of traces that is not above 0.
 
     Examples
     --------
@@ -174,7 +182,10 @@ def export(
     for query in every:
         if not hasattr(query, "progress"):
             raise PlanError("export takes queries", got=shown(query), hint="pass the query that start() gave")
-    return Exported(every, meter_provider, tracer_provider)
+    if isinstance(traces_a_second, bool) or not isinstance(traces_a_second, (int, float)) or not traces_a_second > 0:
+        hint = "write traces_a_second=10, or math.inf for a trace of each micro-batch; a sampler of the SDK can refuse all"
+        raise PlanError("traces_a_second is above 0", got=shown(traces_a_second), hint=hint)
+    return Exported(every, meter_provider, tracer_provider, int(min(1e9 / traces_a_second, 1e18)))
 
 
 def _api(part: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cProfile
 import json
+import math
 import pstats
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -22,7 +24,8 @@ from opentelemetry.trace import StatusCode
 from prometheus_client import CollectorRegistry
 
 from krishiv_py import MemorySink, ResultStream, Session, count, max
-from krishiv_py.errors import MissingExtraError, PlanError
+from krishiv_py.errors import KrishivError, MissingExtraError, PlanError
+from krishiv_py.logs import BatchCounts, BatchLines, BatchTimes, Watch, batch_part, unwatch, watch
 from krishiv_py.metrics import register
 from krishiv_py.otel import export
 from krishiv_py.testing import Driver, stream_of
@@ -62,7 +65,7 @@ class Kept:
 def test_a_trace_for_each_batch_with_a_span_for_each_stage() -> None:
     kept, driver = Kept(), Driver(counted(stream_of("at bigint")), name="counts")
     driver.send([{"at": 1}])
-    with export(driver, meter_provider=kept.meter, tracer_provider=kept.tracer):
+    with export(driver, meter_provider=kept.meter, tracer_provider=kept.tracer, traces_a_second=math.inf):
         driver.send([{"at": 5_000}, {"at": 25_000}])
         driver.send([{"at": 3}])
     driver.send([{"at": 4}])
@@ -146,7 +149,7 @@ def test_a_query_in_process_and_one_that_fails(tmp_path: Path) -> None:
 
 def test_traces_come_without_waiting_for_more_batches() -> None:
     kept, driver = Kept(), Driver(counted(stream_of("at bigint")))
-    with export(driver, meter_provider=kept.meter, tracer_provider=kept.tracer):
+    with export(driver, meter_provider=kept.meter, tracer_provider=kept.tracer, traces_a_second=math.inf):
         driver.send([{"at": 1}])
         until = time.monotonic() + 30
         while not kept.traces() and time.monotonic() < until:
@@ -156,6 +159,59 @@ def test_traces_come_without_waiting_for_more_batches() -> None:
             driver.send([{"at": at}])
         assert len(kept.traces()) > 100
     assert len(kept.traces()) == 201
+
+
+def test_of_many_batches_some_have_a_trace_and_slow_and_failed_ones_always() -> None:
+    wait_s, kept = [0.0], Kept()
+
+    def slowed(batch: pa.RecordBatch) -> pa.RecordBatch:
+        time.sleep(wait_s[0])
+        if wait_s[0] < 0.01 and batch["at"][0].as_py() == 999:
+            raise ValueError("a row that is not right")
+        return batch
+
+    driver = Driver(counted(stream_of("at bigint").map_batches(slowed, "at bigint")))
+    with export(driver, meter_provider=kept.meter, tracer_provider=kept.tracer, traces_a_second=2):
+        began = time.monotonic()
+        for moment in range(50):
+            driver.send([{"at": moment}])
+        most = 1 + (time.monotonic() - began) * 2
+        wait_s[0] = 0.6
+        driver.send([{"at": 51}])  # long enough for a trace, in whichever part of a half second it begins
+        driver.send([{"at": 52}])
+        wait_s[0] = 0.0
+        with pytest.raises(KrishivError):
+            driver.send([{"at": 999}])
+    roots = [span for trace in kept.traces() for span in trace if span.parent is None]
+    attributes = [dict(span.attributes or {}) for span in roots]
+    slow = [own for own in attributes if float(str(own.get("krishiv.seconds", 0))) > 0.5]
+    assert 1 <= len(roots) - 3 <= most
+    assert len(slow) == 2 and all("krishiv.rest_seconds" in own for own in slow)
+    assert [span.status.status_code for span in roots].count(StatusCode.ERROR) == 1
+
+
+def test_what_takes_no_times_gets_none_of_their_parts() -> None:
+    seen = list[BatchTimes]()
+    one_watch, lines = Watch(seen.append, spacing_ns=10**15), BatchLines("q", lambda: BatchCounts(1, 2, 0, 0, 0, 0.5))
+    watch("q", one_watch)
+    try:
+        for _ in range(3):
+            with lines.batch(), batch_part("step", "a"):
+                pass
+        one_watch.spacing_ns = 1  # as long as any batch takes
+        one_watch._noted_ns = time.time_ns() + 10**9  # the clock of the machine was set back
+        with lines.batch(), batch_part("step", "a"):
+            pass
+    finally:
+        unwatch("q", one_watch)
+    assert [[part[0] for part in times.parts] for times in seen] == [["step"], ["step"]]
+    assert [times.numbers["batch"] for times in seen] == [1, 1]
+
+
+@pytest.mark.parametrize("wrong", [0, -1, True, "10", None, math.nan])
+def test_a_wrong_number_of_traces_is_refused(wrong: Any) -> None:
+    with pytest.raises(PlanError, match="traces_a_second is above 0"):
+        export(Driver(counted(stream_of("at bigint"))), traces_a_second=wrong)
 
 
 def test_a_process_that_ends_loses_no_trace() -> None:

@@ -134,7 +134,7 @@ def test_the_parts_of_its_batches_are_a_bar_with_numbers(session: Session, tmp_p
             assert re.search(rf"</i>{part}</td><td[^>]*>[\d.,]+ ms</td><td[^>]*>[\d.,]+ ms</td><td[^>]*>\d+ %</td>", text), part
         for bar in re.findall(r"role='img' aria-label='(plan [^']+)'", text):
             assert bar.count(" ms") == 7, bar
-    assert not logs._TIMERS, "nothing is noted once the page is closed"
+    assert not logs._WATCHES, "nothing is noted once the page is closed"
 
 
 def test_parts_of_any_length_can_be_shown() -> None:

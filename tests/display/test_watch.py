@@ -138,13 +138,13 @@ def test_watching_notes_times_and_ends_with_it(capsys: pytest.CaptureFixture[str
         query = stream.watermark("at", 0).tumbling_window(1_000).agg(count()).start(MemorySink(), name="q")
         watching = threading.Thread(target=query.watch, kwargs={"every": "10 ms"})
         watching.start()
-        while not logs._TIMERS:
+        while not logs._WATCHES:
             time.sleep(0.01)
         sender.send([{"at": 100}])
         query.process_all_available()
         query.stop()
         watching.join(30)
-        assert not watching.is_alive() and not logs._TIMERS
+        assert not watching.is_alive() and not logs._WATCHES
         assert re.search(r"pack [\d.]+ ms.*step [\d.]+ ms", capsys.readouterr().out)
 
 

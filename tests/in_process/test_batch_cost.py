@@ -15,7 +15,7 @@ from krishiv_py import MemorySink, Session, count
 from krishiv_py import sum as total
 from krishiv_py.in_process.engine import Engine
 from krishiv_py.in_process.query import ProcessQuery
-from krishiv_py.logs import BatchTimes, RecentTimes, unwatch, watch
+from krishiv_py.logs import BatchTimes, RecentTimes, Watch, unwatch, watch
 from krishiv_py.testing import Driver, stream_of
 
 SCHEMA = "user bigint, at bigint, amount bigint"
@@ -90,14 +90,15 @@ def test_a_small_batch_of_a_query_with_a_checkpoint_takes_few_calls(
         stream, sender = session.memory_stream(SCHEMA)
         query = built(stream).start(MemorySink(), checkpoint=str(tmp_path / "c"))
         seen = list[BatchTimes]()
+        one_watch = Watch(seen.append)
         if watched:
-            watch(query.name, seen.append)
+            watch(query.name, one_watch)
         for number in range(BATCHES):
             sender.send(batch(number, 100))
             query.process_all_available()
         ran = query.progress.batch_id + 1
         query.stop()
-        unwatch(query.name, seen.append)
+        unwatch(query.name, one_watch)
     assert len(seen) == (ran if watched else 0)
     assert calls(profile) / ran < most
 
