@@ -148,6 +148,9 @@ def refused(path: str, problem: BaseException, storage: Mapping[str, str] | None
     text = without_secrets(problem, storage or {})
     if "ermission denied" in text:
         what, hint = "the Delta table may not be written", "let this user write the folder"
+    elif "No space left" in text or "quota exceeded" in text:
+        what = "the Delta table cannot be written"
+        hint = "see to room in its folder, then start the query again: the batch is written again"
     elif "failed validation check" in text:
         what, hint = "a rule of the Delta table refuses rows", "drop its constraint or NOT NULL, or filter such rows"
     else:

@@ -1,0 +1,145 @@
+"""Full disks, for real: each part of a query on a small file system of its own, filled at any moment; needs root.
+
+Errors are ours, nothing is lost or doubled, and the query goes on when there is room. tests/in_process/test_no_room.py does a
+part of it for every user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import deltalake
+import pyarrow.json as pj
+import pyarrow.parquet as pq
+import pytest
+
+from krishiv_py import DeltaSink, JsonSink, ParquetSink, Query, Sender, Session, SideOutputLateEventHandler, count
+from krishiv_py.errors import KrishivError
+from krishiv_py.in_process import core, stage
+
+SINKS: Final = {"parquet": ParquetSink, "json": JsonSink, "delta": DeltaSink}
+PARTS: Final = ("checkpoint", "spool", "out", "late")
+SENDS, ROWS, FIRST_LATE = 15, 60, 5
+
+
+@attrs.frozen
+class Disk:
+    """A file system of three megabytes."""
+
+    path: Path
+
+    def leave(self, nbytes: int) -> None:
+        """Fill it but for so many bytes."""
+        status = os.statvfs(self.path)
+        with contextlib.suppress(OSError), (self.path / "ballast").open("ab", buffering=0) as ballast:
+            ballast.write(bytes(max(status.f_bavail * status.f_frsize - nbytes, 0)))  # a query that runs may be faster
+
+    def make_room(self) -> None:
+        """Empty it."""
+        (self.path / "ballast").unlink(missing_ok=True)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    """A file system in memory."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", path], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("only root may mount a file system")
+    yield Disk(path)
+    subprocess.run(["umount", "-l", path], check=True)
+
+
+def rows(number: int) -> list[dict[str, Any]]:
+    """A second of events, and one that is late."""
+    late = [{"user": "u1", "at": number * 1_000 - 5_000}] if number >= FIRST_LATE else []
+    return [{"user": f"u{i % 7}", "at": number * 1_000 + i * 10} for i in range(ROWS)] + late
+
+
+def read(kind: str, folder: Path) -> list[dict[str, Any]]:
+    """What a reader sees."""
+    if kind == "delta":
+        return list(deltalake.DeltaTable(folder).to_pyarrow_table().to_pylist())
+    reads = pj.read_json if kind == "json" else pq.read_table
+    return [row for path in folder.glob("part-*") for row in reads(path).to_pylist()]
+
+
+@attrs.define
+class Trial:
+    """A query with one of its parts on a small disk."""
+
+    disk: Disk
+    places: dict[str, Path]
+    kind: str
+    seeded: random.Random
+    errors: list[str] = attrs.field(factory=list)
+
+    def opened(self, session: Session) -> tuple[Query, Sender]:
+        """The query, from wherever it is."""
+        stream, sender = session.memory_stream("user string, at bigint", spool=str(self.places["spool"]))
+        made = SINKS[self.kind]
+        late = SideOutputLateEventHandler(made(str(self.places["late"])))
+        plan = stream.watermark("at", 0).key_by("user").tumbling_window(1_000).agg(count()).with_late_event_handler(late)
+        return plan.start(made(str(self.places["out"])), checkpoint=str(self.places["checkpoint"])), sender
+
+    def failed(self, problem: KrishivError) -> None:
+        """Note what it failed with; mostly there is room then."""
+        self.errors.append(f"{type(problem).__name__}: {problem}")
+        if self.seeded.random() < 0.7:
+            self.disk.make_room()
+
+    def go_through(self, session: Session) -> None:
+        """Send and process, start again after each failure."""
+        query: Query | None
+        query, sender = self.opened(session)
+        for number in range(SENDS):
+            if self.seeded.random() < 0.6:
+                self.disk.leave(self.seeded.choice([0, 4_096, 8_192, 12_288]))
+            sent = done = False
+            while not done:
+                try:
+                    sent = sent or sender.send(rows(number)) >= 0
+                    if query is None:
+                        query, sender = self.opened(session)
+                    query.process_all_available()
+                    done = True
+                except KrishivError as problem:
+                    self.failed(problem)
+                    if sent and query is not None:
+                        query.stop()
+                        query = None
+        self.disk.make_room()
+        sender.close()
+        assert query is not None
+        query.process_all_available()
+        query.stop()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("kind", SINKS)
+def test_a_query_goes_on_when_there_is_room(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, kind: str, part: str, workers: int
+) -> None:
+    for module in (core, stage):
+        monkeypatch.setattr(module, "FEW_ROWS", 0)
+    places = {name: (disk.path if name == part else tmp_path) / name for name in PARTS}
+    trial = Trial(disk, places, kind, random.Random(f"{kind} {part} {workers}"))
+    with Session.in_process(profile="single-node-durable" if workers == 2 else "dev-local", workers=workers) as session:
+        trial.go_through(session)
+    actual = read(kind, places["out"])
+    assert sum(row["count"] for row in actual) == SENDS * ROWS
+    assert set(Counter((row["user"], row["window_start"]) for row in actual).values()) == {1}, "each window once"
+    assert len(read(kind, places["late"])) == SENDS - FIRST_LATE
+    assert trial.errors, "the disk was full"
+    for text in trial.errors:
+        assert "No space left" in text and "Hint: " in text and "room" in text, text
