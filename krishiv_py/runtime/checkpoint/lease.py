@@ -133,8 +133,12 @@ class Lease:
             return
         if self._note is not None:
             self._note.check()
-        elif _inode(self.path) != self._key and DISK.read(self.path) != self._said:
+        elif not self._is_there():
             raise _lease_lost(self.path, "its lock file was removed or replaced")
+
+    def _is_there(self) -> bool:
+        with writable_checkpoint(self.path.rpartition("/krishiv/")[0], running=True):
+            return _inode(self.path) == self._key or DISK.read(self.path) == self._said
 
     def release(self) -> None:
         """Let others run from the checkpoint; releasing twice is harmless."""

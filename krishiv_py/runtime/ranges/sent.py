@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.connectors.source import JsonValue, Malformed, Planned, Source
+from krishiv_py.errors import SourceError
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.replay_files import WAY_OUT, Place, Send
@@ -62,7 +63,17 @@ class SentSource(Source):
         """Sends that were planned together and are not read yet."""
 
     def plan(self, last: JsonValue) -> Planned | None:
-        """Return the next send, and those that are taken with it; the first one where another stream was read before."""
+        """Return the next send, and those that are taken with it; the first one where another stream was read before.
+
+        Raises
+        ------
+        SourceError
+            When the folder of the stream cannot be read.
+        """
+        with _readable(self.spool):
+            return self._plan(last)
+
+    def _plan(self, last: JsonValue) -> Planned | None:
         number = 0
         if isinstance(last, dict):
             send = last["send"]
@@ -171,7 +182,13 @@ class SentSource(Source):
         ------
         CheckpointError
             When a send is not there, or is one of another stream.
+        SourceError
+            When the folder of the stream cannot be read.
         """
+        with _readable(self.spool):
+            yield from self._scanned(planned, schema)
+
+    def _scanned(self, planned: JsonValue, schema: pa.Schema) -> Iterator[Scanned]:
         ours = not isinstance(planned, dict) or planned["stream"] == self._stream()
         for number in _numbers(planned):
             sent = self._log.read(number) if ours else None
@@ -182,6 +199,20 @@ class SentSource(Source):
     def until_now(self) -> SentSource:
         """Up to the newest send."""
         return SentSource(self.schema, self.spool, ReplayLog(self.spool).following_sends(), ends=self.ends)
+
+
+@contextlib.contextmanager
+def _readable(spool: str) -> Iterator[None]:
+    """Say what to do where the folder of a memory stream cannot be read."""
+    try:
+        yield
+    except OSError as problem:
+        if isinstance(problem, FileNotFoundError):
+            hint = WAY_OUT
+        else:
+            hint = "see to rights there, then start the query again: it goes on where it was"
+        what = f"the memory stream {spool} cannot be read"
+        raise SourceError(what, got=problem.strerror or str(problem), hint=hint) from problem
 
 
 def _numbers(planned: Any) -> range:
