@@ -8,6 +8,7 @@ the batch. So a batch that was broken off is run again with the same rows under 
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 import uuid
@@ -19,7 +20,7 @@ import pyarrow as pa
 
 from krishiv_py.connectors.lookup_table import tables_are
 from krishiv_py.engine.stage import Report
-from krishiv_py.errors import CheckpointError
+from krishiv_py.errors import CheckpointError, SessionClosedError
 from krishiv_py.in_process.checkpoint import (
     PAGE,
     TABLE,
@@ -66,6 +67,10 @@ _SHORT_S: Final = 0.01
 _LONGEST_REST_S: Final = 0.004
 _ATTEMPTS: Final = 10
 """The number of times that a state is read that a running query replaces meanwhile."""
+
+
+class _LeftError(Exception):
+    """The query was stopped while a source was asked what there is."""
 
 
 class Engine:
@@ -121,6 +126,8 @@ class Engine:
         self._counting = threading.Lock()
         self.woken = threading.Event()
         self.stopping = threading.Event()
+        self._asking = self._left = False
+        self._pid = os.getpid()
         self.last = {o.name: LastResults(self.core.stages[o.stage], o.schema) for o in plan.outputs}
         """The newest results, by output."""
         self._plan, self._lines = plan, BatchLines(title, ledger.counted)
@@ -152,15 +159,49 @@ class Engine:
 
     @contextlib.contextmanager
     def between_batches(self) -> Iterator[None]:
-        """Wait until no batch runs, and hold the next one; under load, too, the one in hand is all that is waited for."""
+        """Wait until no batch runs, and hold the next one; under load, too, the one in hand is all that is waited for.
+
+        Raises
+        ------
+        SessionClosedError
+            In a process that was forked: the query is in the other one.
+        """
+        if os.getpid() != self._pid:
+            got, hint = (
+                f"process {os.getpid()}, a fork of it",
+                "ask it there, or read_state() of its checkpoint with a new session",
+            )
+            raise SessionClosedError(f"the query runs in process {self._pid}", got=got, hint=hint)
         with self._counting:
             self._looking += 1
+        held = False
         try:
-            with self.batch:
-                yield
+            while not held and not self._left:
+                held = self.batch.acquire(timeout=_LET_IN_S)
+            yield
         finally:
+            if held:
+                self.batch.release()
             with self._counting:
                 self._looking -= 1
+
+    @contextlib.contextmanager
+    def _ask(self) -> Iterator[None]:
+        """Ask sources what there is; whoever stops the query need not wait for the answer, since nothing is noted before."""
+        self._asking = True
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._asking = False
+        if self._left:
+            raise _LeftError
+
+    def leave(self) -> bool:
+        """Go on without the thread of the query if it waits for a source; it does nothing more when that answers."""
+        with self._counting:
+            self._left = self._asking
+        return self._left
 
     def _let_in(self) -> None:
         """Let those in who wait for the end of a batch: a lock that is taken again at once would not be theirs."""
@@ -227,7 +268,10 @@ class Engine:
                 if isinstance(source, SentSource) and source.together is not None:
                     source.handed = HandedSends(self.woken)
                     waking.enter_context(handed_sends(source.spool, source.handed))
-            self._go_on()
+            try:
+                self._go_on()
+            except _LeftError:
+                return
         if self._state.last >= 0:
             with contextlib.suppress(CheckpointError, OSError):  # where it was may be gone by now
                 self._lease.check()
@@ -264,7 +308,8 @@ class Engine:
         wait_s = self._interval_s(now_us) if in_time else 0.0
         if wait_s > 0:
             return wait_s
-        taken = self._next()
+        with self._ask():
+            taken = self._next()
         if self._moved or taken != self._taken or (self._batches.kind != "available_now" and self._due(now_us)):
             self._moved = False
             self._run(PlannedBatch(self.core.batch_id, now_us, taken))

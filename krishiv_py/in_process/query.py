@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
+import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
@@ -127,6 +130,10 @@ class _OfKeys(MemoryStore):
         return picked if of_them.all() else picked.filter(pa.array(of_them))  # hashes may meet
 
 
+_LONG_S: Final = 5.0
+"""After so long, stop() says what it waits for."""
+_LIBRARY: Final = os.path.dirname(os.path.dirname(__file__))
+_PYTHON: Final = os.path.dirname(threading.__file__)
 _SLICE_S: Final = 0.1
 """Ctrl-C is noticed so often while somebody waits."""
 
@@ -151,6 +158,8 @@ class ProcessQuery(RunningQuery):
         self._indexes: dict[int, KeyIndexes] = {}
         self._problem: BaseException | None = None
         self._over = threading.Event()
+        self._ending = threading.Lock()
+        self._left = False
         self._thread = threading.Thread(target=self._run, name=f"krishiv-{name}", daemon=True)
 
     def _begin(self) -> None:
@@ -168,14 +177,21 @@ class ProcessQuery(RunningQuery):
             except BaseException as problem:  # noqa: BLE001
                 self._problem = self._problem or problem
             finally:
-                try:
-                    waiting = self._ledger.backlog()
-                    self._ledger.backlog = lambda: waiting  # the checkpoint may go now
-                    self._cleanup()
-                except BaseException as problem:  # noqa: BLE001  # the query is over all the same; a lease runs out by itself
-                    warnings.warn(f"query {self._name!r} has ended, and {failure_text(problem)}", RuntimeWarning, stacklevel=2)
-                finally:
-                    self._over.set()
+                self._end()
+
+    def _end(self) -> None:
+        """Let go of the checkpoint, once."""
+        with self._ending:
+            if self._over.is_set():
+                return
+            try:
+                waiting = {} if self._left else self._ledger.backlog()
+                self._ledger.backlog = lambda: waiting  # the checkpoint may go now
+                self._cleanup()
+            except BaseException as problem:  # noqa: BLE001  # the query is over all the same; a lease runs out by itself
+                warnings.warn(f"query {self._name!r} has ended, and {failure_text(problem)}", RuntimeWarning, stacklevel=2)
+            finally:
+                self._over.set()
 
     @property
     def id(self) -> str:
@@ -251,12 +267,45 @@ class ProcessQuery(RunningQuery):
         self._engine.woken.set()
 
     def stop(self) -> None:
-        """Stop the query when the batch in hand is finished; a later start from the same checkpoint continues it."""
+        """Stop the query when the batch in hand is finished; a later start from the same checkpoint continues it.
+
+        A source that does not say what there is to read is left after a few seconds, with a warning. Where a batch takes long,
+        a warning says where it is; Ctrl-C ends the waiting.
+        """
         self._engine.stopping.set()
         self._engine.woken.set()
-        if self._thread is not threading.current_thread():
-            while self._thread.is_alive():
-                self._thread.join(_SLICE_S)
+        if self._thread is threading.current_thread():
+            return
+        until, is_long = time.monotonic() + _LONG_S, False
+        while self._thread.is_alive() and not self._over.is_set():
+            self._thread.join(_SLICE_S)
+            if is_long or time.monotonic() < until or not self._thread.is_alive():
+                continue
+            is_long, where = True, self._place()
+            if self._engine.leave():
+                self._left = True
+                warnings.warn(
+                    f"query {self._name!r} was stopped while {where} did not return: it keeps its thread until it does",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+                self._end()
+            else:
+                text = f"query {self._name!r} stops when its batch is finished, which is in {where}; Ctrl-C ends the waiting"
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+    def _place(self) -> str:
+        """Return where the thread of the query is: the innermost function that is not of the library or of Python."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        innermost, place = frame, None
+        while frame is not None and place is None:
+            if not frame.f_code.co_filename.startswith((_LIBRARY, _PYTHON, "<")):
+                place = frame
+            frame = frame.f_back
+        place = place or innermost
+        if place is None:
+            return "its last step"
+        return f"{place.f_code.co_name}() ({place.f_code.co_filename}, line {place.f_lineno})"
 
     def state(self, stage: str | None = None) -> pa.Table:
         """Return the windows in state of the last `stage`, or of the one of this name, with their aggregates so far."""

@@ -208,7 +208,7 @@ def _readable(spool: str) -> Iterator[None]:
         yield
     except OSError as problem:
         if isinstance(problem, FileNotFoundError):
-            hint = WAY_OUT
+            hint = WAY_OUT.replace("the file", "it")
         else:
             hint = "see to rights there, then start the query again: it goes on where it was"
         what = f"the memory stream {spool} cannot be read"
