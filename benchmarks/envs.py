@@ -37,6 +37,7 @@ ENVS: dict[str, Env] = {
     ),
     "bytewax": Env(("bytewax==0.21.1", "pyarrow")),
     "pathway": Env(("pathway==0.33.0", "pyarrow")),
+    "quix": Env(("quixstreams==3.28.1", "pyarrow")),
 }
 OWN = "own"
 

@@ -12,7 +12,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from benchmarks.sides import Side
 
 RESULTS = Path(__file__).resolve().parent / "results"
 RAW, SUMMARY = "raw", "summary.jsonl"
+GENERATION = {"family": "cpu family", "model": "model"}
 
 
 @frozen
@@ -95,13 +96,19 @@ def run_text(*command: str) -> str:
     return (done.stdout + done.stderr).strip()
 
 
+def named(said: Mapping[str, str]) -> str:
+    """Return the name of a processor with its family and model: of some virtual machines all generations have one name."""
+    parts = [said.get("model name", ""), *(f"{part} {said[key]}" for part, key in GENERATION.items() if key in said)]
+    return ", ".join(part for part in parts if part)
+
+
 def machine() -> dict[str, Any]:
     """Processor, memory and load of this machine."""
     cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.split(":")[1].strip() for line in cpuinfo if line.startswith("model name")), "")
+    said = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in cpuinfo)}
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
-        "processor": model,
+        "processor": named(said),
         "cores": os.cpu_count(),
         "memory_gb": round(memory / 2**30, 1),
         "system": platform.platform(),

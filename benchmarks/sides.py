@@ -149,6 +149,8 @@ SIDES: dict[str, Side] = {
             env="pathway",
             prepare=as_csv,
         ),
+        # Its jobs are those over Kafka; it never closes what is open when the input ends.
+        Side("quix", "Quix Streams", "benchmarks.peers.kafka_quix", frozenset(), Rules("clean"), "quixstreams", env="quix"),
         Side("duckdb", "DuckDB (bounded)", "benchmarks.peers.bounded_duckdb", WINDOWED | {"F1", "J4"}, BOUNDED, "duckdb"),
         Side("polars", "Polars (bounded)", "benchmarks.peers.bounded_polars", WINDOWED | {"J4"}, BOUNDED, "polars"),
     )

@@ -70,8 +70,8 @@ def summarize(records: Iterable[Record]) -> list[Summary]:
 
 def processor(kept: Record) -> str:
     """The processor a round ran on, without marks and clock."""
-    bare = re.sub(r"\(R\)|\(TM\)|\b(Processor|CPU)\b|@.*", " ", kept.machine.get("processor", ""))
-    return " ".join(bare.split())
+    bare = re.sub(r"\(R\)|\(TM\)|\b(Processor|CPU)\b|@[^,]*", " ", kept.machine.get("processor", ""))
+    return " ".join(bare.split()).replace(" ,", ",")
 
 
 def data_key(name: str) -> tuple[str, int]:

@@ -28,6 +28,7 @@ class KafkaTask:
     batch_rows: int
     to: str | None = None
     """The topic of the results; files without one."""
+    engine: str = "spark"
 
 
 def note_parts(progress: Sequence[Mapping[str, Any]], task: Task) -> None:
@@ -48,6 +49,7 @@ def task_of(argv: Sequence[str] | None, name: str, state: str = "rocksdb") -> Ka
     parser.add_argument("--batch-rows", type=int, required=True)
     parser.add_argument("--trigger", default=TO_THE_END, help="or milliseconds between batches, as in peers/common.py")
     parser.add_argument("--to", help="a topic for the results, instead of files")
+    parser.add_argument("--engine", choices=("spark", "in-process"), default="spark", help="of krishiv_py")
     given = parser.parse_args(argv)
     out = given.out.resolve()
     checkpoint = file_next_to(out, "checkpoint")
@@ -55,4 +57,4 @@ def task_of(argv: Sequence[str] | None, name: str, state: str = "rocksdb") -> Ka
         shutil.rmtree(folder, ignore_errors=True)
     out.mkdir(parents=True)
     task = Task(JOBS[given.job], out, out, checkpoint, (), state, 2, given.trigger, 0)
-    return KafkaTask(task, given.address, given.topic, given.batch_rows, given.to)
+    return KafkaTask(task, given.address, given.topic, given.batch_rows, given.to, given.engine)

@@ -1,11 +1,14 @@
 """Generated events as JSON in topics: row i of the input is record ``i // PARTITIONS`` of partition ``i % PARTITIONS``.
 
 So the parts of the input are ranges of offsets that are equally long in each partition, and a batch of k parts holds the same
-rows on every side: connector and library both share a limit of records among partitions by what waits in them.
+rows on every side: the connector shares a limit of records among partitions by what waits in them, and so does the library
+where all records were written at one time. Therefore all have one. In a topic by
+key the records have their user as key, and its number says the partition; no side with batches reads that.
 """
 
 from __future__ import annotations
 
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -39,21 +42,22 @@ def made(address: str) -> str:
     return topic
 
 
-def fill(address: str, folder: Path, parts: int | None = None) -> tuple[str, int]:
+def fill(address: str, folder: Path, parts: int | None = None, *, by_key: bool = False) -> tuple[str, int]:
     """Make a topic of the first parts of a data folder; its name and how many records it has."""
     topic = made(address)
     producer = Producer(
         {"bootstrap.servers": address, "linger.ms": 50, "batch.size": 1 << 18, "queue.buffering.max.messages": 500_000}
     )
-    sent = 0
+    sent, written_ms = 0, int(time.time() * 1_000)
     for path in parts_of(folder)[:parts]:
         table = pq.read_table(path, partitioning=None)
         if table.num_rows % PARTITIONS:
             raise SystemExit(f"a part has {table.num_rows} events, no multiple of {PARTITIONS}: batches would differ by side")
-        for value in values(table):
+        for value, user in zip(values(table), table["user_id"].to_pylist(), strict=True):
+            place = {"key": str(user), "partition": user % PARTITIONS} if by_key else {"partition": sent % PARTITIONS}
             while True:
                 try:
-                    producer.produce(topic, value, partition=sent % PARTITIONS)
+                    producer.produce(topic, value, timestamp=written_ms, **place)
                     break
                 except BufferError:
                     producer.poll(0.1)

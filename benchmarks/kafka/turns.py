@@ -20,15 +20,17 @@ from benchmarks.truth import Rules
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = {
-    "krishiv": "benchmarks.kafka.ours",
-    "native_rocksdb": "benchmarks.kafka.native",
-    "flink": "benchmarks.peers.kafka_flink",
+    "krishiv": ("benchmarks.kafka.ours",),
+    "in_process": ("benchmarks.kafka.ours", "--engine", "in-process"),
+    "native_rocksdb": ("benchmarks.kafka.native",),
+    "flink": ("benchmarks.peers.kafka_flink",),
+    "quix": ("benchmarks.peers.kafka_quix",),
 }
 
 
 def measured(side: str, job: Job, address: str, topic: str, out: Path, timeout_s: float, *more: str) -> Measurement:
     """One run, measured by a process that is not a parent of the broker."""
-    command = [python_of(SIDES[side].env), "-m", MODULES[side], "--job", job.name, "--address", address]
+    command = [python_of(SIDES[side].env), "-m", *MODULES[side], "--job", job.name, "--address", address]
     command += ["--topic", topic, "--out", str(out), *more]
     outer = [sys.executable, "-m", "benchmarks.measure", "--timeout", str(timeout_s), "--log", str(out.with_name("log.txt"))]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -39,7 +41,7 @@ def measured(side: str, job: Job, address: str, topic: str, out: Path, timeout_s
 
 def judge(side: str, job: Job, data: Path, out: Path, rules: Rules, slack_us: int = 0) -> Verdict:
     """Compare what was written; our bounds are in milliseconds, as the column was."""
-    if side == "krishiv" and (source := output_files(out)):
+    if side in ("krishiv", "in_process") and (source := output_files(out)):
         result, out = out, out.with_name("checked")
         out.mkdir()
         bounds = "window_start * 1000 AS window_start, window_end * 1000 AS window_end"

@@ -16,13 +16,14 @@ from benchmarks.measure import Measurement
 from benchmarks.nexmark.generator import Spec
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "nexmark.jsonl"
-SIDES = ("streaming", "bounded", "in-process", "driver", "flink")
+SIDES = ("streaming", "bounded", "in-process", "driver", "flink", "duckdb")
 TITLES = {
     "streaming": "streaming",
     "bounded": "bounded",
     "in-process": "in process",
     "driver": "kernels alone",
     "flink": "PyFlink SQL",
+    "duckdb": "DuckDB",
 }
 
 

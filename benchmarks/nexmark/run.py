@@ -28,9 +28,11 @@ from benchmarks.nexmark.engines import ENGINES
 from benchmarks.nexmark.generator import STREAMS, Spec, make, spec_of
 from benchmarks.nexmark.prepare import joined
 from benchmarks.nexmark.queries import QUERIES, Query
-from benchmarks.nexmark.truth import check
+from benchmarks.nexmark.truth import TRUTH, check, views
 
 SOURCE = Path(__file__).resolve().parents[2]
+DUCKDB = "import duckdb, sys; duckdb.connect(config={'threads': 2}).execute(sys.argv[1])"
+"""The program of the side ``duckdb``: its answer at once, which is what all others are compared with."""
 NOT_IN_FLINK = ("q6", "q12", "q13")  # why: peers/nexmark_flink.py
 
 
@@ -53,6 +55,10 @@ def process(query: Query, side: str, data: Path, out: Path, files: int, given: a
     if side == "flink":
         command = [python_of("flink"), "-m", "benchmarks.peers.nexmark_flink", "--query", query.name]
         command += ["--data", str(joined(data)), "--out", str(out)]
+    elif side == "duckdb":
+        out.mkdir(parents=True, exist_ok=True)
+        answer = f"COPY ({TRUTH[query.name]}) TO '{out}/result.parquet' (FORMAT parquet)"
+        command = [sys.executable, "-c", DUCKDB, f"{views(data)};\n{answer}"]
     else:
         command = [sys.executable, "-m", "benchmarks", "nexmark", "one", "--query", query.name, "--engine", side]
         command += ["--data", str(data), "--out", str(out), "--files-per-batch", str(files)]

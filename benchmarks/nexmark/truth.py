@@ -96,16 +96,17 @@ FOLDED = {"q12": "SELECT bidder, sum(bid_count) AS bid_count FROM {} GROUP BY bi
 """Where only a sum over results can be known: by the clock, nobody knows in which window a bid falls."""
 
 
-def opened(data: Path) -> duckdb.DuckDBPyConnection:
-    """A database with the streams of `data` as views."""
-    db = duckdb.connect()
-    db.execute("SET TimeZone = 'UTC'")
+def views(data: Path) -> str:
+    """SQL that makes the streams of `data` views."""
+    statements = ["SET TimeZone = 'UTC'"]
     for name in STREAMS:
         # The parts are in order, and a file of 20 million rows has fewer than 2^32.
         number = "regexp_extract(filename, 'part-([0-9]+)', 1)::BIGINT << 32 | file_row_number"
         source = f"read_parquet('{data}/{name}/part-*.parquet', filename = true, file_row_number = true)"
-        db.execute(f"CREATE TEMP VIEW {name} AS SELECT * EXCLUDE (filename, file_row_number), {number} AS n FROM {source}")
-    return db
+        statements.append(
+            f"CREATE TEMP VIEW {name} AS SELECT * EXCLUDE (filename, file_row_number), {number} AS n FROM {source}"
+        )
+    return ";\n".join(statements)
 
 
 def standing(source: str, kept: str) -> str:
@@ -117,7 +118,8 @@ def standing(source: str, kept: str) -> str:
 
 def check(query: str, data: Path, out: Path) -> Verdict:
     """Compare what was written for `query` over `data` with the truth."""
-    with opened(data) as db:
+    with duckdb.connect() as db:
+        db.execute(views(data))
         db.execute(f"CREATE TEMP TABLE truth AS {TRUTH[query]}")
         source = output_files(out)
         names = [row[0] for row in db.execute("DESCRIBE truth").fetchall()]
