@@ -1,4 +1,4 @@
-"""A job in krishiv_py over a topic, on Spark or in process: ``session.read_kafka``, windows, parquet or a topic (exactly once)."""
+"""A job in krishiv_py over a topic, on Spark or in process: ``read_kafka``, windows, parquet or a topic (exactly once)."""
 
 from __future__ import annotations
 

@@ -12,9 +12,11 @@ from statistics import median
 from attrs import asdict
 
 from benchmarks.record import Record
+from benchmarks.summary import processor
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "kafka.jsonl"
 HEAD = (
+    "processor",
     "events, keys",
     "job",
     "side",
@@ -24,10 +26,20 @@ HEAD = (
     "wall s",
     "MB",
     "ours over it, marginal (least and most)",
+    "CPU of the whole run over that in process",
 )
 
 
-LATENCY_HEAD = ("events, keys", "side", "rounds", "CPU s of a second", "latency, median, s", "99th percentile", "MB")
+LATENCY_HEAD = (
+    "processor",
+    "events, keys",
+    "side",
+    "rounds",
+    "CPU s of a second",
+    "latency, median, s",
+    "99th percentile",
+    "MB",
+)
 
 
 def write(kept: Record, path: Path = RESULTS) -> None:
@@ -61,17 +73,19 @@ def ratios(ours: Iterable[Record], other: Iterable[Record]) -> list[float]:
 
 def table(turns: Iterable[Record]) -> str:
     """Medians as a Markdown table."""
-    by: dict[tuple[str, str], dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    by: dict[tuple[str, str, str], dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for turn in turns:
         if turn.mode == "kafka":
-            by[turn.data, turn.job][turn.side].append(turn)
+            by[processor(turn), turn.data, turn.job][turn.side].append(turn)
     lines = [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
-    for (data, job), sides in sorted(by.items()):
+    for (where, data, job), sides in sorted(by.items()):
+        in_process = median(turn.long["cpu_s"] for turn in sides["in_process"]) if "in_process" in sides else None
         for side, result in sides.items():
             whole, short = (median(leg["cpu_s"] for leg in legs) for legs in legs_of(result))
             shares = ratios(sides["krishiv"], result) if side != "krishiv" and "krishiv" in sides else []
             lead = f"{median(shares):.2f} ({min(shares):.2f}, {max(shares):.2f})" if shares else ""
             cells = (
+                where,
                 data,
                 job,
                 side,
@@ -81,6 +95,7 @@ def table(turns: Iterable[Record]) -> str:
                 f"{median(turn.seconds for turn in result):.1f}",
                 f"{median(turn.long['peak_pss_mb'] for turn in result):,.0f}",
                 lead,
+                f"{whole / in_process:.2f}" if in_process and side != "in_process" else "",
             )
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -88,17 +103,17 @@ def table(turns: Iterable[Record]) -> str:
 
 def latencies(turns: Iterable[Record]) -> str:
     """Medians of the runs that events flow into, as a Markdown table."""
-    by: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    by: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
     for turn in turns:
         if turn.mode != "kafka":
-            by[turn.data, turn.side].append(turn)
+            by[processor(turn), turn.data, turn.side].append(turn)
     lines = [f"| {' | '.join(LATENCY_HEAD)} |", f"|{'---|' * len(LATENCY_HEAD)}"]
-    for (data, side), result in sorted(by.items()):
+    for (where, data, side), result in sorted(by.items()):
         seconds = [median(turn.extra[name] for turn in result) for name in ("latency_p50_s", "latency_p99_s")]
         cost = median(turn.marginal("cpu_s") for turn in result)
         memory = median(turn.long["peak_pss_mb"] for turn in result)
         given = [f"{value:.2f}" for value in (cost, *seconds)]
-        lines.append(f"| {' | '.join((data, side, str(len(result)), *given, f'{memory:,.0f}'))} |")
+        lines.append(f"| {' | '.join((where, data, side, str(len(result)), *given, f'{memory:,.0f}'))} |")
     return "\n".join(lines)
 
 

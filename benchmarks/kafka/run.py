@@ -133,7 +133,9 @@ def run(given: argparse.Namespace) -> bool:
             for job in (JOBS[name] for name in given.jobs):
                 for number in range(given.rounds):
                     shift = number % len(given.sides)
-                    for side in (s for s in given.sides[shift:] + given.sides[:shift] if job.name in JOBS_OF.get(s, given.jobs)):
+                    for side in (
+                        s for s in given.sides[shift:] + given.sides[:shift] if job.name in JOBS_OF.get(s, given.jobs)
+                    ):
                         kept = turn(side, job, source, number, given.timeout)
                         report.write(kept, given.results)
                         print(line(kept), flush=True)
@@ -163,8 +165,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(report.table(turns), report.latencies(turns), sep="\n\n")
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the broker ends
-    if given.what == "latency" and "flink" in given.sides:
-        parser.error("there is no latency of PyFlink here")
+    if given.what == "latency" and ("quix" in given.sides or ("flink" in given.sides and given.trigger)):
+        parser.error("latency is that of sides with micro-batches, with --trigger 0 of PyFlink too")
     if given.what == "latency":
         return 0 if latency.run(given) else 1
     return 0 if run(given) else 1

@@ -25,6 +25,8 @@ TITLES = {
     "flink": "PyFlink SQL",
     "duckdb": "DuckDB",
 }
+COMPARED = (("flink", "streaming"), ("flink", "in-process"), ("in-process", "duckdb"))
+RATE = "in process, million events a CPU second"
 
 
 @frozen
@@ -93,6 +95,10 @@ def turn_of(
     )
 
 
+Queries = dict[str, dict[str, list[Turn]]]
+"""Turns by query and side."""
+
+
 def write(turn: Turn, path: Path) -> None:
     """Add a line."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -107,21 +113,23 @@ def read(path: Path) -> list[Turn]:
 
 
 def table(turns: Iterable[Turn]) -> str:
-    """Medians as a Markdown table, one for each number of events; of turns with as many buckets as there are by themselves."""
-    by: dict[int, dict[str, dict[str, list[Turn]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    """Medians as a Markdown table, one for each processor and number of events; turns with buckets set by hand are left out."""
+    by: dict[tuple[str, int], Queries] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for turn in (turn for turn in turns if not turn.buckets):
-        by[turn.events][turn.query][turn.side].append(turn)
+        by[turn.processor, turn.events][turn.query][turn.side].append(turn)
     texts = []
-    for events, queries in sorted(by.items()):
+    for (processor, events), queries in sorted(by.items()):
         sides = [side for side in SIDES if any(side in result for result in queries.values())]
-        head = ["CPU seconds", *(TITLES[side] for side in sides)]
-        versus = {"streaming", "flink"} <= set(sides)
-        lines = [f"{events:,} events", "", *titled([*head, "PyFlink over ours"] if versus else head)]
+        compared = [pair for pair in COMPARED if set(pair) <= set(sides)]
+        head = ["CPU seconds", *(TITLES[side] for side in sides), *(f"{TITLES[a]} over {TITLES[b]}" for a, b in compared)]
+        rate = "in-process" in sides
+        lines = [f"{processor}, {events:,} events", "", *titled([*head, RATE] if rate else head)]
         for query in sorted(queries, key=lambda name: int(name[1:])):
             took = {side: median(turn.cpu_s for turn in result) for side, result in queries[query].items()}
             cells = [f"{took[side]:.1f}{of_start(queries[query][side])}" if side in took else "" for side in sides]
-            if versus:
-                cells.append(f"{took['flink'] / took['streaming']:.2f}" if {"streaming", "flink"} <= set(took) else "")
+            cells += [f"{took[a] / took[b]:.2f}" if {a, b} <= set(took) else "" for a, b in compared]
+            if rate:
+                cells.append(f"{events / took['in-process'] / 1e6:.2f}" if "in-process" in took else "")
             lines.append(f"| {query} | {' | '.join(cells)} |")
         texts.append("\n".join(lines))
     return "\n\n".join(texts)

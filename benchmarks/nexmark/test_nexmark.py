@@ -101,14 +101,18 @@ def test_a_wrong_result_is_found(data: Path, tmp_path: Path) -> None:
 
 
 def test_turns_become_a_table(tmp_path: Path) -> None:
-    def turn(side: str, short: float, long: float, events: int = 100_000, ok: bool = True) -> report.Turn:
-        return report.Turn("q5", side, 2_000_000, events, 10_000, 0, short, long, 1.0, 1.0, ok, "", "", "", "")
+    def turn(side: str, short: float, long: float, events: int = 100_000, ok: bool = True, on: str = "A") -> report.Turn:
+        return report.Turn("q5", side, 2_000_000, events, 10_000, 0, short, long, 1.0, 1.0, ok, "", "", "", on)
 
     for kept in (turn("streaming", 10, 20), turn("streaming", 14, 24), turn("flink", 0, 33, 0), turn("flink", 0, 1, 0, False)):
         report.write(kept, tmp_path / "turns")
     lines = report.table(report.read(tmp_path / "turns")).splitlines()
-    assert lines[2] == "| CPU seconds | streaming | PyFlink SQL | PyFlink over ours |"
+    assert lines[0] == "A, 2,000,000 events"
+    assert lines[2] == "| CPU seconds | streaming | PyFlink SQL | PyFlink SQL over streaming |"
     assert lines[-1] == "| q5 | 22.0 (12.0) | 33.0 | 1.50 |"
+    for kept in (turn("in-process", 0, 4, 0, on="B"), turn("duckdb", 0, 2, 0, on="B")):
+        report.write(kept, tmp_path / "turns")
+    assert report.table(report.read(tmp_path / "turns")).splitlines()[-1] == "| q5 | 4.0 | 2.0 | 2.00 | 0.50 |"
 
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
