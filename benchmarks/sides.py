@@ -63,7 +63,7 @@ class Side:
 SIDES: dict[str, Side] = {
     side.name: side
     for side in (
-        Side("krishiv", "krishiv_py", "benchmarks.krishiv", frozenset(JOBS), Rules("event"), "krishiv_py"),
+        Side("krishiv", "krishiv_py on Spark", "benchmarks.krishiv", frozenset(JOBS), Rules("event"), "krishiv_py"),
         Side(
             "krishiv_window",
             'krishiv_py, late_rule="window"',

@@ -35,7 +35,7 @@ from krishiv_py.testing.broker import running
 BY_KEY = {"quix"}
 """Sides that keep state by the partition and key of a record."""
 JOBS_OF = {"quix": ("J1",)}
-"""Sides that have not all jobs; sessions of Quix Streams close a gap later than all others."""
+"""The jobs of sides that do not run all; sessions of Quix Streams close a gap later than all others."""
 SETS: dict[int, KeySet] = {KEYS[name]: name for name in ("K", "B")}
 
 
@@ -71,7 +71,7 @@ def prepared(address: str, events: int, keys: int, batch_rows: int | None, seed:
     rows = batch_rows or events // 4
     if sent != events or rows % few:
         raise SystemExit(f"{sent} of {events} events; a batch of {rows} is not a multiple of a part, {few}")
-    keyed = tuple(topics.fill(address, folder, parts, by_key=True)[0] for parts in (None, 1)) if by_key else None
+    keyed = (topics.fill(address, folder, by_key=True)[0], topics.fill(address, folder, 1, by_key=True)[0]) if by_key else None
     return Input(spec, folder, address, (whole, short), keyed, few, rows)
 
 

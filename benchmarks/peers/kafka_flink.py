@@ -68,9 +68,8 @@ def add_topic(statements: StatementSet, env: TableEnvironment, given: KafkaTask)
         "sink.transactional-id-prefix": str(given.to),
         "format": "json",
     }
-    millis = (
-        f"1000 * TIMESTAMPDIFF(SECOND, TIMESTAMP '1970-01-01 00:00:00', {name})" for name in ("window_start", "window_end")
-    )
+    since = "TIMESTAMPDIFF(SECOND, TIMESTAMP '1970-01-01 00:00:00', {})"
+    millis = (f"1000 * CAST({since.format(name)} AS BIGINT)" for name in ("window_start", "window_end"))
     columns = "user_id BIGINT, window_start BIGINT, window_end BIGINT, `count` BIGINT, sum_amount BIGINT"
     env.execute_sql(f"CREATE TABLE sink ({columns}) WITH ({stated(settings)})")
     statements.add_insert_sql(
