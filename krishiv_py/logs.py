@@ -28,6 +28,8 @@ __all__ = ["JsonFormatter"]
 _LOG: Final = logging.getLogger("krishiv_py.query")
 _RECENT: Final = 60
 """Of how many micro-batches the times are kept."""
+_RECENT_SPACING_NS: Final = 50_000_000
+"""Of hundreds of micro-batches a second the times of some are kept, ns."""
 _TEXT: Final = "query %s: batch %d, %d rows, %d late, %d results, watermark %s, %.3f s"
 _OWN: Final = {*vars(logging.makeLogRecord({})), "message", "asctime"}
 """Attributes that every record has."""
@@ -149,7 +151,7 @@ class RecentTimes:
     """Keeps how long the parts of the last micro-batches of a query took, from :meth:`begin` to :meth:`end`."""
 
     def __init__(self, query: str) -> None:
-        self._query, self._watch = query, Watch(self._keep, numbers=False)
+        self._query, self._watch = query, Watch(self._keep, numbers=False, spacing_ns=_RECENT_SPACING_NS)
         self._kept: tuple[BatchTimes, ...] = ()  # replaced as a whole, as other threads read it
 
     def begin(self) -> None:
@@ -257,8 +259,7 @@ class BatchLines:
             return
         began = time.time_ns()
         wanted = [watch for watch in watches if watch.wants(began)]
-        counted = logged or any(watch.numbers for watch in wanted)
-        if counted and before is None:
+        if before is None and (logged or any(watch.numbers for watch in wanted)):
             before = self.look()
         parts = list[BatchPart]()
         token = _PARTS.set(parts if wanted else None)
@@ -271,7 +272,11 @@ class BatchLines:
         finally:
             _PARTS.reset(token)
         ended = time.time_ns()
-        wanted += [watch for watch in watches if watch not in wanted and ended - began >= watch.spacing_ns]
+        for watch in watches:
+            if ended - began >= watch.spacing_ns and watch not in wanted:
+                wanted.append(watch)
+        if not wanted and not logged:
+            return
         timers, others = [watch for watch in wanted if not watch.numbers], [watch for watch in wanted if watch.numbers]
         hand(query, timers, BatchTimes(began, ended, tuple(parts), {}))
         if not others and not logged:

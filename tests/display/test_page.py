@@ -120,7 +120,10 @@ def test_the_last_minutes_are_drawn(session: Session) -> None:
             time.sleep(0.2)
 
 
-def test_the_parts_of_its_batches_are_a_bar_with_numbers(session: Session, tmp_path: Path) -> None:
+def test_the_parts_of_its_batches_are_a_bar_with_numbers(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_RECENT_SPACING_NS", 0)  # of each batch
     windows, sender = pipeline(session)
     query = windows.start(MemorySink(), name=NASTY, checkpoint=str(tmp_path / "c"))
     with session.ui(port=0) as page:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from krishiv_py import MemorySink, Session, count
+from krishiv_py import MemorySink, Session, count, logs
 from krishiv_py import sum as total
 from krishiv_py.in_process.engine import Engine
 from krishiv_py.in_process.query import ProcessQuery
@@ -65,7 +65,11 @@ def test_a_small_batch_takes_few_calls(rows: int) -> None:
     assert calls(profile) / BATCHES < 600
 
 
-def test_to_show_the_times_of_batches_takes_few_calls() -> None:
+@pytest.mark.parametrize(("spacing_ns", "kept", "most"), [(0, 60, 36), (10**15, 1, 9)])
+def test_to_show_the_times_of_batches_takes_few_calls(
+    monkeypatch: pytest.MonkeyPatch, spacing_ns: int, kept: int, most: int
+) -> None:
+    monkeypatch.setattr(logs, "_RECENT_SPACING_NS", spacing_ns)
     counted = []
     for watched in (False, True):
         driver, recent = Driver(built(stream_of(SCHEMA)), name="shown"), RecentTimes("shown")
@@ -77,8 +81,8 @@ def test_to_show_the_times_of_batches_takes_few_calls() -> None:
                 driver.send(batch(number, 1))
             profile.disable()
         counted.append(calls(profile) / BATCHES)
-        assert len(recent.last()) == (60 if watched else 0)
-    assert counted[1] - counted[0] < 36
+        assert len(recent.last()) == (kept if watched else 0)
+    assert counted[1] - counted[0] < most, counted
 
 
 @pytest.mark.parametrize(("watched", "most"), [(False, 1_400), (True, 1_550)])
