@@ -88,6 +88,7 @@ def fill(run: Run, portions: int, seeded: random.Random) -> list[Any]:
         for row in rows:
             to.produce(topic, json.dumps(row), partition=seeded.randrange(PARTITIONS))
         if number % 7 == 3:
+            to.flush()  # the broker refuses to take back one without rows
             to.abort_transaction(60)
         else:
             to.commit_transaction(60)
