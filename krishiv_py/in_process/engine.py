@@ -185,17 +185,17 @@ class Engine:
             with self._counting:
                 self._looking -= 1
 
-    @contextlib.contextmanager
-    def _ask(self) -> Iterator[None]:
-        """Ask sources what there is; whoever stops the query need not wait for the answer, since nothing is noted before."""
+    def _next_unless_left(self) -> dict[int, int]:
+        """Plan what sources have; whoever stops the query need not wait for their answer, since nothing is noted before."""
         self._asking = True
         try:
-            yield
+            taken = self._next()
         finally:
             with self._counting:
                 self._asking = False
         if self._left:
             raise _LeftError
+        return taken
 
     def leave(self) -> bool:
         """Go on without the thread of the query if it waits for a source; it does nothing more when that answers."""
@@ -308,8 +308,7 @@ class Engine:
         wait_s = self._interval_s(now_us) if in_time else 0.0
         if wait_s > 0:
             return wait_s
-        with self._ask():
-            taken = self._next()
+        taken = self._next_unless_left()
         if self._moved or taken != self._taken or (self._batches.kind != "available_now" and self._due(now_us)):
             self._moved = False
             self._run(PlannedBatch(self.core.batch_id, now_us, taken))

@@ -121,7 +121,8 @@ RangesInPlans: TypeAlias = "dict[int, dict[int, tuple[str, tuple[str, ...]]]]"
 """By the place of a source and the number of an entry: the position after it, and its ranges, as JSON."""
 
 
-_NO_CHECK: Final = b"00000000"
+_NO_CHECK: Final = "0" * 8
+_UNCHECKED: Final = b'"check":"%s"' % _NO_CHECK.encode()
 _CHECK: Final = re.compile(rb'"check":"([0-9a-f]{8})"')
 
 
@@ -139,13 +140,13 @@ def plan_of(number: int, head: Mapping[str, Any], ours: Mapping[str, Any], given
     given : sequence of str
         A line for each source.
     """
-    noted = {**head, "krishiv": {**ours, "check": _NO_CHECK.decode()}}
+    noted = {**head, "krishiv": {**ours, "check": _NO_CHECK}}
     data = "\n".join(["v1", json.dumps(noted, separators=(",", ":")), *given]).encode()
-    return _CHECK.sub(b'"check":"%s"' % _check_of_plan(data, number), data, count=1)
+    return data.replace(_UNCHECKED, b'"check":"%s"' % _check_of_plan(data, number), 1)
 
 
-def _check_of_plan(data: bytes, number: int) -> bytes:
-    return b"%08x" % checksum(_CHECK.sub(b'"check":"%s"' % _NO_CHECK, data, count=1), checksum(b"%d" % number))
+def _check_of_plan(unchecked: bytes, number: int) -> bytes:
+    return b"%08x" % checksum(unchecked, checksum(b"%d" % number))
 
 
 def _check_plan(data: bytes, path: str) -> None:
@@ -157,7 +158,9 @@ def _check_plan(data: bytes, path: str) -> None:
         When it is not, or is that of another batch.
     """
     noted, name = _CHECK.search(data), path.rpartition("/")[2]
-    if noted is not None and b'"krishiv":' in data and name.isdigit() and noted[1] != _check_of_plan(data, int(name)):
+    if noted is None or b'"krishiv":' not in data or not name.isdigit():
+        return
+    if noted[1] != _check_of_plan(data.replace(noted[0], _UNCHECKED, 1), int(name)):
         raise damaged(path, "a wrong checksum", NEW_CHECKPOINT)
 
 

@@ -70,8 +70,10 @@ class SentSource(Source):
         SourceError
             When the folder of the stream cannot be read.
         """
-        with _readable(self.spool):
+        try:
             return self._plan(last)
+        except OSError as problem:
+            raise _unreadable(self.spool, problem) from problem
 
     def _plan(self, last: JsonValue) -> Planned | None:
         number = 0
@@ -185,34 +187,28 @@ class SentSource(Source):
         SourceError
             When the folder of the stream cannot be read.
         """
-        with _readable(self.spool):
-            yield from self._scanned(planned, schema)
-
-    def _scanned(self, planned: JsonValue, schema: pa.Schema) -> Iterator[Scanned]:
-        ours = not isinstance(planned, dict) or planned["stream"] == self._stream()
-        for number in _numbers(planned):
-            sent = self._log.read(number) if ours else None
-            if sent is None:
-                raise missing(f"send {number} of the memory stream that was read before", WAY_OUT)
-            yield from scanned_of(sent, schema)
+        try:
+            ours = not isinstance(planned, dict) or planned["stream"] == self._stream()
+            for number in _numbers(planned):
+                sent = self._log.read(number) if ours else None
+                if sent is None:
+                    raise missing(f"send {number} of the memory stream that was read before", WAY_OUT)
+                yield from scanned_of(sent, schema)
+        except OSError as problem:
+            raise _unreadable(self.spool, problem) from problem
 
     def until_now(self) -> SentSource:
         """Up to the newest send."""
         return SentSource(self.schema, self.spool, ReplayLog(self.spool).following_sends(), ends=self.ends)
 
 
-@contextlib.contextmanager
-def _readable(spool: str) -> Iterator[None]:
-    """Say what to do where the folder of a memory stream cannot be read."""
-    try:
-        yield
-    except OSError as problem:
-        if isinstance(problem, FileNotFoundError):
-            hint = WAY_OUT.replace("the file", "it")
-        else:
-            hint = "see to rights there, then start the query again: it goes on where it was"
-        what = f"the memory stream {spool} cannot be read"
-        raise SourceError(what, got=problem.strerror or str(problem), hint=hint) from problem
+def _unreadable(spool: str, problem: OSError) -> SourceError:
+    """Return an error that says what to do where the folder of a memory stream cannot be read."""
+    if isinstance(problem, FileNotFoundError):
+        hint = WAY_OUT.replace("the file", "it")
+    else:
+        hint = "see to rights there, then start the query again: it goes on where it was"
+    return SourceError(f"the memory stream {spool} cannot be read", got=problem.strerror or str(problem), hint=hint)
 
 
 def _numbers(planned: Any) -> range:
