@@ -351,7 +351,7 @@ class JsonReader(FileReader):
                 yield self.put_aside([Malformed(shown_path(uri), b.line, b.text, b.problem) for b in parsed.bad])
 
 
-_READ_ROWS: Final = 1 << 19
+_READ_ROWS: Final = 1 << 18
 
 
 @attrs.frozen(eq=False)
