@@ -171,7 +171,7 @@ class Report:
 
 
 FLUSH_ROWS: Final = 1 << 19
-"""So many rows that wait are combined. With half as many, sessions of 500 000 keys take a third more CPU."""
+"""So many rows that wait are combined: the more at once, the fewer are left to keep and to merge again."""
 _FEW_BYTES: Final = 1 << 14
 _CHUNK_BYTES: Final = 1 << 28
 """More is not combined at once: memory for it is needed several times over, and no text column may reach 2 GiB."""
