@@ -1,11 +1,11 @@
 """Metrics and traces of queries for OpenTelemetry.
 
 This module counts nothing: when a meter provider collects, ``progress`` of every exported query is read. Names are those of
-:mod:`krishiv_py.metrics`, without the endings of Prometheus. Every micro-batch gives one trace: a span ``batch`` with the
-seconds of its parts, and below it a span for each stage; on Spark, where one job runs all stages, there is none. Spans cost
-more than all else here. So the other parts have none of their own, and the spans of many micro-batches are made at once, while
-their code is in the caches of the processor; of hundreds of micro-batches a second only some have a trace. A query that is not
-exported costs nothing.
+:mod:`krishiv_py.metrics`, without the endings of Prometheus. A micro-batch gives one trace: a span ``batch`` with the seconds
+of its parts, and below it a span for each stage; on Spark, where one job runs all stages, there is none. Spans cost more than
+all else here. So the other parts have none of their own, and the spans of many micro-batches are made at once, while their code
+is in the caches of the processor; of hundreds of micro-batches a second only some have a trace. A query that is not exported
+costs nothing.
 Needs ``opentelemetry-api``: the extra ``otel``.
 """
 
