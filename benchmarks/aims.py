@@ -84,12 +84,7 @@ def pipelines() -> tuple[Aim, ...]:
             place = f"{data}-{events}"
             what = f"{', '.join(PIPELINES)} with {keys}, {many} events"
             result += [
-                Aim(
-                    f"CPU of native PySpark over ours: {what}",
-                    "≥",
-                    least,
-                    behind("native_rocksdb", place, PIPELINES),
-                ),
+                Aim(f"CPU of native PySpark over ours: {what}", "≥", least, behind("native_rocksdb", place, PIPELINES)),
                 Aim(f"of PyFlink: {what}", "≥", 1.5, behind("flink", place, PIPELINES)),
                 Aim(f"peak memory of ours over native PySpark: {what}", "≤", 1, memory(place, PIPELINES)),
             ]

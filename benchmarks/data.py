@@ -89,11 +89,7 @@ def draw(spec: Spec, part: int) -> pa.Table:
         before = np.maximum(again - rng.integers(1, 1_000, len(again)), 0)
         keys[again], time_us[again], amount[again] = keys[before], time_us[before], amount[before]
     return pa.table(
-        [
-            pa.array(keys, pa.int64()),
-            pa.array(time_us, pa.int64()).cast(SCHEMA.field(1).type),
-            pa.array(amount, pa.int64()),
-        ],
+        [pa.array(keys, pa.int64()), pa.array(time_us, pa.int64()).cast(SCHEMA.field(1).type), pa.array(amount, pa.int64())],
         schema=SCHEMA,
     )
 

@@ -66,8 +66,7 @@ def create(name: str) -> None:
     subprocess.run([*command, *env.requirements], check=True, env={**os.environ, "PYTHONNOUSERSITE": "1"})
     for jar in env.jars:
         subprocess.run(
-            ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={jar}", f"-DoutputDirectory={home / 'jars'}"],
-            check=True,
+            ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={jar}", f"-DoutputDirectory={home / 'jars'}"], check=True
         )
     frozen_list = subprocess.run([python_of(name), "-m", "pip", "freeze"], check=True, capture_output=True, text=True)
     (home / ".complete").write_text(frozen_list.stdout)

@@ -66,21 +66,9 @@ JOBS: dict[str, Job] = {
         Job("J3", "session 30 s", "session", 30_000),
         Job("J4", "look-back 30 s, per event", "lookback", 30_000),
         Job(
-            "J5",
-            "tumbling 60 s, 60 s lateness, retractions",
-            "tumbling",
-            60_000,
-            allowed_lateness_ms=60_000,
-            retractions=True,
+            "J5", "tumbling 60 s, 60 s lateness, retractions", "tumbling", 60_000, allowed_lateness_ms=60_000, retractions=True
         ),
-        Job(
-            "J6",
-            "session 30 s, at most 5 min, late rows out",
-            "session",
-            30_000,
-            max_duration_ms=300_000,
-            late_output=True,
-        ),
+        Job("J6", "session 30 s, at most 5 min, late rows out", "session", 30_000, max_duration_ms=300_000, late_output=True),
         # Stream time (lag 0) and a grace of 5 s is the KIP's way to say "lag 5 s".
         Job("J7", "distinct-set sliding 30 s", "distinct", 30_000, lag_ms=0, grace_ms=5_000),
         Job("P1", "deduplication of whole rows, within 5 s", "dedup", LAG_MS),

@@ -17,7 +17,7 @@ def test_a_folder_of_ones_own_gets_all_of_the_report(tmp_path: Path, monkeypatch
     monkeypatch.setattr(report, "RESULTS", repository)
     report.main(["--results", str(RESULTS), "--docs", str(own)])
     assert sorted(str(p.relative_to(own)) for p in own.rglob("*.*")) == [
-        *("img/in_process.png", "img/ratios.png", "performance.md", "tables.md"),
+        *("img/in_process.png", "img/ratios.png", "performance.md", "tables.md")
     ]
     assert list(repository.iterdir()) == []
 

@@ -8,17 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py import (
-    Batches,
-    MultiSourceWatermarkSpec,
-    ParquetSink,
-    ResultStream,
-    Session,
-    Stream,
-    WatermarkSpec,
-    count,
-    sum,
-)
+from krishiv_py import Batches, MultiSourceWatermarkSpec, ParquetSink, ResultStream, Session, Stream, WatermarkSpec, count, sum
 from krishiv_py.connectors import JsonValue, Planned, Source
 
 

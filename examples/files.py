@@ -19,11 +19,7 @@ def run(session: Session, folder: Path) -> None:
         .key_by("user")
         .tumbling_window("1 minute")
         .agg(count(), sum("amount"))
-        .start(
-            ParquetSink(str(folder / "out")),
-            checkpoint=folder / "checkpoint",
-            batches=Batches.available_now(),
-        )
+        .start(ParquetSink(str(folder / "out")), checkpoint=folder / "checkpoint", batches=Batches.available_now())
     )
     query.await_termination()
 

@@ -22,9 +22,7 @@ def means(readings: Stream, late_folder: str) -> ResultStream:
 def run(session: Session, folder: str) -> None:
     readings = session.read_parquet(f"{folder}/in", "sensor string, at bigint, celsius double", streaming=True)
     query = means(readings, f"{folder}/late").start(
-        ParquetSink(f"{folder}/out"),
-        checkpoint=f"{folder}/checkpoint",
-        batches=Batches.available_now(),
+        ParquetSink(f"{folder}/out"), checkpoint=f"{folder}/checkpoint", batches=Batches.available_now()
     )
     query.await_termination()
 

@@ -82,12 +82,7 @@ from krishiv_py.plan.described import WindowAssigner
 from krishiv_py.plan.expressions import namespaces
 from krishiv_py.plan.expressions.expr import Case, Expr, coalesce, col, concat, func, greatest, least, lit, when
 from krishiv_py.plan.expressions.udfs import ColumnFunction, udf
-from krishiv_py.plan.options.late import (
-    CountByKeyLateEventHandler,
-    CountingLateEventHandler,
-    LateEventHandler,
-    LateRows,
-)
+from krishiv_py.plan.options.late import CountByKeyLateEventHandler, CountingLateEventHandler, LateEventHandler, LateRows
 from krishiv_py.plan.options.query import Batches, StateTtlConfig
 from krishiv_py.plan.options.triggers import Interval, OpenWindows, Trigger, WindowTrigger
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec

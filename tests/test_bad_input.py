@@ -428,10 +428,7 @@ def test_times_before_1970() -> None:
     assert driver.send([{"when": nine}]).results.to_pylist() == [{"window_start": eight, "window_end": nine, "count": 2}]
 
 
-@pytest.mark.parametrize(
-    ("type_", "edge", "unit"),
-    [("bigint", MAX_TIME_MS, 1), ("timestamp", MAX_TIME_US, 1_000_000)],
-)
+@pytest.mark.parametrize(("type_", "edge", "unit"), [("bigint", MAX_TIME_MS, 1), ("timestamp", MAX_TIME_US, 1_000_000)])
 def test_times_at_the_edge_of_the_range_and_of_int64(type_: str, edge: int, unit: int) -> None:
     arrow = pa.int64() if type_ == "bigint" else pa.timestamp("us", "UTC")
     inside = [edge, -edge, 0]

@@ -38,10 +38,7 @@ CALLS = {
         "pyiceberg",
         'from krishiv_py import IcebergSink; IcebergSink("db.table", catalog={"type": "sql", "uri": "sqlite://"})',
     ),
-    "postgres without libpq": (
-        "psycopg.pq",
-        'from krishiv_py import PostgresSink; PostgresSink("host=nowhere", "table")',
-    ),
+    "postgres without libpq": ("psycopg.pq", 'from krishiv_py import PostgresSink; PostgresSink("host=nowhere", "table")'),
     "postgres": ("psycopg", 'from krishiv_py import PostgresSink; PostgresSink("table", "postgresql://nowhere/db")'),
     "hdfs": ("hdfs_native", 'from krishiv_py.storage.files import store_at; store_at("hdfs://host/folder")[0].arrow'),
     "s3": ("pyarrow._s3fs", 'from krishiv_py.storage.files import store_at; store_at("s3a://bucket/folder")[0].arrow'),

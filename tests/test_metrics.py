@@ -13,16 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from krishiv_py import (
-    MemorySink,
-    MultiSourceWatermarkSpec,
-    ResultStream,
-    Session,
-    StateTtlConfig,
-    Stream,
-    WatermarkSpec,
-    count,
-)
+from krishiv_py import MemorySink, MultiSourceWatermarkSpec, ResultStream, Session, StateTtlConfig, Stream, WatermarkSpec, count
 from krishiv_py.errors import MissingExtraError, PlanError
 from krishiv_py.metrics import PREFIX, Observed, register, serve, unregister
 from krishiv_py.testing import Driver, ManualClock, stream_of

@@ -11,17 +11,7 @@ from typing import Any, cast
 import pytest
 
 import krishiv_py
-from krishiv_py import (
-    Batches,
-    BoundedResult,
-    MemorySink,
-    Session,
-    StateTtlConfig,
-    Trigger,
-    WatermarkSpec,
-    compat,
-    count,
-)
+from krishiv_py import Batches, BoundedResult, MemorySink, Session, StateTtlConfig, Trigger, WatermarkSpec, compat, count
 from krishiv_py.compat import QueryTrigger
 from krishiv_py.engine.stage import Report
 from krishiv_py.errors import PlanError

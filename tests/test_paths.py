@@ -24,12 +24,7 @@ from tests.house.test_reference import entries
 
 NAMES: Final = {"path", "folder", "checkpoint", "savepoint", "against", "into", "archive", "spool", "file", "files"}
 """Parameters that are called so are paths, but for those below."""
-NO_PATHS: Final = {
-    "Malformed(file)",
-    "JsonMethods.get_json_object(path)",
-    "Sender(spool)",
-    "SparkFileSink.write_files(folder)",
-}
+NO_PATHS: Final = {"Malformed(file)", "JsonMethods.get_json_object(path)", "Sender(spool)", "SparkFileSink.write_files(folder)"}
 """A path in JSON, and what the library itself passes."""
 PLAN: Final = stream_of("user string, at bigint").watermark("at", 0).key_by("user").tumbling_window("10 s").agg(count())
 
@@ -122,10 +117,7 @@ CALLS: Final[dict[str, tuple[str, Callable[[Session, Path, Any], object]]]] = {
     "Session.adopt(into)": ("new", lambda s, h, p: s.adopt(h / "checkpoint", other=s, into=p)),
     "Session.capture(checkpoint)": ("checkpoint", lambda s, h, p: s.capture(p, counts(s), h / "new")),
     "Session.capture(path)": ("new", lambda s, h, p: s.capture(h / "checkpoint", counts(s), p)),
-    "Session.capture(savepoint)": (
-        "savepoint",
-        lambda s, h, p: s.capture(h / "checkpoint", counts(s), h / "new", savepoint=p),
-    ),
+    "Session.capture(savepoint)": ("savepoint", lambda s, h, p: s.capture(h / "checkpoint", counts(s), h / "new", savepoint=p)),
     "Session.memory_stream(spool)": ("new", lambda s, _h, p: handed_rows(s, p)),
     "Session.move(checkpoint)": ("checkpoint", lambda s, _h, p: s.move(p, "in-process")),
     "Session.move(into)": ("new", lambda s, h, p: s.move(h / "checkpoint", "spark", p)),

@@ -16,16 +16,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from pyspark.errors import AnalysisException
 
-from krishiv_py import (
-    JsonSink,
-    ParquetSink,
-    Progress,
-    ResultStream,
-    Session,
-    SideOutputLateEventHandler,
-    Stream,
-    count,
-)
+from krishiv_py import JsonSink, ParquetSink, Progress, ResultStream, Session, SideOutputLateEventHandler, Stream, count
 from krishiv_py import errors as own
 from krishiv_py.api.query import NoRunner
 from krishiv_py.display.html import query_html

@@ -12,17 +12,7 @@ from attrs import frozen
 
 from benchmarks.nexmark.generator import ACTIVE, AUCTIONS, IN_FLIGHT, LEAD, ROUND
 from benchmarks.nexmark.processing_time import stamped
-from krishiv_py import (
-    avg,
-    col,
-    count,
-    count_distinct,
-    last,
-    lit,
-    top_k,
-    when,
-    windows,
-)
+from krishiv_py import avg, col, count, count_distinct, last, lit, top_k, when, windows
 from krishiv_py import max as largest
 from krishiv_py import min as smallest
 from krishiv_py import sum as total

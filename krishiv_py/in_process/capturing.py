@@ -64,11 +64,7 @@ class CaptureOptions:
 
 
 def capture(
-    plan: PhysicalPlan,
-    checkpoint: str,
-    path: str,
-    wanted: CaptureOptions,
-    before: Callable[[int, str], None] | None,
+    plan: PhysicalPlan, checkpoint: str, path: str, wanted: CaptureOptions, before: Callable[[int, str], None] | None
 ) -> str:
     """Write a capture of a checkpoint, whose query may run.
 

@@ -392,13 +392,7 @@ class StateLog:
             self._where[key] = file
 
     def _write(
-        self,
-        store: Store,
-        root: str,
-        number: int,
-        entries: Mapping[Key, bytes | None],
-        note: dict[str, Any],
-        first: int,
+        self, store: Store, root: str, number: int, entries: Mapping[Key, bytes | None], note: dict[str, Any], first: int
     ) -> dict[Key, tuple[int, int]]:
         listed = [[*key, -1 if value is None else len(value)] for key, value in entries.items()]
         noted = {"number": number, "entries": listed, "first": first, "note": note}

@@ -35,14 +35,7 @@ from krishiv_py.runtime.ranges.limits import Alignment, Limit
 from krishiv_py.runtime.ranges.log import RangeLog, RangeReader
 from krishiv_py.runtime.ranges.planning import RangePlanner, logged
 from krishiv_py.runtime.ranges.sent import SentSource
-from krishiv_py.runtime.reading import (
-    UNKNOWN_COLUMNS,
-    UNREAD_FILE,
-    Scanned,
-    header_columns,
-    planned_here,
-    with_partitions,
-)
+from krishiv_py.runtime.reading import UNKNOWN_COLUMNS, UNREAD_FILE, Scanned, header_columns, planned_here, with_partitions
 from krishiv_py.storage.files import arrow_reads, files_at, store_at
 
 _ROUTES: Final = ("fixed", "session", "lookback", "rows")

@@ -308,11 +308,7 @@ class ProcessStage:
         return done
 
     def _stepped(
-        self,
-        read: Sequence[Packed],
-        moment: Moment,
-        batch_id: int,
-        steps: Callable[[StageBucket, Packed], list[BatchDone]],
+        self, read: Sequence[Packed], moment: Moment, batch_id: int, steps: Callable[[StageBucket, Packed], list[BatchDone]]
     ) -> list[BatchDone]:
         """Let each bucket take its rows and fire; those that have nothing to do rest."""
         dones: list[list[BatchDone]] = []

@@ -221,11 +221,7 @@ class PrefixFold:
         snap, pend = firing[state.snap_at[firing] >= 0], firing[state.pend_at[firing] >= 0]
         segments = np.flatnonzero(count[cut.pair] > 0)
         stacked = pa.concat_tables(
-            [
-                pick(state.snaps, state.snap_at[snap]),
-                pick(state.pends, state.pend_at[pend]),
-                pick(cut.partials, segments),
-            ]
+            [pick(state.snaps, state.snap_at[snap]), pick(state.pends, state.pend_at[pend]), pick(cut.partials, segments)]
         )
         pair = np.concatenate([snap, pend, cut.pair[segments]])
         order = stable_order(pair)

@@ -73,12 +73,7 @@ def stage_names(stages: tuple[StagePlan, ...]) -> list[str]:
 
 def _stage(stage: StagePlan, name: str) -> dict[str, Any]:
     spec = stage.spec
-    outline = {
-        "name": name,
-        "keys": len(spec.keys),
-        "state": not stage.stateless,
-        "times": [list(t) for t in stage.times],
-    }
+    outline = {"name": name, "keys": len(spec.keys), "state": not stage.stateless, "times": [list(t) for t in stage.times]}
     return outline if stage.stateless else {**outline, "columns": _columns(stage), "shape": shape_of(stage)}
 
 

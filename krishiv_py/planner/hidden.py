@@ -21,17 +21,7 @@ from krishiv_py.errors import OrderError, PlanError, SchemaError
 from krishiv_py.kernels.columns.steps import step_schema
 from krishiv_py.kernels.joins import lookup
 from krishiv_py.plan.expressions.expr import Cast, Col, Expr, Lit, col, columns_of
-from krishiv_py.plan.nodes import (
-    BatchFunction,
-    Filter,
-    Node,
-    Prefix,
-    Project,
-    Stage,
-    UnionSource,
-    prefix_of,
-    source_of,
-)
+from krishiv_py.plan.nodes import BatchFunction, Filter, Node, Prefix, Project, Stage, UnionSource, prefix_of, source_of
 from krishiv_py.plan.schema import in_order_of, order_name
 
 

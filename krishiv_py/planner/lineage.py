@@ -15,18 +15,7 @@ from krishiv_py.connectors.lookup_table import LookupTable
 from krishiv_py.kernels.columns.steps import Unnest
 from krishiv_py.kernels.joins.lookup import Lookup
 from krishiv_py.plan.expressions.expr import Col, Expr, columns_of, unnamed
-from krishiv_py.plan.nodes import (
-    KEPT,
-    Filter,
-    Node,
-    Prefix,
-    Project,
-    SourceNode,
-    Stage,
-    UnionSource,
-    prefix_of,
-    source_of,
-)
+from krishiv_py.plan.nodes import KEPT, Filter, Node, Prefix, Project, SourceNode, Stage, UnionSource, prefix_of, source_of
 from krishiv_py.planner.hidden import KeepingColumns, row_schema
 from krishiv_py.planner.physical import OutputPlan, PhysicalPlan, lookups, table_of
 

@@ -362,12 +362,7 @@ class PhysicalPlan:
                 f"read {len(spec.needs_columns)} of {len(spec.source_schema)} columns as Arrow",
                 "only columns that keys, time, aggregates and late rows need are read",
             ),
-            Step(
-                "prepare",
-                self._route,
-                what,
-                why,
-            ),
+            Step("prepare", self._route, what, why),
         )
 
     def _rows(self) -> Step:
@@ -494,7 +489,4 @@ def _check_stage(spec: OperatorSpec, *, several: bool, output: bool) -> None:
         )
     if output and mode == "final" and not spec.options.pane:
         hint = "write them to a sink of their own" if joins else "add .with_pane(), and tell them by pane_timing"
-        warn(
-            f"the early results of a snapshot look like final ones. Hint: {hint}",
-            stacklevel=users_line(),
-        )
+        warn(f"the early results of a snapshot look like final ones. Hint: {hint}", stacklevel=users_line())

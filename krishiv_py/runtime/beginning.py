@@ -63,11 +63,7 @@ def begin_from(
     opened = opened_for(begin, plan)
     begin_move(checkpoint)
     write(opened.savepoint)
-    begun: dict[str, Any] = {
-        "savepoint": folder,
-        "checkpoint": opened.savepoint.checkpoint,
-        "batches": opened.batches,
-    }
+    begun: dict[str, Any] = {"savepoint": folder, "checkpoint": opened.savepoint.checkpoint, "batches": opened.batches}
     begun |= {} if begin.seam is None else {"seam": begin.seam}
     note = {**opened.savepoint.note, "plan": opened.plan.fingerprint, "begun from": begun, "carried": opened.carried}
     notes.begin(note, buckets, engine)

@@ -616,10 +616,7 @@ def clocks_for(savepoint: Savepoint, plan: PhysicalPlan, new: Mapping[str, Any],
         kept: dict[str, Any] = {"reached": {}, "spoke": {}, "current": UNSET} if was is None else saved[was]
         later_us = min((us - lags_us[n] for n, us in _declared(clock).items() if n in lags_us), default=0)
         current, last = (
-            max(
-                _reached(savepoint, plan, number, stages, every),
-                UNSET if was is None else _by_lag(every[was], 0, later_us),
-            )
+            max(_reached(savepoint, plan, number, stages, every), UNSET if was is None else _by_lag(every[was], 0, later_us))
             for every in (savepoint.after, savepoint.before)
         )
         start_us = max(current, min(savepoint.after)) if was is None else current

@@ -173,13 +173,7 @@ class BucketMetrics:
         self._inputs, self._leading = input_stages(self.stages), leading_stage(self.stages)
 
     def take(
-        self,
-        batch_id: int,
-        reported: dict[str, Report],
-        moment: Moment,
-        sources_us: dict[str, int],
-        *,
-        whole: bool = False,
+        self, batch_id: int, reported: dict[str, Report], moment: Moment, sources_us: dict[str, int], *, whole: bool = False
     ) -> None:
         """Remember what the buckets reported in a batch (or, `whole`, all there is), and where the watermark is."""
         with self._lock:
@@ -379,8 +373,7 @@ class QueryRows:
         """Return those of a plan whose outputs go to `sinks`."""
         given = zip(plan.outputs, sinks, strict=True)
         return cls(
-            {o.name: OutputColumns(sink, o.schema) for o, sink in given},
-            {s.spec.name: _late_columns(s) for s in plan.stages},
+            {o.name: OutputColumns(sink, o.schema) for o, sink in given}, {s.spec.name: _late_columns(s) for s in plan.stages}
         )
 
     def result_rows(self, output: str | None) -> pa.Table:

@@ -26,10 +26,7 @@ from krishiv_py.spark.setup.workers import begin_workers, choose_worker_python
 
 
 def session(
-    master: str | None,
-    app: str,
-    settings: dict[str, str],
-    meanwhile: Callable[[], object] = lambda: None,
+    master: str | None, app: str, settings: dict[str, str], meanwhile: Callable[[], object] = lambda: None
 ) -> tuple[SparkSession, bool]:
     """Return a local session, or the running one; and whether it was started here. While the JVM starts, `meanwhile` is
     done.

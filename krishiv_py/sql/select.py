@@ -129,11 +129,7 @@ def _all_of(wanted: list[sg.Expression], rows: Relation) -> Expr | None:
 
 def _condition(where: sg.Expression, rows: Relation) -> Expr:
     if where.find(sg.Query) is not None:
-        raise refused(
-            "a query inside of a condition",
-            where.sql("spark"),
-            EXISTS,
-        )
+        raise refused("a query inside of a condition", where.sql("spark"), EXISTS)
     return rows.expr(where)
 
 

@@ -19,10 +19,7 @@ DIFFERENCES: Final[dict[str, tuple[dict[str, Any], pa.DataType]]] = {
     "further": ({"id": 1, "n": "x", "z": 5}, pa.struct([("id", pa.int64()), ("n", pa.string()), ("z", pa.int64())])),
     "misspelt": ({"id": 1, "m": "x"}, pa.struct([("id", pa.int64()), ("m", pa.string())])),
     "other case": ({"id": 1, "N": "x"}, pa.struct([("id", pa.int64()), ("N", pa.string())])),
-    "case twice": (
-        {"id": 1, "N": "x", "n": "y"},
-        pa.struct([("id", pa.int64()), ("N", pa.string()), ("n", pa.string())]),
-    ),
+    "case twice": ({"id": 1, "N": "x", "n": "y"}, pa.struct([("id", pa.int64()), ("N", pa.string()), ("n", pa.string())])),
     "other type": ({"id": "1", "n": "x"}, pa.struct([("id", pa.string()), ("n", pa.string())])),
     "too large": ({"id": 2**63, "n": "x"}, pa.struct([("id", pa.uint64()), ("n", pa.string())])),
 }

@@ -63,11 +63,7 @@ def test_the_driver_reads_what_a_source_plans() -> None:
 _ANY: list[Any] = [{1}, {1: 2}]  # what type checkers refuse
 BATCH = pa.record_batch({"at": pa.array([1, 2])})
 WRONG: list[tuple[Source, type[KrishivError], str]] = [
-    (
-        Listed(ZeroDivisionError("no")),
-        SourceError,
-        r"Listed cannot plan .*position None.*ZeroDivisionError.*Listed.plan",
-    ),
+    (Listed(ZeroDivisionError("no")), SourceError, r"Listed cannot plan .*position None.*ZeroDivisionError.*Listed.plan"),
     (Listed(5), SourceError, "planned no batch.*got: 5"),
     (Listed(Planned(1, [])), SourceError, "planned no batch"),
     (Listed(Planned(1, "range")), SourceError, "planned no batch"),

@@ -47,11 +47,7 @@ def run(kind: str, work: Path) -> None:
             outputs.append(sessions(live).to(ParquetSink(str(work / "sessions")), name="sessions"))
             named = {"savepoint": str(work / "savepoint")}
         session.start(
-            outputs,
-            checkpoint=str(work / "checkpoint"),
-            batches=Batches.available_now(),
-            bootstrap={"live": archive},
-            **named,
+            outputs, checkpoint=str(work / "checkpoint"), batches=Batches.available_now(), bootstrap={"live": archive}, **named
         ).await_termination()
 
 

@@ -20,11 +20,7 @@ from tests.damage.trial import DAMAGES, PLANS, SETTINGS, Trial, prepared
 LONG = os.environ.get("KRISHIV_DAMAGE") == "long"
 pytestmark = pytest.mark.xdist_group("damage")  # what is damaged is prepared once
 FATAL: dict[str, tuple[tuple[str, str], ...]] = {
-    "spark": (
-        ("cp/krishiv/chunks/N/N", "flipped"),
-        ("cp/state/N/N/N.changelog", "flipped"),
-        ("cp/state/N/N/N.zip", "cut"),
-    ),
+    "spark": (("cp/krishiv/chunks/N/N", "flipped"), ("cp/state/N/N/N.changelog", "flipped"), ("cp/state/N/N/N.zip", "cut")),
     "ledger": (
         ("cp/krishiv/ledger/N.json", "flipped"),
         ("cp/krishiv/controls/N.parquet", "flipped"),

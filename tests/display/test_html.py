@@ -33,16 +33,7 @@ def values(html: str) -> dict[str, str]:
 
 def test_a_plan_reads_from_source_to_route() -> None:
     labels, actual = shown(sessions()._repr_html_())
-    assert labels[:8] == [
-        "source",
-        "↓ filter",
-        "↓ watermark",
-        "↓ key",
-        "↓ window",
-        "↓ aggregates",
-        "↓ options",
-        "↓ route",
-    ]
+    assert labels[:8] == ["source", "↓ filter", "↓ watermark", "↓ key", "↓ window", "↓ aggregates", "↓ options", "↓ route"]
     assert actual[1:6] == [
         "(celsius > -60)",
         "at: max(event time) - 10 s",

@@ -172,9 +172,7 @@ def test_rows_may_be_lists_of_dicts() -> None:
         {"batches": [[{"at": 1}, {"at": "x"}]]},
         {"batches": [[{"at": 1}], [{"when": 1}]]},
         {"batches": [[{"at": 1}], None]},
-        {
-            "batches": [],
-        },
+        {"batches": []},
         {"batches": [[]]},
         {"late": 5},
         {"late": [1]},
@@ -200,16 +198,7 @@ def test_wrong_arguments_are_reported_in_words_of_ours(wrong: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [
-        5,
-        None,
-        "text",
-        [1],
-        [{"lateness": 1}],
-        {"reason": 1},
-        [{"reason": "late", "watermark": 0, "lateness": "x"}],
-    ],
+    "wrong", [5, None, "text", [1], [{"lateness": 1}], {"reason": 1}, [{"reason": "late", "watermark": 0, "lateness": "x"}]]
 )
 def test_wrong_late_rows_are_reported_in_words_of_ours(wrong: Any) -> None:
     with pytest.raises(KrishivError, match="Hint: "):

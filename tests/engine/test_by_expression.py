@@ -225,11 +225,9 @@ def test_a_checkpoint_knows_what_a_key_is_computed_by() -> None:
 
     one, other = noted(SITE.alias("site")), noted(col("url").lower().alias("site"))
     assert differences(one, noted(SITE.alias("site"))) == []
-    assert differences(one, other) == [
-        "expression of site was upper(item(split(url, '/'), 0)) and is lower(url)",
-    ]
+    assert differences(one, other) == ["expression of site was upper(item(split(url, '/'), 0)) and is lower(url)"]
     assert differences(noted("url", col("gap") * 2), noted("url", col("gap") * 3)) == [
-        "expression of __krishiv_session_gap was (gap * 2) and is (gap * 3)",
+        "expression of __krishiv_session_gap was (gap * 2) and is (gap * 3)"
     ]
     assert session(col("gap") * 2) == session(col("gap") * 2) != session(col("gap") * 3)
     joined = timed().interval_join(timed(), (SITE.alias("s"), col("url").lower()), lower=0, upper=1, suffixes=("", "_r"))

@@ -12,18 +12,7 @@ import pytest
 
 from tests.house.test_reference import DOCS
 
-PAGES = (
-    "streams",
-    "windows",
-    "sinks",
-    "connectors",
-    "sessions",
-    "queries",
-    "testing",
-    "watermarks",
-    "late-rows",
-    "firing",
-)
+PAGES = ("streams", "windows", "sinks", "connectors", "sessions", "queries", "testing", "watermarks", "late-rows", "firing")
 WITHOUT = {
     "krishiv_py.TimedStream.sliding_window": "the old name of hopping_window",
     "krishiv_py.KeyedStream.sliding_window": "the old name of hopping_window",

@@ -175,10 +175,7 @@ def test_one_batch_of_a_hot_key_gives_at_most_its_rows_times_the_limit() -> None
         left(lag=0).interval_join(right(lag=0), "key", lower=-(10**5), upper=10**5, max_rows_per_key=100).max_listed(10_000)
     )
     driver = Driver(joined)
-    rows = {
-        "left": [{"key": "hot", "at": i} for i in range(8_000)],
-        "right": [{"key": "hot", "seen": i} for i in range(8_000)],
-    }
+    rows = {"left": [{"key": "hot", "at": i} for i in range(8_000)], "right": [{"key": "hot", "seen": i} for i in range(8_000)]}
     assert driver.send(rows).results.num_rows == 10_000
     assert driver.counters["limited"] == 2 * 7_900
 

@@ -87,10 +87,7 @@ def test_sinks_refuse_what_a_format_cannot_write() -> None:
     avro.check(two, "sink")
     encode = avro.encoder("t", two)
     (value,) = encode(pa.table({"user": ["a"], "n": [1]}, two))
-    assert value is not None and fastavro.schemaless_reader(io.BytesIO(value), stated, None) == {
-        "user": "a",
-        "n": 1,
-    }
+    assert value is not None and fastavro.schemaless_reader(io.BytesIO(value), stated, None) == {"user": "a", "n": 1}
     for wrong_row in ({"user": None, "n": 1}, {"user": "a", "n": 2**40}):
         with pytest.raises(OperatorError, match="not a record of the Avro schema"):
             encode(pa.Table.from_pylist([wrong_row], two))

@@ -16,17 +16,7 @@ import pytest
 from confluent_kafka import Producer
 from prometheus_client import CollectorRegistry
 
-from krishiv_py import (
-    Batches,
-    MemorySink,
-    ParquetSink,
-    ResultStream,
-    Session,
-    SideOutputLateEventHandler,
-    Stream,
-    count,
-    sum,
-)
+from krishiv_py import Batches, MemorySink, ParquetSink, ResultStream, Session, SideOutputLateEventHandler, Stream, count, sum
 from krishiv_py.api.query import NoRunner
 from krishiv_py.connectors import Source, kafka_source
 from krishiv_py.connectors.kafka import source as planning

@@ -19,11 +19,7 @@ from krishiv_py.testing import Driver, stream_of
 
 ROWS = st.lists(
     st.fixed_dictionaries(
-        {
-            "user": st.sampled_from(["a", "b", None]),
-            "n": st.sampled_from([None, -1, 0, 1, 2]),
-            "at": st.integers(-50, 50),
-        }
+        {"user": st.sampled_from(["a", "b", None]), "n": st.sampled_from([None, -1, 0, 1, 2]), "at": st.integers(-50, 50)}
     ),
     max_size=30,
 ).map(lambda rows: [{**row, "nr": nr} for nr, row in enumerate(rows)])

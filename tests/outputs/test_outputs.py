@@ -310,8 +310,7 @@ def test_outputs_are_any_iterable_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "title"),
-    [(["x"], "x"), (["x", None], "x + output 2"), (["a", "b", "c", "d", "e"], "a + b + c + 2 more")],
+    ("names", "title"), [(["x"], "x"), (["x", None], "x + output 2"), (["a", "b", "c", "d", "e"], "a + b + c + 2 more")]
 )
 def test_several_outputs_are_titled_after_their_names(names: list[str | None], title: str) -> None:
     stream = stream_of(DDL)

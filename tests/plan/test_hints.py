@@ -233,10 +233,7 @@ class Other:
 @pytest.mark.parametrize(
     ("schema", "text"),
     [
-        (
-            Event,
-            "user string, n bigint, at timestamp, tags array<string>, place struct<lat: double>, spent double",
-        ),
+        (Event, "user string, n bigint, at timestamp, tags array<string>, place struct<lat: double>, spent double"),
         (Place, "lat double"),
         (Other, "a binary, b map<string, boolean>"),
     ],

@@ -154,10 +154,7 @@ def test_sql_keeps_a_column_and_an_expression_of_one_text_apart() -> None:
     driver = Driver(planned)
     driver.send(ROWS)
     actual = sorted(tuple(row.items()) for row in driver.close().results.to_pylist())
-    assert actual == [
-        (("(a + b)", 3), ("c", 100), ("x", 7), ("y", 1)),
-        (("(a + b)", 7), ("c", 200), ("x", 8), ("y", 1)),
-    ]
+    assert actual == [(("(a + b)", 3), ("c", 100), ("x", 7), ("y", 1)), (("(a + b)", 7), ("c", 200), ("x", 8), ("y", 1))]
     with pytest.raises(ValueError, match="neither grouped nor aggregated"):
         context.sql("SELECT `(a + b)`, COUNT(*) FROM t GROUP BY a + b, tumble_end(at, '10 ms')")
 

@@ -139,8 +139,7 @@ def test_functions(expr: Expr | None, text: str | None, wanted: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["floor(x)", "a DIV 0", "pmod(a, 0)", "floor(1e300)", "try_element_at(l, 0)", "bigint(9e18) + bigint(9e18)"],
+    "text", ["floor(x)", "a DIV 0", "pmod(a, 0)", "floor(1e300)", "try_element_at(l, 0)", "bigint(9e18) + bigint(9e18)"]
 )
 def test_what_has_no_value_is_an_error(text: str) -> None:
     with pytest.raises(OperatorError, match="cannot be computed"):

@@ -69,10 +69,7 @@ def test_a_class_is_a_schema_and_its_objects_are_rows(kind: Any) -> None:
     assert as_schema(kind) == EXPECTED
     rows = [kind(user="a", at=1), kind(user="b", at=2, place=Place("x", 5))]
     driver = Driver(stream_of(kind))
-    wanted = [
-        {"user": "a", "at": 1, "place": None},
-        {"user": "b", "at": 2, "place": {"city": "x", "zip": 5}},
-    ]
+    wanted = [{"user": "a", "at": 1, "place": None}, {"user": "b", "at": 2, "place": {"city": "x", "zip": 5}}]
     assert driver.send(rows).results.to_pylist() == wanted
     with Session.in_process() as session:
         stream, sender = session.memory_stream(kind)

@@ -40,14 +40,7 @@ def spans(seen: Observed) -> list[tuple[int, int, tuple[int | None, ...]]]:
 
 @pytest.mark.parametrize(
     ("t", "expected"),
-    [
-        (195, "mildly_late"),
-        (140, "mildly_late"),
-        (130, "very_late"),
-        (200, "on_time"),
-        (260, "on_time"),
-        (261, "future"),
-    ],
+    [(195, "mildly_late"), (140, "mildly_late"), (130, "very_late"), (200, "on_time"), (260, "on_time"), (261, "future")],
 )
 def test_the_classes_of_a_row(t: int, expected: str) -> None:
     assert classify(t, 200, 60, 60) == expected
@@ -82,11 +75,7 @@ def test_a_slide_longer_than_the_size_leaves_rows_without_window() -> None:
 
 
 def test_the_event_rule_refuses_what_the_window_rule_takes() -> None:
-    steps: list[Step] = [
-        Batch(rows(5)),
-        Batch(rows(3)),
-        Close(),
-    ]  # 3 is behind the watermark 5, its window [0, 10) is open
+    steps: list[Step] = [Batch(rows(5)), Batch(rows(3)), Close()]  # 3 is behind the watermark 5, its window [0, 10) is open
     by_event = Reference(Config(Fixed(10), late_rule="event")).run(steps)
     by_window = Reference(Config(Fixed(10), late_rule="window")).run(steps)
     assert spans(by_event) == [(0, 10, (5,))]

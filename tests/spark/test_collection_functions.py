@@ -166,11 +166,7 @@ _LAMBDAS = (
         "transform(ll, x -> transform(x, y -> y + size(x)))",
         "transform(mi, x -> transform(ls, y -> concat(y, CAST(x AS string))))",
     ),
-    *(
-        "transform(mi, x -> filter(mi, y -> y > x))",
-        "transform(ls, x -> 1L)",
-        "transform(lb, x -> NOT x)",
-    ),
+    *("transform(mi, x -> filter(mi, y -> y > x))", "transform(ls, x -> 1L)", "transform(lb, x -> NOT x)"),
     *("transform(mi, x -> CASE WHEN x > 1L THEN n ELSE x END)", "transform(mi, x -> 10L DIV x)", "transform(mi, x -> x % 2L)"),
     *("filter(li, x -> x > n)", "filter(ls, (x, at) -> at > i)", "filter(lst, x -> x.a IS NOT NULL)", "filter(lb, x -> x)"),
     *("filter(mi, x -> x <> 0L AND 6L / x > 2)", "filter(ll, x -> exists(x, y -> y = 1L))", "filter(lf, x -> isnan(x))"),

@@ -19,10 +19,7 @@ from krishiv_py import Session
 from scripts.docs import lines
 
 BEGIN = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
-SCHEMAS = {
-    "orders": "id bigint, shop string, amount bigint, at timestamp",
-    "payments": "id bigint, paid timestamp",
-}
+SCHEMAS = {"orders": "id bigint, shop string, amount bigint, at timestamp", "payments": "id bigint, paid timestamp"}
 UTC = pa.timestamp("us", "UTC")
 ARROW = {
     "orders": pa.schema([("id", pa.int64()), ("shop", pa.string()), ("amount", pa.int64()), ("at", UTC)]),

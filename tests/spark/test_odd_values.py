@@ -39,8 +39,7 @@ def nested_values() -> dict[str, Any]:
             [{"a": 1, "b": inner[0]}, {"a": None, "b": None}, None, *({"a": a, "b": inner[b]} for a, b in ODD)], struct
         ),
         "su": pa.array(
-            [{"a": 1, "b": inner[0]}, {"a": None, "b": None}, None, None, *({"a": a, "b": inner[b]} for a, b in EVEN)],
-            struct,
+            [{"a": 1, "b": inner[0]}, {"a": None, "b": None}, None, None, *({"a": a, "b": inner[b]} for a, b in EVEN)], struct
         ),
         "m": pa.array(
             [[("a", [1, None])], [], None, [("b", None)], [("a", []), ("b", [2])], [("", [0])], [("z", [9])], [("a", [1])]],
@@ -63,23 +62,13 @@ def nested_values() -> dict[str, Any]:
             ],
             pa.list_(pa.decimal128(3, 2)),
         ),
-        "xss": [
-            [[1], [1], None],
-            [[]],
-            None,
-            [],
-            [None, None],
-            [[2, None], [2, None], [2]],
-            [[3], [], [1, 2]],
-            [[1, 2], [1]],
-        ],
+        "xss": [[[1], [1], None], [[]], None, [], [None, None], [[2, None], [2, None], [2]], [[3], [], [1, 2]], [[1, 2], [1]]],
         "ms": pa.array(
             [None if v is None else [p if p is None else dict(zip("pq", p, strict=True)) for p in v] for v in PAIRS],
             pa.list_(pa.struct([("p", pa.int32()), ("q", pa.string())])),
         ),
         "ml": pa.array(
-            [[[("a", 1)]], [], None, [[]], [None], [[("b", 2)]], [[("a", None)]], [[]]],
-            pa.list_(pa.map_(pa.string(), number)),
+            [[[("a", 1)]], [], None, [[]], [None], [[("b", 2)]], [[("a", None)]], [[]]], pa.list_(pa.map_(pa.string(), number))
         ),
     }
 

@@ -114,10 +114,7 @@ def test_clauses_after_group_by_are_named(tail: str, construct: str) -> None:
         ("SELECT SUM(amount) OVER w FROM events WINDOW w AS (v), v AS (w)", "^OVER w, which no WINDOW defines"),
         ("SELECT SUM(amount) OVER w FROM events WINDOW w AS (ORDER BY at), W AS (ORDER BY at)", "^a WINDOW of one name"),
         ("SELECT SUM(amount) OVER (w ORDER BY at) FROM events WINDOW w AS (PARTITION BY user)", "^OVER that adds"),
-        (
-            "SELECT SUM(amount) OVER v FROM events WINDOW w AS (PARTITION BY user), v AS (w ORDER BY at)",
-            "^a WINDOW that adds",
-        ),
+        ("SELECT SUM(amount) OVER v FROM events WINDOW w AS (PARTITION BY user), v AS (w ORDER BY at)", "^a WINDOW that adds"),
         (f"SELECT COUNT() FROM events GROUP BY {MINUTE}", "takes one argument"),
         (f"SELECT MAX_BY(user) FROM events GROUP BY {MINUTE}", "an argument of this aggregate is left out"),
         (f"SELECT PERCENTILE() FROM events GROUP BY {MINUTE}", "an argument of this aggregate is left out"),

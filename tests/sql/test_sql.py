@@ -265,10 +265,7 @@ def test_options_and_restarts_go_on_as_ever() -> None:
             "hop_end(at, INTERVAL '30' SECOND, INTERVAL '1' MINUTE)",
             [(30_000, "a", 4), (60_000, "a", 4), (90_000, "b", 7), (120_000, "b", 7)],
         ),
-        (
-            "cumulate_end(at, '30 s', '1 min')",
-            [(30_000, "a", 4), (60_000, "a", 4), (90_000, "b", 7), (120_000, "b", 7)],
-        ),
+        ("cumulate_end(at, '30 s', '1 min')", [(30_000, "a", 4), (60_000, "a", 4), (90_000, "b", 7), (120_000, "b", 7)]),
         ("session_end(at, '30 s')", [(32_000, "a", 4), (91_000, "b", 7)]),
     ],
 )

@@ -276,13 +276,7 @@ def test_tuples_that_were_discarded_are_not_in_the_data_of_a_handler(submits: st
     driver.send(rows(1, 12))
     driver.send(rows(2, 13))
     driver.close()
-    assert seen == [
-        ("trigger", [1 * S]),
-        ("trigger", [2 * S]),
-        ("close", []),
-        ("trigger", [12 * S, 13 * S]),
-        ("close", []),
-    ]
+    assert seen == [("trigger", [1 * S]), ("trigger", [2 * S]), ("close", []), ("trigger", [12 * S, 13 * S]), ("close", [])]
 
 
 def test_an_operator_may_stand_behind_another_one() -> None:

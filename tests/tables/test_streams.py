@@ -9,16 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from krishiv_py import (
-    Batches,
-    DeltaSink,
-    MemorySink,
-    PostgresSink,
-    Session,
-    SideOutputLateEventHandler,
-    count,
-    sum,
-)
+from krishiv_py import Batches, DeltaSink, MemorySink, PostgresSink, Session, SideOutputLateEventHandler, count, sum
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.compat import changes, fold

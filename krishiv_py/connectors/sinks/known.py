@@ -12,14 +12,7 @@ from krishiv_py.connectors.sink import Delivery, FileSink, FolderSink, FrameSink
 from krishiv_py.connectors.sinks.program import BatchConsumer, ForeachBatchSink
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import one_of
-from krishiv_py.plan.options.late import (
-    LateEventHandler,
-    LateRows,
-    LateWanted,
-    OnError,
-    SparedLateEventHandler,
-    a_late_handler,
-)
+from krishiv_py.plan.options.late import LateEventHandler, LateRows, LateWanted, OnError, SparedLateEventHandler, a_late_handler
 
 _INTERFACES: Final = (FileSink, TableSink, FrameSink, SparkFileSink)
 _WRITTEN: Final = "ParquetSink, JsonSink, MemorySink, ConsoleSink or ForeachBatchSink(function)"

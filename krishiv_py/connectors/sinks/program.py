@@ -9,12 +9,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.sink import (
-    FrameSink,
-    OnRepeat,
-    OutputBatch,
-    TableSink,
-)
+from krishiv_py.connectors.sink import FrameSink, OnRepeat, OutputBatch, TableSink
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import a_number
 

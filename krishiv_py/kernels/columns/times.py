@@ -69,11 +69,7 @@ def bounds_of(column: pa.Array, kind: TimeKind) -> tuple[Ints, Mask]:
 
 def time_type(kind: TimeKind) -> pa.DataType:
     """Return the Arrow type of a time column of this kind."""
-    return {
-        "timestamp": pa.timestamp("us", "UTC"),
-        "timestamp_ntz": pa.timestamp("us"),
-        "bigint_ms": pa.int64(),
-    }[kind]
+    return {"timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us"), "bigint_ms": pa.int64()}[kind]
 
 
 def unstamp(times: Ints, kind: TimeKind) -> pa.Array:

@@ -37,10 +37,7 @@ _AT_ONCE: Final = 1 << 18
 """Rows whose buckets are worked out at a time."""
 _MADE_AGAIN: Final = frozenset({"sums", "due", "log_next", "next"})
 _ARRIVED: Final = {"left": "arrived_left", "right": "arrived_right"}
-_SIDES: Final = {
-    **dict.fromkeys(("jl", "jlm", "wl", "al"), "left"),
-    **dict.fromkeys(("jr", "jrm", "wr", "ar", "as"), "right"),
-}
+_SIDES: Final = {**dict.fromkeys(("jl", "jlm", "wl", "al"), "left"), **dict.fromkeys(("jr", "jrm", "wr", "ar", "as"), "right")}
 """Logs of joins, whose rows are numbered on each side."""
 _MARKS: Final = frozenset({"jlm", "jrm"})
 """Logs of numbers of rows: a column that is a hash in others has them."""

@@ -72,11 +72,7 @@ class Udaf(AggCall):
 
 @aggregate()
 def udaf(
-    aggregator: Aggregator[Any],
-    arg: Expr | str,
-    result_type: pa.DataType,
-    *,
-    on_error: Literal["fail", "side_output"] = "fail",
+    aggregator: Aggregator[Any], arg: Expr | str, result_type: pa.DataType, *, on_error: Literal["fail", "side_output"] = "fail"
 ) -> AggCall:
     """Return a user-defined aggregate, see :class:`Aggregator`; the result has `result_type`.
 

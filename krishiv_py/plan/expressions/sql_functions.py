@@ -78,9 +78,7 @@ def _plain(node: sg.Expression) -> sg.Expression:
     return node.this if isinstance(node, sg.TsOrDsToDate) and not node.args.get("safe") else node
 
 
-UNIT_NAMES: Final = {
-    **{"yyyy": "year", "yy": "year", "mon": "month", "mm": "month", "dd": "day"},
-}
+UNIT_NAMES: Final = {**{"yyyy": "year", "yy": "year", "mon": "month", "mm": "month", "dd": "day"}}
 """Other names of the units of ``date_trunc`` and ``trunc``."""
 _DATE_UNITS: Final = ("year", "quarter", "month", "week")
 _MIXED: Final = frozenset({"BitwiseAnd", "BitwiseOr", "BitwiseXor"})

@@ -421,12 +421,7 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
     # the defaults: rows before the watermark are late and counted, one result per window, sessions at exactly the gap are two
     "krishiv": {},
     # 60 s of lateness, a correction is a retraction and an emission, the tracker starts at 0, future rows are ahead of it
-    "ripple": {
-        "allowed_lateness_us": 60_000_000,
-        "emit": "retractions",
-        "initial_us": 0,
-        "future_reference": "watermark",
-    },
+    "ripple": {"allowed_lateness_us": 60_000_000, "emit": "retractions", "initial_us": 0, "future_reference": "watermark"},
     # a row is late by its own time, every firing tells its timing and index
     "spl": {"emit": "updates", "pane": True},
     # final results only; a record is late when all its windows are over

@@ -21,13 +21,7 @@ from krishiv_py.plan.windows.window import Window
 
 PaneState: TypeAlias = Literal["incomplete", "complete", "closed"]
 PaneTiming: TypeAlias = Literal["early", "on_complete", "late"]
-EVENTS: Final = (
-    "before_tuple_insertion",
-    "after_tuple_insertion",
-    "window_initial_full",
-    "window_trigger",
-    "window_close",
-)
+EVENTS: Final = ("before_tuple_insertion", "after_tuple_insertion", "window_initial_full", "window_trigger", "window_close")
 Submitted: TypeAlias = "dict[str, Any] | list[dict[str, Any]] | None"
 """The tuples a handler submits."""
 Handling: TypeAlias = Callable[..., Any]

@@ -10,15 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from krishiv_py import (
-    LateRows,
-    ResultStream,
-    SlidingWindows,
-    TimeIntervalWindowOptions,
-    Trigger,
-    count,
-    udaf,
-)
+from krishiv_py import LateRows, ResultStream, SlidingWindows, TimeIntervalWindowOptions, Trigger, count, udaf
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.compat import Pane, PaneHandler
 from krishiv_py.errors import OperatorError

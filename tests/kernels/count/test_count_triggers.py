@@ -166,5 +166,5 @@ def test_a_key_that_expired_is_numbered_again() -> None:
     assert driver.advance_watermark(100).results.num_rows == 0
     assert driver.counters["ttl_dropped"] == 1
     assert driver.send([{"key": "a", "at": 200}] * 2).results.to_pylist() == [
-        {"key": "a", "window_start": 0, "window_end": 5, "count": 2, "op": "+I"},
+        {"key": "a", "window_start": 0, "window_end": 5, "count": 2, "op": "+I"}
     ]

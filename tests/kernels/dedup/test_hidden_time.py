@@ -43,10 +43,7 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
         lambda: counted().drop_duplicates("id", within=50).results().with_column("t", "window_time"),
         [*PLAIN, "t"],
     ),
-    "another stage": (
-        lambda: counted().drop_duplicates("id", within=50).key_by("id").tumbling_window(100).agg(count()),
-        PLAIN,
-    ),
+    "another stage": (lambda: counted().drop_duplicates("id", within=50).key_by("id").tumbling_window(100).agg(count()), PLAIN),
 }
 
 

@@ -90,10 +90,7 @@ OPTIONS: dict[str, Step] = {
 AGGS = [kv.count(), kv.sum("n"), kv.first("n").alias("f"), kv.collect_list("n").alias("all")]
 ROWS = st.lists(
     st.lists(
-        st.fixed_dictionaries(
-            {"user": st.sampled_from("ab"), "at": st.integers(0, 300), "n": st.integers(0, 9)},
-        ),
-        max_size=6,
+        st.fixed_dictionaries({"user": st.sampled_from("ab"), "at": st.integers(0, 300), "n": st.integers(0, 9)}), max_size=6
     ),
     max_size=6,
 )

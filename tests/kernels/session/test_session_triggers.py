@@ -243,13 +243,7 @@ def test_intervals_fire_sessions_that_changed_also_without_rows() -> None:
     assert shown() == []  # nothing changed
     assert shown([{**row, "at": 40, "value": 40}]) == [("+I", "early", "a", 40, 45, (40,))]  # only what changed
     assert sets([lines_of(driver.close().results)]) == sets(
-        [
-            [
-                ("+I", "on_time", "b", 2, 7, (2,)),
-                ("+I", "on_time", "a", 1, 8, (1, 3)),
-                ("+I", "on_time", "a", 40, 45, (40,)),
-            ]
-        ]
+        [[("+I", "on_time", "b", 2, 7, (2,)), ("+I", "on_time", "a", 1, 8, (1, 3)), ("+I", "on_time", "a", 40, 45, (40,))]]
     )
 
 

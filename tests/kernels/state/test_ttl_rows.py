@@ -107,10 +107,7 @@ def test_a_bucket_without_rows_knows_when_the_wall_clock_is_to_wake_it(kind: str
     assert sleeper.last.wakeup_now_us == wall.now_us + 1_000_000
 
 
-TRIGGERED = {
-    "session": lambda k: k.session_window(50_000),
-    "capped": lambda k: k.session_window(50_000, max_duration=80_000),
-}
+TRIGGERED = {"session": lambda k: k.session_window(50_000), "capped": lambda k: k.session_window(50_000, max_duration=80_000)}
 
 
 @pytest.mark.parametrize("plan", TRIGGERED)

@@ -317,10 +317,7 @@ def _branch(record: Schema, reader: Schema | None, single: bool) -> SchemaRecord
     if reader is not None:
         _check_units(record, reader)
     return SchemaRecords(
-        record if reader is None else reader,
-        _raw(record),
-        None if reader is None else _raw(reader, defaults=True),
-        single,
+        record if reader is None else reader, _raw(record), None if reader is None else _raw(reader, defaults=True), single
     )
 
 

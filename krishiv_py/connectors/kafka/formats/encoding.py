@@ -10,14 +10,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.kafka.client import Connection
-from krishiv_py.connectors.kafka.formats.registry import (
-    Reference,
-    client,
-    referenced,
-    registry_at,
-    schema_of,
-    silent,
-)
+from krishiv_py.connectors.kafka.formats.registry import Reference, client, referenced, registry_at, schema_of, silent
 from krishiv_py.errors import RAISED, OperatorError, PlanError, SourceError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_text, one_of

@@ -23,15 +23,7 @@ from krishiv_py.connectors.tables.iceberg.place import (
 )
 from krishiv_py.connectors.tables.keys import a_key, check_key, compact_every, evolve, file_size, kept, often
 from krishiv_py.connectors.tables.keys import create as a_create
-from krishiv_py.errors import (
-    RAISED,
-    KrishivError,
-    OperatorError,
-    PlanError,
-    SchemaError,
-    require_extra,
-    shown,
-)
+from krishiv_py.errors import RAISED, KrishivError, OperatorError, PlanError, SchemaError, require_extra, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.storage.datasets import Dataset
 from krishiv_py.types import type_text

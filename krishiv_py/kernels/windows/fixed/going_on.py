@@ -182,8 +182,7 @@ def without_log(spec: OperatorSpec, bucket: Bucket, fired_us: int) -> None:
         held = np.flatnonzero((state.pend_at >= 0) | (state.snap_at >= 0))
         keys = pick(keys, held)
         rows = pa.Table.from_arrays(
-            [pa.array(np.full(len(held), window)), *keys.columns, *log.total(state, held).columns],
-            schema=plain.chunk_schema,
+            [pa.array(np.full(len(held), window)), *keys.columns, *log.total(state, held).columns], schema=plain.chunk_schema
         )
         if rows.num_rows:
             slices.append(window, rows)

@@ -374,14 +374,7 @@ class _Step:
         return merged.set_column(index, merged.schema.field(index), pa.array(sessions.ends[firing]))
 
     def _record(
-        self,
-        walked: _Walked,
-        rows: pa.Table,
-        sessions: Components,
-        of_session: Ints,
-        complete: Mask,
-        armed: Ints,
-        seen: _Seen,
+        self, walked: _Walked, rows: pa.Table, sessions: Components, of_session: Ints, complete: Mask, armed: Ints, seen: _Seen
     ) -> None:
         """Write the rows that are new to the log, and what is withdrawn or gone."""
         entries, alive, n = walked.entries, walked.alive, len(armed)
@@ -398,14 +391,7 @@ class _Step:
             seen.entries.append(self.op.log.marks(walked.keys.filter(pa.array(some)), closed[some], self.seq, CLOSED))
 
     def _heads(
-        self,
-        walked: _Walked,
-        times: Ints,
-        sessions: Components,
-        of_session: Ints,
-        complete: Mask,
-        armed: Ints,
-        until: Ints,
+        self, walked: _Walked, times: Ints, sessions: Components, of_session: Ints, complete: Mask, armed: Ints, until: Ints
     ) -> Heads:
         """Return the head of each key that was walked; `times` are those of its rows."""
         n = len(armed)

@@ -37,15 +37,7 @@ from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, Fired, with_written
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
 from krishiv_py.kernels.state.window_log import HASH, DeadKeys
-from krishiv_py.kernels.windows.session.keyed_state import (
-    HELD,
-    STANDING,
-    Firing,
-    KeySpans,
-    Skeleton,
-    change_log,
-    pane_names,
-)
+from krishiv_py.kernels.windows.session.keyed_state import HELD, STANDING, Firing, KeySpans, Skeleton, change_log, pane_names
 from krishiv_py.kernels.windows.session.rows import END, FIRED, KIND, SEQ, START, SessionRows, by_session
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 
